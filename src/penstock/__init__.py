@@ -1,0 +1,21 @@
+"""Penstock runs tensor and wave computations larger than the GPU at the speed of those that fit."""
+
+from penstock.errors import BudgetError as BudgetError
+from penstock.errors import PenstockError as PenstockError
+from penstock.errors import PlanError as PlanError
+from penstock.errors import ScheduleError as ScheduleError
+from penstock.errors import UnitError as UnitError
+from penstock.planner import CodecCost as CodecCost
+from penstock.planner import Costs as Costs
+from penstock.planner import Link as Link
+from penstock.planner import Plan as Plan
+from penstock.planner import plan as plan
+from penstock.schedule import Revolve as Revolve
+from penstock.schedule import StoreAll as StoreAll
+from penstock.schedule import TwoLevel as TwoLevel
+from penstock.schedule import Uniform as Uniform
+from penstock.schedule import ZCut as ZCut
+from penstock.schedule import foreign as foreign
+from penstock.units import Budget as Budget
+
+__version__ = "0.1.0"

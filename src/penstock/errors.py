@@ -1,0 +1,37 @@
+"""What can go wrong; every message says what to do about it."""
+
+
+class PenstockError(Exception):
+    """Any error that Penstock raises on purpose."""
+
+
+class UnitError(PenstockError, ValueError):
+    """An amount of bytes that cannot be read."""
+
+
+class ScheduleError(PenstockError, ValueError):
+    """A schedule that cannot reverse the loop it was asked for."""
+
+
+class BudgetError(PenstockError, ValueError):
+    """A budget in which nothing works; the message names the smallest that does."""
+
+
+class PlanError(PenstockError, ValueError):
+    """A plan that contradicts itself or the problem it is used for."""
+
+
+class DeviceError(PenstockError, RuntimeError):
+    """No GPU, or a call that its driver refused."""
+
+
+class DiskError(PenstockError, OSError):
+    """A directory that cannot hold snapshots."""
+
+
+class DiskFullError(DiskError):
+    """A disk with no room left for a snapshot; those written before are whole."""
+
+
+class CorruptionError(DiskError):
+    """A snapshot that came back from the disk other than it was written."""

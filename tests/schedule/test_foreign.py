@@ -1,0 +1,64 @@
+import pytest
+
+from penstock.errors import ScheduleError
+from penstock.schedule import Foreign, Revolve, foreign
+
+library = pytest.importorskip("checkpoint_schedules")
+
+MAKERS = {
+    "HRevolve": lambda n: library.HRevolve(n, 2, 3),
+    "DiskRevolve": lambda n: library.DiskRevolve(n, 2),
+    "PeriodicDiskRevolve": lambda n: library.PeriodicDiskRevolve(n, 2),
+    "Revolve": lambda n: library.Revolve(n, 3),
+    "Mixed": lambda n: library.MixedCheckpointSchedule(n, 3),
+    "Multistage": lambda n: library.MultistageCheckpointSchedule(n, 1, 2),
+    "Multistage, revolve": lambda n: library.MultistageCheckpointSchedule(n, 3, 0, trajectory="revolve"),
+    "TwoLevel": lambda n: library.TwoLevelCheckpointSchedule(4, 2),
+    "SingleMemory": lambda n: library.SingleMemoryStorageSchedule(),
+    "SingleDisk": lambda n: library.SingleDiskStorageSchedule(),
+    "SingleDisk, moving": lambda n: library.SingleDiskStorageSchedule(move_data=True),
+}
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 5, 17, 40])
+@pytest.mark.parametrize("name", MAKERS)
+def test_every_schedule_of_the_library_is_taken_as_it_is(name, steps):
+    try:
+        theirs = MAKERS[name](steps)
+    except (IndexError, ValueError):
+        pytest.skip("the library makes no such schedule for so few steps")
+    ours = foreign(theirs, steps)  # checked by the interpreter
+    assert ours.steps == steps
+    assert Foreign.from_text(steps, ours.to_text(), ours.name) == ours
+
+
+def test_snapshots_stay_within_theirs():
+    assert foreign(library.MultistageCheckpointSchedule(500, 8, 0)).peak_snapshots == 8
+    assert foreign(library.MixedCheckpointSchedule(100, 5)).peak_snapshots <= 5
+    assert foreign(library.HRevolve(100, 3, 4)).peak_snapshots <= 7
+
+
+def test_theirs_is_no_shorter_than_ours():
+    theirs, ours = foreign(library.MultistageCheckpointSchedule(500, 8, 0)), Revolve(500, 8)
+    assert ours.forward_steps <= theirs.forward_steps
+    assert ours.saves <= theirs.saves
+
+
+def test_the_object_is_left_as_it_was_and_a_used_one_is_refused():
+    theirs = library.MultistageCheckpointSchedule(20, 3, 0)
+    assert foreign(theirs) == foreign(theirs)
+    next(iter(theirs))
+    with pytest.raises(ScheduleError, match="make a new one"):
+        foreign(theirs)
+
+
+def test_the_number_of_steps_must_be_known_and_right():
+    with pytest.raises(ScheduleError, match="does not know the number of steps"):
+        foreign(library.SingleMemoryStorageSchedule())
+    with pytest.raises(ScheduleError, match="made for 20 steps"):
+        foreign(library.MultistageCheckpointSchedule(20, 3, 0), 21)
+
+
+def test_what_is_no_action_is_refused():
+    with pytest.raises(ScheduleError, match="not actions"):
+        Foreign.from_text(1, "S0 X1")

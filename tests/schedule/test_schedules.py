@@ -1,0 +1,213 @@
+"""One interpreter for every schedule (`penstock.schedule.check`), and what each schedule promises beyond it."""
+
+import itertools
+import pickle
+from heapq import heappop, heappush
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.errors import ScheduleError
+from penstock.schedule import (
+    Backward,
+    Drop,
+    Foreign,
+    Forward,
+    Restore,
+    Revolve,
+    Save,
+    StoreAll,
+    TwoLevel,
+    Uniform,
+    ZCut,
+    check,
+    named,
+)
+from penstock.schedule.zcut import fewest_snapshots
+
+
+@pytest.mark.parametrize("steps", range(1, 65))
+def test_every_schedule_reverses_every_step_once_in_order(steps):
+    assert check(StoreAll(steps)).peak_snapshots == steps
+    for snapshots in range(1, steps + 1):
+        assert check(Revolve(steps, snapshots)).peak_snapshots == snapshots
+        assert check(Uniform(steps, snapshots)).peak_snapshots <= snapshots
+    for snapshots in range(fewest_snapshots(steps), steps + 2):
+        assert check(ZCut(steps, snapshots)).peak_snapshots <= snapshots
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 7, 16, 33, 64])
+def test_two_levels_hold_majors_and_inner_snapshots(steps):
+    for interval in range(1, steps + 1):
+        for inner in range(interval):
+            schedule = check(TwoLevel(steps, interval, inner))
+            assert schedule.peak_snapshots <= schedule.majors + inner
+
+
+@given(st.integers(65, 3000), st.data())
+def test_the_same_holds_for_longer_loops(steps, data):
+    interval = data.draw(st.integers(1, steps))
+    check(TwoLevel(steps, interval, data.draw(st.integers(0, interval - 1))))
+    check(Revolve(steps, data.draw(st.integers(4, steps))))
+    check(Uniform(steps, data.draw(st.integers(steps // 20 + 1, steps))))
+    check(ZCut(steps, data.draw(st.integers(fewest_snapshots(steps), steps + 1))))
+
+
+def fewest_forward_steps_and_saves(steps, snapshots):
+    """Search all reversals there are, cheapest first: the oracle for Revolve."""
+    start = (0, frozenset(), steps)  # step of the working state, live snapshots, next state to be visited
+    queue, best = [(0, 0, 0, start)], {}
+    order = itertools.count(1)
+    while queue:
+        forward, saves, _, (position, alive, wanted) = heappop(queue)
+        if wanted < 0:
+            return forward, saves
+        if best.get((position, alive, wanted), (forward + 1,)) <= (forward, saves):
+            continue
+        best[position, alive, wanted] = forward, saves
+        moves = []
+        if position == wanted:
+            moves.append((0, 0, (None, frozenset(step for step in alive if step < wanted), wanted - 1)))
+        if position is not None and position < wanted:
+            moves.append((1, 0, (position + 1, alive, wanted)))
+        if position is not None and position not in alive and len(alive) < snapshots:
+            moves.append((0, 1, (position, alive | {position}, wanted)))
+        moves += [(0, 0, (step, alive, wanted)) for step in alive]
+        moves += [(0, 0, (position, alive - {step}, wanted)) for step in alive]
+        for more_forward, more_saves, state in moves:
+            heappush(queue, (forward + more_forward, saves + more_saves, next(order), state))
+    raise AssertionError("no reversal found")
+
+
+@pytest.mark.parametrize(("steps", "snapshots"), [(n, s) for n in range(1, 10) for s in range(1, min(n, 4) + 1)])
+def test_revolve_is_the_best_of_all_reversals(steps, snapshots):
+    schedule = Revolve(steps, snapshots)
+    assert (schedule.forward_steps, schedule.saves) == fewest_forward_steps_and_saves(steps, snapshots)
+
+
+def binomial_optimum(most_visits, most_snapshots):
+    """Fewest (forward steps, saves) by dynamic programming over the first save: the oracle for longer loops."""
+    best = {(1, s): (0, 1) for s in range(1, most_snapshots + 1)}
+    for visits in range(2, most_visits + 1):
+        best[visits, 1] = (visits * (visits - 1) // 2, 1)
+        for s in range(2, most_snapshots + 1):
+            best[visits, s] = min(
+                (
+                    m + best[m, s][0] + best[visits - m, s - 1][0],
+                    best[m, s][1] + (best[visits - m, s - 1][1] if visits - m > 1 else 0),
+                )
+                for m in range(1, visits)
+            )
+    return best
+
+
+def test_revolve_equals_the_binomial_optimum_with_the_fewest_saves():
+    for (visits, snapshots), expected in binomial_optimum(130, 9).items():
+        if snapshots < visits:
+            schedule = Revolve(visits - 1, snapshots)
+            assert (schedule.forward_steps, schedule.saves) == expected
+
+
+def test_counts_need_no_run():
+    schedule = Revolve(10**9, 50)
+    assert schedule.forward_steps == 8 * (10**9 + 1) - 300674088  # r (n + 1) - C(s + r, r - 1) with s = 50, r = 8
+    assert len(schedule) == 3 * 10**9 + 2 * schedule.saves
+
+
+def test_a_long_revolve_starts_at_once_and_streams():
+    actions = iter(Revolve(1_000_000, 100))
+    assert str(next(actions)) == "Save(step=0)"
+    assert sum(1 for _ in itertools.islice(actions, 10_000)) == 10_000
+
+
+def test_schedules_are_values():
+    schedule = Revolve(20, 3)
+    assert list(schedule) == list(schedule)
+    assert schedule == Revolve(20, 3)
+    assert pickle.loads(pickle.dumps(schedule)) == schedule
+    with pytest.raises(AttributeError):
+        schedule.steps = 3
+
+
+def test_actions_read_like_a_specification():
+    expected = [
+        Save(0),
+        Forward(0, 1),
+        Save(1),
+        Forward(1, 2),
+        Restore(1),
+        Drop(1),
+        Backward(1),
+        Restore(0),
+        Drop(0),
+        Backward(0),
+    ]
+    assert list(map(str, StoreAll(2))) == list(map(str, expected))
+
+
+@pytest.mark.parametrize(
+    "text", ["storeall", "uniform:25", "zcut:149", "revolve:20", "twolevel:32,31", "twolevel:32,8"]
+)
+def test_names_and_back(text):
+    assert str(named(text, 1000)) == text
+
+
+def test_names_may_leave_the_inner_snapshots_out():
+    assert named("twolevel:32", 1000) == TwoLevel(1000, 32, 31)
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: StoreAll(0), "at least one step"),
+        (lambda: Revolve(2.5, 1), "whole number"),
+        (lambda: Revolve(10, 0), "at least one snapshot"),
+        (lambda: Revolve(10, 11), "give 10 or fewer"),
+        (lambda: Uniform(10, 12), "give 10 or fewer"),
+        (lambda: ZCut(100, 19), "20 for 100 steps"),
+        (lambda: ZCut(3751, 0), "123 for 3751 steps"),
+        (lambda: TwoLevel(10, 11), "give 1 to 10"),
+        (lambda: TwoLevel(10, 5, 5), "give 0 to 4"),
+        (lambda: named("revolve", 10), "revolve:20"),
+        (lambda: named("revolve:1,2", 10), "one number"),
+        (lambda: named("storeall:3", 10), "no number"),
+        (lambda: named("griewank:3", 10), "revolve"),
+        (lambda: named("uniform:x", 10), "one number"),
+    ],
+)
+def test_bad_input_is_refused_with_what_would_work(make, says):
+    with pytest.raises(ScheduleError, match=says):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("actions", "says"),
+    [
+        ([Save(0), Forward(0, 2), Restore(0), Backward(1)], "working state is at 0"),
+        ([Forward(0, 2), Restore(0)], "no such snapshot"),
+        ([Save(0), Forward(0, 1), Restore(0), Forward(0, 1), Backward(1)], "before the loop has reached its end"),
+        ([Save(0), Forward(0, 2), Restore(0), Backward(0)], "the next is 1"),
+        ([Save(0), Forward(0, 2)], "never reversed"),
+        ([Save(0), Save(0)], "there already"),
+        ([Save(0), Forward(1, 2)], "working state is at 0"),
+        ([Save(0), Forward(0, 3)], "beyond the last step"),
+        ([Save(1)], "working state is at 0"),
+        ([Drop(0)], "no such snapshot"),
+        (
+            [Save(0), Forward(0, 2), Restore(0), Forward(0, 1), Backward(1), Restore(0), Backward(0)],
+            "never dropped",
+        ),
+    ],
+)
+def test_the_interpreter_refuses_what_cannot_work(actions, says):
+    with pytest.raises(ScheduleError, match=says):
+        check(Foreign(2, tuple(actions)))
+
+
+def test_the_interpreter_holds_a_schedule_to_its_word():
+    class Boaster(StoreAll):
+        forward_steps = 1
+
+    with pytest.raises(ScheduleError, match="not as told"):
+        check(Boaster(5))
