@@ -1,0 +1,8 @@
+"""The planner: when and where snapshots move, decided from costs and budget. It knows no arrays."""
+
+from penstock.planner.costs import MACHINES as MACHINES
+from penstock.planner.costs import CodecCost as CodecCost
+from penstock.planner.costs import Costs as Costs
+from penstock.planner.costs import Link as Link
+from penstock.planner.plan import Plan as Plan
+from penstock.planner.plan import plan as plan

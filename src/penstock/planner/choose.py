@@ -1,0 +1,238 @@
+"""The search for the plan with the smallest predicted time, over schedules, snapshots kept, and codecs.
+
+All our schedules are an interval and a number of inner snapshots, so the search is over pairs of those. It goes by
+lower bounds, smallest first: a pair is simulated only while its bound is below the best time found, so that the
+result is the best of all pairs tried. The pairs do not depend on the budget, which only says which of them fit:
+more budget never makes the result worse.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from heapq import heapify, heappop, heappush
+from itertools import count
+from typing import NamedTuple
+
+from penstock.planner.bounds import least_seconds, unmoved
+from penstock.planner.coarse import Coarse
+from penstock.planner.operations import Operation
+from penstock.planner.residency import reside_lru, reside_min
+from penstock.planner.simulate import Prediction, Work, simulate
+from penstock.schedule import Revolve, Schedule, StoreAll, TwoLevel, Uniform, ZCut
+from penstock.schedule.segmented import Segmented
+from penstock.schedule.zcut import fewest_snapshots
+
+POLICIES = {"min": reside_min, "lru": reside_lru}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One way to keep snapshots: what of, how small, what it costs and how many fit."""
+
+    keep: str
+    """states or records"""
+    codec: str | None
+    snapshot_bytes: int
+    work: Work
+    slots: tuple[int, ...]
+    """how many snapshots fit each tier"""
+    pin: float
+    """seconds of pinning that a slot of the host costs one reversal"""
+    policy: str
+
+
+class Choice(NamedTuple):
+    """A schedule in a setting, and what the simulation says of it."""
+
+    seconds: float
+    """predicted, pinning counted in"""
+    setting: Setting
+    schedule: Schedule
+    slots: tuple[int, ...]
+    prediction: Prediction
+
+
+def operations_of(schedule: Iterable[Operation], slots: Sequence[int], policy: str) -> list[Operation]:
+    """Merge a schedule's actions with every movement between tiers of so many slots, the last one boundless."""
+    operations: list[Operation] = list(schedule)
+    for tier in range(len(slots) - 1):
+        reside = POLICIES[policy if tier == 0 else "min"]
+        operations = reside(operations, tier, slots[tier])
+    return operations
+
+
+def predict(schedule: Schedule, slots: tuple[int, ...], setting: Setting) -> Prediction:
+    """Simulate a schedule on tiers of so many slots, the last one boundless."""
+    if not isinstance(schedule, Segmented) or setting.policy != "min":
+        operations = operations_of(schedule, slots, setting.policy)
+        return simulate(operations, (*slots[:-1], len(operations)), setting.work)
+    still = unmoved(schedule, setting.work, len(slots))
+    if schedule.peak_snapshots <= slots[0]:
+        return still
+    operations = operations_of(Coarse(setting.work, slots[0]).operations(schedule), slots, "min")
+    moving = simulate(operations, (*slots[:-1], len(operations)), setting.work)
+    return replace(moving, forward=still.forward, backward=still.backward, save=still.save, restore=still.restore)
+
+
+def evaluate(schedule: Schedule, slots: tuple[int, ...], setting: Setting) -> Choice:
+    """Predict what a schedule takes in a setting, with the pinning of the host slots that it uses."""
+    prediction = predict(schedule, slots, setting)
+    seconds = prediction.seconds
+    if setting.pin and len(slots) > 1:
+        seconds += setting.pin * prediction.peak[1]
+    return Choice(seconds, setting, schedule, slots, prediction)
+
+
+def count_misses(schedule: Segmented, setting: Setting) -> float:
+    """Bound the seconds of a schedule by counting the fetches inside its segments one by one."""
+    return least_seconds(schedule, setting.work, setting.slots, Coarse(setting.work, setting.slots[0]))
+
+
+def extrapolate(schedule: Segmented, setting: Setting) -> float:
+    """Bound the seconds of a schedule of many segments from those of two and of three.
+
+    Each further segment takes at least as long as the first ones: the tiers are emptier and the links freer at first.
+    """
+    few, more = 2, 3
+    if schedule.majors <= 2 * more or schedule.interval == 1:
+        return 0.0
+    short, long = (
+        predict(
+            TwoLevel(
+                schedule.steps - (schedule.majors - majors) * schedule.interval, schedule.interval, schedule.inner
+            ),
+            setting.slots,
+            setting,
+        ).seconds
+        for majors in (few, more)
+    )
+    return long + (schedule.majors - more) * (long - short) / (more - few)
+
+
+def least_pinning(schedule: Segmented, setting: Setting) -> float:
+    """Bound the seconds of pinning: what is alive at the turn and not in the first tier is in the second, or below."""
+    if not setting.pin:
+        return 0.0
+    return setting.pin * min(max(0, schedule.alive_at_turn - setting.slots[0]), setting.slots[1])
+
+
+TIGHTER = (count_misses, extrapolate)
+"""Bounds that cost more than the first one and tell more, in the order in which they are tried."""
+
+
+def fits(choice: Choice) -> bool:
+    """Say whether the last tier, which the simulation takes as boundless, holds what came down to it."""
+    return choice.prediction.peak[-1] <= choice.setting.slots[-1]
+
+
+def family(schedule: Schedule) -> str:
+    """Name the kind of a schedule, as the search tells them apart.
+
+    Examples
+    --------
+    >>> family(TwoLevel(1000, 32, 31)), family(TwoLevel(1000, 32, 8)), family(TwoLevel(1000, 32, 0))
+    ('zcut', 'twolevel', 'uniform')
+    """
+    if isinstance(schedule, TwoLevel):
+        return "uniform" if schedule.inner == 0 else "zcut" if schedule.inner >= schedule.interval - 2 else "twolevel"
+    return str(schedule).partition(":")[0]
+
+
+def candidates(steps: int, name: str = "auto", interval: int | None = None) -> Iterator[Segmented]:
+    """Yield the schedules of a family that are tried for a loop, whatever the budget."""
+    intervals = spread(steps) if interval is None else [interval]
+    match name:
+        case "auto":
+            yield StoreAll(steps)
+            yield from (Revolve(steps, snapshots) for snapshots in spread(steps))
+            for interval in intervals[1:-1]:
+                yield from candidates(steps, "twolevel", interval)
+        case "storeall":
+            yield StoreAll(steps)
+        case "revolve":
+            yield from (Revolve(steps, snapshots) for snapshots in spread(steps))
+        case "uniform":
+            yield from (Uniform(steps, -(-steps // interval)) for interval in intervals)
+        case "zcut":
+            fewest = fewest_snapshots(steps)
+            yield from (ZCut(steps, fewest + more - 1) for more in spread(steps + 2 - fewest))
+        case "twolevel":
+            for interval in intervals:
+                yield from (TwoLevel(steps, interval, inner - 1) for inner in spread(interval))
+
+
+def spread(most: int, dense: int = 24, growth: float = 1.08) -> list[int]:
+    """List whole numbers from 1 to `most`: every one at first, then ever sparser, and the last ones.
+
+    Examples
+    --------
+    >>> spread(100, dense=4, growth=2)
+    [1, 2, 3, 4, 8, 16, 32, 64, 99, 100]
+    """
+    numbers = set(range(1, min(dense, most) + 1))
+    number = dense
+    while number < most:
+        numbers.add(number)
+        number = max(number + 1, round(number * growth))
+    return sorted(numbers | {number for number in (most - 1, most) if number > 0})
+
+
+class Alternative(NamedTuple):
+    """The best of another kind."""
+
+    name: str
+    seconds: float
+    exact: bool
+    """whether it was simulated; otherwise it takes at least so long"""
+
+
+def choose(
+    settings: Sequence[Setting], schedules: dict[str, list[Segmented]]
+) -> tuple[Choice | None, list[Alternative]]:
+    """Find the choice of smallest predicted time, and what the best of each other kind takes, or takes at least.
+
+    Parameters
+    ----------
+    settings
+        the ways to keep snapshots
+    schedules
+        the schedules to try for states, and for records
+    """
+    order = count()
+    bounds: list[tuple[float, int, int, Setting, Segmented]] = []
+    for setting in settings:
+        for schedule in schedules[setting.keep]:
+            if schedule.peak_snapshots <= sum(setting.slots):
+                bound = least_seconds(schedule, setting.work, setting.slots) + least_pinning(schedule, setting)
+                bounds.append((bound, next(order), 0, setting, schedule))
+    heapify(bounds)
+    best: Choice | None = None
+    found: dict[str, Alternative] = {}
+    while bounds and (best is None or bounds[0][0] < best.seconds):
+        bound, _, tightened, setting, schedule = heappop(bounds)
+        if tightened < len(TIGHTER):
+            bound = max(bound, TIGHTER[tightened](schedule, setting) + least_pinning(schedule, setting))
+            heappush(bounds, (bound, next(order), tightened + 1, setting, schedule))
+            continue
+        choice = evaluate(schedule, setting.slots, setting)
+        if fits(choice):
+            kind = kind_of(schedule, setting)
+            if kind not in found or choice.seconds < found[kind].seconds:
+                found[kind] = Alternative(describe(schedule, setting), choice.seconds, exact=True)
+            if best is None or choice.seconds < best.seconds:
+                best = choice
+    for bound, _, _, setting, schedule in sorted(bounds, key=lambda entry: entry[:2]):
+        found.setdefault(kind_of(schedule, setting), Alternative(describe(schedule, setting), bound, exact=False))
+    if best is not None:
+        del found[kind_of(best.schedule, best.setting)]
+    return best, sorted(found.values(), key=lambda alternative: alternative.seconds)
+
+
+def kind_of(schedule: Schedule, setting: Setting) -> str:
+    """Name what the search tells apart: the family, what is kept, and the codec."""
+    return f"{family(schedule)} {setting.keep} {setting.codec}"
+
+
+def describe(schedule: Schedule, setting: Setting) -> str:
+    """Name a schedule in its setting."""
+    records = " of records" if setting.keep == "records" else ""
+    return f"{schedule}{records}" + (f" with {setting.codec}" if setting.codec else "")

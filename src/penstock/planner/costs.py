@@ -1,0 +1,113 @@
+"""What a step, a link and a codec cost: measured on the machine, or assumed from a named one."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from penstock.errors import PlanError
+from penstock.units import UNITS
+
+
+def _check_positive(costs: object, *names: str) -> None:
+    for name in names:
+        if not 0 < getattr(costs, name) < float("inf"):
+            raise PlanError(f"{type(costs).__name__}: {name} must be positive, not {getattr(costs, name)!r}")
+
+
+@dataclass(frozen=True)
+class Link:
+    """Bytes a second between a tier and the one below it."""
+
+    up: float
+    """towards the faster tier"""
+    down: float
+    """towards the slower tier"""
+
+    def __post_init__(self) -> None:
+        _check_positive(self, "up", "down")
+
+
+@dataclass(frozen=True)
+class CodecCost:
+    """What a codec does to a snapshot; bytes a second are of uncompressed data."""
+
+    ratio: float
+    encode: float
+    decode: float
+
+    def __post_init__(self) -> None:
+        _check_positive(self, "ratio", "encode", "decode")
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds a step and bytes a second of everything a reversal does.
+
+    Examples
+    --------
+    >>> costs = Costs(forward=0.8e-3, backward=0.8e-3, copy=2.1e12, host=Link(up=55e9, down=55e9))
+    >>> round(costs.host.up * costs.forward)   # bytes that travel during a step
+    44000000
+    """
+
+    forward: float
+    """seconds of one forward step"""
+    backward: float
+    """seconds of one backward step"""
+    copy: float
+    """bytes a second of a copy inside the first tier"""
+    host: Link | None = None
+    """between the device and the host"""
+    disk: Link | None = None
+    """between the host and the disk"""
+    pin: float = 0.0
+    """seconds to pin one byte of host memory"""
+    codecs: Mapping[str, CodecCost] = field(default_factory=dict)
+    """the codecs that are known, by name"""
+    assumed: str | None = None
+    """the machine these were assumed for, where they were not measured"""
+
+    def __post_init__(self) -> None:
+        _check_positive(self, "forward", "copy")
+        if not (self.backward >= 0 and self.pin >= 0):
+            raise PlanError("costs: backward and pin are seconds and must not be negative")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Typical figures of a kind of machine, for plans made before anything was measured."""
+
+    name: str
+    memory: float
+    """bytes a second that a step reads and writes"""
+    copy: float
+    host: Link | None
+    disk: Link
+    pin: float
+
+    def costs(self, state_bytes: int) -> Costs:
+        """Assume a step that is bound by memory and moves twice the state, as a second-order wave equation does."""
+        step = 2 * state_bytes / self.memory
+        return Costs(step, step, self.copy, self.host, self.disk, self.pin, assumed=self.name)
+
+
+MACHINES = {
+    machine.name: machine
+    for machine in (
+        # Links, copy and pinning as measured on one H200 in PCIe 5; the others after their data sheets.
+        Machine("h200", 2.8e12, 2.1e12, Link(55e9, 55e9), Link(3e9, 2e9), 0.65 / UNITS["GiB"]),
+        Machine("v100", 0.5e12, 0.35e12, Link(12e9, 12e9), Link(3e9, 2e9), 0.65 / UNITS["GiB"]),
+        Machine("laptop", 30e9, 10e9, None, Link(2.5e9, 1.5e9), 0.0),
+    )
+}
+"""Machines that costs can be assumed for."""
+
+
+def assumed_costs(machine: str, state_bytes: int, first_tier: str) -> Costs:
+    """Give the costs of a named machine, seen from the tier in which the loop computes."""
+    if machine not in MACHINES:
+        raise PlanError(f"no machine is called {machine!r}: use one of {', '.join(MACHINES)}, or give costs=Costs(...)")
+    if first_tier == "host":
+        machine = "laptop"
+    elif MACHINES[machine].host is None:
+        raise PlanError(f"machine {machine!r} has no device: give a budget for host and disk, or another machine")
+    return MACHINES[machine].costs(state_bytes)

@@ -1,0 +1,1 @@
+"""Pictures and pages from plans, metrics and plain arrays."""

@@ -1,0 +1,200 @@
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import penstock as ps
+from penstock.planner.choose import Setting, evaluate, fits
+from penstock.planner.plan import work_of
+from penstock.schedule import Foreign, Revolve, StoreAll, TwoLevel
+
+STATE = 10**9
+
+
+def costs(x, copy=0.5, backward=1.0, pin=0.0, disk=None):
+    """A machine whose links take `x` steps for a state; a step takes a second, a copy `copy` of one."""
+    link = ps.Link(up=STATE / x, down=STATE / x)
+    return ps.Costs(
+        forward=1.0,
+        backward=backward,
+        copy=STATE / copy,
+        host=link,
+        disk=ps.Link(STATE / disk, STATE / disk) if disk else link,
+        pin=pin,
+    )
+
+
+def test_a_plan_is_made_for_the_salt_problem_and_explained():
+    plan = ps.plan(3751, "1.13GB", ps.Budget(device="8GB", host="64GB"), reversals=100)
+    assert plan.peak_bytes["device"] <= 8e9 and plan.peak_bytes["host"] <= 64e9
+    text = plan.explain()
+    for told in (str(plan.schedule), "assumed for h200", "runner-up", "stall", "host", "pinning"):
+        assert told in text
+
+
+def test_the_same_inputs_give_the_same_plan():
+    first, second = (ps.plan(900, STATE, ps.Budget("6GB", "90GB"), costs=costs(25)) for _ in range(2))
+    assert first == second
+
+
+@pytest.mark.parametrize("schedule", ["auto", "revolve:8", "twolevel:9", Revolve(100, 5)], ids=str)
+def test_plans_are_json_both_ways(schedule, tmp_path):
+    plan = ps.plan(100, STATE, ps.Budget("4GB", "40GB", "90GB"), costs=costs(3), schedule=schedule)
+    again = ps.Plan.from_json(plan.to_json(tmp_path / "plan.json"))
+    assert again == plan == ps.Plan.from_json(tmp_path / "plan.json")
+    assert list(map(str, again.operations())) == list(map(str, plan.operations()))
+
+
+def test_a_foreign_plan_is_json_too():
+    library = pytest.importorskip("checkpoint_schedules")
+    plan = ps.plan(60, STATE, ps.Budget("4GB", "40GB"), schedule=library.HRevolve(60, 2, 3))
+    assert isinstance(plan.schedule, Foreign)
+    assert ps.Plan.from_json(plan.to_json()) == plan
+
+
+@pytest.mark.parametrize("text", ["{}", '{"steps": 3}', '{"schedule": "revolve:x", "steps": 3, "every": 1}'])
+def test_what_is_not_a_plan_is_refused(text):
+    with pytest.raises((ps.PlanError, ps.ScheduleError)):
+        ps.Plan.from_json(text)
+
+
+def test_the_timeline_ends_at_the_predicted_time():
+    plan = ps.plan(100, STATE, ps.Budget("4GB", "40GB"), costs=costs(3))
+    assert max(span.stop for span in plan.timeline()) == pytest.approx(plan.prediction.seconds)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"budget": "0.9GB"}, "device has 900MB and needs 1GB"),
+        ({"budget": ps.Budget(disk="1TB")}, "host too"),
+        ({"budget": ps.Budget(device="4GB", disk="1TB")}, "through the host"),
+        ({"schedule": "storeall"}, "host has 20GB and needs 196GB"),
+        ({"schedule": "revolve:60"}, "host has 20GB and needs"),
+        ({"schedule": "zcut"}, "needs"),
+        ({"slots": 9}, "1 to 4"),
+    ],
+)
+def test_a_budget_that_cannot_work_is_refused_with_the_smallest_that_does(arguments, says):
+    with pytest.raises(ps.BudgetError, match=says):
+        ps.plan(**({"steps": 200, "state_bytes": STATE, "budget": ps.Budget("4GB", "20GB")} | arguments))
+
+
+@pytest.mark.parametrize("schedule", ["storeall", "zcut", "revolve:60", "uniform:70"])
+def test_the_smallest_budget_named_in_a_refusal_works(schedule):
+    with pytest.raises(ps.BudgetError) as refusal:
+        ps.plan(200, STATE, ps.Budget("4GB", "10GB"), schedule=schedule)
+    least = int(str(refusal.value).split("(")[1].split()[0])
+    assert ps.plan(200, STATE, ps.Budget("4GB", least), schedule=schedule).peak_bytes["host"] == least
+    with pytest.raises(ps.BudgetError):
+        ps.plan(200, STATE, ps.Budget("4GB", least - STATE), schedule=schedule)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"steps": 0}, "at least one step"),
+        ({"every": 0}, "at least 1"),
+        ({"policy": "fifo"}, "min, lru"),
+        ({"codec": "bounded:1e-4"}, "costs.codecs"),
+        ({"machine": "abacus"}, "h200"),
+        ({"machine": "laptop"}, "no device"),
+        ({"schedule": "fancy"}, "revolve"),
+        ({"schedule": Revolve(99, 3)}, "made for 99 steps"),
+        ({"state_bytes": 0}, "at least one byte"),
+        ({"costs": ps.Costs(1, 1, 1e9)}, "host=Link"),
+    ],
+)
+def test_bad_input_is_refused_with_what_to_do(arguments, says):
+    with pytest.raises(ps.PenstockError, match=says):
+        ps.plan(**({"steps": 200, "state_bytes": STATE, "budget": ps.Budget("4GB", "20GB")} | arguments))
+
+
+def test_records_are_kept_where_they_fit():
+    plan = ps.plan(1000, STATE, ps.Budget("6GB", "60GB"), costs=costs(2), record_bytes="0.5GB", every=8)
+    assert plan.keep == "records" and plan.schedule == StoreAll(125)
+    assert plan.prediction.forward == pytest.approx(1000)
+    assert (
+        ps.plan(1000, STATE, ps.Budget("6GB", "50GB"), costs=costs(2), record_bytes="0.5GB", every=8).keep == "states"
+    )
+
+
+def test_a_codec_is_used_only_where_it_pays():
+    quick = {"bounded:1e-4": ps.CodecCost(ratio=8, encode=2e12, decode=2e12)}
+    slow = {"bounded:1e-4": ps.CodecCost(ratio=1.1, encode=1e8, decode=1e8)}
+    for codecs, chosen in ((quick, "bounded:1e-4"), (slow, None)):
+        known = ps.Costs(**(vars(costs(50)) | {"codecs": codecs}))
+        plan = ps.plan(1000, STATE, ps.Budget("6GB", "60GB"), costs=known, codec="bounded:1e-4")
+        assert plan.codec == chosen
+    assert ps.plan(1000, STATE, ps.Budget("6GB", "60GB"), costs=known).codec is None
+
+
+def test_pinning_is_shared_by_the_reversals():
+    once = ps.plan(1000, STATE, ps.Budget("6GB", "60GB"), costs=costs(25, pin=1e-6))
+    often = ps.plan(1000, STATE, ps.Budget("6GB", "60GB"), costs=costs(25, pin=1e-6), reversals=1000)
+    assert once.prediction.peak[1] < often.prediction.peak[1]
+    assert often.pinning < once.seconds
+
+
+def test_slots_override_what_fits():
+    assert ps.plan(200, STATE, ps.Budget("6GB", "60GB"), costs=costs(5), slots=2).prediction.peak[0] == 2
+
+
+budgets = st.builds(
+    lambda device, host, disk: ps.Budget(
+        device * STATE, host * STATE if host else None, disk * STATE if disk and host else None
+    ),
+    st.integers(1, 20),
+    st.integers(0, 40),
+    st.integers(0, 60),
+)
+
+
+@settings(max_examples=40)
+@given(st.integers(1, 150), budgets, st.sampled_from([0.5, 2, 25, 100]), st.sampled_from([None, 400]))
+def test_peaks_stay_within_every_budget(steps, budget, x, record):
+    plan = ps.plan(steps, STATE, budget, costs=costs(x), record_bytes=record and record * 10**6, every=3)
+    for tier, peak in plan.peak_bytes.items():
+        assert peak <= budget[tier]
+    assert plan.seconds >= steps * 2.0 * (1 - 1e-9)
+
+
+@settings(max_examples=40)
+@given(st.integers(1, 150), budgets, st.sampled_from([0.5, 2, 25, 100]), st.sampled_from(["device", "host"]), st.data())
+def test_more_budget_never_predicts_more_time(steps, budget, x, tier, data):
+    assume(tier in budget.tiers)
+    more = budget.with_tier(tier, budget[tier] + data.draw(st.integers(1, 10)) * STATE)
+    fewer, larger = (ps.plan(steps, STATE, given, costs=costs(x)) for given in (budget, more))
+    assert larger.seconds <= fewer.seconds * (1 + 1e-9)
+
+
+def exhaustive(steps, slots, work):
+    """Try every interval and every number of inner snapshots: the oracle for `auto`."""
+    setting = Setting("states", None, STATE, work, slots, 0.0, "min")
+    every = (TwoLevel(steps, interval, inner) for interval in range(1, steps + 1) for inner in range(interval))
+    choices = (evaluate(schedule, slots, setting) for schedule in every if schedule.peak_snapshots <= sum(slots))
+    return min(choice.seconds for choice in choices if fits(choice))
+
+
+# x = transfer / step on an H200 is about 25 without a codec and 3 with one; a V100 has about 20; a laptop that
+# computes in host memory and stores on a fast disk has 0.5 to 10.
+TABLE = [
+    (steps, x, device, host, copy)
+    for steps, copy in ((120, 0.65), (180, 0.3))
+    for x, device, host in ((0.5, 4, 200), (2, 6, 30), (3, 16, 60), (10, 8, 40), (20, 3, 90), (25, 6, 25), (25, 20, 60))
+] + [
+    (150, 50, 10, 60, 0.65),
+    (150, 100, 4, 100, 0.65),
+    (150, 100, 30, 50, 0.65),
+    (240, 1, 5, 12, 1.0),
+    (240, 5, 12, 24, 0.1),
+    (200, 40, 2, 200, 0.65),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("steps", "x", "device", "host", "copy"), TABLE)
+def test_auto_is_within_two_percent_of_an_exhaustive_search(steps, x, device, host, copy):
+    known = costs(x, copy)
+    plan = ps.plan(steps, STATE, ps.Budget(device * STATE, host * STATE), costs=known)
+    work = work_of(known, ("device", "host"), 1, "states", STATE, None)
+    assert plan.seconds <= 1.02 * exhaustive(steps, (device, host), work)

@@ -1,0 +1,138 @@
+"""The policies against each other, against brute force, and against the slots they were given."""
+
+from functools import cache
+from itertools import chain
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.planner.choose import operations_of
+from penstock.planner.operations import Evict, Fetch, Store
+from penstock.planner.residency import reside_lru, reside_min
+from penstock.planner.trace import moved, trace
+from penstock.schedule import Drop, Restore, Revolve, Save, StoreAll, TwoLevel, Uniform, ZCut
+
+SCHEDULES = [
+    StoreAll(9),
+    Uniform(12, 4),
+    ZCut(12, 7),
+    Revolve(12, 3),
+    Revolve(14, 4),
+    TwoLevel(12, 4, 2),
+    TwoLevel(13, 5, 1),
+]
+
+
+def check_slots(operations, slots):
+    """Interpret operations on tiers of few slots: every copy is where it is read, and never more than fit."""
+    held = [set() for _ in slots]
+    for operation in operations:
+        match operation:
+            case Save(step):
+                held[0].add(step)
+            case Restore(step):
+                assert step in held[0]
+            case Store(step, tier):
+                assert step in held[tier - 1]
+                held[tier].add(step)
+            case Fetch(step, tier):
+                assert step in held[tier] and step not in held[tier - 1]
+                held[tier - 1].add(step)
+            case Evict(step, tier):
+                held[tier].remove(step)
+            case Drop(step):
+                assert step in set(chain(*held))
+                for tier in held:
+                    tier.discard(step)
+        for tier, most in zip(held, slots, strict=True):
+            assert len(tier) <= most
+    assert not any(held)
+
+
+def least_traffic(schedule, slots):
+    """Search every eviction: fewest movements up and down together, the oracle for `min`."""
+    accesses = [(access.kind, access.step) for access in trace(list(schedule), 0)]
+
+    @cache
+    def rest(index, resident, below):
+        if index == len(accesses):
+            return 0
+        kind, step = accesses[index]
+        if kind == "drop":
+            return rest(index + 1, resident - {step}, below - {step})
+        if step in resident:
+            return rest(index + 1, resident, below)
+        cost = kind == "read"
+        if len(resident) < slots:
+            return cost + rest(index + 1, resident | {step}, below)
+        return cost + min(
+            (victim not in below) + rest(index + 1, (resident - {victim}) | {step}, below | {victim})
+            for victim in resident
+        )
+
+    return rest(0, frozenset(), frozenset())
+
+
+@pytest.mark.parametrize("slots", [1, 2, 3, 4])
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
+def test_min_moves_as_little_as_any_policy_could(schedule, slots):
+    assert sum(moved(reside_min(list(schedule), 0, slots), 1)) == least_traffic(schedule, slots)
+
+
+schedules = st.builds(
+    lambda steps, interval, inner: TwoLevel(steps, min(interval, steps), min(inner, min(interval, steps) - 1)),
+    st.integers(1, 90),
+    st.integers(1, 90),
+    st.integers(0, 30),
+)
+
+
+@given(schedules, st.integers(1, 9), st.sampled_from([reside_min, reside_lru]))
+def test_no_policy_uses_more_slots_than_there_are(schedule, slots, reside):
+    check_slots(reside(list(schedule), 0, slots), (slots, schedule.steps))
+
+
+@given(schedules, st.integers(1, 9), st.integers(1, 9))
+def test_three_tiers_keep_to_their_slots_too(schedule, device, host):
+    check_slots(operations_of(schedule, (device, host, schedule.steps), "min"), (device, host, schedule.steps))
+
+
+@given(schedules, st.integers(1, 9))
+def test_min_never_moves_more_than_lru(schedule, slots):
+    up, down = moved(reside_min(list(schedule), 0, slots), 1)
+    lru_up, lru_down = moved(reside_lru(list(schedule), 0, slots), 1)
+    assert up <= lru_up and down <= lru_down == schedule.saves
+
+
+@given(schedules, st.integers(1, 8))
+def test_more_slots_never_move_more(schedule, slots):
+    fewer, more = (sum(moved(reside_min(list(schedule), 0, count), 1)) for count in (slots, slots + 1))
+    assert more <= fewer
+
+
+@given(schedules, st.integers(1, 9))
+def test_actions_keep_their_order(schedule, slots):
+    operations = reside_min(list(schedule), 0, slots)
+    assert [str(op) for op in operations if not isinstance(op, Store | Fetch | Evict)] == list(map(str, schedule))
+
+
+@pytest.mark.parametrize(
+    ("slots", "lru", "least"),
+    [
+        (2, (923, 1716), (923, 462)),
+        (3, (671, 1716), (461, 210)),
+        (4, (419, 1716), (209, 84)),
+        (6, (265, 1716), (27, 7)),
+    ],
+)
+def test_the_salt_problem_of_gpuzip(slots, lru, least):
+    actions = list(Revolve(3751, 8))
+    assert moved(reside_lru(actions, 0, slots), 1) == lru
+    assert moved(reside_min(actions, 0, slots), 1) == least
+
+
+def test_a_fetch_starts_when_a_slot_is_free_for_good():
+    operations = [str(operation) for operation in reside_min(list(StoreAll(3)), 0, 2)]
+    # Step 2 is dropped, and the fetch of step 0 starts at once, two backward computations before its use.
+    assert operations[operations.index("Drop(step=2)") + 1] == "Fetch(step=0, tier=1)"

@@ -1,0 +1,103 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.planner.bounds import least_seconds, unmoved
+from penstock.planner.choose import Setting, operations_of, predict
+from penstock.planner.coarse import Coarse
+from penstock.planner.simulate import Work, simulate
+from penstock.schedule import Revolve, StoreAll, TwoLevel
+
+seconds = st.floats(0.01, 10)
+
+
+@st.composite
+def problems(draw):
+    """A schedule, the slots of two or three tiers, and what everything costs."""
+    steps = draw(st.integers(1, 120))
+    interval = draw(st.integers(1, steps))
+    schedule = TwoLevel(steps, interval, draw(st.integers(0, interval - 1)))
+    upper = draw(st.lists(st.integers(1, 12), min_size=1, max_size=2))
+    links = len(upper)
+    work = Work(
+        forward=draw(seconds),
+        backward=draw(seconds),
+        save=draw(seconds),
+        restore=draw(seconds),
+        take=draw(st.just(0.0) | seconds),
+        up=tuple(draw(seconds) for _ in range(links)),
+        down=tuple(draw(seconds) for _ in range(links)),
+    )
+    return schedule, (*upper, steps), work
+
+
+def in_full(schedule, slots, work, timeline=None):
+    return simulate(operations_of(schedule, slots, "min"), slots, work, timeline)
+
+
+def in_short(schedule, slots, work):
+    return predict(schedule, slots, Setting("states", None, 1, work, slots, 0.0, "min"))
+
+
+@given(problems())
+def test_the_coarse_prediction_is_the_whole_simulation(problem):
+    whole, coarse = in_full(*problem), in_short(*problem)
+    assert coarse.seconds == pytest.approx(whole.seconds, rel=1e-9)
+    assert coarse.stall == pytest.approx(whole.stall, rel=1e-6, abs=1e-9)
+    assert (coarse.fetched, coarse.stored, coarse.peak) == (whole.fetched, whole.stored, whole.peak)
+    for part in ("forward", "backward", "save", "restore"):
+        assert getattr(coarse, part) == pytest.approx(getattr(whole, part), rel=1e-9)
+
+
+@given(problems())
+def test_time_is_never_below_the_bounds(problem):
+    schedule, slots, work = problem
+    predicted = in_full(*problem).seconds * (1 + 1e-9)
+    compute = schedule.forward_steps * work.forward + schedule.steps * work.backward
+    assert compute <= predicted
+    assert unmoved(schedule, work, len(slots)).seconds <= predicted
+    assert least_seconds(schedule, work, slots) <= predicted
+    assert least_seconds(schedule, work, slots, Coarse(work, slots[0])) <= predicted
+
+
+@given(problems())
+def test_time_is_compute_and_stall(problem):
+    whole = in_full(*problem)
+    parts = whole.forward + whole.backward + whole.save + whole.restore + whole.stall
+    assert whole.seconds == pytest.approx(parts)
+
+
+@given(problems(), st.integers(0, 1), st.integers(1, 4))
+def test_more_slots_never_take_longer(problem, tier, more):
+    schedule, slots, work = problem
+    tier = min(tier, len(slots) - 2)
+    larger = (*slots[:tier], slots[tier] + more, *slots[tier + 1 :])
+    assert in_short(schedule, larger, work).seconds <= in_short(*problem).seconds * (1 + 1e-9)
+
+
+@given(problems())
+def test_lanes_do_one_thing_at_a_time_in_order(problem):
+    spans = []
+    whole = in_full(*problem, spans)
+    for lane in {span.lane for span in spans}:
+        stops = [0.0]
+        for span in (span for span in spans if span.lane == lane):
+            assert span.start >= stops[-1] - 1e-9
+            stops.append(span.stop)
+        assert lane != "compute" or stops[-1] == pytest.approx(whole.seconds)
+
+
+def test_a_transfer_that_fits_beside_the_steps_costs_nothing():
+    work = Work(forward=1, backward=1, save=0, restore=0, take=0, up=(1.5,), down=(0.9,))
+    # 95 fetches one after the other from the turn on, and one backward step after the last: 100 + 95 * 1.5 + 1 seconds.
+    assert in_full(StoreAll(100), (5, 100), work).seconds == 243.5
+    work = Work(forward=1, backward=1, save=0, restore=0, take=0, up=(0.9,), down=(0.9,))
+    assert in_full(StoreAll(100), (5, 100), work).seconds == 200
+
+
+def test_without_movement_the_time_is_the_closed_form():
+    work = Work(forward=1, backward=2, save=0.5, restore=0.25, take=0, up=(1,), down=(1,))
+    schedule = Revolve(100, 7)
+    expected = schedule.forward_steps + 200 + schedule.saves * 0.5 + (100 - schedule.saves) * 0.25
+    assert in_full(schedule, (7, 100), work).seconds == pytest.approx(expected)
+    assert in_short(schedule, (7, 100), work).seconds == pytest.approx(expected)
