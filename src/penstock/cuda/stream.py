@@ -1,0 +1,88 @@
+"""The streams of an engine, their order and timing, and making one current in the libraries that compute on it.
+
+Streams and events are those of cuda.core: ``stream.record()`` gives an event, ``stream.wait(event)`` orders one stream
+after another, ``event.sync()`` makes the host wait for that event alone. Nothing here waits for a whole device.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from types import ModuleType
+
+from cuda.core import LEGACY_DEFAULT_STREAM, Event, EventOptions, Stream, StreamOptions
+
+from penstock.cuda.driver import current_device
+
+
+@dataclass(frozen=True)
+class Streams:
+    """The three streams of an engine: none of them waits for the default stream, or for each other without an event."""
+
+    compute: Stream
+    """Where callbacks and codecs run."""
+    up: Stream
+    """Host to device."""
+    down: Stream
+    """Device to host."""
+
+
+def create_streams() -> Streams:
+    """Create the streams of an engine on the current device; they are destroyed when nothing refers to them."""
+    device = current_device()
+    # Said aloud although it is cuda.core's default: a blocking stream would serialise against the default one.
+    options = StreamOptions(nonblocking=True)
+    return Streams(*(device.create_stream(options=options) for _ in range(3)))
+
+
+def mark(stream: Stream) -> Event:
+    """Record an event that knows its time; events of ``stream.record()`` do not, and are cheaper."""
+    return stream.record(options=EventOptions(timing_enabled=True))
+
+
+def seconds(start: Event, end: Event) -> float:
+    """Give the device's seconds between two events of `mark`, waiting for the second."""
+    end.sync()
+    return float(end - start) / 1e3
+
+
+@contextmanager
+def current(stream: Stream) -> Iterator[Stream]:
+    """Make a stream the current one of CuPy and of torch, those of them that the program has imported.
+
+    Both keep a current stream per thread. On leaving, each is given back the stream it had.
+
+    Parameters
+    ----------
+    stream : cuda.core.Stream
+        A stream of the current device.
+    """
+    with ExitStack() as stack:
+        if cupy := _imported("cupy"):
+            stack.enter_context(cupy.cuda.Stream.from_external(stream))
+        if (torch := _imported("torch")) and torch.cuda.is_available():
+            external = torch.cuda.ExternalStream(int(stream.handle), device=stream.device.device_id)
+            stack.enter_context(torch.cuda.stream(external))
+        yield stream
+
+
+def callers_streams() -> tuple[Stream, ...]:
+    """Give the streams that are current in CuPy and torch, each once: where the caller's arrays were computed.
+
+    An engine that is about to switch to its own stream makes it wait for these, and makes these wait for it at the end.
+    """
+    handles = []
+    if cupy := _imported("cupy"):
+        handles.append(int(cupy.cuda.get_current_stream().ptr))
+    # Asking an idle torch for its stream would set up its context for nothing.
+    if (torch := _imported("torch")) and torch.cuda.is_initialized():
+        handles.append(int(torch.cuda.current_stream().cuda_stream))
+    return tuple(
+        LEGACY_DEFAULT_STREAM if handle == 0 else Stream.from_handle(handle) for handle in dict.fromkeys(handles)
+    )
+
+
+def _imported(name: str) -> ModuleType | None:
+    """Give a library only if the program has imported it, and not while it is still being imported."""
+    module = sys.modules.get(name)
+    return module if module is not None and hasattr(module, "cuda") else None

@@ -1,0 +1,113 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("cuda.core")
+
+from penstock.cuda import kernels
+from penstock.cuda.arrays import View
+from penstock.cuda.copy import copy_async
+from penstock.cuda.kernels import compile_only, load
+from penstock.cuda.slab import DeviceSlab, PinnedSlab
+from penstock.cuda.stream import callers_streams
+from penstock.errors import DeviceError
+
+PROBE = Path(__file__).parent / "probe.cu"
+
+
+@pytest.fixture
+def nvrtc():
+    try:
+        compile_only(PROBE)
+    except DeviceError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.usefixtures("nvrtc")
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
+def test_compiling_needs_no_gpu(arch):
+    assert compile_only(PROBE, arch).startswith(b"\x7fELF")
+
+
+@pytest.mark.usefixtures("nvrtc")
+def test_options_reach_the_compiler():
+    plain = compile_only(PROBE)
+    assert compile_only(PROBE) == plain
+    assert compile_only(PROBE, fmad=False) != plain
+    assert compile_only(PROBE, defines={"FACTOR": "2.0f"}) != plain
+
+
+@pytest.mark.usefixtures("nvrtc")
+def test_a_header_beside_the_source_is_found(tmp_path):
+    (tmp_path / "one.cuh").write_text("#define ONE 1\n")
+    source = tmp_path / "uses.cu"
+    source.write_text('#include "one.cuh"\nextern "C" __global__ void k(int *x) { *x = ONE; }\n')
+    assert compile_only(source)
+
+
+@pytest.mark.usefixtures("nvrtc")
+def test_an_error_in_a_source_names_the_file_and_the_line(tmp_path):
+    source = tmp_path / "broken.cu"
+    source.write_text('extern "C" __global__ void k() {\n  nonsense;\n}\n')
+    with pytest.raises(Exception, match=r"broken\.cu\(2\)"):
+        compile_only(source)
+
+
+def test_numbers_take_the_width_that_the_kernel_reads():
+    given = [kernels._argument(*case, "k") for case in ((1, 4), (2**32 - 1, 4), (-1, 8), (True, 1), (0.5, 4), (0.5, 8))]
+    assert [value.dtype.str for value in given] == ["<i4", "<u4", "<i8", "|i1", "<f4", "<f8"]
+    assert kernels._argument(View.at(4096, (3,), "float32"), 8, "k") == 4096
+    assert kernels._argument(np.float32(2), 4, "k").dtype == np.float32
+
+
+def test_numbers_of_another_width_are_refused():
+    with pytest.raises(TypeError, match="kernel k reads 4 bytes where a float64 was given"):
+        kernels._argument(np.float64(2), 4, "k")
+    with pytest.raises(TypeError, match="gaps"):
+        kernels._argument(View(4096, (3,), np.dtype("float32"), 12, contiguous=False), 8, "k")
+    with pytest.raises(OverflowError):
+        kernels._argument(2**40, 4, "k")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("factor", [1.0, 3.0])
+def test_a_kernel_computes_what_numpy_does(streams, factor):
+    n = 100_003
+    module = load(PROBE, fmad=False, defines={"FACTOR": f"{factor}f"})
+    x, y = np.random.default_rng(1).standard_normal((2, n), dtype=np.float32)
+    with DeviceSlab(8 * n) as device, PinnedSlab(8 * n) as host:
+        host.array[: 4 * n] = x.view(np.uint8)
+        host.array[4 * n :] = y.view(np.uint8)
+        copy_async(device.pointer, host.pointer, 8 * n, streams.compute)
+        on_device = [View.at(device.pointer + offset, (n,), "float32") for offset in (4 * n, 0)]
+        module.launch("scale", -(-n // 256), 256, (*on_device, 0.1, 0.25, n), streams.compute)
+        copy_async(host.pointer, device.pointer + 4 * n, 4 * n, streams.compute)
+        streams.compute.sync()
+        result = host.array[: 4 * n].view(np.float32).copy()
+    expected = np.float32(factor) * (np.float32(0.1) * x + y) + np.float32(0.25)
+    assert np.array_equal(result, expected)
+
+
+@pytest.mark.gpu
+def test_a_source_is_compiled_once():
+    assert load(PROBE) is load(PROBE)
+    assert load(PROBE, defines={"FACTOR": "2.0f"}) is not load(PROBE)
+    assert load(PROBE, fmad=False) is not load(PROBE)
+
+
+@pytest.mark.gpu
+def test_a_wrong_number_of_arguments_is_refused(streams, probe):
+    with pytest.raises(TypeError, match="kernel spin takes 1 arguments; 2 were given"):
+        probe.launch("spin", 1, 1, (1, 2), streams.compute)
+
+
+@pytest.mark.gpu
+def test_arrays_of_cupy_are_arguments(streams, probe):
+    cupy = pytest.importorskip("cupy")
+    x = cupy.zeros(1000, dtype=cupy.uint8)
+    for stream in callers_streams():
+        streams.compute.wait(stream)
+    probe.launch("fill", 4, 256, (x, 6, 1000), streams.compute)
+    streams.compute.sync()
+    assert bool((x == 6).all())

@@ -1,0 +1,75 @@
+import pytest
+
+from penstock.cuda.available import gpu_count, why_not
+from penstock.tier.capacity import Capacity, capacities, disk_capacity, host_capacity
+
+GB = 10**9
+
+
+@pytest.fixture
+def machine(tmp_path):
+    """A kernel's files: 1024000 kB of memory, 512000 kB of it available, and control groups as a test lays them out."""
+    proc, cgroups = tmp_path / "proc", tmp_path / "cgroup"
+    (proc / "self").mkdir(parents=True)
+    (proc / "meminfo").write_text("MemTotal: 1024000 kB\nMemFree: 1 kB\nMemAvailable: 512000 kB\nHugePages_Total: 0\n")
+
+    def lay_out(membership, groups):
+        (proc / "self/cgroup").write_text(membership)
+        for group, files in groups.items():
+            (cgroups / group).mkdir(parents=True, exist_ok=True)
+            for name, text in files.items():
+                (cgroups / group / name).write_text(text)
+        return host_capacity(proc, cgroups)
+
+    return lay_out
+
+
+WHOLE = Capacity(1024000 * 1024, 512000 * 1024)
+
+
+def test_without_limits_the_machine_counts(machine):
+    assert machine("0::/\n", {}) == WHOLE
+    assert machine("0::/job\n", {"job": {"memory.max": "max\n", "memory.current": "5\n"}}) == WHOLE
+
+
+def test_a_limit_of_version_2_counts_without_its_droppable_pages(machine):
+    files = {"memory.max": "1000000\n", "memory.current": "600000\n", "memory.stat": "anon 1\ninactive_file 200000\n"}
+    assert machine("0::/job\n", {"job": files}) == Capacity(1_000_000, 600_000)
+
+
+def test_the_tightest_group_above_counts(machine):
+    groups = {
+        "a": {"memory.max": "500000\n", "memory.current": "450000\n"},
+        "a/b": {"memory.max": "900000\n", "memory.current": "100000\n"},
+    }
+    assert machine("0::/a/b\n", groups) == Capacity(500_000, 50_000)
+
+
+def test_a_limit_of_version_1(machine):
+    files = {"memory.limit_in_bytes": "1000000\n", "memory.usage_in_bytes": "300000\n"}
+    membership = "5:cpu:/job\n4:memory:/job\n"
+    assert machine(membership, {"memory/job": files}) == Capacity(1_000_000, 700_000)
+
+
+def test_inside_a_container_the_path_of_the_host_is_not_there(machine):
+    files = {"memory.limit_in_bytes": "1000000\n", "memory.usage_in_bytes": "1200000\n"}
+    assert machine("4:memory:/docker/abc\n", {"memory": files}) == Capacity(1_000_000, 0)
+
+
+def test_a_limit_beyond_the_machine_does_not_count(machine):
+    files = {"memory.limit_in_bytes": "9223372036854771712\n", "memory.usage_in_bytes": "3\n"}
+    assert machine("4:memory:/\n", {"memory": files}) == WHOLE
+
+
+def test_this_machine(tmp_path):
+    found = capacities(tmp_path)
+    assert 0 < found.host.free <= found.host.total
+    assert 0 < found.disk.free <= found.disk.total == disk_capacity(tmp_path).total
+    assert (found.device is None) == (gpu_count() == 0)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(gpu_count() == 0, reason=why_not())
+def test_a_device(tmp_path):
+    device = capacities(tmp_path).device
+    assert GB < device.free <= device.total

@@ -1,0 +1,76 @@
+import errno
+import os
+from dataclasses import fields
+from types import SimpleNamespace
+
+import pytest
+
+from penstock.cuda.available import gpu_count, why_not
+from penstock.tier import links
+from penstock.tier.links import Links, measure_links
+
+OF_A_DEVICE = {field.name for field in fields(Links)} - {"host_copy", "disk_write", "disk_read", "disk_method"}
+
+
+def test_what_is_absent_is_none(monkeypatch):
+    monkeypatch.setattr(links, "gpu_count", lambda: 0)
+    found = measure_links(nbytes="1MB")
+    assert found == Links(host_copy=found.host_copy)
+    assert found.host_copy > 0
+
+
+def test_a_disk_is_measured_and_left_as_it_was(tmp_path):
+    found = measure_links(tmp_path, nbytes="8MiB")
+    assert found.disk_write > 0 and found.disk_read > 0
+    assert found.disk_method in (links._DIRECT, links._FLUSHED)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_system_without_direct_access_is_flushed_instead(tmp_path, monkeypatch):
+    opened = os.open
+
+    def refuse(name, flags, *rest):
+        if flags & os.O_DIRECT:
+            raise OSError(errno.EINVAL, "no direct access here")
+        return opened(name, flags, *rest)
+
+    monkeypatch.setattr(os, "open", refuse)
+    found = measure_links(tmp_path, nbytes="8MiB")
+    assert found.disk_write > 0 and found.disk_read > 0
+    assert found.disk_method == links._FLUSHED
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_error_of_the_disk_is_not_hidden(tmp_path, monkeypatch):
+    def full(*_args):
+        raise OSError(errno.ENOSPC, "no space left")
+
+    monkeypatch.setattr(os, "writev", full)
+    with pytest.raises(OSError, match="no space left"):
+        measure_links(tmp_path, nbytes="8MiB")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_is_not_measured(tmp_path, monkeypatch):
+    monkeypatch.setattr(links, "disk_capacity", lambda _directory: SimpleNamespace(free=1000))
+    found = measure_links(tmp_path, nbytes="8MiB")
+    assert (found.disk_write, found.disk_read) == (None, None)
+    assert found.disk_method.startswith("not measured")
+
+
+def test_the_median_is_taken_of_several_repetitions():
+    times = iter([(5.0, 1.0), (1.0, 1.0), (9.0, 3.0), (2.0, 1.0), (8.0, 1.0)])
+    assert links._medians(lambda: next(times)) == (5.0, 1.0)
+
+
+def test_a_slow_link_is_not_repeated(monkeypatch):
+    monkeypatch.setattr(links, "ENOUGH_SECONDS", 0)
+    times = iter([(5.0,)])
+    assert links._medians(lambda: next(times)) == (5.0,)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(gpu_count() == 0, reason=why_not())
+def test_links_of_a_device():
+    found = measure_links(nbytes="64MB")
+    assert all(getattr(found, name) > 0 for name in OF_A_DEVICE)
