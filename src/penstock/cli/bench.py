@@ -1,0 +1,24 @@
+"""`penstock bench NAME`: run a benchmark of the checkout."""
+
+import runpy
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.errors import PenstockError
+
+FOLDER = Path(__file__).parents[3] / "bench"
+
+
+def bench(name: Annotated[str, typer.Argument(help="Benchmark to run; without one, they are listed.")] = "") -> None:
+    """Run one of the benchmarks, which print a table and write JSON under bench/out."""
+    scripts = {path.stem: path for path in sorted(FOLDER.glob("*.py"))}
+    if not scripts:
+        raise PenstockError("the benchmarks are not installed with the package: run this from a checkout of Penstock")
+    if not name:
+        typer.echo("\n".join(scripts))
+        return
+    if name not in scripts:
+        raise PenstockError(f"no benchmark is called {name!r}: use one of {', '.join(scripts)}")
+    runpy.run_path(str(scripts[name]), run_name="__main__")
