@@ -1,5 +1,7 @@
 """Penstock runs tensor and wave computations larger than the GPU at the speed of those that fit."""
 
+from penstock.engine import Result as Result
+from penstock.engine import reverse as reverse
 from penstock.errors import BudgetError as BudgetError
 from penstock.errors import PenstockError as PenstockError
 from penstock.errors import PlanError as PlanError

@@ -35,3 +35,11 @@ class DiskFullError(DiskError):
 
 class CorruptionError(DiskError):
     """A snapshot that came back from the disk other than it was written."""
+
+
+class StateError(PenstockError, TypeError):
+    """A state, or what a callback returned as one, that cannot be kept."""
+
+
+class EngineError(PenstockError, RuntimeError):
+    """An engine that was about to read a snapshot that is not where its plan says."""

@@ -93,9 +93,9 @@ def test_no_policy_uses_more_slots_than_there_are(schedule, slots, reside):
     check_slots(reside(list(schedule), 0, slots), (slots, schedule.steps))
 
 
-@given(schedules, st.integers(1, 9), st.integers(1, 9))
-def test_three_tiers_keep_to_their_slots_too(schedule, device, host):
-    check_slots(operations_of(schedule, (device, host, schedule.steps), "min"), (device, host, schedule.steps))
+@given(schedules, st.integers(1, 9), st.integers(1, 9), st.sampled_from(["min", "lru"]))
+def test_three_tiers_keep_to_their_slots_too(schedule, device, host, policy):
+    check_slots(operations_of(schedule, (device, host, schedule.steps), policy), (device, host, schedule.steps))
 
 
 @given(schedules, st.integers(1, 9))

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 from pydantic import BaseModel, ConfigDict, ValidationError, field_serializer, model_validator
 
 from penstock.errors import BudgetError, PlanError
+from penstock.metrics import Span
 from penstock.planner.choose import (
     POLICIES,
     Alternative,
@@ -21,7 +22,7 @@ from penstock.planner.choose import (
 )
 from penstock.planner.costs import CodecCost, Costs, assumed_costs
 from penstock.planner.operations import Operation
-from penstock.planner.simulate import Prediction, Span, Work, simulate
+from penstock.planner.simulate import Prediction, Work, simulate
 from penstock.schedule import Foreign, Schedule, StoreAll, foreign, named
 from penstock.schedule.names import FAMILIES, split_name
 from penstock.schedule.segmented import Segmented, check_steps
@@ -285,12 +286,14 @@ def _setting(
 ) -> Setting:
     size = snapshot_size(raw_bytes, known)
     room = [budget[tier] // size for tier in budget.tiers]
+    if keep == "records":
+        room[0] -= 1  # one record is being read where it lies while all the slots may be in use
     if slots is not None:
         if not 1 <= slots <= max(room[0], 1):
             raise BudgetError(f"slots={slots}: the {budget.tiers[0]} budget holds 1 to {room[0]} snapshots")
         room[0] = slots
-    if 0 in room:  # a tier without room cannot be passed through
-        room = room[: max(1, room.index(0))]
+    if min(room) < 1:  # a tier without room cannot be passed through
+        room = room[: max(1, next(number for number, count in enumerate(room) if count < 1))]
     pinned = budget.tiers[0] == "device" and len(room) > 1
     pin = costs.pin * size / reversals if pinned else 0.0
     work = work_of(costs, budget.tiers[: len(room)], every, keep, raw_bytes, known)

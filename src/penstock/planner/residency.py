@@ -60,6 +60,8 @@ def reside_min(operations: Sequence[Operation], tier: int, slots: int) -> list[O
         if next_read == NEVER and tier > 0:  # the first tier's snapshots are dropped by the schedule at their last use
             resident.pop(step, None)
             before[index + 1].append(Evict(step, tier))
+            if kind == "write":  # never read here, but it takes a slot while it passes through
+                occupied[-1] = min(slots, occupied[-1] + 1)
         else:
             resident[step] = next_read
             heappush(farthest, (-next_read, step))

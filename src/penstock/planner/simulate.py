@@ -7,21 +7,10 @@ arrived; that waiting is the stall. Movements queue on their link in the order o
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from typing import NamedTuple
 
+from penstock.metrics import Span
 from penstock.planner.operations import Compute, Fetch, Operation, Store
 from penstock.schedule import Backward, Drop, Forward, Restore, Save
-
-
-class Span(NamedTuple):
-    """One thing that happens on one lane of a timeline."""
-
-    lane: str
-    """compute, or the link: "up 1" is from tier 1 to tier 0"""
-    what: str
-    step: int
-    start: float
-    stop: float
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from penstock.metrics import Span
 from penstock.planner import Plan
-from penstock.planner.simulate import Span
 from penstock.units import seconds_to_text
 
 COLOURS = {

@@ -1,0 +1,97 @@
+"""Timing a loop and its links on the first real steps, so that a plan can be made."""
+
+import mmap
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from penstock.planner import Costs, Link
+from penstock.tier.disk import Disk
+from penstock.tier.links import measure_links
+
+REPEATS = 3
+
+
+def measure_host(
+    forward: Callable[[Any, int, int], Any], fresh: Callable[[], Any], nbytes: int, steps: int, directory: Path | None
+) -> Costs:
+    """Time forward on host arrays, copies of a snapshot's size, and the disk."""
+    room = np.frombuffer(mmap.mmap(-1, 2 * nbytes), np.uint8)
+    block, other = room[:nbytes], room[nbytes:]
+    block[:], other[:] = 1, 2  # pages are there before they are timed
+    copy = _seconds(lambda: np.copyto(other, block))
+    step = _step(forward, fresh, steps, lambda call: _seconds(call, 1))
+    disk = _disk(block, other, directory) if directory is not None else None
+    return Costs(forward=step, backward=step, copy=nbytes / copy, disk=disk)
+
+
+def measure_device(
+    forward: Callable[[Any, int, int], Any], fresh: Callable[[], Any], nbytes: int, steps: int, directory: Path | None
+) -> Costs:
+    """Time forward on GPU arrays by events, and the links of the device."""
+    from penstock.cuda.stream import create_streams, current, mark, seconds
+
+    compute = create_streams().compute
+
+    def timed(call: Callable[[], Any]) -> float:
+        start = mark(compute)
+        call()
+        return seconds(start, mark(compute))
+
+    with current(compute):
+        step = _step(forward, fresh, steps, timed)
+        compute.record().sync()
+    links = measure_links(directory, min(nbytes, 2**28))
+    assert links.device_copy and links.pinned_up and links.pinned_down
+    disk = Link(links.disk_read, links.disk_write) if directory and links.disk_read and links.disk_write else None
+    return Costs(
+        forward=step,
+        backward=step,
+        copy=links.device_copy,
+        host=Link(links.pinned_up, links.pinned_down),
+        disk=disk,
+        pin=links.pin_seconds_per_byte or 0.0,
+    )
+
+
+def _step(
+    forward: Callable[[Any, int, int], Any],
+    fresh: Callable[[], Any],
+    steps: int,
+    timed: Callable[[Callable[[], Any]], float],
+) -> float:
+    """Time single steps from the start of the loop, after a first call that may compile."""
+    current = forward(fresh(), 0, 1)
+    taken = []
+    for step in range(1, min(steps, 1 + REPEATS)):
+        here = [current]
+        taken.append(timed(lambda here=here, step=step: here.append(forward(here[0], step, step + 1))))  # type: ignore[misc]
+        current = here[1]
+    if not taken:  # a loop of one step
+        again = fresh()
+        taken.append(timed(lambda: forward(again, 0, 1)))
+    return max(median(taken), 1e-9)
+
+
+def _disk(block: Any, other: Any, directory: Path) -> Link:
+    """Time the disk tier itself, with a snapshot."""
+    down, up = [], []
+    with Disk(directory, block.nbytes) as disk:
+        for step in range(REPEATS):
+            down.append(_seconds(lambda step=step: disk.write(step, block).result(), 1))  # type: ignore[misc]
+            up.append(_seconds(lambda step=step: disk.read(step, other).result(), 1))  # type: ignore[misc]
+            disk.drop(step)
+    return Link(up=block.nbytes / median(up), down=block.nbytes / median(down))
+
+
+def _seconds(call: Callable[[], Any], repeats: int = REPEATS) -> float:
+    taken = []
+    for _ in range(repeats):
+        start = perf_counter()
+        call()
+        taken.append(perf_counter() - start)
+    return max(median(taken), 1e-9)

@@ -1,0 +1,63 @@
+"""The counters of a reversal: seconds per phase, bytes per link, hits and misses, peaks, and the timeline."""
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.table import Table
+
+from penstock.metrics.timeline import Span, write_trace
+from penstock.units import seconds_to_text, to_text
+
+PHASES = ("forward", "backward", "save", "restore", "compress", "decompress", "stall")
+
+
+@dataclass
+class Metrics:
+    """What a reversal did, filled by whoever runs it."""
+
+    seconds: float = 0.0
+    """of the whole reversal, from the first action to the last"""
+    phases: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """seconds of each of PHASES on the computation"""
+    moved: Counter[str] = field(default_factory=Counter)
+    """bytes over each link, by lane: "up 1" is from tier 1 to tier 0"""
+    avoided: Counter[str] = field(default_factory=Counter)
+    """bytes that would have moved over the first link had every save gone down and every restore come up"""
+    hits: int = 0
+    """restores that found their snapshot in the first tier without a fetch"""
+    misses: int = 0
+    """restores whose snapshot had to be fetched"""
+    late: int = 0
+    """misses whose fetch had not ended when the computation needed it"""
+    peak: Counter[str] = field(default_factory=Counter)
+    """bytes of snapshots in each tier, at most, as allocated"""
+    timeline: list[Span] = field(default_factory=list)
+
+    def add(self, span: Span) -> None:
+        """Count something that happened: on the computation its phase grows, and the timeline always does."""
+        if span.lane == "compute":
+            self.phases[span.what] += span.stop - span.start
+        self.timeline.append(span)
+
+    def table(self) -> Table:
+        """Lay the counters out for a terminal."""
+        table = Table("what", "seconds", "bytes", "count", title=f"reversal in {seconds_to_text(self.seconds)}")
+        for phase in PHASES:
+            if self.phases[phase]:
+                table.add_row(phase, seconds_to_text(self.phases[phase]), "", "")
+        for lane, moved in sorted(self.moved.items()):
+            spent = sum(span.stop - span.start for span in self.timeline if span.lane == lane)
+            count = sum(span.lane == lane for span in self.timeline)
+            table.add_row(f"moved {lane}", seconds_to_text(spent), to_text(moved), str(count))
+        for lane, avoided in sorted(self.avoided.items()):
+            table.add_row(f"avoided {lane}", "", to_text(avoided), "")
+        for tier, peak in self.peak.items():
+            table.add_row(f"peak {tier}", "", to_text(peak), "")
+        for name in ("hits", "misses", "late"):
+            table.add_row(name, "", "", str(getattr(self, name)))
+        return table
+
+    def write_trace(self, path: Path | str) -> None:
+        """Write the timeline for a trace viewer."""
+        write_trace(self.timeline, path)

@@ -1,0 +1,220 @@
+"""Reversing on GPU arrays: bit-equal to keeping everything, whatever the plan, with streams of its own."""
+
+import threading
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock.cuda.available import gpu_count
+from penstock.errors import StateError
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(gpu_count() == 0, reason="no GPU")]
+
+POINTS = 1 << 20
+SNAPSHOT = 2 * 4 * POINTS
+COSTS = ps.Costs(1e-4, 1e-4, 1e12, host=ps.Link(5e10, 5e10), disk=ps.Link(2e9, 2e9))
+
+
+class Loop:
+    """Two fields stepped in place with their roles swapped, and an image that depends on every bit of each state."""
+
+    def __init__(self, library):
+        self.library = library
+        rng = np.random.default_rng(0)
+        self.start = [rng.standard_normal(POINTS).astype(np.float32) for _ in range(2)]
+        self.image = self.array(np.zeros(POINTS, np.float64))
+        self.steps = []
+
+    def array(self, values):
+        if self.library == "cupy":
+            import cupy
+
+            return cupy.asarray(values)
+        import torch
+
+        return torch.as_tensor(values).cuda()
+
+    @property
+    def state(self):
+        return {"p": self.array(self.start[0]), "q": self.array(self.start[1])}
+
+    def forward(self, state, start, stop):
+        p, q = state["p"], state["q"]
+        roll = self._roll
+        for step in range(start, stop):
+            q *= -1
+            q += 1.9 * p
+            q += 0.05 * (roll(p, 1) + roll(p, -1))
+            q += 1e-3 * step
+            p, q = q, p
+        return {"p": p, "q": q}
+
+    def _roll(self, array, shift):
+        if self.library == "cupy":
+            import cupy
+
+            return cupy.roll(array, shift)
+        return array.roll(shift)
+
+    def backward(self, state, step):
+        self.steps.append(step)
+        self.image *= 0.999
+        self.image += state["p"]
+        self.image += 0.5 * state["q"]
+
+    def result(self):
+        image = self.image.get() if self.library == "cupy" else self.image.cpu().numpy()
+        return image.tobytes()
+
+
+@pytest.fixture(scope="module", params=["cupy", "torch"])
+def library(request):
+    pytest.importorskip(request.param)
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def expected(library):
+    """Keep everything in a list, without the engine."""
+    loop = Loop(library)
+    states, state = [], loop.state
+    for step in range(40):
+        states.append({key: array.copy() if library == "cupy" else array.clone() for key, array in state.items()})
+        state = loop.forward(state, step, step + 1)
+    for step in range(39, -1, -1):
+        loop.backward(states[step], step)
+    return loop.result()
+
+
+def reverse(loop, **arguments):
+    call = {"costs": COSTS, "steps": 40} | arguments
+    return ps.reverse(loop.forward, loop.backward, loop.state, **call)
+
+
+@pytest.mark.parametrize("policy", ["min", "lru"])
+@pytest.mark.parametrize(
+    ("device", "host", "disk"), [(50, 0, 0), (6, 50, 0), (2, 50, 0), (1, 50, 0), (3, 4, 50), (1, 1, 50)]
+)
+@pytest.mark.parametrize("schedule", ["storeall", "uniform:9", "zcut:16", "revolve:5", "twolevel:8,3", "auto"])
+def test_bit_equal_to_keeping_everything_run_twice(library, expected, schedule, device, host, disk, policy, tmp_path):
+    budget = ps.Budget(device * SNAPSHOT, host * SNAPSHOT or None, disk * SNAPSHOT or None)
+    for _ in range(2):
+        loop = Loop(library)
+        result = reverse(loop, budget=budget, schedule=schedule, policy=policy, directory=tmp_path)
+        assert loop.steps == list(range(39, -1, -1))
+        assert loop.result() == expected
+        for tier, peak in result.metrics.peak.items():
+            assert peak <= budget[tier]
+    assert not list(tmp_path.iterdir())
+
+
+def test_records_are_kept_and_seen(library):
+    loop = Loop(library)
+    seen = []
+    ps.reverse(
+        loop.forward,
+        lambda record, step: seen.append(float(record["p"].sum())),
+        loop.state,
+        40,
+        record=("p",),
+        every=4,
+        budget=ps.Budget(3 * SNAPSHOT, 50 * SNAPSHOT),
+        costs=COSTS,
+    )
+    state, sums = loop.state, []
+    for step in range(0, 40, 4):
+        sums.append(float(state["p"].sum()))
+        state = loop.forward(state, step, step + 4)
+    assert seen == sums[::-1]
+
+
+def test_costs_are_measured_where_none_are_given(library, expected):
+    loop = Loop(library)
+    result = reverse(loop, costs=None, budget=ps.Budget(3 * SNAPSHOT, 50 * SNAPSHOT))
+    assert loop.result() == expected
+    assert result.plan.costs.host is not None and result.plan.costs.assumed is None
+    assert "measured against predicted" in result.explain()
+
+
+def test_metrics_are_measured_by_events(library):
+    metrics = reverse(Loop(library), budget=ps.Budget(3 * SNAPSHOT, 50 * SNAPSHOT), schedule="storeall").metrics
+    assert metrics.moved == {"up 1": 37 * SNAPSHOT, "down 1": 37 * SNAPSHOT}
+    assert {"forward", "backward", "save"} <= set(metrics.phases)
+    lanes = {span.lane for span in metrics.timeline}
+    assert lanes == {"compute", "up 1", "down 1"}
+    assert sum(metrics.phases.values()) == pytest.approx(metrics.seconds, rel=0.3)
+
+
+def test_a_callback_on_a_stream_of_its_own_is_made_right_by_synchronous():
+    cupy = pytest.importorskip("cupy")
+    own = cupy.cuda.Stream(non_blocking=True)
+    loop = Loop("cupy")
+
+    def elsewhere(callback):
+        def call(*arguments):
+            with own:
+                result = callback(*arguments)
+                own.synchronize()
+            return result
+
+        return call
+
+    right = Loop("cupy")
+    reverse(right, budget=ps.Budget(2 * SNAPSHOT, 50 * SNAPSHOT))
+    ps.reverse(
+        elsewhere(loop.forward),
+        elsewhere(loop.backward),
+        loop.state,
+        40,
+        budget=ps.Budget(2 * SNAPSHOT, 50 * SNAPSHOT),
+        costs=COSTS,
+        synchronous=True,
+    )
+    assert loop.result() == right.result()
+
+
+def test_callbacks_find_the_engines_stream_current(library):
+    handles = set()
+    loop = Loop(library)
+
+    def forward(state, start, stop):
+        if library == "cupy":
+            import cupy
+
+            handles.add(cupy.cuda.get_current_stream().ptr)
+        else:
+            import torch
+
+            handles.add(torch.cuda.current_stream().cuda_stream)
+        return loop.forward(state, start, stop)
+
+    ps.reverse(forward, loop.backward, loop.state, 20, budget=ps.Budget(3 * SNAPSHOT), costs=COSTS)
+    assert len(handles) == 1 and 0 not in handles
+
+
+def test_arrays_with_gaps_are_refused():
+    cupy = pytest.importorskip("cupy")
+    with pytest.raises(StateError, match="contiguous"):
+        ps.reverse(lambda s, a, b: s, lambda s, t: None, (cupy.zeros((4, 4))[:, ::2],), 5, budget="1MB")
+    with pytest.raises(StateError, match="move them to one place"):
+        ps.reverse(lambda s, a, b: s, lambda s, t: None, (cupy.zeros(4), np.zeros(4)), 5, budget="1MB")
+
+
+def test_exceptions_give_everything_back(library, tmp_path):
+    from penstock.cuda.driver import device_memory
+
+    loop = Loop(library)
+    budget = ps.Budget(20 * SNAPSHOT, 30 * SNAPSHOT, 40 * SNAPSHOT)
+
+    def fail(state, step):
+        raise ZeroDivisionError
+
+    reverse(loop, budget=budget, directory=tmp_path)  # what stays afterwards is the libraries'
+    before, threads = device_memory()[0], set(threading.enumerate())
+    with pytest.raises(ZeroDivisionError):
+        ps.reverse(
+            loop.forward, fail, loop.state, 40, budget=budget, schedule="storeall", costs=COSTS, directory=tmp_path
+        )
+    assert device_memory()[0] >= before - 2 * SNAPSHOT
+    assert not list(tmp_path.iterdir()) and set(threading.enumerate()) <= threads

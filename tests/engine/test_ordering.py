@@ -1,0 +1,101 @@
+"""The order of lanes, proved on the virtual backend: right for every seed, wrong once any one wait is left out."""
+
+import ast
+import inspect
+
+import numpy as np
+import pytest
+
+from penstock.engine import executor as executor_module
+from penstock.engine.executor import Callbacks, Executor
+from penstock.engine.layout import Layout
+from penstock.engine.numpy_arrays import describe
+from penstock.engine.virtual import VirtualBackend
+from penstock.errors import EngineError
+from penstock.planner.choose import operations_of
+from penstock.planner.simulate import Work, simulate
+from penstock.schedule import named
+from tests.engine.loops import Loop
+
+STEPS = 24
+WORK = Work(1, 1, 1, 1, 0, (1, 1), (1, 1))
+CONFIGURATIONS = [
+    (schedule, slots, policy)
+    for schedule in ("storeall", "uniform:6", "zcut:11", "revolve:4", "twolevel:6,3")
+    for slots in ((3, 99), (1, 99), (2, 3, 99), (3, 1, 99))
+    for policy in ("min", "lru")
+]
+
+
+def run(schedule, slots, policy, seed, without=None, keep="states"):
+    loop = Loop()
+    schedule = named(schedule, STEPS)
+    operations = operations_of(schedule, slots, policy)
+    peak = simulate(operations, (*slots[:-1], len(operations)), WORK).peak
+    take = (lambda state, step: state) if keep == "states" else (lambda state, step: {"u": state["u"]})
+    layout = Layout.of(take(loop.state, 0), describe)
+    backend = VirtualBackend([None] * len(layout.leaves), seed, without)
+    callbacks = Callbacks(
+        forward=lambda state, start, stop: loop.forward(state, start, stop, False),
+        backward=loop.backward,
+        turn=loop.turn,
+        snapshot=take,
+    )
+    initial = {key: array.copy() for key, array in loop.state.items()}
+    Executor(backend, layout, ("first", "second", "third")[: len(slots)], peak).run(
+        operations, STEPS, initial, callbacks, keep == "states"
+    )
+    backend.finish()
+    return loop.seen
+
+
+EXPECTED, _ = Loop().expect(STEPS)
+EXPECTED_RECORDS, _ = Loop().expect(STEPS, keys=("u",))
+
+
+@pytest.mark.parametrize(("schedule", "slots", "policy"), CONFIGURATIONS, ids=str)
+def test_right_for_a_hundred_interleavings(schedule, slots, policy):
+    for seed in range(100):
+        assert run(schedule, slots, policy, seed) == EXPECTED
+
+
+@pytest.mark.parametrize("slots", [(3, 99), (1, 99), (2, 2, 99)], ids=str)
+@pytest.mark.parametrize("policy", ["min", "lru"])
+def test_right_for_records_too(slots, policy):
+    for seed in range(100):
+        assert run("storeall", slots, policy, seed, keep="records") == EXPECTED_RECORDS
+
+
+def all_waits():
+    """Read the names of all waits out of the executor's source, so that none can be forgotten here."""
+    strings = [
+        node.value
+        for node in ast.walk(ast.parse(inspect.getsource(executor_module)))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+    return sorted({text for text in strings if text.startswith(("save: ", "store: ", "fetch: ", "restore: "))})
+
+
+def test_the_waits_are_those_known_here():
+    assert len(all_waits()) == 6
+
+
+@pytest.mark.parametrize("without", all_waits())
+def test_wrong_once_any_one_wait_is_left_out(without):
+    def goes_wrong(configuration, seed):
+        try:
+            return run(*configuration, seed, without) != EXPECTED
+        except EngineError:
+            return False  # a standstill would prove nothing of the data
+
+    assert any(goes_wrong(configuration, seed) for configuration in CONFIGURATIONS for seed in range(10))
+
+
+def test_unfinished_copies_hold_nan():
+    backend = VirtualBackend([None], seed=0)
+    (target,), (source,) = backend.blocks(0, 1, 8), backend.blocks(0, 1, 8)
+    source[:] = 0
+    backend.move("up 1", 0, target, source, [])
+    assert np.isnan(target.view(np.float64)[0]) or not target.any()
+    backend.finish()
+    assert not target.any()

@@ -1,0 +1,47 @@
+"""The pages: their Python runs, prints what they show, and their links lead somewhere.
+
+A page's blocks run from top to bottom in one namespace. A ```text block right after a ```python block is what that
+block prints. Blocks that open with ```python no-run are skipped.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+
+BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```\n(?:\s*^```text\n(?P<output>.*?)^```$)?", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\((?P<target>[^)\s#]+)(?:#[^)]*)?\)")
+
+
+def relative_links(page):
+    targets = [match["target"] for match in LINK.finditer(page.read_text())]
+    return [target for target in targets if "://" not in target and not target.startswith("mailto:")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_python_runs_and_prints_what_is_shown(page, monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    text = page.read_text()
+    namespace = {"__name__": "__main__"}
+    for block in BLOCK.finditer(text):
+        above = "\n" * text.count("\n", 0, block.start("code"))  # so that a traceback names the line of the page
+        exec(compile(above + block["code"], page, "exec"), namespace)
+        printed = capsys.readouterr().out
+        if block["output"] is not None:
+            assert printed == block["output"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_relative_links_lead_to_files(page):
+    missing = [target for target in relative_links(page) if not (page.parent / target).is_file()]
+    assert not missing
+
+
+def test_every_page_is_linked_from_the_index():
+    index = DOCS / "index.md"
+    linked = {(DOCS / target).resolve() for target in relative_links(index)}
+    assert {page.resolve() for page in DOCS.rglob("*.md")} - {index.resolve()} <= linked
