@@ -93,9 +93,9 @@ class Machine:
 MACHINES = {
     machine.name: machine
     for machine in (
-        # Links, copy and pinning as measured on one H200 in PCIe 5; the others after their data sheets.
-        Machine("h200", 2.8e12, 2.1e12, Link(55e9, 55e9), Link(3e9, 2e9), 0.65 / UNITS["GiB"]),
-        Machine("v100", 0.5e12, 0.35e12, Link(12e9, 12e9), Link(3e9, 2e9), 0.65 / UNITS["GiB"]),
+        # Links, copy, disk and pinning as `penstock doctor` measured them on one H200; the others after data sheets.
+        Machine("h200", 2.8e12, 1.94e12, Link(55e9, 55e9), Link(2.8e9, 2.0e9), 0.08 / UNITS["GiB"]),
+        Machine("v100", 0.5e12, 0.35e12, Link(12e9, 12e9), Link(3e9, 2e9), 0.08 / UNITS["GiB"]),
         Machine("laptop", 30e9, 10e9, None, Link(2.5e9, 1.5e9), 0.0),
     )
 }
