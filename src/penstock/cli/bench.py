@@ -1,6 +1,7 @@
 """`penstock bench NAME`: run a benchmark of the checkout."""
 
-import runpy
+import subprocess
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +12,12 @@ from penstock.errors import PenstockError
 FOLDER = Path(__file__).parents[3] / "bench"
 
 
-def bench(name: Annotated[str, typer.Argument(help="Benchmark to run; without one, they are listed.")] = "") -> None:
+def bench(
+    name: Annotated[str, typer.Argument(help="Benchmark to run; without one, they are listed.")] = "",
+    arguments: Annotated[
+        list[str] | None, typer.Argument(help="What it takes itself; after -- if it has dashes.")
+    ] = None,
+) -> None:
     """Run one of the benchmarks, which print a table and write JSON under bench/out."""
     scripts = {path.stem: path for path in sorted(FOLDER.glob("*.py"))}
     if not scripts:
@@ -21,4 +27,4 @@ def bench(name: Annotated[str, typer.Argument(help="Benchmark to run; without on
         return
     if name not in scripts:
         raise PenstockError(f"no benchmark is called {name!r}: use one of {', '.join(scripts)}")
-    runpy.run_path(str(scripts[name]), run_name="__main__")
+    raise typer.Exit(subprocess.run([sys.executable, scripts[name], *(arguments or [])]).returncode)

@@ -58,7 +58,7 @@ class CudaBackend:
         for stream in self._callers:
             self._streams.compute.wait(stream)
         self._held.enter_context(current(self._streams.compute))
-        self._start = mark(self._streams.compute)
+        self._start = self._last = mark(self._streams.compute)
 
     def blocks(self, tier: int, count: int, nbytes: int) -> list[Any]:
         """Allocate the slots of a tier in one piece."""
@@ -90,14 +90,14 @@ class CudaBackend:
     ) -> Event:
         if lane == "compute":
             self.wait(step, after)
-        else:
-            for wait in after:
-                stream.wait(_event(wait))
+            copy_async(addresses[0], addresses[1], size, stream)
+            return self._lap("restore", step)
+        for wait in after:
+            stream.wait(_event(wait))
         start = mark(stream)
         copy_async(addresses[0], addresses[1], size, stream)
         stop = mark(stream)
-        what = {"compute": "restore", "up 1": "fetch", "down 1": "store"}[lane]
-        self._spans.append((lane, what, step, start, stop))
+        self._spans.append((lane, "fetch" if lane.startswith("up") else "store", step, start, stop))
         return stop
 
     def _through_disk(self, lane: str, step: int, target: Any, source: Any, after: Sequence[Wait]) -> None:
@@ -121,25 +121,19 @@ class CudaBackend:
     def save(self, step: int, block: Any, layout: Layout, arrays: Sequence[Any], after: Sequence[Wait]) -> Any:
         """Enqueue the copies of arrays into a block."""
         self.wait(step, after)
-        compute = self._streams.compute
-        start = mark(compute)
         for leaf, array in zip(layout.leaves, arrays, strict=True):
-            copy_async(block + leaf.offset, device_arrays.view(_readable(array)).pointer, leaf.nbytes, compute)
-        stop = mark(compute)
-        self._spans.append(("compute", "save", step, start, stop))
-        return stop
+            source = device_arrays.view(_readable(array)).pointer
+            copy_async(block + leaf.offset, source, leaf.nbytes, self._streams.compute)
+        return self._lap("save", step)
 
     def wait(self, step: int, after: Sequence[Wait]) -> None:
         """Make the compute stream wait."""
         events = [event for event in map(_event, after) if event is not None]
         if not events:
             return
-        compute = self._streams.compute
-        start = mark(compute)
         for event in events:
-            compute.wait(event)
-        what = "late" if any(wait.why.startswith("restore") for wait in after) else "stall"
-        self._spans.append(("compute", what, step, start, mark(compute)))
+            self._streams.compute.wait(event)
+        self._lap("late" if any(wait.why.startswith("restore") for wait in after) else "stall", step)
 
     def mark(self) -> Any:
         """Give the event at which the compute stream has done what was enqueued so far."""
@@ -168,9 +162,15 @@ class CudaBackend:
         """Time something that the computation does; where it is synchronous, let it find the stream idle."""
         if self._synchronous:
             self._streams.compute.record().sync()
-        start = mark(self._streams.compute)
         yield
-        self._spans.append(("compute", what, step, start, mark(self._streams.compute)))
+        self._lap(what, step)
+
+    def _lap(self, what: str, step: int) -> Event:
+        """Time what the compute stream has done since the last lap: one event between any two things."""
+        now = mark(self._streams.compute)
+        self._spans.append(("compute", what, step, self._last, now))
+        self._last = now
+        return now
 
     def finish(self) -> None:
         """Wait for the end, raise what went wrong in a thread, and read the times of the events."""

@@ -98,6 +98,11 @@ class Executor:
         self.free = [deque(map(Slot, backend.blocks(tier, count, nbytes))) for tier, count in enumerate(slots)]
         self.held: list[dict[int, Slot]] = [{} for _ in slots]
 
+    def load(self, arrays: Sequence[Any]) -> Any:
+        """Copy arrays into the working state's block, and give the state that lies there."""
+        self.backend.save(0, self.working.block, self.layout, arrays, [])
+        return self.layout.build(self.backend.arrays(self.working.block, self.layout))
+
     def run(self, operations: Sequence[Operation], steps: int, state: Any, callbacks: Callbacks, keeps: bool) -> Any:
         """Carry operations out from an initial state, and give the final one.
 

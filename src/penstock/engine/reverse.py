@@ -206,7 +206,8 @@ def reverse(
         backend = library.backend(kinds, where, disk_bytes, synchronous)
         try:
             executor = Executor(backend, kept, plan.tiers, plan.prediction.peak)
-            executor.run(operations, plan.schedule.steps, fresh(), callbacks, keeps)
+            working = executor.load(list(arrays_of(state))) if keeps else fresh()
+            executor.run(operations, plan.schedule.steps, working, callbacks, keeps)
             backend.finish()
         finally:
             backend.close()

@@ -107,7 +107,7 @@ def simulate(
                 timeline.append(Span("compute", "restore", step, compute, compute + cost))
             compute += cost
             restore += cost
-            read_until[0][step] = compute
+            read_until[0][step] = max(read_until[0].get(step, 0.0), compute)  # it may be going down meanwhile
         if isinstance(operation, Forward):
             cost = work.forward * (operation.stop - operation.start)
             if timeline is not None:
