@@ -6,8 +6,8 @@ is GPUZIP's baseline, (c) the policy "lru", which does as GPUZIP does, and (d) t
 else. Last comes what "auto" chooses within the same budget. All of them must make the same image, bit by bit.
 
 Run ``python bench/reversal.py``: takes 96 GB of host memory and about six minutes on an H200, prints tables, writes
-``bench/out/reversal.json`` after every row. ``--long`` reverses 3751 steps instead, with (b) and "auto" alone;
-``--tiny`` is over in seconds.
+``bench/out/reversal.json`` after every row. ``--long`` reverses 3751 steps instead, with (b) and (d) of Revolve and
+"auto" alone; ``--tiny`` is over in seconds.
 """
 
 import argparse
@@ -86,6 +86,12 @@ class Row:
     measured_over_predicted: float | None = None
     stall_seconds: float | None = None
     predicted_stall_seconds: float | None = None
+    phases: dict[str, dict[str, float]] | None = None
+    """seconds of each phase of the computation, predicted and measured"""
+    moves: dict[str, dict[str, float]] | None = None
+    """count, mean and longest seconds of the movements of each link, from the timeline"""
+    late: int | None = None
+    """restores that waited for their fetch"""
     up: int | None = None
     """snapshots that came from the host"""
     down: int | None = None
@@ -283,7 +289,7 @@ def main() -> None:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--steps", type=int, help="steps of the loop, 1000 otherwise")
-    parser.add_argument("--long", action="store_true", help="3751 steps, pinned copies and auto alone")
+    parser.add_argument("--long", action="store_true", help="3751 steps; pinned copies and min of Revolve, and auto")
     parser.add_argument("--tiny", action="store_true", help="a small grid and few steps, to see that it works")
     parser.add_argument("--host", default="96GB", help="host memory for snapshots")
     parser.add_argument("--patience", type=float, default=20.0, help="seconds after which a pageable row is cut off")
@@ -342,7 +348,7 @@ def measure(loop: Loop, report: Report) -> ps.Costs:
 
 
 def compare(loop: Loop, setting: Setting, budget: ps.Budget, costs: ps.Costs, report: Report, *, brief: bool) -> None:
-    """Measure every row; `brief` leaves out all but pinned copies of Revolve, and auto."""
+    """Measure every row; `brief` leaves out all but pinned copies and min of Revolve, and auto."""
     from penstock.cuda.slab import kept_pinned
 
     steps, nbytes = setting.steps, loop.snapshot
@@ -368,12 +374,10 @@ def compare(loop: Loop, setting: Setting, budget: ps.Budget, costs: ps.Costs, re
             report.add(blocking(loop, schedule, "pinned", pinned, costs))
         del pinned
     # The slab is kept by the process: the reversals below find it.
-    for schedule in [] if brief else schedules:
-        for policy in ("lru", "min"):
+    for schedule in schedules:
+        for policy in ("min",) if brief else ("lru", "min"):
             report.add(planned(loop, setting, schedule, policy, policy, budget, costs))
         report.add(limit(schedule, costs, nbytes))
-    if brief:
-        report.add(limit(schedules[0], costs, nbytes))
     report.add(planned(loop, setting, "auto", "min", "auto", budget, costs))
     report.add(limit(auto.schedule, costs, nbytes))
 
@@ -544,12 +548,30 @@ def planned(
         measured_over_predicted=metrics.seconds / prediction.seconds,
         stall_seconds=metrics.phases["stall"],
         predicted_stall_seconds=prediction.stall,
+        phases={
+            phase: {"predicted": getattr(prediction, phase), "measured": metrics.phases[phase]}
+            for phase in ("forward", "backward", "save", "restore", "stall")
+        },
+        moves=moves(metrics.timeline),
+        late=metrics.late,
         up=metrics.moved["up 1"] // nbytes,
         down=metrics.moved["down 1"] // nbytes,
         peak_device_bytes=before - least,
         allowed_device_bytes=budget["device"] + nbytes,
         image=loop.hashed(loop.image),
     )
+
+
+def moves(timeline: Iterable[Any]) -> dict[str, dict[str, float]]:
+    """Count and time the movements of each link."""
+    taken: dict[str, list[float]] = {}
+    for span in timeline:
+        if span.lane != "compute":
+            taken.setdefault(span.lane, []).append(span.stop - span.start)
+    return {
+        lane: {"count": len(times), "mean_seconds": statistics.mean(times), "longest_seconds": max(times)}
+        for lane, times in taken.items()
+    }
 
 
 def overhead(steps: int, snapshots: int, slots: int) -> dict[str, float]:
@@ -627,13 +649,13 @@ def show(report: Report) -> None:
         table.add_row(name, *(cell(rows[way]) for way in ways), *ratios)
     console.print(table)
     details = Table(
-        *("schedule", "way", "measured", "predicted", "ratio", "stall", "predicted", "up", "down"),
-        *("device peak", "allowed", "wall"),
+        *("schedule", "way", "measured", "predicted", "ratio", "stall", "predicted", "late", "up", "down"),
+        *("device peak", "allowed", "above", "wall"),
         title="what Penstock predicted, and what it did",
     )
     for row in report.rows:
         if row.predicted_seconds is not None:
-            beyond = (row.peak_device_bytes or 0) > (row.allowed_device_bytes or 0)
+            above = (row.peak_device_bytes or 0) - (row.allowed_device_bytes or 0)
             details.add_row(
                 row.schedule,
                 row.way,
@@ -642,10 +664,12 @@ def show(report: Report) -> None:
                 f"{row.measured_over_predicted:.3f}",
                 seconds_to_text(row.stall_seconds or 0),
                 seconds_to_text(row.predicted_stall_seconds or 0),
+                str(row.late),
                 str(row.up),
                 str(row.down),
-                to_text(row.peak_device_bytes or 0) + (" [red]over[/]" if beyond else ""),
+                to_text(row.peak_device_bytes or 0),
                 to_text(row.allowed_device_bytes or 0),
+                f"[red]{to_text(above)}[/]" if above > 0 else "",
                 seconds_to_text(row.wall_seconds or 0),
             )
     console.print(details)

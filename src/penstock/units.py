@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 from decimal import Decimal
+from numbers import Integral, Real
 
 from penstock.errors import BudgetError, UnitError
 
@@ -27,7 +28,7 @@ TIERS = ("device", "host", "disk")
 """The tiers, fastest first."""
 
 
-def to_bytes(amount: str | int | float) -> int:
+def to_bytes(amount: object) -> int:
     """Read an amount of bytes: ``"8GB"`` (10^9), ``"8GiB"`` (2^30), or a number of bytes.
 
     Examples
@@ -35,7 +36,7 @@ def to_bytes(amount: str | int | float) -> int:
     >>> to_bytes("8GB"), to_bytes("1.5 GiB"), to_bytes(4096)
     (8000000000, 1610612736, 4096)
     """
-    if isinstance(amount, bool) or not isinstance(amount, str | int | float):
+    if isinstance(amount, bool) or not isinstance(amount, str | Real):
         raise UnitError(f"cannot read {amount!r} as bytes: give a string like '8GB' or a number of bytes")
     if isinstance(amount, str):
         match = _AMOUNT.fullmatch(amount)
@@ -47,9 +48,9 @@ def to_bytes(amount: str | int | float) -> int:
             )
         value = Decimal(match[1].replace("_", "")) * (_BY_LOWER_CASE[unit] if unit else 1)
         return int(value.to_integral_value())
-    if not 0 <= amount < float("inf"):
+    if not 0 <= float(amount) < float("inf"):
         raise UnitError(f"{amount!r} is not an amount of bytes: it must be finite and not negative")
-    return int(amount)
+    return int(float(amount)) if not isinstance(amount, Integral) else int(amount)
 
 
 def to_text(count: int | float) -> str:
@@ -113,7 +114,7 @@ class Budget:
         for tier, amount in zip(TIERS, (device, host, disk), strict=True):
             object.__setattr__(self, tier, None if amount is None else to_bytes(amount))
         if not self.tiers:
-            raise BudgetError("an empty budget: name the bytes of at least one tier, for example Budget(device='8GB')")
+            raise BudgetError("an empty budget: name the bytes of at least one tier, for example device='8GB'")
 
     @classmethod
     def of(cls, value: "Budget | str | float", first: str = "device") -> "Budget":

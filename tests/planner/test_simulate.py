@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.planner.bounds import least_seconds, unmoved
-from penstock.planner.choose import Setting, operations_of, predict
+from penstock.planner.choose import Setting, extrapolate, operations_of, predict
 from penstock.planner.coarse import Coarse
 from penstock.planner.simulate import Work, simulate
 from penstock.schedule import Revolve, StoreAll, TwoLevel
@@ -58,6 +58,7 @@ def test_time_is_never_below_the_bounds(problem):
     assert unmoved(schedule, work, len(slots)).seconds <= predicted
     assert least_seconds(schedule, work, slots) <= predicted
     assert least_seconds(schedule, work, slots, Coarse(work, slots[0])) <= predicted
+    assert extrapolate(schedule, Setting("states", None, 1, work, slots, 0.0, "min"))[0] <= predicted
 
 
 @given(problems())

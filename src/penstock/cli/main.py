@@ -24,6 +24,6 @@ def main() -> None:
     """Run the command line; an error of ours is a line that says what to do, not a traceback."""
     try:
         app()
-    except PenstockError as error:
+    except (PenstockError, OSError) as error:
         print(f"penstock: {error}", file=sys.stderr)
         sys.exit(2)

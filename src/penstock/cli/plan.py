@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from penstock.errors import PlanError
 from penstock.planner import CodecCost, Costs
@@ -30,7 +30,7 @@ def plan(
         list[str] | None,
         typer.Option(help="A codec as NAME=RATIO,ENCODE,DECODE in GB/s, like bounded:1e-4=8,1300,1500."),
     ] = None,
-    machine: Annotated[str, typer.Option(help=f"Costs to assume: {', '.join(MACHINES)}.")] = "h200",
+    machine: Annotated[str | None, typer.Option(help=f"Costs to assume: {', '.join(MACHINES)}.")] = None,
     costs: Annotated[Path | None, typer.Option(help="Measured costs, as JSON.")] = None,
     output: Annotated[Path | None, typer.Option(help="Write the plan here, as JSON.")] = None,
     picture: Annotated[Path | None, typer.Option(help="Draw the predicted timeline here.")] = None,
@@ -64,7 +64,7 @@ def plan(
 def _read(path: Path) -> Costs:
     try:
         return TypeAdapter(Costs).validate_json(path.read_text())
-    except (OSError, ValidationError) as error:
+    except (OSError, ValueError) as error:
         raise PlanError(f"cannot read costs from {path}: {error}") from error
 
 

@@ -3,7 +3,8 @@
 All our schedules are an interval and a number of inner snapshots, so the search is over pairs of those. It goes by
 lower bounds, smallest first: a pair is simulated only while its bound is below the best time found, so that the
 result is the best of all pairs tried. The pairs do not depend on the budget, which only says which of them fit:
-more budget never makes the result worse.
+more budget never makes the result worse. This holds for the policy `min` and loops of up to LONG_LOOP steps, unless
+the search comes to the end of its effort; beyond, the result is a good one, not the best.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,13 +14,17 @@ from itertools import count
 from typing import NamedTuple
 
 from penstock.planner.bounds import least_seconds, unmoved
-from penstock.planner.coarse import Coarse
+from penstock.planner.climb import climb
+from penstock.planner.coarse import DEEPEST, Coarse
 from penstock.planner.operations import Operation
 from penstock.planner.residency import reside_lru, reside_min
 from penstock.planner.simulate import Prediction, Work, simulate
 from penstock.schedule import Revolve, Schedule, StoreAll, TwoLevel, Uniform, ZCut
 from penstock.schedule.segmented import Segmented
 from penstock.schedule.zcut import fewest_snapshots
+
+LONG_LOOP = 10_000
+"""Steps beyond which fewer schedules are tried."""
 
 POLICIES = {"min": reside_min, "lru": reside_lru}
 
@@ -68,7 +73,9 @@ def predict(schedule: Schedule, slots: tuple[int, ...], setting: Setting) -> Pre
     still = unmoved(schedule, setting.work, len(slots))
     if schedule.peak_snapshots <= slots[0]:
         return still
-    operations = operations_of(Coarse(setting.work, slots[0]).operations(schedule), slots, "min")
+    shallow = min(schedule.inner, slots[0]) < DEEPEST
+    actions = Coarse(setting.work, slots[0]).operations(schedule) if shallow else schedule
+    operations = operations_of(actions, slots, "min")
     moving = simulate(operations, (*slots[:-1], len(operations)), setting.work)
     return replace(moving, forward=still.forward, backward=still.backward, save=still.save, restore=still.restore)
 
@@ -82,30 +89,26 @@ def evaluate(schedule: Schedule, slots: tuple[int, ...], setting: Setting) -> Ch
     return Choice(seconds, setting, schedule, slots, prediction)
 
 
-def count_misses(schedule: Segmented, setting: Setting) -> float:
-    """Bound the seconds of a schedule by counting the fetches inside its segments one by one."""
-    return least_seconds(schedule, setting.work, setting.slots, Coarse(setting.work, setting.slots[0]))
+def count_misses(schedule: Segmented, setting: Setting) -> tuple[float, int]:
+    """Bound the seconds of a schedule by counting the fetches inside its segments, without a simulation."""
+    return least_seconds(schedule, setting.work, setting.slots, Coarse(setting.work, setting.slots[0])), 0
 
 
-def extrapolate(schedule: Segmented, setting: Setting) -> float:
+def extrapolate(schedule: Segmented, setting: Setting) -> tuple[float, int]:
     """Bound the seconds of a schedule of many segments from those of two and of three.
 
     Each further segment takes at least as long as the first ones: the tiers are emptier and the links freer at first.
     """
     few, more = 2, 3
-    if schedule.majors <= 2 * more or schedule.interval == 1:
-        return 0.0
+    if schedule.majors <= 2 * more or schedule.interval == 1 or setting.policy != "min":
+        return 0.0, 0
+    without = [(schedule.majors - majors) * schedule.interval for majors in (few, more)]
     short, long = (
-        predict(
-            TwoLevel(
-                schedule.steps - (schedule.majors - majors) * schedule.interval, schedule.interval, schedule.inner
-            ),
-            setting.slots,
-            setting,
-        ).seconds
-        for majors in (few, more)
+        predict(TwoLevel(schedule.steps - less, schedule.interval, schedule.inner), setting.slots, setting)
+        for less in without
     )
-    return long + (schedule.majors - more) * (long - short) / (more - few)
+    further = (schedule.majors - more) * (long.seconds - short.seconds) / (more - few)
+    return long.seconds + further, short.movements + long.movements
 
 
 def least_pinning(schedule: Segmented, setting: Setting) -> float:
@@ -116,7 +119,16 @@ def least_pinning(schedule: Segmented, setting: Setting) -> float:
 
 
 TIGHTER = (count_misses, extrapolate)
-"""Bounds that cost more than the first one and tell more, in the order in which they are tried."""
+"""Bounds that cost more than the first one and tell more, in the order in which they are tried.
+
+Each gives the bound and the movements that were simulated for it."""
+
+EFFORT = 100_000
+EFFORT_A_STEP = 5
+"""Movements that a search simulates, and further ones a step, before it takes the best schedule found so far.
+
+That is some 4 seconds, and 20 for 100,000 steps. Few searches come here: of loops over few slots of the first tier and
+many of the second, with a transfer that takes about as long as a step or two."""
 
 
 def fits(choice: Choice) -> bool:
@@ -139,33 +151,36 @@ def family(schedule: Schedule) -> str:
 
 def candidates(steps: int, name: str = "auto", interval: int | None = None) -> Iterator[Segmented]:
     """Yield the schedules of a family that are tried for a loop, whatever the budget."""
-    intervals = spread(steps) if interval is None else [interval]
+    growth = 1.08 if steps <= LONG_LOOP else 1.16
+    intervals = spread(steps, growth) if interval is None else [interval]
     match name:
         case "auto":
             yield StoreAll(steps)
-            yield from (Revolve(steps, snapshots) for snapshots in spread(steps))
+            yield from candidates(steps, "revolve")
             for interval in intervals[1:-1]:
                 yield from candidates(steps, "twolevel", interval)
         case "storeall":
             yield StoreAll(steps)
         case "revolve":
-            yield from (Revolve(steps, snapshots) for snapshots in spread(steps))
+            # Also counted from the other end, where each snapshot saves as much as it does among few.
+            from_the_end = {steps - fewer for fewer in spread(steps - 1, growth)} if steps > 1 else set()
+            yield from (Revolve(steps, snapshots) for snapshots in sorted(from_the_end | set(spread(steps, growth))))
         case "uniform":
             yield from (Uniform(steps, -(-steps // interval)) for interval in intervals)
         case "zcut":
             fewest = fewest_snapshots(steps)
-            yield from (ZCut(steps, fewest + more - 1) for more in spread(steps + 2 - fewest))
+            yield from (ZCut(steps, fewest + more - 1) for more in spread(steps + 2 - fewest, growth))
         case "twolevel":
             for interval in intervals:
-                yield from (TwoLevel(steps, interval, inner - 1) for inner in spread(interval))
+                yield from (TwoLevel(steps, interval, inner - 1) for inner in spread(interval, growth))
 
 
-def spread(most: int, dense: int = 24, growth: float = 1.08) -> list[int]:
+def spread(most: int, growth: float, dense: int = 24) -> list[int]:
     """List whole numbers from 1 to `most`: every one at first, then ever sparser, and the last ones.
 
     Examples
     --------
-    >>> spread(100, dense=4, growth=2)
+    >>> spread(100, growth=2, dense=4)
     [1, 2, 3, 4, 8, 16, 32, 64, 99, 100]
     """
     numbers = set(range(1, min(dense, most) + 1))
@@ -174,6 +189,38 @@ def spread(most: int, dense: int = 24, growth: float = 1.08) -> list[int]:
         numbers.add(number)
         number = max(number + 1, round(number * growth))
     return sorted(numbers | {number for number in (most - 1, most) if number > 0})
+
+
+def find_good(schedules: list[Segmented], setting: Setting, most_effort: int) -> tuple[Segmented | None, int]:
+    """Find a schedule that is good, if not the best, and say how many movements were simulated for it."""
+    effort = 0
+
+    def seconds_of(schedule: Segmented) -> float:
+        nonlocal effort
+        if effort > most_effort + EFFORT_A_STEP * schedule.steps:
+            return float("inf")
+        seconds, simulated = extrapolate(schedule, setting)
+        if not seconds:
+            whole = predict(schedule, setting.slots, setting)
+            seconds, simulated = whole.seconds, whole.movements
+        effort += simulated
+        return seconds + least_pinning(schedule, setting)
+
+    device, total = setting.slots[0], sum(setting.slots)
+    interval = max(1, min(one.interval for one in schedules)) if schedules else 1
+    spaced = -(-schedules[0].steps // max(1, total - device)) if schedules else 1
+    starts = [(interval, 0), (2 * spaced, device - 1), (4 * spaced, 2 * device), (8 * spaced, total // 8)]
+    return climb(schedules, seconds_of, starts), effort
+
+
+def too_long(schedule: Segmented, setting: Setting) -> bool:
+    """Say whether a schedule is left out because it takes seconds to simulate and shorter segments do as well.
+
+    In a long loop, segments that do not fit in the first tier are costly to simulate, and where there are only a few
+    of them, they cannot be extrapolated either.
+    """
+    moves_inside = schedule.inner >= setting.slots[0] and len(setting.slots) > 1
+    return moves_inside and schedule.steps > LONG_LOOP and schedule.majors < 8
 
 
 class Alternative(NamedTuple):
@@ -201,25 +248,41 @@ def choose(
     bounds: list[tuple[float, int, int, Setting, Segmented]] = []
     for setting in settings:
         for schedule in schedules[setting.keep]:
-            if schedule.peak_snapshots <= sum(setting.slots):
+            if schedule.peak_snapshots <= sum(setting.slots) and not too_long(schedule, setting):
                 bound = least_seconds(schedule, setting.work, setting.slots) + least_pinning(schedule, setting)
                 bounds.append((bound, next(order), 0, setting, schedule))
     heapify(bounds)
     best: Choice | None = None
     found: dict[str, Alternative] = {}
-    while bounds and (best is None or bounds[0][0] < best.seconds):
-        bound, _, tightened, setting, schedule = heappop(bounds)
-        if tightened < len(TIGHTER):
-            bound = max(bound, TIGHTER[tightened](schedule, setting) + least_pinning(schedule, setting))
-            heappush(bounds, (bound, next(order), tightened + 1, setting, schedule))
-            continue
-        choice = evaluate(schedule, setting.slots, setting)
+    effort = 0
+
+    def take(choice: Choice) -> None:
+        nonlocal best, effort
+        effort += choice.prediction.movements
         if fits(choice):
-            kind = kind_of(schedule, setting)
+            kind = kind_of(choice.schedule, choice.setting)
             if kind not in found or choice.seconds < found[kind].seconds:
-                found[kind] = Alternative(describe(schedule, setting), choice.seconds, exact=True)
+                found[kind] = Alternative(describe(choice.schedule, choice.setting), choice.seconds, exact=True)
             if best is None or choice.seconds < best.seconds:
                 best = choice
+
+    for setting in settings if bounds else ():
+        in_it = [entry[-1] for entry in bounds if entry[-2] is setting]
+        good, simulated = find_good(in_it, setting, EFFORT // (2 * len(settings)))
+        effort += simulated
+        if good is not None:
+            take(evaluate(good, setting.slots, setting))
+    while bounds and (best is None or bounds[0][0] < best.seconds):
+        bound, _, tightened, setting, schedule = heappop(bounds)
+        if best is not None and effort > EFFORT + EFFORT_A_STEP * schedule.steps:
+            break
+        if tightened < len(TIGHTER):
+            tighter, simulated = TIGHTER[tightened](schedule, setting)
+            bound = max(bound, tighter + least_pinning(schedule, setting))
+            heappush(bounds, (bound, next(order), tightened + 1, setting, schedule))
+            effort += simulated
+        else:
+            take(evaluate(schedule, setting.slots, setting))
     for bound, _, _, setting, schedule in sorted(bounds, key=lambda entry: entry[:2]):
         found.setdefault(kind_of(schedule, setting), Alternative(describe(schedule, setting), bound, exact=False))
     if best is not None:

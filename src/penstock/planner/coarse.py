@@ -27,7 +27,7 @@ class Envelope(NamedTuple):
 
 
 DEEPEST = 300
-"""Snapshots up to which stalls are bounded: the recursion is as deep as there are snapshots."""
+"""Snapshots of a stretch up to which it has an envelope: the recursion is as deep as there are snapshots."""
 
 
 class Coarse:

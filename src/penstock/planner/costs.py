@@ -2,14 +2,20 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import isfinite
+from numbers import Real
 
 from penstock.errors import PlanError
 from penstock.units import UNITS
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and isfinite(value)
+
+
 def _check_positive(costs: object, *names: str) -> None:
     for name in names:
-        if not 0 < getattr(costs, name) < float("inf"):
+        if not _is_number(getattr(costs, name)) or not 1e-30 < getattr(costs, name) < 1e30:
             raise PlanError(f"{type(costs).__name__}: {name} must be positive, not {getattr(costs, name)!r}")
 
 
@@ -68,8 +74,14 @@ class Costs:
 
     def __post_init__(self) -> None:
         _check_positive(self, "forward", "copy")
-        if not (self.backward >= 0 and self.pin >= 0):
-            raise PlanError("costs: backward and pin are seconds and must not be negative")
+        for name in ("backward", "pin"):
+            if not _is_number(getattr(self, name)) or getattr(self, name) < 0:
+                raise PlanError(f"Costs: {name} is in seconds and must not be negative, not {getattr(self, name)!r}")
+        for name in ("host", "disk"):
+            if not isinstance(getattr(self, name), Link | None):
+                raise PlanError(f"Costs: {name} must be a Link(up=..., down=...), not {getattr(self, name)!r}")
+        if not isinstance(self.codecs, Mapping) or not all(name and name.strip() for name in self.codecs):
+            raise PlanError("Costs: codecs must be a dict of CodecCost by name")
 
 
 @dataclass(frozen=True)
@@ -102,12 +114,15 @@ MACHINES = {
 """Machines that costs can be assumed for."""
 
 
-def assumed_costs(machine: str, state_bytes: int, first_tier: str) -> Costs:
-    """Give the costs of a named machine, seen from the tier in which the loop computes."""
+def assumed_costs(machine: str | None, state_bytes: int, first_tier: str) -> Costs:
+    """Give the costs of a named machine, seen from the tier in which the loop computes; None takes a likely one."""
+    machine = machine or ("laptop" if first_tier == "host" else "h200")
     if machine not in MACHINES:
         raise PlanError(f"no machine is called {machine!r}: use one of {', '.join(MACHINES)}, or give costs=Costs(...)")
-    if first_tier == "host":
-        machine = "laptop"
-    elif MACHINES[machine].host is None:
-        raise PlanError(f"machine {machine!r} has no device: give a budget for host and disk, or another machine")
+    if (first_tier == "host") != (MACHINES[machine].host is None):
+        fitting = ", ".join(name for name, known in MACHINES.items() if (known.host is None) == (first_tier == "host"))
+        raise PlanError(
+            f"the budget starts with the {first_tier}, which does not suit machine {machine!r}: "
+            f"give another budget, or one of the machines {fitting}"
+        )
     return MACHINES[machine].costs(state_bytes)

@@ -9,7 +9,7 @@ from penstock.units import seconds_to_text, to_text
 def explain(plan: Plan) -> str:
     """Tell what was chosen, what else there was, where the time goes, and the peak bytes of each tier."""
     predicted, costs = plan.prediction, plan.costs
-    source = f"assumed for {costs.assumed}" if costs.assumed else "as measured"
+    source = f"assumed for {costs.assumed}" if costs.assumed else "as given"
     lines = [
         f"{plan.steps} steps, {to_text(plan.state_bytes)} a state, {plan.budget!r}; costs {source}: "
         f"forward {seconds_to_text(costs.forward)}, backward {seconds_to_text(costs.backward)} a step",
@@ -34,14 +34,14 @@ def explain(plan: Plan) -> str:
             )
     for other in plan.alternatives[:1]:
         more, least = other.seconds / plan.seconds, "" if other.exact else "at least "
-        lines.append(f"runner-up {other.name}: {least}{seconds_to_text(other.seconds)}, {more:.2f} times as long")
+        lines.append(f"runner-up {other.name}: {least}{seconds_to_text(other.seconds)} ({more:.2f} times)")
     return "\n".join(lines)
 
 
 def _what(plan: Plan) -> str:
     kept = "records" if plan.keep == "records" else "states"
     codec = f", {plan.codec} ({plan.costs.codecs[plan.codec].ratio:.3g} times smaller)" if plan.codec else ""
-    every = f" of {plan.every} steps each" if plan.every > 1 else ""
+    every = f", counted in {plan.every} steps" if plan.every > 1 else ""
     return f"{plan.schedule} ({_meaning(plan.schedule)}{every}) of {kept}, policy {plan.policy}{codec}"
 
 

@@ -49,6 +49,11 @@ class Prediction:
     peak: tuple[int, ...]
     """slots in use at one time, at most, by tier"""
 
+    @property
+    def movements(self) -> int:
+        """Snapshots that moved over any link."""
+        return sum(self.fetched) + sum(self.stored)
+
 
 def simulate(
     operations: Iterable[Operation], slots: Sequence[int], work: Work, timeline: list[Span] | None = None

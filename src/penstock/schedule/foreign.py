@@ -93,6 +93,8 @@ def foreign(schedule: Any, steps: int | None = None) -> Foreign:
     (1716, 8)
     """
     name = type(schedule).__name__
+    if not hasattr(schedule, "max_n"):
+        raise ScheduleError(f"{schedule!r} is no schedule: give a name, a schedule or a checkpoint_schedules object")
     if hasattr(schedule, "iter"):
         raise ScheduleError(f"this {name} has been iterated over and cannot start again: make a new one")
     schedule = copy.deepcopy(schedule)

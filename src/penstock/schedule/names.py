@@ -1,5 +1,7 @@
 """Schedules by name: "storeall", "uniform:25", "zcut:149", "revolve:20", "twolevel:32", "twolevel:32,8"."""
 
+import re
+
 from penstock.errors import ScheduleError
 from penstock.schedule.actions import Schedule
 from penstock.schedule.revolve import Revolve
@@ -23,8 +25,8 @@ def split_name(text: str) -> tuple[str, list[int]]:
     family, _, rest = text.strip().lower().partition(":")
     numbers = rest.split(",") if rest else []
     if family not in FAMILIES:
-        raise ScheduleError(f"no schedule is called {text!r}: use 'auto' or one of {', '.join(FAMILIES)}")
-    if len(numbers) > FAMILIES[family] or not all(number.strip().isdecimal() for number in numbers):
+        raise ScheduleError(f"no schedule is called {text!r}: use one of {', '.join(FAMILIES)}")
+    if len(numbers) > FAMILIES[family] or not all(re.fullmatch(r"\s*[0-9]{1,18}\s*", number) for number in numbers):
         allowed = {0: "no number", 1: "one number, as in 'revolve:20'", 2: "up to two numbers, as in 'twolevel:32,8'"}
         raise ScheduleError(f"cannot read the schedule {text!r}: {family} takes {allowed[FAMILIES[family]]}")
     return family, [int(number) for number in numbers]

@@ -1,6 +1,7 @@
 """What all our schedules are: a snapshot every `interval` steps, and a binomial reversal inside each segment."""
 
 from collections.abc import Callable, Iterator
+from numbers import Integral
 from typing import TypeVar
 
 from penstock.errors import ScheduleError
@@ -89,9 +90,9 @@ def check_steps(steps: int) -> None:
         raise ScheduleError(f"a reversal needs at least one step, not {steps}")
 
 
-def check_count(value: int, what: str) -> None:
+def check_count(value: object, what: str) -> None:
     """Refuse what is not a whole number."""
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, Integral):
         raise ScheduleError(f"{what} must be a whole number, not {value!r}")
 
 

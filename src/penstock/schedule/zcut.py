@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from math import isqrt
 
 from penstock.errors import ScheduleError
-from penstock.schedule.segmented import Segmented, check_snapshots
+from penstock.schedule.segmented import Segmented, check_count, check_steps
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,11 @@ class ZCut(Segmented):
     inner: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        check_snapshots(self.steps, max(1, self.snapshots - 1))  # one step needs a major and an inner snapshot
+        check_steps(self.steps)
+        check_count(self.snapshots, "snapshots")
+        most = self.steps + 1  # every step a major, and one inner snapshot
+        if self.snapshots > most:
+            raise ScheduleError(f"{self.snapshots} snapshots are more than zcut can use: give {most} or fewer")
         fewest = fewest_snapshots(self.steps)
         if self.snapshots < fewest:
             raise ScheduleError(

@@ -1,0 +1,166 @@
+"""Making a plan: the best of what a budget allows, or a refusal that names the smallest budget that works."""
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from penstock.errors import BudgetError, PlanError
+from penstock.planner.choose import POLICIES, Alternative, Setting, candidates, choose, evaluate, fits
+from penstock.planner.costs import Costs, assumed_costs
+from penstock.planner.plan import Plan
+from penstock.planner.settings import Problem, check_tiers, reserved
+from penstock.schedule import Schedule, StoreAll, foreign, named
+from penstock.schedule.names import FAMILIES, split_name
+from penstock.schedule.segmented import Segmented, check_count, check_steps
+from penstock.units import Budget, to_bytes, to_text
+
+
+def plan(
+    steps: int,
+    state_bytes: int | str,
+    budget: Budget | str | int,
+    *,
+    costs: Costs | None = None,
+    machine: str | None = None,
+    schedule: str | Schedule | Any = "auto",
+    codec: str | Sequence[str] | None = None,
+    record_bytes: int | str | None = None,
+    every: int = 1,
+    policy: str = "min",
+    slots: int | None = None,
+    reversals: int = 1,
+) -> Plan:
+    """Decide how to reverse a loop inside a budget: the plan of smallest predicted time, or the one asked for.
+
+    Parameters
+    ----------
+    steps
+        steps of the loop
+    state_bytes
+        of the state that a step starts from, as a number or like "1.13GB"
+    budget
+        bytes allowed per tier; a bare amount is the device's
+    costs
+        what was measured; without it, those of `machine` are assumed, and the explanation says so
+    machine
+        a machine that costs can be assumed for: h200 (the default for a device), v100, or laptop (for a host)
+    schedule
+        "auto", a family ("revolve", "uniform", "zcut", "twolevel", "storeall") whose numbers are searched, a whole
+        name such as "revolve:20", a schedule, or any checkpoint_schedules object
+    codec
+        lossy or lossless codecs that may be used beside none, by name; `costs.codecs` says what each does
+    record_bytes
+        of what the backward computation needs of a state, where that is less; records may then be kept instead
+    every
+        steps from one backward computation to the next
+    policy
+        "min", or "lru" to do as GPUZIP does
+    slots
+        snapshots in the first tier, where it should be fewer than fit
+    reversals
+        reversals, such as the shots of a survey, that share the host memory pinned once
+
+    Examples
+    --------
+    >>> chosen = plan(steps=3751, state_bytes="1.13GB", budget=Budget(device="8GB", host="64GB"), reversals=100)
+    >>> print(chosen.schedule, chosen.slots)
+    twolevel:70,6 (7, 56)
+    >>> Plan.from_json(chosen.to_json()) == chosen
+    True
+    """
+    check_steps(steps)
+    for name, value in (("every", every), ("reversals", reversals), ("slots", 1 if slots is None else slots)):
+        check_count(value, name)
+        if value < 1:
+            raise PlanError(f"{name}={value}: it must be at least 1")
+    if policy not in list(POLICIES):
+        raise PlanError(f"no policy is called {policy!r}: use one of {', '.join(POLICIES)}")
+    budget = Budget.of(budget)
+    state_bytes = to_bytes(state_bytes)
+    record_bytes = None if record_bytes is None else to_bytes(record_bytes)
+    if state_bytes < 1 or record_bytes == 0:
+        raise PlanError("a state and a record have at least one byte")
+    if costs is None:
+        costs = assumed_costs(machine, state_bytes, budget.tiers[0])
+    check_tiers(budget, costs)
+    codecs = [codec] if isinstance(codec, str) else list(codec or ())
+    for name in codecs:
+        if name not in costs.codecs:
+            raise PlanError(f"nothing is known of codec {name!r}: give its ratio and speed in costs.codecs")
+    every = min(every, steps)
+    problem = Problem(steps, every, state_bytes, record_bytes, budget, costs, policy, slots, reversals)
+    settings = list(problem.settings(codecs))
+    roomy = [setting for setting in settings if setting.slots[0] > 0]
+    tried, wanted = _wanted(schedule, problem.coarse_steps)
+    others: list[Alternative] = []
+    if wanted is not None:
+        choices = (evaluate(wanted, setting.slots, setting) for setting in roomy if setting.keep == "states")
+        best = min(filter(fits, choices), key=lambda choice: choice.seconds, default=None)
+    else:
+        best, others = choose(roomy, tried)
+    if best is None:
+        _refuse(problem, settings, tried if wanted is None else {"states": [wanted]})
+    return Plan(
+        steps=steps,
+        every=every,
+        state_bytes=state_bytes,
+        record_bytes=record_bytes,
+        keep=best.setting.keep,
+        snapshot_bytes=best.setting.snapshot_bytes,
+        schedule=best.schedule,
+        policy=policy,
+        codec=best.setting.codec,
+        reversals=reversals,
+        budget=budget,
+        slots=best.slots,
+        costs=costs,
+        seconds=best.seconds,
+        prediction=best.prediction,
+        alternatives=tuple(others),
+    )
+
+
+def _wanted(schedule: str | Schedule | Any, steps: int) -> tuple[dict[str, list[Segmented]], Schedule | None]:
+    """Give the schedules to search for states and for records, or the very one that was asked for."""
+    everything: list[Segmented] = [StoreAll(steps)]
+    if isinstance(schedule, StoreAll):
+        schedule = "storeall" if schedule.steps == steps else schedule
+    if not isinstance(schedule, str):
+        one = schedule if isinstance(schedule, Schedule) else foreign(schedule, steps)
+        if one.steps != steps:
+            raise PlanError(f"{one} was made for {one.steps} steps, but the loop has {steps} (of `every` steps each)")
+        return {}, one
+    if schedule.strip().lower() == "auto":
+        return {"states": list(candidates(steps)), "records": everything}, None
+    name, numbers = split_name(schedule)
+    if name == "storeall":
+        return {"states": everything, "records": everything}, None
+    if numbers:
+        whole = named(schedule, steps)
+        if len(numbers) == FAMILIES[name]:
+            return {}, whole
+    return {"states": list(candidates(steps, name, *numbers)), "records": []}, None
+
+
+def _refuse(problem: Problem, settings: list[Setting], schedules: dict[str, Any]) -> NoReturn:
+    """Say what the smallest budget is that works, for the one tier whose budget is in the way."""
+    budget = problem.budget
+    needs = []
+    for setting in settings:
+        for schedule in sorted(schedules.get(setting.keep, ()), key=lambda one: one.peak_snapshots)[:1]:
+            tier = len(setting.slots) - 1
+            if setting.slots[0] < 1:
+                count, what = 1, "one snapshot"
+            elif tier + 1 < len(budget.tiers) and budget[budget.tiers[tier + 1]] < setting.snapshot_bytes:
+                tier, count, what = tier + 1, 1, "one snapshot, so nothing can pass through it"
+            else:
+                count = evaluate(schedule, setting.slots, setting).prediction.peak[-1]
+                what = f"the {count} snapshots that {schedule} puts there"
+            count += reserved(setting.keep) if tier == 0 else 0
+            needs.append((count * setting.snapshot_bytes, budget.tiers[tier], what))
+    least, tier_name, what = min(needs)
+    if least <= budget[tier_name]:  # the tier has the room, but not the slots
+        raise BudgetError(f"slots={problem.slots} does not hold {what}: give more slots, or none")
+    raise BudgetError(
+        f"the budget does not hold {what}: {tier_name} has {to_text(budget[tier_name])} and needs {to_text(least)} "
+        f"({least} bytes) at least"
+    )

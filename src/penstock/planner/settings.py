@@ -1,0 +1,106 @@
+"""From bytes and bytes a second to slots and seconds: the ways in which a problem's snapshots can be kept."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from penstock.errors import BudgetError, PlanError
+from penstock.planner.choose import Setting
+from penstock.planner.costs import CodecCost, Costs
+from penstock.planner.simulate import Work
+from penstock.units import Budget
+
+HOST_SLOTS = (1, 2, 3, 4, 6, 9, 14, 21, 32, 48, 72, 108, 162, 243, 365, 548, 822, 1233, 1850, 2775, 4163, 6245, 9368)
+"""Slots of the host that are tried where pinning them costs time and a disk lies below."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A loop, a budget and what everything costs."""
+
+    steps: int
+    every: int
+    state_bytes: int
+    record_bytes: int | None
+    budget: Budget
+    costs: Costs
+    policy: str
+    slots: int | None
+    reversals: int
+
+    @property
+    def coarse_steps(self) -> int:
+        """Steps of the schedule, each of `every` steps of the loop but perhaps the last."""
+        return -(-self.steps // self.every)
+
+    def settings(self, codecs: Sequence[str]) -> Iterator[Setting]:
+        """Yield every way to keep snapshots: states or records, with no codec or one of those asked for."""
+        for keep, raw in (("states", self.state_bytes), ("records", self.record_bytes)):
+            for codec in (None, *codecs):
+                if raw is not None:
+                    yield from self._settings(keep, raw, codec)
+
+    def _settings(self, keep: str, raw: int, codec: str | None) -> Iterator[Setting]:
+        known = self.costs.codecs[codec] if codec is not None else None
+        size = snapshot_size(raw, known)
+        room = [self.budget[tier] // size for tier in self.budget.tiers]
+        room[0] -= reserved(keep)
+        if self.slots is not None and room[0] > 0:
+            if not 1 <= self.slots <= room[0]:
+                raise BudgetError(
+                    f"slots={self.slots}: the {self.budget.tiers[0]} budget holds 1 to {room[0]} snapshots"
+                )
+            room[0] = self.slots
+        usable = next((number for number, count in enumerate(room) if count < 1), len(room))
+        room = room[: max(1, usable)]  # a tier without room cannot be passed through
+        pins = self.budget.tiers[0] == "device" and len(room) > 1
+        pin = self.costs.pin * size / self.reversals if pins else 0.0
+        choices: list[tuple[int, ...]] = [tuple(room)]
+        if pin and len(room) == 3:
+            # More host slots may cost more time than they save. What is tried does not depend on the budget.
+            choices = [(room[0], host, room[2]) for host in HOST_SLOTS if host <= room[1]] + [(room[0], room[1])]
+        for slots in choices:
+            work = self.work(keep, codec, len(slots))
+            yield Setting(keep, codec, size, work, slots, pin, self.policy)
+
+    def work(self, keep: str, codec: str | None, tiers: int) -> Work:
+        """Turn bytes a second into seconds a snapshot and a (coarse) step."""
+        raw = self.state_bytes if keep == "states" else self.record_bytes or 0
+        known = self.costs.codecs[codec] if codec is not None else None
+        moved = snapshot_size(raw, known)
+        links = [getattr(self.costs, tier) for tier in self.budget.tiers[1:tiers]]
+        copy = raw / self.costs.copy
+        encode, decode = (raw / known.encode, raw / known.decode) if known else (copy, copy)
+        pace = self.steps / self.coarse_steps  # the last step of the schedule may be shorter than the others
+        return Work(
+            forward=pace * self.costs.forward,
+            backward=pace * self.costs.backward,
+            save=encode,
+            restore=decode if known or keep == "states" else 0.0,
+            # At its last use a raw snapshot becomes the working state by a swap; a record is read where it lies.
+            take=decode if known else 0.0,
+            up=tuple(moved / link.up for link in links),
+            down=tuple(moved / link.down for link in links),
+        )
+
+
+def reserved(keep: str) -> int:
+    """Count the slots of the first tier that snapshots cannot use: a record is read while all others may be in use."""
+    return 1 if keep == "records" else 0
+
+
+def snapshot_size(raw_bytes: int, codec: CodecCost | None) -> int:
+    """Give the bytes of a snapshot as it is kept, rounded up."""
+    return max(1, ceil(raw_bytes / codec.ratio)) if codec else raw_bytes
+
+
+def check_tiers(budget: Budget, costs: Costs) -> None:
+    """Refuse tiers that cannot work together, or whose links are unknown."""
+    tiers = budget.tiers
+    if tiers[0] == "disk":
+        raise BudgetError("a budget of disk alone: name the bytes of the host too, where the loop computes")
+    if tiers == ("device", "disk"):
+        raise BudgetError("between device and disk everything passes through the host: give it a budget too")
+    for lower in tiers[1:]:
+        if getattr(costs, lower) is None:
+            raise PlanError(f"the costs do not say what the link to the {lower} carries: give {lower}=Link(...)")
