@@ -23,6 +23,8 @@ def nothing_is_left(tmp_path):
     before = set(threading.enumerate())
     yield
     assert not list(tmp_path.glob("penstock-*"))
+    for thread in set(threading.enumerate()) - before:
+        thread.join(timeout=5)  # a progress bar's ends a moment after it was told to
     assert set(threading.enumerate()) <= before
 
 

@@ -93,9 +93,11 @@ class Executor:
     def __init__(self, backend: Backend, layout: Layout, tiers: Sequence[str], slots: Sequence[int]) -> None:
         self.backend, self.layout, self.tiers = backend, layout, tiers
         nbytes = layout.nbytes
-        # One block more than slots: the working state's, with which a slot is swapped at its snapshot's last use.
-        self.working = Slot(backend.blocks(0, 1, nbytes)[0])
-        self.free = [deque(map(Slot, backend.blocks(tier, count, nbytes))) for tier, count in enumerate(slots)]
+        # One block more than slots: the working state's, with which a slot is swapped at its snapshot's last use. All
+        # in one piece, because a device rounds every piece up.
+        rooms = (slots[0] + 1, *slots[1:])
+        self.free = [deque(map(Slot, backend.blocks(tier, count, nbytes))) for tier, count in enumerate(rooms)]
+        self.working = self.free[0].pop()
         self.held: list[dict[int, Slot]] = [{} for _ in slots]
 
     def load(self, arrays: Sequence[Any]) -> Any:

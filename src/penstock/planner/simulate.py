@@ -107,12 +107,14 @@ def simulate(
                 if timeline is not None:
                     timeline.append(Span("compute", "stall", step, compute, arrived))
                 compute = arrived
-            cost = work.take if isinstance(operation, Drop) and operation.step == step else work.restore
+            last = isinstance(operation, Drop) and operation.step == step
+            cost = work.take if last else work.restore
             if timeline is not None and cost:
                 timeline.append(Span("compute", "restore", step, compute, compute + cost))
             compute += cost
             restore += cost
-            read_until[0][step] = max(read_until[0].get(step, 0.0), compute)  # it may be going down meanwhile
+            # It may be going down meanwhile; at its last use nobody reads what arrives, so nobody waits for that.
+            read_until[0][step] = compute if last else max(read_until[0].get(step, 0.0), compute)
         if isinstance(operation, Forward):
             cost = work.forward * (operation.stop - operation.start)
             if timeline is not None:
