@@ -124,10 +124,10 @@ TIGHTER = (count_misses, extrapolate)
 Each gives the bound and the movements that were simulated for it."""
 
 EFFORT = 100_000
-EFFORT_A_STEP = 5
+EFFORT_A_STEP = 3
 """Movements that a search simulates, and further ones a step, before it takes the best schedule found so far.
 
-That is some 4 seconds, and 20 for 100,000 steps. Few searches come here: of loops over few slots of the first tier and
+That is some 4 seconds, and 15 for 100,000 steps. Few searches come here: of loops over few slots of the first tier and
 many of the second, with a transfer that takes about as long as a step or two."""
 
 
@@ -197,7 +197,7 @@ def find_good(schedules: list[Segmented], setting: Setting, most_effort: int) ->
 
     def seconds_of(schedule: Segmented) -> float:
         nonlocal effort
-        if effort > most_effort + EFFORT_A_STEP * schedule.steps:
+        if effort > most_effort:
             return float("inf")
         seconds, simulated = extrapolate(schedule, setting)
         if not seconds:
@@ -211,16 +211,6 @@ def find_good(schedules: list[Segmented], setting: Setting, most_effort: int) ->
     spaced = -(-schedules[0].steps // max(1, total - device)) if schedules else 1
     starts = [(interval, 0), (2 * spaced, device - 1), (4 * spaced, 2 * device), (8 * spaced, total // 8)]
     return climb(schedules, seconds_of, starts), effort
-
-
-def too_long(schedule: Segmented, setting: Setting) -> bool:
-    """Say whether a schedule is left out because it takes seconds to simulate and shorter segments do as well.
-
-    In a long loop, segments that do not fit in the first tier are costly to simulate, and where there are only a few
-    of them, they cannot be extrapolated either.
-    """
-    moves_inside = schedule.inner >= setting.slots[0] and len(setting.slots) > 1
-    return moves_inside and schedule.steps > LONG_LOOP and schedule.majors < 8
 
 
 class Alternative(NamedTuple):
@@ -248,13 +238,14 @@ def choose(
     bounds: list[tuple[float, int, int, Setting, Segmented]] = []
     for setting in settings:
         for schedule in schedules[setting.keep]:
-            if schedule.peak_snapshots <= sum(setting.slots) and not too_long(schedule, setting):
+            if schedule.peak_snapshots <= sum(setting.slots):
                 bound = least_seconds(schedule, setting.work, setting.slots) + least_pinning(schedule, setting)
                 bounds.append((bound, next(order), 0, setting, schedule))
     heapify(bounds)
     best: Choice | None = None
     found: dict[str, Alternative] = {}
     effort = 0
+    most_effort = EFFORT + EFFORT_A_STEP * max((entry[-1].steps for entry in bounds), default=0)
 
     def take(choice: Choice) -> None:
         nonlocal best, effort
@@ -268,13 +259,13 @@ def choose(
 
     for setting in settings if bounds else ():
         in_it = [entry[-1] for entry in bounds if entry[-2] is setting]
-        good, simulated = find_good(in_it, setting, EFFORT // (2 * len(settings)))
+        good, simulated = find_good(in_it, setting, most_effort // (3 * len(settings)))
         effort += simulated
         if good is not None:
             take(evaluate(good, setting.slots, setting))
     while bounds and (best is None or bounds[0][0] < best.seconds):
         bound, _, tightened, setting, schedule = heappop(bounds)
-        if best is not None and effort > EFFORT + EFFORT_A_STEP * schedule.steps:
+        if best is not None and effort > most_effort:
             break
         if tightened < len(TIGHTER):
             tighter, simulated = TIGHTER[tightened](schedule, setting)

@@ -10,7 +10,7 @@ from penstock.planner.costs import CodecCost, Costs
 from penstock.planner.simulate import Work
 from penstock.units import Budget
 
-HOST_SLOTS = (1, 2, 3, 4, 6, 9, 14, 21, 32, 48, 72, 108, 162, 243, 365, 548, 822, 1233, 1850, 2775, 4163, 6245, 9368)
+HOST_SLOTS = tuple(2**power for power in range(20))
 """Slots of the host that are tried where pinning them costs time and a disk lies below."""
 
 
