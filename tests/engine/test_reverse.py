@@ -263,10 +263,12 @@ def test_ctrl_c_leaves_no_files_and_no_stuck_threads(tmp_path):
     assert not list(tmp_path.glob("penstock-*"))
 
 
-def test_progress_is_shown_on_request(capfd):
+def test_progress_is_shown_on_request(capfd, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # what rich takes for a terminal
     loop = Loop()
-    ps.reverse(loop.forward, loop.backward, loop.state, 10, budget=budget(3, 0), progress=True)
-    assert len(loop.seen) == 10
+    for wanted in (False, True):
+        ps.reverse(loop.forward, loop.backward, loop.state, 10, budget=budget(3, 0), progress=wanted)
+        assert ("reversing with" in capfd.readouterr().err) == wanted
 
 
 def test_damage_on_the_disk_is_caught(tmp_path):
@@ -282,7 +284,7 @@ def test_damage_on_the_disk_is_caught(tmp_path):
         for path in files:
             with open(path, "r+b") as file:
                 file.seek(5)
-                file.write(bytes([file.read(1)[0] ^ 1]) if False else b"\x55\xaa")
+                file.write(b"\x55\xaa")
                 os.fsync(file.fileno())
 
     with pytest.raises(ps.PenstockError, match=r"checksum|damaged|corrupt|changed"):
