@@ -37,6 +37,14 @@ class CorruptionError(DiskError):
     """A snapshot that came back from the disk other than it was written."""
 
 
+class CodecError(PenstockError, ValueError):
+    """A codec that does not exist, or an array or room that it cannot work with."""
+
+
+class EncodingError(PenstockError, ValueError):
+    """Bytes that are not an encoding, or no longer the one that was written."""
+
+
 class StateError(PenstockError, TypeError):
     """A state, or what a callback returned as one, that cannot be kept."""
 

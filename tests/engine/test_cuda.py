@@ -1,6 +1,7 @@
 """Reversing on GPU arrays: bit-equal to keeping everything, whatever the plan, with streams of its own."""
 
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -107,6 +108,30 @@ def test_bit_equal_to_keeping_everything_run_twice(library, expected, schedule, 
         for tier, peak in result.metrics.peak.items():
             assert peak <= budget[tier]
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("assumed", [1.0, 4.0])
+@pytest.mark.parametrize(("device", "host", "disk"), [(50, 0, 0), (4, 50, 0), (3, 4, 50)])
+@pytest.mark.parametrize("schedule", ["storeall", "revolve:5", "twolevel:8,3", "auto"])
+def test_an_exact_codec_is_bit_equal_even_where_its_ratio_was_a_lie(
+    library, expected, schedule, device, host, disk, assumed, tmp_path
+):
+    budget = ps.Budget(device * SNAPSHOT, host * SNAPSHOT or None, disk * SNAPSHOT or None)
+    known = ps.CodecCost(ratio=assumed, encode=1e15, decode=1e15, worst=1.0)
+    loop = Loop(library)
+    result = reverse(
+        loop,
+        budget=budget,
+        schedule=schedule,
+        codec="raw",
+        costs=replace(COSTS, codecs={"raw": known}),
+        directory=tmp_path,
+    )
+    assert loop.steps == list(range(39, -1, -1))
+    assert loop.result() == expected
+    assert assumed == 1.0 or result.plan.codec == "raw"
+    for tier, peak in result.metrics.peak.items():
+        assert peak <= budget[tier]
 
 
 def test_records_are_kept_and_seen(library):

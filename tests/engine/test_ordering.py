@@ -40,10 +40,12 @@ def run(schedule, slots, policy, seed, without=None, keep="states"):
         backward=loop.backward,
         turn=loop.turn,
         snapshot=take,
+        keeps=keep == "states",
     )
     initial = {key: array.copy() for key, array in loop.state.items()}
-    Executor(backend, layout, ("first", "second", "third")[: len(slots)], peak).run(
-        operations, STEPS, initial, callbacks, keep == "states"
+    rooms = [count * layout.nbytes for count in peak]
+    Executor(backend, layout, ("first", "second", "third")[: len(slots)], rooms, callbacks).run(
+        operations, STEPS, initial
     )
     backend.finish()
     return loop.seen
@@ -93,7 +95,8 @@ def test_wrong_once_any_one_wait_is_left_out(without):
 
 def test_unfinished_copies_hold_nan():
     backend = VirtualBackend([None], seed=0)
-    (target,), (source,) = backend.blocks(0, 1, 8), backend.blocks(0, 1, 8)
+    backend.reserve(0, 16)
+    target, source = backend.block(0, 0, 8), backend.block(0, 8, 8)
     source[:] = 0
     backend.move("up 1", 0, target, source, [])
     assert np.isnan(target.view(np.float64)[0]) or not target.any()

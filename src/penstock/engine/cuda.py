@@ -5,9 +5,10 @@ are enqueued at once and ordered by CUDA events. Movements to and from the disk 
 wait for an event by itself; a copy up that has to wait for the disk is enqueued by the thread of its lane.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,43 +16,51 @@ import numpy as np
 from cuda.core import Event, Stream
 from numpy.typing import NDArray
 
+from penstock.codec.device import check_damage
 from penstock.cuda import arrays as device_arrays
+from penstock.cuda.arrays import View
 from penstock.cuda.copy import copy_async
 from penstock.cuda.driver import current_device
+from penstock.cuda.mailbox import post
 from penstock.cuda.slab import DeviceSlab, kept_pinned
 from penstock.cuda.stream import callers_streams, create_streams, current, mark, seconds
 from penstock.engine.executor import Wait
 from penstock.engine.layout import Layout
+from penstock.engine.measure import REPEATS, codec_cost
+from penstock.engine.packing import Packing, Place
 from penstock.errors import StateError
 from penstock.metrics import Metrics, Span
+from penstock.planner import CodecCost
 from penstock.tier.disk import Disk
 
 NOTICED = 20e-6
 """Seconds from which a wait of the compute stream is called a stall: less is the cost of the events themselves."""
 
 
-class Pinned(NamedTuple):
-    """A block of pinned host memory."""
+class Memory(NamedTuple):
+    """A block on the device, or of pinned host memory."""
 
     pointer: int
-    array: NDArray[np.uint8]
+    nbytes: int
+    array: NDArray[np.uint8] | None = None
+    """the same bytes for the host, where it can reach them"""
 
 
 class CudaBackend:
     """Device, pinned host memory and disk."""
 
-    def __init__(
-        self, kinds: Sequence[Any], directory: Path | None, disk_bytes: int = 0, synchronous: bool = False
-    ) -> None:
+    def __init__(self, kinds: Sequence[Any], directory: Path, synchronous: bool = False) -> None:
         self.metrics = Metrics()
         self._kinds = kinds
+        self._directory = directory
         self._synchronous = synchronous
         self._held = ExitStack()
         self._streams = create_streams()
-        self._disk = Disk(directory, disk_bytes) if directory is not None and disk_bytes else None
+        self._slabs: dict[int, Memory] = {}
+        self._disk: Disk | None = None
+        self._decoded = False
         self._threads: dict[str, ThreadPoolExecutor] = {}
         self._deferred: list[Future[Any]] = []
-        self._nbytes = 0  # of a snapshot
         self._known: dict[int, list[Any]] = {}  # arrays by the address of their block
         self._spans: list[tuple[str, str, int, Event, Event]] = []
         self._callers = callers_streams()
@@ -60,42 +69,53 @@ class CudaBackend:
         self._held.enter_context(current(self._streams.compute))
         self._start = self._last = mark(self._streams.compute)
 
-    def blocks(self, tier: int, count: int, nbytes: int) -> list[Any]:
-        """Allocate the slots of a tier in one piece."""
-        self._nbytes = nbytes
-        if not count or tier == 2:
-            return [None] * count
+    def reserve(self, tier: int, nbytes: int) -> None:
+        """Allocate the memory of a tier in one piece."""
+        if not nbytes:
+            return
         if tier == 0:
-            pointer = self._held.enter_context(DeviceSlab(count * nbytes)).pointer
-            return [pointer + index * nbytes for index in range(count)]
-        slab = self._held.enter_context(kept_pinned(count * nbytes))
-        return [
-            Pinned(slab.pointer + index * nbytes, slab.array[index * nbytes : (index + 1) * nbytes])
-            for index in range(count)
-        ]
+            self._slabs[tier] = Memory(self._held.enter_context(DeviceSlab(nbytes)).pointer, nbytes)
+        elif tier == 1:
+            slab = self._held.enter_context(kept_pinned(nbytes))
+            self._slabs[tier] = Memory(slab.pointer, nbytes, slab.array)
+        else:
+            self._disk = Disk(self._directory, nbytes)
+
+    def block(self, tier: int, offset: int, nbytes: int) -> Any:
+        """Give a piece of memory; the disk finds its own places."""
+        if tier == 2:
+            return None
+        pointer, _, array = self._slabs[tier]
+        return Memory(pointer + offset, nbytes, None if array is None else array[offset : offset + nbytes])
+
+    def passed(self, event: Any) -> bool:
+        """Tell whether something has been done, by a thread and then by its stream."""
+        if isinstance(event, Future):
+            if not event.done():
+                return False
+            event = event.result()
+        return event is None or bool(event.is_done)
 
     def move(self, lane: str, step: int, target: Any, source: Any, after: Sequence[Wait]) -> Any:
         """Enqueue a copy; what involves the disk, or has to wait for it, goes through the lane's thread."""
-        size = self._nbytes
         if lane.endswith("2"):
             return self._defer(lane, self._through_disk, lane, step, target, source, after)
         stream = {"compute": self._streams.compute, "up 1": self._streams.up, "down 1": self._streams.down}[lane]
-        addresses = [block.pointer if isinstance(block, Pinned) else block for block in (target, source)]
         if lane != "compute" and any(isinstance(wait.event, Future) for wait in after):
-            return self._defer(lane, self._enqueue, lane, step, stream, addresses, size, after)
-        return self._enqueue(lane, step, stream, addresses, size, after)
+            return self._defer(lane, self._enqueue, lane, step, stream, target, source, after)
+        return self._enqueue(lane, step, stream, target, source, after)
 
     def _enqueue(
-        self, lane: str, step: int, stream: Stream, addresses: list[int], size: int, after: Sequence[Wait]
+        self, lane: str, step: int, stream: Stream, target: Memory, source: Memory, after: Sequence[Wait]
     ) -> Event:
         if lane == "compute":
             self.wait(step, after)
-            copy_async(addresses[0], addresses[1], size, stream)
+            copy_async(target.pointer, source.pointer, source.nbytes, stream)
             return self._lap("restore", step)
         for wait in after:
             stream.wait(_event(wait))
         start = mark(stream)
-        copy_async(addresses[0], addresses[1], size, stream)
+        copy_async(target.pointer, source.pointer, source.nbytes, stream)
         stop = mark(stream)
         self._spans.append((lane, "fetch" if lane.startswith("up") else "store", step, start, stop))
         return stop
@@ -123,8 +143,49 @@ class CudaBackend:
         self.wait(step, after)
         for leaf, array in zip(layout.leaves, arrays, strict=True):
             source = device_arrays.view(_readable(array)).pointer
-            copy_async(block + leaf.offset, source, leaf.nbytes, self._streams.compute)
+            copy_async(block.pointer + leaf.offset, source, leaf.nbytes, self._streams.compute)
         return self._lap("save", step)
+
+    def encode(
+        self, step: int, staging: Any, layout: Layout, packing: Packing, arrays: Sequence[Any]
+    ) -> Callable[[], Sequence[int]]:
+        """Enqueue the encoders."""
+        compute = self._streams.compute
+        sizes: list[Callable[[], int]] = []
+        for codec, (offset, most), array in zip(packing.codecs, packing.worst, arrays, strict=True):
+            room = View.at(staging.pointer + offset, (most,), np.uint8)
+            codec.encode_device(device_arrays.view(_readable(array)), room, compute)
+            sizes.append(partial(int, most) if codec.fixed else post(room.pointer, compute).value)
+        self._lap("compress", step)
+        return lambda: [size() for size in sizes]
+
+    def gather(
+        self, step: int, target: Any, staging: Any, packing: Packing, places: Sequence[Place], after: Sequence[Wait]
+    ) -> Any:
+        """Enqueue the copies of encodings to where they stay."""
+        self.wait(step, after)
+        for (source, _), (start, size) in zip(packing.worst, places, strict=True):
+            copy_async(target.pointer + start, staging.pointer + source, size, self._streams.compute)
+        return self._lap("save", step)
+
+    def decode(
+        self,
+        step: int,
+        target: Any,
+        source: Any,
+        layout: Layout,
+        packing: Packing,
+        places: Sequence[Place],
+        after: Sequence[Wait],
+    ) -> Any:
+        """Enqueue the decoders."""
+        self.wait(step, after)
+        self._decoded = True
+        for codec, (offset, size), leaf in zip(packing.codecs, places, layout.leaves, strict=True):
+            payload = View.at(source.pointer + offset, (size,), np.uint8)
+            array = View.at(target.pointer + leaf.offset, leaf.shape, leaf.dtype)
+            codec.decode_device(payload, array, self._streams.compute)
+        return self._lap("decompress", step)
 
     def wait(self, step: int, after: Sequence[Wait]) -> None:
         """Make the compute stream wait."""
@@ -139,19 +200,19 @@ class CudaBackend:
         """Give the event at which the compute stream has done what was enqueued so far."""
         return self._streams.compute.record()
 
-    def forget(self, tier: int, step: int, block: Any) -> None:
+    def forget(self, tier: int, step: int) -> None:
         """Drop a snapshot from the disk, after its write in the same lane."""
         if tier == 2 and self._disk is not None:
             self._defer("down 2", self._disk.drop, step)
 
-    def arrays(self, block: int, layout: Layout) -> list[Any]:
+    def arrays(self, block: Memory, layout: Layout) -> list[Any]:
         """Give the arrays that lie in a block, in the library they came from."""
-        if block not in self._known:
-            self._known[block] = [
-                _array_at(block + leaf.offset, leaf.shape, leaf.dtype, kind)
+        if block.pointer not in self._known:
+            self._known[block.pointer] = [
+                _array_at(block.pointer + leaf.offset, leaf.shape, leaf.dtype, kind)
                 for leaf, kind in zip(layout.leaves, self._kinds, strict=True)
             ]
-        return self._known[block]
+        return self._known[block.pointer]
 
     def describe(self, array: Any) -> Any:
         """Give shape and dtype of an array."""
@@ -180,6 +241,8 @@ class CudaBackend:
         self.metrics.seconds = seconds(self._start, end)
         self._streams.up.record().sync()
         self._streams.down.record().sync()
+        if self._decoded:
+            check_damage(self._streams.compute)
         for lane, what, step, start, stop in self._spans:
             begun, ended = seconds(self._start, start), seconds(self._start, stop)
             if what in ("late", "stall"):
@@ -247,3 +310,25 @@ def _array_at(pointer: int, shape: tuple[int, ...], dtype: np.dtype[Any], kind: 
 
     tensor = torch.as_tensor(view, device="cuda")
     return tensor.view(kind) if tensor.dtype is not kind else tensor
+
+
+def measure_codec(layout: Layout, packing: Packing, arrays: list[Any]) -> CodecCost:
+    """Time a codec on a state of the first steps."""
+    kinds = [kind_of(array) for array in arrays]
+    backend = CudaBackend(kinds, Path())
+    try:
+        backend.reserve(0, layout.nbytes + packing.most)
+        room, block = backend.block(0, 0, layout.nbytes), backend.block(0, layout.nbytes, packing.most)
+        for step in range(1 + REPEATS):  # the first compiles
+            sizes = backend.encode(step, block, layout, packing, arrays)()
+            where = [Place(start, size) for (start, _), size in zip(packing.worst, sizes, strict=True)]
+            backend.decode(step, room, block, layout, packing, where, [])
+        backend.finish()
+    finally:
+        backend.close()
+    spans = [span for span in backend.metrics.timeline if span.step]
+    encoded, decoded = (
+        sum(span.stop - span.start for span in spans if span.what == what) / REPEATS
+        for what in ("compress", "decompress")
+    )
+    return codec_cost(layout, packing, sizes, max(encoded, 1e-9), max(decoded, 1e-9))

@@ -7,17 +7,18 @@ here, and the tests of the virtual backend leave out one after the other to see 
 The executor knows which snapshot owns each slot, and refuses to read one that is not where the plan says.
 """
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from penstock.engine.layout import Layout
+from penstock.engine.packing import Packing, Place
 from penstock.errors import EngineError
 from penstock.metrics import Metrics
 from penstock.planner.operations import Evict, Fetch, Operation, Store
 from penstock.schedule import Backward, Drop, Forward, Restore, Save
+from penstock.tier.heap import Heap, Meter
 
 
 class Wait(NamedTuple):
@@ -32,8 +33,14 @@ class Backend(Protocol):
 
     metrics: Metrics
 
-    def blocks(self, tier: int, count: int, nbytes: int) -> list[Any]:
-        """Allocate the slots of a tier, all at once."""
+    def reserve(self, tier: int, nbytes: int) -> None:
+        """Allocate the memory of a tier, all at once."""
+
+    def block(self, tier: int, offset: int, nbytes: int) -> Any:
+        """Give a piece of a tier's memory, as the other methods take it."""
+
+    def passed(self, event: Any) -> bool:
+        """Tell whether an event has passed."""
 
     def move(self, lane: str, step: int, target: Any, source: Any, after: Sequence[Wait]) -> Any:
         """Enqueue a copy of a snapshot from block to block on a lane, and give the event of its end."""
@@ -41,14 +48,36 @@ class Backend(Protocol):
     def save(self, step: int, block: Any, layout: Layout, arrays: Sequence[Any], after: Sequence[Wait]) -> Any:
         """Enqueue a copy of arrays into a block on the computation's lane, and give the event of its end."""
 
+    def encode(
+        self, step: int, staging: Any, layout: Layout, packing: Packing, arrays: Sequence[Any]
+    ) -> Callable[[], Sequence[int]]:
+        """Enqueue the encoding of arrays, each into its worst place; what is given waits for the sizes."""
+
+    def gather(
+        self, step: int, target: Any, staging: Any, packing: Packing, places: Sequence[Place], after: Sequence[Wait]
+    ) -> Any:
+        """Enqueue the copies of encodings from their worst places to those they get, and give the event of the end."""
+
+    def decode(
+        self,
+        step: int,
+        target: Any,
+        source: Any,
+        layout: Layout,
+        packing: Packing,
+        places: Sequence[Place],
+        after: Sequence[Wait],
+    ) -> Any:
+        """Enqueue the decoding of a block into another on the computation's lane, and give the event of its end."""
+
     def wait(self, step: int, after: Sequence[Wait]) -> None:
         """Make the computation wait."""
 
     def mark(self) -> Any:
         """Give the event at which the computation has done all that was asked of it so far."""
 
-    def forget(self, tier: int, step: int, block: Any) -> None:
-        """Give up what a block holds; only a disk has something to do."""
+    def forget(self, tier: int, step: int) -> None:
+        """Give up what a tier holds of a step; only a disk has something to do."""
 
     def arrays(self, block: Any, layout: Layout) -> list[Any]:
         """Give the arrays that lie in a block, without copying."""
@@ -65,11 +94,15 @@ class Slot:
     """Room for one snapshot, and what has to end before it can be used anew."""
 
     block: Any
+    offset: int
+    nbytes: int
     owner: int | None = None
     ready: Any = None
     """the event at which the snapshot is whole"""
     reads: list[Any] = field(default_factory=list)
     """the events at which it has been read"""
+    places: tuple[Place, ...] = ()
+    """where the encodings of its arrays lie, where it is encoded"""
 
     def uses(self) -> list[Any]:
         """List the events of everything that was done with the slot."""
@@ -85,52 +118,56 @@ class Callbacks:
     turn: Callable[[Any], None]
     snapshot: Callable[[Any, int], Any]
     """what is kept of a state: itself, or its record"""
+    keeps: bool = True
+    """that snapshots are states: a restored one is the state to go on from; records are for backward alone"""
 
 
 class Executor:
-    """Runs operations on a backend."""
+    """Runs operations on a backend, with snapshots as they are."""
 
-    def __init__(self, backend: Backend, layout: Layout, tiers: Sequence[str], slots: Sequence[int]) -> None:
-        self.backend, self.layout, self.tiers = backend, layout, tiers
-        nbytes = layout.nbytes
-        # One block more than slots: the working state's, with which a slot is swapped at its snapshot's last use. All
-        # in one piece, because a device rounds every piece up.
-        rooms = (slots[0] + 1, *slots[1:])
-        self.free = [deque(map(Slot, backend.blocks(tier, count, nbytes))) for tier, count in enumerate(rooms)]
-        self.working = self.free[0].pop()
-        self.held: list[dict[int, Slot]] = [{} for _ in slots]
+    def __init__(
+        self, backend: Backend, layout: Layout, tiers: Sequence[str], rooms: Sequence[int], callbacks: Callbacks
+    ) -> None:
+        self.backend, self.layout, self.tiers, self.callbacks = backend, layout, tiers, callbacks
+        # Beside the slots, the first tier has the working state's block, with which a slot is swapped at its snapshot's
+        # last use. All in one piece, because a device rounds every piece up.
+        sizes = (rooms[0] + layout.nbytes, *rooms[1:])
+        self.heaps: list[Heap | Meter] = []
+        for tier, nbytes in enumerate(sizes):
+            backend.reserve(tier, nbytes)
+            self.heaps.append(Meter(nbytes) if tiers[tier] == "disk" else Heap(nbytes, self._piece(), backend.passed))
+        self.held: list[dict[int, Slot]] = [{} for _ in sizes]
+        self.working = self._allocate(0, layout.nbytes)[0]
+
+    def _piece(self) -> int | None:
+        """Give the size that all snapshots have, where they have one."""
+        return self.layout.nbytes
 
     def load(self, arrays: Sequence[Any]) -> Any:
         """Copy arrays into the working state's block, and give the state that lies there."""
         self.backend.save(0, self.working.block, self.layout, arrays, [])
         return self.layout.build(self.backend.arrays(self.working.block, self.layout))
 
-    def run(self, operations: Sequence[Operation], steps: int, state: Any, callbacks: Callbacks, keeps: bool) -> Any:
-        """Carry operations out from an initial state, and give the final one.
-
-        `keeps` says that snapshots are states: a restored one is the state to go on from. Otherwise they are records,
-        which are for the backward computation alone.
-        """
-        backend, metrics = self.backend, self.backend.metrics
+    def run(self, operations: Sequence[Operation], steps: int, state: Any) -> Any:
+        """Carry operations out from an initial state, and give the final one."""
         final = seen = None
         following = iter([*operations[1:], None])
         for operation in operations:
             after = next(following)
             if isinstance(operation, Forward):
-                with backend.timed("forward", operation.start):
-                    state = callbacks.forward(state, operation.start, operation.stop)
+                state = self._forward(state, operation.start, operation.stop)
                 if operation.stop == steps and final is None:
                     final = state
-                    callbacks.turn(state)
+                    self.callbacks.turn(state)
             elif isinstance(operation, Backward):
-                with backend.timed("backward", operation.step):
-                    callbacks.backward(state if seen is None else seen, operation.step)
+                with self.backend.timed("backward", operation.step):
+                    self.callbacks.backward(state if seen is None else seen, operation.step)
             elif isinstance(operation, Save):
-                self._save(operation.step, callbacks.snapshot(state, operation.step))
+                self._save(operation.step, self.callbacks.snapshot(state, operation.step))
             elif isinstance(operation, Restore):
                 last = isinstance(after, Drop) and after.step == operation.step
                 tree = self.layout.build(self._restore(operation.step, last))
-                if keeps:
+                if self.callbacks.keeps:
                     state = tree
                 else:
                     seen = tree
@@ -138,17 +175,19 @@ class Executor:
                 self._drop(operation.step)
             elif isinstance(operation, Store):
                 self._store(operation.step, operation.tier)
-                metrics.moved[f"down {operation.tier}"] += self.layout.nbytes
             elif isinstance(operation, Fetch):
                 self._fetch(operation.step, operation.tier)
-                metrics.moved[f"up {operation.tier}"] += self.layout.nbytes
             elif isinstance(operation, Evict):
-                self._release(operation.tier, operation.step)
+                self._evict(operation.step, operation.tier)
         return final
+
+    def _forward(self, state: Any, start: int, stop: int) -> Any:
+        with self.backend.timed("forward", start):
+            return self.callbacks.forward(state, start, stop)
 
     def _save(self, step: int, tree: Any) -> None:
         arrays = self.layout.check(tree, self.backend.describe, "forward")
-        slot, room = self._take(0, step, "save: its slot is free")
+        slot, room = self._take(0, step, self.layout.nbytes, "save: its slot is free")
         slot.ready = self.backend.save(step, slot.block, self.layout, arrays, room)
 
     def _restore(self, step: int, last: bool) -> list[Any]:
@@ -158,8 +197,7 @@ class Executor:
             # The slot becomes the working state and what was the working state becomes a slot.
             self.backend.wait(step, arrived)
             del self.held[0][step]
-            self.working.owner, self.working.ready, self.working.reads = None, self.backend.mark(), []
-            self.free[0].append(self.working)
+            self.heaps[0].give(self.working.offset, self.working.nbytes, [self.backend.mark()])
             self.working = slot
         else:
             slot.reads.append(self.backend.move("compute", step, self.working.block, slot.block, arrived))
@@ -167,33 +205,46 @@ class Executor:
 
     def _store(self, step: int, tier: int) -> None:
         source = self._owned(tier - 1, step)
-        target, room = self._take(tier, step, "store: its slot is free")
+        target, room = self._take(tier, step, source.nbytes, "store: its slot is free")
         waits = [Wait("store: its snapshot is whole", source.ready), *room]
-        target.ready = self.backend.move(f"down {tier}", step, target.block, source.block, waits)
-        source.reads.append(target.ready)
+        self._move(f"down {tier}", step, target, source, waits)
 
     def _fetch(self, step: int, tier: int) -> None:
         source = self._owned(tier, step)
-        target, room = self._take(tier - 1, step, "fetch: its slot is free")
+        target, room = self._take(tier - 1, step, source.nbytes, "fetch: its slot is free")
         waits = [Wait("fetch: its snapshot is whole", source.ready), *room]
-        target.ready = self.backend.move(f"up {tier}", step, target.block, source.block, waits)
+        self._move(f"up {tier}", step, target, source, waits)
+
+    def _move(self, lane: str, step: int, target: Slot, source: Slot, waits: Sequence[Wait]) -> None:
+        target.ready = self.backend.move(lane, step, target.block, source.block, waits)
+        target.places = source.places
         source.reads.append(target.ready)
+        self.backend.metrics.moved[lane] += source.nbytes
+
+    def _evict(self, step: int, tier: int) -> None:
+        self._release(tier, step)
 
     def _drop(self, step: int) -> None:
         for tier, held in enumerate(self.held):
             if step in held:
                 self._release(tier, step)
 
-    def _take(self, tier: int, step: int, why: str) -> tuple[Slot, list[Wait]]:
-        if not self.free[tier] or step in self.held[tier]:
-            raise EngineError(f"the plan puts step {step} into the {self.tiers[tier]} tier, which has no slot for it")
-        slot = self.free[tier].popleft()
-        waits = [Wait(why, event) for event in slot.uses()]
-        slot.owner, slot.ready, slot.reads = step, None, []
+    def _take(self, tier: int, step: int, nbytes: int, why: str) -> tuple[Slot, list[Wait]]:
+        if step in self.held[tier]:
+            raise EngineError(f"the plan puts step {step} into the {self.tiers[tier]} tier, which holds it already")
+        slot, events = self._allocate(tier, nbytes)
+        slot.owner = step
         self.held[tier][step] = slot
-        peak = self.backend.metrics.peak
-        peak[self.tiers[tier]] = max(peak[self.tiers[tier]], len(self.held[tier]) * self.layout.nbytes)
-        return slot, waits
+        peak, name = self.backend.metrics.peak, self.tiers[tier]
+        peak[name] = max(peak[name], self.heaps[tier].used - (0 if tier else self.working.nbytes))
+        return slot, [Wait(why, event) for event in events]
+
+    def _allocate(self, tier: int, nbytes: int) -> tuple[Slot, list[Any]]:
+        found = self.heaps[tier].take(nbytes)
+        if found is None:
+            raise EngineError(f"the plan puts a snapshot into the {self.tiers[tier]} tier, which has no room for it")
+        offset, events = found
+        return Slot(self.backend.block(tier, offset, nbytes), offset, nbytes), events
 
     def _owned(self, tier: int, step: int) -> Slot:
         slot = self.held[tier].get(step)
@@ -205,5 +256,5 @@ class Executor:
         slot = self._owned(tier, step)
         del self.held[tier][step]
         slot.owner = None
-        self.backend.forget(tier, step, slot.block)
-        self.free[tier].append(slot)
+        self.backend.forget(tier, step)
+        self.heaps[tier].give(slot.offset, slot.nbytes, slot.uses())

@@ -1,7 +1,7 @@
 """The backend for host arrays: the caller's thread computes, one thread a lane moves snapshots to and from disk."""
 
 import mmap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,29 +12,52 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.engine import numpy_arrays
+from penstock.engine import packing as packing_module
 from penstock.engine.executor import Wait
 from penstock.engine.layout import Layout
+from penstock.engine.packing import Packing, Place
 from penstock.metrics import Metrics, Span
 from penstock.tier.disk import Disk
+
+
+def _done() -> "Future[None]":
+    future: Future[None] = Future()
+    future.set_result(None)
+    return future
+
+
+DONE = _done()
+"""The event of what has happened already."""
 
 
 class HostBackend:
     """Host memory is the first tier, a directory the second."""
 
-    def __init__(self, kinds: Sequence[Any], directory: Path | None, disk_bytes: int = 0) -> None:
+    def __init__(self, kinds: Sequence[Any], directory: Path) -> None:
         self.metrics = Metrics()
         self._kinds = kinds
-        self._disk = Disk(directory, disk_bytes) if directory is not None and disk_bytes else None
-        self._lanes = {lane: ThreadPoolExecutor(1, f"penstock-{lane}") for lane in ("up 1", "down 1")}
-        self._moves: list[Future[None]] = []
+        self._directory = directory
+        self._memory = np.empty(0, np.uint8)
+        self._disk: Disk | None = None
+        self._lanes = {lane: ThreadPoolExecutor(1, f"penstock-{lane}") for lane in ("up 1", "down 1", "codec")}
+        self._moves: list[Future[Any]] = []
+        self._copied: NDArray[np.uint8] | None = None  # the snapshot that is being encoded
         self._start = perf_counter()
 
-    def blocks(self, tier: int, count: int, nbytes: int) -> list[Any]:
-        """Allocate the slots of a tier: pages of memory, or names on the disk."""
-        if tier == 1 or not count:
-            return [None] * count
-        whole = np.frombuffer(mmap.mmap(-1, count * nbytes), np.uint8)
-        return [whole[index * nbytes : (index + 1) * nbytes] for index in range(count)]
+    def reserve(self, tier: int, nbytes: int) -> None:
+        """Allocate the memory of a tier: pages, or files."""
+        if tier == 0:
+            self._memory = _pages(nbytes)
+        elif nbytes:
+            self._disk = Disk(self._directory, nbytes)
+
+    def block(self, tier: int, offset: int, nbytes: int) -> Any:
+        """Give a piece of memory; the disk finds its own places."""
+        return self._memory[offset : offset + nbytes] if tier == 0 else None
+
+    def passed(self, event: Any) -> bool:
+        """Tell whether something has been done."""
+        return bool(event.done())
 
     def move(self, lane: str, step: int, target: Any, source: Any, after: Sequence[Wait]) -> Any:
         """Copy between blocks: in memory at once, to and from the disk in the lane's thread."""
@@ -65,6 +88,51 @@ class HostBackend:
             numpy_arrays.copy_in(block, layout, arrays)
         return DONE
 
+    def encode(
+        self, step: int, staging: Any, layout: Layout, packing: Packing, arrays: Sequence[Any]
+    ) -> Callable[[], Sequence[int]]:
+        """Copy arrays aside at once, and encode them in a thread while the computation goes on."""
+        if self._copied is None:
+            self._copied = _pages(layout.nbytes)
+        with self.timed("save", step):
+            numpy_arrays.copy_in(self._copied, layout, arrays)
+        copies = numpy_arrays.arrays_in(self._copied, layout, [None] * len(layout.leaves))
+        encoded = self._lanes["codec"].submit(self._encode, step, staging, packing, copies)
+        self._moves.append(encoded)
+        return encoded.result
+
+    def _encode(self, step: int, staging: Any, packing: Packing, arrays: Sequence[Any]) -> list[int]:
+        start = perf_counter()
+        sizes = packing_module.encode(packing, staging, arrays)
+        self._add("codec", "compress", step, start)
+        return sizes
+
+    def gather(
+        self, step: int, target: Any, staging: Any, packing: Packing, places: Sequence[Place], after: Sequence[Wait]
+    ) -> Any:
+        """Copy encodings to where they stay."""
+        self.wait(step, after)
+        with self.timed("save", step):
+            packing_module.gather(packing, staging, places, target)
+        return DONE
+
+    def decode(
+        self,
+        step: int,
+        target: Any,
+        source: Any,
+        layout: Layout,
+        packing: Packing,
+        places: Sequence[Place],
+        after: Sequence[Wait],
+    ) -> Any:
+        """Decode into a block."""
+        self.wait(step, after)
+        with self.timed("decompress", step):
+            arrays = numpy_arrays.arrays_in(target, layout, [None] * len(layout.leaves))
+            packing_module.decode(packing, places, source, arrays)
+        return DONE
+
     def wait(self, step: int, after: Sequence[Wait]) -> None:
         """Wait, and count it as a stall where it was one."""
         for wait in after:
@@ -80,7 +148,7 @@ class HostBackend:
         """Give an event that is done: the caller's thread computes at once."""
         return DONE
 
-    def forget(self, tier: int, step: int, block: Any) -> None:
+    def forget(self, tier: int, step: int) -> None:
         """Drop a snapshot from the disk, after its write in the same lane."""
         if tier == 1 and self._disk is not None:
             self._moves.append(self._lanes["down 1"].submit(self._disk.drop, step))
@@ -121,11 +189,6 @@ class HostBackend:
         self.metrics.add(Span(lane, what, step, start - self._start, perf_counter() - self._start))
 
 
-def _done() -> "Future[None]":
-    future: Future[None] = Future()
-    future.set_result(None)
-    return future
-
-
-DONE = _done()
-"""The event of what has happened already."""
+def _pages(nbytes: int) -> NDArray[np.uint8]:
+    """Allocate whole pages, which the disk reads and writes without a copy."""
+    return np.frombuffer(mmap.mmap(-1, nbytes), np.uint8)

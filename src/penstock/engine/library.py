@@ -7,9 +7,10 @@ from typing import Any
 
 from penstock.engine import measure, numpy_arrays
 from penstock.engine.host import HostBackend
-from penstock.engine.layout import arrays_of
+from penstock.engine.layout import Layout, arrays_of
+from penstock.engine.packing import Packing
 from penstock.errors import StateError
-from penstock.planner import Costs
+from penstock.planner import CodecCost, Costs
 from penstock.tier.capacity import device_capacity, host_capacity
 
 
@@ -22,8 +23,9 @@ class Library:
     describe: Callable[[Any], Any]
     kind_of: Callable[[Any], Any]
     copy: Callable[[Any], Any]
-    backend: Callable[[list[Any], Path, int, bool], Any]
+    backend: Callable[[list[Any], Path, bool], Any]
     measure: Callable[..., Costs]
+    measure_codec: Callable[[Layout, Packing, list[Any]], CodecCost]
     free_bytes: Callable[[], int]
 
 
@@ -50,8 +52,9 @@ def _host() -> Library:
         describe=numpy_arrays.describe,
         kind_of=numpy_arrays.kind_of,
         copy=_copy,
-        backend=lambda kinds, where, disk_bytes, synchronous: HostBackend(kinds, where, disk_bytes),
+        backend=lambda kinds, where, synchronous: HostBackend(kinds, where),
         measure=measure.measure_host,
+        measure_codec=measure.measure_host_codec,
         free_bytes=lambda: host_capacity().free,
     )
 
@@ -70,6 +73,7 @@ def _device() -> Library:
         copy=_copy,
         backend=cuda.CudaBackend,
         measure=measure.measure_device,
+        measure_codec=cuda.measure_codec,
         free_bytes=free_bytes,
     )
 

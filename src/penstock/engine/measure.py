@@ -1,7 +1,7 @@
 """Timing a loop and its links on the first real steps, so that a plan can be made."""
 
 import mmap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -9,11 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from penstock.planner import Costs, Link
+from penstock.engine import numpy_arrays
+from penstock.engine.layout import Layout
+from penstock.engine.packing import Packing, Place, decode, encode, extent
+from penstock.planner import CodecCost, Costs, Link
 from penstock.tier.disk import Disk
 from penstock.tier.links import measure_links
 
 REPEATS = 3
+BELIEVED = 4.0
+"""The largest ratio taken from the first steps, whose fields may still be empty; later ones will shrink less."""
 
 
 def measure_host(
@@ -55,6 +60,31 @@ def measure_device(
         host=Link(links.pinned_up, links.pinned_down),
         disk=disk,
         pin=links.pin_seconds_per_byte or 0.0,
+    )
+
+
+def measure_host_codec(layout: Layout, packing: Packing, arrays: list[Any]) -> CodecCost:
+    """Time a codec on a state of the first steps."""
+    block = np.frombuffer(mmap.mmap(-1, packing.most), np.uint8)
+    room = np.frombuffer(mmap.mmap(-1, layout.nbytes), np.uint8)
+    numpy_arrays.copy_in(room, layout, arrays)
+    copies = numpy_arrays.arrays_in(room, layout, [None] * len(arrays))
+    sizes = encode(packing, block, copies)  # compiles what has to be
+    where = [Place(start, size) for (start, _), size in zip(packing.worst, sizes, strict=True)]
+    decode(packing, where, block, copies)
+    encoded = _seconds(lambda: encode(packing, block, copies))
+    decoded = _seconds(lambda: decode(packing, where, block, copies))
+    return codec_cost(layout, packing, sizes, encoded, decoded)
+
+
+def codec_cost(layout: Layout, packing: Packing, sizes: Sequence[int], encoded: float, decoded: float) -> CodecCost:
+    """Turn what was measured of a codec into its cost, believing a ratio only so far."""
+    ratio = layout.nbytes / extent(packing.places(sizes))
+    return CodecCost(
+        ratio=ratio if packing.fixed else min(ratio, BELIEVED),
+        encode=layout.nbytes / encoded,
+        decode=layout.nbytes / decoded,
+        worst=packing.most / layout.nbytes,
     )
 
 

@@ -11,20 +11,26 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress
 
+from penstock.codec import Codec, get
 from penstock.engine.executor import Callbacks, Executor
 from penstock.engine.layout import Layout, arrays_of
 from penstock.engine.library import library_of
+from penstock.engine.packing import Packing
+from penstock.engine.spilling import SpillingExecutor
 from penstock.errors import BudgetError, PlanError, StateError
 from penstock.metrics import Metrics
 from penstock.planner import Costs, Plan
 from penstock.planner import plan as make_plan
 from penstock.planner.operations import Operation
+from penstock.planner.settings import staging
 from penstock.schedule import Restore, Schedule
 from penstock.schedule.segmented import check_steps
 from penstock.units import Budget, seconds_to_text, to_text
 
 LONG = 5.0
 """Predicted seconds from which a reversal shows its progress on a terminal."""
+MARGIN = 1.5
+"""How much more room than planned encoded snapshots are given where the budget allows: ratios are guesses."""
 
 Record = Sequence[Any] | Callable[[Any, int], Any]
 
@@ -39,19 +45,42 @@ class Result:
     note: str = ""
     """what was decided for the caller"""
 
+    @property
+    def costs(self) -> Costs:
+        """The plan's costs, with what this reversal measured of the loop and of the codec."""
+        phases, plan, known = self.metrics.phases, self.plan, dict(self.plan.costs.codecs)
+        if plan.codec and self.metrics.ratios:
+            known[plan.codec] = replace(known[plan.codec], ratio=self.metrics.mean_ratio)
+        passes = plan.schedule.forward_steps / plan.schedule.steps
+        forward = phases["forward"] / (plan.steps * passes + plan.every * self.metrics.recomputed)
+        backward = phases["backward"] / plan.steps
+        return replace(plan.costs, forward=max(forward, 1e-9), backward=backward, codecs=known, assumed=None)
+
     def explain(self) -> str:
         """Tell why this plan, and set what was predicted beside what was measured."""
         predicted, metrics = self.plan.prediction, self.metrics
         lines = [self.note] if self.note else []
         lines += [self.plan.explain(), "measured against predicted:"]
         rows = {"whole": (metrics.seconds, predicted.seconds)}
+        also = {"save": "compress", "restore": "decompress"}
         for phase in ("forward", "backward", "save", "restore", "stall"):
-            rows[phase] = (metrics.phases[phase], getattr(predicted, phase))
+            measured = metrics.phases[phase] + metrics.phases[also.get(phase, "")]
+            rows[phase] = (measured, getattr(predicted, phase))
         for name, (measured, foreseen) in rows.items():
             if max(measured, foreseen) > 1e-3 * metrics.seconds:
                 lines.append(f"  {name:<9} {seconds_to_text(measured):>9}  predicted {seconds_to_text(foreseen)}")
         for tier, planned in self.plan.peak_bytes.items():
             lines.append(f"  {tier:<9} {to_text(metrics.peak[tier]):>9}  predicted {to_text(planned)}")
+        if metrics.ratios and self.plan.codec:
+            assumed = self.plan.costs.codecs[self.plan.codec].ratio
+            lines.append(
+                f"  ratio     {metrics.mean_ratio:9.3g}  predicted {assumed:.3g}; {min(metrics.ratios):.3g} worst"
+            )
+        if metrics.spilled:
+            lines.append(
+                f"  {metrics.spilled} snapshots were moved down and {metrics.recomputed} steps run again, because "
+                "encodings were larger than planned: give result.costs to the next reversal"
+            )
         return "\n".join(lines)
 
 
@@ -63,6 +92,7 @@ def reverse(
     *,
     budget: Budget | str | int | None = None,
     schedule: str | Schedule | Any = "auto",
+    codec: str | Codec | None = None,
     record: Record | None = None,
     every: int = 1,
     turn: Callable[[Any], None] | None = None,
@@ -77,7 +107,7 @@ def reverse(
 ) -> Result:
     """Run a time loop forward and then backward, keeping and recomputing states inside a budget.
 
-    Results are bit-equal to keeping every state, whatever the plan.
+    Without a lossy codec, results are bit-equal to keeping every state, whatever the plan.
 
     Parameters
     ----------
@@ -99,6 +129,10 @@ def reverse(
         comes on top. None takes half of what is free.
     schedule, policy, slots, reversals
         As for `plan`.
+    codec
+        One that may be used, by name: "bounded:1e-4", "cast:bfloat16", ... On records its bound is the bound of what
+        backward sees; on states it holds at each save and passes through recomputation. Arrays of types that it does
+        not know are kept as they are.
     record
         What backward needs of a state, where that is less: keys of the state (or indices), or ``record(state, step)``.
     every
@@ -132,6 +166,7 @@ def reverse(
     """
     check_steps(steps)
     library = library_of(state)
+    encoder = get(codec) if isinstance(codec, str) else codec
     layout = Layout.of(state, library.describe)
     first_record = _record_of(record, state, 0) if record is not None else None
     record_layout = Layout.of(first_record, library.describe) if record is not None else None
@@ -171,12 +206,18 @@ def reverse(
             disk = where if "disk" in budget.tiers else None
             costs = library.measure(advance, fresh, layout.nbytes, -(-steps // every), disk)
             costs = replace(costs, forward=costs.forward / every, backward=costs.backward / every)
+        if encoder is not None and encoder.name not in costs.codecs:
+            sample = list(arrays_of(advance(fresh(), 0, 1)))
+            measured = library.measure_codec(layout, Packing.of(layout, encoder), sample)
+            costs = replace(costs, codecs={**costs.codecs, encoder.name: measured})
+            furthest = 0
         plan = make_plan(
             steps,
             layout.nbytes,
             budget,
             costs=costs,
             schedule=schedule,
+            codec=encoder.name if encoder is not None else None,
             record_bytes=record_layout.nbytes if record_layout else None,
             every=every,
             policy=policy,
@@ -187,7 +228,12 @@ def reverse(
     kept = layout if keeps else record_layout
     if kept is None:
         raise PlanError("the plan keeps records: say what they are with record=")
-    _check_plan(plan, steps, every, kept)
+    if plan.codec is None:
+        encoder = None
+    elif encoder is None or encoder.name != plan.codec:
+        encoder = get(plan.codec)
+    packing = Packing.of(kept, encoder) if encoder is not None else None
+    _check_plan(plan, steps, every, kept, packing)
 
     def look(seen: Any, step: int) -> None:
         backward(_record_of(record, seen, step * every) if keeps else seen, step * every)
@@ -198,21 +244,47 @@ def reverse(
         backward=look,
         turn=turn or (lambda final: None),
         snapshot=(lambda s, step: s) if keeps else (lambda s, step: _record_of(record, s, step * every)),
+        keeps=keeps,
     )
     kinds = [library.kind_of(array) for array in arrays_of(state if keeps else first_record)]
-    disk_bytes = plan.prediction.peak[-1] * kept.nbytes if plan.tiers[-1] == "disk" else 0
     operations = plan.operations()
     with _progress(plan, progress) as advance_bar:
-        backend = library.backend(kinds, where, disk_bytes, synchronous)
+        backend = library.backend(kinds, where, synchronous)
         try:
-            executor = Executor(backend, kept, plan.tiers, plan.prediction.peak)
-            working = executor.load(list(arrays_of(state))) if keeps else fresh()
-            executor.run(operations, plan.schedule.steps, working, callbacks, keeps)
+            executor: Executor
+
+            def initial() -> Any:
+                return executor.load(list(arrays_of(state))) if keeps else fresh()
+
+            rooms = _rooms(plan, kept, packing)
+            if packing is None:
+                executor = Executor(backend, kept, plan.tiers, rooms, callbacks)
+            else:
+                executor = SpillingExecutor(backend, kept, plan.tiers, rooms, callbacks, packing, initial)
+            executor.run(operations, plan.schedule.steps, initial())
             backend.finish()
         finally:
             backend.close()
     _count(backend.metrics, plan, operations, kept.nbytes)
     return Result(plan, backend.metrics, note)
+
+
+def _rooms(plan: Plan, kept: Layout, packing: Packing | None) -> list[int]:
+    """Give the bytes of each tier for snapshots: exactly those of the plan, or some more where sizes are a guess."""
+    peak = plan.prediction.peak
+    if packing is None:
+        return [count * kept.nbytes for count in peak]
+    rooms = []
+    for tier, count in zip(plan.tiers, peak, strict=True):
+        wanted = max(int(MARGIN * count * plan.snapshot_bytes), packing.most)
+        if tier == plan.tiers[0]:
+            wanted += packing.most  # for the one that is being encoded
+        rooms.append(wanted)
+    rooms[0] = min(rooms[0], plan.budget[plan.tiers[0]] - staging(plan.keep, kept.nbytes, True, plan.tiers[0]))
+    rooms[1:] = [min(wanted, plan.budget[tier]) for wanted, tier in zip(rooms[1:], plan.tiers[1:], strict=True)]
+    if plan.tiers[-1] == "disk":
+        rooms[-1] = plan.budget["disk"]  # files take only what they need
+    return rooms
 
 
 def _record_of(record: Record | None, state: Any, step: int) -> Any:
@@ -226,13 +298,21 @@ def _record_of(record: Record | None, state: Any, step: int) -> Any:
         raise StateError(f"record={record!r} names what the state does not have: {error}") from error
 
 
-def _check_plan(plan: Plan, steps: int, every: int, kept: Layout) -> None:
+def _check_plan(plan: Plan, steps: int, every: int, kept: Layout, packing: Packing | None) -> None:
     if (plan.steps, plan.every) != (steps, every):
         raise PlanError(
             f"the plan was made for {plan.steps} steps, every {plan.every}; the loop has {steps}, every {every}"
         )
-    if plan.codec is not None:
-        raise PlanError(f"the plan uses the codec {plan.codec}, which the engine does not carry out yet")
+    if packing is not None:
+        rooms = _rooms(plan, kept, packing)
+        needed = [2 * packing.most, *(packing.most for _ in rooms[1:])]
+        for tier, room, least in zip(plan.tiers, rooms, needed, strict=True):
+            if room < least:
+                raise PlanError(
+                    f"a snapshot that does not shrink takes {packing.most} bytes, for which the plan leaves too little "
+                    f"of the {tier} budget; make a plan for this state"
+                )
+        return
     for tier, peak in zip(plan.tiers, plan.prediction.peak, strict=True):
         if peak * kept.nbytes > plan.budget[tier]:
             raise PlanError(
@@ -256,8 +336,9 @@ def _progress(plan: Plan, wanted: bool | None) -> Iterator[Callable[[], None]]:
 def _count(metrics: Metrics, plan: Plan, operations: Sequence[Operation], nbytes: int) -> None:
     """Fill in what follows from the operations that were carried out."""
     restores = sum(isinstance(operation, Restore) for operation in operations)
-    fetched, stored = (sum(moved[:1]) for moved in (plan.prediction.fetched, plan.prediction.stored))
+    fetched = sum(plan.prediction.fetched[:1])
     metrics.misses, metrics.hits = fetched, restores - fetched
     if len(plan.slots) > 1:
-        metrics.avoided["up 1"] = (restores - fetched) * nbytes
-        metrics.avoided["down 1"] = (plan.schedule.saves - stored) * nbytes
+        # Against moving every snapshot, and each as it is.
+        metrics.avoided["up 1"] = restores * nbytes - metrics.moved["up 1"]
+        metrics.avoided["down 1"] = plan.schedule.saves * nbytes - metrics.moved["down 1"]

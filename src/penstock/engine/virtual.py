@@ -16,8 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.engine import numpy_arrays
+from penstock.engine import packing as packing_module
 from penstock.engine.executor import Wait
 from penstock.engine.layout import Layout
+from penstock.engine.packing import Packing, Place
 from penstock.errors import EngineError
 from penstock.metrics import Metrics
 
@@ -49,10 +51,19 @@ class VirtualBackend:
         self._eagerness = self._random.choice((0.0, 0.1, 0.5, 3.0))
         self._without = without
         self._lanes: dict[str, deque[_Copy]] = {}
+        self._memory: dict[int, NDArray[np.uint8]] = {}
 
-    def blocks(self, tier: int, count: int, nbytes: int) -> list[Any]:
-        """Allocate the slots of a tier, holding NaN."""
-        return [np.full(nbytes, 0xFF, np.uint8) for _ in range(count)]
+    def reserve(self, tier: int, nbytes: int) -> None:
+        """Allocate the memory of a tier, holding NaN."""
+        self._memory[tier] = np.full(nbytes, 0xFF, np.uint8)
+
+    def block(self, tier: int, offset: int, nbytes: int) -> Any:
+        """Give a piece of memory."""
+        return self._memory[tier][offset : offset + nbytes]
+
+    def passed(self, event: Any) -> bool:
+        """Tell whether something is done."""
+        return bool(event.done)
 
     def move(self, lane: str, step: int, target: Any, source: Any, after: Sequence[Wait]) -> Any:
         """Queue a copy."""
@@ -70,6 +81,40 @@ class VirtualBackend:
         self._run_some()
         return Event(done=True)
 
+    def encode(
+        self, step: int, staging: Any, layout: Layout, packing: Packing, arrays: Sequence[Any]
+    ) -> Callable[[], Sequence[int]]:
+        """Encode arrays at once."""
+        sizes = packing_module.encode(packing, staging, [numpy_arrays.as_numpy(array) for array in arrays])
+        self._run_some()
+        return lambda: sizes
+
+    def gather(
+        self, step: int, target: Any, staging: Any, packing: Packing, places: Sequence[Place], after: Sequence[Wait]
+    ) -> Any:
+        """Copy encodings to where they stay, once what it waits for is done."""
+        self.wait(step, after)
+        packing_module.gather(packing, staging, places, target)
+        self._run_some()
+        return Event(done=True)
+
+    def decode(
+        self,
+        step: int,
+        target: Any,
+        source: Any,
+        layout: Layout,
+        packing: Packing,
+        places: Sequence[Place],
+        after: Sequence[Wait],
+    ) -> Any:
+        """Decode a block into another, once what it waits for is done."""
+        self.wait(step, after)
+        arrays = numpy_arrays.arrays_in(target, layout, [None] * len(layout.leaves))
+        packing_module.decode(packing, places, source, arrays)
+        self._run_some()
+        return Event(done=True)
+
     def wait(self, step: int, after: Sequence[Wait]) -> None:
         """Run the lanes until the events are done."""
         needed = self._needed(after)
@@ -79,7 +124,7 @@ class VirtualBackend:
         """Give an event that is done: the computation runs at once."""
         return Event(done=True)
 
-    def forget(self, tier: int, step: int, block: Any) -> None:
+    def forget(self, tier: int, step: int) -> None:
         """Nothing to do: the block is taken again after its events."""
 
     def arrays(self, block: NDArray[np.uint8], layout: Layout) -> list[Any]:

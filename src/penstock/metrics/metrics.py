@@ -32,11 +32,22 @@ class Metrics:
     """misses whose fetch had not ended when the computation needed it"""
     peak: Counter[str] = field(default_factory=Counter)
     """bytes of snapshots in each tier, at most, as allocated"""
+    ratios: list[float] = field(default_factory=list)
+    """how many times smaller each snapshot became that was encoded, in their order"""
+    spilled: int = 0
+    """snapshots moved down because the encodings were larger than planned"""
+    recomputed: int = 0
+    """steps run again because a snapshot was lost for that reason"""
     timeline: list[Span] = field(default_factory=list)
+
+    @property
+    def mean_ratio(self) -> float:
+        """Bytes of all encoded snapshots before, over those after."""
+        return len(self.ratios) / sum(1 / ratio for ratio in self.ratios)
 
     def add(self, span: Span) -> None:
         """Count something that happened: on the computation its phase grows, and the timeline always does."""
-        if span.lane == "compute":
+        if span.lane in ("compute", "codec"):
             self.phases[span.what] += span.stop - span.start
         self.timeline.append(span)
 
@@ -54,6 +65,11 @@ class Metrics:
             table.add_row(f"avoided {lane}", "", to_text(avoided), "")
         for tier, peak in self.peak.items():
             table.add_row(f"peak {tier}", "", to_text(peak), "")
+        if self.ratios:
+            table.add_row("compressed", "", f"{self.mean_ratio:.3g} times smaller, {min(self.ratios):.3g} at worst", "")
+        for name in ("spilled", "recomputed"):
+            if getattr(self, name):
+                table.add_row(name, "", "", str(getattr(self, name)))
         for name in ("hits", "misses", "late"):
             table.add_row(name, "", "", str(getattr(self, name)))
         return table

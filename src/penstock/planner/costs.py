@@ -39,9 +39,11 @@ class CodecCost:
     ratio: float
     encode: float
     decode: float
+    worst: float = 1.05
+    """how many times larger than the snapshot its encoding may become"""
 
     def __post_init__(self) -> None:
-        _check_positive(self, "ratio", "encode", "decode")
+        _check_positive(self, "ratio", "encode", "decode", "worst")
 
 
 @dataclass(frozen=True)

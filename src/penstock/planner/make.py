@@ -7,7 +7,7 @@ from penstock.errors import BudgetError, PlanError
 from penstock.planner.choose import POLICIES, Alternative, Setting, candidates, choose, evaluate, fits
 from penstock.planner.costs import Costs, assumed_costs
 from penstock.planner.plan import Plan
-from penstock.planner.settings import Problem, check_tiers, reserved
+from penstock.planner.settings import Problem, check_tiers, reserved, worst_size
 from penstock.schedule import Schedule, StoreAll, foreign, named
 from penstock.schedule.names import FAMILIES, split_name
 from penstock.schedule.segmented import Segmented, check_count, check_steps
@@ -147,16 +147,18 @@ def _refuse(problem: Problem, settings: list[Setting], schedules: dict[str, Any]
     needs = []
     for setting in settings:
         for schedule in sorted(schedules.get(setting.keep, ()), key=lambda one: one.peak_snapshots)[:1]:
-            tier = len(setting.slots) - 1
+            tier, raw = len(setting.slots) - 1, problem.raw_bytes(setting.keep)
+            known = problem.costs.codecs[setting.codec] if setting.codec is not None else None
+            one = worst_size(raw, known)
             if setting.slots[0] < 1:
-                count, what = 1, "one snapshot"
-            elif tier + 1 < len(budget.tiers) and budget[budget.tiers[tier + 1]] < setting.snapshot_bytes:
-                tier, count, what = tier + 1, 1, "one snapshot, so nothing can pass through it"
+                least, what = one, "one snapshot"
+            elif tier + 1 < len(budget.tiers) and budget[budget.tiers[tier + 1]] < one:
+                tier, least, what = tier + 1, one, "one snapshot, so nothing can pass through it"
             else:
                 count = evaluate(schedule, setting.slots, setting).prediction.peak[-1]
-                what = f"the {count} snapshots that {schedule} puts there"
-            count += reserved(setting.keep) if tier == 0 else 0
-            needs.append((count * setting.snapshot_bytes, budget.tiers[tier], what))
+                least, what = count * setting.snapshot_bytes, f"the {count} snapshots that {schedule} puts there"
+            more = 0 if tier else reserved(setting.keep, raw, known, budget.tiers[0])
+            needs.append((least + more, budget.tiers[tier], what))
     least, tier_name, what = min(needs)
     if least <= budget[tier_name]:  # the tier has the room, but not the slots
         raise BudgetError(f"slots={problem.slots} does not hold {what}: give more slots, or none")

@@ -33,6 +33,10 @@ class Problem:
         """Steps of the schedule, each of `every` steps of the loop but perhaps the last."""
         return -(-self.steps // self.every)
 
+    def raw_bytes(self, keep: str) -> int:
+        """Give the bytes of a snapshot before any codec."""
+        return self.state_bytes if keep == "states" else self.record_bytes or 0
+
     def settings(self, codecs: Sequence[str]) -> Iterator[Setting]:
         """Yield every way to keep snapshots: states or records, with no codec or one of those asked for."""
         for keep, raw in (("states", self.state_bytes), ("records", self.record_bytes)):
@@ -43,8 +47,10 @@ class Problem:
     def _settings(self, keep: str, raw: int, codec: str | None) -> Iterator[Setting]:
         known = self.costs.codecs[codec] if codec is not None else None
         size = snapshot_size(raw, known)
-        room = [self.budget[tier] // size for tier in self.budget.tiers]
-        room[0] -= reserved(keep)
+        left = [self.budget[tier] for tier in self.budget.tiers]
+        left[0] -= reserved(keep, raw, known, self.budget.tiers[0])
+        # Every tier can take one snapshot that does not shrink.
+        room = [nbytes // size if nbytes >= worst_size(raw, known) else 0 for nbytes in left]
         if self.slots is not None and room[0] > 0:
             if not 1 <= self.slots <= room[0]:
                 raise BudgetError(
@@ -65,7 +71,7 @@ class Problem:
 
     def work(self, keep: str, codec: str | None, tiers: int) -> Work:
         """Turn bytes a second into seconds a snapshot and a (coarse) step."""
-        raw = self.state_bytes if keep == "states" else self.record_bytes or 0
+        raw = self.raw_bytes(keep)
         known = self.costs.codecs[codec] if codec is not None else None
         moved = snapshot_size(raw, known)
         links = [getattr(self.costs, tier) for tier in self.budget.tiers[1:tiers]]
@@ -84,14 +90,28 @@ class Problem:
         )
 
 
-def reserved(keep: str) -> int:
-    """Count the slots of the first tier that snapshots cannot use: a record is read while all others may be in use."""
-    return 1 if keep == "records" else 0
+def reserved(keep: str, raw_bytes: int, codec: CodecCost | None, tier: str) -> int:
+    """Give the bytes of the first tier that snapshots cannot use."""
+    encoding = worst_size(raw_bytes, codec) if codec else 0
+    return encoding + staging(keep, raw_bytes, codec is not None, tier)
+
+
+def staging(keep: str, raw_bytes: int, encoded: bool, tier: str) -> int:
+    """Give the bytes of the first tier that hold no snapshot but something on its way.
+
+    A record is read, and decoded to be read, in a place of its own. On a host, threads encode a copy.
+    """
+    return raw_bytes * ((keep == "records") + (encoded and tier == "host"))
 
 
 def snapshot_size(raw_bytes: int, codec: CodecCost | None) -> int:
     """Give the bytes of a snapshot as it is kept, rounded up."""
     return max(1, ceil(raw_bytes / codec.ratio)) if codec else raw_bytes
+
+
+def worst_size(raw_bytes: int, codec: CodecCost | None) -> int:
+    """Give the bytes of a snapshot that does not shrink."""
+    return ceil(raw_bytes * codec.worst) if codec else raw_bytes
 
 
 def check_tiers(budget: Budget, costs: Costs) -> None:

@@ -1,0 +1,74 @@
+"""Codecs by name: those of Penstock, those that other packages bring as entry points, and those registered here."""
+
+from collections.abc import Callable
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import CodecError
+
+if TYPE_CHECKING:
+    from penstock.codec.codec import Codec
+
+GROUP = "penstock.codecs"
+"""The entry points that other packages name their codecs under."""
+
+OURS = {
+    "raw": "penstock.codec.raw:Raw",
+    "cast": "penstock.codec.cast:Cast",
+}
+
+_registered: dict[str, Callable[..., Any]] = {}
+
+
+def register(name: str, make: Callable[..., "Codec"]) -> None:
+    """Let a codec be found by name.
+
+    Parameters
+    ----------
+    name
+        What stands before the colon.
+    make
+        Makes the codec from what follows it: parts between commas, those like ``key=value`` by keyword, all as text.
+    """
+    if not name.isidentifier():
+        raise CodecError(f"a codec cannot be called {name!r}: take a plain word")
+    _registered[name] = make
+
+
+def names() -> tuple[str, ...]:
+    """List the codecs that can be asked for, installed or not."""
+    return tuple(sorted({*OURS, *_registered, *(point.name for point in entry_points(group=GROUP))}))
+
+
+def get(name: str) -> "Codec":
+    """Find a codec by its name and parameters.
+
+    Examples
+    --------
+    >>> get("cast:bfloat16").name
+    'cast:bfloat16'
+    """
+    kind, _, parameters = name.strip().partition(":")
+    parts = [part.strip() for part in parameters.split(",") if part.strip()]
+    values = [part for part in parts if "=" not in part]
+    named = {key.strip(): value.strip() for key, value in (part.split("=", 1) for part in parts if "=" in part)}
+    make = _maker(kind)
+    try:
+        return make(*values, **named)  # type: ignore[no-any-return]
+    except TypeError as error:
+        raise CodecError(f"codec {name!r}: {kind} does not take these parameters ({error})") from error
+
+
+def _maker(kind: str) -> Callable[..., Any]:
+    if kind in _registered:
+        return _registered[kind]
+    if kind in OURS:
+        module, _, attribute = OURS[kind].partition(":")
+        try:
+            return getattr(import_module(module), attribute)  # type: ignore[no-any-return]
+        except ImportError as error:
+            raise CodecError(f"codec {kind} needs {error.name}: pip install 'penstock[codecs]'") from error
+    for point in entry_points(group=GROUP, name=kind):
+        return point.load()  # type: ignore[no-any-return]
+    raise CodecError(f"no codec is called {kind!r}: there are {', '.join(names())}")

@@ -1,0 +1,56 @@
+"""Words on their way from the device to the host: sizes and flags that kernels write and the host reads later."""
+
+import threading
+from typing import Any
+
+import numpy as np
+from cuda.core import Event, Stream
+from numpy.typing import NDArray
+
+from penstock.cuda.copy import copy_async
+from penstock.cuda.slab import PinnedSlab
+
+WORDS = 512
+"""Words that are pinned at a time; they are used again and again."""
+
+_free: list[NDArray[np.uint64]] = []
+_slabs: list[PinnedSlab] = []
+_lock = threading.Lock()
+
+
+class Letter:
+    """A word that arrives when its event passes."""
+
+    def __init__(self, word: NDArray[np.uint64], event: Event) -> None:
+        self._word: NDArray[np.uint64] | None = word
+        self._event = event
+        self._value = 0
+
+    def arrived(self) -> bool:
+        """Tell whether the word can be read without waiting."""
+        return self._word is None or bool(self._event.is_done)
+
+    def value(self) -> int:
+        """Wait for the word, and give it."""
+        with _lock:
+            word = self._word
+        if word is not None:
+            self._event.sync()
+            with _lock:
+                if self._word is not None:
+                    self._value = int(word[0])
+                    self._word = None
+                    _free.append(word)
+        return self._value
+
+
+def post(pointer: int, stream: Stream) -> Letter:
+    """Send the eight bytes at an address on the device, in the order of a stream."""
+    with _lock:
+        if not _free:
+            _slabs.append(PinnedSlab(WORDS * 8))
+            words: Any = _slabs[-1].array.view(np.uint64)
+            _free.extend(words[index : index + 1] for index in range(WORDS))
+        word = _free.pop()
+    copy_async(word.ctypes.data, pointer, 8, stream)
+    return Letter(word, stream.record())

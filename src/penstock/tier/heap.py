@@ -1,0 +1,123 @@
+"""The bytes of one tier, handed out in pieces of any size, each with what has to end before it may be written."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+
+@dataclass(eq=False)
+class _Piece:
+    offset: int
+    nbytes: int
+    events: list[Any] = field(default_factory=list)
+    """of whatever was done with it by those who had it before"""
+
+
+class Heap:
+    """A range of bytes.
+
+    A piece of just the right size is taken first, and of several the one that came back first, whose copies have had
+    the most time to end. Otherwise the smallest that is large enough is split. Neighbours are joined when nothing fits.
+
+    Parameters
+    ----------
+    nbytes
+        Its size.
+    piece
+        The size that most pieces will have: it is cut into such at the start.
+    passed
+        Tells whether an event has passed, so that it need not be remembered.
+
+    Examples
+    --------
+    >>> heap = Heap(100)
+    >>> heap.take(60), heap.take(60)
+    ((0, []), None)
+    >>> heap.give(20, 40, ["copied"])
+    >>> heap.take(80), heap.used
+    ((20, ['copied']), 100)
+    """
+
+    def __init__(
+        self, nbytes: int, piece: int | None = None, passed: Callable[[Any], bool] = lambda event: False
+    ) -> None:
+        self.nbytes = nbytes
+        self.used = nbytes
+        self._passed = passed
+        self._free: dict[int, deque[_Piece]] = {}
+        step = min(piece or nbytes, nbytes) or 1
+        for offset in range(0, nbytes, step):
+            self.give(offset, min(step, nbytes - offset), [])
+
+    def fits(self, nbytes: int) -> bool:
+        """Tell whether a piece can be taken."""
+        if self.used + nbytes > self.nbytes:
+            return False
+        if nbytes not in self._free and max(self._free) < nbytes:
+            self._join()
+        return max(self._free) >= nbytes
+
+    def take(self, nbytes: int) -> tuple[int, list[Any]] | None:
+        """Take a piece: where it begins and what to wait for before it is written; None where there is no room."""
+        if not self.fits(nbytes):
+            return None
+        piece = self._pop(nbytes)
+        self.used += nbytes
+        if piece.nbytes > nbytes:
+            self._put(_Piece(piece.offset + nbytes, piece.nbytes - nbytes, list(piece.events)))
+        return piece.offset, piece.events
+
+    def give(self, offset: int, nbytes: int, events: Sequence[Any]) -> None:
+        """Give a piece back, or the end of one, with the events of its last uses."""
+        if nbytes:
+            self.used -= nbytes
+            self._put(_Piece(offset, nbytes, list(events)))
+
+    def _put(self, piece: _Piece) -> None:
+        self._free.setdefault(piece.nbytes, deque()).append(piece)
+
+    def _pop(self, nbytes: int) -> _Piece:
+        size = nbytes if nbytes in self._free else min(size for size in self._free if size > nbytes)
+        pieces = self._free[size]
+        piece = pieces.popleft()
+        if not pieces:
+            del self._free[size]
+        return piece
+
+    def _join(self) -> None:
+        joined: list[_Piece] = []
+        for piece in sorted(chain.from_iterable(self._free.values()), key=lambda piece: piece.offset):
+            piece.events = [event for event in piece.events if not self._passed(event)]
+            if joined and joined[-1].offset + joined[-1].nbytes == piece.offset:
+                joined[-1].nbytes += piece.nbytes
+                joined[-1].events += piece.events
+            else:
+                joined.append(piece)
+        self._free.clear()
+        for piece in joined:
+            self._put(piece)
+
+
+class Meter:
+    """The bytes of a tier that finds places by itself, as a disk does: they are only counted."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+        self.used = 0
+
+    def fits(self, nbytes: int) -> bool:
+        """Tell whether there is room."""
+        return self.used + nbytes <= self.nbytes
+
+    def take(self, nbytes: int) -> tuple[int, list[Any]] | None:
+        """Count bytes in, where they fit."""
+        if not self.fits(nbytes):
+            return None
+        self.used += nbytes
+        return 0, []
+
+    def give(self, offset: int, nbytes: int, events: Sequence[Any]) -> None:
+        """Count bytes out."""
+        self.used -= nbytes

@@ -1,0 +1,76 @@
+"""The protocol that every codec keeps: names, room, and encodings that can be read later."""
+
+import numpy as np
+import pytest
+
+from penstock import codec as codecs
+from penstock.codec import Encoded, get, names, register
+from penstock.codec.raw import Raw
+from penstock.errors import CodecError, EncodingError
+
+FIELD = np.linspace(-1, 1, 60, dtype=np.float32).reshape(3, 4, 5)
+
+
+@pytest.mark.parametrize("name", ["raw", "cast:float16", "cast:bfloat16"])
+def test_an_encoding_written_down_is_read_again(name):
+    codec = get(name)
+    assert get(codec.name).name == codec.name
+    encoded = codec.encode(FIELD)
+    again = Encoded.from_bytes(encoded.to_bytes())
+    assert (again.shape, again.dtype, again.codec.name) == (FIELD.shape, FIELD.dtype, name)
+    np.testing.assert_array_equal(again.codec.decode(again), codec.decode(encoded))
+
+
+def test_a_damaged_encoding_is_refused_wherever_it_is_damaged():
+    data = get("cast:float16").encode(FIELD).to_bytes()
+    for place in range(len(data)):
+        damaged = bytearray(data)
+        damaged[place] ^= 0x10
+        with pytest.raises(EncodingError):
+            Encoded.from_bytes(bytes(damaged))
+
+
+def test_a_cut_encoding_is_refused():
+    data = get("raw").encode(FIELD).to_bytes()
+    for length in (0, 3, 12, 40, len(data) - 1):
+        with pytest.raises(EncodingError):
+            Encoded.from_bytes(data[:length])
+
+
+def test_an_encoding_of_a_newer_version_is_refused():
+    class Newer(Raw):
+        version = 2
+
+    data = Newer().encode(FIELD).to_bytes()
+    with pytest.raises(EncodingError, match="newer Penstock"):
+        Encoded.from_bytes(data)
+
+
+def test_room_that_is_too_small_is_refused_before_any_work():
+    codec = get("raw")
+    with pytest.raises(CodecError, match="240"):
+        codec.encode(FIELD, out=np.empty(239, np.uint8))
+
+
+def test_decoding_into_an_array_of_another_shape_is_refused():
+    codec = get("raw")
+    with pytest.raises(CodecError, match=r"float32\[3, 4, 5\]"):
+        codec.decode(codec.encode(FIELD), out=np.empty((3, 4, 4), np.float32))
+
+
+def test_anybody_can_register_a_codec():
+    class Negated(Raw):
+        name = "negated"
+
+    register("negated", Negated)
+    try:
+        assert "negated" in names()
+        assert isinstance(get("negated"), Negated)
+    finally:
+        del codecs.registry._registered["negated"]
+
+
+@pytest.mark.parametrize("name", ["nothing", "raw:5", "cast", "cast:float16,scale=2", ""])
+def test_a_codec_that_cannot_be_made_says_so(name):
+    with pytest.raises(CodecError):
+        get(name)

@@ -1,0 +1,196 @@
+"""Encoded snapshots: the bits of an exact codec come back whatever their sizes are, and the budget holds."""
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock.codec import register, registry
+from penstock.engine.executor import Callbacks
+from penstock.engine.layout import Layout
+from penstock.engine.numpy_arrays import describe
+from penstock.engine.packing import Packing
+from penstock.engine.spilling import SpillingExecutor
+from penstock.engine.virtual import VirtualBackend
+from penstock.errors import EngineError
+from penstock.planner.choose import operations_of
+from penstock.planner.simulate import Work, simulate
+from penstock.schedule import named
+from tests.engine.test_ordering import all_waits
+from tests.engine.thinning import Thin, ThinLoop
+
+STEPS = 16
+WORK = Work(1, 1, 1, 1, 1, (1, 1), (1, 1))
+FILLINGS = {
+    "thin": lambda step: 0.05,
+    "full": lambda step: 1.0,
+    "filling": lambda step: step / STEPS,
+    "sometimes full": lambda step: 1.0 if step % 5 == 3 else 0.02,
+}
+TAKEN = {"states": lambda state: state, "records": lambda state: state[:2]}
+CONFIGURATIONS = [
+    (schedule, slots, policy)
+    for schedule in ("storeall", "revolve:4", "twolevel:5,2")
+    for slots in ((3, 99), (1, 99), (2, 3, 99), (99,))
+    for policy in ("min", "lru")
+]
+
+
+SLOW = ps.Costs(1.0, 1.0, 1e9)
+
+
+def run(schedule, slots, policy, filling, seed, without=None, keep="states", assumed=0.1):
+    """Carry a plan out on the virtual backend, in rooms for snapshots of a tenth of their size."""
+    loop = ThinLoop(FILLINGS[filling])
+    schedule = named(schedule, STEPS)
+    operations = operations_of(schedule, slots, policy)
+    peak = simulate(operations, (*slots[:-1], len(operations)), WORK).peak
+    take = (lambda state, step: state) if keep == "states" else (lambda state, step: state[:2])
+    layout = Layout.of(take(loop.state, 0), describe)
+    packing = Packing.of(layout, Thin())
+    backend = VirtualBackend([None] * len(layout.leaves), seed, without)
+    rooms = [
+        max(int(count * assumed * layout.nbytes), packing.most) + (packing.most if tier == 0 else 0)
+        for tier, count in enumerate(peak)
+    ]
+    initial = lambda: tuple(array.copy() for array in loop.state)  # noqa: E731
+    callbacks = Callbacks(loop.forward, loop.backward, lambda state: None, take, keep == "states")
+    tiers = ("first", "second", "third")[: len(slots)]
+    executor = SpillingExecutor(backend, layout, tiers, rooms, callbacks, packing, initial)
+    executor.run(operations, STEPS, initial())
+    backend.finish()
+    for tier, room in zip(tiers, rooms, strict=True):
+        assert backend.metrics.peak[tier] <= room
+    return loop.seen, backend.metrics
+
+
+@pytest.fixture(scope="module")
+def expected():
+    return {
+        (filling, keep): ThinLoop(FILLINGS[filling]).expect(STEPS, TAKEN[keep])
+        for filling in FILLINGS
+        for keep in TAKEN
+    }
+
+
+@pytest.mark.parametrize("filling", FILLINGS)
+@pytest.mark.parametrize(("schedule", "slots", "policy"), CONFIGURATIONS, ids=str)
+def test_right_whatever_the_sizes(schedule, slots, policy, filling, expected):
+    for seed in range(10):
+        seen, metrics = run(schedule, slots, policy, filling, seed)
+        assert seen == expected[filling, "states"]
+        assert filling != "thin" or (metrics.spilled, metrics.recomputed) == (0, 0)
+
+
+@pytest.mark.parametrize("filling", FILLINGS)
+@pytest.mark.parametrize("slots", [(3, 99), (1, 99), (2, 2, 99), (99,)], ids=str)
+def test_right_for_records_too(slots, filling, expected):
+    for seed in range(10):
+        assert run("storeall", slots, "min", filling, seed, keep="records")[0] == expected[filling, "records"]
+
+
+def test_snapshots_that_do_not_shrink_are_moved_down_and_then_computed_again():
+    _, spilled = run("storeall", (3, 99), "min", "full", 0)
+    assert spilled.spilled > 0 and spilled.recomputed > 0
+
+
+@pytest.mark.parametrize("without", all_waits())
+def test_wrong_once_any_one_wait_is_left_out(without, expected):
+    def goes_wrong(configuration, filling, seed):
+        try:
+            return run(*configuration, filling, seed, without)[0] != expected[filling, "states"]
+        except (EngineError, ValueError):  # a standstill, or an encoding of NaN that does not even have a size
+            return False
+
+    assert any(
+        goes_wrong(configuration, filling, seed)
+        for configuration in CONFIGURATIONS
+        for filling in FILLINGS
+        for seed in range(5)
+    )
+
+
+@pytest.fixture
+def thin():
+    register("thin", Thin)
+    yield "thin"
+    del registry._registered["thin"]
+
+
+@pytest.mark.parametrize("filling", FILLINGS)
+@pytest.mark.parametrize("assumed", [1.0, 8.0, 50.0])
+@pytest.mark.parametrize(("host", "disk"), [(40, 0), (5, 60), (4, 2)])
+def test_on_host_and_disk_within_the_budget(filling, assumed, host, disk, thin, tmp_path):
+    loop = ThinLoop(FILLINGS[filling])
+    size = 135168  # of a state, and of one that does not shrink
+    budget = ps.Budget(host=int(host * size), disk=disk * size or None)
+    known = ps.CodecCost(ratio=assumed, encode=1e12, decode=1e12)
+    costs = ps.Costs(1e-3, 1e-3, 1e9, disk=ps.Link(1e9, 1e9), codecs={thin: known})
+    plans = set()
+    for schedule in ("auto", "storeall", "revolve:6", "twolevel:4,2"):
+        try:
+            result = ps.reverse(
+                loop.forward,
+                loop.backward,
+                loop.state,
+                STEPS,
+                budget=budget,
+                schedule=schedule,
+                codec=thin,
+                costs=costs,
+                directory=tmp_path,
+            )
+        except ps.BudgetError:
+            continue
+        assert loop.seen == loop.expect(STEPS)
+        loop.seen.clear()
+        plans.add(result.plan.codec)
+        assert result.metrics.peak["host"] + (size if result.plan.codec else 0) <= budget["host"]
+        assert result.metrics.peak["disk"] <= disk * size
+    assert not list(tmp_path.glob("penstock-*"))
+    assert thin in plans or assumed == 1.0
+
+
+def test_what_was_measured_of_the_codec_is_given_back(thin):
+    loop = ThinLoop(FILLINGS["thin"])
+    result = ps.reverse(loop.forward, loop.backward, loop.state, STEPS, budget="700kB", codec=thin, costs=SLOW)
+    assert result.plan.codec == thin
+    assert result.plan.costs.codecs[thin].ratio == 4.0  # more is not believed of the first steps
+    assert result.costs.codecs[thin].ratio > 8
+    assert "ratio" in result.explain() and "compressed" in [*result.metrics.table().columns[0].cells]
+
+
+@pytest.mark.parametrize("name", ["cast:float16", "cast:bfloat16"])
+def test_a_lossy_codec_keeps_its_bound_on_records(name):
+    field = np.linspace(-1, 1, 5000, dtype=np.float32)
+    seen = {}
+    result = ps.reverse(
+        lambda state, start, stop: (state[0] * np.float32(1.001) ** (stop - start), state[1] + 1),
+        lambda record, step: seen.update({step: record[0].copy()}),
+        (field, np.zeros(2000)),
+        40,
+        budget="520kB",
+        record=(0,),
+        codec=name,
+        costs=ps.Costs(1.0, 1e-3, 1e9, codecs={name: ps.CodecCost(1.9, 1e9, 1e9)}),
+    )
+    assert (result.plan.codec, result.plan.keep) == (name, "records")
+    exact = field
+    for step in range(40):
+        assert 0 < np.abs(seen[step] - exact).max() <= 2.0**-8 * np.abs(exact).max()
+        exact = exact * np.float32(1.001)
+
+
+def test_exceptions_in_the_encoder_come_through(tmp_path):
+    class Broken(Thin):
+        name = "broken"
+
+        def encode_host(self, array, out):
+            if array[0].any():
+                raise ZeroDivisionError("encoder")
+            return super().encode_host(array, out)
+
+    loop = ThinLoop(FILLINGS["thin"])
+    known = ps.CodecCost(ratio=8, encode=1e12, decode=1e12)
+    costs = ps.Costs(1e-3, 1e-3, 1e9, codecs={"broken": known})
+    with pytest.raises(ZeroDivisionError, match="encoder"):
+        ps.reverse(loop.forward, loop.backward, loop.state, STEPS, budget="700kB", codec=Broken(), costs=costs)
