@@ -14,7 +14,7 @@ def test_pieces_do_not_overlap_and_come_back(requests, piece):
         found = heap.take(nbytes)
         if found is not None:
             offset, events = found
-            assert 0 <= offset and offset + nbytes <= 100
+            assert offset >= 0 and offset + nbytes <= 100
             for other, size, _ in taken:
                 assert offset + nbytes <= other or other + size <= offset
             taken.append((offset, nbytes, [*events, number]))

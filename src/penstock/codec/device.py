@@ -76,19 +76,30 @@ def _damage_of(device: int) -> DeviceSlab:
     return slab
 
 
-def damage_flag() -> int:
-    """Give the address of the word that a decoder sets to 1 when the bytes it reads are no encoding.
+DAMAGED, REFUSED = 1, 2
+"""The bits of the flag: bytes that are no encoding; values, or encodings of another library, that cannot be taken."""
 
-    It stays set until `check_damage` has reported it.
+
+def damage_flag() -> int:
+    """Give the address of the word in which kernels set DAMAGED or REFUSED.
+
+    The bits stay set until `check_damage` has reported them.
     """
     return _damage_of(current_device().device_id).pointer
 
 
 def check_damage(stream: Stream) -> None:
-    """Wait for a stream, and raise what its decoders have noticed."""
+    """Wait for a stream, and raise what its codecs have noticed."""
     pointer = damage_flag()
-    if post(pointer, stream).value():
-        zeros = np.zeros(8, np.uint8)
-        copy_async(pointer, zeros.ctypes.data, 8, stream)
-        stream.record().sync()
+    flag = post(pointer, stream).value()
+    if not flag:
+        return
+    zeros = np.zeros(8, np.uint8)
+    copy_async(pointer, zeros.ctypes.data, 8, stream)
+    stream.record().sync()
+    if flag & DAMAGED:
         raise EncodingError("an encoding was damaged before it was decoded on the GPU: its results are wrong")
+    raise CodecError(
+        "a codec met on the GPU what it cannot take there, and its results are wrong: NaN or infinities given to zfp (use "
+        "another codec), or an encoding that another library made (decode it on the CPU)"
+    )

@@ -16,6 +16,9 @@ GROUP = "penstock.codecs"
 OURS = {
     "raw": "penstock.codec.raw:Raw",
     "cast": "penstock.codec.cast:Cast",
+    "zfp": "penstock.codec.zfp:Zfp",
+    "lossless": "penstock.codec.lossless:Lossless",
+    "bitcomp": "penstock.codec.bitcomp:Bitcomp",
 }
 
 _registered: dict[str, Callable[..., Any]] = {}

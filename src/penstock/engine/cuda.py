@@ -16,6 +16,7 @@ import numpy as np
 from cuda.core import Event, Stream
 from numpy.typing import NDArray
 
+from penstock.codec import Codec
 from penstock.codec.device import check_damage
 from penstock.cuda import arrays as device_arrays
 from penstock.cuda.arrays import View
@@ -26,9 +27,9 @@ from penstock.cuda.slab import DeviceSlab, kept_pinned
 from penstock.cuda.stream import callers_streams, create_streams, current, mark, seconds
 from penstock.engine.executor import Wait
 from penstock.engine.layout import Layout
-from penstock.engine.measure import REPEATS, codec_cost
+from penstock.engine.measure import REPEATS, codec_cost, keeps_error
 from penstock.engine.packing import Packing, Place
-from penstock.errors import StateError
+from penstock.errors import CodecError, StateError
 from penstock.metrics import Metrics, Span
 from penstock.planner import CodecCost
 from penstock.tier.disk import Disk
@@ -312,10 +313,10 @@ def _array_at(pointer: int, shape: tuple[int, ...], dtype: np.dtype[Any], kind: 
     return tensor.view(kind) if tensor.dtype is not kind else tensor
 
 
-def measure_codec(layout: Layout, packing: Packing, arrays: list[Any]) -> CodecCost:
-    """Time a codec on a state of the first steps."""
-    kinds = [kind_of(array) for array in arrays]
-    backend = CudaBackend(kinds, Path())
+def measure_codec(layout: Layout, codec: Codec, arrays: list[Any], error: float | None) -> CodecCost | None:
+    """Time a codec on a state of the first steps; None where it does not keep the error that all must keep."""
+    packing = Packing.of(layout, codec)
+    backend = CudaBackend([kind_of(array) for array in arrays], Path())
     try:
         backend.reserve(0, layout.nbytes + packing.most)
         room, block = backend.block(0, 0, layout.nbytes), backend.block(0, layout.nbytes, packing.most)
@@ -324,6 +325,15 @@ def measure_codec(layout: Layout, packing: Packing, arrays: list[Any]) -> CodecC
             where = [Place(start, size) for (start, _), size in zip(packing.worst, sizes, strict=True)]
             backend.decode(step, room, block, layout, packing, where, [])
         backend.finish()
+        before, after = (
+            [device_arrays.view(_readable(one)) for one in many] for many in (arrays, backend.arrays(room, layout))
+        )
+        if error is not None and not keeps_error(before, after, error):
+            return None
+    except CodecError:
+        if error is None:
+            raise
+        return None  # it does not work here
     finally:
         backend.close()
     spans = [span for span in backend.metrics.timeline if span.step]

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from penstock.codec import Codec
 from penstock.engine import measure, numpy_arrays
 from penstock.engine.host import HostBackend
 from penstock.engine.layout import Layout, arrays_of
-from penstock.engine.packing import Packing
 from penstock.errors import StateError
 from penstock.planner import CodecCost, Costs
 from penstock.tier.capacity import device_capacity, host_capacity
@@ -25,7 +25,7 @@ class Library:
     copy: Callable[[Any], Any]
     backend: Callable[[list[Any], Path, bool], Any]
     measure: Callable[..., Costs]
-    measure_codec: Callable[[Layout, Packing, list[Any]], CodecCost]
+    measure_codec: Callable[[Layout, Codec, list[Any], float | None], CodecCost | None]
     free_bytes: Callable[[], int]
 
 

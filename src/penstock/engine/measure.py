@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from penstock.codec import Codec, quality
 from penstock.engine import numpy_arrays
 from penstock.engine.layout import Layout
 from penstock.engine.packing import Packing, Place, decode, encode, extent
+from penstock.errors import CodecError
 from penstock.planner import CodecCost, Costs, Link
 from penstock.tier.disk import Disk
 from penstock.tier.links import measure_links
@@ -63,18 +65,37 @@ def measure_device(
     )
 
 
-def measure_host_codec(layout: Layout, packing: Packing, arrays: list[Any]) -> CodecCost:
-    """Time a codec on a state of the first steps."""
+def measure_host_codec(layout: Layout, codec: Codec, arrays: list[Any], error: float | None) -> CodecCost | None:
+    """Time a codec on a state of the first steps; None where it does not keep the error that all must keep."""
+    packing = Packing.of(layout, codec)
     block = np.frombuffer(mmap.mmap(-1, packing.most), np.uint8)
-    room = np.frombuffer(mmap.mmap(-1, layout.nbytes), np.uint8)
+    room = np.frombuffer(mmap.mmap(-1, 2 * layout.nbytes), np.uint8)
     numpy_arrays.copy_in(room, layout, arrays)
-    copies = numpy_arrays.arrays_in(room, layout, [None] * len(arrays))
-    sizes = encode(packing, block, copies)  # compiles what has to be
+    kinds = [None] * len(arrays)
+    before = numpy_arrays.arrays_in(room[: layout.nbytes], layout, kinds)
+    after = numpy_arrays.arrays_in(room[layout.nbytes :], layout, kinds)
+    try:
+        sizes = encode(packing, block, before)  # compiles what has to be
+    except CodecError:
+        if error is None:
+            raise
+        return None  # it does not work here
     where = [Place(start, size) for (start, _), size in zip(packing.worst, sizes, strict=True)]
-    decode(packing, where, block, copies)
-    encoded = _seconds(lambda: encode(packing, block, copies))
-    decoded = _seconds(lambda: decode(packing, where, block, copies))
+    decode(packing, where, block, after)
+    if error is not None and not keeps_error(before, after, error):
+        return None
+    encoded = _seconds(lambda: encode(packing, block, before))
+    decoded = _seconds(lambda: decode(packing, where, block, after))
     return codec_cost(layout, packing, sizes, encoded, decoded)
+
+
+def keeps_error(before: Sequence[Any], after: Sequence[Any], error: float) -> bool:
+    """Tell whether every array came back within an error relative to its range."""
+    for one, other in zip(before, after, strict=True):
+        found = quality.compare(one, other) if one.dtype.kind == "f" else None
+        if found is not None and found.worst > error * found.span:
+            return False
+    return True
 
 
 def codec_cost(layout: Layout, packing: Packing, sizes: Sequence[int], encoded: float, decoded: float) -> CodecCost:

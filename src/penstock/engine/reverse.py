@@ -12,10 +12,12 @@ from rich.console import Console
 from rich.progress import Progress
 
 from penstock.codec import Codec, get
+from penstock.codec.auto import choices
 from penstock.engine.executor import Callbacks, Executor
 from penstock.engine.layout import Layout, arrays_of
 from penstock.engine.library import library_of
 from penstock.engine.packing import Packing
+from penstock.engine.sampling import Sampler
 from penstock.engine.spilling import SpillingExecutor
 from penstock.errors import BudgetError, PlanError, StateError
 from penstock.metrics import Metrics
@@ -76,6 +78,15 @@ class Result:
             lines.append(
                 f"  ratio     {metrics.mean_ratio:9.3g}  predicted {assumed:.3g}; {min(metrics.ratios):.3g} worst"
             )
+        if metrics.samples:
+            lines.append(
+                f"  errors    {max(sample.relative for sample in metrics.samples):9.2g}  of the range at most, "
+                f"in bricks of {len(metrics.samples)} sampled steps"
+            )
+            if self.plan.keep == "states":
+                lines.append(
+                    "  the codec's bound holds at each save; what was computed from there carries its error on"
+                )
         if metrics.spilled:
             lines.append(
                 f"  {metrics.spilled} snapshots were moved down and {metrics.recomputed} steps run again, because "
@@ -92,7 +103,7 @@ def reverse(
     *,
     budget: Budget | str | int | None = None,
     schedule: str | Schedule | Any = "auto",
-    codec: str | Codec | None = None,
+    codec: str | Codec | Sequence[str | Codec] | None = None,
     record: Record | None = None,
     every: int = 1,
     turn: Callable[[Any], None] | None = None,
@@ -130,9 +141,9 @@ def reverse(
     schedule, policy, slots, reversals
         As for `plan`.
     codec
-        One that may be used, by name: "bounded:1e-4", "cast:bfloat16", ... On records its bound is the bound of what
-        backward sees; on states it holds at each save and passes through recomputation. Arrays of types that it does
-        not know are kept as they are.
+        One that may be used, or several: "bounded:1e-4", "cast:bfloat16", ..., or "auto:1e-4" for any that keeps this
+        error relative to the range. On records its bound is the bound of what backward sees; on states it holds at each
+        save and passes through recomputation. Arrays of types that it does not know are kept as they are.
     record
         What backward needs of a state, where that is less: keys of the state (or indices), or ``record(state, step)``.
     every
@@ -166,7 +177,7 @@ def reverse(
     """
     check_steps(steps)
     library = library_of(state)
-    encoder = get(codec) if isinstance(codec, str) else codec
+    encoders, asked_error = choices(codec)
     layout = Layout.of(state, library.describe)
     first_record = _record_of(record, state, 0) if record is not None else None
     record_layout = Layout.of(first_record, library.describe) if record is not None else None
@@ -206,10 +217,12 @@ def reverse(
             disk = where if "disk" in budget.tiers else None
             costs = library.measure(advance, fresh, layout.nbytes, -(-steps // every), disk)
             costs = replace(costs, forward=costs.forward / every, backward=costs.backward / every)
-        if encoder is not None and encoder.name not in costs.codecs:
+        if unknown := [encoder for encoder in encoders if encoder.name not in costs.codecs]:
             sample = list(arrays_of(advance(fresh(), 0, 1)))
-            measured = library.measure_codec(layout, Packing.of(layout, encoder), sample)
-            costs = replace(costs, codecs={**costs.codecs, encoder.name: measured})
+            measured = {one.name: library.measure_codec(layout, one, sample, asked_error) for one in unknown}
+            known = {name: cost for name, cost in measured.items() if cost is not None}
+            costs = replace(costs, codecs={**costs.codecs, **known})
+            encoders = [encoder for encoder in encoders if encoder.name in costs.codecs]
             furthest = 0
         plan = make_plan(
             steps,
@@ -217,7 +230,7 @@ def reverse(
             budget,
             costs=costs,
             schedule=schedule,
-            codec=encoder.name if encoder is not None else None,
+            codec=[encoder.name for encoder in encoders],
             record_bytes=record_layout.nbytes if record_layout else None,
             every=every,
             policy=policy,
@@ -228,19 +241,33 @@ def reverse(
     kept = layout if keeps else record_layout
     if kept is None:
         raise PlanError("the plan keeps records: say what they are with record=")
-    if plan.codec is None:
-        encoder = None
-    elif encoder is None or encoder.name != plan.codec:
+    encoder = next((one for one in encoders if one.name == plan.codec), None)
+    if encoder is None and plan.codec is not None:
         encoder = get(plan.codec)
     packing = Packing.of(kept, encoder) if encoder is not None else None
     _check_plan(plan, steps, every, kept, packing)
 
+    sampler = None
+    if encoder is not None and encoder.lossy:
+        sampler = Sampler(state if record is None else first_record, library.describe, plan.schedule.steps)
+
+    def advance_and_sample(current: Any, start: int, stop: int) -> Any:
+        if sampler is not None:
+            for sampled in sampler.stops(start, stop):
+                current = advance(current, start, sampled) if sampled > start else current
+                sampler.keep(sampled, _record_of(record, current, sampled * every))
+                start = sampled
+        return advance(current, start, stop)
+
     def look(seen: Any, step: int) -> None:
-        backward(_record_of(record, seen, step * every) if keeps else seen, step * every)
+        needed = _record_of(record, seen, step * every) if keeps else seen
+        if sampler is not None:
+            sampler.see(step, needed)
+        backward(needed, step * every)
         advance_bar()
 
     callbacks = Callbacks(
-        forward=advance,
+        forward=advance_and_sample,
         backward=look,
         turn=turn or (lambda final: None),
         snapshot=(lambda s, step: s) if keeps else (lambda s, step: _record_of(record, s, step * every)),
@@ -263,6 +290,7 @@ def reverse(
                 executor = SpillingExecutor(backend, kept, plan.tiers, rooms, callbacks, packing, initial)
             executor.run(operations, plan.schedule.steps, initial())
             backend.finish()
+            backend.metrics.samples = sampler.samples() if sampler is not None else []
         finally:
             backend.close()
     _count(backend.metrics, plan, operations, kept.nbytes)

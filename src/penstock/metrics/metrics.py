@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.table import Table
 
@@ -10,6 +11,18 @@ from penstock.metrics.timeline import Span, write_trace
 from penstock.units import seconds_to_text, to_text
 
 PHASES = ("forward", "backward", "save", "restore", "compress", "decompress", "stall")
+
+
+class Sample(NamedTuple):
+    """What a lossy codec did to what backward saw of one step, at the points that were looked at."""
+
+    step: int
+    max_error: float
+    relative: float
+    """the largest error over the range of its array"""
+    psnr: float
+    """decibels over the range"""
+    ssim: float
 
 
 @dataclass
@@ -34,6 +47,8 @@ class Metrics:
     """bytes of snapshots in each tier, at most, as allocated"""
     ratios: list[float] = field(default_factory=list)
     """how many times smaller each snapshot became that was encoded, in their order"""
+    samples: list[Sample] = field(default_factory=list)
+    """the errors of a lossy codec at sampled steps"""
     spilled: int = 0
     """snapshots moved down because the encodings were larger than planned"""
     recomputed: int = 0
@@ -67,6 +82,12 @@ class Metrics:
             table.add_row(f"peak {tier}", "", to_text(peak), "")
         if self.ratios:
             table.add_row("compressed", "", f"{self.mean_ratio:.3g} times smaller, {min(self.ratios):.3g} at worst", "")
+        if self.samples:
+            worst = max(self.samples, key=lambda sample: sample.relative)
+            kept = (
+                f"{worst.max_error:.2g}, {worst.relative:.2g} of the range; {worst.psnr:.1f} dB, SSIM {worst.ssim:.4f}"
+            )
+            table.add_row("largest error", "", f"{kept} (at step {worst.step} of {len(self.samples)} sampled)", "")
         for name in ("spilled", "recomputed"):
             if getattr(self, name):
                 table.add_row(name, "", "", str(getattr(self, name)))

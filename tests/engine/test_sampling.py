@@ -1,0 +1,65 @@
+"""Errors of a lossy codec are measured where backward sees them, and only there."""
+
+import math
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock.engine.numpy_arrays import describe
+from penstock.engine.sampling import Sampler
+
+SLOW = ps.Costs(1.0, 1.0, 1e9, codecs={"cast:bfloat16": ps.CodecCost(1.9, 1e9, 1e9)})
+
+
+def reverse(growth, **arguments):
+    """Reverse a loop that lets an error grow, and give the largest error of what backward saw."""
+    field = np.random.default_rng(0).standard_normal((20, 30)).astype(np.float32)
+    exact = [field]
+    for _ in range(60):
+        exact.append(exact[-1] * np.float32(growth))
+    errors = {}
+
+    def forward(state, start, stop):
+        for _ in range(start, stop):
+            state = (state[0] * np.float32(growth), state[1] + 1)
+        return state
+
+    def backward(state, step):
+        errors[step] = float(np.abs(state[0] - exact[step]).max())
+
+    state = (field, np.arange(10))
+    call = {"budget": "45kB", "codec": "cast:bfloat16", "costs": SLOW} | arguments
+    return ps.reverse(forward, backward, state, 60, **call), errors
+
+
+@pytest.mark.parametrize("growth", [1.0, 1.05])
+@pytest.mark.parametrize("arguments", [{}, {"record": (0,), "budget": "150kB"}, {"schedule": "revolve:12"}], ids=str)
+def test_the_samples_are_errors_that_backward_saw(growth, arguments):
+    result, errors = reverse(growth, **arguments)
+    assert result.plan.codec == "cast:bfloat16"
+    samples = result.metrics.samples
+    assert [sample.step for sample in samples] == [6, 18, 30, 42, 54]
+    for sample in samples:
+        assert 0 < sample.max_error <= errors[sample.step]
+        assert sample.max_error >= 0.5 * errors[sample.step]  # most of a small array is looked at
+        assert 0 < sample.relative < 0.01 and 40 < sample.psnr < 80 and 0.99 < sample.ssim <= 1
+    assert "sampled steps" in result.explain()
+    assert ("carries its error on" in result.explain()) == (result.plan.keep == "states")
+
+
+def test_without_a_lossy_codec_nothing_is_sampled():
+    result, errors = reverse(1.05, codec=None)
+    assert result.metrics.samples == [] and set(errors.values()) == {0.0}
+
+
+def test_what_is_exact_has_no_error():
+    tree = {"u": np.zeros((3, 4, 5, 6)), "empty": np.zeros((0, 3)), "flag": np.array(True)}
+    sampler = Sampler(tree, describe, 10)
+    for step in sampler.stops(0, 10):
+        sampler.keep(step, tree)
+        sampler.see(step, tree)
+    assert {(s.max_error, s.relative, s.psnr, s.ssim) for s in sampler.samples()} == {(0.0, 0.0, math.inf, 1.0)}
+    tree["u"][0, 0, 0, 0] = 1
+    sampler = Sampler(tree, describe, 3)
+    assert list(sampler.stops(0, 2)) == [0, 1] and list(sampler.stops(0, 3)) == [2]
