@@ -1,5 +1,6 @@
 """Penstock runs tensor and wave computations larger than the GPU at the speed of those that fit."""
 
+from penstock import codec as codec
 from penstock.engine import Result as Result
 from penstock.engine import reverse as reverse
 from penstock.errors import BudgetError as BudgetError

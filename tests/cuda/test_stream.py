@@ -181,3 +181,17 @@ def test_callers_streams_order_an_engine_after_the_default_stream(streams, probe
             streams.compute.wait(stream)
     streams.compute.record().sync()
     assert default.is_done
+
+
+@pytest.mark.gpu
+def test_a_mark_holds_another_stream_and_its_event_is_used_again(streams, probe):
+    probe.launch("spin", 1, 1, (LONG,), streams.compute)
+    long = mark(streams.compute)
+    long.hold(streams.up)
+    after = mark(streams.up)
+    assert not long.is_done and not after.is_done
+    after.sync()
+    assert long.is_done and after.since(long) >= 0
+    event = after._event
+    del after
+    assert mark(streams.up)._event is event

@@ -7,14 +7,20 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from penstock.codec import get, nvcomp
+from penstock.codec.lossless import Lossless
 from penstock.cuda.available import gpu_count
-from penstock.errors import StateError
+from penstock.errors import CodecError, EncodingError, StateError
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(gpu_count() == 0, reason="no GPU")]
 
 POINTS = 1 << 20
 SNAPSHOT = 2 * 4 * POINTS
 COSTS = ps.Costs(1e-4, 1e-4, 1e12, host=ps.Link(5e10, 5e10), disk=ps.Link(2e9, 2e9))
+SLOW = ps.Costs(1.0, 1e-3, 1e12)
+BRICK = (40, 48, 64)
+
+needs_nvcomp = pytest.mark.skipif(not nvcomp.available(), reason="nvCOMP is not installed")
 
 
 class Loop:
@@ -110,28 +116,117 @@ def test_bit_equal_to_keeping_everything_run_twice(library, expected, schedule, 
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("codec", ["raw", pytest.param("lossless", marks=needs_nvcomp)])
 @pytest.mark.parametrize("assumed", [1.0, 4.0])
 @pytest.mark.parametrize(("device", "host", "disk"), [(50, 0, 0), (4, 50, 0), (3, 4, 50)])
 @pytest.mark.parametrize("schedule", ["storeall", "revolve:5", "twolevel:8,3", "auto"])
 def test_an_exact_codec_is_bit_equal_even_where_its_ratio_was_a_lie(
-    library, expected, schedule, device, host, disk, assumed, tmp_path
+    library, expected, schedule, device, host, disk, assumed, codec, tmp_path
 ):
     budget = ps.Budget(device * SNAPSHOT, host * SNAPSHOT or None, disk * SNAPSHOT or None)
-    known = ps.CodecCost(ratio=assumed, encode=1e15, decode=1e15, worst=1.0)
+    known = ps.CodecCost(ratio=assumed, encode=1e15, decode=1e15, worst=1.01)
     loop = Loop(library)
     result = reverse(
         loop,
         budget=budget,
         schedule=schedule,
-        codec="raw",
-        costs=replace(COSTS, codecs={"raw": known}),
+        codec=codec,
+        costs=replace(COSTS, codecs={codec: known}),
         directory=tmp_path,
     )
     assert loop.steps == list(range(39, -1, -1))
     assert loop.result() == expected
-    assert assumed == 1.0 or result.plan.codec == "raw"
+    assert assumed == 1.0 or result.plan.codec == codec
     for tier, peak in result.metrics.peak.items():
         assert peak <= budget[tier]
+
+
+def reverse_wave(library, codec, costs=SLOW, broken=None):
+    """Reverse a growing field whose records fit only if they shrink; give the result and the errors backward saw."""
+    z, y, x = np.meshgrid(*(np.linspace(0, 3, extent) for extent in BRICK), indexing="ij")
+    field = np.sin(x * y + z).astype(np.float32)
+    array = Loop(library).array
+    exact = [array(field)]
+    for _ in range(39):
+        exact.append(exact[-1] * 1.001)
+    errors = {}
+
+    def forward(state, start, stop):
+        for step in range(start, stop):
+            state = (state[0] * 1.001, state[1] * 0.999)
+            if step == broken:
+                state[0][3, 4, 5] = np.nan
+        return state
+
+    def backward(record, step):
+        span = float(exact[step].max() - exact[step].min())
+        errors[step] = float(abs(record[0] - exact[step]).max()) / span
+
+    state = (array(field), array(field[::-1].copy()))
+    result = ps.reverse(
+        forward, backward, state, 40, budget=ps.Budget(26 * field.nbytes), record=(0,), codec=codec, costs=costs
+    )
+    return result, errors
+
+
+@pytest.mark.parametrize(
+    ("codec", "allowed"),
+    [
+        ("cast:float16", 2.0**-11),
+        ("zfp:16", 1e-3),
+        pytest.param("bitcomp:rel=1e-3", 1e-3, marks=needs_nvcomp),
+        pytest.param("bitcomp:sigma=1e-3,algo=default", 1e-3, marks=needs_nvcomp),
+    ],
+)
+def test_a_lossy_codec_is_measured_and_keeps_its_error(library, codec, allowed):
+    result, errors = reverse_wave(library, codec)
+    assert (result.plan.codec, result.plan.keep) == (get(codec).name, "records")
+    assert sorted(errors) == list(range(40))
+    assert 0 < max(errors.values()) <= allowed
+    assert [sample.step for sample in result.metrics.samples] == [4, 12, 20, 28, 36]
+    for sample in result.metrics.samples:
+        assert 0 < sample.relative <= 1.001 * errors[sample.step]
+    assert min(result.metrics.ratios) > 1.5
+    assert {"compress", "decompress"} <= set(result.metrics.phases)
+
+
+@needs_nvcomp
+def test_auto_takes_a_codec_that_keeps_the_error(library):
+    result, errors = reverse_wave(library, "auto:1e-3")
+    assert result.plan.codec is not None and max(errors.values()) <= 1e-3
+
+
+def test_what_a_codec_cannot_take_is_reported_before_results_return(library):
+    costs = replace(SLOW, codecs={"zfp:8": ps.CodecCost(ratio=4.0, encode=1e12, decode=1e12)})
+    with pytest.raises(CodecError, match="NaN or infinities"):
+        reverse_wave(library, "zfp:8", costs, broken=20)
+    reverse_wave(library, "zfp:8", costs)
+
+
+class Damaged(Lossless):
+    """Finds one bit of one encoding flipped when it is decoded."""
+
+    name = "damaged"
+    decoded = 0
+
+    def decode_device(self, payload, out, stream):
+        import cupy
+
+        self.decoded += 1
+        if self.decoded == 20:
+            cupy.asarray(payload)[-1] ^= 4
+        super().decode_device(payload, out, stream)
+
+
+@needs_nvcomp
+def test_damage_is_reported_before_results_return():
+    pytest.importorskip("cupy")
+    costs = replace(SLOW, codecs={"damaged": ps.CodecCost(ratio=2.0, encode=1e12, decode=1e12)})
+    codec = Damaged()
+    with pytest.raises(EncodingError, match="damaged"):
+        reverse_wave("cupy", codec, costs)
+    assert codec.decoded > 20
+    reverse_wave("cupy", "lossless", replace(SLOW, codecs={"lossless": costs.codecs["damaged"]}))
 
 
 def test_records_are_kept_and_seen(library):

@@ -46,7 +46,7 @@ def run(schedule, slots, policy, filling, seed, without=None, keep="states", ass
     peak = simulate(operations, (*slots[:-1], len(operations)), WORK).peak
     take = (lambda state, step: state) if keep == "states" else (lambda state, step: state[:2])
     layout = Layout.of(take(loop.state, 0), describe)
-    packing = Packing.of(layout, Thin())
+    packing = Packing.of(layout, Thin(), "host")
     backend = VirtualBackend([None] * len(layout.leaves), seed, without)
     rooms = [
         max(int(count * assumed * layout.nbytes), packing.most) + (packing.most if tier == 0 else 0)

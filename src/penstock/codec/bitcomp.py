@@ -168,9 +168,9 @@ def _spread_device(array: "View", deviation: bool, stream: "Stream") -> float:
 @njit(nogil=True)  # type: ignore[untyped-decorator]
 def _spread(values: NDArray[Any], deviation: bool) -> float:
     least, most, total, squares, count = np.inf, -np.inf, 0.0, 0.0, 0
-    centre = float(values[0]) if np.isfinite(values[0]) else 0.0
+    centre = np.float64(values[0]) if np.isfinite(values[0]) else 0.0
     for index in range(values.size):
-        value = float(values[index])
+        value = np.float64(values[index])  # Numba's `float` would leave it a float32
         if np.isfinite(value):
             least, most = min(least, value), max(most, value)
             away = value - centre

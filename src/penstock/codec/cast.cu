@@ -75,7 +75,7 @@ extern "C" __global__ void encode(const REAL *values, long long count, u64 *head
 extern "C" __global__ void decode(const u64 *header, long long count, REAL *out, u64 *damage) {
     double most = __longlong_as_double(header[0]);
     if (!(most >= 0 && most <= 1.7976931348623157e308)) {
-        *damage = 1;
+        if (blockIdx.x == 0 && threadIdx.x == 0) atomicOr(damage, 1ull);
         most = 0;
     }
     Factors by = factors(most, -1);

@@ -123,6 +123,10 @@ class Codec(ABC):
         """Tell whether arrays of this type can be encoded."""
         return dtype in (np.float32, np.float64)
 
+    def handles_on_device(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
+        """Tell whether such arrays can be encoded on a GPU."""
+        return self.handles(dtype)
+
     @abstractmethod
     def max_bytes(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
         """Give the bytes that the encoding of such an array takes at most."""

@@ -25,7 +25,7 @@ def encode(codec: Codec, array: Any, out: Any, stream: Stream | None) -> Encoded
         raise CodecError("a GPU array with gaps cannot be encoded: make it contiguous first")
     codec.check(source.dtype)
     most = codec.max_bytes(source.shape, source.dtype)
-    owner = DeviceSlab(most) if out is None else out
+    owner = DeviceSlab(max(1, most)) if out is None else out
     room = View.at(owner.pointer, (most,), np.uint8) if out is None else view(out)
     check_room(room.nbytes, most)
     codec.encode_device(source, room, stream)
@@ -100,6 +100,6 @@ def check_damage(stream: Stream) -> None:
     if flag & DAMAGED:
         raise EncodingError("an encoding was damaged before it was decoded on the GPU: its results are wrong")
     raise CodecError(
-        "a codec met on the GPU what it cannot take there, and its results are wrong: NaN or infinities given to zfp (use "
-        "another codec), or an encoding that another library made (decode it on the CPU)"
+        "a codec met on the GPU what it cannot take there, and its results are wrong: NaN or infinities given to zfp "
+        "(use another codec), or an encoding that another library made (decode it on the CPU)"
     )

@@ -109,7 +109,8 @@ def ssim(a: Any, b: Any, window: int = 7) -> float:
 
     As Wang, Bovik, Sheikh and Simoncelli define it (IEEE Trans. Image Process. 13, 2004), with a uniform window, sample
     covariances, K1 = 0.01 and K2 = 0.03, over the windows that lie inside and the range of the original: what
-    scikit-image computes by default. NaN where a value is not finite in one array alone.
+    scikit-image computes by default. NaN where a value is not finite in one array alone, or where a range on a GPU is
+    beyond 1e-70 or 1e70.
 
     Parameters
     ----------
@@ -158,6 +159,11 @@ def _ssim(a: Any, b: Any, found: Compared, window: int) -> float:
     shape, extents = _windows(tuple(a.shape), window)
     if found.span == 0:  # every term would be 0 / 0
         return 1.0 if found.worst == 0 else 0.0
+    if not 1e-70 < found.span < 1e70:  # its fourth power has to be a number
+        if not isinstance(a, np.ndarray):
+            return math.nan
+        a, b = a.astype(np.float64) / found.span, b.astype(np.float64) / found.span
+        found = compare(a, b)
     centre = found.least + found.span / 2
     c1, c2 = (0.01 * found.span) ** 2, (0.03 * found.span) ** 2
     if isinstance(a, np.ndarray):

@@ -78,7 +78,7 @@ extern "C" __global__ void judge(u64 *header, u64 given, u64 format, u64 nbytes,
     bool sound = header[0] == given && header[1] == given - HEADER && header[CHECKSUM] == *total;
     if (sound && header[3] == format && header[4] == nbytes && header[6] == code) return;
     u64 stride = (u64)gridDim.x * blockDim.x, first = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-    if (first == 0) *damage = sound && header[3] != format ? 2 : 1;
+    if (first == 0) atomicOr(damage, sound && header[3] != format ? 2ull : 1ull);
     u8 *stream = (u8 *)(header + WORDS);
     for (u64 index = first; index < spare_nbytes; index += stride) stream[index] = spare[index];
 }

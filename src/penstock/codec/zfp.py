@@ -101,6 +101,10 @@ class Zfp(Codec):
         shape = _fold(out.shape)
         zfpy._decompress(stream, kind, shape, out=out.reshape(shape), **self._mode(out.shape, out.dtype))
 
+    def handles_on_device(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
+        """Take what our kernels do."""
+        return dtype == np.float32 and len(shape) >= 3
+
     def encode_device(self, array: "View", out: "View", stream: "Stream") -> None:
         """Encode with our kernels."""
         self._check_gpu(array)

@@ -64,7 +64,7 @@ class Module:
 
 
 def load(source: Path, *, fmad: bool = True, defines: Mapping[str, str | int] | None = None) -> Module:
-    """Compile a source file for the current device, once a process for each text and options.
+    """Compile a source file for the current device, once a process for each change of it and options.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def load(source: Path, *, fmad: bool = True, defines: Mapping[str, str | int] | 
         Macros and their values.
     """
     arch = f"sm_{current_device().arch}"
-    return _module(source, source.read_text(encoding="utf-8"), arch, fmad, _sorted(defines))
+    return _module(source, source.stat().st_mtime_ns, arch, fmad, _sorted(defines))
 
 
 def compile_only(
@@ -87,8 +87,8 @@ def compile_only(
 
 
 @cache
-def _module(source: Path, text: str, arch: str, fmad: bool, defines: Defines) -> Module:
-    return Module(_compile(source, text, arch, fmad, defines))
+def _module(source: Path, _modified: int, arch: str, fmad: bool, defines: Defines) -> Module:
+    return Module(_compile(source, source.read_text(encoding="utf-8"), arch, fmad, defines))
 
 
 def _compile(source: Path, text: str, arch: str, fmad: bool, defines: Defines) -> ObjectCode:

@@ -1,7 +1,8 @@
 """The streams of an engine, their order and timing, and making one current in the libraries that compute on it.
 
-Streams and events are those of cuda.core: ``stream.record()`` gives an event, ``stream.wait(event)`` orders one stream
-after another, ``event.sync()`` makes the host wait for that event alone. Nothing here waits for a whole device.
+Streams are those of cuda.core: ``stream.record()`` gives an event, ``stream.wait(event)`` orders one stream after
+another, ``event.sync()`` makes the host wait for that event alone. Where there are several for every operation, the
+events are our own: see `Mark`. Nothing here waits for a whole device.
 """
 
 import sys
@@ -9,10 +10,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from types import ModuleType
+from typing import Any
 
-from cuda.core import LEGACY_DEFAULT_STREAM, Event, EventOptions, Stream, StreamOptions
+from cuda.bindings import driver
+from cuda.core import LEGACY_DEFAULT_STREAM, Stream, StreamOptions
 
-from penstock.cuda.driver import current_device
+from penstock.cuda.driver import checked, current_device
 
 
 @dataclass(frozen=True)
@@ -35,15 +38,59 @@ def create_streams() -> Streams:
     return Streams(*(device.create_stream(options=options) for _ in range(3)))
 
 
-def mark(stream: Stream) -> Event:
-    """Record an event that knows its time; events of ``stream.record()`` do not, and are cheaper."""
-    return stream.record(options=EventOptions(timing_enabled=True))
+class Mark:
+    """A moment in a stream, which knows its time.
+
+    An engine marks several for every operation. So these are made of the driver's own calls, and their events are used
+    again when nothing refers to them any more.
+    """
+
+    __slots__ = ("_event", "_spare")
+
+    def __init__(self, stream: Stream) -> None:
+        self._spare = _spare_events.setdefault(int(checked(driver.cuCtxGetCurrent(), "asking for the context")), [])
+        self._event = self._spare.pop() if self._spare else checked(driver.cuEventCreate(0), "making an event")
+        checked(driver.cuEventRecord(self._event, stream.handle), "recording an event")
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the stream has come past it."""
+        result = driver.cuEventQuery(self._event)
+        if result[0] == driver.CUresult.CUDA_ERROR_NOT_READY:
+            return False
+        checked(result, "asking for an event")
+        return True
+
+    def sync(self) -> None:
+        """Wait until the stream has come past it."""
+        checked(driver.cuEventSynchronize(self._event), "waiting for an event")
+
+    def hold(self, stream: Stream) -> None:
+        """Make another stream wait for it."""
+        checked(driver.cuStreamWaitEvent(stream.handle, self._event, 0), "making a stream wait")
+
+    def since(self, start: "Mark") -> float:
+        """Give the device's seconds from another mark to this one; both have been passed."""
+        return (
+            float(checked(driver.cuEventElapsedTime(start._event, self._event), "reading the time of an event")) / 1e3
+        )
+
+    def __del__(self) -> None:
+        self._spare.append(self._event)
 
 
-def seconds(start: Event, end: Event) -> float:
-    """Give the device's seconds between two events of `mark`, waiting for the second."""
+_spare_events: dict[int, list[Any]] = {}  # by context
+
+
+def mark(stream: Stream) -> Mark:
+    """Mark the end of what has been asked of a stream so far."""
+    return Mark(stream)
+
+
+def seconds(start: Mark, end: Mark) -> float:
+    """Give the device's seconds between two marks, waiting for the second."""
     end.sync()
-    return float(end - start) / 1e3
+    return end.since(start)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from cuda.core import Event, Stream
+from cuda.core import Stream
 from numpy.typing import NDArray
 
 from penstock.codec import Codec
@@ -24,7 +24,7 @@ from penstock.cuda.copy import copy_async
 from penstock.cuda.driver import current_device
 from penstock.cuda.mailbox import post
 from penstock.cuda.slab import DeviceSlab, kept_pinned
-from penstock.cuda.stream import callers_streams, create_streams, current, mark, seconds
+from penstock.cuda.stream import Mark, callers_streams, create_streams, current
 from penstock.engine.executor import Wait
 from penstock.engine.layout import Layout
 from penstock.engine.measure import REPEATS, codec_cost, keeps_error
@@ -63,12 +63,12 @@ class CudaBackend:
         self._threads: dict[str, ThreadPoolExecutor] = {}
         self._deferred: list[Future[Any]] = []
         self._known: dict[int, list[Any]] = {}  # arrays by the address of their block
-        self._spans: list[tuple[str, str, int, Event, Event]] = []
+        self._spans: list[tuple[str, str, int, Mark, Mark]] = []
         self._callers = callers_streams()
         for stream in self._callers:
             self._streams.compute.wait(stream)
         self._held.enter_context(current(self._streams.compute))
-        self._start = self._last = mark(self._streams.compute)
+        self._start = self._last = Mark(self._streams.compute)
 
     def reserve(self, tier: int, nbytes: int) -> None:
         """Allocate the memory of a tier in one piece."""
@@ -108,16 +108,16 @@ class CudaBackend:
 
     def _enqueue(
         self, lane: str, step: int, stream: Stream, target: Memory, source: Memory, after: Sequence[Wait]
-    ) -> Event:
+    ) -> Mark:
         if lane == "compute":
             self.wait(step, after)
             copy_async(target.pointer, source.pointer, source.nbytes, stream)
             return self._lap("restore", step)
         for wait in after:
-            stream.wait(_event(wait))
-        start = mark(stream)
+            _event(wait).hold(stream)
+        start = Mark(stream)
         copy_async(target.pointer, source.pointer, source.nbytes, stream)
-        stop = mark(stream)
+        stop = Mark(stream)
         self._spans.append((lane, "fetch" if lane.startswith("up") else "store", step, start, stop))
         return stop
 
@@ -194,12 +194,12 @@ class CudaBackend:
         if not events:
             return
         for event in events:
-            self._streams.compute.wait(event)
+            event.hold(self._streams.compute)
         self._lap("late" if any(wait.why.startswith("restore") for wait in after) else "stall", step)
 
     def mark(self) -> Any:
         """Give the event at which the compute stream has done what was enqueued so far."""
-        return self._streams.compute.record()
+        return Mark(self._streams.compute)
 
     def forget(self, tier: int, step: int) -> None:
         """Drop a snapshot from the disk, after its write in the same lane."""
@@ -227,9 +227,9 @@ class CudaBackend:
         yield
         self._lap(what, step)
 
-    def _lap(self, what: str, step: int) -> Event:
+    def _lap(self, what: str, step: int) -> Mark:
         """Time what the compute stream has done since the last lap: one event between any two things."""
-        now = mark(self._streams.compute)
+        now = Mark(self._streams.compute)
         self._spans.append(("compute", what, step, self._last, now))
         self._last = now
         return now
@@ -238,14 +238,18 @@ class CudaBackend:
         """Wait for the end, raise what went wrong in a thread, and read the times of the events."""
         for future in self._deferred:
             future.result()
-        end = mark(self._streams.compute)
-        self.metrics.seconds = seconds(self._start, end)
-        self._streams.up.record().sync()
-        self._streams.down.record().sync()
+        end = Mark(self._streams.compute)
+        for last in (end, Mark(self._streams.up), Mark(self._streams.down)):
+            last.sync()
+        self.metrics.seconds = end.since(self._start)
         if self._decoded:
             check_damage(self._streams.compute)
+        times = {self._start: 0.0}
         for lane, what, step, start, stop in self._spans:
-            begun, ended = seconds(self._start, start), seconds(self._start, stop)
+            for moment in (start, stop):
+                if moment not in times:
+                    times[moment] = moment.since(self._start)
+            begun, ended = times[start], times[stop]
             if what in ("late", "stall"):
                 if ended - begun < NOTICED:
                     continue
@@ -315,7 +319,7 @@ def _array_at(pointer: int, shape: tuple[int, ...], dtype: np.dtype[Any], kind: 
 
 def measure_codec(layout: Layout, codec: Codec, arrays: list[Any], error: float | None) -> CodecCost | None:
     """Time a codec on a state of the first steps; None where it does not keep the error that all must keep."""
-    packing = Packing.of(layout, codec)
+    packing = Packing.of(layout, codec, "device")
     backend = CudaBackend([kind_of(array) for array in arrays], Path())
     try:
         backend.reserve(0, layout.nbytes + packing.most)

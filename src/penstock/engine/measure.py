@@ -67,7 +67,7 @@ def measure_device(
 
 def measure_host_codec(layout: Layout, codec: Codec, arrays: list[Any], error: float | None) -> CodecCost | None:
     """Time a codec on a state of the first steps; None where it does not keep the error that all must keep."""
-    packing = Packing.of(layout, codec)
+    packing = Packing.of(layout, codec, "host")
     block = np.frombuffer(mmap.mmap(-1, packing.most), np.uint8)
     room = np.frombuffer(mmap.mmap(-1, 2 * layout.nbytes), np.uint8)
     numpy_arrays.copy_in(room, layout, arrays)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from penstock.codec import Codec
 from penstock.codec.raw import Raw
-from penstock.engine.layout import ALIGNMENT, BLOCK, Layout
+from penstock.engine.layout import ALIGNMENT, BLOCK, Layout, Leaf
 
 
 class Place(NamedTuple):
@@ -29,9 +29,14 @@ class Packing:
     """where each encoding begins when nothing is known of those before it, and its most bytes"""
 
     @classmethod
-    def of(cls, layout: Layout, codec: Codec) -> "Packing":
-        """Choose the codec of each array."""
-        codecs = tuple(codec if codec.handles(leaf.dtype) else Raw() for leaf in layout.leaves)
+    def of(cls, layout: Layout, codec: Codec, tier: str) -> "Packing":
+        """Choose the codec of each array, for where the arrays are."""
+
+        def handles(leaf: Leaf) -> bool:
+            on_device = tier == "device"
+            return codec.handles_on_device(leaf.shape, leaf.dtype) if on_device else codec.handles(leaf.dtype)
+
+        codecs = tuple(codec if handles(leaf) else Raw() for leaf in layout.leaves)
         sizes = [one.max_bytes(leaf.shape, leaf.dtype) for one, leaf in zip(codecs, layout.leaves, strict=True)]
         return cls(codecs, _in_a_row(sizes))
 

@@ -218,8 +218,12 @@ def reverse(
             costs = library.measure(advance, fresh, layout.nbytes, -(-steps // every), disk)
             costs = replace(costs, forward=costs.forward / every, backward=costs.backward / every)
         if unknown := [encoder for encoder in encoders if encoder.name not in costs.codecs]:
-            sample = list(arrays_of(advance(fresh(), 0, 1)))
-            measured = {one.name: library.measure_codec(layout, one, sample, asked_error) for one in unknown}
+            first = advance(fresh(), 0, 1)
+            sample, its_layout = (
+                (first, layout) if record_layout is None else (_record_of(record, first, every), record_layout)
+            )
+            arrays = list(arrays_of(sample))
+            measured = {one.name: library.measure_codec(its_layout, one, arrays, asked_error) for one in unknown}
             known = {name: cost for name, cost in measured.items() if cost is not None}
             costs = replace(costs, codecs={**costs.codecs, **known})
             encoders = [encoder for encoder in encoders if encoder.name in costs.codecs]
@@ -244,7 +248,7 @@ def reverse(
     encoder = next((one for one in encoders if one.name == plan.codec), None)
     if encoder is None and plan.codec is not None:
         encoder = get(plan.codec)
-    packing = Packing.of(kept, encoder) if encoder is not None else None
+    packing = Packing.of(kept, encoder, library.tier) if encoder is not None else None
     _check_plan(plan, steps, every, kept, packing)
 
     sampler = None
