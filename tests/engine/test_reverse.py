@@ -183,6 +183,8 @@ def test_without_a_budget_half_of_what_is_free_is_taken_and_said():
         ({"state": (1.5,)}, StateError, "NumPy, CuPy or torch"),
         ({"state": (np.array([None]),)}, StateError, "objects"),
         ({"record": ("w",)}, StateError, "does not have"),
+        ({"every": 0}, ps.PlanError, "at least 1"),
+        ({"codec": "nothing"}, ps.PenstockError, "no codec is called"),
         ({"budget": ps.Budget(host="16kB", disk="1MB"), "directory": "/nowhere"}, ps.PenstockError, "create it"),
     ],
 )

@@ -1,10 +1,9 @@
 """Reversing a time loop inside a budget: the one call that plans, measures and runs."""
 
-import inspect
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,14 @@ from rich.progress import Progress
 
 from penstock.codec import Codec, get
 from penstock.codec.auto import choices
-from penstock.engine.executor import Callbacks, Executor
+from penstock.engine.executor import Executor
 from penstock.engine.layout import Layout, arrays_of
-from penstock.engine.library import library_of
+from penstock.engine.library import Library
+from penstock.engine.loop import Loop, Record
 from penstock.engine.packing import Packing
-from penstock.engine.sampling import Sampler
+from penstock.engine.result import Result
 from penstock.engine.spilling import SpillingExecutor
-from penstock.errors import BudgetError, PlanError, StateError
+from penstock.errors import BudgetError, PlanError
 from penstock.metrics import Metrics
 from penstock.planner import Costs, Plan
 from penstock.planner import plan as make_plan
@@ -27,72 +27,12 @@ from penstock.planner.operations import Operation
 from penstock.planner.settings import staging
 from penstock.schedule import Restore, Schedule
 from penstock.schedule.segmented import check_steps
-from penstock.units import Budget, seconds_to_text, to_text
+from penstock.units import Budget, to_text
 
 LONG = 5.0
 """Predicted seconds from which a reversal shows its progress on a terminal."""
 MARGIN = 1.5
 """How much more room than planned encoded snapshots are given where the budget allows: ratios are guesses."""
-
-Record = Sequence[Any] | Callable[[Any, int], Any]
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a reversal gives back beside what its callbacks did."""
-
-    plan: Plan
-    """can be given again, to this loop's next reversal or to one like it"""
-    metrics: Metrics
-    note: str = ""
-    """what was decided for the caller"""
-
-    @property
-    def costs(self) -> Costs:
-        """The plan's costs, with what this reversal measured of the loop and of the codec."""
-        phases, plan, known = self.metrics.phases, self.plan, dict(self.plan.costs.codecs)
-        if plan.codec and self.metrics.ratios:
-            known[plan.codec] = replace(known[plan.codec], ratio=self.metrics.mean_ratio)
-        passes = plan.schedule.forward_steps / plan.schedule.steps
-        forward = phases["forward"] / (plan.steps * passes + plan.every * self.metrics.recomputed)
-        backward = phases["backward"] / plan.steps
-        return replace(plan.costs, forward=max(forward, 1e-9), backward=backward, codecs=known, assumed=None)
-
-    def explain(self) -> str:
-        """Tell why this plan, and set what was predicted beside what was measured."""
-        predicted, metrics = self.plan.prediction, self.metrics
-        lines = [self.note] if self.note else []
-        lines += [self.plan.explain(), "measured against predicted:"]
-        rows = {"whole": (metrics.seconds, predicted.seconds)}
-        also = {"save": "compress", "restore": "decompress"}
-        for phase in ("forward", "backward", "save", "restore", "stall"):
-            measured = metrics.phases[phase] + metrics.phases[also.get(phase, "")]
-            rows[phase] = (measured, getattr(predicted, phase))
-        for name, (measured, foreseen) in rows.items():
-            if max(measured, foreseen) > 1e-3 * metrics.seconds:
-                lines.append(f"  {name:<9} {seconds_to_text(measured):>9}  predicted {seconds_to_text(foreseen)}")
-        for tier, planned in self.plan.peak_bytes.items():
-            lines.append(f"  {tier:<9} {to_text(metrics.peak[tier]):>9}  predicted {to_text(planned)}")
-        if metrics.ratios and self.plan.codec:
-            assumed = self.plan.costs.codecs[self.plan.codec].ratio
-            lines.append(
-                f"  ratio     {metrics.mean_ratio:9.3g}  predicted {assumed:.3g}; {min(metrics.ratios):.3g} worst"
-            )
-        if metrics.samples:
-            lines.append(
-                f"  errors    {max(sample.relative for sample in metrics.samples):9.2g}  of the range at most, "
-                f"in bricks of {len(metrics.samples)} sampled steps"
-            )
-            if self.plan.keep == "states":
-                lines.append(
-                    "  the codec's bound holds at each save; what was computed from there carries its error on"
-                )
-        if metrics.spilled:
-            lines.append(
-                f"  {metrics.spilled} snapshots were moved down and {metrics.recomputed} steps run again, because "
-                "encodings were larger than planned: give result.costs to the next reversal"
-            )
-        return "\n".join(lines)
 
 
 def reverse(
@@ -176,116 +116,46 @@ def reverse(
     (198.0, 20480)
     """
     check_steps(steps)
-    library = library_of(state)
-    encoders, asked_error = choices(codec)
-    layout = Layout.of(state, library.describe)
-    first_record = _record_of(record, state, 0) if record is not None else None
-    record_layout = Layout.of(first_record, library.describe) if record is not None else None
+    loop = Loop(forward, backward, state, steps, every, record)
+    encoders, error = choices(codec)
     where = Path(directory) if directory is not None else Path(tempfile.gettempdir())
     note = ""
-    if plan is not None:
-        budget = plan.budget
-    elif budget is None:
-        budget = Budget(**{library.tier: library.free_bytes() // 2})
-        note = (
-            f"no budget was given: taking half of what is free on the {library.tier}, {to_text(budget[library.tier])}"
-        )
-    budget = Budget.of(budget, first=library.tier)
-    if budget.tiers[0] != library.tier:
-        raise BudgetError(f"the arrays are on the {library.tier}, so the budget must start there, not with {budget!r}")
-    takes_replay = "replay" in inspect.signature(forward).parameters
-    furthest = 0
-
-    def advance(current: Any, start: int, stop: int) -> Any:
-        nonlocal furthest
-        first, last = start * every, min(stop * every, steps)
-        if not takes_replay:
-            return forward(current, first, last)
-        known = min(max(first, furthest), last)  # up to here the steps have been run before
-        if first < known:
-            current = forward(current, first, known, replay=True)
-        if known < last:
-            current = forward(current, known, last, replay=False)
-            furthest = last
-        return current
-
-    def fresh() -> Any:
-        return layout.build([library.copy(array) for array in arrays_of(state)])
-
     if plan is None:
-        if costs is None:
-            disk = where if "disk" in budget.tiers else None
-            costs = library.measure(advance, fresh, layout.nbytes, -(-steps // every), disk)
-            costs = replace(costs, forward=costs.forward / every, backward=costs.backward / every)
-        if unknown := [encoder for encoder in encoders if encoder.name not in costs.codecs]:
-            first = advance(fresh(), 0, 1)
-            sample, its_layout = (
-                (first, layout) if record_layout is None else (_record_of(record, first, every), record_layout)
-            )
-            arrays = list(arrays_of(sample))
-            measured = {one.name: library.measure_codec(its_layout, one, arrays, asked_error) for one in unknown}
-            known = {name: cost for name, cost in measured.items() if cost is not None}
-            costs = replace(costs, codecs={**costs.codecs, **known})
-            encoders = [encoder for encoder in encoders if encoder.name in costs.codecs]
-            furthest = 0
+        budget, note = _budget(budget, loop.library)
+        disk = where if "disk" in budget.tiers else None
+        costs = _known(loop, costs or _measured(loop, disk), encoders, error)
         plan = make_plan(
             steps,
-            layout.nbytes,
+            loop.layout.nbytes,
             budget,
             costs=costs,
             schedule=schedule,
-            codec=[encoder.name for encoder in encoders],
-            record_bytes=record_layout.nbytes if record_layout else None,
-            every=every,
+            codec=[encoder.name for encoder in encoders if encoder.name in costs.codecs],
+            record_bytes=loop.record_layout.nbytes if loop.record_layout else None,
+            every=loop.every,
             policy=policy,
             slots=slots,
             reversals=reversals,
         )
     keeps = plan.keep == "states"
-    kept = layout if keeps else record_layout
+    kept = loop.layout if keeps else loop.record_layout
     if kept is None:
         raise PlanError("the plan keeps records: say what they are with record=")
     encoder = next((one for one in encoders if one.name == plan.codec), None)
     if encoder is None and plan.codec is not None:
         encoder = get(plan.codec)
-    packing = Packing.of(kept, encoder, library.tier) if encoder is not None else None
-    _check_plan(plan, steps, every, kept, packing)
-
-    sampler = None
-    if encoder is not None and encoder.lossy:
-        sampler = Sampler(state if record is None else first_record, library.describe, plan.schedule.steps)
-
-    def advance_and_sample(current: Any, start: int, stop: int) -> Any:
-        if sampler is not None:
-            for sampled in sampler.stops(start, stop):
-                current = advance(current, start, sampled) if sampled > start else current
-                sampler.keep(sampled, _record_of(record, current, sampled * every))
-                start = sampled
-        return advance(current, start, stop)
-
-    def look(seen: Any, step: int) -> None:
-        needed = _record_of(record, seen, step * every) if keeps else seen
-        if sampler is not None:
-            sampler.see(step, needed)
-        backward(needed, step * every)
-        advance_bar()
-
-    callbacks = Callbacks(
-        forward=advance_and_sample,
-        backward=look,
-        turn=turn or (lambda final: None),
-        snapshot=(lambda s, step: s) if keeps else (lambda s, step: _record_of(record, s, step * every)),
-        keeps=keeps,
-    )
-    kinds = [library.kind_of(array) for array in arrays_of(state if keeps else first_record)]
+    packing = Packing.of(kept, encoder, loop.library.tier) if encoder is not None else None
+    _check_plan(plan, loop, kept, packing)
+    sampler = loop.sampler() if encoder is not None and encoder.lossy else None
     operations = plan.operations()
-    with _progress(plan, progress) as advance_bar:
-        backend = library.backend(kinds, where, synchronous)
+    with _progress(plan, progress) as tick:
+        backend = loop.library.backend(loop.kinds(keeps), where, synchronous)
+        callbacks = loop.callbacks(keeps, turn, sampler, tick)
         try:
             executor: Executor
 
             def initial() -> Any:
-                return executor.load(list(arrays_of(state))) if keeps else fresh()
+                return executor.load(loop.arrays) if keeps else loop.fresh()
 
             rooms = _rooms(plan, kept, packing)
             if packing is None:
@@ -294,11 +164,42 @@ def reverse(
                 executor = SpillingExecutor(backend, kept, plan.tiers, rooms, callbacks, packing, initial)
             executor.run(operations, plan.schedule.steps, initial())
             backend.finish()
-            backend.metrics.samples = sampler.samples() if sampler is not None else []
+            backend.metrics.samples = sampler.samples() if sampler else []
         finally:
             backend.close()
     _count(backend.metrics, plan, operations, kept.nbytes)
     return Result(plan, backend.metrics, note)
+
+
+def _budget(budget: Budget | str | int | None, library: Library) -> tuple[Budget, str]:
+    """Read a budget, or take one and say so."""
+    note = ""
+    if budget is None:
+        budget = Budget(**{library.tier: library.free_bytes() // 2})
+        taken = to_text(budget[library.tier])
+        note = f"no budget was given: taking half of what is free on the {library.tier}, {taken}"
+    budget = Budget.of(budget, first=library.tier)
+    if budget.tiers[0] != library.tier:
+        raise BudgetError(f"the arrays are on the {library.tier}, so the budget must start there, not with {budget!r}")
+    return budget, note
+
+
+def _measured(loop: Loop, disk: Path | None) -> Costs:
+    """Time the loop and the links on the first steps."""
+    costs = loop.library.measure(loop.advance, loop.fresh, loop.layout.nbytes, loop.coarse_steps, disk)
+    return replace(costs, forward=costs.forward / loop.every, backward=costs.backward / loop.every)
+
+
+def _known(loop: Loop, costs: Costs, encoders: Sequence[Codec], error: float | None) -> Costs:
+    """Add what the costs do not say of codecs, measured on a snapshot of the first steps."""
+    unknown = [encoder for encoder in encoders if encoder.name not in costs.codecs]
+    if not unknown:
+        return costs
+    arrays = list(arrays_of(loop.record_of(loop.advance(loop.fresh(), 0, 1), 1)))
+    layout = loop.record_layout or loop.layout
+    measured = {one.name: loop.library.measure_codec(layout, one, arrays, error) for one in unknown}
+    known = {name: cost for name, cost in measured.items() if cost is not None}
+    return replace(costs, codecs={**costs.codecs, **known})
 
 
 def _rooms(plan: Plan, kept: Layout, packing: Packing | None) -> list[int]:
@@ -319,22 +220,14 @@ def _rooms(plan: Plan, kept: Layout, packing: Packing | None) -> list[int]:
     return rooms
 
 
-def _record_of(record: Record | None, state: Any, step: int) -> Any:
-    if record is None:
-        return state
-    if callable(record):
-        return record(state, step)
-    try:
-        return {key: state[key] for key in record} if isinstance(state, dict) else tuple(state[key] for key in record)
-    except (KeyError, IndexError, TypeError) as error:
-        raise StateError(f"record={record!r} names what the state does not have: {error}") from error
-
-
-def _check_plan(plan: Plan, steps: int, every: int, kept: Layout, packing: Packing | None) -> None:
-    if (plan.steps, plan.every) != (steps, every):
+def _check_plan(plan: Plan, loop: Loop, kept: Layout, packing: Packing | None) -> None:
+    if (plan.steps, plan.every) != (loop.steps, loop.every):
         raise PlanError(
-            f"the plan was made for {plan.steps} steps, every {plan.every}; the loop has {steps}, every {every}"
+            f"the plan was made for {plan.steps} steps, every {plan.every}; "
+            f"the loop has {loop.steps}, every {loop.every}"
         )
+    if plan.budget.tiers[0] != loop.library.tier:
+        raise PlanError(f"the plan starts on the {plan.budget.tiers[0]}, but the arrays are on the {loop.library.tier}")
     if packing is not None:
         rooms = _rooms(plan, kept, packing)
         needed = [2 * packing.most, *(packing.most for _ in rooms[1:])]
