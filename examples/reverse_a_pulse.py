@@ -1,7 +1,9 @@
 """A 2-D acoustic pulse, run forward and then backward inside a budget that needs recomputation and the disk.
 
 The adjoint wave starts from the final field and runs back through the same medium; where both waves meet, the image
-lights up. Run it with ``python examples/reverse_a_pulse.py [folder for the picture]``.
+lights up. ``penstock demo`` does it with a source, receivers and reflectors.
+
+Run ``python examples/reverse_a_pulse.py [FOLDER]``; where a folder is named, picture and trace are written there.
 """
 
 import sys
@@ -40,7 +42,7 @@ def pulse():
 
 
 def main(folder):
-    """Reverse the pulse and draw the image."""
+    """Reverse the pulse, tell how, and draw the image."""
     v = medium()
     image = np.zeros((POINTS, POINTS), np.float32)
     adjoint = [np.zeros((POINTS, POINTS), np.float32), np.zeros((POINTS, POINTS), np.float32)]
@@ -64,10 +66,10 @@ def main(folder):
     budget = ps.Budget(host="6MB", disk="40MB")
     result = ps.reverse(forward, backward, pulse(), STEPS, budget=budget, turn=turn)
     print(result.explain())
-    folder.mkdir(parents=True, exist_ok=True)
-    result.metrics.write_trace(folder / "trace.json")
-    draw(image, v, folder / "pulse.png")
-    return result
+    if folder:
+        folder.mkdir(parents=True, exist_ok=True)
+        result.metrics.write_trace(folder / "trace.json")
+        draw(image, v, folder / "pulse.png")
 
 
 def draw(image, v, path):
@@ -87,4 +89,4 @@ def draw(image, v, path):
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "demo"))
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else None)

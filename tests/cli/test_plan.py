@@ -55,12 +55,5 @@ def test_bad_input_is_one_line_and_exit_code_2(more, says, tmp_path):
     assert "Traceback" not in run.stderr
 
 
-def test_the_demo_writes_picture_and_report(tmp_path):
-    result = CliRunner().invoke(app, ["demo", "--output", str(tmp_path)])
-    assert result.exit_code == 0
-    assert (tmp_path / "timelines.png").stat().st_size > 10_000
-    assert "H200" in (tmp_path / "plans.txt").read_text()
-
-
 def test_benchmarks_are_listed():
     assert "disk" in CliRunner().invoke(app, ["bench"]).output

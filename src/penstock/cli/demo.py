@@ -1,57 +1,75 @@
-"""`penstock demo`: one real problem planned for three machines."""
+"""`penstock demo`: a wave reversed inside a budget too small for it, its image and its report."""
 
+import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.panel import Panel
-from rich.table import Table
 
-from penstock.planner import Plan, plan
-from penstock.units import TIERS, Budget, seconds_to_text, to_text
+from penstock.engine import Result, reverse
+from penstock.units import Budget, to_text
 
-PROBLEM = {"steps": 3751, "state_bytes": 310 * 676 * 676 * 8, "reversals": 168}
-"""Acoustic RTM of the 3-D salt model: two fields of 310 x 676 x 676 points, 168 shots that share the pinned memory."""
+if TYPE_CHECKING:  # Numba takes its time to load
+    from penstock.cli.shot import Shot
 
-MACHINES = {
-    "laptop (CPU and NVMe disk)": ("laptop", Budget(host="12GB", disk="400GB")),
-    "card of 16 GB (PCIe 3)": ("v100", Budget(device="12GB", host="96GB")),
-    "H200 (PCIe 5)": ("h200", Budget(device="120GB", host="400GB")),
-}
+STEPS = 3000
+BUDGET = Budget(host="16MB", disk="80MB")
+"""A state has 2.07 MB and all of them 6.2 GB: some stay in memory, more on disk, and the others are computed again."""
 
 
 def demo(
-    output: Annotated[Path, typer.Option(help="Folder for the picture and the report.")] = Path("demo"),
+    output: Annotated[Path, typer.Option(help="Folder for the picture, the trace and the report.")] = Path("demo"),
 ) -> None:
-    """Plan the 3-D salt problem for a laptop, a 16 GB card and an H200, explain the plans and draw them."""
-    from penstock.report.timeline import draw_timelines  # matplotlib takes its time to load
-
-    output.mkdir(parents=True, exist_ok=True)
+    """Image two reflectors with a wave run forward and back, in 16 MB of memory and 80 MB of disk."""
     console = Console()
-    plans = {}
-    for name, (machine, budget) in MACHINES.items():
-        with console.status(f"planning for a {name}"):
-            plans[name] = plan(budget=budget, machine=machine, **PROBLEM)  # type: ignore[arg-type]
-        console.print(Panel(plans[name].explain(), title=name, title_align="left"), highlight=False)
-    console.print(_side_by_side(plans))
-    picture, report = output / "timelines.png", output / "plans.txt"
-    draw_timelines(plans, picture)
-    report.write_text("\n\n".join(f"{name}\n{chosen.explain()}" for name, chosen in plans.items()) + "\n")
-    console.print(f"wrote {picture} and {report}")
+    with console.status("compiling"):
+        from penstock.cli.shot import Shot, layers
+
+        shot = Shot(layers(), STEPS)
+    image(shot, BUDGET, output, console)
 
 
-def _side_by_side(plans: dict[str, Plan]) -> Table:
-    """Set the plans beside each other, a machine a column."""
-    chosen = plans.values()
-    table = Table("", *plans)
-    table.add_row("schedule", *(str(one.schedule) for one in chosen))
-    table.add_row("predicted", *(seconds_to_text(one.seconds) for one in chosen))
-    table.add_row("forward runs", *(f"{one.schedule.forward_steps / one.schedule.steps:.2f} times" for one in chosen))
-    table.add_row("stall", *(seconds_to_text(one.prediction.stall) for one in chosen))
-    for tier in TIERS:
-        table.add_row(f"peak {tier}", *(to_text(one.peak_bytes.get(tier, 0)) for one in chosen))
-    table.add_row(
-        "snapshots up, down", *(f"{sum(p.fetched)}, {sum(p.stored)}" for p in (one.prediction for one in chosen))
-    )
-    return table
+def image(shot: "Shot", budget: Budget, output: Path, console: Console) -> Result:
+    """Reverse a shot inside a budget, print what was planned and measured, and write it down beside the image."""
+    with console.status("recording what a survey would"):
+        shot.observe()
+    states = sum(field.nbytes for field in shot.start().values()) * shot.steps
+    console.print(f"a wave of {shot.steps} steps, whose states would take {to_text(states)}, in {budget!r}")
+    output.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=output) as snapshots:  # a temporary folder elsewhere may be small, or memory
+        result = reverse(
+            shot.forward,
+            shot.backward,
+            shot.start(),
+            shot.steps,
+            budget=budget,
+            turn=shot.turn,
+            directory=snapshots,
+            progress=console.is_terminal,
+        )
+    console.print(Panel(result.explain(), title="the plan, and how it went", title_align="left"), highlight=False)
+    console.print(result.metrics.table())
+    picture, trace, report = output / "pulse.png", output / "trace.json", output / "report.txt"
+    with console.status("drawing"):
+        draw(shot, result, picture)
+    result.metrics.write_trace(trace)
+    with report.open("w") as file:
+        print(result.explain(), end="\n\n", file=file)
+        Console(file=file, width=100).print(result.metrics.table())
+    console.print(f"wrote {picture}, {trace} (for chrome://tracing or Perfetto) and {report}", soft_wrap=True)
+    return result
+
+
+def draw(shot: "Shot", result: Result, path: Path) -> None:
+    """Draw the medium and the image above the timeline of the reversal."""
+    from penstock.cli.shot import SPACING
+    from penstock.report.reversal import Field, draw_reversal  # matplotlib takes its time to load
+
+    down, across = (points * SPACING / 1000 for points in shot.velocity.shape)
+    fields = [
+        Field("medium", shot.velocity, (down, across), "km", "m/s"),
+        Field("image", shot.image(), (down, across), "km", "reflection", signed=True),
+    ]
+    draw_reversal(fields, result, path)

@@ -15,6 +15,7 @@ GROUP = "penstock.codecs"
 
 OURS = {
     "raw": "penstock.codec.raw:Raw",
+    "bounded": "penstock.codec.bounded:Bounded",
     "cast": "penstock.codec.cast:Cast",
     "zfp": "penstock.codec.zfp:Zfp",
     "lossless": "penstock.codec.lossless:Lossless",

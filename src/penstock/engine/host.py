@@ -1,9 +1,11 @@
 """The backend for host arrays: the caller's thread computes, one thread a lane moves snapshots to and from disk."""
 
 import mmap
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -30,6 +32,10 @@ DONE = _done()
 """The event of what has happened already."""
 
 
+UNDER_WAY = 2
+"""Transfers of a lane that are under way at once: the disk finds the next one waiting when it is done with one."""
+
+
 class HostBackend:
     """Host memory is the first tier, a directory the second."""
 
@@ -41,6 +47,8 @@ class HostBackend:
         self._disk: Disk | None = None
         self._lanes = {lane: ThreadPoolExecutor(1, f"penstock-{lane}") for lane in ("up 1", "down 1", "codec")}
         self._moves: list[Future[Any]] = []
+        self._under_way: dict[str, deque[Future[None]]] = {lane: deque() for lane in self._lanes}
+        self._ended = dict.fromkeys(self._lanes, 0.0)  # when the last transfer of a lane did
         self._copied: NDArray[np.uint8] | None = None  # the snapshot that is being encoded
         self._start = perf_counter()
 
@@ -67,19 +75,43 @@ class HostBackend:
                 np.copyto(target, source)
             return DONE
         assert self._disk is not None
-        move = self._lanes[lane].submit(self._transfer, self._disk, lane, step, target, source, after)
+        move: Future[None] = Future()
         self._moves.append(move)
+        started = self._lanes[lane].submit(self._transfer, move, self._disk, lane, step, target, source, after)
+        # Whoever waits for the move of a lane that is shut down must not wait for ever.
+        started.add_done_callback(lambda task: move.cancel() if task.cancelled() else None)
         return move
 
-    def _transfer(self, disk: Disk, lane: str, step: int, target: Any, source: Any, after: Sequence[Wait]) -> None:
-        for wait in after:
-            wait.event.result()
-        start = perf_counter()
-        if target is None:
-            disk.write(step, source).result()
-        else:
-            disk.read(step, target).result()
-        self._add(lane, "store" if target is None else "fetch", step, start)
+    def _transfer(
+        self, move: "Future[None]", disk: Disk, lane: str, step: int, target: Any, source: Any, after: Sequence[Wait]
+    ) -> None:
+        """Start a transfer, once what it waits for is done and few enough are under way, and go on to the next."""
+        try:
+            for wait in after:
+                wait.event.result()
+            under_way = self._under_way[lane]
+            while len(under_way) >= UNDER_WAY:
+                under_way.popleft().exception()  # which its own move tells
+            start = perf_counter()
+            transfer = disk.write(step, source) if target is None else disk.read(step, target)
+        except BaseException as error:
+            move.set_exception(error)
+            return
+        under_way.append(transfer)
+        transfer.add_done_callback(
+            partial(self._arrived, move, lane, "store" if target is None else "fetch", step, start)
+        )
+
+    def _arrived(
+        self, move: "Future[None]", lane: str, what: str, step: int, start: float, transfer: "Future[None]"
+    ) -> None:
+        """Tell that a transfer has ended; its time on the lane begins where the one before it ended."""
+        if (error := transfer.exception()) is not None:
+            move.set_exception(error)
+            return
+        start, self._ended[lane] = max(start, self._ended[lane]), perf_counter()
+        self._add(lane, what, step, start)
+        move.set_result(None)
 
     def save(self, step: int, block: Any, layout: Layout, arrays: Sequence[Any], after: Sequence[Wait]) -> Any:
         """Copy arrays into a block."""
@@ -190,5 +222,8 @@ class HostBackend:
 
 
 def _pages(nbytes: int) -> NDArray[np.uint8]:
-    """Allocate whole pages, which the disk reads and writes without a copy."""
-    return np.frombuffer(mmap.mmap(-1, nbytes), np.uint8)
+    """Allocate whole pages, which the disk reads and writes without a copy; huge ones, which are there sooner."""
+    pages = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # shared memory has small pages only
+    with suppress(OSError):  # a kernel built without huge pages
+        pages.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(pages, np.uint8)

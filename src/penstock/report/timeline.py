@@ -1,11 +1,12 @@
-"""A picture of what a plan does when: the step it is at, and how busy computation and links are."""
+"""A picture of what a reversal does when: the step it is at, and how busy computation and links are."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from penstock.metrics import Span
 from penstock.planner import Plan
+from penstock.schedule import Forward
 from penstock.units import seconds_to_text
 
 COLOURS = {
@@ -13,6 +14,8 @@ COLOURS = {
     "backward": "#d9772b",
     "save": "#7a5fa8",
     "restore": "#a88bd4",
+    "compress": "#b0487f",
+    "decompress": "#e39cc2",
     "stall": "#c22f2f",
     "store": "#3d8f5f",
     "fetch": "#8fc7a3",
@@ -20,7 +23,7 @@ COLOURS = {
 
 
 def draw_timelines(plans: Mapping[str, Plan], path: Path) -> None:
-    """Draw plans one above the other, each on its own time axis."""
+    """Draw plans one above the other as they are predicted, each on its own time axis."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -35,42 +38,59 @@ def draw_timelines(plans: Mapping[str, Plan], path: Path) -> None:
         squeeze=False,
     )
     for number, (name, plan) in enumerate(plans.items()):
-        spans = plan.timeline()
-        steps, lanes = axes[2 * number, 0], axes[2 * number + 1, 0]
-        _draw_steps(steps, plan, spans)
-        _draw_lanes(lanes, plan, spans)
-        steps.set_title(
-            f"{name}: {plan.schedule}, {seconds_to_text(plan.prediction.seconds)}", loc="left", fontweight="bold"
-        )
-        lanes.set_xlabel("predicted seconds")
-        steps.sharex(lanes)
-        steps.tick_params(labelbottom=False)
-    figure.legend(
-        handles=[pyplot.Line2D([], [], color=colour, lw=5, label=what) for what, colour in COLOURS.items()],
-        loc="outside upper right",
-        ncols=len(COLOURS),
-        frameon=False,
-    )
+        title = f"{name}: {plan.schedule}, {seconds_to_text(plan.prediction.seconds)}"
+        draw_timeline(axes[2 * number, 0], axes[2 * number + 1, 0], plan, plan.timeline(), title, "predicted")
     figure.savefig(path, dpi=110)
     pyplot.close(figure)
 
 
-def _draw_steps(axis: Any, plan: Plan, spans: list[Span]) -> None:
+def draw_timeline(steps: Any, lanes: Any, plan: Plan, spans: Sequence[Span], title: str, how: str) -> None:
+    """Draw one timeline on two axes of matplotlib, one above the other.
+
+    Parameters
+    ----------
+    steps, lanes
+        the axes
+    plan
+        the plan that was carried out, or simulated
+    spans
+        its timeline: ``metrics.timeline`` or ``plan.timeline()``
+    title
+        of the upper axis
+    how
+        how the times are known: measured, or predicted
+    """
+    _draw_steps(steps, plan, spans)
+    _draw_lanes(lanes, plan, spans)
+    steps.set_title(title, loc="left", fontweight="bold")
+    steps.sharex(lanes)
+    steps.tick_params(labelbottom=False)
+    lanes.set_xlabel(f"{how} seconds")
+    _add_legend(steps, spans)
+
+
+def _draw_steps(axis: Any, plan: Plan, spans: Sequence[Span]) -> None:
     """Draw the step of the working state over time."""
     from matplotlib.collections import LineCollection
 
-    for what, width in (("forward", 0.8), ("backward", 2.5)):
-        pieces = []
-        for span in (span for span in spans if span.what == what):
-            step = span.step * plan.every
-            advance = (span.stop - span.start) / plan.costs.forward if what == "forward" else 0.0
-            pieces.append(((span.start, step), (span.stop, step + advance)))
-        axis.add_collection(LineCollection(pieces, colors=COLOURS[what], linewidths=width))
+    runs = [operation for operation in plan.operations() if isinstance(operation, Forward)]
+    forward = sorted((span for span in spans if span.what == "forward"), key=lambda span: span.start)
+    ahead = [
+        ((span.start, run.start * plan.every), (span.stop, min(run.stop * plan.every, plan.steps)))
+        for span, run in zip(forward, runs, strict=True)
+    ]
+    back = [
+        ((span.start, span.step * plan.every), (span.stop, span.step * plan.every))
+        for span in spans
+        if span.what == "backward"
+    ]
+    axis.add_collection(LineCollection(ahead, colors=COLOURS["forward"], linewidths=0.8))
+    axis.add_collection(LineCollection(back, colors=COLOURS["backward"], linewidths=2.5))
     axis.set_ylim(0, plan.steps)
     axis.set_ylabel("step")
 
 
-def _draw_lanes(axis: Any, plan: Plan, spans: list[Span]) -> None:
+def _draw_lanes(axis: Any, plan: Plan, spans: Sequence[Span]) -> None:
     """Draw a bar for the computation and for each link, coloured by what it does."""
     lanes = ["compute", *sorted({span.lane for span in spans} - {"compute"})]
     for height, lane in enumerate(reversed(lanes)):
@@ -79,12 +99,21 @@ def _draw_lanes(axis: Any, plan: Plan, spans: list[Span]) -> None:
             if bars:
                 axis.broken_barh(bars, (height - 0.4, 0.8), color=colour, linewidth=0)
     axis.set_yticks(range(len(lanes)), [_lane_name(plan, lane) for lane in reversed(lanes)])
-    axis.set_xlim(0, plan.prediction.seconds)
+    axis.set_xlim(0, max(span.stop for span in spans))
+
+
+def _add_legend(axis: Any, spans: Sequence[Span]) -> None:
+    from matplotlib.lines import Line2D
+
+    there = {span.what for span in spans}
+    entries = [Line2D([], [], color=colour, lw=5, label=what) for what, colour in COLOURS.items() if what in there]
+    axis.legend(handles=entries, loc="lower right", bbox_to_anchor=(1, 1), ncols=len(entries), frameon=False)
 
 
 def _lane_name(plan: Plan, lane: str) -> str:
-    if lane == "compute":
+    """Say what a lane of a timeline connects."""
+    direction, _, tier = lane.partition(" ")
+    if not tier:
         return lane
-    direction, tier = lane.split()
     upper, lower = plan.tiers[int(tier) - 1], plan.tiers[int(tier)]
     return f"{lower} to {upper}" if direction == "up" else f"{upper} to {lower}"

@@ -1,0 +1,260 @@
+"""`bounded`: every value comes back within a bound that is given, on CPU and GPU alike, at the speed of memory."""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.codec import bounded_cpu as cpu
+from penstock.codec.bounded_format import HEADER, MAGIC, Layout, layout, quanta, read_header
+from penstock.codec.codec import Codec
+from penstock.errors import CodecError, EncodingError
+
+if TYPE_CHECKING:
+    from cuda.core import Stream
+
+    from penstock.cuda.arrays import View
+    from penstock.cuda.kernels import Module
+
+SOURCE = Path(__file__).parent / "bounded.cu"
+WARPS = {1: 2, 2: 2, 3: 4}
+"""Tiles that a thread block encodes or decodes, by rank, as in the source."""
+RANGE_BLOCKS = 132 * 8
+FEWEST_TILES = 64
+"""Tiles below which a thread costs more than it gains."""
+
+
+class Bounded(Codec):
+    """Quantises to the bound, predicts, and packs what is left.
+
+    Parameters
+    ----------
+    relative
+        The bound relative to the range of the values, max - min of the finite ones: ``bounded:1e-4``.
+    abs
+        The bound itself: ``bounded:abs=1e-3``.
+    threads
+        How many encode and decode on the CPU; as many as there are processors where it is not given.
+
+    Examples
+    --------
+    >>> codec = Bounded(1e-3)
+    >>> wave = np.sin(np.linspace(0, 9, 30000, dtype=np.float32)).reshape(30, 20, 50)
+    >>> encoded = codec.encode(wave)
+    >>> bool(np.abs(codec.decode(encoded) - wave).max() <= 1e-3 * np.ptp(wave)), encoded.ratio > 3
+    (True, True)
+    """
+
+    lossy = True
+
+    def __init__(
+        self,
+        relative: str | float | None = None,
+        *,
+        abs: str | float | None = None,  # noqa: A002 - what users write
+        threads: str | int | None = None,
+    ) -> None:
+        if (relative is None) == (abs is None):
+            raise CodecError("bounded takes one bound: bounded:1e-4 of the range, or bounded:abs=1e-3")
+        given = relative if abs is None else abs
+        try:
+            self.bound = float(given)  # type: ignore[arg-type]
+            self.threads = int(threads or len(os.sched_getaffinity(0)))
+        except ValueError as error:
+            raise CodecError(f"bounded takes numbers: {error}") from error
+        if not (0 < self.bound < float("inf") and self.threads > 0):
+            raise CodecError(f"bounded:{given} is no bound: take a positive number")
+        self.relative = abs is None
+        self.name = f"bounded:{self.bound:g}" if self.relative else f"bounded:abs={self.bound:g}"
+        if float(self.name.rpartition("=" if not self.relative else ":")[2]) != self.bound:
+            self.name = self.name.replace(f"{self.bound:g}", repr(self.bound))
+
+    def max_bytes(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+        """Give the bytes of the array, and a little more for the header and the places of its tiles."""
+        return layout(shape, dtype).max_bytes
+
+    def encode_host(self, array: NDArray[Any], out: NDArray[np.uint8]) -> int:
+        """Encode with Numba, in tiles' order."""
+        how = layout(array.shape, array.dtype)
+        flat = array.reshape(-1)
+        span = cpu.finite_range(flat, flat.view(f"i{how.itemsize}")) if self.relative else None
+        bound, step = quanta(array.dtype, self.bound, span)
+        room = out if out.ctypes.data % 4 == 0 and out.flags.c_contiguous else np.empty(how.max_bytes, np.uint8)
+        words = room[: how.max_bytes].view(np.uint32)
+        places = words[HEADER.size // 4 :][: how.tiles]
+        words[HEADER.size // 4 + how.tiles : how.start // 4] = 0
+        numbers = _encoding_numbers(array.dtype, bound, step)
+
+        def encode(part: tuple[int, int]) -> tuple[int, int]:
+            begin = how.start // 4 + _values_before(part[0], how) * how.itemsize // 4
+            begin += part[0] * ((1 << how.shift) // 4 - 1)
+            begin = -(-begin // (1 << how.shift >> 2)) * (1 << how.shift >> 2)
+            return begin, cpu.encode_tiles(flat, _plain(how), part, numbers, words, places, begin)
+
+        parts = self._parts(how)
+        end = how.start // 4
+        for (first, last), (begin, after) in zip(parts, self._each(encode, parts), strict=True):
+            if begin != end:
+                cpu.shift_left(words, begin, after, end, places[first:last], how.shift)
+            end += after - begin
+        words[: HEADER.size // 4] = np.frombuffer(how.header(4 * end, bound, step), np.uint32)
+        if room is not out:
+            out[: 4 * end] = room[: 4 * end]
+        return 4 * end
+
+    def decode_host(self, payload: NDArray[np.uint8], out: NDArray[Any]) -> None:
+        """Decode with Numba."""
+        how = layout(out.shape, out.dtype)
+        words, end, step = _opened(payload, how)
+        places = words[HEADER.size // 4 :][: how.tiles]
+        numbers = _decoding_numbers(out.dtype, step)
+        flat = out.reshape(-1)
+
+        def decode(part: tuple[int, int]) -> int:
+            damaged: int = cpu.decode_tiles(words, end, how.start // 4, _plain(how), part, numbers, places, flat)
+            return damaged
+
+        if damaged := sum(self._each(decode, self._parts(how))):
+            raise EncodingError(f"{damaged} of {how.tiles} tiles are damaged")
+
+    def encode_device(self, array: "View", out: "View", stream: "Stream") -> None:
+        """Enqueue the kernels: the range where the bound is relative, the header, and the tiles."""
+        _check_alignment(out)
+        parts = self.range_device(array, out, stream) if self.relative else 0
+        self.tiles_device(array, out, parts, stream)
+
+    def range_device(self, array: "View", out: "View", stream: "Stream") -> int:
+        """Enqueue the search for the smallest and the largest value, and give the number of parts it is done in.
+
+        They lie where the tiles will: those are written when the header has been.
+        """
+        how = layout(array.shape, array.dtype)
+        values = array.nbytes // how.itemsize
+        blocks = max(1, min(RANGE_BLOCKS, values // 4096))
+        args = (array, values, _parts_at(out, how))
+        _module(array.dtype, how.rank).launch("range", blocks, 256, args, stream)
+        return blocks
+
+    def tiles_device(self, array: "View", out: "View", parts: int, stream: "Stream") -> None:
+        """Enqueue all else."""
+        how = layout(array.shape, array.dtype)
+        module = _module(array.dtype, how.rank)
+        header = (MAGIC, how.kind, *how.extents, how.tiles, how.start)
+        module.launch("begin", 1, 32, (out, _parts_at(out, how), parts, self.bound, *header), stream)
+        if how.tiles:
+            _, t1, t0 = how.counts
+            args = (array, out, *how.extents, t1, t0, how.tiles, how.shift)
+            module.launch("encode", *_grid(how), args, stream)
+
+    def decode_device(self, payload: "View", out: "View", stream: "Stream") -> None:
+        """Enqueue the kernel, which raises the flag of `penstock.codec.device` where bytes are damaged."""
+        from penstock.codec.device import damage_flag
+
+        how = layout(out.shape, out.dtype)
+        _check_alignment(payload)
+        if not how.tiles:
+            return
+        _, t1, t0 = how.counts
+        args = (
+            payload,
+            payload.nbytes,
+            out,
+            MAGIC,
+            how.kind,
+            *how.extents,
+            t1,
+            t0,
+            how.tiles,
+            how.shift,
+            damage_flag(),
+        )
+        _module(out.dtype, how.rank).launch("decode", *_grid(how), args, stream)
+
+    def canonical(self, payload: NDArray[np.uint8], shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[np.uint8]:
+        """Put the tiles in order: on a GPU, they lie in that in which they were done."""
+        how = layout(shape, dtype)
+        words, end, _ = _opened(payload, how)
+        ordered = np.zeros(end, np.uint32)
+        ordered[: how.start // 4] = words[: how.start // 4]
+        places = ordered[HEADER.size // 4 :][: how.tiles]
+        after = cpu.reorder(words, end, how.start // 4, _plain(how), how.tiles, how.itemsize // 4, places, ordered)
+        if after != end:
+            raise EncodingError("the tiles of the encoding are damaged")
+        return ordered.view(np.uint8)
+
+    def _parts(self, how: Layout) -> list[tuple[int, int]]:
+        count = max(1, min(self.threads, how.tiles // FEWEST_TILES))
+        return [(how.tiles * k // count, how.tiles * (k + 1) // count) for k in range(count)]
+
+    def _each(self, call: Any, parts: list[tuple[int, int]]) -> list[Any]:
+        if len(parts) == 1:
+            return [call(parts[0])]
+        return list(_pool().map(call, parts))
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(len(os.sched_getaffinity(0)), thread_name_prefix="penstock-bounded")
+
+
+@cache
+def _module(dtype: np.dtype[Any], rank: int) -> "Module":
+    from penstock.cuda.kernels import load
+
+    return load(SOURCE, fmad=False, defines=defines(dtype, rank))
+
+
+def defines(dtype: np.dtype[Any], rank: int) -> dict[str, int]:
+    """Give the macros that make the kernels those of a type and a rank."""
+    return {"DOUBLE": int(dtype.itemsize == 8), "RANK": rank}
+
+
+def _grid(how: Layout) -> tuple[int, int]:
+    """Give the blocks of a grid and the threads of a block."""
+    return -(-how.tiles // WARPS[how.rank]), 32 * WARPS[how.rank]
+
+
+def _parts_at(out: "View", how: Layout) -> int:
+    return -(-(out.pointer + how.start) // 8) * 8
+
+
+def _check_alignment(encoding: "View") -> None:
+    if encoding.pointer % 8:
+        raise CodecError(f"the encoding is at {encoding.pointer:#x}: on a GPU it must begin at a multiple of 8 bytes")
+
+
+def _plain(how: Layout) -> tuple[int, tuple[int, int, int], tuple[int, int, int], int]:
+    return how.rank, how.extents, how.counts, how.shift
+
+
+def _values_before(tile: int, how: Layout) -> int:
+    """Count the values of the tiles before one: where its part may begin, were they all kept as they are."""
+    return int(cpu.values_before(tile, how.rank, how.extents, how.counts))
+
+
+def _decoding_numbers(dtype: np.dtype[Any], step: float) -> tuple[Any, ...]:
+    real = dtype.type
+    if dtype.itemsize == 4:
+        return real(step), real(1.5 * 2**23), np.zeros(1, np.int32), np.int32(0x4B400000)
+    return real(step), real(1.5 * 2**52), np.full(1, 0x4338000000000000, np.int64), np.int32(0)
+
+
+def _encoding_numbers(dtype: np.dtype[Any], bound: float, step: float) -> tuple[Any, ...]:
+    step, *rest = _decoding_numbers(dtype, step)
+    with np.errstate(all="ignore"):
+        inverse = dtype.type(1) / step
+    test = max(dtype.type(bound), np.finfo(dtype).smallest_subnormal)
+    return step, inverse, test, *rest
+
+
+def _opened(payload: NDArray[np.uint8], how: Layout) -> tuple[NDArray[np.uint32], int, float]:
+    """Give the words of an encoding, how many they are, and its step."""
+    size, step = read_header(payload, how)
+    if size % 4:
+        raise EncodingError(f"an encoding cannot have {size} bytes")
+    whole = payload[:size]
+    return (whole if whole.ctypes.data % 4 == 0 else whole.copy()).view(np.uint32), size // 4, step

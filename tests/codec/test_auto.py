@@ -1,0 +1,63 @@
+"""`auto:E` offers every codec that keeps an error, and the planner chooses by what each did to real data."""
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock.codec import get
+from penstock.codec.auto import choices
+from penstock.errors import CodecError
+
+GRID = np.linspace(-3, 3, 40, dtype=np.float32)
+
+
+def test_all_codecs_that_keep_an_error_are_offered():
+    offered, error = choices("auto:1e-3")
+    assert error == 1e-3
+    assert {codec.name.partition(":")[0] for codec in offered} >= {"bounded", "lossless"}
+
+
+def test_what_was_named_is_what_is_offered():
+    assert choices(None) == ([], None)
+    assert [codec.name for codec in choices(["cast:float16", get("raw")])[0]] == ["cast:float16", "raw"]
+
+
+@pytest.mark.parametrize("name", ["auto", "auto:", "auto:much", "auto:0", "auto:2", "auto:nan"])
+def test_an_error_has_to_be_said(name):
+    with pytest.raises(CodecError, match="auto:1e-4"):
+        choices(name)
+
+
+def test_a_reversal_takes_the_best_and_keeps_the_error():
+    start = np.exp(-(GRID[:, None, None] ** 2 + GRID[:, None] ** 2 + GRID**2)).astype(np.float32)
+    exact, worst = {}, 0.0
+    state = start
+    for step in range(50):
+        exact[step] = state
+        state = step_forward((state,), step, step + 1)[0]
+
+    def backward(record, step):
+        nonlocal worst
+        range_ = exact[step].max() - exact[step].min()
+        worst = max(worst, float(np.abs(record[0] - exact[step]).max() / range_))
+
+    result = ps.reverse(
+        step_forward,
+        backward,
+        (start,),
+        50,
+        budget="3MB",
+        record=(0,),
+        codec="auto:1e-3",
+        costs=ps.Costs(forward=1.0, backward=1.0, copy=1e10),
+    )
+    assert result.plan.codec is not None and result.plan.codec.startswith("bounded")
+    assert 0 < worst <= 1e-3
+    assert {name.partition(":")[0] for name in result.plan.costs.codecs} >= {"bounded", "lossless"}
+
+
+def step_forward(state, start, stop):
+    field = state[0]
+    for _ in range(start, stop):
+        field = (0.6 * field + 0.4 * np.roll(field, 1, 0)).astype(np.float32)
+    return (field,)

@@ -1,0 +1,270 @@
+"""`bounded` on the CPU: the bound holds for every value of every input, and the encoding is what the format says."""
+
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from penstock.codec import Encoded, get
+from penstock.codec.bounded import Bounded
+from penstock.codec.bounded_format import HEADER, layout
+from penstock.errors import CodecError, EncodingError
+
+SHAPES = [(), (0,), (0, 4), (1,), (5,), (2048,), (5000,), (3, 3), (70, 45), (40, 50, 3), (9, 17, 33), (16, 32, 48)]
+SHAPES += [(2, 3, 9, 17, 33), (1, 40, 1, 50)]
+
+
+def wave(shape, dtype="float32"):
+    axes = np.indices(shape, dtype=np.float64)
+    return (3 + sum(np.sin((0.1 + 0.03 * k) * axis) for k, axis in enumerate(axes))).astype(dtype)
+
+
+def roundtrip(array, name):
+    """Encode and decode, checking all that is promised of any input; give both."""
+    codec = get(name)
+    encoded = codec.encode(array)
+    decoded = codec.decode(encoded)
+    assert (decoded.shape, decoded.dtype) == (array.shape, array.dtype)
+    assert 0 < encoded.nbytes <= codec.max_bytes(array.shape, array.dtype)
+    assert struct.unpack_from("<Q", encoded.payload.tobytes())[0] == encoded.nbytes
+    finite = np.isfinite(array)
+    assert np.array_equal(bits(decoded)[~finite.reshape(-1)], bits(array)[~finite.reshape(-1)])
+    exact, near = array[finite].astype(np.longdouble), decoded[finite].astype(np.longdouble)
+    if exact.size:
+        assert np.abs(exact - near).max() <= bound_of(codec, exact)
+    return encoded, decoded
+
+
+def bits(array):
+    return np.ascontiguousarray(array).reshape(-1).view(f"u{array.itemsize}")
+
+
+def bound_of(codec, finite):
+    return np.longdouble(codec.bound) * (np.ptp(finite) if codec.relative else 1)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", ["bounded:1e-3", "bounded:1e-6", "bounded:abs=0.01", "bounded:abs=1e-13"])
+def test_every_shape_comes_back_within_the_bound(shape, dtype, name):
+    roundtrip(wave(shape, dtype) if shape else np.array(2.5, dtype), name)
+
+
+@settings(max_examples=150)
+@given(st.data())
+def test_any_values_come_back_within_the_bound(data):
+    width = data.draw(st.sampled_from([32, 64]))
+    shapes = st.sampled_from([(50,), (40, 20), (9, 16, 17)])
+    elements = st.one_of(st.floats(width=width), st.sampled_from([0.0, -0.0, 1.0, np.inf, -np.inf, np.nan]))
+    array = data.draw(hnp.arrays(f"float{width}", shapes, elements=elements))
+    bound = data.draw(st.floats(1e-12, 1.0))
+    roundtrip(array, data.draw(st.sampled_from([f"bounded:{bound!r}", f"bounded:abs={bound!r}"])))
+
+
+@given(st.integers(0, 2**32), st.integers(-30, 30), st.sampled_from([1e-2, 1e-3, 1e-5, 1e-7]))
+@settings(max_examples=40)
+def test_waves_of_any_magnitude_shrink_and_stay_within_the_bound(seed, exponent, bound):
+    rng = np.random.default_rng(seed)
+    array = (wave((16, 32, 33)) + rng.normal(0, 1e-3, (16, 32, 33)).astype("float32")) * np.float32(2.0**exponent)
+    encoded, _ = roundtrip(array, f"bounded:{bound}")
+    assert encoded.ratio > {1e-2: 6, 1e-3: 5, 1e-5: 1.8, 1e-7: 0.99}[bound]
+
+
+def test_a_few_values_that_do_not_fit_cost_their_rows_only():
+    array = wave((32, 64, 64))
+    plain = get("bounded:abs=0.01").encode(array)
+    array[::9, ::13, 5] = [[np.nan], [1e30], [np.inf], [-3e38]]
+    encoded, _ = roundtrip(array, "bounded:abs=0.01")
+    assert encoded.nbytes < plain.nbytes + 4 * 5 * 2 * 128
+
+
+def test_payloads_of_nan_survive():
+    array = wave((9, 17, 33))
+    array.reshape(-1).view("u4")[::50] = 0x7FC01234
+    roundtrip(array, "bounded:1e-3")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("value", [0.0, -0.0, -7.25, 1e-40, 3e38, np.nan, np.inf])
+def test_an_array_of_one_value_comes_back_exactly(value, dtype):
+    array = np.full((24, 32, 40), value, dtype)
+    encoded, decoded = roundtrip(array, "bounded:1e-3")
+    assert np.array_equal(decoded, array, equal_nan=True)
+    if np.isfinite(value) and (value == 0 or abs(value) > 1e-30):
+        assert encoded.ratio > 50
+
+
+def test_a_range_beyond_the_largest_number_is_no_overflow():
+    for dtype in ("float32", "float64"):
+        array = wave((16, 16, 16), dtype) * 0 + np.linspace(-1, 1, 16).astype(dtype) * np.finfo(dtype).max
+        roundtrip(array, "bounded:1e-3")
+
+
+def test_zeros_take_four_bytes_a_tile():
+    encoded, decoded = roundtrip(np.zeros((64, 64, 64), "float32"), "bounded:abs=1e-3")
+    assert encoded.nbytes == 64 + 4 * 128 and not decoded.any()
+
+
+@pytest.mark.parametrize("shape", [(5000,), (67, 45), (31, 33, 35)])
+def test_what_does_not_shrink_takes_hardly_more_than_the_array(shape):
+    array = np.random.default_rng(1).integers(0, 2**32, shape, dtype="u4").view("f4")
+    encoded, _ = roundtrip(array, "bounded:abs=1e-30")
+    assert encoded.nbytes <= array.nbytes + 64 + 4 * layout(shape, array.dtype).tiles
+
+
+def test_the_same_bytes_come_from_any_number_of_threads():
+    array = wave((64, 80, 96))
+    array[20:30, 10:30] = 0
+    payloads = {get(f"bounded:1e-4,threads={threads}").encode(array).to_bytes() for threads in (1, 2, 3, 7)}
+    assert len(payloads) == 1
+
+
+def test_encodings_say_the_bound_they_hold():
+    array = wave((16, 16, 32))
+    payload = get("bounded:1e-3").encode(array).payload.tobytes()
+    bound = HEADER.unpack_from(payload)[6]
+    assert 0.999e-3 * np.ptp(array) < bound <= 1e-3 * np.ptp(array.astype(float))
+
+
+def test_tiles_in_any_order_decode_alike_and_have_one_canonical_form():
+    array = wave((16, 32, 64))
+    codec = get("bounded:1e-3")
+    encoded = codec.encode(array)
+    plain = encoded.payload[: encoded.nbytes]
+    shuffled = shuffle_tiles(plain, layout(array.shape, array.dtype))
+    assert not np.array_equal(shuffled, plain)
+    assert np.array_equal(codec.canonical(shuffled, array.shape, array.dtype), plain)
+    other = Encoded(codec, array.shape, array.dtype, shuffled, lambda: shuffled.nbytes)
+    assert np.array_equal(codec.decode(other), codec.decode(encoded))
+    assert other.to_bytes() == encoded.to_bytes()
+
+
+def shuffle_tiles(payload, how):
+    """Reverse the order in which the tiles lie, as a GPU might have written them."""
+    words = payload.view("u4").copy()
+    places = words[16 : 16 + how.tiles]
+    order = [tile for tile in range(how.tiles) if places[tile]]
+    ends = [*(int(places[tile] & 0x7FFFFFFF) for tile in order[1:]), words.size]
+    pieces = {tile: words[int(places[tile] & 0x7FFFFFFF) : end].copy() for tile, end in zip(order, ends, strict=True)}
+    at = how.start // 4
+    for tile in reversed(order):
+        places[tile] = at | int(places[tile]) & 0x80000000
+        words[at : at + pieces[tile].size] = pieces[tile]
+        at += pieces[tile].size
+    return words.view("u1")
+
+
+def test_encodings_written_down_are_read_again():
+    array = wave((20, 30, 40), "float64")
+    encoded = get("bounded:1e-3").encode(array)
+    again = Encoded.from_bytes(encoded.to_bytes())
+    assert again.codec.name == "bounded:0.001"
+    assert np.array_equal(again.codec.decode(again), encoded.codec.decode(encoded))
+
+
+def test_room_that_is_not_aligned_will_do():
+    array = wave((16, 16, 40))
+    codec = get("bounded:1e-3")
+    room = np.empty(codec.max_bytes(array.shape, array.dtype) + 1, np.uint8)[1:]
+    assert codec.encode(array, room).to_bytes() == codec.encode(array).to_bytes()
+
+
+@pytest.mark.parametrize("shape", [(5000,), (70, 45), (24, 32, 40)])
+def test_damage_is_refused_or_decodes_to_something_without_harm(shape):
+    array = wave(shape)
+    array.reshape(-1)[::97] = np.nan
+    codec = get("bounded:1e-4")
+    whole = codec.encode(array)
+    rng = np.random.default_rng(3)
+    refused = 0
+    for _ in range(300):
+        payload = whole.payload[: whole.nbytes].copy()
+        at = rng.integers(0, payload.size, rng.integers(1, 9))
+        payload[at] = rng.integers(0, 256, at.size)
+        if rng.random() < 0.3:
+            payload = payload[: rng.integers(0, payload.size)]
+        damaged = Encoded(codec, array.shape, array.dtype, payload, lambda payload=payload: payload.nbytes)
+        try:
+            codec.decode(damaged)
+        except EncodingError:
+            refused += 1
+    assert refused > 50
+
+
+@pytest.mark.parametrize(
+    ("offset", "value", "message"),
+    [(8, 0, "no encoding of bounded"), (12, 8, "another array"), (16, 9, "another array"), (0, 1, "bytes")],
+)
+def test_a_header_that_does_not_fit_is_refused(offset, value, message):
+    array = wave((24, 32, 40))
+    encoded = get("bounded:1e-4").encode(array)
+    encoded.payload[offset] = value
+    if offset == 0:
+        encoded.payload[1:8] = 0
+    with pytest.raises(EncodingError, match=message):
+        encoded.codec.decode(encoded)
+
+
+def test_names_find_the_same_codec_again():
+    for name in ("bounded:0.001", "bounded:1e-30", "bounded:abs=0.25", "bounded:0.1234567890123"):
+        assert get(name).name == name and get(get(name).name).name == name
+    assert get("bounded:1e-4,threads=2").name == get("bounded:1e-4").name
+    assert get("bounded:1e-4").lossy and not get("bounded:1e-4").fixed
+
+
+@pytest.mark.parametrize(
+    "name", ["bounded", "bounded:0", "bounded:-1", "bounded:nan", "bounded:inf", "bounded:x", "bounded:1,abs=1"]
+)
+def test_what_is_no_bound_is_refused(name):
+    with pytest.raises(CodecError):
+        get(name)
+
+
+def test_integers_are_refused():
+    with pytest.raises(CodecError, match="int32"):
+        get("bounded:1e-3").encode(np.zeros(5, "int32"))
+
+
+@pytest.mark.parametrize(
+    ("shape", "rank", "extents"),
+    [
+        ((100, 200, 300), 3, (100, 200, 300)),
+        ((2, 5, 100, 200, 300), 3, (1000, 200, 300)),
+        ((3, 200, 300), 2, (1, 600, 300)),
+        ((200, 300), 2, (1, 200, 300)),
+        ((20, 300), 1, (1, 1, 6000)),
+        ((200, 300, 3), 2, (1, 200, 900)),
+        ((7,), 1, (1, 1, 7)),
+        ((1, 1), 1, (1, 1, 1)),
+        ((3, 0), 1, (1, 1, 0)),
+        ((64, 2**27), 1, (1, 1, 2**33)),
+    ],
+)
+def test_shapes_are_folded(shape, rank, extents):
+    how = layout(shape, np.dtype("float32"))
+    assert (how.rank, how.extents) == (rank, extents)
+
+
+def test_places_reach_over_the_largest_arrays():
+    for gigabytes in (1, 7, 9, 40, 130):
+        how = layout((gigabytes * 250_000_000,), np.dtype("float32"))
+        assert how.max_bytes <= 2**31 << how.shift
+        assert how.max_bytes < 1.02 * gigabytes * 1e9
+
+
+def test_a_coarser_unit_of_places_changes_no_value(monkeypatch):
+    from penstock.codec import bounded, bounded_format
+
+    array = wave((24, 33, 40))
+    expected = get("bounded:1e-4").decode(get("bounded:1e-4").encode(array))
+    plain = layout(array.shape, array.dtype)
+    coarse = bounded_format.Layout(plain.rank, plain.extents, plain.counts, plain.itemsize, 5)
+    monkeypatch.setattr(bounded, "layout", lambda shape, dtype: coarse)
+    codec = Bounded(1e-4, threads=2)
+    encoded = codec.encode(array)
+    assert np.array_equal(codec.decode(encoded), expected)
+    payload = encoded.payload[: encoded.nbytes]
+    assert np.array_equal(codec.canonical(payload, array.shape, array.dtype), payload)

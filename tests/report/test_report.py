@@ -1,0 +1,85 @@
+"""Pictures of reversals: they show the steps, the lanes and the fields that they are given."""
+
+import matplotlib
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock.report.reversal import Field, draw_reversal
+from penstock.report.timeline import draw_timeline, draw_timelines
+
+matplotlib.use("Agg")
+from matplotlib import pyplot
+from matplotlib.collections import LineCollection
+
+COSTS = ps.Costs(forward=1e-3, backward=1e-3, copy=1e9, disk=ps.Link(up=1e8, down=1e8))
+
+
+@pytest.fixture
+def plan():
+    return ps.plan(100, 8192, ps.Budget(host=3 * 8192, disk=5 * 8192), costs=COSTS)
+
+
+@pytest.fixture
+def axes():
+    figure, axes = pyplot.subplots(2, 1)
+    yield axes
+    pyplot.close(figure)
+
+
+def run(state, start, stop):
+    return (state[0] + (stop - start),)
+
+
+def test_forward_lines_cover_the_steps_that_forward_runs(plan, axes):
+    draw_timeline(*axes, plan, plan.timeline(), "", "predicted")
+    ahead, back = (part for part in axes[0].collections if isinstance(part, LineCollection))
+    segments = np.array(ahead.get_segments())
+    assert (segments[:, 1, 1] - segments[:, 0, 1]).sum() == plan.schedule.forward_steps
+    assert segments[..., 1].max() == 100
+    assert sorted(line[0][1] for line in back.get_segments()) == list(range(100))
+
+
+def test_a_coarse_schedule_is_drawn_in_steps_of_the_loop(axes):
+    plan = ps.plan(99, 8192, ps.Budget(host=3 * 8192, disk=5 * 8192), costs=COSTS, every=4)
+    draw_timeline(*axes, plan, plan.timeline(), "", "predicted")
+    ahead, back = (part for part in axes[0].collections if isinstance(part, LineCollection))
+    assert np.array(ahead.get_segments())[..., 1].max() == 99
+    assert sorted(line[0][1] for line in back.get_segments()) == list(range(0, 99, 4))
+
+
+def test_lanes_are_named_after_what_they_connect(plan, axes):
+    draw_timeline(*axes, plan, plan.timeline(), "", "predicted")
+    names = [label.get_text() for label in axes[1].get_yticklabels()]
+    assert names == ["disk to host", "host to disk", "compute"]
+    assert axes[1].get_xlabel() == "predicted seconds"
+
+
+def test_the_legend_names_only_what_happened(plan, axes):
+    draw_timeline(*axes, plan, plan.timeline(), "", "predicted")
+    shown = {text.get_text() for text in axes[0].get_legend().get_texts()}
+    assert shown == {span.what for span in plan.timeline()}
+
+
+def test_plans_are_drawn_one_above_the_other(plan, tmp_path):
+    draw_timelines({"one": plan}, tmp_path / "one.png")
+    draw_timelines({"one": plan, "other": plan}, tmp_path / "two.png")
+    one, two = (pyplot.imread(tmp_path / name) for name in ("one.png", "two.png"))
+    assert two.shape[0] == 2 * one.shape[0] and two.shape[1] == one.shape[1]
+
+
+def test_a_reversal_is_drawn_below_its_fields(tmp_path):
+    result = ps.reverse(
+        run, lambda state, step: None, (np.zeros(1024),), 40, budget=ps.Budget(host="24kB", disk="64kB"), costs=COSTS
+    )
+    blank, edge = np.zeros((20, 30)), np.zeros((20, 30))
+    edge[10] = 1
+    for name, values in (("blank.png", blank), ("edge.png", edge)):
+        fields = [
+            Field("one", values, (2, 3), "km", "height"),
+            Field("other", values - 0.5, (2, 3), "km", "", signed=True),
+        ]
+        draw_reversal(fields, result, tmp_path / name)
+    first, second = (pyplot.imread(tmp_path / name) for name in ("blank.png", "edge.png"))
+    changed = np.argwhere((first != second).any(axis=2))
+    assert len(changed) and changed[:, 0].max() < first.shape[0] / 2  # the fields differ, the timeline does not
