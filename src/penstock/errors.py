@@ -51,3 +51,7 @@ class StateError(PenstockError, TypeError):
 
 class EngineError(PenstockError, RuntimeError):
     """An engine that was about to read a snapshot that is not where its plan says."""
+
+
+class WaveError(PenstockError, ValueError):
+    """A model, a geometry or a time step with which no wave can be computed; the message names what works."""

@@ -1,0 +1,117 @@
+"""The time loop of a shot, forward and back: what `penstock.reverse` is given to run."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.wave.acoustic import Acoustic, State
+from penstock.wave.model import AcousticModel
+from penstock.wave.resample import Resampler
+from penstock.wave.shot import Shot
+from penstock.wave.stability import check_dispersion, choose_dt
+from penstock.wave.wavelet import highest_frequency
+
+
+class Loop:
+    """A shot bound to a propagator: step n takes the fields from time n dt to the next, and data row n is at n dt."""
+
+    def __init__(self, shot: Shot, propagator: Acoustic, *, listens: bool = True) -> None:
+        self.shot, self.propagator, self.listens = shot, propagator, listens
+        self.kernels, self.dt = propagator.kernels, propagator.dt
+        self.steps = math.ceil(shot.samples * shot.dt / self.dt - 1e-6)
+        self.sampled = Resampler(self.steps, self.dt, shot.samples, shot.dt)
+        self.sources, self.receivers = propagator.antenna(shot.source), propagator.antenna(shot.receivers)
+        wavelet = np.broadcast_to(shot.wavelet.reshape(shot.samples, -1), (shot.samples, len(shot.source)))
+        finer = Resampler(shot.samples, shot.dt, self.steps, self.dt)
+        self.sent = self.kernels.put(finer(wavelet.astype(np.float64)) / propagator.model.grid.cell)
+        self.heard = self.kernels.zeros((self.steps if listens else 0, len(shot.receivers)))
+
+    def forward(self, state: State, start: int, stop: int, replay: bool = False) -> State:
+        """Advance several steps; what the receivers hear is kept the first time only, and where the loop listens."""
+        for step in range(start, stop):
+            if self.listens and not replay:
+                self.propagator.record(state, self.receivers, self.heard[step])
+            state = self.propagator.step(state, self.sources, self.sent[step])
+        return state
+
+    def data(self) -> NDArray[Any]:
+        """Give what was heard, at the shot's sampling."""
+        return self.sampled(self.kernels.get(self.heard))
+
+
+class Adjoint:
+    """The wave that receivers send back: after ``back_to(n)`` its p belongs to the same time as p before step n.
+
+    It is the exact transpose of the loop: what it leaves at the sources after step n, read with their weights, is the
+    derivative of the data's product with `data` with respect to what they sent in that step.
+    """
+
+    def __init__(self, loop: Loop, data: NDArray[Any]) -> None:
+        self.loop, self.step = loop, loop.steps
+        self.sent = loop.kernels.put(loop.sampled.transpose(data))
+        self.state = loop.propagator.zeros()
+
+    def back_to(self, step: int) -> Any:
+        """Step back, and give the pressure there."""
+        while self.step > step:
+            self.step -= 1
+            self.state = self.loop.propagator.step_back(self.state, self.loop.receivers, self.sent[self.step])
+        return self.state["p"]
+
+
+def prepare(
+    shot: Shot, model: AcousticModel, dt: float | None, order: int, dtype: Any, *, listens: bool = True
+) -> Loop:
+    """Check a shot against a model and bind them; without `dt`, a stable part of the shot's sampling is taken."""
+    check_dispersion(model, highest_frequency(shot.wavelet, shot.dt), order)
+    step = choose_dt(model, shot.dt, order) if dt is None else dt
+    return Loop(shot, Acoustic(model, step, order, dtype), listens=listens)
+
+
+def simulate(
+    shot: Shot,
+    model: AcousticModel,
+    *,
+    dt: float | None = None,
+    order: int = 8,
+    dtype: Any = np.float32,
+    watch: Callable[[NDArray[Any], int], None] | None = None,
+) -> NDArray[Any]:
+    """Compute what the receivers of a shot hear: one row per sample of its wavelet, one column per receiver.
+
+    Parameters
+    ----------
+    shot
+        Sources, wavelet, receivers; its data are not looked at.
+    model
+        What the waves travel through.
+    dt
+        Seconds per step; unless told, the shot's sampling or a stable whole part of it.
+    order
+        Of the stencil in space: any even number.
+    dtype
+        float32 or float64.
+    watch
+        ``watch(pressure, step)`` sees the pressure inside the model before every step.
+
+    Examples
+    --------
+    >>> from penstock.wave import Grid, ricker
+    >>> model = AcousticModel(np.full((60, 81), 2000.0), Grid((60, 81), spacing=10.0))
+    >>> shot = Shot((50, 400), [(50, 200), (50, 600)], ricker(15, 0.004, 100), dt=0.004)
+    >>> data = simulate(shot, model)
+    >>> data.shape, bool(np.allclose(data[:, 0], data[:, 1], atol=1e-6 * abs(data).max()))
+    ((100, 2), True)
+    """
+    loop = prepare(shot, model, dt, order, dtype)
+    state = loop.propagator.zeros()
+    if watch is None:
+        loop.forward(state, 0, loop.steps)
+        return loop.data()
+    for step in range(loop.steps):
+        watch(state["p"][loop.propagator.inside], step)
+        state = loop.forward(state, step, step + 1)
+    return loop.data()

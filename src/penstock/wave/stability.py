@@ -1,0 +1,79 @@
+"""Whether a time step is stable and a grid fine enough, asked before the first step."""
+
+import math
+
+import numpy as np
+
+from penstock.errors import WaveError
+from penstock.wave.grid import Grid
+from penstock.wave.model import AcousticModel
+from penstock.wave.stencil import second_derivative, symbol
+
+TOLERANCE = 0.005
+"""The largest error of the phase velocity allowed to the stencil, relative, at the wavelet's highest frequency."""
+SAFETY = 0.95
+"""How much of the largest stable time step is taken where the choice is ours."""
+
+
+def largest_dt(model: AcousticModel, order: int = 8) -> float:
+    """Give the largest stable time step: waves of all wavelengths that the grid holds neither grow nor decay.
+
+    The second difference in time can follow eigenvalues of the Laplacian down to -4 / (velocity dt)^2; its lowest is
+    that of the wave which changes its sign from each point to the next along every axis.
+    """
+    worst = -float(symbol(second_derivative(order), math.pi)) * sum(step**-2 for step in model.grid.spacing)
+    return 2 / (model.fastest * math.sqrt(worst))
+
+
+def points_per_wavelength(order: int) -> float:
+    """Give how many points a wavelength needs for a phase velocity within `TOLERANCE`.
+
+    Examples
+    --------
+    >>> [round(points_per_wavelength(order), 1) for order in (2, 4, 8, 16)]
+    [18.1, 6.3, 3.8, 2.9]
+    """
+    angles = np.linspace(1e-3, math.pi, 4000)
+    phase = np.sqrt(np.maximum(-symbol(second_derivative(order), angles), 0)) / angles
+    good = np.abs(phase - 1) <= TOLERANCE
+    last = int(np.argmin(good)) - 1 if not good.all() else len(angles) - 1
+    return float(2 * math.pi / angles[last])
+
+
+def choose_dt(model: AcousticModel, sampling: float, order: int = 8) -> float:
+    """Give the sampling interval of data where it is stable, or its largest whole part that is."""
+    return sampling / math.ceil(sampling / (SAFETY * largest_dt(model, order)))
+
+
+def check_dt(model: AcousticModel, dt: float, order: int = 8) -> None:
+    """Refuse a time step with which waves would grow without end."""
+    largest = largest_dt(model, order)
+    if not 0 < dt <= largest:
+        raise WaveError(
+            f"a time step of {dt:.6g} s is unstable at {model.fastest:.6g} m/s on a spacing of "
+            f"{_metres(model.grid)} with order {order}: take dt of at most {_below(largest):.4g} s"
+        )
+
+
+def check_dispersion(model: AcousticModel, frequency: float, order: int = 8) -> None:
+    """Refuse a grid on which the wavelet's highest frequency would travel at a wrong speed."""
+    if frequency <= 0:
+        return  # nothing is sent
+    shortest, needed, widest = model.slowest / frequency, points_per_wavelength(order), max(model.grid.spacing)
+    if shortest < needed * widest:
+        raise WaveError(
+            f"at {frequency:.4g} Hz the shortest wave ({shortest:.4g} m, at {model.slowest:.6g} m/s) has "
+            f"{shortest / widest:.2f} points of {widest:.6g} m; order {order} needs {needed:.2f}: take a spacing of at "
+            f"most {_below(shortest / needed):.4g} m, or a wavelet of at most "
+            f"{_below(model.slowest / needed / widest):.4g} Hz"
+        )
+
+
+def _metres(grid: Grid) -> str:
+    return " x ".join(f"{step:.6g}" for step in grid.spacing) + " m"
+
+
+def _below(value: float) -> float:
+    """Round down to four digits, so that what a message names works."""
+    scale = 10.0 ** (math.floor(math.log10(value)) - 3)
+    return math.floor(value / scale) * scale
