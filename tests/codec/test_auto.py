@@ -1,5 +1,7 @@
 """`auto:E` offers every codec that keeps an error, and the planner chooses by what each did to real data."""
 
+from importlib import import_module
+
 import numpy as np
 import pytest
 
@@ -46,14 +48,31 @@ def test_a_reversal_takes_the_best_and_keeps_the_error():
         backward,
         (start,),
         50,
-        budget="3MB",
+        budget="9MB",
         record=(0,),
         codec="auto:1e-3",
         costs=ps.Costs(forward=1.0, backward=1.0, copy=1e10),
     )
     assert result.plan.codec is not None and result.plan.codec.startswith("bounded")
+    assert str(result.plan.schedule) == "storeall"  # the error would pass through recomputation
     assert 0 < worst <= 1e-3
     assert {name.partition(":")[0] for name in result.plan.costs.codecs} >= {"bounded", "lossless"}
+
+
+def test_a_codec_that_does_not_keep_the_error_is_not_chosen(monkeypatch):
+    module = import_module("penstock.engine.reverse")  # `penstock.engine.reverse` is the function
+    monkeypatch.setattr(module, "choices", lambda asked: ([get("cast:bfloat16"), get("raw")], 1e-4))
+    start = np.linspace(0, 1, 40_000, dtype=np.float32)
+    result = ps.reverse(
+        step_forward,
+        lambda state, step: None,
+        (start,),
+        20,
+        budget="2MB",
+        codec="auto:1e-4",
+        costs=ps.Costs(forward=1.0, backward=1.0, copy=1e10),
+    )
+    assert set(result.plan.costs.codecs) == {"raw"}
 
 
 def step_forward(state, start, stop):

@@ -1,6 +1,8 @@
 """`bounded` on the CPU: the bound holds for every value of every input, and the encoding is what the format says."""
 
 import struct
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -268,3 +270,20 @@ def test_a_coarser_unit_of_places_changes_no_value(monkeypatch):
     assert np.array_equal(codec.decode(encoded), expected)
     payload = encoded.payload[: encoded.nbytes]
     assert np.array_equal(codec.canonical(payload, array.shape, array.dtype), payload)
+
+
+FORKED = """
+import os, sys, numpy as np
+from penstock.codec import get
+field = np.sin(np.arange(400_000, dtype=np.float32) / 50)
+codec = get("bounded:1e-3,threads=2")
+encoded = codec.encode(field)
+child = os.fork()
+if child == 0:
+    os._exit(0 if codec.encode(field).to_bytes() == encoded.to_bytes() else 1)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_forked_process_has_threads_of_its_own():
+    subprocess.run([sys.executable, "-W", "ignore", "-c", FORKED], check=True, timeout=120)

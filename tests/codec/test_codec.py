@@ -74,3 +74,25 @@ def test_anybody_can_register_a_codec():
 def test_a_codec_that_cannot_be_made_says_so(name):
     with pytest.raises(CodecError):
         get(name)
+
+
+def test_an_encoding_is_decoded_by_its_own_codec_alone():
+    encoded = get("cast:float16").encode(FIELD)
+    with pytest.raises(CodecError, match="cast:float16, not of cast:bfloat16"):
+        get("cast:bfloat16").decode(encoded)
+
+
+@pytest.mark.parametrize("name", ["raw", "cast:float16", "bounded:1e-3"])
+def test_nothing_is_written_into_a_read_only_array(name):
+    codec = get(name)
+    out = np.zeros_like(FIELD)
+    out.flags.writeable = False
+    with pytest.raises(CodecError, match="writable"):
+        codec.decode(codec.encode(FIELD), out=out)
+    assert not out.any()
+
+
+def test_structured_arrays_come_back_with_their_fields():
+    points = np.array([(1, 2.5), (3, 4.5)], dtype=[("number", "i4"), ("value", "f8")])
+    again = Encoded.from_bytes(get("raw").encode(points).to_bytes())
+    np.testing.assert_array_equal(again.codec.decode(again), points)

@@ -148,6 +148,19 @@ def test_a_plan_can_be_given_again(tmp_path):
     assert again.plan == first.plan and loop.seen == seen
 
 
+def test_a_plan_that_takes_more_or_keeps_less_than_asked_is_refused():
+    loop = Loop()
+    costs = ps.Costs(1.0, 1.0, 1e9, codecs={"cast:bfloat16": ps.CodecCost(4, 1e9, 1e9, worst=1.0)})
+    plan = ps.plan(40, SNAPSHOT, ps.Budget(host=20 * SNAPSHOT), costs=costs, codec="cast:bfloat16")
+    assert plan.codec == "cast:bfloat16"
+    call = {"forward": loop.forward, "backward": loop.backward, "state": loop.state, "steps": 40, "plan": plan}
+    with pytest.raises(ps.PlanError, match="was made for"):
+        ps.reverse(**call, budget=10 * SNAPSHOT)
+    with pytest.raises(ps.PlanError, match="asked for"):
+        ps.reverse(**call, codec="cast:float16")
+    assert ps.reverse(**call, codec="cast:bfloat16", budget=30 * SNAPSHOT).plan == plan
+
+
 def test_metrics_tell_what_happened(tmp_path):
     loop = Loop()
     result = ps.reverse(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.engine.numpy_arrays import describe
+from penstock.engine.numpy_arrays import as_numpy, describe
 from penstock.engine.sampling import Sampler
 
 SLOW = ps.Costs(1.0, 1.0, 1e9, codecs={"cast:bfloat16": ps.CodecCost(1.9, 1e9, 1e9)})
@@ -54,12 +54,31 @@ def test_without_a_lossy_codec_nothing_is_sampled():
 
 
 def test_what_is_exact_has_no_error():
-    tree = {"u": np.zeros((3, 4, 5, 6)), "empty": np.zeros((0, 3)), "flag": np.array(True)}
-    sampler = Sampler(tree, describe, 10)
+    tree = {"u": np.zeros((3, 4, 5, 6)), "empty": np.zeros((0, 3)), "flag": np.array(True), "clock": np.array(0.5)}
+    sampler = Sampler(tree, describe, as_numpy, 10)
     for step in sampler.stops(0, 10):
         sampler.keep(step, tree)
         sampler.see(step, tree)
     assert {(s.max_error, s.relative, s.psnr, s.ssim) for s in sampler.samples()} == {(0.0, 0.0, math.inf, 1.0)}
     tree["u"][0, 0, 0, 0] = 1
-    sampler = Sampler(tree, describe, 3)
+    sampler = Sampler(tree, describe, as_numpy, 3)
     assert list(sampler.stops(0, 2)) == [0, 1] and list(sampler.stops(0, 3)) == [2]
+
+
+@pytest.mark.parametrize("more", [np.array(0.5), np.array([0.5]), np.full((1, 1), 0.5), np.array([0.5, 0.3])], ids=str)
+@pytest.mark.parametrize("spoilt", [None, np.nan, np.inf])
+def test_small_arrays_and_values_that_are_not_finite_spoil_no_report(more, spoilt):
+    field = np.sin(np.arange(20000.0) / 50)
+    if spoilt is not None:
+        field[7] = spoilt
+    result = ps.reverse(
+        lambda state, start, stop: (state[0] * 0.999 ** (stop - start), state[1] * 1.0001 ** (stop - start)),
+        lambda state, step: None,
+        (field, more),
+        30,
+        budget="2MB",
+        codec="cast:float16",
+        costs=ps.Costs(1.0, 1.0, 1e9, codecs={"cast:float16": ps.CodecCost(3.9, 1e9, 1e9, worst=0.3)}),
+    )
+    assert result.plan.codec == "cast:float16"
+    assert all(0 < sample.relative < 1e-2 and 20 < sample.psnr < 120 for sample in result.metrics.samples)

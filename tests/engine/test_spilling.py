@@ -1,5 +1,7 @@
 """Encoded snapshots: the bits of an exact codec come back whatever their sizes are, and the budget holds."""
 
+import time
+
 import numpy as np
 import pytest
 
@@ -168,7 +170,7 @@ def test_a_lossy_codec_keeps_its_bound_on_records(name):
         lambda record, step: seen.update({step: record[0].copy()}),
         (field, np.zeros(2000)),
         40,
-        budget="520kB",
+        budget="600kB",
         record=(0,),
         codec=name,
         costs=ps.Costs(1.0, 1e-3, 1e9, codecs={name: ps.CodecCost(1.9, 1e9, 1e9)}),
@@ -194,3 +196,60 @@ def test_exceptions_in_the_encoder_come_through(tmp_path):
     costs = ps.Costs(1e-3, 1e-3, 1e9, codecs={"broken": known})
     with pytest.raises(ZeroDivisionError, match="encoder"):
         ps.reverse(loop.forward, loop.backward, loop.state, STEPS, budget="700kB", codec=Broken(), costs=costs)
+
+
+class Slow(Thin):
+    """Encodes so late that the loop would have changed the arrays."""
+
+    name = "slow"
+
+    def encode_host(self, array, out):
+        time.sleep(2e-3)
+        return super().encode_host(array, out)
+
+
+def test_a_loop_that_works_in_place_does_not_disturb_the_encoder():
+    state = {"u": np.ones(2000), "v": np.zeros(10)}
+    seen = {}
+
+    def forward(state, start, stop):
+        for _ in range(start, stop):
+            state["u"] += 1
+        return state
+
+    known = ps.CodecCost(ratio=8, encode=1e12, decode=1e12)
+    ps.reverse(
+        forward,
+        lambda state, step: seen.update({step: state["u"].copy()}),
+        state,
+        12,
+        budget="700kB",
+        schedule="storeall",
+        codec=Slow(),
+        costs=ps.Costs(1.0, 1.0, 1e9, codecs={"slow": known}),
+    )
+    for step, field in seen.items():
+        np.testing.assert_array_equal(field, np.full(2000, step + 1.0))
+
+
+def test_hits_and_misses_are_those_that_happened():
+    _, metrics = run("storeall", (3, 99), "min", "full", 0)
+    assert metrics.hits + metrics.misses >= STEPS
+    assert metrics.misses > 0
+
+
+def test_what_a_snapshot_may_take_is_known_whatever_the_costs_say():
+    state = (np.random.default_rng(0).standard_normal(1000),)
+    for budget in range(24_000, 40_000, 1000):
+        try:
+            ps.reverse(
+                lambda state, start, stop: state,
+                lambda state, step: None,
+                state,
+                20,
+                budget=budget,
+                codec="lossless",
+                costs=ps.Costs(1.0, 1.0, 1e9, codecs={"lossless": ps.CodecCost(6, 1e9, 1e9)}),
+            )
+        except ps.BudgetError:
+            continue

@@ -20,6 +20,8 @@ def choices(asked: "str | Codec | Sequence[str | Codec] | None") -> tuple[list[C
     if isinstance(asked, str) and asked.strip().partition(":")[0] == "auto":
         return _keeping(asked)
     many = [asked] if isinstance(asked, str | Codec) else asked
+    if not isinstance(many, Sequence) or not all(isinstance(one, str | Codec) for one in many):
+        raise CodecError(f"codec={asked!r}: give the name of a codec, a codec, or a list of them")
     return [get(one) if isinstance(one, str) else one for one in many], None
 
 

@@ -201,6 +201,9 @@ def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(len(os.sched_getaffinity(0)), thread_name_prefix="penstock-bounded")
 
 
+os.register_at_fork(after_in_child=_pool.cache_clear)  # its threads are not there
+
+
 @cache
 def _module(dtype: np.dtype[Any], rank: int) -> "Module":
     from penstock.cuda.kernels import load

@@ -64,7 +64,7 @@ class Encoded:
             "codec": self.codec.name,
             "version": self.codec.version,
             "shape": self.shape,
-            "dtype": self.dtype.str,
+            "dtype": self.dtype.str if self.dtype.fields is None else self.dtype.descr,
         }
         text = json.dumps(about).encode()
         checksum = blake2b(text + payload, digest_size=16).digest()
@@ -81,7 +81,7 @@ class Encoded:
         >>> again.codec.decode(again).tolist()
         [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]
         """
-        if len(data) < CONTAINER.size or not data.startswith(MAGIC):
+        if len(data) < CONTAINER.size or bytes(data[:4]) != MAGIC:
             raise EncodingError("these bytes are not an encoding of Penstock")
         _, version, text_bytes, payload_bytes, checksum = CONTAINER.unpack_from(data)
         if version != CONTAINER_VERSION:
@@ -90,7 +90,7 @@ class Encoded:
         if len(body) != text_bytes + payload_bytes or blake2b(body, digest_size=16).digest() != checksum:
             raise EncodingError("the encoding is damaged or cut short: its checksum does not match")
         about = json.loads(bytes(body[:text_bytes]))
-        codec, shape, dtype = get(about["codec"]), tuple(about["shape"]), np.dtype(about["dtype"])
+        codec, shape, dtype = get(about["codec"]), tuple(about["shape"]), _dtype(about["dtype"])
         if codec.version < about["version"]:
             raise EncodingError(f"{codec.name} of version {about['version']}: read it with a newer Penstock")
         payload = np.frombuffer(body, np.uint8, payload_bytes, text_bytes)
@@ -177,13 +177,17 @@ class Codec(ABC):
 
     def decode(self, encoded: Encoded, out: Any = None, stream: "Stream | None" = None) -> Any:
         """Decode an encoding where it lies, into `out` or a new array."""
+        if encoded.codec.name != self.name:
+            raise CodecError(f"this is an encoding of {encoded.codec.name}, not of {self.name}: use encoded.codec")
         if not isinstance(encoded.payload, np.ndarray):
             from penstock.codec import device
 
             return device.decode(self, encoded, out, stream)
         out = np.empty(encoded.shape, encoded.dtype) if out is None else out
-        if (out.shape, out.dtype) != (encoded.shape, encoded.dtype) or not out.flags.c_contiguous:
-            raise CodecError(f"the encoding is of a {encoded.dtype}{list(encoded.shape)}: give such a contiguous array")
+        whole = out.flags.c_contiguous and out.flags.writeable
+        if (out.shape, out.dtype) != (encoded.shape, encoded.dtype) or not whole:
+            wanted = f"{encoded.dtype}{list(encoded.shape)}"
+            raise CodecError(f"the encoding is of a {wanted}: give such an array, contiguous and writable")
         self.decode_host(encoded.payload[: encoded.nbytes], out)
         return out
 
@@ -194,6 +198,10 @@ class Codec(ABC):
 
     def __repr__(self) -> str:
         return f"penstock.codec.get({self.name!r})"
+
+
+def _dtype(written: Any) -> np.dtype[Any]:
+    return np.dtype(written if isinstance(written, str) else [tuple(field) for field in written])
 
 
 def check_room(given: int, needed: int) -> None:

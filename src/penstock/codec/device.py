@@ -4,13 +4,14 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from cuda.bindings import driver
 from cuda.core import LEGACY_DEFAULT_STREAM, Stream
 from numpy.typing import NDArray
 
 from penstock.codec.codec import ALIGNMENT, Codec, Encoded, check_room
 from penstock.cuda.arrays import View, view
 from penstock.cuda.copy import copy_async
-from penstock.cuda.driver import current_device
+from penstock.cuda.driver import checked, current_device
 from penstock.cuda.mailbox import post
 from penstock.cuda.slab import DeviceSlab
 from penstock.cuda.stream import callers_streams
@@ -88,15 +89,18 @@ def damage_flag() -> int:
     return _damage_of(current_device().device_id).pointer
 
 
+def clear_damage(stream: Stream) -> None:
+    """Forget what codecs have noticed before, in the order of a stream."""
+    checked(driver.cuMemsetD32Async(damage_flag(), 0, 2, stream.handle), "clearing the flag of damage")
+
+
 def check_damage(stream: Stream) -> None:
     """Wait for a stream, and raise what its codecs have noticed."""
     pointer = damage_flag()
     flag = post(pointer, stream).value()
     if not flag:
         return
-    zeros = np.zeros(8, np.uint8)
-    copy_async(pointer, zeros.ctypes.data, 8, stream)
-    stream.record().sync()
+    clear_damage(stream)
     if flag & DAMAGED:
         raise EncodingError("an encoding was damaged before it was decoded on the GPU: its results are wrong")
     raise CodecError(

@@ -64,6 +64,14 @@ def get(name: str) -> "Codec":
         raise CodecError(f"codec {name!r}: {kind} does not take these parameters ({error})") from error
 
 
+def canonical(name: str) -> str:
+    """Give the one spelling of a codec's name; a name that nobody knows is left as it is."""
+    try:
+        return get(name).name
+    except CodecError:
+        return name
+
+
 def _maker(kind: str) -> Callable[..., Any]:
     if kind in _registered:
         return _registered[kind]

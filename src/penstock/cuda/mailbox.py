@@ -1,22 +1,24 @@
 """Words on their way from the device to the host: sizes and flags that kernels write and the host reads later."""
 
+import ctypes
 import threading
-from typing import Any
+from pathlib import Path
 
 import numpy as np
+from cuda.bindings import driver
 from cuda.core import Stream
 from numpy.typing import NDArray
 
-from penstock.cuda.copy import copy_async
-from penstock.cuda.slab import PinnedSlab
+from penstock.cuda.driver import checked
+from penstock.cuda.kernels import load
 from penstock.cuda.stream import Mark
 
+SOURCE = Path(__file__).parent / "mailbox.cu"
 WORDS = 512
 """Words that are pinned at a time; they are used again and again."""
 
 _free: list[NDArray[np.uint64]] = []
 _unread: list["tuple[NDArray[np.uint64], Mark]"] = []  # words of letters that nobody opened; they may still arrive
-_slabs: list[PinnedSlab] = []
 _lock = threading.Lock()
 
 
@@ -56,9 +58,15 @@ def post(pointer: int, stream: Stream) -> Letter:
         while _unread and _unread[0][1].is_done:
             _free.append(_unread.pop(0)[0])
         if not _free:
-            _slabs.append(PinnedSlab(WORDS * 8))
-            words: Any = _slabs[-1].array.view(np.uint64)
-            _free.extend(words[index : index + 1] for index in range(WORDS))
+            _free.extend(_pinned_words())
         word = _free.pop()
-    copy_async(word.ctypes.data, pointer, 8, stream)
+    load(SOURCE).launch("post", 1, 8, (pointer, word.ctypes.data), stream)
     return Letter(word, Mark(stream))
+
+
+def _pinned_words() -> list[NDArray[np.uint64]]:
+    """Pin words that every device can write to, at the addresses they have for the host; the process keeps them."""
+    flags = driver.CU_MEMHOSTALLOC_PORTABLE | driver.CU_MEMHOSTALLOC_DEVICEMAP
+    pointer = int(checked(driver.cuMemHostAlloc(WORDS * 8, flags), "pinning words for the device to write"))
+    words: NDArray[np.uint64] = np.ctypeslib.as_array((ctypes.c_uint64 * WORDS).from_address(pointer))
+    return [words[index : index + 1] for index in range(WORDS)]

@@ -17,7 +17,7 @@ from cuda.core import Stream
 from numpy.typing import NDArray
 
 from penstock.codec import Codec
-from penstock.codec.device import check_damage
+from penstock.codec.device import check_damage, clear_damage
 from penstock.cuda import arrays as device_arrays
 from penstock.cuda.arrays import View
 from penstock.cuda.copy import copy_async
@@ -59,7 +59,7 @@ class CudaBackend:
         self._streams = create_streams()
         self._slabs: dict[int, Memory] = {}
         self._disk: Disk | None = None
-        self._decoded = False
+        self._encoded = False
         self._threads: dict[str, ThreadPoolExecutor] = {}
         self._deferred: list[Future[Any]] = []
         self._known: dict[int, list[Any]] = {}  # arrays by the address of their block
@@ -113,8 +113,9 @@ class CudaBackend:
             self.wait(step, after)
             copy_async(target.pointer, source.pointer, source.nbytes, stream)
             return self._lap("restore", step)
-        for wait in after:
-            _event(wait).hold(stream)
+        for event in map(_event, after):
+            if event is not None:
+                event.hold(stream)
         start = Mark(stream)
         copy_async(target.pointer, source.pointer, source.nbytes, stream)
         stop = Mark(stream)
@@ -143,7 +144,7 @@ class CudaBackend:
         """Enqueue the copies of arrays into a block."""
         self.wait(step, after)
         for leaf, array in zip(layout.leaves, arrays, strict=True):
-            source = device_arrays.view(_readable(array)).pointer
+            source = readable(array).pointer
             copy_async(block.pointer + leaf.offset, source, leaf.nbytes, self._streams.compute)
         return self._lap("save", step)
 
@@ -152,10 +153,13 @@ class CudaBackend:
     ) -> Callable[[], Sequence[int]]:
         """Enqueue the encoders."""
         compute = self._streams.compute
+        if not self._encoded:
+            self._encoded = True
+            clear_damage(compute)  # what an earlier run left that ended otherwise
         sizes: list[Callable[[], int]] = []
         for codec, (offset, most), array in zip(packing.codecs, packing.worst, arrays, strict=True):
             room = View.at(staging.pointer + offset, (most,), np.uint8)
-            codec.encode_device(device_arrays.view(_readable(array)), room, compute)
+            codec.encode_device(readable(array), room, compute)
             sizes.append(partial(int, most) if codec.fixed else post(room.pointer, compute).value)
         self._lap("compress", step)
         return lambda: [size() for size in sizes]
@@ -181,7 +185,6 @@ class CudaBackend:
     ) -> Any:
         """Enqueue the decoders."""
         self.wait(step, after)
-        self._decoded = True
         for codec, (offset, size), leaf in zip(packing.codecs, places, layout.leaves, strict=True):
             payload = View.at(source.pointer + offset, (size,), np.uint8)
             array = View.at(target.pointer + leaf.offset, leaf.shape, leaf.dtype)
@@ -201,10 +204,20 @@ class CudaBackend:
         """Give the event at which the compute stream has done what was enqueued so far."""
         return Mark(self._streams.compute)
 
-    def forget(self, tier: int, step: int) -> None:
+    def forget(self, tier: int, step: int, reads: Sequence[Any]) -> None:
         """Drop a snapshot from the disk, after its write in the same lane."""
         if tier == 2 and self._disk is not None:
-            self._defer("down 2", self._disk.drop, step)
+            self._defer("down 2", self._drop, self._disk, step, reads)
+
+    def _drop(self, disk: Disk, step: int, reads: Sequence[Any]) -> None:
+        for read in reads:
+            read.result()
+        disk.drop(step)
+
+    def pause(self) -> None:
+        """Wait for the compute stream where callbacks launch on streams of their own."""
+        if self._synchronous:
+            Mark(self._streams.compute).sync()
 
     def arrays(self, block: Memory, layout: Layout) -> list[Any]:
         """Give the arrays that lie in a block, in the library they came from."""
@@ -222,8 +235,7 @@ class CudaBackend:
     @contextmanager
     def timed(self, what: str, step: int) -> Iterator[None]:
         """Time something that the computation does; where it is synchronous, let it find the stream idle."""
-        if self._synchronous:
-            self._streams.compute.record().sync()
+        self.pause()
         yield
         self._lap(what, step)
 
@@ -242,7 +254,7 @@ class CudaBackend:
         for last in (end, Mark(self._streams.up), Mark(self._streams.down)):
             last.sync()
         self.metrics.seconds = end.since(self._start)
-        if self._decoded:
+        if self._encoded:
             check_damage(self._streams.compute)
         times = {self._start: 0.0}
         for lane, what, step, start, stop in self._spans:
@@ -281,13 +293,18 @@ def _event(wait: Wait) -> Any:
 
 def describe(array: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """Give shape and dtype of a GPU array, refusing one that cannot be kept."""
-    view = device_arrays.view(_readable(array))
+    view = readable(array)
     if not view.contiguous:
         raise StateError(
             "an array of the state has gaps or another order: make it contiguous first "
             "(cupy.ascontiguousarray(x), tensor.contiguous())"
         )
     return view.shape, view.dtype
+
+
+def readable(array: Any) -> View:
+    """Give a view that codecs and quality read."""
+    return device_arrays.view(_readable(array))
 
 
 def kind_of(array: Any) -> Any:

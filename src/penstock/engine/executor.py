@@ -76,8 +76,11 @@ class Backend(Protocol):
     def mark(self) -> Any:
         """Give the event at which the computation has done all that was asked of it so far."""
 
-    def forget(self, tier: int, step: int) -> None:
-        """Give up what a tier holds of a step; only a disk has something to do."""
+    def forget(self, tier: int, step: int, reads: Sequence[Any]) -> None:
+        """Give up what a tier holds of a step once it has been read; only a disk has something to do."""
+
+    def pause(self) -> None:
+        """Let a callback that computes elsewhere find done what was asked of the computation."""
 
     def arrays(self, block: Any, layout: Layout) -> list[Any]:
         """Give the arrays that lie in a block, without copying."""
@@ -137,6 +140,7 @@ class Executor:
             backend.reserve(tier, nbytes)
             self.heaps.append(Meter(nbytes) if tiers[tier] == "disk" else Heap(nbytes, self._piece(), backend.passed))
         self.held: list[dict[int, Slot]] = [{} for _ in sizes]
+        self.fetched: set[int] = set()  # snapshots that came up and have not been restored since
         self.working = self._allocate(0, layout.nbytes)[0]
 
     def _piece(self) -> int | None:
@@ -163,7 +167,7 @@ class Executor:
                 with self.backend.timed("backward", operation.step):
                     self.callbacks.backward(state if seen is None else seen, operation.step)
             elif isinstance(operation, Save):
-                self._save(operation.step, self.callbacks.snapshot(state, operation.step))
+                self._save(operation.step, self._snapshot(state, operation.step))
             elif isinstance(operation, Restore):
                 last = isinstance(after, Drop) and after.step == operation.step
                 tree = self.layout.build(self._restore(operation.step, last))
@@ -181,6 +185,12 @@ class Executor:
                 self._evict(operation.step, operation.tier)
         return final
 
+    def _snapshot(self, state: Any, step: int) -> Any:
+        if self.callbacks.keeps:
+            return state
+        with self.backend.timed("save", step):
+            return self.callbacks.snapshot(state, step)
+
     def _forward(self, state: Any, start: int, stop: int) -> Any:
         with self.backend.timed("forward", start):
             return self.callbacks.forward(state, start, stop)
@@ -192,6 +202,7 @@ class Executor:
 
     def _restore(self, step: int, last: bool) -> list[Any]:
         slot = self._owned(0, step)
+        self._count(step)
         arrived = [Wait("restore: its snapshot has arrived", slot.ready)]
         if last:
             # The slot becomes the working state and what was the working state becomes a slot.
@@ -202,6 +213,15 @@ class Executor:
         else:
             slot.reads.append(self.backend.move("compute", step, self.working.block, slot.block, arrived))
         return self.backend.arrays(self.working.block, self.layout)
+
+    def _count(self, step: int) -> None:
+        """Count a restore as a hit or a miss."""
+        metrics = self.backend.metrics
+        if step in self.fetched:
+            self.fetched.discard(step)
+            metrics.misses += 1
+        else:
+            metrics.hits += 1
 
     def _store(self, step: int, tier: int) -> None:
         source = self._owned(tier - 1, step)
@@ -214,6 +234,8 @@ class Executor:
         target, room = self._take(tier - 1, step, source.nbytes, "fetch: its slot is free")
         waits = [Wait("fetch: its snapshot is whole", source.ready), *room]
         self._move(f"up {tier}", step, target, source, waits)
+        if tier == 1:
+            self.fetched.add(step)
 
     def _move(self, lane: str, step: int, target: Slot, source: Slot, waits: Sequence[Wait]) -> None:
         target.ready = self.backend.move(lane, step, target.block, source.block, waits)
@@ -256,5 +278,7 @@ class Executor:
         slot = self._owned(tier, step)
         del self.held[tier][step]
         slot.owner = None
-        self.backend.forget(tier, step)
+        if tier == 0:
+            self.fetched.discard(step)
+        self.backend.forget(tier, step, slot.reads)
         self.heaps[tier].give(slot.offset, slot.nbytes, slot.uses())

@@ -180,10 +180,18 @@ class HostBackend:
         """Give an event that is done: the caller's thread computes at once."""
         return DONE
 
-    def forget(self, tier: int, step: int) -> None:
+    def forget(self, tier: int, step: int, reads: Sequence[Any]) -> None:
         """Drop a snapshot from the disk, after its write in the same lane."""
         if tier == 1 and self._disk is not None:
-            self._moves.append(self._lanes["down 1"].submit(self._disk.drop, step))
+            self._moves.append(self._lanes["down 1"].submit(self._drop, self._disk, step, reads))
+
+    def _drop(self, disk: Disk, step: int, reads: Sequence[Any]) -> None:
+        for read in reads:
+            read.result()
+        disk.drop(step)
+
+    def pause(self) -> None:
+        """Nothing to do: the caller's thread computes at once."""
 
     def arrays(self, block: NDArray[np.uint8], layout: Layout) -> list[Any]:
         """Give the arrays that lie in a block."""

@@ -21,6 +21,8 @@ class Library:
     tier: str
     """the first tier: device or host"""
     describe: Callable[[Any], Any]
+    readable: Callable[[Any], Any]
+    """gives an array that codecs and quality read"""
     kind_of: Callable[[Any], Any]
     copy: Callable[[Any], Any]
     backend: Callable[[list[Any], Path, bool], Any]
@@ -50,6 +52,7 @@ def _host() -> Library:
     return Library(
         tier="host",
         describe=numpy_arrays.describe,
+        readable=numpy_arrays.as_numpy,
         kind_of=numpy_arrays.kind_of,
         copy=_copy,
         backend=lambda kinds, where, synchronous: HostBackend(kinds, where),
@@ -69,6 +72,7 @@ def _device() -> Library:
     return Library(
         tier="device",
         describe=cuda.describe,
+        readable=cuda.readable,
         kind_of=cuda.kind_of,
         copy=_copy,
         backend=cuda.CudaBackend,

@@ -31,6 +31,7 @@ class Loop:
             raise PlanError(f"every={every}: it must be at least 1")
         self.library: Library = library_of(state)
         self.steps, self.every = steps, min(every, steps)
+        record = (record,) if isinstance(record, str) else record
         self._forward, self._backward, self._state, self._record = forward, backward, state, record
         self._takes_replay = "replay" in inspect.signature(forward).parameters
         self._furthest = 0  # up to here the steps have been run before
@@ -85,10 +86,15 @@ class Loop:
 
     def sampler(self) -> Sampler:
         """Make what samples the errors of a lossy codec."""
-        return Sampler(self._first_record, self.library.describe, self.coarse_steps)
+        return Sampler(self._first_record, self.library.describe, self.library.readable, self.coarse_steps)
 
     def callbacks(
-        self, keeps: bool, turn: Callable[[Any], None] | None, sampler: Sampler | None, tick: Callable[[], None]
+        self,
+        keeps: bool,
+        turn: Callable[[Any], None] | None,
+        sampler: Sampler | None,
+        tick: Callable[[], None],
+        pause: Callable[[], None],
     ) -> Callbacks:
         """Give the engine what it calls; `keeps` says that snapshots are states."""
 
@@ -97,6 +103,7 @@ class Loop:
                 for sampled in sampler.stops(start, stop):
                     state = self.advance(state, start, sampled) if sampled > start else state
                     sampler.keep(sampled, self.record_of(state, sampled))
+                    pause()  # forward may overwrite what is being copied
                     start = sampled
             return self.advance(state, start, stop)
 

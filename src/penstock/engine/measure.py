@@ -19,14 +19,21 @@ from penstock.tier.disk import Disk
 from penstock.tier.links import measure_links
 
 REPEATS = 3
+SPREAD = 1.1
+"""How much more room than the mean is planned for snapshots whose sizes differ."""
 BELIEVED = 4.0
 """The largest ratio taken from the first steps, whose fields may still be empty; later ones will shrink less."""
 
 
 def measure_host(
-    forward: Callable[[Any, int, int], Any], fresh: Callable[[], Any], nbytes: int, steps: int, directory: Path | None
+    forward: Callable[[Any, int, int], Any],
+    fresh: Callable[[], Any],
+    nbytes: int,
+    steps: int,
+    directory: Path | None,
+    synchronous: bool,
 ) -> Costs:
-    """Time forward on host arrays, copies of a snapshot's size, and the disk."""
+    """Time forward on host arrays, copies of a snapshot's size, and the disk; all of it is synchronous."""
     room = np.frombuffer(mmap.mmap(-1, 2 * nbytes), np.uint8)
     block, other = room[:nbytes], room[nbytes:]
     block[:], other[:] = 1, 2  # pages are there before they are timed
@@ -37,7 +44,12 @@ def measure_host(
 
 
 def measure_device(
-    forward: Callable[[Any, int, int], Any], fresh: Callable[[], Any], nbytes: int, steps: int, directory: Path | None
+    forward: Callable[[Any, int, int], Any],
+    fresh: Callable[[], Any],
+    nbytes: int,
+    steps: int,
+    directory: Path | None,
+    synchronous: bool,
 ) -> Costs:
     """Time forward on GPU arrays by events, and the links of the device."""
     from penstock.cuda.stream import create_streams, current, mark, seconds
@@ -49,8 +61,14 @@ def measure_device(
         call()
         return seconds(start, mark(compute))
 
+    def start() -> Any:
+        state = fresh()
+        if synchronous:
+            mark(compute).sync()  # forward will read the copy on a stream of its own
+        return state
+
     with current(compute):
-        step = _step(forward, fresh, steps, timed)
+        step = _step(forward, start, steps, timed)
         compute.record().sync()
     links = measure_links(directory, min(nbytes, 2**28))
     assert links.device_copy and links.pinned_up and links.pinned_down
@@ -106,6 +124,7 @@ def codec_cost(layout: Layout, packing: Packing, sizes: Sequence[int], encoded: 
         encode=layout.nbytes / encoded,
         decode=layout.nbytes / decoded,
         worst=packing.most / layout.nbytes,
+        spread=1.0 if packing.fixed else SPREAD,
     )
 
 

@@ -21,6 +21,8 @@ def as_numpy(array: Any) -> NDArray[Any]:
         if array.dtype is torch.bfloat16:
             array = array.view(torch.int16)
         array = array.numpy()
+    if isinstance(array, np.generic):  # what NumPy makes of arrays without axes
+        array = np.asarray(array)
     if not isinstance(array, np.ndarray):
         raise StateError(f"a state is made of arrays of NumPy, CuPy or torch, not of {type(array).__name__}")
     if array.dtype.hasobject:

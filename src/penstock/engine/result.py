@@ -57,9 +57,10 @@ class Result:
                 lines.append(
                     "  the codec's bound holds at each save; what was computed from there carries its error on"
                 )
-        if metrics.spilled:
+        if metrics.spilled or metrics.lost:
             lines.append(
-                f"  {metrics.spilled} snapshots were moved down and {metrics.recomputed} steps run again, because "
-                "encodings were larger than planned: give result.costs to the next reversal"
+                f"  encodings were larger than planned: {metrics.spilled} times one was moved down, "
+                f"{metrics.lost} times one was dropped, and {metrics.recomputed} steps were run again; "
+                "give result.costs to the next reversal"
             )
         return "\n".join(lines)

@@ -12,6 +12,7 @@ from rich.progress import Progress
 
 from penstock.codec import Codec, get
 from penstock.codec.auto import choices
+from penstock.codec.registry import canonical
 from penstock.engine.executor import Executor
 from penstock.engine.layout import Layout, arrays_of
 from penstock.engine.library import Library
@@ -91,7 +92,9 @@ def reverse(
     turn
         ``turn(final_state)``, called once before the first backward computation.
     plan, costs
-        Known from before; otherwise forward and links are timed on the first steps, which are run again afterwards.
+        Known from before. A plan decides what `schedule`, `policy`, `slots`, `costs` and `codec` otherwise do, and is
+        refused where it does not agree with a budget or codec given beside it. Without either, forward and links are
+        timed on the first steps, which are run again afterwards.
     synchronous
         On a GPU, callbacks are called with the engine's stream current in CuPy and torch and may return before their
         work has ended. With this, the engine waits before each call and takes the return as completion, which suits
@@ -120,10 +123,12 @@ def reverse(
     encoders, error = choices(codec)
     where = Path(directory) if directory is not None else Path(tempfile.gettempdir())
     note = ""
-    if plan is None:
+    if plan is not None:
+        _check_agreement(plan, budget, encoders, loop.library)
+    else:
         budget, note = _budget(budget, loop.library)
         disk = where if "disk" in budget.tiers else None
-        costs = _known(loop, costs or _measured(loop, disk), encoders, error)
+        costs = _known(loop, costs or _measured(loop, disk, synchronous), encoders, error)
         plan = make_plan(
             steps,
             loop.layout.nbytes,
@@ -150,7 +155,7 @@ def reverse(
     operations = plan.operations()
     with _progress(plan, progress) as tick:
         backend = loop.library.backend(loop.kinds(keeps), where, synchronous)
-        callbacks = loop.callbacks(keeps, turn, sampler, tick)
+        callbacks = loop.callbacks(keeps, turn, sampler, tick, backend.pause)
         try:
             executor: Executor
 
@@ -184,22 +189,44 @@ def _budget(budget: Budget | str | int | None, library: Library) -> tuple[Budget
     return budget, note
 
 
-def _measured(loop: Loop, disk: Path | None) -> Costs:
+def _check_agreement(
+    plan: Plan, budget: Budget | str | int | None, encoders: Sequence[Codec], library: Library
+) -> None:
+    """Refuse a plan that takes more, or keeps less exactly, than what was asked for beside it."""
+    if budget is not None:
+        allowed = Budget.of(budget, first=library.tier)
+        for tier in plan.tiers:
+            if tier not in allowed.tiers or allowed[tier] < plan.budget[tier]:
+                raise PlanError(f"the plan was made for {plan.budget!r}, which is more than {allowed!r}: make another")
+    if plan.codec is not None and encoders and plan.codec not in [encoder.name for encoder in encoders]:
+        asked = ", ".join(encoder.name for encoder in encoders)
+        raise PlanError(f"the plan uses {plan.codec}, but {asked} was asked for: make another")
+
+
+def _measured(loop: Loop, disk: Path | None, synchronous: bool) -> Costs:
     """Time the loop and the links on the first steps."""
-    costs = loop.library.measure(loop.advance, loop.fresh, loop.layout.nbytes, loop.coarse_steps, disk)
+    measure = loop.library.measure
+    costs = measure(loop.advance, loop.fresh, loop.layout.nbytes, loop.coarse_steps, disk, synchronous)
     return replace(costs, forward=costs.forward / loop.every, backward=costs.backward / loop.every)
 
 
 def _known(loop: Loop, costs: Costs, encoders: Sequence[Codec], error: float | None) -> Costs:
     """Add what the costs do not say of codecs, measured on a snapshot of the first steps."""
-    unknown = [encoder for encoder in encoders if encoder.name not in costs.codecs]
-    if not unknown:
-        return costs
-    arrays = list(arrays_of(loop.record_of(loop.advance(loop.fresh(), 0, 1), 1)))
-    layout = loop.record_layout or loop.layout
-    measured = {one.name: loop.library.measure_codec(layout, one, arrays, error) for one in unknown}
-    known = {name: cost for name, cost in measured.items() if cost is not None}
-    return replace(costs, codecs={**costs.codecs, **known})
+    known = {canonical(name): cost for name, cost in costs.codecs.items()}
+    if unknown := [encoder for encoder in encoders if encoder.name not in known]:
+        step = min(1, loop.coarse_steps - 1)
+        state = loop.advance(loop.fresh(), 0, step) if step else loop.fresh()
+        arrays = list(arrays_of(loop.record_of(state, step)))
+        layout = loop.record_layout or loop.layout
+        measured = {one.name: loop.library.measure_codec(layout, one, arrays, error) for one in unknown}
+        known |= {name: cost for name, cost in measured.items() if cost is not None}
+    for encoder in encoders:
+        if encoder.name in known:
+            # What a snapshot that does not shrink takes is known, whatever the costs say.
+            kept = [layout for layout in (loop.layout, loop.record_layout) if layout is not None]
+            worst = [Packing.of(layout, encoder, loop.library.tier).most / layout.nbytes for layout in kept]
+            known[encoder.name] = replace(known[encoder.name], worst=max(worst))
+    return replace(costs, codecs=known)
 
 
 def _rooms(plan: Plan, kept: Layout, packing: Packing | None) -> list[int]:
@@ -261,9 +288,7 @@ def _progress(plan: Plan, wanted: bool | None) -> Iterator[Callable[[], None]]:
 def _count(metrics: Metrics, plan: Plan, operations: Sequence[Operation], nbytes: int) -> None:
     """Fill in what follows from the operations that were carried out."""
     restores = sum(isinstance(operation, Restore) for operation in operations)
-    fetched = sum(plan.prediction.fetched[:1])
-    metrics.misses, metrics.hits = fetched, restores - fetched
     if len(plan.slots) > 1:
         # Against moving every snapshot, and each as it is.
-        metrics.avoided["up 1"] = restores * nbytes - metrics.moved["up 1"]
-        metrics.avoided["down 1"] = plan.schedule.saves * nbytes - metrics.moved["down 1"]
+        metrics.avoided["up 1"] = max(0, restores * nbytes - metrics.moved["up 1"])
+        metrics.avoided["down 1"] = max(0, plan.schedule.saves * nbytes - metrics.moved["down 1"])

@@ -28,7 +28,8 @@ Describe = Callable[[Any], tuple[tuple[int, ...], np.dtype[Any]]]
 class Sampler:
     """Bricks of what backward should see, and of what it sees."""
 
-    def __init__(self, tree: Any, describe: Describe, steps: int) -> None:
+    def __init__(self, tree: Any, describe: Describe, readable: Callable[[Any], Any], steps: int) -> None:
+        self._readable = readable
         self._left = sorted({(2 * number + 1) * steps // (2 * STEPS) for number in range(STEPS)}, reverse=True)
         self._before: dict[int, Any] = {}
         self._after: dict[int, Any] = {}
@@ -49,7 +50,7 @@ class Sampler:
         self._before[step] = (
             self._cut(tree),
             [
-                (array.min(), array.max()) if bricks else None
+                _scale(self._readable(array)) if bricks else 0.0
                 for array, bricks in zip(arrays_of(tree), self._bricks, strict=True)
             ],
         )
@@ -79,16 +80,23 @@ def _brick(shape: Sequence[int], random: np.random.Generator) -> tuple[slice, ..
 
 
 def _copy(array: Any) -> Any:
+    if isinstance(array, np.generic):  # what an array without axes gives
+        return np.asarray(array)
     return array.detach().clone() if hasattr(array, "detach") else array.copy()
 
 
-def _compare(step: int, leaves: Iterable[tuple[list[Any], list[Any], Any]]) -> Sample:
+def _scale(array: Any) -> float:
+    """Give the range of the finite values, or their size where all are the same."""
+    found = quality.compare(array, array)
+    return found.span or max(abs(found.least), abs(found.most))
+
+
+def _compare(step: int, leaves: Iterable[tuple[list[Any], list[Any], float]]) -> Sample:
     """Give the worst of all arrays, each by the range it had."""
     worst, relative, psnr, similar = 0.0, 0.0, math.inf, 1.0
-    for before, after, extremes in leaves:
+    for before, after, span in leaves:
         if not before:
             continue
-        span = float(extremes[1]) - float(extremes[0])
         pairs = [(_on_host(one), _on_host(other)) for one, other in zip(before, after, strict=True)]
         found = [quality.compare(one, other) for one, other in pairs]
         error = max(one.worst for one in found)
@@ -105,7 +113,7 @@ def _similarity(one: NDArray[Any], other: NDArray[Any]) -> float:
     shape = (-1, *one.shape[-2:]) if one.ndim > 3 else one.shape
     one, other = one.reshape(shape), other.reshape(shape)
     window = min([7, *(extent - 1 + extent % 2 for extent in one.shape if extent > 1)])
-    return quality.ssim(one, other, window) if window >= 3 else 1.0
+    return quality.ssim(one, other, window) if one.size > 1 and window >= 3 else 1.0
 
 
 def _on_host(array: Any) -> NDArray[Any]:

@@ -100,6 +100,7 @@ class SpillingExecutor(Executor):
             self._recompute(step)
         self._bring_up(step)
         slot = self._owned(0, step)
+        self._count(step)
         slot.reads.append(
             self.backend.decode(
                 step,
@@ -134,7 +135,7 @@ class SpillingExecutor(Executor):
         for lost in sorted(lost for lost in self._lost if reached <= lost <= step):
             state = self._forward(state, reached, lost) if lost > reached else state
             self.backend.metrics.recomputed += lost - reached
-            self._save(lost, self.callbacks.snapshot(state, lost))
+            self._save(lost, self._snapshot(state, lost))
             reached = lost
         self._settle()
 
@@ -152,12 +153,14 @@ class SpillingExecutor(Executor):
 
     def _spill(self, tier: int, step: int) -> None:
         """Move a snapshot out of a tier: to the next, or, out of the last, nowhere."""
-        self.backend.metrics.spilled += 1
+        metrics = self.backend.metrics
         if not self._is_elsewhere(step, tier):
             if tier + 1 < len(self.tiers) and self._make_room(tier + 1, self.held[tier][step].nbytes, step):
                 super()._store(step, tier + 1)
+                metrics.spilled += 1
             else:
                 self._lost.add(step)
+                metrics.lost += 1
         self._release(tier, step)
 
     def _is_elsewhere(self, step: int, tier: int) -> bool:

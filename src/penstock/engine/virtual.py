@@ -124,8 +124,11 @@ class VirtualBackend:
         """Give an event that is done: the computation runs at once."""
         return Event(done=True)
 
-    def forget(self, tier: int, step: int) -> None:
+    def forget(self, tier: int, step: int, reads: Sequence[Any]) -> None:
         """Nothing to do: the block is taken again after its events."""
+
+    def pause(self) -> None:
+        """Nothing to do: the computation runs at once."""
 
     def arrays(self, block: NDArray[np.uint8], layout: Layout) -> list[Any]:
         """Give the arrays that lie in a block."""

@@ -50,9 +50,11 @@ class Metrics:
     samples: list[Sample] = field(default_factory=list)
     """the errors of a lossy codec at sampled steps"""
     spilled: int = 0
-    """snapshots moved down because the encodings were larger than planned"""
+    """times that a snapshot was moved down because encodings were larger than planned"""
+    lost: int = 0
+    """times that one was dropped for that reason, there being no room below"""
     recomputed: int = 0
-    """steps run again because a snapshot was lost for that reason"""
+    """steps run again to have those back"""
     timeline: list[Span] = field(default_factory=list)
 
     @property
@@ -88,7 +90,7 @@ class Metrics:
                 f"{worst.max_error:.2g}, {worst.relative:.2g} of the range; {worst.psnr:.1f} dB, SSIM {worst.ssim:.4f}"
             )
             table.add_row("largest error", "", f"{kept} (at step {worst.step} of {len(self.samples)} sampled)", "")
-        for name in ("spilled", "recomputed"):
+        for name in ("spilled", "lost", "recomputed"):
             if getattr(self, name):
                 table.add_row(name, "", "", str(getattr(self, name)))
         for name in ("hits", "misses", "late"):

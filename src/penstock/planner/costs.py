@@ -41,9 +41,11 @@ class CodecCost:
     decode: float
     worst: float = 1.05
     """how many times larger than the snapshot its encoding may become"""
+    spread: float = 1.1
+    """how many times larger than the others a snapshot usually is at most: so much room is planned for each"""
 
     def __post_init__(self) -> None:
-        _check_positive(self, "ratio", "encode", "decode", "worst")
+        _check_positive(self, "ratio", "encode", "decode", "worst", "spread")
 
 
 @dataclass(frozen=True)

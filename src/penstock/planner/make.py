@@ -1,13 +1,14 @@
 """Making a plan: the best of what a budget allows, or a refusal that names the smallest budget that works."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from penstock.errors import BudgetError, PlanError
-from penstock.planner.choose import POLICIES, Alternative, Setting, candidates, choose, evaluate, fits
+from penstock.planner.choose import POLICIES, Alternative, candidates, choose, evaluate, fits
 from penstock.planner.costs import Costs, assumed_costs
 from penstock.planner.plan import Plan
-from penstock.planner.settings import Problem, check_tiers, reserved, worst_size
+from penstock.planner.settings import Problem, check_tiers, reserved, slot_size, worst_size
 from penstock.schedule import Schedule, StoreAll, foreign, named
 from penstock.schedule.names import FAMILIES, split_name
 from penstock.schedule.segmented import Segmented, check_count, check_steps
@@ -89,6 +90,9 @@ def plan(
     every = min(every, steps)
     problem = Problem(steps, every, state_bytes, record_bytes, budget, costs, policy, slots, reversals)
     settings = list(problem.settings(codecs))
+    if not settings:
+        most = max(setting.slots[0] for setting in replace(problem, slots=None).settings(codecs))
+        raise BudgetError(f"slots={slots}: the {budget.tiers[0]} budget holds 1 to {most} snapshots")
     roomy = [setting for setting in settings if setting.slots[0] > 0]
     tried, wanted = _wanted(schedule, problem.coarse_steps)
     others: list[Alternative] = []
@@ -98,7 +102,7 @@ def plan(
     else:
         best, others = choose(roomy, tried)
     if best is None:
-        _refuse(problem, settings, tried if wanted is None else {"states": [wanted]})
+        _refuse(problem, codecs, tried if wanted is None else {"states": [wanted]})
     return Plan(
         steps=steps,
         every=every,
@@ -141,28 +145,41 @@ def _wanted(schedule: str | Schedule | Any, steps: int) -> tuple[dict[str, list[
     return {"states": list(candidates(steps, name, *numbers)), "records": []}, None
 
 
-def _refuse(problem: Problem, settings: list[Setting], schedules: dict[str, Any]) -> NoReturn:
-    """Say what the smallest budget is that works, for the one tier whose budget is in the way."""
-    budget = problem.budget
-    needs = []
-    for setting in settings:
+def _refuse(problem: Problem, codecs: Sequence[str], schedules: dict[str, Any]) -> NoReturn:
+    """Name the smallest budget that works, of every tier that is too small."""
+    budget, missing = problem.budget, {}
+    while (need := _need(replace(problem, budget=budget), codecs, schedules)) is not None:
+        least, tier, what = need
+        if least <= budget[tier]:  # the tier has the room, but not the slots
+            raise BudgetError(f"slots={problem.slots} does not hold {what}: give more slots, or none")
+        missing[tier] = what
+        budget = Budget(**{**{name: budget[name] for name in budget.tiers}, tier: least})
+    texts = []
+    for tier, what in missing.items():
+        has, needs = problem.budget[tier], budget[tier]
+        texts.append(f"{what}: {tier} has {to_text(has)} and needs {to_text(needs)} ({needs} bytes) at least")
+    raise BudgetError("the budget does not hold " + "; nor ".join(texts))
+
+
+def _need(problem: Problem, codecs: Sequence[str], schedules: dict[str, Any]) -> tuple[int, str, str] | None:
+    """Give the bytes, the tier and the reason of what the easiest way lacks first; None where there is a way."""
+    budget, needs = problem.budget, []
+    for setting in problem.settings(codecs):
         for schedule in sorted(schedules.get(setting.keep, ()), key=lambda one: one.peak_snapshots)[:1]:
             tier, raw = len(setting.slots) - 1, problem.raw_bytes(setting.keep)
             known = problem.costs.codecs[setting.codec] if setting.codec is not None else None
             one = worst_size(raw, known)
             if setting.slots[0] < 1:
                 least, what = one, "one snapshot"
-            elif tier + 1 < len(budget.tiers) and budget[budget.tiers[tier + 1]] < one:
-                tier, least, what = tier + 1, one, "one snapshot, so nothing can pass through it"
             else:
-                count = evaluate(schedule, setting.slots, setting).prediction.peak[-1]
-                least, what = count * setting.snapshot_bytes, f"the {count} snapshots that {schedule} puts there"
+                choice = evaluate(schedule, setting.slots, setting)
+                if fits(choice):
+                    return None
+                if tier + 1 < len(budget.tiers) and budget[budget.tiers[tier + 1]] < one:
+                    tier, least, what = tier + 1, one, "one snapshot, so nothing can pass through it"
+                else:
+                    count = choice.prediction.peak[-1]
+                    least, what = count * slot_size(raw, known), f"the {count} snapshots that {schedule} puts there"
             more = 0 if tier else reserved(setting.keep, raw, known, budget.tiers[0])
             needs.append((least + more, budget.tiers[tier], what))
-    least, tier_name, what = min(needs)
-    if least <= budget[tier_name]:  # the tier has the room, but not the slots
-        raise BudgetError(f"slots={problem.slots} does not hold {what}: give more slots, or none")
-    raise BudgetError(
-        f"the budget does not hold {what}: {tier_name} has {to_text(budget[tier_name])} and needs {to_text(least)} "
-        f"({least} bytes) at least"
-    )
+    return min(needs)

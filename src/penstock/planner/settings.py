@@ -50,12 +50,10 @@ class Problem:
         left = [self.budget[tier] for tier in self.budget.tiers]
         left[0] -= reserved(keep, raw, known, self.budget.tiers[0])
         # Every tier can take one snapshot that does not shrink.
-        room = [nbytes // size if nbytes >= worst_size(raw, known) else 0 for nbytes in left]
+        room = [nbytes // slot_size(raw, known) if nbytes >= worst_size(raw, known) else 0 for nbytes in left]
         if self.slots is not None and room[0] > 0:
-            if not 1 <= self.slots <= room[0]:
-                raise BudgetError(
-                    f"slots={self.slots}: the {self.budget.tiers[0]} budget holds 1 to {room[0]} snapshots"
-                )
+            if self.slots > room[0]:
+                return
             room[0] = self.slots
         usable = next((number for number, count in enumerate(room) if count < 1), len(room))
         room = room[: max(1, usable)]  # a tier without room cannot be passed through
@@ -107,6 +105,11 @@ def staging(keep: str, raw_bytes: int, encoded: bool, tier: str) -> int:
 def snapshot_size(raw_bytes: int, codec: CodecCost | None) -> int:
     """Give the bytes of a snapshot as it is kept, rounded up."""
     return max(1, ceil(raw_bytes / codec.ratio)) if codec else raw_bytes
+
+
+def slot_size(raw_bytes: int, codec: CodecCost | None) -> int:
+    """Give the bytes that are planned for a snapshot, some of which are larger than others."""
+    return ceil(snapshot_size(raw_bytes, codec) * codec.spread) if codec else raw_bytes
 
 
 def worst_size(raw_bytes: int, codec: CodecCost | None) -> int:

@@ -126,7 +126,7 @@ def _with_device(links: Links, nbytes: int) -> Links:
 
         def copy_both() -> float:
             start = mark(streams.up)
-            streams.down.wait(start)
+            start.hold(streams.down)
             copy_async(low[0], low[1], nbytes, streams.up)
             copy_async(high[1], high[0], nbytes, streams.down)
             streams.up.wait(streams.down.record())
