@@ -187,7 +187,7 @@ def gpu_rows(n: int) -> Iterator[Row]:
 
 
 def gpu_fields(n: int) -> Iterator[tuple[str, Any, tuple[float, ...]]]:
-    """Acoustic waves at three times, the late one also as doubles and in an odd shape, and an elastic one."""
+    """Acoustic waves at three times, the late one also as doubles and in other shapes, and an elastic one."""
     small = n < 512
     late = None
     steps = {name: step * n // 512 for name, step in wavefields.ACOUSTIC.items()} if small else None
@@ -196,12 +196,22 @@ def gpu_fields(n: int) -> Iterator[tuple[str, Any, tuple[float, ...]]]:
         yield name, late, BOUNDS
     assert late is not None
     yield "late, odd", late[: n - 11, : n - 9, : n - 7].copy(), BOUNDS[:1]
+    yield "late, mirrored", mirrored(late), BOUNDS
     yield "late, planes", late.reshape(n * n, n), BOUNDS[:1]
     yield "late, line", late.reshape(-1), BOUNDS[:1]
     yield "late, doubles", late.astype("float64"), BOUNDS
     for name, field in wavefields.elastic(96 if small else 384, 300 if small else 1400):
         describe(name, field)
         yield f"elastic {name}", field, BOUNDS
+
+
+def mirrored(field: Any) -> Any:
+    """Give a shape of 310 x 676 x 676 to one of 512^3: lines are then multiples of 16 bytes, but not of 32."""
+    import cupy
+
+    n = field.shape[0]
+    flat, side = 310 * n // 512, 676 * n // 512
+    return cupy.pad(field[(n - flat) // 2 :][:flat], ((0, 0), (0, side - n), (0, side - n)), mode="reflect")
 
 
 def describe(name: str, field: Any) -> None:

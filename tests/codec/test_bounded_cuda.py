@@ -1,12 +1,24 @@
-"""`bounded` on the GPU: the same sizes, values and canonical bytes as on the CPU, and no harm from damaged bytes."""
+"""`bounded` on the GPU: the same sizes, values and canonical bytes as on the CPU, and no harm from damaged bytes.
 
+Without a GPU, the decoders are compiled as plain C++ and run thread by thread.
+"""
+
+import ctypes
+import re
+import shutil
+import subprocess
+from functools import cache
 from pathlib import Path
+from tempfile import mkdtemp
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from penstock.codec import Encoded, get
-from penstock.codec.bounded import SOURCE, defines
+from penstock.codec.bounded import SOURCE, WARPS, decoder, defines
+from penstock.codec.bounded_format import MAGIC, layout
 from penstock.cuda.available import gpu_count, why_not
 from penstock.errors import CodecError, DeviceError, EncodingError
 
@@ -23,8 +35,256 @@ SHAPES = [
     (128, 96),
     (24, 32, 48),
     (21, 37, 53),
+    (9, 33, 68),
+    (12, 20, 150),
     (2, 3, 19, 17, 33),
 ]
+
+
+GPP = shutil.which("g++")
+on_cpu = pytest.mark.skipif(GPP is None, reason="g++ is not installed")
+
+# Every thread of a block is a fiber, and runs until it has to wait for others: for those of its warp one turn, for
+# those of its block until all have come. Each turn is taken in another order, and warps fall behind at random, so that
+# what is read without waiting for it is not there yet, or not any more.
+SHIM = r"""
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <ucontext.h>
+#include <vector>
+using std::max;
+using std::min;
+#define __global__
+#define __device__
+#define __shared__ static
+#define __noinline__
+#define __align__(n) __attribute__((aligned(n)))
+#define __launch_bounds__(threads, ...)
+struct Index { unsigned x; };
+static Index threadIdx, blockIdx, gridDim;
+static int current, arrived, generation, verdicts[2];
+static struct Fiber { ucontext_t context; std::vector<char> stack; int turns; bool ended; } fibers[1024];
+static ucontext_t scheduler;
+static unsigned long long posted[1024][2];
+
+static void wait_a_turn() { swapcontext(&fibers[current].context, &scheduler); }
+static void __syncwarp() { ++fibers[current].turns; wait_a_turn(); }
+static void __syncthreads()
+{
+    const int here = generation;
+    ++arrived;
+    while (generation == here) wait_a_turn();
+}
+static int __syncthreads_and(int one)
+{
+    int &verdict = verdicts[generation & 1];
+    verdict &= one != 0;
+    __syncthreads();
+    return verdict;
+}
+template <typename Reduce> static unsigned reduced(unsigned long long mine, unsigned start, Reduce reduce)
+{
+    const int turn = fibers[current].turns & 1, first = current & ~31;
+    posted[current][turn] = mine;
+    __syncwarp();
+    for (int lane = 0; lane < 32; ++lane) start = reduce(start, (unsigned)posted[first + lane][turn], lane);
+    return start;
+}
+using u = unsigned;
+static u __ballot_sync(u, bool p) { return reduced(p, 0, [](u a, u b, int lane) { return a | b << lane; }); }
+static bool __any_sync(u m, bool p) { return __ballot_sync(m, p) != 0; }
+static bool __all_sync(u m, bool p) { return __ballot_sync(m, p) == 0xffffffffu; }
+static u __reduce_or_sync(u, u x) { return reduced(x, 0, [](u a, u b, int) { return a | b; }); }
+static u __reduce_max_sync(u, u x) { return reduced(x, 0, [](u a, u b, int) { return a > b ? a : b; }); }
+static u __reduce_add_sync(u, u x) { return reduced(x, 0, [](u a, u b, int) { return a + b; }); }
+template <typename T> static T __shfl_down_sync(u, T x, int) { return x; }  // of kernels that are not run here
+template <typename T> static T __shfl_xor_sync(u, T x, int) { return x; }
+template <typename T> static T atomicAdd(T *where, T by) { return *where += by; }
+template <typename T> static T __ldcs(const T *at) { return *at; }
+static u __funnelshift_r(u low, u high, u by) { return (((unsigned long long)high << 32) | low) >> (by & 31); }
+static u __funnelshift_rc(u low, u high, u by) { return (((unsigned long long)high << 32) | low) >> min(by, 32u); }
+static int __popc(u x) { return __builtin_popcount(x); }
+template <typename To, typename From> static To bits_of(From x) { To y; memcpy(&y, &x, sizeof(y)); return y; }
+static int __float_as_int(float x) { return bits_of<int>(x); }
+static float __int_as_float(int x) { return bits_of<float>(x); }
+static int __double2loint(double x) { return (int)bits_of<long long>(x); }
+static int __double2hiint(double x) { return (int)(bits_of<long long>(x) >> 32); }
+static double __hiloint2double(int high, int low) { return bits_of<double>((long long)high << 32 | (u)low); }
+static float __fadd_rn(float x, float y) { return x + y; }
+static float __fsub_rn(float x, float y) { return x - y; }
+static float __fmul_rn(float x, float y) { return x * y; }
+static double __dadd_rn(double x, double y) { return x + y; }
+static double __dsub_rn(double x, double y) { return x - y; }
+static double __dmul_rn(double x, double y) { return x * y; }
+static float __double2float_rz(double x) { return (float)x; }
+static int highest_bit(u x) { return x ? 31 - __builtin_clz(x) : -1; }
+static int extended(u x, int width)
+{
+    return width == 0 ? 0 : width >= 32 ? (int)x : (int)(x << (32 - width)) >> (32 - width);
+}
+#include "kernels.cpp"
+
+static const u8 *given; static u64 given_bytes; static real *array; static u32 flag_, numbers[6]; static i64 extents[3];
+static void thread_of(u32 kernel)
+{
+    auto *run = kernel == 0 ? decode :
+#if RANK == 3
+        kernel == 1 ? decode_straight : decode_shifted;
+#else
+        decode;
+#endif
+    run(given, given_bytes, array, numbers[0], numbers[1], extents[0], extents[1], extents[2], numbers[2], numbers[3],
+        numbers[4], numbers[5], &flag_);
+    fibers[current].ended = true;
+    wait_a_turn();
+}
+extern "C" u32 launch(u32 kernel, u32 blocks, u32 threads, u32 seed, const u8 *payload, u64 nbytes, real *out,
+                      const u32 *four, const i64 *three)
+{
+    std::mt19937 random(seed);
+    given = payload, given_bytes = nbytes, array = out, flag_ = 0;
+    memcpy(numbers, four, sizeof(numbers)), memcpy(extents, three, sizeof(extents));
+    for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x) {
+        arrived = 0, verdicts[0] = verdicts[1] = 1;
+        for (u32 t = 0; t < threads; ++t) {
+            Fiber &fiber = fibers[t];
+            fiber.turns = 0, fiber.ended = false, fiber.stack.resize(1 << 16);
+            getcontext(&fiber.context);
+            fiber.context.uc_stack.ss_sp = fiber.stack.data(), fiber.context.uc_stack.ss_size = fiber.stack.size();
+            fiber.context.uc_link = nullptr;
+            makecontext(&fiber.context, (void (*)())thread_of, 1, kernel);
+        }
+        for (u32 ended = 0; ended < threads;) {
+            const u32 first = random(), odd = random() | 1, behind = random();
+            for (u32 k = 0; k < threads; ++k) {
+                const u32 t = (k * odd + first) % threads;
+                if (fibers[t].ended || (behind >> t / 32 & 1)) continue;
+                current = t, threadIdx.x = t;
+                swapcontext(&scheduler, &fibers[t].context);
+                ended += fibers[t].ended;
+            }
+            if (arrived && arrived + ended == threads) arrived = 0, verdicts[++generation & 1] = 1;
+        }
+    }
+    return flag_;
+}
+"""
+KERNELS = ("decode", "decode_straight", "decode_shifted")
+
+
+@cache
+def emulated(dtype, rank):
+    folder = Path(mkdtemp(prefix="penstock-bounded-"))
+    source, replaced = re.subn(r'asm\("bfind.*?"r"\((.*)\)\);', r"highest = highest_bit(\1);", SOURCE.read_text())
+    source, also = re.subn(r'asm\("szext.*?"r"\(window\).*', "field = extended(window, width);", source)
+    assert (replaced, also) == (1, 1)
+    (folder / "kernels.cpp").write_text(source)
+    (folder / "shim.cpp").write_text(SHIM)
+    options = ["-O1", "-std=c++17", "-ffp-contract=off", "-fno-strict-aliasing", "-shared", "-fPIC", "-w"]
+    options += ["-fno-gnu-unique"]  # or the kernels of both types would have one and the same shared memory
+    options += [f"-D{name}={value}" for name, value in defines(np.dtype(dtype), rank).items()]
+    subprocess.run([GPP, *options, "shim.cpp", "-o", "shim.so"], cwd=folder, check=True)
+    library = ctypes.CDLL(str(folder / "shim.so"))
+    shutil.rmtree(folder)
+    return library.launch
+
+
+def decoded_by(name, payload, shape, dtype, shift=0, seed=0):
+    """Decode by a kernel, to a place some values after a multiple of 64 bytes; give that, and the flag."""
+    how = layout(shape, np.dtype(dtype))
+    size = int(np.prod(shape))
+    room = np.full(size + 64, 7, dtype)
+    begin = -room.ctypes.data % 64 // room.itemsize + shift
+    out = room[begin : begin + size]
+    where = out.ctypes.data
+    chosen, blocks, threads = decoder(where if name is None else {KERNELS[0]: 0, KERNELS[1]: 16}.get(name, 4), how)
+    if name == KERNELS[0]:
+        chosen, blocks = name, -(-how.tiles // WARPS[how.rank])
+    assert name in (None, chosen)
+    _, t1, t0 = how.counts
+    numbers = np.array([MAGIC, how.kind, t1, t0, how.tiles, how.shift], np.uint32)
+    extents = np.array(how.extents, np.int64)
+    flag = emulated(np.dtype(dtype).name, how.rank)(
+        KERNELS.index(chosen),
+        blocks,
+        threads,
+        seed,
+        ctypes.c_void_p(payload.ctypes.data),
+        ctypes.c_uint64(payload.nbytes),
+        ctypes.c_void_p(where),
+        ctypes.c_void_p(numbers.ctypes.data),
+        ctypes.c_void_p(extents.ctypes.data),
+    )
+    assert (room[:begin] == 7).all() and (room[begin + size :] == 7).all()
+    return out.reshape(shape), bool(flag)
+
+
+@on_cpu
+@pytest.mark.parametrize("kind", ["wave", "special", "noise", "sparse"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(5001,), (67, 45), (8, 16, 64), (16, 16, 128), (21, 37, 53), (9, 33, 150)])
+def test_decoders_agree_with_the_cpu(shape, dtype, kind):
+    codec = get("bounded:1e-3")
+    encoded = codec.encode(values(kind, shape, dtype))
+    payload, expected = encoded.payload[: encoded.nbytes], codec.decode(encoded)
+    for shift in range(8):
+        out, flag = decoded_by(None, payload, shape, dtype, shift, seed=shift)
+        assert not flag
+        assert_alike(out, expected)
+    out, flag = decoded_by("decode", payload, shape, dtype, 1)
+    assert not flag
+    assert_alike(out, expected)
+
+
+@on_cpu
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_decoders_agree_with_the_cpu_in_any_volume(data):
+    shape = data.draw(st.tuples(st.integers(4, 17), st.integers(8, 35), st.integers(16, 150)))
+    dtype = data.draw(st.sampled_from(["float32", "float64"]))
+    kind = data.draw(st.sampled_from(["wave", "wave", "sparse", "special"]))
+    codec = get(data.draw(st.sampled_from(["bounded:1e-2", "bounded:1e-4"])))
+    encoded = codec.encode(values(kind, shape, dtype))
+    payload = encoded.payload[: encoded.nbytes]
+    out, flag = decoded_by(None, payload, shape, dtype, data.draw(st.integers(0, 7)), data.draw(st.integers(0, 999)))
+    assert not flag
+    assert_alike(out, codec.decode(encoded))
+
+
+@on_cpu
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_decoders_notice_what_the_cpu_notices(data):
+    shape = data.draw(st.sampled_from([(12, 20, 68), (12, 20, 67), (9, 17, 132)]))
+    codec = get("bounded:1e-4")
+    whole = codec.encode(values(data.draw(st.sampled_from(["wave", "special"])), shape, "float32"))
+    payload = whole.payload[: whole.nbytes].copy()
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    at = rng.integers(0, data.draw(st.sampled_from([64, 100, payload.size])), rng.integers(1, 9))
+    payload[at] = rng.integers(0, 256, at.size)
+    damaged = Encoded(codec, shape, np.dtype("float32"), payload, lambda: payload.nbytes)
+    _, flag = decoded_by(None, payload, shape, "float32")
+    try:
+        codec.decode(damaged)
+    except EncodingError:
+        assert flag
+    else:
+        assert not flag
+
+
+def test_volumes_whose_lines_begin_anywhere_have_decoders_of_their_own():
+    def name(pointer, shape, dtype="float32"):
+        return decoder(pointer, layout(shape, np.dtype(dtype)))[0]
+
+    assert name(512, (512, 512, 512)) == name(512, (31, 67, 40)) == "decode"
+    assert name(512, (310, 676, 676)) == name(528, (512, 512, 512)) == "decode_straight"
+    assert name(512, (501, 503, 505)) == name(516, (512, 512, 512)) == "decode_shifted"
+    assert name(512, (310, 676, 676), "float64") == "decode"
+    assert name(512, (501, 503, 506), "float64") == "decode_straight"
+    assert name(516, (5001,)) == name(516, (67, 45)) == "decode"
+    assert decoder(512, layout((310, 676, 676), np.dtype("float32")))[1:] == (39 * 43 * 11, 128)
 
 
 @pytest.fixture

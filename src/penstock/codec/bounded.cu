@@ -3,7 +3,8 @@
 // A warp encodes or decodes one tile of 2048 values. A lane owns a brick of 8 x 8 of them, so that the differences
 // between neighbours stay in its registers; the same place of all 32 bricks is a row, and has one width. A lane
 // concatenates the fields of its brick into a stream of its own. Because the widths are those of the rows, all
-// streams are equally long, and the warp writes a word of each at once.
+// streams are equally long, and the warp writes a word of each at once. Where the lines of a volume do not begin with
+// sectors of memory, the warps of a block put together what they decode and write longer pieces.
 //
 // DOUBLE (0 or 1) and RANK (1, 2 or 3) are given by the compiler's command line.
 
@@ -74,6 +75,11 @@ __device__ inline float restore(int q, float step) {
 __device__ inline bool within(float x, float y, float test) { return fabsf(__fsub_rn(x, y)) < test; }
 __device__ inline float towards_zero(double x) { return __double2float_rz(x < LARGEST ? x : LARGEST); }
 #endif
+
+constexpr int EACH = 16 / sizeof(real);
+struct __align__(16) Vector {
+    real x[EACH];
+};
 
 struct Shape {
     i64 n2, n1, n0;
@@ -438,10 +444,6 @@ struct Range {
 // The smallest and the largest finite value of each block's part; the wrong way round where there is none.
 extern "C" __global__ void __launch_bounds__(256)
     range(const real* __restrict__ array, u64 n, double* __restrict__ parts) {
-    constexpr int EACH = 16 / sizeof(real);
-    struct __align__(16) Vector {
-        real x[EACH];
-    };
     Range all;
     const u64 stride = (u64)gridDim.x * 256, first = (u64)blockIdx.x * 256 + threadIdx.x;
     const u64 ahead = ((16 - (u64)array % 16) % 16) / sizeof(real), skipped = ahead < n ? ahead : n;
@@ -586,7 +588,9 @@ struct Reader {
     u32 low, high, next, tail;
     int taken, at, words;
     __device__ inline u32 fetch(int word) const { return word < words ? __ldcs(from + word * 32) : tail; }
-    __device__ Reader(const u32* data, int bits, int lane) : from(data + lane), taken(0), at(2), words(bits >> 5) {
+    __device__ Reader(const u32* data, int bits, int lane) : from(data + lane), taken(0), at(2) {
+        bits = __reduce_max_sync(ALL, bits);  // the same in all lanes; see decode_side()
+        words = bits >> 5;
         tail = load_tail(data + words * 32, bits & 31, lane);
         low = fetch(0), high = fetch(1), next = fetch(2);
     }
@@ -607,21 +611,29 @@ struct Reader {
     }
 };
 
+// Give the values of side i to `store`, one at a time.
+template <typename Store>
+__device__ inline void decode_side(int i, real step, const u8* widths, Reader& reader, Lorenzo& neighbours,
+                                   Store store) {
+    neighbours.side();
+    // All lanes read the same: the reduction only tells the compiler, which can then branch for the whole warp.
+    const u32 half[2] = {__reduce_or_sync(ALL, ((const u32*)widths)[2 * i]),
+                         __reduce_or_sync(ALL, ((const u32*)widths)[2 * i + 1])};
+#pragma unroll
+    for (int j = 0; j < SIDE; ++j) {
+        const int d = reader.take(half[j / 4] >> j % 4 * 8 & 255);
+        store(j, restore(neighbours.value(d, j), step));
+    }
+}
+
 template <bool WHOLE>
 __device__ inline void decode_quickly(real* __restrict__ array, const Brick& b, real step, const u8* widths,
                                       Reader& reader, real* tile) {
     Lorenzo neighbours;
 #pragma unroll 1
     for (int i = 0; i < SIDE; ++i) {
-        neighbours.side();
-        // All lanes read the same: the reduction only tells the compiler, which can then branch for the whole warp.
-        const u32 half[2] = {__reduce_or_sync(ALL, ((const u32*)widths)[2 * i]),
-                             __reduce_or_sync(ALL, ((const u32*)widths)[2 * i + 1])};
         real* side = array + b.base + i * b.si;
-#pragma unroll
-        for (int j = 0; j < SIDE; ++j) {
-            const int d = reader.take(half[j / 4] >> j % 4 * 8 & 255);
-            const real x = restore(neighbours.value(d, j), step);
+        decode_side(i, step, widths, reader, neighbours, [&](int j, real x) {
 #if RANK < 3
             if (WHOLE)
                 tile[spot(i, j, threadIdx.x & 31)] = x;
@@ -630,7 +642,7 @@ __device__ inline void decode_quickly(real* __restrict__ array, const Brick& b, 
 #else
             if (WHOLE || exists(b, i, j)) side[j * b.sj] = x;
 #endif
-        }
+        });
     }
 #if RANK < 3
     if (!WHOLE) return;
@@ -686,35 +698,40 @@ __device__ inline void fill_zeros(real* __restrict__ array, const Brick& b) {
     }
 }
 
-// Decode, reading nothing outside of the payload and raising the flag where it would have had to.
-extern "C" __global__ void __launch_bounds__(WARPS * 32, DECODE_BLOCKS)
-    decode(const u8* __restrict__ payload, u64 nbytes, real* __restrict__ array, u32 magic, u32 kind, i64 n2, i64 n1,
-           i64 n0, u32 t1, u32 t0, u32 tiles, u32 shift, u32* __restrict__ flag) {
-    __shared__ __align__(8) u8 all_widths[WARPS][ROWS];
-    SHARED_TILES
-    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    const u32 tile = blockIdx.x * WARPS + warp;
-    if (tile >= tiles) return;
+// An encoding as it was given, and what it should be.
+struct Payload {
+    const u8* bytes;
+    u64 nbytes;
+    u32 magic, kind, tiles, shift;
+    u32* flag;
+};
+
+enum Told { NOTHING, CODED, CODED_WITH_EXACT, KEPT };
+
+// What an encoding tells of a tile: where its streams or its values begin.
+struct Opened {
+    Told told;
+    const u32* words;
+    int bits;  // of a stream
+    real step;
+};
+
+// Find a tile and its widths, reading nothing outside of the payload and raising the flag where that would have been
+// necessary: then the encoding tells nothing, and the tile is left zero.
+__device__ inline Opened open_tile(const Payload& p, const Shape& s, u32 tile, int values, int lane, u8* widths) {
+    const u8* payload = p.bytes;
     const Header* header = (const Header*)payload;
-    const u64 start = HEADER + 4 * (u64)tiles;
-    const Shape shape{n2, n1, n0, t1, t0};
-    const Brick b = brick(tile, lane, shape);
-    bool whole = nbytes >= start && header->magic == magic && header->kind == kind && header->n2 == n2 &&
-                 header->n1 == n1 && header->n0 == n0 && header->tiles == tiles && header->size <= nbytes;
+    const u64 start = HEADER + 4 * (u64)p.tiles;
+    bool whole = p.nbytes >= start && header->magic == p.magic && header->kind == p.kind && header->n2 == s.n2 &&
+                 header->n1 == s.n1 && header->n0 == s.n0 && header->tiles == p.tiles && header->size <= p.nbytes;
     const u32 place = whole ? ((const u32*)(payload + HEADER))[tile] : RAW;
     const real step = whole ? (real)header->step : 0;
     const u64 end = whole ? header->size : 0;
-    if (place == 0) {
-        fill_zeros(array, b);
-        return;
-    }
-    const u64 at = (u64)(place & ~RAW) << shift;
+    if (place == 0) return Opened{NOTHING, nullptr, 0, 0};
+    const u64 at = (u64)(place & ~RAW) << p.shift;
     whole = whole && at >= start;
     if (place & RAW) {
-        if (whole && at + (u64)b.values * sizeof(real) <= end) {
-            copy_raw<false>(array, tile, shape, (u32*)const_cast<u8*>(payload + at));
-            return;
-        }
+        if (whole && at + (u64)values * sizeof(real) <= end) return Opened{KEPT, (const u32*)(payload + at), 0, 0};
         whole = false;
     }
     whole = whole && at + WIDTHS <= end;
@@ -737,21 +754,211 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, DECODE_BLOCKS)
     const int bits = __reduce_add_sync(ALL, (first == EXACT ? BITS : first) + (second == EXACT ? BITS : second));
     whole = whole && data + (u64)bits * 4 <= end;
     if (!whole) {
-        if (lane == 0) *flag = 1;
+        if (lane == 0) *p.flag = 1;
+        return Opened{NOTHING, nullptr, 0, 0};
+    }
+    ((u16*)widths)[lane] = (u16)(first | second << 8);
+    __syncwarp();
+    return Opened{exact ? CODED_WITH_EXACT : CODED, (const u32*)(payload + data), bits, step};
+}
+
+// Decode a tile by its warp alone.
+__device__ inline void decode_tile(real* __restrict__ array, const Opened& o, u32 tile, const Brick& b,
+                                   const Shape& shape, const u8* widths, real* room) {
+    const u32 told = __reduce_max_sync(ALL, (u32)o.told);  // the same in all lanes; see decode_side()
+    if (told == NOTHING) {
         fill_zeros(array, b);
         return;
     }
-    u8* widths = all_widths[warp];
-    ((u16*)widths)[lane] = (u16)(first | second << 8);
-    __syncwarp();
-    const u32* words = (const u32*)(payload + data);
-    if (exact) {
-        decode_carefully(array, tile, shape, step, widths, words, bits);
+    if (told == KEPT) {
+        copy_raw<false>(array, tile, shape, const_cast<u32*>(o.words));
         return;
     }
-    Reader reader(words, bits, lane);
+    if (told == CODED_WITH_EXACT) {
+        decode_carefully(array, tile, shape, o.step, widths, o.words, o.bits);
+        return;
+    }
+    Reader reader(o.words, o.bits, threadIdx.x & 31);
     if (b.values == ROWS * 32)
-        decode_quickly<true>(array, b, step, widths, reader, SHARED_TILE);
+        decode_quickly<true>(array, b, o.step, widths, reader, room);
     else
-        decode_quickly<false>(array, b, step, widths, reader, nullptr);
+        decode_quickly<false>(array, b, o.step, widths, reader, nullptr);
 }
+
+extern "C" __global__ void __launch_bounds__(WARPS * 32, DECODE_BLOCKS)
+    decode(const u8* __restrict__ payload, u64 nbytes, real* __restrict__ array, u32 magic, u32 kind, i64 n2, i64 n1,
+           i64 n0, u32 t1, u32 t0, u32 tiles, u32 shift, u32* __restrict__ flag) {
+    __shared__ __align__(8) u8 all_widths[WARPS][ROWS];
+    SHARED_TILES
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    const u32 tile = blockIdx.x * WARPS + warp;
+    if (tile >= tiles) return;
+    const Shape shape{n2, n1, n0, t1, t0};
+    const Brick b = brick(tile, lane, shape);
+    u8* widths = all_widths[warp];
+    const Payload given{payload, nbytes, magic, kind, tiles, shift, flag};
+    const Opened opened = open_tile(given, shape, tile, b.values, lane, widths);
+    decode_tile(array, opened, tile, b, shape, widths, SHARED_TILE);
+}
+
+#if RANK == 3
+// A warp has 16 neighbouring values of a line. Where lines begin within sectors of memory (32 bytes), it would write
+// sectors in part, and its neighbours the rest of them, which takes longer than writing them whole. So the tiles of a
+// block lie side by side, meet in shared memory, one plane at a time, and leave it in pieces as long as the block is
+// wide.
+constexpr int LINES = 16;         // of a plane of a tile
+constexpr int WIDE = WARPS * 16;  // values of a line in all tiles of a block
+constexpr int SECTOR = 2 * EACH;  // values
+constexpr int PITCH = WIDE + (DOUBLE ? SECTOR : 16);  // 16 more keep the halves of a warp off each other's banks
+
+// A warp writes lines j and j + 8 at once: they have neighbouring slots.
+__device__ constexpr int slot_of(int line) { return (line & 7) * 2 + (line >> 3); }
+
+// The part of the array that the block decodes.
+struct Slab {
+    real* first;
+    i64 pitch, plane;
+    int width, height, depth;
+};
+
+__device__ inline int past_sector(u32 values) { return values & (SECTOR - 1); }
+__device__ inline u32 values_to(const real* at) { return (u32)((u64)at / sizeof(real)); }
+
+// Writes planes from shared memory to the array. If lines begin at multiples of 16 bytes, they go as they are. If not,
+// they are SHIFTED: in shared memory, a line begins as far from a sector's beginning as it does in the array. Whole
+// sectors go by 16 bytes then too, and the values before and after them one by one: together no more than a sector has,
+// as long as the block does not stick out of the array.
+template <bool SHIFTED>
+struct Writer {
+    static constexpr int AT_ONCE = SECTOR;  // lines of the block; lines that far apart begin at the same shift
+    const real* from;
+    real* to;
+    i64 plane, step;
+    int at, lines, width;  // lines are counted from this thread's first one on
+    const real* ends_from;
+    real* ends_to;
+    i64 ends_step;
+    int ends_lines;
+
+    __device__ Writer(const Slab& s, const real* planes) : plane(s.plane), width(s.width) {
+        const int line = threadIdx.x / (WIDE / EACH);
+        at = threadIdx.x % (WIDE / EACH) * EACH;
+        from = planes + slot_of(line) * PITCH + at;
+        to = s.first + line * s.pitch;
+        step = AT_ONCE * s.pitch, lines = s.height - line;
+        if (!SHIFTED) to += at, lines = at < width ? lines : 0;
+        const int end = threadIdx.x / SECTOR;
+        ends_from = planes + slot_of(end) * PITCH;
+        ends_to = s.first + end * s.pitch;
+        ends_step = ENDS * s.pitch, ends_lines = s.height - end;
+    }
+    __device__ inline void store(int offset) {
+        if (SHIFTED) {
+            const int past = past_sector(values_to(to)), last = (past + width) & ~(SECTOR - 1);
+            copy(to + (at - past), offset, at >= SECTOR && at < last ? lines : 0);
+            store_ends(offset);
+        } else {
+            copy(to, offset, lines);
+        }
+        to += plane;
+    }
+    __device__ inline void copy(real* there, int offset, int count) {
+#pragma unroll
+        for (int k = 0; k < LINES; k += AT_ONCE) {
+            const real* values = from + offset + slot_of(k) * PITCH;
+            if (k < count) *(Vector*)(there + k / AT_ONCE * step) = *(const Vector*)values;
+        }
+    }
+
+    static constexpr int ENDS = WARPS * 32 / SECTOR;  // lines whose ends the block writes at once
+    __device__ inline void store_ends(int offset) {
+        const int mine = threadIdx.x % SECTOR, past = past_sector(values_to(ends_to)), end = past + width;
+        const int last = end & ~(SECTOR - 1);
+        real* line = ends_to;
+#pragma unroll
+        for (int k = 0; k < LINES; k += ENDS) {
+            if (k < ends_lines && k + (int)threadIdx.x / SECTOR < LINES) {
+                const real* values = ends_from + offset + slot_of(k) * PITCH;
+                const int one = mine < past ? last + mine : mine;
+                if (one >= past && one < end) line[one - past] = values[one];
+                const int other = last + mine;
+                if (width < WIDE && mine >= past && other < end) line[other - past] = values[other];
+            }
+            line += ends_step;
+        }
+        ends_to += plane;
+    }
+};
+
+// For blocks that have a tile with exact values.
+__device__ __noinline__ void decode_alone(real* __restrict__ array, Opened opened, u32 tile, Shape shape,
+                                          const u8* widths) {
+    decode_tile(array, opened, tile, brick(tile, threadIdx.x & 31, shape), shape, widths, nullptr);
+}
+
+template <bool SHIFTED>
+__device__ inline void decode_together(const Payload& given, real* __restrict__ array, const Shape& shape) {
+    __shared__ __align__(16) real planes[2][LINES * PITCH];
+    __shared__ __align__(8) u8 all_widths[WARPS][ROWS];
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    const u32 across = (shape.t0 + WARPS - 1) / WARPS, row = blockIdx.x / across, plane = row / shape.t1;
+    const u32 tx = (blockIdx.x - row * across) * WARPS;
+    const i64 z = (i64)plane * 8, y = (i64)(row - plane * shape.t1) * 16, x = (i64)tx * 16;
+    const Slab slab{array + (z * shape.n1 + y) * shape.n0 + x,
+                    shape.n0,
+                    shape.n1 * shape.n0,
+                    part_of(shape.n0 - x, WIDE),
+                    part_of(shape.n1 - y, LINES),
+                    part_of(shape.n2 - z, SIDE)};
+    const u32 tile = row * shape.t0 + tx + warp;
+    const bool here = tx + warp < shape.t0;
+    u8* widths = all_widths[warp];
+    Opened opened{NOTHING, nullptr, 0, 0};
+    if (here) {
+        const int values = part_of(slab.width - warp * 16, 16) * slab.height * slab.depth;
+        opened = open_tile(given, shape, tile, values, lane, widths);
+    }
+    if (!__syncthreads_and(opened.told == NOTHING || opened.told == CODED)) {
+        if (here) decode_alone(array, opened, tile, shape, widths);
+        return;
+    }
+    const bool coded = __any_sync(ALL, opened.told == CODED);  // of all lanes or of none
+    real* mine = planes[0] + lane / 16 * PITCH + warp * 16 + lane % 16;
+    Writer<SHIFTED> writer(slab, planes[0]);
+    Reader reader(opened.words, opened.bits, lane);
+    Lorenzo neighbours;
+    u32 begin = values_to(slab.first);  // of the plane's first line, as of that 8 lines below it
+    // A plane is written to memory while the next one is decoded into the other half of `planes`.
+#pragma unroll 1
+    for (int i = 0; i < slab.depth; ++i) {
+        const int offset = (i & 1) * LINES * PITCH;
+        const auto put = [&](int j, real value) {
+            const int past = SHIFTED ? past_sector(begin + j * (u32)slab.pitch) : 0;
+            mine[offset + slot_of(j) * PITCH + past] = value;
+        };
+        if (coded) {
+            decode_side(i, opened.step, widths, reader, neighbours, put);
+        } else {
+#pragma unroll
+            for (int j = 0; j < SIDE; ++j) put(j, 0);
+        }
+        __syncthreads();
+        writer.store(offset);
+        begin += (u32)slab.plane;
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(WARPS * 32, DECODE_BLOCKS)
+    decode_straight(const u8* __restrict__ payload, u64 nbytes, real* __restrict__ array, u32 magic, u32 kind, i64 n2,
+                    i64 n1, i64 n0, u32 t1, u32 t0, u32 tiles, u32 shift, u32* __restrict__ flag) {
+    const Payload given{payload, nbytes, magic, kind, tiles, shift, flag};
+    decode_together<false>(given, array, Shape{n2, n1, n0, t1, t0});
+}
+
+extern "C" __global__ void __launch_bounds__(WARPS * 32, DECODE_BLOCKS)
+    decode_shifted(const u8* __restrict__ payload, u64 nbytes, real* __restrict__ array, u32 magic, u32 kind, i64 n2,
+                   i64 n1, i64 n0, u32 t1, u32 t0, u32 tiles, u32 shift, u32* __restrict__ flag) {
+    const Payload given{payload, nbytes, magic, kind, tiles, shift, flag};
+    decode_together<true>(given, array, Shape{n2, n1, n0, t1, t0});
+}
+#endif

@@ -24,6 +24,8 @@ SOURCE = Path(__file__).parent / "bounded.cu"
 WARPS = {1: 2, 2: 2, 3: 4}
 """Tiles that a thread block encodes or decodes, by rank, as in the source."""
 RANGE_BLOCKS = 132 * 8
+SECTOR = 32
+"""Bytes of memory that a GPU writes at once."""
 FEWEST_TILES = 64
 """Tiles below which a thread costs more than it gains."""
 
@@ -172,7 +174,7 @@ class Bounded(Codec):
             how.shift,
             damage_flag(),
         )
-        _module(out.dtype, how.rank).launch("decode", *_grid(how), args, stream)
+        _module(out.dtype, how.rank).launch(*decoder(out.pointer, how), args, stream)
 
     def canonical(self, payload: NDArray[np.uint8], shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[np.uint8]:
         """Put the tiles in order: on a GPU, they lie in that in which they were done."""
@@ -219,6 +221,20 @@ def defines(dtype: np.dtype[Any], rank: int) -> dict[str, int]:
 def _grid(how: Layout) -> tuple[int, int]:
     """Give the blocks of a grid and the threads of a block."""
     return -(-how.tiles // WARPS[how.rank]), 32 * WARPS[how.rank]
+
+
+def decoder(pointer: int, how: Layout) -> tuple[str, int, int]:
+    """Give the kernel that decodes to an address, the blocks of its grid and the threads of a block.
+
+    Memory is written in sectors of 32 bytes. Where lines of a volume do not all begin with one, the tiles of a thread
+    block lie side by side and are written together; else by themselves.
+    """
+    beginnings = pointer | how.extents[2] * how.itemsize
+    if how.rank < 3 or beginnings % SECTOR == 0:
+        return "decode", *_grid(how)
+    slow, middle, fast = how.counts
+    blocks = slow * middle * -(-fast // WARPS[how.rank])
+    return "decode_shifted" if beginnings % 16 else "decode_straight", blocks, 32 * WARPS[how.rank]
 
 
 def _parts_at(out: "View", how: Layout) -> int:
