@@ -108,8 +108,8 @@ class Slot:
     """where the encodings of its arrays lie, where it is encoded"""
 
     def uses(self) -> list[Any]:
-        """List the events of everything that was done with the slot."""
-        return ([] if self.ready is None else [self.ready]) + self.reads
+        """List the events after which nothing is done with the slot: no read begins before the snapshot is whole."""
+        return self.reads or ([] if self.ready is None else [self.ready])
 
 
 @dataclass(frozen=True)

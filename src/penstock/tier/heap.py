@@ -2,17 +2,35 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
+
+
+class _Use(NamedTuple):
+    """What was done with some bytes by those who had them before."""
+
+    start: int
+    stop: int
+    events: Sequence[Any]
 
 
 @dataclass(eq=False)
 class _Piece:
     offset: int
     nbytes: int
-    events: list[Any] = field(default_factory=list)
-    """of whatever was done with it by those who had it before"""
+    uses: list[_Use]
+
+    def events(self) -> list[Any]:
+        """List the events of its bytes, each once."""
+        return list(dict.fromkeys(event for use in self.uses for event in use.events))
+
+    def cut(self, nbytes: int) -> "_Piece":
+        """Cut off what is behind the first bytes; each part keeps the events of its own bytes alone."""
+        middle = self.offset + nbytes
+        rest = _Piece(middle, self.nbytes - nbytes, [use for use in self.uses if use.stop > middle])
+        self.nbytes, self.uses = nbytes, [use for use in self.uses if use.start < middle]
+        return rest
 
 
 class Heap:
@@ -66,14 +84,14 @@ class Heap:
         piece = self._pop(nbytes)
         self.used += nbytes
         if piece.nbytes > nbytes:
-            self._put(_Piece(piece.offset + nbytes, piece.nbytes - nbytes, list(piece.events)))
-        return piece.offset, piece.events
+            self._put(piece.cut(nbytes))
+        return piece.offset, piece.events()
 
     def give(self, offset: int, nbytes: int, events: Sequence[Any]) -> None:
         """Give a piece back, or the end of one, with the events of its last uses."""
         if nbytes:
             self.used -= nbytes
-            self._put(_Piece(offset, nbytes, list(events)))
+            self._put(_Piece(offset, nbytes, [_Use(offset, offset + nbytes, events)] if events else []))
 
     def _put(self, piece: _Piece) -> None:
         self._free.setdefault(piece.nbytes, deque()).append(piece)
@@ -89,10 +107,10 @@ class Heap:
     def _join(self) -> None:
         joined: list[_Piece] = []
         for piece in sorted(chain.from_iterable(self._free.values()), key=lambda piece: piece.offset):
-            piece.events = [event for event in piece.events if not self._passed(event)]
+            piece.uses = [use for use in piece.uses if not all(map(self._passed, use.events))]
             if joined and joined[-1].offset + joined[-1].nbytes == piece.offset:
                 joined[-1].nbytes += piece.nbytes
-                joined[-1].events += piece.events
+                joined[-1].uses += piece.uses
             else:
                 joined.append(piece)
         self._free.clear()
