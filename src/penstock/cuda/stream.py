@@ -38,6 +38,22 @@ def create_streams() -> Streams:
     return Streams(*(device.create_stream(options=options) for _ in range(3)))
 
 
+_idle_streams: dict[int, list[Streams]] = {}  # by context
+
+
+@contextmanager
+def kept_streams() -> Iterator[Streams]:
+    """Lend streams that the process keeps for the next engine, once all that was asked of them has ended.
+
+    The memory pools of CuPy and torch keep what was freed for the stream it was used on: with new streams for every
+    reversal, each would take new memory and leave it there.
+    """
+    idle = _idle_streams.setdefault(int(checked(driver.cuCtxGetCurrent(), "asking for the context")), [])
+    streams = idle.pop() if idle else create_streams()
+    yield streams
+    idle.append(streams)  # not after an error: nobody knows what is still under way
+
+
 class Mark:
     """A moment in a stream, which knows its time.
 

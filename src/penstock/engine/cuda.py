@@ -24,7 +24,7 @@ from penstock.cuda.copy import copy_async
 from penstock.cuda.driver import current_device
 from penstock.cuda.mailbox import post
 from penstock.cuda.slab import DeviceSlab, kept_pinned
-from penstock.cuda.stream import Mark, callers_streams, create_streams, current
+from penstock.cuda.stream import Mark, callers_streams, current, kept_streams
 from penstock.engine.executor import Wait
 from penstock.engine.layout import Layout
 from penstock.engine.measure import REPEATS, codec_cost, keeps_error
@@ -56,7 +56,7 @@ class CudaBackend:
         self._directory = directory
         self._synchronous = synchronous
         self._held = ExitStack()
-        self._streams = create_streams()
+        self._streams = self._held.enter_context(kept_streams())
         self._slabs: dict[int, Memory] = {}
         self._disk: Disk | None = None
         self._encoded = False

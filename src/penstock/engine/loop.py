@@ -36,8 +36,12 @@ class Loop:
         self._takes_replay = "replay" in inspect.signature(forward).parameters
         self._furthest = 0  # up to here the steps have been run before
         self.layout = Layout.of(state, self.library.describe)
-        self._first_record = self.record_of(state, 0)
-        self.record_layout = None if record is None else Layout.of(self._first_record, self.library.describe)
+        first = self.record_of(state, 0)  # which is not kept: it may be a copy on the device
+        self.record_layout = None if record is None else Layout.of(first, self.library.describe)
+        self._kinds = {
+            keeps: [self.library.kind_of(array) for array in arrays_of(tree)]
+            for keeps, tree in ((True, state), (False, first))
+        }
 
     @property
     def coarse_steps(self) -> int:
@@ -82,11 +86,11 @@ class Loop:
 
     def kinds(self, keeps: bool) -> list[Any]:
         """Tell the library of each array of a snapshot."""
-        return [self.library.kind_of(array) for array in arrays_of(self._state if keeps else self._first_record)]
+        return self._kinds[keeps]
 
     def sampler(self) -> Sampler:
         """Make what samples the errors of a lossy codec."""
-        return Sampler(self._first_record, self.library.describe, self.library.readable, self.coarse_steps)
+        return Sampler(self.record_layout or self.layout, self.library.readable, self.coarse_steps)
 
     def callbacks(
         self,

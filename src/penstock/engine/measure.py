@@ -52,9 +52,7 @@ def measure_device(
     synchronous: bool,
 ) -> Costs:
     """Time forward on GPU arrays by events, and the links of the device."""
-    from penstock.cuda.stream import create_streams, current, mark, seconds
-
-    compute = create_streams().compute
+    from penstock.cuda.stream import current, kept_streams, mark, seconds
 
     def timed(call: Callable[[], Any]) -> float:
         start = mark(compute)
@@ -67,7 +65,7 @@ def measure_device(
             mark(compute).sync()  # forward will read the copy on a stream of its own
         return state
 
-    with current(compute):
+    with kept_streams() as streams, current(streams.compute) as compute:
         step = _step(forward, start, steps, timed)
         compute.record().sync()
     links = measure_links(directory, min(nbytes, 2**28))

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.codec import quality
-from penstock.engine.layout import arrays_of
+from penstock.engine.layout import Layout, arrays_of
 from penstock.metrics import Sample
 
 STEPS = 5
@@ -22,22 +22,18 @@ BRICKS = 8
 EDGE = 16
 """Elements along each axis of a brick, where the array has as many."""
 
-Describe = Callable[[Any], tuple[tuple[int, ...], np.dtype[Any]]]
-
-
 class Sampler:
     """Bricks of what backward should see, and of what it sees."""
 
-    def __init__(self, tree: Any, describe: Describe, readable: Callable[[Any], Any], steps: int) -> None:
+    def __init__(self, layout: Layout, readable: Callable[[Any], Any], steps: int) -> None:
         self._readable = readable
         self._left = sorted({(2 * number + 1) * steps // (2 * STEPS) for number in range(STEPS)}, reverse=True)
         self._before: dict[int, Any] = {}
         self._after: dict[int, Any] = {}
         random = np.random.default_rng(0)
-        described = [describe(array) for array in arrays_of(tree)]
         self._bricks = [
-            [_brick(shape, random) for _ in range(BRICKS)] if dtype.kind == "f" and all(shape) else []
-            for shape, dtype in described
+            [_brick(leaf.shape, random) for _ in range(BRICKS)] if leaf.dtype.kind == "f" and all(leaf.shape) else []
+            for leaf in layout.leaves
         ]
 
     def stops(self, start: int, stop: int) -> Iterator[int]:
