@@ -1,6 +1,10 @@
 """Penstock runs tensor and wave computations larger than the GPU at the speed of those that fit."""
 
+from importlib import import_module as _import_module
+from types import ModuleType as _ModuleType
+
 from penstock import codec as codec
+from penstock import footprint as footprint
 from penstock.engine import Result as Result
 from penstock.engine import reverse as reverse
 from penstock.errors import BudgetError as BudgetError
@@ -22,3 +26,10 @@ from penstock.schedule import foreign as foreign
 from penstock.units import Budget as Budget
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> _ModuleType:
+    """Load a door to another library on first use: `ps.dask`."""
+    if name in {"cubed", "dasf", "dask"}:
+        return _import_module(f"penstock.{name}")
+    raise AttributeError(f"module 'penstock' has no attribute {name!r}")

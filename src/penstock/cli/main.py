@@ -7,6 +7,7 @@ import typer
 from penstock.cli.bench import bench
 from penstock.cli.demo import demo
 from penstock.cli.doctor import doctor
+from penstock.cli.footprint import footprint
 from penstock.cli.plan import plan
 from penstock.errors import PenstockError
 
@@ -16,7 +17,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-for command in (demo, plan, doctor, bench):
+for command in (demo, plan, footprint, doctor, bench):
     app.command()(command)
 
 

@@ -1,0 +1,36 @@
+"""One measured run of a function: what a model is learned from, and what its file keeps."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What one run needed."""
+
+    lengths: tuple[int, ...]
+    """the lengths of all axes of all inputs, one after the other"""
+    host: int
+    """peak bytes on the host above the inputs"""
+    seconds: float
+    device: int | None = None
+    """peak bytes on the device above the inputs, where there is one"""
+    output_shape: tuple[int, ...] | None = None
+    output_dtype: str | None = None
+    features: dict[str, float] = field(default_factory=dict)
+    """what the user's function found in the data"""
+    seed: int = 0
+    """of the random data"""
+    floor: int = 0
+    """the least that could have been measured"""
+    inputs: int | None = None
+    """bytes of all inputs together; None where nobody counted them"""
+
+    @property
+    def peak(self) -> int:
+        """Peak bytes where the inputs are: on the device, where there is one."""
+        return self.host if self.device is None else self.device
+
+    @property
+    def point(self) -> tuple[float, ...]:
+        """Where the sample lies: its lengths, then its features by name."""
+        return (*self.lengths, *(self.features[name] for name in sorted(self.features)))

@@ -1,0 +1,51 @@
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from penstock.cli.main import app, main
+
+MODULE = "import numpy as np\n\ndef double(x):\n    return x + x\n\nnumber = 3\n"
+ARGUMENTS = ["footprint", "mine:double", "--shape", "200,300,100"]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    return tmp_path
+
+
+def test_it_prints_terms_estimate_bound_and_chunks_and_draws(folder):
+    more = ["--samples", "4", "--budget", "20MB", "--threads", "2", "--halo", "4,4,4"]
+    more += ["--model", "double.json", "--picture", "out.png"]
+    result = CliRunner().invoke(app, [*ARGUMENTS, *more], catch_exceptions=False)
+    assert result.exit_code == 0
+    assert "bytes x n0*n1*n2" in result.output and "at most" in result.output
+    assert "chunks within 20MB: (" in result.output
+    assert (folder / "out.png").read_bytes().startswith(b"\x89PNG")
+    again = CliRunner().invoke(app, [*ARGUMENTS, "--model", "double.json"], catch_exceptions=False)
+    assert again.exit_code == 0 and again.output.splitlines()[:4] == result.output.splitlines()[:4]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["footprint", "mine", "--shape", "3,3"], "package.module:function"),
+        (["footprint", "mine:triple", "--shape", "3,3"], "has no triple"),
+        (["footprint", "mine:number", "--shape", "3,3"], "not a function"),
+        (["footprint", "theirs:double", "--shape", "3,3"], "cannot import theirs"),
+        (["footprint", "mine:double", "--shape", "3x3"], "651,951,462"),
+        (["footprint", "mine:double", "--shape", "3,3", "--budget", "4parrots"], "4parrots"),
+        (["footprint", "mine:double", "--shape", "3,3", "--halo", "a,b"], "--halo"),
+        (["footprint", "mine:double", "--shape", "3,3", "--picture", "nowhere/out.png"], "there is no folder"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(folder, arguments, says, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["penstock", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    told = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert told.startswith("penstock: ") and says in told and told.count("\n") == 1

@@ -1,0 +1,92 @@
+"""Functions whose memory is known by counting, for the tests to learn."""
+
+import threading
+
+import numpy as np
+
+
+def double(x):
+    """One new array."""
+    return x + x
+
+
+def twice_and_back(x):
+    """A temporary of four times the input's bytes that is gone before anybody could poll it."""
+    wide = np.repeat(x.ravel(), 4)
+    return wide[::4].reshape(x.shape).copy()
+
+
+def needs_forty(x):
+    """Run only on shapes that a stencil of forty fits into."""
+    if min(x.shape) < 40:
+        raise ValueError("the stencil needs 40 points")
+    return x[20:-20] * 2
+
+
+def never_runs(x):
+    """Refuse everything."""
+    raise RuntimeError("no such colour space")
+
+
+def returns_nothing(x):
+    """Work in place."""
+    x *= 2
+
+
+_calls = []
+
+
+def random_memory(x):
+    """Take a temporary whose size is a throw of the dice: another one in every call."""
+    _calls.append(x.shape)
+    room = np.ones(int(x.size * np.random.default_rng(len(_calls)).uniform(1, 20)))
+    return x + room[0]
+
+
+def data_memory(x):
+    """Keep what is above a level that the data itself shifts."""
+    level = 0.2 if x.ravel()[0] > 0.5 else 0.8
+    return np.repeat(x[x > level], 8)[: x.size].sum()
+
+
+def events(x):
+    """Work on the few samples above a level."""
+    found = np.flatnonzero(x > 0.5)
+    return np.ones((len(found), 16)).sum(axis=1)
+
+
+def sparse(lengths, rng):
+    """Make data with a random share of samples above the level of `events`."""
+    return (rng.random(lengths) < rng.uniform(0.05, 0.9)).astype(np.float32)
+
+
+def correlate(image, kernel):
+    """Take two arrays by keyword."""
+    return image + kernel.sum()
+
+
+def product(a, b):
+    """Multiply matrices."""
+    return a @ b
+
+
+def both(a, b):
+    """Take two arrays of one shape."""
+    return a + b
+
+
+def two_alike(lengths, rng):
+    """Make them."""
+    return rng.random(lengths), rng.random(lengths)
+
+
+def holds_a_lock():
+    """Make a function that cannot be pickled."""
+    lock = threading.Lock()
+    return lambda x: x if lock else None
+
+
+def matrices(lengths, rng):
+    """Make a pair that fits, from three lengths."""
+    m, k, n = lengths
+    return rng.random((m, k), dtype=np.float32), rng.random((k, n), dtype=np.float32)

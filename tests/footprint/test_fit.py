@@ -1,0 +1,174 @@
+"""Peaks made up from known formulas: few noisy samples give the terms back, and bounds that hold far away."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.footprint.fit import fit
+from penstock.footprint.inputs import Layout
+from penstock.footprint.lengths import next_fast_len
+from penstock.footprint.output import learn_output
+from penstock.footprint.regression import student_quantile
+from penstock.footprint.terms import candidates
+from penstock.footprint.timing import learn_timing
+
+BATCH = 128 * 1024
+SHAPES = [
+    (14, 16, 18),
+    (28, 32, 36),
+    (123, 45, 51),
+    (56, 192, 72),
+    (41, 45, 153),
+    (113, 128, 143),
+    (159, 61, 203),
+    (53, 181, 203),
+]
+FAR = [(300, 511, 402), (700, 211, 309), (251, 307, 587)]
+FORMULAS = {
+    "volume": lambda a, b, c: 16 * a * b * c,
+    "volume and a panel": lambda a, b, c: 4 * a * b * c + 50 * b * c,
+    "trimmed volume": lambda a, b, c: 220 * (a - 2) * (b - 2) * (c - 2),
+    "padded transform": lambda a, b, c: a * b * (4 * c + 8 * next_fast_len(c + 32, 5)),
+    "workspace and volume": lambda a, b, c: 3_000_000 + 12 * a * b * c,
+    "square of an axis": lambda a, b, c: 4 * a * b * c + 40 * c * c,
+}
+
+
+def measured(formula, shapes, seed=0):
+    """Read peaks as the kernel tells them: short by up to a batch of pages."""
+    rng = np.random.default_rng(seed)
+    return [formula(*shape) - rng.uniform(0, BATCH) for shape in shapes]
+
+
+def volumes(shapes):
+    return np.prod(np.array(shapes, dtype=float), axis=1)
+
+
+def fitted(formula, shapes=SHAPES, seed=0):
+    terms = candidates(Layout.of(len(shapes[0])))
+    return fit(shapes, volumes(shapes), measured(formula, shapes, seed), terms, BATCH)
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_few_samples_foresee_shapes_many_times_larger_and_the_bound_holds(name):
+    formula = FORMULAS[name]
+    true = np.array([formula(*shape) for shape in FAR])
+    estimate, upper = fitted(formula).predict(np.array(FAR, dtype=float), volumes(FAR), 0.01)
+    assert np.abs(estimate / true - 1).mean() < 0.02
+    assert (upper >= true).all()
+    assert np.median(upper / true) < 1.25
+
+
+def test_coefficients_are_bytes_per_element():
+    assert fitted(FORMULAS["volume"]).coefficients["n0*n1*n2"] == pytest.approx(16, rel=0.005)
+
+
+def test_the_bound_widens_beyond_what_was_sampled():
+    found = fitted(FORMULAS["volume"])
+    near, far = np.array([[400.0, 400, 400]]), np.array([[3200.0, 3200, 3200]])
+    ratios = [upper / estimate for estimate, upper in (found.predict(p, volumes(p), 0.01) for p in (near, far))]
+    assert ratios[1] > ratios[0] + 0.01
+
+
+def test_a_smaller_risk_costs_a_wider_bound():
+    found, point = fitted(FORMULAS["volume and a panel"]), np.array([[300.0, 300, 300]])
+    bounds = [found.predict(point, volumes(point), risk)[1][0] for risk in (0.1, 0.01, 0.0001)]
+    assert bounds[0] < bounds[1] < bounds[2]
+
+
+def test_samples_below_a_fixed_workspace_are_left_out_where_another_rule_begins():
+    def formula(a, b, c):
+        return max(4_000_000, 8 * a * b * c)
+
+    found = fitted(formula)
+    estimate, upper = found.predict(np.array(FAR, dtype=float), volumes(FAR), 0.01)
+    true = np.array([formula(*shape) for shape in FAR])
+    assert np.abs(estimate / true - 1).max() < 0.03 and (upper >= true).all()
+    assert found.used < len(SHAPES)
+
+
+def test_memory_that_no_term_follows_has_a_wide_bound():
+    rng = np.random.default_rng(3)
+    found = fitted(lambda a, b, c: 16 * a * b * c * rng.uniform(0.4, 1.6))
+    estimate, upper = found.predict(np.array(FAR, dtype=float), volumes(FAR), 0.01)
+    assert (upper > 1.5 * estimate).all()
+
+
+def test_memory_that_only_falls_is_a_constant_with_a_wide_bound():
+    found = fitted(lambda a, b, c: 1e12 / (a * b * c))
+    estimate, upper = found.predict(np.array(FAR, dtype=float), volumes(FAR), 0.01)
+    assert (upper > 2 * estimate).all()
+
+
+@pytest.mark.parametrize("ndim", [1, 2, 4])
+def test_every_number_of_axes_has_its_terms(ndim):
+    rng = np.random.default_rng(ndim)
+    side = {1: 2e5, 2: 600, 4: 24}[ndim]
+    shapes = [tuple(int(n) for n in side * rng.uniform(0.3, 1.6, ndim)) for _ in range(8)]
+    point = np.array([[3 * side] * ndim])
+    estimate, upper = fitted(lambda *shape: 24 * np.prod(shape), shapes).predict(point, volumes(point), 0.01)
+    true = 24 * volumes(point)
+    assert abs(estimate / true - 1) < 0.03 and upper >= true
+
+
+@given(n=st.integers(1, 5000), largest=st.sampled_from([5, 11]))
+def test_fast_lengths_are_the_least_with_small_factors_only(n, largest):
+    def smooth(m):
+        for p in (2, 3, 5, 7, 11):
+            while p <= largest and m % p == 0:
+                m //= p
+        return m == 1
+
+    found = next_fast_len(n, largest)
+    assert smooth(found) and not any(smooth(m) for m in range(n, found))
+
+
+def test_fast_lengths_are_those_of_scipy():
+    fft = pytest.importorskip("scipy.fft")
+    for n in range(1, 700):
+        assert next_fast_len(n, 5) == fft.next_fast_len(n, real=True)
+        assert next_fast_len(n, 11) == fft.next_fast_len(n, real=False)
+
+
+@pytest.mark.parametrize("freedom", [7, 12, 30])
+def test_quantiles_are_those_of_student(freedom):
+    stats = pytest.importorskip("scipy.stats")
+    for probability in (0.9, 0.99, 0.999):
+        assert student_quantile(probability, freedom) == pytest.approx(stats.t.ppf(probability, freedom), rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("rule", "names"),
+    [
+        (lambda a, b, c: (a, b, c), ("n0", "n1", "n2")),
+        (lambda a, b, c: (a - 2, b - 2, c - 2), ("n0-2", "n1-2", "n2-2")),
+        (lambda a, b, c: (a, c // 2 + 1), ("n0", "n2//2+1")),
+        (lambda a, b, c: (a * b * c,), ("n0*n1*n2",)),
+        (lambda a, b, c: (7, 2 * b), ("7", "2*n1")),
+        (lambda a, b, c: (c, a), ("n2", "n0")),
+        (lambda a, b, c: (), ()),
+    ],
+)
+def test_the_output_shape_is_learned(rule, names):
+    found = learn_output(SHAPES, [rule(*shape) for shape in SHAPES], ["n0", "n1", "n2"])
+    assert found is not None and found.names == names
+    assert found((901, 802, 703)) == rule(901, 802, 703)
+
+
+def test_an_output_that_follows_no_rule_has_no_shape():
+    rng = np.random.default_rng(0)
+    assert learn_output(SHAPES, [(int(rng.integers(1, 99)),) for _ in SHAPES], ["n0", "n1", "n2"]) is None
+    assert learn_output(SHAPES, [None] * len(SHAPES), ["n0", "n1", "n2"]) is None
+
+
+def test_seconds_follow_the_volume_and_an_overhead():
+    timing = learn_timing(SHAPES, [0.01 + 5e-8 * np.prod(shape) for shape in SHAPES], Layout.of(3))
+    assert timing((400, 400, 400)) == pytest.approx(3.21, rel=0.02)
+
+
+def test_jitter_of_short_runs_does_not_pass_for_work_that_grows_faster_than_the_volume():
+    for seed in range(20):
+        late = np.random.default_rng(seed).uniform(0, 3e-4, len(SHAPES))
+        seconds = [1e-9 * np.prod(shape) + wait for shape, wait in zip(SHAPES, late, strict=True)]
+        assert learn_timing(SHAPES, seconds, Layout.of(3)).term == "volume"

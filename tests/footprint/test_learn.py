@@ -1,0 +1,302 @@
+"""Learning: from functions whose memory is known by counting, in real processes, and from made-up ones without any."""
+
+import sys
+import time
+
+import numpy as np
+import pytest
+from tests.footprint import functions
+
+import penstock.footprint as footprint
+from penstock.footprint import FootprintError, FootprintWarning, Model, Sample, learn
+from penstock.footprint.conditions import Conditions
+from penstock.footprint.errors import RunError
+from penstock.footprint.inputs import Layout
+from penstock.footprint.search import Search
+from penstock.footprint.spending import Limits
+from penstock.units import Budget
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells exact peaks")
+BATCH = 128 * 1024
+
+
+class Pretend:
+    """Runs nothing: peaks come from a formula."""
+
+    how, exact, resolution, gpu = "pretended", True, BATCH, None
+
+    def __init__(self, peak, seconds=lambda *n: 1e-8 * np.prod(n), output=lambda *n: n, takes=lambda *n: True):
+        self.peak, self.seconds, self.output, self.takes = peak, seconds, output, takes
+        self.shapes = []
+        self.rng = np.random.default_rng(0)
+
+    def measure(self, lengths, seed=0, timeout=None):
+        self.shapes.append(lengths)
+        if not self.takes(*lengths):
+            raise RunError(f"it does not take {lengths}")
+        peak = int(self.peak(*lengths) - self.rng.uniform(0, BATCH))
+        return Sample(lengths, max(peak, 0), self.seconds(*lengths), None, self.output(*lengths), "float32", seed=seed)
+
+    def close(self):
+        pass
+
+
+def search(pretend, ndim=3, samples=10, target=None, seconds=1000.0, elements=2**24):
+    blank = Model("pretended", Layout.of(ndim), np.dtype("float32"), (), Conditions("pretended", True, BATCH, ""))
+    limits = Limits(samples, time.perf_counter() + seconds, 0.06, 1, elements, target)
+    return Search(pretend, blank, limits, None, varied=False).go()
+
+
+def test_a_few_tiny_samples_are_enough_and_the_cheapest_come_first():
+    pretend = Pretend(lambda a, b, c: 16 * a * b * c)
+    model = search(pretend)
+    assert len(model.samples) <= 8
+    volumes = [np.prod(sample.lengths) for sample in model.samples]
+    assert volumes[0] == min(volumes) and volumes[0] < 10_000
+    assert max(sample.host for sample in model.samples) < 64e6
+    run = model.predict((651, 951, 462))
+    true = 16 * 651 * 951 * 462
+    assert abs(run.bytes / true - 1) < 0.02 and true <= run.upper <= 1.1 * true
+
+
+def test_every_axis_is_varied_on_its_own():
+    model = search(Pretend(lambda a, b, c: 8 * a * b * c + 1000 * b * c))
+    for axis in range(3):
+        assert any(
+            sample.lengths[axis] > 2 * max(n for other, n in enumerate(sample.lengths) if other != axis)
+            for sample in model.samples
+        )
+
+
+def test_samples_stay_below_a_twentieth_of_the_shape_that_matters_and_within_the_budget():
+    pretend = Pretend(lambda a, b, c: 4 * a * b * c + 40 * b * c)
+    model = search(pretend, samples=7, target=(200, 300, 100), elements=0.05 * 200 * 300 * 100)
+    assert len(model.samples) <= 7
+    assert max(np.prod(shape) for shape in pretend.shapes) <= 0.05 * 200 * 300 * 100
+
+
+def test_no_sample_is_expected_to_take_more_than_a_share_of_the_seconds_left():
+    pretend = Pretend(lambda a, b, c: 4 * a * b * c, seconds=lambda *n: 1e-5 * np.prod(n))
+    model = search(pretend, seconds=20)
+    assert max(sample.seconds for sample in model.samples) < 10
+
+
+def test_steep_memory_is_not_leapt_into():
+    model = search(Pretend(lambda n: 8 * n * n), ndim=1)
+    assert max(sample.host for sample in model.samples) < 600e6
+    assert model.predict((100_000,)).bytes == pytest.approx(8e10, rel=0.02)
+
+
+def test_a_workspace_larger_than_small_samples_does_not_pass_for_the_whole_memory():
+    model = search(Pretend(lambda a, b, c: 10_000_000 + 8 * a * b * c))
+    run = model.predict((400, 400, 400))
+    assert run.bytes == pytest.approx(10_000_000 + 8 * 400**3, rel=0.03) and run.upper >= 8 * 400**3
+
+
+def test_an_estimate_is_never_below_the_output():
+    model = search(Pretend(lambda a, b, c: 4 * a * b * c + BATCH))
+    assert model.predict((1000, 3, 3)).bytes >= 36_000
+
+
+def test_memory_that_falls_as_shapes_grow_is_said():
+    model = search(Pretend(lambda a, b, c: 20e6 if a * b * c < 50_000 else 4 * a * b * c))
+    assert any("not monotone" in note for note in model.doubts.notes)
+    run = model.predict((300, 300, 300))
+    assert run.upper > 1.3 * run.bytes
+
+
+def test_observing_a_large_run_tightens_the_bound():
+    model = search(Pretend(lambda a, b, c: 4 * a * b * c + 30 * b * c))
+    far = (600, 500, 400)
+    seen = Sample((500, 400, 300), 4 * 500 * 400 * 300 + 30 * 400 * 300, 1.0, None, (500, 400, 300), "float32")
+    before, after = model.predict(far), model.observe(seen).predict(far)
+    assert after.upper / after.bytes < before.upper / before.bytes
+
+
+def test_shapes_and_features_are_checked():
+    model = search(Pretend(lambda a, b, c: 8 * a * b * c))
+    for wrong in ((3, 4), (3, 4, 0), "abc", 7):
+        with pytest.raises(FootprintError, match="shape"):
+            model.predict(wrong)
+    with pytest.raises(FootprintError, match="features"):
+        model.predict((3, 4, 5), features={"events": 3})
+
+
+def test_chunks_fit_the_budget():
+    model = search(Pretend(lambda a, b, c: 16 * a * b * c))
+    chunks = model.chunks((651, 951, 462), "1GB", threads=2, halo=(8, 8, 8))
+    padded = tuple(min(n + 16, whole) for n, whole in zip(chunks, (651, 951, 462), strict=True))
+    assert (np.prod(padded) * 4 + model.predict(padded).upper) * 2 <= 1e9
+
+
+def test_chunks_take_the_planners_options_and_a_budget_of_tiers():
+    model = search(Pretend(lambda a, b, c: 16 * a * b * c))
+    shape = (65, 95, 46)
+    assert model.chunks(shape, "3MB", whole=-1)[2] == 46
+    alone, queue = (model.chunks(shape, "3MB", **more) for more in ({}, {"waiting": 3}))
+    assert np.prod(queue) < np.prod(alone)
+    assert model.chunks(shape, Budget(host="3MB", device="1kB")) == alone
+
+
+def test_shapes_at_which_a_function_raises_are_left_out_and_told():
+    model = search(Pretend(lambda a, b: 16 * a * b, takes=lambda a, b: a <= 2 * b), ndim=2)
+    assert len(model.samples) >= 5 and all(a <= 2 * b for a, b in (sample.lengths for sample in model.samples))
+    assert any("raises at some shapes" in note for note in model.notes)
+    assert model.predict((3000, 4000)).bytes == pytest.approx(16 * 3000 * 4000, rel=0.02)
+
+
+def test_a_function_of_even_tiles_is_learned_at_lengths_that_it_takes():
+    model = search(Pretend(lambda a, b: 16 * a * b, takes=lambda a, b: a % 8 == b % 8 == 0), ndim=2)
+    assert any("multiples of 16" in note for note in model.notes)
+    assert model.predict((3000, 4000)).bytes == pytest.approx(16 * 3000 * 4000, rel=0.02)
+
+
+def test_temporaries_that_only_small_arrays_need_do_not_widen_the_bound():
+    model = search(Pretend(lambda a, b, c: (28 if a * b * c < 100_000 else 20) * a * b * c), target=(400, 500, 300))
+    run, true = model.predict((400, 500, 300)), 20 * 400 * 500 * 300
+    assert true <= run.upper <= 1.15 * true
+
+
+def test_the_tier_that_binds_is_named():
+    run = footprint.Estimate(10**9, 10**9, 0.01, None, None, 1.0, "device", 10**9, 10**9)
+    assert run.binds(Budget(device="8GB", host="64GB")) == "device"
+    assert run.binds(Budget(device="8GB", host="2GB")) == "host"
+
+
+@linux
+def test_a_function_is_learned_exactly_and_again_the_same():
+    model = learn(functions.double, ndim=3, samples=7)
+    run = model.predict((300, 400, 500))
+    assert run.bytes == pytest.approx(4 * 300 * 400 * 500, rel=0.02) and run.upper >= 4 * 300 * 400 * 500
+    assert run.output_shape == (300, 400, 500) and run.output_dtype == np.float32
+    assert model.notes == model.doubts.notes == () and "VmHWM" in model.explain()
+
+
+@linux
+def test_a_function_that_raises_at_small_shapes_is_learned_at_larger_ones_and_says_so():
+    with pytest.warns(FootprintWarning, match="raises at smaller shapes"):
+        model = learn(functions.needs_forty, ndim=3, samples=5)
+    assert model.predict((400, 300, 200)).output_shape == (360, 300, 200)
+
+
+def test_a_function_that_never_runs_is_an_error_with_its_own_words():
+    with pytest.raises(FootprintError, match=r"(?s)smallest=.*no such colour space"):
+        learn(functions.never_runs, ndim=2)
+
+
+@linux
+def test_a_function_that_returns_nothing_is_learned_without_an_output():
+    with pytest.warns(FootprintWarning, match="returns nothing"):
+        model = learn(functions.returns_nothing, ndim=2, samples=4)
+    assert model.predict((500, 500)).output_shape is None
+
+
+@linux
+def test_random_memory_is_said_and_bounded_widely():
+    with pytest.warns(FootprintWarning, match="random"):
+        model = learn(functions.random_memory, ndim=2, samples=6)
+    run = model.predict((3000, 3000))
+    assert run.upper > 1.5 * run.bytes and run.upper > 8 * 15 * 3000 * 3000
+
+
+@linux
+@pytest.mark.slow
+def test_memory_can_depend_on_features_of_the_data():
+    model = learn(
+        functions.events,
+        ndim=1,
+        inputs=functions.sparse,
+        features=lambda x: {"found": float((x > 0.5).sum())},
+        smallest=20_000,
+    )
+    few, many = (model.predict((10**6,), features={"found": found}).bytes for found in (1e5, 8e5))
+    assert many - few == pytest.approx(7e5 * (16 * 8 + 8 + 8), rel=0.1)
+    with pytest.raises(FootprintError, match="found"):
+        model.predict((10**6,))
+    plans = [
+        model.chunks((10**8,), "1GB", features=lambda shape, share=share: {"found": share * shape[0]}, overhead=10)
+        for share in (0.1, 0.9)
+    ]
+    assert plans[1] < plans[0]  # few blocks where each costs ten seconds, so as large as they may be
+
+
+@linux
+@pytest.mark.slow
+def test_several_inputs_go_by_position_by_keyword_or_through_a_factory():
+    named = learn(functions.correlate, ndim={"image": 2, "kernel": 1}, samples=5)
+    run = named.predict(image=(3000, 2000), kernel=(50,))
+    assert run.bytes == pytest.approx(4 * 3000 * 2000, rel=0.05) and run.output_shape == (3000, 2000)
+    with pytest.raises(FootprintError, match="image, kernel"):
+        named.predict((3, 3))
+    with pytest.raises(FootprintError, match="2, 1 axes, which cannot be cut alike"):
+        named.chunks((3000, 2000), "1MB")
+    made = learn(functions.product, ndim=3, inputs=functions.matrices, smallest=150, samples=6)
+    assert made.predict((3000, 100, 2000)).bytes == pytest.approx(4 * 3000 * 2000, rel=0.1)
+    assert made.predict((3000, 100, 2000)).output_shape == (3000, 2000)
+    assert made.input_bytes((3000, 100, 2000)) == pytest.approx(4 * (3000 * 100 + 100 * 2000), rel=0.02)
+
+
+@linux
+def test_all_inputs_that_a_factory_makes_are_counted_by_the_planner():
+    model = learn(functions.both, ndim=2, inputs=functions.two_alike, samples=4)
+    assert model.input_bytes((100, 100)) == 2 * 8 * 100 * 100
+    chunks = model.chunks((30_000, 30_000), "240MB")
+    assert 100e6 < (8 + 8 + 8) * np.prod(chunks) <= 240e6
+
+
+def test_several_inputs_of_one_shape_are_cut_alike():
+    firsts = [(20, 30), (90, 70), (200, 40), (60, 210)]
+    shapes = list(zip(firsts, [(24, 36), (50, 60), (80, 300), (300, 90)], strict=True))
+    samples = tuple(
+        Sample((*a, *b), 4 * a[0] * a[1], 1e-6, None, a, "float32", inputs=4 * (a[0] * a[1] + b[0] * b[1]))
+        for a, b in shapes
+    )
+    conditions = Conditions("VmHWM", True, 4096, "")
+    model = Model("scale", Layout.of([2, 2]), np.dtype("float32"), samples, conditions)
+    chunks = model.chunks((5000, 6000), "20MB")
+    assert (4 + 4) * np.prod(chunks) + model.predict([chunks, chunks]).upper <= 20e6
+
+
+@linux
+def test_a_command_of_any_language_is_learned():
+    model = learn(command=f"{sys.executable} -S -c 'x = bytearray(8 * {{0}} * {{1}} * 100)'", ndim=2, samples=7)
+    more = model.predict((600, 1000)).bytes - model.predict((100, 1000)).bytes
+    assert more == pytest.approx(800 * 500 * 1000, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        ({"ndim": 0}, "number of axes"),
+        ({"ndim": 2, "samples": 1}, "3 or more"),
+        ({"ndim": 2, "library": "cudf"}, "numpy, cupy, torch"),
+        ({"ndim": 2, "command": "true"}, "not both"),
+        ({"ndim": 2, "shape": (3,)}, "2 positive lengths"),
+        ({"ndim": 2, "dtype": "flot32"}, "none that NumPy knows"),
+        ({"ndim": 2, "dtype": "datetime64[s]"}, "give inputs="),
+        ({"ndim": 2, "largest": -1}, "most elements"),
+        ({"ndim": 2, "function": "double"}, "not a function"),
+        ({"ndim": 2, "function": None}, "either a function or command="),
+        ({"ndim": 2, "function": functions.holds_a_lock()}, "cannot be sent"),
+        ({"ndim": 2, "function": None, "command": ""}, "is empty"),
+        ({"ndim": 2, "function": None, "command": "./op '{0}"}, "write it as for a shell"),
+        ({"ndim": 2, "function": None, "command": "./op {0}", "features": len}, "makes its own input"),
+    ],
+)
+def test_what_cannot_be_learned_is_refused_before_anything_runs(how, says):
+    with pytest.raises(FootprintError, match=says):
+        learn(**{"function": functions.double} | how)
+
+
+def test_a_gauge_that_does_not_exist_is_refused():
+    with pytest.raises(FootprintError, match="resident, traced"):
+        learn(functions.double, ndim=2, gauge="guess")
+
+
+def test_features_that_are_no_numbers_by_name_are_refused():
+    with pytest.raises(FootprintError, match="dict of numbers by name, and gave 3"):
+        learn(functions.double, ndim=2, features=lambda x: 3)
+
+
+def test_errors_of_runs_are_footprint_errors():
+    assert issubclass(RunError, FootprintError)

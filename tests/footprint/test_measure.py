@@ -1,0 +1,131 @@
+"""Peaks are exact: whoever allocates, however shortly, in a process that has run other things before."""
+
+import os
+import signal
+import sys
+import time
+import types
+
+import numpy as np
+import pytest
+from tests.footprint.functions import twice_and_back
+
+from penstock.footprint import FootprintError, watch
+from penstock.footprint.inputs import Layout, Recipe
+from penstock.footprint.measure import device_gauge, host_gauge
+from penstock.footprint.measure.command import Command
+from penstock.footprint.process import Child, Work, environment
+
+VOLUME = Recipe(Layout.of(3), "float32")
+NOISE = 300_000
+linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells exact peaks")
+
+
+def child(function, **how):
+    return Child(Work(function, VOLUME, **how))
+
+
+def says_its_threshold(x):
+    print("a line that must not get into the answers")
+    return np.zeros(int(os.environ["MALLOC_MMAP_THRESHOLD_"]))
+
+
+def ends_itself(x):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def sleeps(x):
+    time.sleep(60)
+
+
+@linux
+def test_a_child_counts_arrays_and_temporaries_to_the_page_however_often_it_is_used():
+    runs = child(twice_and_back)
+    try:
+        shapes = ((16, 16, 16), (100, 100, 100), (20, 20, 20), (100, 100, 100))
+        _, first, _, again = (runs.measure(shape) for shape in shapes)
+        versions = runs.versions()
+    finally:
+        runs.close()
+    assert first.host == pytest.approx(4 * 4_000_000 + 4_000_000, abs=NOISE)
+    assert again.host == pytest.approx(first.host, abs=NOISE)
+    assert first.output_shape == (100, 100, 100) and first.output_dtype == "float32"
+    assert runs.how == "VmHWM" and runs.exact
+    assert versions["numpy"] == np.__version__
+
+
+def test_the_child_maps_arrays_above_the_threshold_and_keeps_prints_to_itself():
+    assert environment()["MALLOC_MMAP_THRESHOLD_"] == "65536"
+    runs = child(says_its_threshold)
+    assert runs.measure((4, 4, 4)).output_shape == (65536,)
+    runs.close()
+
+
+def test_tracemalloc_is_labelled_a_lower_bound():
+    gauge = host_gauge("traced")
+    gauge.start()
+    np.ones(1_000_000)
+    assert gauge.stop() == pytest.approx(8_000_000, rel=0.01)
+    assert gauge.how == "tracemalloc" and not gauge.exact
+
+
+def test_functions_of_modules_that_the_child_cannot_import_travel_whole(monkeypatch):
+    module = types.ModuleType("written_in_a_notebook")
+    exec("def triple(x):\n    return helper(x)\n\ndef helper(x):\n    return x * 3\n", module.__dict__)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    runs = child(module.triple)
+    assert runs.measure((8, 8, 8)).output_shape == (8, 8, 8)
+    runs.close()
+
+
+def test_a_process_that_is_killed_is_told_with_its_likely_reason():
+    runs = child(ends_itself)
+    with pytest.raises(FootprintError, match="want of memory"):
+        runs.measure((8, 8, 8))
+    runs.close()
+
+
+def test_a_run_that_takes_too_long_is_ended():
+    runs = child(sleeps)
+    with pytest.raises(TimeoutError, match="took more than"):
+        runs.measure((8, 8, 8), timeout=0.2)
+    runs.close()
+
+
+@linux
+def test_a_command_is_measured_whole():
+    line = f"{sys.executable} -S -c 'x = bytearray({{0}} * {{1}} * 10**6)'"
+    small, large = Command(line).measure((1, 20)), Command(line).measure((4, 20))
+    assert large.host - small.host == pytest.approx(60_000_000, abs=NOISE)
+    assert small.host > small.floor > 0
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [("./no-such-thing {0}", "no executable"), ("false {0}", "status 1"), ("true {7}", "fill lengths")],
+)
+def test_commands_that_fail_say_so(line, says):
+    with pytest.raises(FootprintError, match=says):
+        Command(line).measure((3,))
+
+
+@linux
+def test_watch_tells_the_peak_of_a_block_and_of_blocks_within():
+    with watch() as outer:
+        first = np.ones(4_000_000)
+        del first
+        with watch() as inner:
+            np.ones(1_000_000)
+    assert inner.bytes == pytest.approx(8_000_000, abs=NOISE)
+    assert outer.bytes == pytest.approx(32_000_000, abs=NOISE) and outer.exact
+
+
+def test_gauges_that_do_not_exist_are_refused():
+    with pytest.raises(FootprintError, match="resident, traced"):
+        host_gauge("guess")
+    assert device_gauge("numpy") is None
+
+
+def test_the_torch_gauge_is_absent_without_a_gpu():
+    torch = pytest.importorskip("torch")
+    assert (device_gauge("torch") is None) == (not torch.cuda.is_available())
