@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.report.reversal import Field, draw_reversal
 from penstock.report.timeline import draw_timeline, draw_timelines
 
 matplotlib.use("Agg")
@@ -66,20 +65,3 @@ def test_plans_are_drawn_one_above_the_other(plan, tmp_path):
     draw_timelines({"one": plan, "other": plan}, tmp_path / "two.png")
     one, two = (pyplot.imread(tmp_path / name) for name in ("one.png", "two.png"))
     assert two.shape[0] == 2 * one.shape[0] and two.shape[1] == one.shape[1]
-
-
-def test_a_reversal_is_drawn_below_its_fields(tmp_path):
-    result = ps.reverse(
-        run, lambda state, step: None, (np.zeros(1024),), 40, budget=ps.Budget(host="24kB", disk="64kB"), costs=COSTS
-    )
-    blank, edge = np.zeros((20, 30)), np.zeros((20, 30))
-    edge[10] = 1
-    for name, values in (("blank.png", blank), ("edge.png", edge)):
-        fields = [
-            Field("one", values, (2, 3), "km", "height"),
-            Field("other", values - 0.5, (2, 3), "km", "", signed=True),
-        ]
-        draw_reversal(fields, result, tmp_path / name)
-    first, second = (pyplot.imread(tmp_path / name) for name in ("blank.png", "edge.png"))
-    changed = np.argwhere((first != second).any(axis=2))
-    assert len(changed) and changed[:, 0].max() < first.shape[0] / 2  # the fields differ, the timeline does not

@@ -1,4 +1,4 @@
-"""`penstock demo`: a wave reversed inside a budget too small for it, its image and its report."""
+"""`penstock demo`: a salt body imaged from eight shots inside a small budget, with pictures and a report."""
 
 import tempfile
 from pathlib import Path
@@ -8,68 +8,96 @@ import typer
 from rich.console import Console
 from rich.panel import Panel
 
-from penstock.engine import Result, reverse
-from penstock.units import Budget, to_text
-
 if TYPE_CHECKING:  # Numba takes its time to load
-    from penstock.cli.shot import Shot
+    from penstock.wave.run import Survey
 
-STEPS = 3000
-BUDGET = Budget(host="16MB", disk="80MB")
-"""A state has 2.07 MB and all of them 6.2 GB: some stay in memory, more on disk, and the others are computed again."""
+JOB = """\
+# A salt body in sediments, in two dimensions: 13.5 km wide and 6.2 km deep. Shots are modelled with the true velocity
+# and migrated with a smoothed one.
+
+[model]
+name = "salt"
+shape = [310, 676]
+smooth = 100.0            # metres
+
+[geometry]
+shots = 8
+source_depth = 20.0
+receiver_depth = 20.0
+receiver_spacing = 40.0
+
+[data]
+dt = 0.004                # seconds
+length = 5.5
+mute_velocity = 1500.0    # the direct wave in the water
+
+[wavelet]
+frequency = 7.0           # Hz
+
+[imaging]
+mute = 900.0              # metres at the top, between the sources
+
+[memory]                  # for the history of a shot's wave
+host = "32MB"
+disk = "400MB"
+
+[output]
+directory = "rtm"
+formats = ["npy", "png"]
+"""
+MOMENTS = (0.6, 1.1, 1.6, 2.2, 2.9, 3.7)
+"""Seconds after the shot at which its wave is drawn."""
 
 
 def demo(
-    output: Annotated[Path, typer.Option(help="Folder for the picture, the trace and the report.")] = Path("demo"),
+    output: Annotated[Path, typer.Option(help="Folder for pictures, report and job.")] = Path("demo"),
 ) -> None:
-    """Image two reflectors with a wave run forward and back, in 16 MB of memory and 80 MB of disk."""
-    console = Console()
-    with console.status("compiling"):
-        from penstock.cli.shot import Shot, layers
-
-        shot = Shot(layers(), STEPS)
-    image(shot, BUDGET, output, console)
+    """Image a salt body from eight shots, the history of each in 32 MB of memory and 400 MB of disk."""
+    run(JOB, output, Console(), MOMENTS)
 
 
-def image(shot: "Shot", budget: Budget, output: Path, console: Console) -> Result:
-    """Reverse a shot inside a budget, print what was planned and measured, and write it down beside the image."""
-    with console.status("recording what a survey would"):
-        shot.observe()
-    states = sum(field.nbytes for field in shot.start().values()) * shot.steps
-    console.print(f"a wave of {shot.steps} steps, whose states would take {to_text(states)}, in {budget!r}")
+def run(text: str, output: Path, console: Console, moments: tuple[float, ...]) -> "Survey":
+    """Run a job and show everything about it."""
+    with console.status("loading"):
+        from penstock.wave.job import changed, parse
+        from penstock.wave.run import run_job
     output.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=output) as snapshots:  # a temporary folder elsewhere may be small, or memory
-        result = reverse(
-            shot.forward,
-            shot.backward,
-            shot.start(),
-            shot.steps,
-            budget=budget,
-            turn=shot.turn,
-            directory=snapshots,
-            progress=console.is_terminal,
-        )
-    console.print(Panel(result.explain(), title="the plan, and how it went", title_align="left"), highlight=False)
-    console.print(result.metrics.table())
-    picture, trace, report = output / "pulse.png", output / "trace.json", output / "report.txt"
+    (output / "job.toml").write_text(text)
+    # A folder of its own: the demo shows a whole run, not what is left of an earlier one.
+    with tempfile.TemporaryDirectory(dir=output) as folder:
+        survey = run_job(changed(parse(text, output.resolve()), directory=Path(folder)), console)
+        show(survey, output, console, moments)
+    return survey
+
+
+def show(survey: "Survey", output: Path, console: Console, moments: tuple[float, ...]) -> None:
+    """Draw model, image, a gather and snapshots, write the report, and say where all of it is."""
+    from penstock.metrics.timeline import write_trace
+    from penstock.report.page import Picture
+    from penstock.wave.results import draw_model, draw_waves, write_image, write_report
+
+    workspace = survey.workspace
+    plan = workspace.plan()
+    assert plan is not None
+    console.print(Panel(plan.explain(), title="the plan of each shot", title_align="left"), highlight=False)
     with console.status("drawing"):
-        draw(shot, result, picture)
-    result.metrics.write_trace(trace)
-    with report.open("w") as file:
-        print(result.explain(), end="\n\n", file=file)
-        Console(file=file, width=100).print(result.metrics.table())
-    console.print(f"wrote {picture}, {trace} (for chrome://tracing or Perfetto) and {report}", soft_wrap=True)
-    return result
-
-
-def draw(shot: "Shot", result: Result, path: Path) -> None:
-    """Draw the medium and the image above the timeline of the reversal."""
-    from penstock.cli.shot import SPACING
-    from penstock.report.reversal import Field, draw_reversal  # matplotlib takes its time to load
-
-    down, across = (points * SPACING / 1000 for points in shot.velocity.shape)
-    fields = [
-        Field("medium", shot.velocity, (down, across), "km", "m/s"),
-        Field("image", shot.image(), (down, across), "km", "reflection", signed=True),
-    ]
-    draw_reversal(fields, result, path)
+        written = write_image(survey, output, workspace.job.output.formats)
+        draw_model(workspace, output / "model.png", "true")
+        draw_waves(workspace, workspace.geometry.count // 2, moments, output / "gather.png", output / "snapshots.png")
+        write_trace(workspace.timeline()[1], output / "trace.json")
+    captions = {
+        "image.png": "The image: reflectors where the wave of the source and the data sent back in time meet, evenly "
+        "lit, without what is smooth, stronger with depth.",
+        "model.png": "The true velocity, with receivers and sources (red).",
+        "snapshots.png": "The wave of one shot on its way through the true model.",
+        "gather.png": "What the receivers of that shot heard, amplified with time.",
+    }
+    pictures = [Picture(output / name, caption) for name, caption in captions.items()]
+    lead = (
+        "Eight shots over a salt body, modelled with the true velocity and migrated through a smoothed one. The image "
+        "needs the wave of the source backwards in time; each shot kept its history inside the budget below."
+    )
+    write_report(survey, output / "report.html", pictures, "A salt body, imaged by reverse time migration", lead)
+    names = [path.name for path in written] + [name for name in captions if name != "image.png"]
+    console.print(f"pictures and data in {output}: {', '.join([*names, 'trace.json', 'job.toml'])}", soft_wrap=True)
+    console.print(f"open {(output / 'report.html').resolve()} in a browser", soft_wrap=True)

@@ -9,6 +9,7 @@ from penstock.cli.demo import demo
 from penstock.cli.doctor import doctor
 from penstock.cli.footprint import footprint
 from penstock.cli.plan import plan
+from penstock.cli.rtm import rtm
 from penstock.errors import PenstockError
 
 app = typer.Typer(
@@ -17,7 +18,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-for command in (demo, plan, footprint, doctor, bench):
+for command in (demo, rtm, plan, footprint, doctor, bench):
     app.command()(command)
 
 

@@ -50,13 +50,17 @@ class Module:
         stream : cuda.core.Stream
             The stream whose order it keeps.
         """
-        kernel, widths = self._kernel(name)
+        kernel, widths = self._known(name)
         if len(args) != len(widths):
             raise TypeError(f"kernel {name} takes {len(widths)} arguments; {len(args)} were given")
         values = (_argument(value, width, name) for value, width in zip(args, widths, strict=True))
         launch(stream, LaunchConfig(grid=grid, block=block), kernel, *values)
 
-    def _kernel(self, name: str) -> tuple[Kernel, tuple[int, ...]]:
+    def kernel(self, name: str) -> Kernel:
+        """Give a kernel, for callers that prepare its arguments themselves and launch it again and again."""
+        return self._known(name)[0]
+
+    def _known(self, name: str) -> tuple[Kernel, tuple[int, ...]]:
         if name not in self._kernels:
             kernel = self._code.get_kernel(name)
             self._kernels[name] = kernel, tuple(int(info.size) for info in kernel.arguments_info)

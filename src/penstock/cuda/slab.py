@@ -93,7 +93,7 @@ class PinnedSlab(_Slab):
     Attributes
     ----------
     array : numpy.ndarray
-        All of it, as bytes. Arrays made from it outlive `close` safely, but are then no longer pinned.
+        All of it, as bytes. Arrays made from it outlive `close` safely, but are then no longer pinned, and hold zeros.
     """
 
     array: NDArray[np.uint8]
@@ -110,6 +110,7 @@ class PinnedSlab(_Slab):
         # Locked pages cannot be shared copy-on-write: a fork would copy every one of them at once into the child.
         mapping.madvise(mmap.MADV_DONTFORK)
         self.nbytes = nbytes
+        self._mapping = mapping
         self.array = np.frombuffer(mapping, dtype=np.uint8, count=nbytes)
         _touch(self.array)
         self.pointer = self.array.ctypes.data
@@ -124,6 +125,8 @@ class PinnedSlab(_Slab):
     def close(self) -> None:
         """Unpin and unmap; again is no error. Wait for the copies that use it before."""
         super().close()
+        with suppress(ValueError):  # it has been unmapped
+            self._mapping.madvise(mmap.MADV_DONTNEED)  # whoever still refers to the range does not keep its pages
         self.array = np.empty(0, dtype=np.uint8)  # the last reference to the mapping unmaps it
 
 

@@ -81,6 +81,7 @@ class CudaBackend:
             self._slabs[tier] = Memory(slab.pointer, nbytes, slab.array)
         else:
             self._disk = Disk(self._directory, nbytes)
+        self._start = self._last = Mark(self._streams.compute)  # pinning, which the process keeps, is no part of it
 
     def block(self, tier: int, offset: int, nbytes: int) -> Any:
         """Give a piece of memory; the disk finds its own places."""

@@ -22,6 +22,7 @@ BRICKS = 8
 EDGE = 16
 """Elements along each axis of a brick, where the array has as many."""
 
+
 class Sampler:
     """Bricks of what backward should see, and of what it sees."""
 

@@ -98,7 +98,7 @@ def _draw_lanes(axis: Any, plan: Plan, spans: Sequence[Span]) -> None:
             bars = [(span.start, span.stop - span.start) for span in spans if span.lane == lane and span.what == what]
             if bars:
                 axis.broken_barh(bars, (height - 0.4, 0.8), color=colour, linewidth=0)
-    axis.set_yticks(range(len(lanes)), [_lane_name(plan, lane) for lane in reversed(lanes)])
+    axis.set_yticks(range(len(lanes)), [lane_name(plan, lane) for lane in reversed(lanes)])
     axis.set_xlim(0, max(span.stop for span in spans))
 
 
@@ -110,7 +110,7 @@ def _add_legend(axis: Any, spans: Sequence[Span]) -> None:
     axis.legend(handles=entries, loc="lower right", bbox_to_anchor=(1, 1), ncols=len(entries), frameon=False)
 
 
-def _lane_name(plan: Plan, lane: str) -> str:
+def lane_name(plan: Plan, lane: str) -> str:
     """Say what a lane of a timeline connects."""
     direction, _, tier = lane.partition(" ")
     if not tier:

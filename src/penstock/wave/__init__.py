@@ -2,6 +2,7 @@
 
 from penstock.errors import WaveError as WaveError
 from penstock.wave.acoustic import Acoustic as Acoustic
+from penstock.wave.elastic import Elastic as Elastic
 from penstock.wave.gradient import Gradient as Gradient
 from penstock.wave.gradient import gradient as gradient
 from penstock.wave.grid import Grid as Grid
@@ -12,6 +13,7 @@ from penstock.wave.loop import Adjoint as Adjoint
 from penstock.wave.loop import Loop as Loop
 from penstock.wave.loop import simulate as simulate
 from penstock.wave.model import AcousticModel as AcousticModel
+from penstock.wave.model import ElasticModel as ElasticModel
 from penstock.wave.resample import Resampler as Resampler
 from penstock.wave.rtm import Migration as Migration
 from penstock.wave.rtm import migrate as migrate

@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 
 from penstock.errors import WaveError
 from penstock.wave.damping import profiles
+from penstock.wave.grid import Grid
 from penstock.wave.model import AcousticModel
 from penstock.wave.points import Points, locate
+from penstock.wave.rows import Rows
 from penstock.wave.stability import check_dt
 
 State = dict[str, Any]
@@ -52,6 +54,8 @@ class Acoustic:
     order: int = 8
     dtype: Any = np.float32
     kernels: Any = field(init=False, repr=False)
+    rows: Rows = field(init=False, repr=False)
+    """how the rows of fields lie in memory"""
     squared: Any = field(init=False, repr=False)
     """(velocity dt)^2 on the grid of the fields"""
     damping: tuple[Any, ...] = field(init=False, repr=False)
@@ -62,12 +66,16 @@ class Acoustic:
     def __post_init__(self) -> None:
         check_dt(self.model, self.dt, self.order)
         model, grid, dtype = self.model, self.model.grid, np.dtype(self.dtype)
-        kernels = _kernels(model.velocity, grid.ndim, self.order // 2, dtype)
-        squared = (kernels.get(model.velocity).astype(np.float64) * self.dt) ** 2
+        velocity = _array(model.velocity)
+        kernels = _kernels(velocity, grid, self.order // 2, dtype)
+        rows = getattr(kernels, "rows", Rows())
+        squared = (velocity.astype(np.float64) * self.dt) ** 2
+        *slower, along_rows = profiles(grid, self.halo, self.dt, model.fastest)
         found = {
             "kernels": kernels,
-            "squared": kernels.put(grid.extend(squared.astype(dtype), self.halo)),
-            "damping": tuple(kernels.put(g) for g in profiles(grid, self.halo, self.dt, model.fastest)),
+            "rows": rows,
+            "squared": kernels.put(rows.pad(grid.extend(squared.astype(dtype), self.halo))),
+            "damping": tuple(kernels.put(g) for g in (*slower, rows.pad(along_rows))),
             "weights": tuple(dtype.type(step**-2) for step in grid.spacing),
         }
         for name, value in found.items():
@@ -81,20 +89,33 @@ class Acoustic:
     @property
     def inside(self) -> tuple[slice, ...]:
         """Where the model lies in the fields."""
-        return self.model.grid.inside(self.halo)
+        return self.rows.inside(self.model.grid.inside(self.halo))
+
+    @property
+    def window(self) -> tuple[slice, ...]:
+        """Give the part of the fields that records and images cover: the model, in whole words of rows."""
+        return self.rows.window(self.model.grid.inside(self.halo))
+
+    def within(self, seen: Any) -> Any:
+        """Give the model's part of a record or an image."""
+        shift = self.inside[-1].start - self.window[-1].start
+        return seen[..., shift : shift + self.model.grid.shape[-1]]
 
     def zeros(self) -> State:
         """Make a state in which nothing moves yet."""
-        shape = self.model.grid.fields(self.halo)
+        shape = self.rows.shape(self.model.grid.fields(self.halo))
         return {"p": self.kernels.zeros(shape), "p_old": self.kernels.zeros(shape)}
 
     def antenna(self, positions: Any) -> Antenna:
         """Bind positions, one row of coordinates each."""
         points = locate(positions, self.model.grid, self.halo)
-        place = np.unravel_index(points.touched, self.model.grid.fields(self.halo))
+        fields = self.model.grid.fields(self.halo)
+        place = np.unravel_index(points.touched, fields)
+        points = self.rows.moved(points, fields[-1])
         factors = self.kernels.get(self.squared.reshape(-1)[self.kernels.put(points.touched)]).astype(np.float64)
-        for g, index in zip(self.damping, place, strict=True):
-            factors = factors * self.kernels.get(g)[index]
+        *slower, along_rows = (self.kernels.get(g) for g in self.damping)
+        for g, index in zip((*slower, self.rows.cut(along_rows)), place, strict=True):
+            factors = factors * g[index]
         return Antenna(points.moved(self.kernels.put), self.kernels.put(factors))
 
     def step(self, state: State, antenna: Antenna, values: Any) -> State:
@@ -116,7 +137,12 @@ class Acoustic:
 
     def seen(self, state: State) -> State:
         """Give what an image needs of a state: the pressure inside the model, without layers and halo."""
-        return {"p": state["p"][self.inside]}
+        crop = getattr(self.kernels, "crop", None)
+        return {"p": state["p"][self.window] if crop is None else crop(state["p"])}
+
+    def images(self) -> Any:
+        """Make an image in which nothing is seen yet, of what `seen` gives."""
+        return self.kernels.zeros(tuple(one.stop - one.start for one in self.window))
 
     def add_sensitivity(self, total: Any, later: Any, p: Any, sources: Antenna, sent: Any, factor: float) -> None:
         """Add what a step owes to the logarithm of the squared velocity, seen by the adjoint's field after it."""
@@ -124,17 +150,31 @@ class Acoustic:
         self.kernels.scatter(total, sources.points, sent, factor * later.reshape(-1)[sources.points.touched])
 
 
-def _kernels(array: Any, ndim: int, radius: int, dtype: np.dtype[Any]) -> Any:
+def _array(velocity: Any) -> Any:
+    """Give an array of NumPy, or of CuPy where another library's is on a GPU."""
+    if isinstance(velocity, np.ndarray):
+        return velocity
+    if not hasattr(velocity, "__cuda_array_interface__"):
+        raise WaveError(f"a velocity of type {type(velocity).__name__}: give an array of NumPy, or one on a GPU")
+    import cupy
+
+    return cupy.asarray(velocity)
+
+
+def _kernels(array: Any, grid: Grid, radius: int, dtype: np.dtype[Any]) -> Any:
     """Choose the kernels by where the arrays of a model are."""
-    if not isinstance(array, np.ndarray):
-        raise WaveError(f"a velocity of type {type(array).__name__}: give a NumPy array")
     if dtype not in (np.float32, np.float64):
         raise WaveError(f"waves of type {dtype}: take float32 or float64")
+    if not isinstance(array, np.ndarray):
+        from penstock.wave.acoustic_gpu import GpuKernels  # it needs a GPU
+
+        return GpuKernels(grid, radius, dtype)
     from penstock.wave.acoustic_cpu import CpuKernels  # compiled when it is needed
 
-    return CpuKernels(ndim, radius, dtype)
+    return CpuKernels(grid.ndim, radius, dtype)
 
 
 def speed_of(propagator: Acoustic) -> NDArray[np.float64]:
     """Give the velocity on the grid of the fields."""
-    return np.asarray(np.sqrt(propagator.kernels.get(propagator.squared).astype(np.float64)) / propagator.dt)
+    squared = propagator.rows.cut(propagator.kernels.get(propagator.squared))
+    return np.asarray(np.sqrt(squared.astype(np.float64)) / propagator.dt)

@@ -12,7 +12,7 @@ from penstock.errors import WaveError
 from penstock.wave.acoustic import State, speed_of
 from penstock.wave.imaging import check_every
 from penstock.wave.loop import Adjoint, prepare
-from penstock.wave.model import AcousticModel
+from penstock.wave.model import ElasticModel, Model
 from penstock.wave.shot import Shot
 
 Misfit = Callable[[NDArray[Any], NDArray[Any]], tuple[float, NDArray[Any]]]
@@ -24,7 +24,8 @@ class Gradient:
     """A misfit, and its derivative with respect to each value of the model."""
 
     misfit: float
-    gradient: NDArray[Any]
+    gradient: Any
+    """an array; of an elastic model one for each of "vp", "vs" and "rho", by name"""
     data: NDArray[Any]
     """what the receivers hear in the model"""
     result: Result
@@ -39,7 +40,7 @@ def least_squares(data: NDArray[Any], observed: NDArray[Any]) -> tuple[float, ND
 
 def gradient(
     shot: Shot,
-    model: AcousticModel,
+    model: Model,
     *,
     misfit: Misfit = least_squares,
     parameter: str = "velocity",
@@ -63,7 +64,7 @@ def gradient(
     misfit
         ``misfit(data, observed)`` gives a number and its derivative with respect to `data`.
     parameter
-        "velocity", or "squared slowness".
+        "velocity", or "squared slowness". An elastic model is always differentiated with respect to its three arrays.
     dt, order, dtype
         As for `simulate`.
     every
@@ -74,7 +75,7 @@ def gradient(
 
     Examples
     --------
-    >>> from penstock.wave import Grid, simulate, ricker
+    >>> from penstock.wave import AcousticModel, Grid, simulate, ricker
     >>> grid = Grid((40, 50), spacing=10.0)
     >>> true, guess = np.full((40, 50), 2000.0), np.full((40, 50), 2000.0)
     >>> true[20:24, 20:30] = 2100.0
@@ -91,6 +92,10 @@ def gradient(
     check_every(every)
     loop = prepare(shot, model, dt, order, dtype)
     propagator, kernels, observed = loop.propagator, loop.kernels, np.asarray(shot.data)
+    if isinstance(model, ElasticModel):
+        from penstock.wave.elastic_gradient import elastic_gradient  # which gives a Gradient
+
+        return elastic_gradient(loop, observed, misfit, every, reversal)
     total = propagator.zeros()["p"]
     reached: list[tuple[float, NDArray[Any], Adjoint]] = []
 
@@ -111,5 +116,5 @@ def gradient(
     value, data, _ = reached[0]
     speed = speed_of(propagator)
     slope = 2 / speed if parameter == "velocity" else -(speed**2)
-    summed = model.grid.fold(kernels.get(total) * slope, propagator.halo)
+    summed = model.grid.fold(propagator.rows.cut(kernels.get(total)) * slope, propagator.halo)
     return Gradient(value, summed.astype(kernels.dtype), data, result)

@@ -1,5 +1,8 @@
 """Images: how often two waves must be compared, and what is done to the sum afterwards."""
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,6 +13,20 @@ MARGIN = 1.25
 """How many times more often than the band asks for."""
 FLOOR = 1e-3
 """Of the largest illumination: less light than this is not divided by."""
+
+
+@dataclass(frozen=True, eq=False)
+class Imaging:
+    """What is to be made of two waves that meet."""
+
+    image: Any
+    """to which their product is added"""
+    illumination: Any
+    """to which the square of the source's wave is added"""
+    seen: Any
+    """the source's wave"""
+    factor: float
+    """that both are multiplied by"""
 
 
 def imaging_interval(frequency: float, dt: float) -> int:

@@ -1,7 +1,7 @@
 """Reverse-time migration of one shot: where the source's wave and the data, sent back in time, meet."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,9 @@ from penstock.engine import Result, reverse
 from penstock.errors import WaveError
 from penstock.wave.acoustic import State
 from penstock.wave.grid import Grid
-from penstock.wave.imaging import check_every, imaging_interval, laplacian_filter, normalise
+from penstock.wave.imaging import Imaging, check_every, imaging_interval, laplacian_filter, normalise
 from penstock.wave.loop import Adjoint, prepare
-from penstock.wave.model import AcousticModel
+from penstock.wave.model import ElasticModel, Model
 from penstock.wave.shot import Shot
 from penstock.wave.wavelet import band_limited, highest_frequency
 
@@ -35,6 +35,8 @@ class Migration:
     grid: Grid
     result: Result
     """of the reversal: its plan and what it measured"""
+    images: dict[str, tuple[NDArray[Any], NDArray[Any]]] = field(default_factory=dict)
+    """of an elastic model, image and illumination by name; the first one is `image`"""
 
     def clean(self) -> NDArray[Any]:
         """Give the image divided by the illumination and rid of its smooth part."""
@@ -43,12 +45,13 @@ class Migration:
 
 def migrate(
     shot: Shot,
-    model: AcousticModel,
+    model: Model,
     *,
     dt: float | None = None,
     order: int = 8,
     every: int | None = None,
     dtype: Any = np.float32,
+    images: Sequence[str] = ("pp",),
     condition: Condition | None = None,
     **reversal: Any,
 ) -> Migration:
@@ -68,15 +71,18 @@ def migrate(
     every
         Steps between two contributions to the image: unless told, as many as the wavelet's band allows, see
         `imaging.imaging_interval`.
+    images
+        Of an elastic model: "pp", "velocity" or both, see `elastic_rtm`. An acoustic one has the image of its pressure.
     condition
         An imaging condition of your own beside the built-in one: ``condition(source, receiver, step)`` sees the
-        pressure of both waves inside the model, read-only, at each contribution, latest first.
+        pressure of both waves inside the model, read-only, at each contribution, latest first; of an elastic model, the
+        fields of both that its images need, by name.
     **reversal
         For `penstock.reverse`: `budget`, `codec`, `schedule`, `plan`, `costs`, `directory`, ...
 
     Examples
     --------
-    >>> from penstock.wave import simulate, ricker
+    >>> from penstock.wave import AcousticModel, simulate, ricker
     >>> grid = Grid((60, 80), spacing=10.0)
     >>> true, smooth = np.full((60, 80), 2000.0), np.full((60, 80), 2000.0)
     >>> true[40:] = 2500.0
@@ -88,6 +94,8 @@ def migrate(
     """
     if shot.data is None:
         raise WaveError("a shot without data: add what its receivers heard with shot.with_data(...)")
+    if tuple(images) != ("pp",) and not isinstance(model, ElasticModel):
+        raise WaveError(f"images={images!r} of an acoustic model, which has one: leave it out, or give an ElasticModel")
     check_every(every)
     loop = prepare(shot, model, dt, order, dtype, listens=False)
     propagator, kernels = loop.propagator, loop.kernels
@@ -95,15 +103,18 @@ def migrate(
     steps_between = every if every is not None else imaging_interval(frequency, loop.dt)
     # Summed over time, what the data hold beyond the source's band meets nothing; taken every few steps only, it would.
     data = band_limited(shot.data, shot.dt, frequency) if frequency > 0 else np.zeros(shot.data.shape)
+    if isinstance(model, ElasticModel):
+        from penstock.wave.elastic_rtm import elastic_migrate  # which gives a Migration
+
+        return elastic_migrate(loop, data, steps_between, images, condition, reversal)
     # Sums over samples become integrals, so that the image does not depend on either sampling.
     adjoint = Adjoint(loop, data * (shot.dt / loop.dt))
-    image, illumination = kernels.zeros(model.grid.shape), kernels.zeros(model.grid.shape)
+    image, illumination = propagator.images(), propagator.images()
 
     def backward(seen: State, step: int) -> None:
-        receiver = adjoint.back_to(step)[propagator.inside]
-        kernels.correlate(image, illumination, seen["p"], receiver, steps_between * loop.dt)
+        receiver = adjoint.back_to(step, Imaging(image, illumination, seen["p"], steps_between * loop.dt))
         if condition is not None:
-            condition(seen["p"], receiver, step)
+            condition(propagator.within(seen["p"]), receiver[propagator.inside], step)
 
     result = reverse(
         loop.forward,
@@ -114,4 +125,5 @@ def migrate(
         every=steps_between,
         **reversal,
     )
-    return Migration(kernels.get(image), kernels.get(illumination), steps_between, loop.dt, model.grid, result)
+    image, illumination = (kernels.get(propagator.within(one)) for one in (image, illumination))
+    return Migration(image, illumination, steps_between, loop.dt, model.grid, result)

@@ -1,5 +1,6 @@
 """A shot: where and what a source sends, and where it is heard."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -7,6 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import WaveError
+
+SENDS = ("explosion", "force z", "force y", "force x")
+HEARS = ("pressure", "velocity z", "velocity y", "velocity x")
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,11 +36,26 @@ class Shot:
     """seconds between samples of wavelet and data"""
     data: NDArray[np.floating] | None = None
     """what was heard: one row per sample, one column per receiver"""
+    sends: str | Sequence[str] = "explosion"
+    """what sources do: "explosion", or in elastic models "force z", "force y" or "force x"; one for all, or one for
+    each"""
+    hears: str | Sequence[str] = "pressure"
+    """what receivers measure: "pressure", or in elastic models the velocity of particles, "velocity z", "velocity y" or
+    "velocity x"; one for all, or one for each, where several may share a position"""
 
     def __post_init__(self) -> None:
         for name in ("source", "receivers"):
             object.__setattr__(self, name, np.atleast_2d(np.asarray(getattr(self, name), float)))
         object.__setattr__(self, "wavelet", np.asarray(self.wavelet))
+        for name, known, points in (("sends", SENDS, self.source), ("hears", HEARS, self.receivers)):
+            given = getattr(self, name)
+            kinds = (given,) * len(points) if isinstance(given, str) else tuple(given)
+            if len(kinds) != len(points) or not set(kinds) <= set(known):
+                raise WaveError(
+                    f"{name}={given!r}: give one of {', '.join(map(repr, known))} for all, or one for each of the "
+                    f"{len(points)} positions"
+                )
+            object.__setattr__(self, name, kinds)
         if not 0 < self.dt < float("inf"):
             raise WaveError(f"a sampling interval of {self.dt!r}: give seconds above 0")
         if not np.isfinite(self.wavelet).all() or (self.data is not None and not np.isfinite(self.data).all()):

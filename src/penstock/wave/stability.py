@@ -5,8 +5,10 @@ import math
 import numpy as np
 
 from penstock.errors import WaveError
+from penstock.wave.elastic_medium import stiffest
+from penstock.wave.elastic_stencil import first_derivative, staggered_symbol, steepest
 from penstock.wave.grid import Grid
-from penstock.wave.model import AcousticModel
+from penstock.wave.model import ElasticModel, Model
 from penstock.wave.stencil import second_derivative, symbol
 
 TOLERANCE = 0.005
@@ -15,17 +17,22 @@ SAFETY = 0.95
 """How much of the largest stable time step is taken where the choice is ours."""
 
 
-def largest_dt(model: AcousticModel, order: int = 8) -> float:
+def largest_dt(model: Model, order: int = 8) -> float:
     """Give the largest stable time step: waves of all wavelengths that the grid holds neither grow nor decay.
 
     The second difference in time can follow eigenvalues of the Laplacian down to -4 / (velocity dt)^2; its lowest is
-    that of the wave which changes its sign from each point to the next along every axis.
+    that of the wave which changes its sign from each point to the next along every axis. Of an elastic model that is a
+    pressure wave.
     """
+    if isinstance(model, ElasticModel):
+        slopes = [steepest(order, model.grid.free_surface and axis == 0) for axis in range(model.grid.ndim)]
+        worst = sum((slope / step) ** 2 for slope, step in zip(slopes, model.grid.spacing, strict=True))
+        return 2 / (stiffest(model) * math.sqrt(worst))
     worst = -float(symbol(second_derivative(order), math.pi)) * sum(step**-2 for step in model.grid.spacing)
     return 2 / (model.fastest * math.sqrt(worst))
 
 
-def points_per_wavelength(order: int) -> float:
+def points_per_wavelength(order: int, *, staggered: bool = False) -> float:
     """Give how many points a wavelength needs for a phase velocity within `TOLERANCE`.
 
     Examples
@@ -34,18 +41,21 @@ def points_per_wavelength(order: int) -> float:
     [18.1, 6.3, 3.8, 2.9]
     """
     angles = np.linspace(1e-3, math.pi, 4000)
-    phase = np.sqrt(np.maximum(-symbol(second_derivative(order), angles), 0)) / angles
+    if staggered:
+        phase = staggered_symbol(first_derivative(order), angles) / angles
+    else:
+        phase = np.sqrt(np.maximum(-symbol(second_derivative(order), angles), 0)) / angles
     good = np.abs(phase - 1) <= TOLERANCE
     last = int(np.argmin(good)) - 1 if not good.all() else len(angles) - 1
     return float(2 * math.pi / angles[last])
 
 
-def choose_dt(model: AcousticModel, sampling: float, order: int = 8) -> float:
+def choose_dt(model: Model, sampling: float, order: int = 8) -> float:
     """Give the sampling interval of data where it is stable, or its largest whole part that is."""
     return sampling / math.ceil(sampling / (SAFETY * largest_dt(model, order)))
 
 
-def check_dt(model: AcousticModel, dt: float, order: int = 8) -> None:
+def check_dt(model: Model, dt: float, order: int = 8) -> None:
     """Refuse a time step with which waves would grow without end."""
     largest = largest_dt(model, order)
     if not 0 < dt <= largest:
@@ -55,11 +65,12 @@ def check_dt(model: AcousticModel, dt: float, order: int = 8) -> None:
         )
 
 
-def check_dispersion(model: AcousticModel, frequency: float, order: int = 8) -> None:
+def check_dispersion(model: Model, frequency: float, order: int = 8) -> None:
     """Refuse a grid on which the wavelet's highest frequency would travel at a wrong speed."""
     if frequency <= 0:
         return  # nothing is sent
-    shortest, needed, widest = model.slowest / frequency, points_per_wavelength(order), max(model.grid.spacing)
+    needed = points_per_wavelength(order, staggered=isinstance(model, ElasticModel))
+    shortest, widest = model.slowest / frequency, max(model.grid.spacing)
     if shortest < needed * widest:
         raise WaveError(
             f"at {frequency:.4g} Hz the shortest wave ({shortest:.4g} m, at {model.slowest:.6g} m/s) has "

@@ -1,0 +1,1 @@
+"""The parts of ``rtm.py``: where it runs, what it reverses, and its tables."""

@@ -1,0 +1,176 @@
+"""Where the benchmark runs: a GPU, or NumPy on the host to see that it works, with the same few operations on both."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import penstock as ps
+
+
+@dataclass(frozen=True)
+class Taken:
+    """How long something took."""
+
+    seconds: float
+    """by events of the device's stream; by the host's clock on a CPU"""
+    wall: float
+    """by the host's clock, from an idle device to an idle device"""
+
+
+class Host:
+    """NumPy arrays; the first tier is the host and the second the disk."""
+
+    name = "cpu"
+    arrays: Any = np
+    tiers = ("host", "disk")
+
+    def put(self, values: Any) -> Any:
+        """Bring an array here."""
+        return np.ascontiguousarray(values)
+
+    def get(self, values: Any) -> NDArray[Any]:
+        """Bring an array to NumPy."""
+        return np.asarray(values)
+
+    def wait(self) -> None:
+        """Wait for what was asked for."""
+
+    def timed(self, call: Callable[[], Any]) -> Taken:
+        """Time a call."""
+        begun = time.perf_counter()
+        call()
+        wall = time.perf_counter() - begun
+        return Taken(wall, wall)
+
+    def down(self, room: NDArray[np.uint8], array: Any) -> None:
+        """Copy an array to a room, and wait."""
+        room[: array.nbytes] = array.reshape(-1).view(np.uint8)
+
+    def up(self, array: Any, room: NDArray[np.uint8]) -> None:
+        """Copy an array from a room, and wait."""
+        array.reshape(-1).view(np.uint8)[:] = room[: array.nbytes]
+
+    @contextmanager
+    def rooms(self, count: int, nbytes: int) -> Iterator[list[NDArray[np.uint8]]]:
+        """Lend rooms that are as quick to copy to as any."""
+        yield [np.zeros(nbytes, np.uint8) for _ in range(count)]
+
+    def payload(self, room: Any) -> Any:
+        """Give a room as an encoding has it."""
+        return room
+
+    def budget(self, first: int, second: int) -> ps.Budget:
+        """Allow so many bytes of the two tiers."""
+        return ps.Budget(**dict(zip(self.tiers, (first, second), strict=True)))
+
+    def links(self) -> dict[str, Any]:
+        """Give what costs know of copies and links."""
+        return {"copy": 5e9, "disk": ps.Link(1e9, 1e9)}
+
+    def free(self) -> int:
+        """Give the free bytes of the first tier's memory, where they are counted."""
+        return 0
+
+    def let_go(self) -> None:
+        """Give back what nothing uses."""
+
+    def about(self) -> dict[str, Any]:
+        """Describe it."""
+        return {"device": self.name}
+
+
+class Gpu(Host):
+    """CuPy arrays, with all work in one stream that is current; the second tier is pinned host memory."""
+
+    name = "gpu"
+    tiers = ("device", "host")
+
+    def __init__(self) -> None:
+        import cupy  # before the stream is made current, which is done only in libraries that have been imported
+
+        from penstock.cuda.driver import current_device
+        from penstock.cuda.stream import current, mark, seconds
+
+        self.arrays, self._mark, self._seconds = cupy, mark, seconds
+        self._stream = current_device().create_stream()
+        self._current = current(self._stream)
+        self._current.__enter__()
+        assert cupy.cuda.get_current_stream().ptr == int(self._stream.handle)
+
+    def put(self, values: Any) -> Any:
+        """Bring an array here."""
+        return self.arrays.ascontiguousarray(self.arrays.asarray(values))
+
+    def get(self, values: Any) -> NDArray[Any]:
+        """Bring an array to NumPy."""
+        return np.asarray(self.arrays.asnumpy(values))
+
+    def wait(self) -> None:
+        """Wait for the stream."""
+        self._stream.sync()
+
+    def timed(self, call: Callable[[], Any]) -> Taken:
+        """Time a call by events in the stream, and by the clock."""
+        self.wait()
+        begun, start = time.perf_counter(), self._mark(self._stream)
+        call()
+        seconds = self._seconds(start, self._mark(self._stream))
+        return Taken(seconds, time.perf_counter() - begun)
+
+    def _copy(self, target: int, source: int, nbytes: int) -> None:
+        from penstock.cuda.copy import copy_async
+
+        copy_async(target, source, nbytes, self._stream)
+        self.wait()
+
+    def down(self, room: NDArray[np.uint8], array: Any) -> None:
+        """Copy an array to a pinned room, and wait."""
+        self._copy(room.ctypes.data, array.data.ptr, array.nbytes)
+
+    def up(self, array: Any, room: NDArray[np.uint8]) -> None:
+        """Copy an array from a pinned room, and wait."""
+        self._copy(array.data.ptr, room.ctypes.data, array.nbytes)
+
+    @contextmanager
+    def rooms(self, count: int, nbytes: int) -> Iterator[list[NDArray[np.uint8]]]:
+        """Lend pinned rooms, of memory that the process keeps: reversals find it afterwards."""
+        from penstock.cuda.slab import kept_pinned
+
+        with kept_pinned(count * nbytes) as slab:
+            yield [slab.array[number * nbytes : (number + 1) * nbytes] for number in range(count)]
+
+    def payload(self, room: Any) -> Any:
+        """Give a room as an encoding has it."""
+        from penstock.cuda.arrays import view
+
+        return view(room)
+
+    def links(self) -> dict[str, Any]:
+        """Time copies inside the device and the link to the host."""
+        from penstock.tier.links import measure_links
+
+        found = measure_links(None, 2**29)
+        assert found.device_copy and found.pinned_up and found.pinned_down
+        return {"copy": found.device_copy, "host": ps.Link(found.pinned_up, found.pinned_down)}
+
+    def free(self) -> int:
+        """Give the free bytes of the device."""
+        return int(self.arrays.cuda.runtime.memGetInfo()[0])
+
+    def let_go(self) -> None:
+        """Have CuPy's pool give back what nothing uses."""
+        self.wait()
+        self.arrays.get_default_memory_pool().free_all_blocks()
+
+    def about(self) -> dict[str, Any]:
+        """Describe it."""
+        from dataclasses import asdict
+
+        from penstock.cuda.driver import describe_gpus
+
+        return {"device": self.name, "gpu": asdict(describe_gpus()[0]), "cupy": self.arrays.__version__}

@@ -1,0 +1,262 @@
+"""The shot that is reversed: a built-in model, a source and receivers near its surface, and what migration does there.
+
+Models are made at half their resolution and interpolated, which takes seconds instead of minutes. The wavelet has the
+highest frequency that the grid carries, and the time step is the largest that is stable, less a margin.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import penstock as ps
+from penstock.engine import Result
+from penstock.engine.layout import Layout
+from penstock.wave import Acoustic, AcousticModel, Adjoint, Grid, Loop, Shot, highest_frequency, largest_dt, ricker
+from penstock.wave.imaging import FLOOR, Imaging, imaging_interval
+from penstock.wave.models import make
+from penstock.wave.stability import SAFETY, points_per_wavelength
+from penstock.wave.wavelet import band_limited
+from shots.machine import Host, Taken
+
+DEEP = 2
+"""Points below the surface at which the source is, and the receivers are."""
+SMOOTHED = 8.0
+"""Points of the standard deviation of the bell that smooths a model for migration."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a shot is made of."""
+
+    name: str
+    """of a built-in model"""
+    shape: tuple[int, ...]
+    """points that are computed, layers included, or those of the model where they are `around` it"""
+    steps: int
+    around: bool = False
+    """whether absorbing layers come on top of the shape"""
+    absorb: int = 40
+    apart: int = 20
+    """points between receivers"""
+    order: int = 8
+
+    @property
+    def grid_shape(self) -> tuple[int, ...]:
+        """Points of the model."""
+        return self.shape if self.around else tuple(points - 2 * self.absorb for points in self.shape)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A reversal that was carried out."""
+
+    taken: Taken
+    """`seconds` from the first action to the last, `wall` of the whole call"""
+    result: Result
+    memory: int
+    """bytes taken from the device above what was taken before the call, looked at in some backward steps"""
+
+
+class Waves:
+    """A shot in a model, whose loop can be reversed in any way; images start anew each time."""
+
+    def __init__(self, machine: Host, setup: Setup, *, echoes: bool = False) -> None:
+        self.machine, self.setup = machine, setup
+        values, spacing = velocities(machine, setup.name, setup.grid_shape)
+        self.grid = Grid(setup.grid_shape, spacing, absorb=setup.absorb)
+        smooth = AcousticModel(smoothed(machine.arrays, values, SMOOTHED), self.grid)
+        true = AcousticModel(values, self.grid)
+        self.dt = SAFETY * min(largest_dt(model, setup.order) for model in (true, smooth))
+        # Of both models the slowest velocity is the water's.
+        highest = min(true.slowest, smooth.slowest) / (points_per_wavelength(setup.order) * max(spacing))
+        long = max(setup.steps, math.ceil(12 / (highest * self.dt)))
+        self.dominant = (
+            0.98 * highest / (highest_frequency(ricker(highest / 3, self.dt, long), self.dt) / (highest / 3))
+        )
+        wavelet = self.grid.cell * ricker(self.dominant, self.dt, long)[: setup.steps]  # far from what underflows
+        self.shot = Shot(self._source(), self._receivers(), wavelet, self.dt)
+        self.frequency = highest_frequency(ricker(self.dominant, self.dt, long), self.dt)
+        self.every = imaging_interval(self.frequency, self.dt)
+        data = self._echoes(true, smooth) if echoes else self._diffraction()
+        self.propagator = Acoustic(smooth, self.dt, setup.order)
+        self.loop = Loop(self.shot, self.propagator, listens=False)
+        self.adjoint = Adjoint(self.loop, band_limited(data, self.dt, self.frequency).astype(np.float32))
+        self.image, self.light = self.propagator.images(), self.propagator.images()
+        start = self.propagator.zeros()
+        self.layout = Layout.of(start, lambda array: (array.shape, array.dtype))
+        self.record_layout = Layout.of(self.propagator.seen(start), lambda array: (array.shape, array.dtype))
+        self.start = start
+        machine.let_go()
+
+    @property
+    def points(self) -> int:
+        """Points that a step computes."""
+        return math.prod(points + 2 * self.setup.absorb for points in self.grid.shape)
+
+    def _source(self) -> NDArray[np.float64]:
+        middle = [(points // 2) * step for points, step in zip(self.grid.shape, self.grid.spacing, strict=True)]
+        return np.array([DEEP * self.grid.spacing[0], *middle[1:]])
+
+    def _receivers(self) -> NDArray[np.float64]:
+        lines = [
+            np.arange(0, points, self.setup.apart) * step
+            for points, step in zip(self.grid.shape[1:], self.grid.spacing[1:], strict=True)
+        ]
+        flat = np.stack([line.ravel() for line in np.meshgrid(*lines, indexing="ij")], axis=1)
+        return np.column_stack([np.full(len(flat), DEEP * self.grid.spacing[0]), flat])
+
+    def _diffraction(self) -> NDArray[np.float64]:
+        """Make the data of one point in the deep, heard from a third of the shot on: something to send back."""
+        point = np.array([0.5, 0.45, 0.55])[: self.grid.ndim] * self.grid.end
+        way = np.linalg.norm(self.shot.source[0] - point) + np.linalg.norm(self.shot.receivers - point, axis=1)
+        arrival = self.setup.steps * self.dt / 3 * way / way.min()
+        times = np.arange(self.setup.steps)[:, None] * self.dt - arrival
+        squared = (np.pi * self.dominant * times) ** 2
+        return np.asarray((1 - 2 * squared) * np.exp(-squared))
+
+    def _echoes(self, true: AcousticModel, smooth: AcousticModel) -> NDArray[np.float64]:
+        """Model the shot in the true ground and take away what the smooth one gives: the echoes are left."""
+        heard = []
+        for model in (true, smooth):
+            loop = Loop(self.shot, Acoustic(model, self.dt, self.setup.order))
+            loop.forward(loop.propagator.zeros(), 0, loop.steps)
+            heard.append(loop.data().astype(np.float64))
+        return np.asarray(heard[0] - heard[1])
+
+    def reset(self) -> None:
+        """Make adjoint and images what they are before a reversal."""
+        self.adjoint.state, self.adjoint.step = self.propagator.zeros(), self.loop.steps
+        self.image, self.light = self.propagator.images(), self.propagator.images()
+
+    def backward(self, seen: Any, step: int, every: int) -> None:
+        """Step the adjoint back and correlate, as `penstock.wave.migrate` does."""
+        self.adjoint.back_to(step, Imaging(self.image, self.light, seen["p"], every * self.dt))
+
+    def reverse(self, *, every: int = 1, directory: str | None = None, **how: Any) -> Ran:
+        """Reverse the loop by `penstock.reverse`."""
+        self.reset()
+        self.machine.let_go()
+        steps, before = self.setup.steps, self.machine.free()
+        least, looks = [before], max(1, steps // (8 * every)) * every
+
+        def backward(seen: Any, step: int) -> None:
+            self.backward(seen, step, every)
+            if step % looks == 0:
+                least.append(self.machine.free())
+
+        done: list[Result] = []
+        taken = self.machine.timed(
+            lambda: done.append(
+                ps.reverse(
+                    self.loop.forward,
+                    backward,
+                    self.start,
+                    steps,
+                    record=lambda state, step: self.propagator.seen(state),
+                    every=every,
+                    directory=directory,
+                    progress=False,
+                    **how,
+                )
+            )
+        )
+        return Ran(Taken(done[0].metrics.seconds, taken.wall), done[0], before - min(least))
+
+    def nothing_kept(self, every: int) -> Taken:
+        """Time the same forward, backward and imaging, with one record for all steps: what a history is free from."""
+        self.reset()
+        state, steps = self.propagator.zeros(), self.setup.steps
+        seen = self.propagator.seen(state)
+
+        def whole() -> None:
+            self.loop.forward(state, 0, steps)
+            for step in range((steps - 1) // every * every, -1, -every):
+                self.backward(seen, step, every)
+
+        self.machine.let_go()
+        return self.machine.timed(whole)
+
+    def late(self) -> Any:
+        """Give the state at a late step, whose fields are as full as they get."""
+        return self.loop.forward(self.propagator.zeros(), 0, max(1, 9 * self.setup.steps // 10))
+
+    def step_seconds(self) -> tuple[float, float]:
+        """Time a forward step, and a backward one with its image."""
+        count = min(20, self.setup.steps)
+        state = self.propagator.zeros()
+
+        def back() -> None:
+            self.adjoint.step = self.loop.steps
+            for step in range(self.loop.steps - 1, self.loop.steps - 1 - count, -1):
+                # As after a state was restored, of which an image takes its part.
+                self.backward(self.propagator.seen(state), step, 1)
+
+        taken = []
+        for call in (lambda: self.loop.forward(state, 0, count), back):
+            call()
+            taken.append(min(self.machine.timed(call).seconds for _ in range(3)) / count)
+        self.reset()
+        return taken[0], taken[1]
+
+    def picture(self) -> Any:
+        """Give the image as it is looked at: over the light, rid of its smooth part, without the source's zone."""
+        arrays = self.machine.arrays
+        image, light = (self.propagator.within(one) for one in (self.image, self.light))
+        clean = arrays.pad(image / arrays.maximum(light, FLOOR * light.max()), 1, mode="edge")
+        inner = (slice(1, -1),) * self.grid.ndim
+        total = arrays.zeros_like(clean[inner])
+        for axis, step in enumerate(self.grid.spacing):
+            sides = [(*inner[:axis], side, *inner[axis + 1 :]) for side in (slice(0, -2), slice(2, None))]
+            total -= (clean[sides[0]] + clean[sides[1]] - 2 * clean[inner]) / arrays.float32(step**2)
+        return total * self._outside_source()
+
+    def _outside_source(self) -> Any:
+        """Fade from 0 within one wavelength of the source to 1 at two."""
+        arrays = self.machine.arrays
+        squared = sum(
+            ((arrays.arange(points, dtype="float32") * step - position) ** 2).reshape(
+                [-1 if axis == number else 1 for number in range(self.grid.ndim)]
+            )
+            for axis, (points, step, position) in enumerate(
+                zip(self.grid.shape, self.grid.spacing, self.shot.source[0], strict=True)
+            )
+        )
+        wavelength = self.propagator.model.slowest / self.dominant
+        ramp = arrays.clip(arrays.sqrt(squared) / arrays.float32(wavelength) - 1, 0, 1)
+        return arrays.sin(arrays.float32(np.pi / 2) * ramp) ** 2
+
+
+def velocities(machine: Host, name: str, shape: Sequence[int]) -> tuple[Any, tuple[float, ...]]:
+    """Make a model of a shape, where the machine computes, and give its spacing too."""
+    arrays, coarse = machine.arrays, tuple(max(2, -(-points // 2)) for points in shape)
+    made = make(name, shape=coarse)
+    values = machine.put(made.values)
+    for axis, (points, fewer) in enumerate(zip(shape, coarse, strict=True)):
+        place = arrays.clip((arrays.arange(points, dtype="float32") + 0.5) * (fewer / points) - 0.5, 0, fewer - 1)
+        first = arrays.minimum(place.astype("int64"), fewer - 2)
+        weight = (place - first).astype("float32").reshape([-1 if axis == one else 1 for one in range(len(shape))])
+        low, high = arrays.take(values, first, axis), arrays.take(values, first + 1, axis)
+        values = low + weight * (high - low)
+    spacing = tuple(step * fewer / points for step, fewer, points in zip(made.spacing, coarse, shape, strict=True))
+    return arrays.ascontiguousarray(values), spacing
+
+
+def smoothed(arrays: Any, values: Any, width: float) -> Any:
+    """Average the slowness under a bell of a width in points."""
+    reach = math.ceil(3 * width)
+    bell = np.exp(-0.5 * (np.arange(-reach, reach + 1) / width) ** 2)
+    total = 1 / values
+    for axis in range(values.ndim):
+        padded = arrays.moveaxis(
+            arrays.pad(total, [(reach * (axis == one),) * 2 for one in range(values.ndim)], mode="edge"), axis, 0
+        )
+        total = sum(
+            np.float32(weight) * padded[shift : shift + values.shape[axis]]
+            for shift, weight in enumerate(bell / bell.sum())
+        )
+        total = arrays.ascontiguousarray(arrays.moveaxis(total, 0, axis))
+    return (1 / total).astype("float32")

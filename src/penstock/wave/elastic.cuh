@@ -1,0 +1,289 @@
+// What the elastic loops on a GPU share: words of a row, derivatives between staggered points, and who computes what.
+//
+// Fields are float32 with the last axis contiguous, laid out as in acoustic.cu: the first computed point of a row is the
+// fifth, and all around the computed points a field is zero. A thread owns a word of a row, of 1, 2 or 4 points, and
+// marches along the first axis. Of each field that is differentiated along that axis it keeps a queue of planes in
+// registers; neighbours along the other axes come from the caches. What only memory can give for the next plane is
+// loaded before the current one is computed.
+//
+// All products and sums that are contracted are written as such, so that every variant gives the same bits.
+
+#ifndef AXES
+#define AXES 3
+#endif
+#ifndef RADIUS  // of the stencil, at most 4
+#define RADIUS 4
+#endif
+#ifndef WIDE  // points of a word
+#define WIDE 2
+#endif
+#ifndef BLOCK_X  // threads of a block along rows
+#define BLOCK_X 32
+#endif
+#ifndef BLOCK_Y  // and across them; in two dimensions each has a stretch of the first axis to itself
+#define BLOCK_Y 8
+#endif
+#ifndef BLOCKS  // on a multiprocessor, at least
+#define BLOCKS 2
+#endif
+#ifndef EARLY  // whether what is used in one plane only is loaded while the one before it is computed
+#define EARLY 1
+#endif
+#ifndef AHEAD  // planes by which the second-level cache is filled ahead of the loads, or 0
+#define AHEAD 0
+#endif
+#ifndef ROWS  // extents of a field that the compiler shall know, or 0
+#define ROWS 0
+#endif
+#ifndef WORDS
+#define WORDS 0
+#endif
+
+typedef unsigned int u32;
+typedef long long i64;
+
+#if WIDE == 4
+typedef float4 Raw;
+#elif WIDE == 2
+typedef float2 Raw;
+#else
+typedef float Raw;
+#endif
+
+struct alignas(sizeof(Raw)) Word {
+    float at[WIDE];
+};
+
+constexpr int QUEUE = 2 * RADIUS;
+constexpr int FIRST = 4 / WIDE;                    // word with the first computed point
+constexpr int NEAR = (RADIUS + WIDE - 1) / WIDE;  // words on each side that a stencil reaches
+
+struct Stencil {
+    float c[RADIUS];
+};
+
+// The weights of elastic_stencil.py, rounded as they are there.
+__device__ constexpr Stencil first_derivative() {
+    Stencil s = {};
+    for (int k = 0; k < RADIUS; ++k) {
+        const double one = (2 * k + 1) * (2 * k + 1);
+        double weight = k % 2 ? -1.0 : 1.0;
+        for (int j = 0; j < RADIUS; ++j) {
+            const double other = (2 * j + 1) * (2 * j + 1);
+            if (j != k) weight *= other / (one > other ? one - other : other - one);
+        }
+        s.c[k] = static_cast<float>(weight / (2 * k + 1));
+    }
+    return s;
+}
+
+__device__ constexpr Stencil S = first_derivative();
+
+template <typename Value>
+__device__ inline Word each(Value value) {
+    Word found;
+#pragma unroll
+    for (int i = 0; i < WIDE; ++i) found.at[i] = value(i);
+    return found;
+}
+
+// Read what neighbours read too.
+__device__ inline Word shared(const Word* at) {
+    const Raw raw = __ldg(reinterpret_cast<const Raw*>(at));
+    return reinterpret_cast<const Word&>(raw);
+}
+
+// Read and write what is used once, and need not stay in a cache.
+__device__ inline Word once(const Word* at) {
+    const Raw raw = __ldcs(reinterpret_cast<const Raw*>(at));
+    return reinterpret_cast<const Word&>(raw);
+}
+
+__device__ inline void put(Word* at, const Word& word) {
+    __stcs(reinterpret_cast<Raw*>(at), reinterpret_cast<const Raw&>(word));
+}
+
+__device__ inline void fetch_ahead(const void* at) {
+#ifdef __CUDA_ARCH__
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+#endif
+}
+
+// Keep the compiler from having an address in registers for each field: it shall add the place to each base instead.
+__device__ inline void unforeseen(u32& place) {
+#ifdef __CUDA_ARCH__
+    asm volatile("" : "+r"(place));
+#endif
+}
+
+// One over a number, to the last bit or the one before; of infinity, zero.
+__device__ inline float inverse(float value) {
+#ifdef __CUDA_ARCH__
+    float found;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(found) : "f"(value));
+    return found;
+#else
+    return 1.0f / value;
+#endif
+}
+
+// Give the points one further along the row; `after` is the one that follows the word.
+__device__ inline Word moved(const Word& word, float after) {
+    return each([&](int i) { return i + 1 < WIDE ? word.at[i + 1 < WIDE ? i + 1 : i] : after; });
+}
+
+__device__ inline Word sum(const Word& a, const Word& b) {
+    return each([&](int i) { return a.at[i] + b.at[i]; });
+}
+
+// Derivatives along each axis, in points, at the half points after the field's (half = 1) or before them (half = 0).
+template <int half>
+__device__ inline Word along_x(const Word* __restrict__ field, const Word& centre) {
+    float row[(2 * NEAR + 1) * WIDE];
+#pragma unroll
+    for (int word = -NEAR; word <= NEAR; ++word) {
+        const Word near = word ? shared(field + word) : centre;
+#pragma unroll
+        for (int i = 0; i < WIDE; ++i) row[(NEAR + word) * WIDE + i] = near.at[i];
+    }
+    return each([&](int i) {
+        float total = 0;
+#pragma unroll
+        for (int k = 0; k < RADIUS; ++k) {
+            const int middle = NEAR * WIDE + i + half;
+            total = fmaf(S.c[k], row[middle + k] - row[middle - 1 - k], total);
+        }
+        return total;
+    });
+}
+
+template <int half>
+__device__ inline Word along_y(const Word* __restrict__ field, int words, const Word& centre) {
+    Word total = {};
+#pragma unroll
+    for (int k = 0; k < RADIUS; ++k) {
+        const int after = half + k, before = half - 1 - k;
+        const Word one = after ? shared(field + after * words) : centre;
+        const Word other = before ? shared(field + before * words) : centre;
+        total = each([&](int i) { return fmaf(S.c[k], one.at[i] - other.at[i], total.at[i]); });
+    }
+    return total;
+}
+
+// The planes around the current one, z - RADIUS + half to z + RADIUS - 1 + half.
+template <int half>
+struct Queue {
+    Word at[QUEUE];
+
+    // Load all but the last of those around a plane, one place further on than they will be.
+    __device__ void fill(const Word* __restrict__ field, int plane) {
+#pragma unroll
+        for (int k = 1; k < QUEUE; ++k) at[k] = shared(field + (k - 1 - RADIUS + half) * plane);
+    }
+
+    __device__ void push(const Word& last) {
+#pragma unroll
+        for (int k = 0; k < QUEUE - 1; ++k) at[k] = at[k + 1];
+        at[QUEUE - 1] = last;
+    }
+
+    __device__ static Word last(const Word* __restrict__ field, int plane) {
+        return shared(field + (RADIUS - 1 + half) * plane);
+    }
+
+    __device__ const Word& centre() const { return at[RADIUS - half]; }
+
+    // The derivative along depth; near a free surface the weights of a plane are in a table, over the spacing.
+    __device__ Word slope(const float* __restrict__ table, float w) const {
+        if (table) {
+            return each([&](int i) {
+                float total = 0;
+#pragma unroll
+                for (int k = 0; k < QUEUE; ++k) total = fmaf(table[k], at[k].at[i], total);
+                return total;
+            });
+        }
+        return each([&](int i) {
+            float total = 0;
+#pragma unroll
+            for (int k = 0; k < RADIUS; ++k) {
+                total = fmaf(S.c[k], at[RADIUS + k].at[i] - at[RADIUS - 1 - k].at[i], total);
+            }
+            return w * total;
+        });
+    }
+};
+
+// The extents of a field, in words along rows, and how a launch cuts the first axis.
+struct Shape {
+    int planes, rows, words;
+    int end;  // one past the last computed point of a row
+    int chunk;
+};
+
+// One over the spacing of each axis, and the derivatives along depth of those planes that are above `closed`.
+struct Slopes {
+    float z, y, x;
+    const float *ahead, *back;
+    int closed;
+
+    __device__ const float* of(const float* table, int plane) const {
+        return plane < closed ? table + plane * QUEUE : nullptr;
+    }
+};
+
+// A thread's word and planes.
+struct Column {
+    int word, row, begin, end, words;
+    u32 plane, here;  // fields have less than 2^32 points
+    int kept;  // points of the word that are computed
+
+    __device__ explicit Column(const Shape& shape) {
+        word = FIRST + blockIdx.x * BLOCK_X + threadIdx.x;
+        row = AXES == 3 ? RADIUS + blockIdx.y * BLOCK_Y + threadIdx.y : 0;
+        const int part = AXES == 3 ? blockIdx.z : blockIdx.z * BLOCK_Y + threadIdx.y;
+        begin = RADIUS + part * shape.chunk;
+        end = min(begin + shape.chunk, shape.planes - RADIUS);
+        words = WORDS ? WORDS : shape.words;
+        plane = (ROWS ? ROWS : shape.rows) * words;
+        here = begin * plane + row * words + word;
+        kept = shape.end - WIDE * word;
+        if (AXES == 3 && row >= shape.rows - RADIUS) end = begin;
+        if (kept <= 0) end = begin;
+    }
+
+    __device__ Word trimmed(const Word& value) const {
+        if (kept >= WIDE) return value;
+        return each([&](int i) { return i < kept ? value.at[i] : 0; });
+    }
+};
+
+// The layers' factors at whole points (g) and half points (h).
+struct Layers {
+    const float *g_z, *h_z, *g_y, *h_y;
+    const Word *g_x, *h_x;
+    float g_row, h_row;
+    bool rim;  // whether a thread's word fades in every plane
+
+    __device__ void begin(const Column& column) {
+        g_row = AXES == 3 ? g_y[column.row] : 1.0f;
+        h_row = AXES == 3 ? h_y[column.row] : 1.0f;
+        rim = g_row != 1 || h_row != 1;
+        const Word g = shared(g_x + column.word), h = shared(h_x + column.word);
+#pragma unroll
+        for (int i = 0; i < WIDE; ++i) rim |= g.at[i] != 1 || h.at[i] != 1;
+    }
+
+    __device__ bool fades(int plane) const { return rim || g_z[plane] != 1 || h_z[plane] != 1; }
+};
+
+// fade (fade field + by push), as all fields are advanced.
+__device__ inline Word advanced(const Word& field, const Word& by, const Word& push, bool fades, float across,
+                                const Word* __restrict__ along) {
+    if (!fades) return each([&](int i) { return fmaf(by.at[i], push.at[i], field.at[i]); });
+    const Word factors = shared(along);
+    return each([&](int i) {
+        const float fade = across * factors.at[i];
+        return fade * fmaf(by.at[i], push.at[i], fade * field.at[i]);
+    });
+}

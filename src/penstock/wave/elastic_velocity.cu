@@ -1,0 +1,175 @@
+// The first half of an elastic step on a GPU: stresses move velocities; the twin of elastic_cpu_velocity.py.
+//
+// In three dimensions 13 words are read or written for each of the velocities' points: the six stresses, the density,
+// and the three velocities twice. Densities are averaged here: one array is read in the place of three.
+
+#include "elastic.cuh"
+
+// The density over 2 dt at a word, across the row and after the word, so that one over the sum of two neighbours is
+// what stresses are multiplied by between them.
+struct Density {
+    Word here, beside;
+    float after;
+
+    __device__ static Density of(const Word* __restrict__ rho, int words) {
+        Density found = {};
+        found.here = shared(rho);
+        if constexpr (AXES == 3) found.beside = shared(rho + words);
+        found.after = __ldg(reinterpret_cast<const float*>(rho + 1));
+        return found;
+    }
+};
+
+__device__ inline Word between(const Word& a, const Word& b) {
+    return each([&](int i) { return inverse(a.at[i] + b.at[i]); });
+}
+
+// What is advanced (fields), from what (t), and by what: the medium, or the velocities where totals are gathered.
+struct Velocities {
+    Word *z, *y, *x;
+    const Word *by_z, *by_y, *by_x;
+    const Word *t_zz, *t_yy, *t_xx, *t_zy, *t_zx, *t_yx;
+    const Word* rho;
+    float factor;
+};
+
+template <bool sense>
+struct Loaded {
+    Word z, y, x, by_z, by_y, by_x, t_yy, t_xx, t_yx;
+    Density further;  // of the next plane
+
+    __device__ static Loaded of(const Velocities& f, u32 here, u32 plane, int words) {
+        Loaded found = {};
+        found.z = once(f.z + here);
+        found.x = once(f.x + here);
+        found.t_xx = shared(f.t_xx + here);
+        if constexpr (AXES == 3) {
+            found.y = once(f.y + here);
+            found.t_yy = shared(f.t_yy + here);
+            found.t_yx = shared(f.t_yx + here);
+        }
+        if constexpr (sense) {
+            found.by_z = once(f.by_z + here);
+            if constexpr (AXES == 3) found.by_y = once(f.by_y + here);
+            found.by_x = once(f.by_x + here);
+        } else {
+            found.further = Density::of(f.rho + here + plane, words);
+        }
+        return found;
+    }
+
+    __device__ static void fetch(const Velocities& f, u32 here) {
+        fetch_ahead(f.z + here);
+        fetch_ahead(f.x + here);
+        fetch_ahead(f.t_xx + here);
+        if constexpr (AXES == 3) {
+            fetch_ahead(f.y + here);
+            fetch_ahead(f.t_yy + here);
+            fetch_ahead(f.t_yx + here);
+        }
+    }
+};
+
+template <bool sense>
+__device__ inline void sweep(const Velocities& f, Layers g, const Shape& shape, const Slopes& w) {
+    const Column column(shape);
+    if (column.begin >= column.end) return;
+    const u32 plane = column.plane;
+    const int words = column.words;
+    u32 here = column.here;
+    if constexpr (!sense) g.begin(column);
+
+    Queue<1> zz;
+    Queue<0> zy, zx;
+    zz.fill(f.t_zz + here, plane);
+    if constexpr (AXES == 3) zy.fill(f.t_zy + here, plane);
+    zx.fill(f.t_zx + here, plane);
+    Density next = {};
+    if constexpr (!sense) next = Density::of(f.rho + here, words);
+    Word last_zz = Queue<1>::last(f.t_zz + here, plane), last_zy = {};
+    if constexpr (AXES == 3) last_zy = Queue<0>::last(f.t_zy + here, plane);
+    Word last_zx = Queue<0>::last(f.t_zx + here, plane);
+    Loaded<sense> coming = {};
+    if (EARLY) coming = Loaded<sense>::of(f, here, plane, words);
+
+    for (int z = column.begin; z < column.end; ++z, here += plane) {
+        unforeseen(here);
+        zz.push(last_zz);
+        if constexpr (AXES == 3) zy.push(last_zy);
+        zx.push(last_zx);
+        const Loaded<sense> loaded = EARLY ? coming : Loaded<sense>::of(f, here, plane, words);
+        // The last plane is loaded twice: a branch here would be moved behind the computation.
+        const u32 there = here + (z + 1 < column.end ? plane : 0);
+        last_zz = Queue<1>::last(f.t_zz + there, plane);
+        if constexpr (AXES == 3) last_zy = Queue<0>::last(f.t_zy + there, plane);
+        last_zx = Queue<0>::last(f.t_zx + there, plane);
+        if (EARLY) coming = Loaded<sense>::of(f, there, plane, words);
+        if (AHEAD > 1 && z + AHEAD < column.end) Loaded<sense>::fetch(f, here + AHEAD * plane);
+        const Density density = next;
+        next = loaded.further;
+        const bool fades = !sense && g.fades(z);
+        const float *ahead = w.of(w.ahead, z), *back = w.of(w.back, z);
+
+        Word push = zz.slope(ahead, w.z), along = along_x<0>(f.t_zx + here, zx.centre());
+        if constexpr (AXES == 3) {
+            const Word aside = along_y<0>(f.t_zy + here, words, zy.centre());
+            push = each([&](int i) { return fmaf(w.y, aside.at[i], push.at[i]); });
+        }
+        push = each([&](int i) { return fmaf(w.x, along.at[i], push.at[i]); });
+        Word by = sense ? loaded.by_z : between(density.here, next.here);
+        if constexpr (sense) by = each([&](int i) { return f.factor * by.at[i]; });
+        Word found = advanced(loaded.z, by, push, fades, fades ? g.h_z[z] * g.g_row : 1, g.g_x + column.word);
+        put(f.z + here, column.trimmed(found));
+
+        if constexpr (AXES == 3) {
+            push = zy.slope(back, w.z);
+            const Word aside = along_y<1>(f.t_yy + here, words, loaded.t_yy);
+            along = along_x<0>(f.t_yx + here, loaded.t_yx);
+            push = each([&](int i) { return fmaf(w.x, along.at[i], fmaf(w.y, aside.at[i], push.at[i])); });
+            by = sense ? loaded.by_y : between(density.here, density.beside);
+            if constexpr (sense) by = each([&](int i) { return f.factor * by.at[i]; });
+            found = advanced(loaded.y, by, push, fades, fades ? g.g_z[z] * g.h_row : 1, g.g_x + column.word);
+            put(f.y + here, column.trimmed(found));
+        }
+
+        push = zx.slope(back, w.z);
+        if constexpr (AXES == 3) {
+            const Word aside = along_y<0>(f.t_yx + here, words, loaded.t_yx);
+            push = each([&](int i) { return fmaf(w.y, aside.at[i], push.at[i]); });
+        }
+        along = along_x<1>(f.t_xx + here, loaded.t_xx);
+        push = each([&](int i) { return fmaf(w.x, along.at[i], push.at[i]); });
+        by = sense ? loaded.by_x : between(density.here, moved(density.here, density.after));
+        if constexpr (sense) by = each([&](int i) { return f.factor * by.at[i]; });
+        found = advanced(loaded.x, by, push, fades, fades ? g.g_z[z] * g.g_row : 1, g.h_x + column.word);
+        put(f.x + here, column.trimmed(found));
+    }
+}
+
+// Advance the velocities.
+extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, BLOCKS)
+    move(Word* __restrict__ v_z, Word* __restrict__ v_y, Word* __restrict__ v_x, const Word* __restrict__ t_zz,
+         const Word* __restrict__ t_yy, const Word* __restrict__ t_xx, const Word* __restrict__ t_zy,
+         const Word* __restrict__ t_zx, const Word* __restrict__ t_yx, const Word* __restrict__ rho,
+         const float* __restrict__ g_z, const float* __restrict__ h_z, const float* __restrict__ g_y,
+         const float* __restrict__ h_y, const Word* __restrict__ g_x, const Word* __restrict__ h_x,
+         const float* __restrict__ ahead, const float* __restrict__ back, int closed, float w_z, float w_y, float w_x,
+         int planes, int rows, int words, int end, int chunk) {
+    const Velocities f = {v_z,  v_y,  v_x,  nullptr, nullptr, nullptr, t_zz,
+                          t_yy, t_xx, t_zy, t_zx,    t_yx,    rho,     1.0f};
+    sweep<false>(f, {g_z, h_z, g_y, h_y, g_x, h_x, 1, 1, false}, {planes, rows, words, end, chunk},
+                 {w_z, w_y, w_x, ahead, back, closed});
+}
+
+// Add the products of velocities with what stresses do to them, times a factor, to totals.
+extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, 1)
+    sense_move(Word* __restrict__ total_z, Word* __restrict__ total_y, Word* __restrict__ total_x,
+               const Word* __restrict__ v_z, const Word* __restrict__ v_y, const Word* __restrict__ v_x,
+               const Word* __restrict__ t_zz, const Word* __restrict__ t_yy, const Word* __restrict__ t_xx,
+               const Word* __restrict__ t_zy, const Word* __restrict__ t_zx, const Word* __restrict__ t_yx,
+               float factor, const float* __restrict__ ahead, const float* __restrict__ back, int closed, float w_z,
+               float w_y, float w_x, int planes, int rows, int words, int end, int chunk) {
+    const Velocities f = {total_z, total_y, total_x, v_z,  v_y,  v_x,     t_zz,
+                          t_yy,    t_xx,    t_zy,    t_zx, t_yx, nullptr, factor};
+    sweep<true>(f, {}, {planes, rows, words, end, chunk}, {w_z, w_y, w_x, ahead, back, closed});
+}

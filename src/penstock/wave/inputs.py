@@ -1,0 +1,155 @@
+"""What a job names, read or made: the media of its waves, where and how they were recorded, and the wavelet."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.errors import WaveError
+from penstock.wave.files import look_at_shots, read_field
+from penstock.wave.geometry import Geometry, geometry_of, spread
+from penstock.wave.grid import Grid
+from penstock.wave.job import Job
+from penstock.wave.model import AcousticModel, ElasticModel
+from penstock.wave.models import make
+from penstock.wave.resample import Resampler
+from penstock.wave.smoothing import smooth
+from penstock.wave.wavelet import ricker
+
+Fields = dict[str, NDArray[Any]]
+
+WATER = 1510.0
+"""metres per second up to which a medium without further word is taken for water, which has no shear"""
+
+
+CUT_OFF = 0.02
+"""Of a wavelet's largest value: what it may still have where the data end."""
+
+
+@dataclass(frozen=True)
+class Recording:
+    """How the data of all shots are sampled."""
+
+    geometry: Geometry
+    dt: float
+    samples: int
+
+
+def media_of(job: Job) -> tuple[Grid, dict[str, Fields]]:
+    """Read or make what waves travel through: the grid, the "model" to migrate and, to model shots, the "true" one."""
+    told = job.model
+    if told.name is not None:
+        made = make(told.name, size=told.size, dims=told.dims, shape=told.shape, seed=told.seed)
+        velocity, spacing, origin = made.values, made.spacing, made.origin
+    else:
+        assert told.velocity is not None
+        found = read_field(told.velocity)
+        velocity = np.ascontiguousarray(found.values, np.float32)
+        spacing = told.spacing or found.spacing  # type: ignore[assignment]
+        if spacing is None or None in spacing:
+            raise WaveError(f"model.spacing: expected metres along each axis, which {told.velocity} does not tell")
+        origin = told.origin or found.origin or (0.0,) * velocity.ndim
+    if len(spacing) == 1:
+        spacing = spacing * velocity.ndim
+    if velocity.ndim not in (2, 3) or len(spacing) != velocity.ndim or len(origin) != velocity.ndim:
+        raise WaveError(
+            f"model.spacing, model.origin: expected a number for each axis of a model of shape {velocity.shape}"
+        )
+    grid = Grid(velocity.shape, spacing, origin, absorb=job.physics.absorb, free_surface=job.physics.free_surface)
+    files = {"true": told.true, "vs": job.physics.vs, "density": job.physics.density}
+    read = {name: _like(velocity, path, name) for name, path in files.items() if path is not None}
+    others = {name: values for name, values in read.items() if name != "true"}
+    media = {"model": {"velocity": velocity, **others}}
+    if job.data.file is None:
+        media["true"] = {"velocity": read.get("true", velocity), **others}
+    if told.smooth:
+        media["model"] = {
+            name: smooth(values, spacing, told.smooth, slowness=name == "velocity")
+            for name, values in media["model"].items()
+        }
+    return grid, media
+
+
+def _like(velocity: NDArray[Any], path: Path, name: str) -> NDArray[Any]:
+    """Read a field that must have the shape of the velocity."""
+    values = np.ascontiguousarray(read_field(path).values, np.float32)
+    if values.shape != velocity.shape:
+        raise WaveError(f"{name}: expected the shape {velocity.shape} of the velocity; {path} has {values.shape}")
+    return values
+
+
+def recording_of(job: Job, grid: Grid) -> Recording:
+    """Find where the shots are and how they are sampled."""
+    told, data = job.geometry, job.data
+    geometry = None
+    if data.file is not None:
+        found = look_at_shots(data.file, grid.ndim)
+        geometry, dt, samples = found.geometry, data.dt or found.dt, found.samples
+        if dt is None:
+            raise WaveError(f"data.dt: expected seconds between samples, which {data.file} does not tell")
+    else:
+        assert data.dt is not None and data.length is not None
+        dt, samples = data.dt, round(data.length / data.dt) + 1
+        if samples < 2:
+            raise WaveError(f"data.length: expected more than data.dt, not {data.length} beside {data.dt}")
+    if geometry is not None and (told.shots is not None or told.sources is not None):
+        raise WaveError(f"geometry.shots, geometry.sources: {data.file} tells where its shots are: leave them out")
+    if geometry is None:
+        if told.shots is not None:
+            geometry = spread(
+                grid,
+                told.shots,
+                source_depth=told.source_depth,
+                receiver_depth=told.receiver_depth,
+                receiver_spacing=told.receiver_spacing,
+            )
+        elif told.sources is not None and told.receivers is not None:
+            geometry = geometry_of(*(read_field(path).values for path in (told.sources, told.receivers)))
+        else:
+            raise WaveError(f"geometry.sources, geometry.receivers: expected, since {data.file} does not tell them")
+        if data.file is not None and (found.count, found.traces) != (geometry.count, len(geometry.receivers_of(0))):
+            raise WaveError(
+                f"data.file: expected {geometry.count} shots of {len(geometry.receivers_of(0))} receivers, as geometry "
+                f"says; it has {found.count} of {found.traces}"
+            )
+    if told.max_offset is not None:
+        geometry = geometry.within(told.max_offset)
+    return Recording(geometry, dt, samples)
+
+
+def wavelet_of(job: Job, recording: Recording) -> NDArray[np.float64]:
+    """Make or read the wavelet, at the sampling of the data and as long as they are."""
+    told = job.wavelet
+    if told.frequency is not None:
+        made = ricker(told.frequency, recording.dt, recording.samples, told.delay)
+        middle = 1.5 / told.frequency if told.delay is None else told.delay
+        length = recording.samples * recording.dt
+        if length < middle or abs(made[-1]) > CUT_OFF:
+            raise WaveError(
+                f"wavelet.frequency, wavelet.delay: expected a wavelet that is over with the data, which are "
+                f"{length:.4g} s long; this one has its middle at {middle:.4g} s and lasts twice as long"
+            )
+        return made
+    assert told.file is not None
+    read = np.asarray(read_field(told.file).values, np.float64)
+    if read.ndim != 1:
+        raise WaveError(f"wavelet.file: expected one value per sample, not an array of shape {read.shape}")
+    dt = told.dt or recording.dt
+    return Resampler(len(read), dt, recording.samples, recording.dt)(read[:, None])[:, 0]
+
+
+def medium_of(job: Job, fields: Fields, grid: Grid, put: Callable[[Any], Any] = np.asarray) -> Any:
+    """Bind fields to the physics of a job; elastic ones take shear velocity and density from the velocity unless told.
+
+    `put` brings an array to where waves are computed.
+    """
+    velocity = fields["velocity"]
+    if job.physics.kind == "acoustic":
+        return AcousticModel(put(velocity), grid)
+    water = velocity <= WATER
+    vs = fields.get("vs", np.where(water, 0, velocity / np.sqrt(3)).astype(velocity.dtype))
+    rho = fields.get("density", np.where(water, 1000, 310 * velocity**0.25).astype(velocity.dtype))
+    return ElasticModel(put(velocity), put(vs), put(rho), grid)

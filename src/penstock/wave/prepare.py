@@ -1,0 +1,124 @@
+"""Preparing a job: everything is read, checked and written down before the first shot."""
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.errors import WaveError
+from penstock.wave.files import whole
+from penstock.wave.geometry import windows
+from penstock.wave.grid import Grid
+from penstock.wave.imaging import imaging_interval
+from penstock.wave.inputs import Fields, Recording, media_of, medium_of, recording_of, wavelet_of
+from penstock.wave.job import Job
+from penstock.wave.place import check_memory, check_tools, device_of
+from penstock.wave.points import locate
+from penstock.wave.stability import check_dispersion, check_dt, choose_dt
+from penstock.wave.wavelet import highest_frequency
+from penstock.wave.workspace import Workspace, describe, differences, frozen
+
+
+def prepare(job: Job, gpus: int = 0) -> Workspace:
+    """Make a job's directory, or find it as an earlier run left it; refuse one that belongs to another job.
+
+    Parameters
+    ----------
+    job
+        See `read_job`.
+    gpus
+        How many there are where its shots will be computed.
+    """
+    check_tools(job)
+    root, device = job.output.directory, device_of(job, gpus)
+    check_memory(job, device)
+    if (root / "job.json").exists():
+        old = json.loads((root / "job.json").read_text())["frozen"]
+        changed = differences(old, json.loads(json.dumps(frozen(job))))
+        if changed:
+            raise WaveError(
+                f"{root} holds a job with other {', '.join(changed)}: choose another output.directory, or remove it"
+            )
+        workspace = Workspace(root)
+        if workspace.device != device:
+            raise WaveError(
+                f"the shots of {root} were begun on a {workspace.device.upper()}, and a {device.upper()} rounds "
+                "differently: go on there, set run.device, or choose another output.directory"
+            )
+        workspace.sweep()
+        text = describe(job, workspace.grid, workspace.sampling, workspace.step, device)
+        with whole(root / "job.json") as path:  # where shots are computed may have changed
+            path.write_text(text)
+        return Workspace(root)
+    grid, media = media_of(job)
+    recording = recording_of(job, grid)
+    wavelet = wavelet_of(job, recording)
+    step = check(job, grid, media, recording, wavelet)
+    for medium, fields in media.items():
+        for name, values in fields.items():
+            with whole(root / medium / f"{name}.npy") as path, path.open("wb") as file:
+                np.save(file, values)
+    with whole(root / "geometry.npz") as path, path.open("wb") as file:
+        recording.geometry.save(file)
+    with whole(root / "wavelet.npy") as path, path.open("wb") as file:
+        np.save(file, wavelet)
+    (root / "shots").mkdir(exist_ok=True)
+    with whole(root / "job.json") as path:
+        path.write_text(describe(job, grid, recording.dt, step, device))
+    return Workspace(root)
+
+
+def inspect(job: Job, gpus: int = 0) -> str:
+    """Check a job without leaving anything behind, and tell what it will do."""
+    check_tools(job)
+    device = device_of(job, gpus)
+    check_memory(job, device)
+    frozen(job)
+    grid, media = media_of(job)
+    recording = recording_of(job, grid)
+    wavelet = wavelet_of(job, recording)
+    step = check(job, grid, media, recording, wavelet)
+    geometry, boxes = recording.geometry, windows(recording.geometry, grid, job.imaging.aperture)
+    part = " x ".join(str(one.stop - one.start) for one in boxes[0])
+    velocity, spacing = media["model"]["velocity"], " x ".join(f"{one:.6g}" for one in grid.spacing)
+    frequency = highest_frequency(wavelet, recording.dt)
+    every = job.imaging.every or imaging_interval(frequency, step)
+    return "\n".join(
+        [
+            f"model     {' x '.join(map(str, grid.shape))} points, {spacing} m, "
+            f"{velocity.min():.0f} to {velocity.max():.0f} m/s",
+            f"shots     {geometry.count}, of {len(geometry.receivers) / geometry.count:.0f} receivers on average, "
+            f"{recording.samples} samples of {recording.dt * 1000:.6g} ms" + (", modelled" if "true" in media else ""),
+            f"wavelet   up to {frequency:.4g} Hz",
+            f"steps     {math.ceil(recording.samples * recording.dt / step - 1e-6)} of {step * 1000:.6g} ms, "
+            f"imaged every {every}",
+            f"parts     each shot migrates in {part} points, on the {device.upper()}",
+        ]
+    )
+
+
+def check(job: Job, grid: Grid, media: dict[str, Fields], recording: Recording, wavelet: NDArray[Any]) -> float:
+    """Refuse what would fail at the first step of some shot; give the step that suits all."""
+    order, frequency = job.physics.order, highest_frequency(wavelet, recording.dt)
+    mediums = [medium_of(job, fields, grid) for fields in media.values()]
+    for medium in mediums:
+        check_dispersion(medium, frequency, order)
+    step = job.physics.dt or min(choose_dt(medium, recording.dt, order) for medium in mediums)
+    for medium in mediums:
+        check_dt(medium, step, order)
+    if "segy" in job.output.formats:
+        from penstock.wave.segy import check_volume
+
+        check_volume(grid.shape[0], grid.spacing, grid.origin)
+    for key, kind in (("sends", job.physics.sends), ("hears", job.physics.hears)):
+        if grid.ndim == 2 and kind.endswith(" y"):
+            raise WaveError(f"physics.{key}: expected z or x of a section, which has no y, not {kind!r}")
+    for shot in range(recording.geometry.count):
+        try:
+            locate(recording.geometry.sources[shot], grid, order // 2)
+            locate(recording.geometry.receivers_of(shot), grid, order // 2)
+        except WaveError as error:
+            raise WaveError(f"shot {shot}: {error}") from error
+    return step

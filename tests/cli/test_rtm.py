@@ -1,0 +1,91 @@
+"""`penstock rtm`: what it writes, what it refuses, and how it goes on."""
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from penstock.cli.main import app
+from penstock.errors import WaveError
+from penstock.wave import work
+
+pytest.importorskip("plotly")
+
+TEXT = """
+[model]
+name = "layers"
+shape = [48, 96]
+smooth = 80.0
+[geometry]
+shots = 2
+source_depth = 50.0
+receiver_depth = 50.0
+receiver_spacing = 100.0
+[data]
+dt = 0.008
+length = 1.0
+[wavelet]
+frequency = 2.5
+[memory]
+host = "4MB"
+[run]
+device = "cpu"
+retries = 0
+[output]
+directory = "out"
+formats = ["npy"]
+"""
+
+
+@pytest.fixture
+def job(tmp_path):
+    (tmp_path / "job.toml").write_text(TEXT)
+    return tmp_path / "job.toml"
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["rtm", *map(str, arguments)])
+
+
+def test_it_writes_image_pictures_and_report_and_the_second_time_finds_them(job, tmp_path):
+    first = run(job)
+    assert first.exit_code == 0, first.output
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert {"image.npy", "image.png", "model.png", "report.html", "stack.npy", "plan.json"} <= names
+    image = np.load(tmp_path / "out" / "image.npy")
+    assert image.shape == (48, 96) and image.any()
+    second = run(job)
+    assert second.exit_code == 0 and "2 of 2 shots were finished before" in second.output
+    assert np.array_equal(np.load(tmp_path / "out" / "image.npy"), image)
+
+
+def test_check_migrates_nothing(job, tmp_path):
+    result = run(job, "--check")
+    assert result.exit_code == 0 and "48 x 96 points" in result.output
+    assert [path.name for path in tmp_path.iterdir()] == ["job.toml"]
+
+
+def test_results_go_where_the_command_says(job, tmp_path):
+    assert run(job, "--output", tmp_path / "elsewhere").exit_code == 0
+    assert (tmp_path / "elsewhere" / "image.npy").exists() and not (tmp_path / "out").exists()
+
+
+def test_what_is_wrong_is_named(job):
+    job.write_text(TEXT.replace("frequency", "freqency"))
+    result = run(job)
+    assert isinstance(result.exception, WaveError) and "did you mean frequency?" in str(result.exception)
+
+
+def test_a_missing_shot_is_told_and_counts_as_failure(job, tmp_path, monkeypatch):
+    real = work._run
+
+    def fail(workspace, number, budget, tell):
+        if number == 1:
+            raise RuntimeError("a bad disk")
+        return real(workspace, number, budget, tell)
+
+    monkeypatch.setattr(work, "_run", fail)
+    result = run(job)
+    assert result.exit_code == 1 and "shot 1 is missing: RuntimeError: a bad disk" in result.output
+    assert (tmp_path / "out" / "image.npy").exists()  # of the others
+    monkeypatch.undo()
+    assert run(job).exit_code == 0

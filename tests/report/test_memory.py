@@ -1,0 +1,46 @@
+"""Snapshots over time: as many as the plan says, and never more than the run allocated."""
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock.report.memory import occupancy
+
+COSTS = ps.Costs(forward=1e-3, backward=1e-3, copy=1e9, disk=ps.Link(up=1e8, down=1e8))
+
+
+@pytest.mark.parametrize("schedule", ["auto", "revolve", "storeall", "twolevel", "uniform:5"])
+@pytest.mark.parametrize("disk", [8, 200])
+def test_a_predicted_curve_peaks_where_the_plan_does_and_ends_empty(schedule, disk):
+    budget = ps.Budget(host=4 * 8192, disk=disk * 8192)
+    try:
+        plan = ps.plan(100, 8192, budget, costs=COSTS, schedule=schedule)
+    except ps.BudgetError:
+        pytest.skip("too small for this schedule")
+    curves = occupancy(plan, plan.timeline())
+    assert list(curves) == list(plan.tiers)
+    for curve, peak, slots in zip(curves.values(), plan.prediction.peak, plan.slots, strict=True):
+        counts, times = [count for _, count in curve], [when for when, _ in curve]
+        assert min(counts) == 0 == counts[-1]
+        assert peak - 1 <= max(counts) <= min(peak + 1, slots)  # a slot that changes hands at one moment counts once
+        assert times == sorted(times)
+
+
+def test_a_measured_curve_stays_within_what_was_allocated(tmp_path):
+    def run(state, start, stop):
+        return (state[0] + (stop - start),)
+
+    result = ps.reverse(
+        run,
+        lambda state, step: None,
+        (np.zeros(1024),),
+        60,
+        budget=ps.Budget(host="33kB", disk="200kB"),
+        costs=COSTS,
+        directory=tmp_path,
+    )
+    curves = occupancy(result.plan, result.metrics.timeline)
+    for tier, curve in curves.items():
+        most = max(count for _, count in curve)
+        assert 0 < most * 8192 <= result.metrics.peak[tier]
+        assert curve[-1][1] == 0 and curve[-1][0] <= result.metrics.seconds

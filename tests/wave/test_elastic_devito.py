@@ -1,0 +1,92 @@
+"""Devito as the oracle: the same equations from another hand, with our averages of the medium."""
+
+import os
+from itertools import combinations_with_replacement
+
+import numpy as np
+import pytest
+from tests.wave.elastic_setups import random_rock
+
+from penstock.wave import Elastic, largest_dt
+
+os.environ.setdefault("DEVITO_LOGGING", "ERROR")
+devito = pytest.importorskip("devito")
+
+STEPS = 500
+
+
+def operator(propagator, shape, inner):
+    """Write the step in Devito's words: fields by name, and what takes them a step further."""
+    axes = "zyx"[-len(shape) :] if len(shape) == 3 else "zx"
+    spacing = propagator.model.grid.spacing
+    grid = devito.Grid(
+        shape=shape, extent=tuple((n - 1) * h for n, h in zip(shape, spacing, strict=True)), dtype=np.float32
+    )
+    dims = dict(zip(axes, grid.dimensions, strict=True))
+
+    def place(letters):
+        return tuple(dims[letter] for letter in letters) if len(set(letters)) == len(letters) else devito.NODE
+
+    def along(field, letter):
+        return getattr(field, f"d{dims[letter].name}")
+
+    def function(name, letters, values):
+        found = devito.Function(name=name, grid=grid, space_order=0, staggered=place(letters))
+        found.data[:] = values
+        return found
+
+    pairs = [one + other for one, other in combinations_with_replacement(axes, 2)]
+    fields = {
+        name[1:]: devito.TimeFunction(name=name, grid=grid, space_order=8, time_order=1, staggered=place(name[1:]))
+        for name in (*propagator.velocities, *propagator.stresses)
+    }
+    medium = {name: function(name, name[1:] if name[0] in "bm" and name != "mu" else "zz", values[inner])
+              for name, values in propagator.medium.items()}  # fmt: skip
+    g = {}
+    for letters in (*axes, *pairs):
+        half = [letter in letters and len(set(letters)) == len(letters) for letter in axes]
+        profiles = [propagator.damping[2 * axis + at][inner[axis]] for axis, at in enumerate(half)]
+        g[letters] = function(f"g{letters}", letters, np.prod(np.meshgrid(*profiles, indexing="ij"), axis=0))
+
+    equations = []
+    for one in axes:
+        push = sum(along(fields["".join(sorted(one + other, key=axes.index))], other) for other in axes)
+        equations.append((one, medium[f"b{one}"] * push))
+    moved = {one: fields[one].forward for one in axes}
+    for pair in pairs:
+        one, other = pair
+        if one == other:
+            rate = medium["lam"] * sum(along(moved[each], each) for each in axes) + 2 * medium["mu"] * along(
+                moved[one], one
+            )
+        else:
+            rate = medium[f"m{pair}"] * (along(moved[one], other) + along(moved[other], one))
+        equations.append((pair, rate))
+    return fields, devito.Operator(
+        [devito.Eq(fields[name].forward, g[name] * (g[name] * fields[name] + rate)) for name, rate in equations]
+    )
+
+
+@pytest.mark.parametrize("shape", [(44, 50), pytest.param((26, 28, 30), marks=pytest.mark.slow)], ids=["2-D", "3-D"])
+def test_fields_agree_after_many_steps(shape):
+    model = random_rock(shape, absorb=10)
+    propagator = Elastic(model, 0.9 * largest_dt(model))
+    inner = (slice(propagator.halo, -propagator.halo),) * len(shape)
+    computed = tuple(points - 2 * propagator.halo for points in model.grid.fields(propagator.halo))
+    fields, step = operator(propagator, computed, inner)
+
+    distance = sum(
+        ((place - points / 3) / 4.0) ** 2 for place, points in zip(np.indices(computed), computed, strict=True)
+    )
+    pulse = np.exp(-distance).astype(np.float32)
+    state, silent = propagator.zeros(), propagator.antenna([model.grid.origin], ["explosion"])
+    for name in propagator.stresses[: len(shape)]:
+        state[name][inner] = fields[name[1:]].data[0] = pulse
+    step.apply(time_m=0, time_M=STEPS - 1)
+    for _ in range(STEPS):
+        state = propagator.step(state, silent, np.zeros(1, np.float32))
+
+    for name, ours in state.items():
+        theirs, ours = fields[name[1:]].data[STEPS % 2], ours[inner]
+        assert np.abs(ours).max() > 0  # something still moves
+        assert np.linalg.norm(ours - theirs) < 1e-4 * np.linalg.norm(theirs)

@@ -1,0 +1,240 @@
+"""Jobs: what is wrong is said before anything runs, by its key and with what was expected."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from penstock.errors import WaveError
+from penstock.tier.capacity import Capacity
+from penstock.units import Budget
+from penstock.wave import place
+from penstock.wave.inputs import media_of, medium_of
+from penstock.wave.job import changed, parse, read_job
+from penstock.wave.prepare import inspect, prepare
+from penstock.wave.workspace import Workspace, locked
+
+GOOD = {
+    "model": 'name = "layers"\nshape = [48, 96]\nsmooth = 60.0',
+    "geometry": "shots = 2\nsource_depth = 50.0\nreceiver_depth = 50.0\nreceiver_spacing = 100.0",
+    "data": "dt = 0.008\nlength = 1.0",
+    "wavelet": "frequency = 2.5",
+}
+
+
+def text(**tables):
+    told = GOOD | tables
+    return "\n".join(f"[{name}]\n{lines}" for name, lines in told.items() if lines is not None)
+
+
+def test_a_good_job_is_read_with_its_paths_from_its_folder(tmp_path):
+    (tmp_path / "job.toml").write_text(text(output='directory = "out"', memory='host = "4MB"\ndisk = "1GB"'))
+    job = read_job(tmp_path / "job.toml")
+    assert job.output.directory == tmp_path / "out"
+    assert job.memory.budget["disk"] == 10**9 and job.physics.order == 8
+    assert changed(job, workers=3).run.workers == 3
+    assert changed(changed(job, workers=3), scheduler="tcp://a:1").run.workers == 0
+
+
+@pytest.mark.parametrize(
+    ("tables", "complaint"),
+    [
+        ({"model": 'name = "salty"'}, r"model\.name: expected 'layers', 'marmousi', .*, not 'salty'"),
+        ({"model": ""}, r"model: expected either name, one of layers.*, or velocity, a file"),
+        ({"model": 'name = "salt"\nsmoth = 3'}, r"model\.smoth: no such key; did you mean smooth\?"),
+        ({"physics": "order = 7"}, r"physics\.order: expected an even number of at least 2, not 7"),
+        ({"physics": 'kind = "magnetic"'}, r"physics\.kind: expected 'acoustic' or 'elastic', not 'magnetic'"),
+        ({"wavelet": None}, r"wavelet: expected a table of this name"),
+        ({"wavelet": ""}, r"wavelet: expected either frequency, in Hz, or file"),
+        ({"wavelet": "frequency = -3"}, r"wavelet\.frequency: expected greater than 0, not -3"),
+        ({"memory": 'host = "8XB"'}, r"memory\.host: expected bytes, as in '8GB' or a number, not '8XB'"),
+        ({"memory": 'codec = "nope"'}, r"memory\.codec: expected a codec such as 'bounded:1e-4' .*, not 'nope'"),
+        ({"geometry": 'shots = "many"'}, r"geometry\.shots\.0: expected a whole number, not 'many'"),
+        ({"geometry": "shots = 0"}, r"geometry\.shots\.0: expected greater than or equal to 1, not 0"),
+        ({"geometry": 'sources = "s.npy"'}, r"geometry: expected sources and receivers together, or neither"),
+        ({"model": 'name = "layers"\nspacing = 5.0'}, r"model: expected no spacing beside name"),
+        ({"model": 'velocity = "v.npy"\nshape = [5, 5]'}, r"model: expected no shape beside velocity"),
+        ({"physics": 'sends = "force z"'}, r"physics: expected kind = 'elastic' beside sends"),
+        ({"physics": 'vs = "vs.npy"'}, r"physics: expected kind = 'elastic' beside vs"),
+        ({"imaging": 'image = "velocity"'}, r"imaging\.image: expected only beside physics\.kind = 'elastic'"),
+        ({"memory": 'schedule = "nope"'}, r"memory\.schedule: expected one of auto, .*, not 'nope'"),
+        ({"memory": 'schedule = "revolve:x"'}, r"memory\.schedule: expected .*one number.*, not 'revolve:x'"),
+        ({"run": 'scheduler = "localhost"'}, r"run\.scheduler: expected an address with its port.*, not 'localhost'"),
+        ({"data": 'file = "d.npy"\nlength = 3.0'}, r"data: expected no length beside file"),
+        ({"geometry": ""}, r"geometry: expected shots, a number, or the files sources and receivers"),
+        ({"data": ""}, r"data: expected dt and length, in seconds, of the shots to model, or a file"),
+        ({"imaging": "every = 0"}, r"imaging\.every: expected greater than or equal to 1, not 0"),
+        ({"run": 'workers = 2\nscheduler = "tcp://a:1"'}, r"run: expected either workers, .*, or scheduler"),
+        ({"output": 'formats = ["gif"]'}, r"output\.formats\.0: expected 'npy', 'zarr', 'segy' or 'png', not 'gif'"),
+        ({"outputs": ""}, r"outputs: no such key; did you mean output\?"),
+    ],
+)
+def test_a_complaint_names_the_key_and_what_was_expected(tables, complaint):
+    with pytest.raises(WaveError, match=complaint):
+        parse(text(**tables))
+
+
+def test_a_word_where_a_table_belongs_is_answered_with_the_table():
+    with pytest.raises(WaveError, match=r"physics: expected a table, \[physics\] with its keys below, not 'elastic'"):
+        parse('physics = "elastic"\n' + text())
+
+
+def test_all_complaints_come_at_once():
+    with pytest.raises(WaveError) as caught:
+        parse(text(model='name = "salty"', physics="order = 7"))
+    assert "model.name" in str(caught.value) and "physics.order" in str(caught.value)
+
+
+def test_what_is_not_toml_or_not_there_is_said(tmp_path):
+    with pytest.raises(WaveError, match="is not TOML"):
+        parse("model = ")
+    with pytest.raises(WaveError, match="no job can be read"):
+        read_job(tmp_path / "job.toml")
+
+
+@pytest.mark.parametrize(
+    ("tables", "complaint"),
+    [
+        ({"wavelet": "frequency = 25.0"}, "take a spacing of at most"),
+        ({"wavelet": "frequency = 1.0"}, r"that is over with the data, which are 1.008 s long; .* middle at 1.5 s"),
+        ({"physics": "dt = 0.05"}, "take dt of at most"),
+        ({"geometry": "shots = 2\nsource_depth = 9000.0"}, r"shot 0: 1 of 1 positions are outside the model"),
+        ({"geometry": "shots = [2, 2]"}, "along each of the 1 horizontal axes"),
+        ({"model": 'velocity = "v.npy"'}, r"model\.spacing: expected metres along each axis"),
+        ({"model": 'velocity = "v.npy"\nspacing = [10, 10, 10]'}, "expected a number for each axis"),
+        ({"model": 'velocity = "w.npy"\nspacing = 10'}, r"there is no .*w\.npy"),
+        ({"data": "dt = 0.008\nlength = 0.001"}, r"data\.length: expected more than data\.dt"),
+        ({"data": 'file = "d.npy"'}, r"data\.dt: expected seconds between samples"),
+        ({"data": 'file = "d.npy"\ndt = 0.004'}, r"data\.file: expected 2 shots of \d+ receivers.*it has 3 of 5"),
+    ],
+)
+def test_physics_and_files_are_checked_before_the_first_shot(tmp_path, tables, complaint):
+    np.save(tmp_path / "v.npy", np.full((48, 96), 2000, np.float32))
+    np.save(tmp_path / "d.npy", np.zeros((3, 100, 5), np.float32))
+    for check in (inspect, prepare):
+        with pytest.raises(WaveError, match=complaint):
+            check(parse(text(**tables, output='directory = "out"'), tmp_path))
+    assert not (tmp_path / "out" / "job.json").exists()
+
+
+def test_inspection_tells_what_will_be_done(tmp_path):
+    told = inspect(parse(text(imaging="every = 7\naperture = 0.0"), tmp_path))
+    for line in ("48 x 96 points", "2, of 48 receivers", "126 samples of 8 ms, modelled", "imaged every 7"):
+        assert line in told
+    assert not list(tmp_path.iterdir())
+
+
+def test_models_data_and_wavelets_come_from_files(tmp_path):
+    velocity = np.linspace(2000, 3000, 40 * 60).reshape(40, 60).astype(np.float32)
+    np.save(tmp_path / "v.npy", velocity)
+    np.save(tmp_path / "s.npy", [(20.0, 100.0), (20.0, 400.0)])
+    np.save(tmp_path / "r.npy", [(20.0, 10.0 * n) for n in range(50)])
+    np.save(tmp_path / "d.npy", np.zeros((2, 101, 50), np.float32))
+    np.save(tmp_path / "w.npy", np.hanning(41))
+    job = parse(
+        text(
+            model='velocity = "v.npy"\nspacing = 10',
+            geometry='sources = "s.npy"\nreceivers = "r.npy"\nmax_offset = 200.0',
+            data='file = "d.npy"\ndt = 0.004',
+            wavelet='file = "w.npy"\ndt = 0.002',
+            output='directory = "out"',
+        ),
+        tmp_path,
+    )
+    workspace = prepare(job)
+    assert np.array_equal(workspace.fields("model")["velocity"], velocity)
+    assert not (tmp_path / "out" / "true").exists()
+    assert len(workspace.geometry.receivers_of(0)) == 31 and len(workspace.geometry.receivers_of(1)) == 30
+    assert len(workspace.wavelet) == 101 and workspace.sampling == 0.004
+    assert workspace.wavelet.argmax() == 10 and workspace.wavelet[30:].max() < 0.01  # resampled from 2 to 4 ms
+    assert 0.004 / workspace.step == pytest.approx(round(0.004 / workspace.step))
+
+
+def test_elastic_media_get_shear_and_density_from_the_velocity(tmp_path):
+    job = parse(text(physics='kind = "elastic"'), tmp_path)
+    grid, media = media_of(job)
+    medium = medium_of(job, media["true"], grid)
+    velocity = media["true"]["velocity"]
+    assert (medium.vs[velocity == 1500] == 0).all() and (medium.rho[velocity == 1500] == 1000).all()
+    rock = velocity > 1600
+    assert np.allclose(medium.vs[rock], velocity[rock] / 3**0.5) and medium.rho[rock].min() > 1900
+
+
+def test_a_directory_serves_one_job(tmp_path):
+    first = parse(text(output='directory = "out"'), tmp_path)
+    prepare(first)
+    prepare(changed(first, workers=2))  # where it runs may change
+    assert Workspace(tmp_path / "out").job.run.workers == 2
+    other = parse(text(output='directory = "out"', physics="absorb = 30", wavelet="frequency = 2.0"), tmp_path)
+    with pytest.raises(WaveError, match=r"holds a job with other physics\.absorb, wavelet\.frequency"):
+        prepare(other)
+
+
+def test_a_file_that_has_changed_makes_another_job(tmp_path):
+    told = text(model='velocity = "v.npy"\nspacing = 50.0', output='directory = "out"')
+    np.save(tmp_path / "v.npy", np.full((48, 96), 2000, np.float32))
+    prepare(parse(told, tmp_path))
+    np.save(tmp_path / "v.npy", np.full((48, 97), 2000, np.float32))
+    with pytest.raises(WaveError, match=r"with other files\..*v\.npy"):
+        prepare(parse(told, tmp_path))
+
+
+def test_two_runs_do_not_share_a_directory(tmp_path):
+    with locked(tmp_path), pytest.raises(WaveError, match="another run works in"), locked(tmp_path):
+        pass
+    with locked(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize(
+    "path", sorted((Path(__file__).parents[2] / "examples").glob("*.toml")), ids=lambda path: path.name
+)
+def test_the_examples_are_jobs(path):
+    job = read_job(path)
+    assert job.output.directory.parent == path.parent
+    if job.model.name is not None:
+        assert "shots" in inspect(job)
+
+
+def test_a_gpu_is_used_where_one_is_and_its_kernels_are(tmp_path, monkeypatch):
+    def on(device, physics="", gpus=1):
+        return place.device_of(parse(text(run=f'device = "{device}"', physics=physics), tmp_path), gpus)
+
+    assert on("auto") == on("gpu") == "gpu" and on("cpu") == on("auto", gpus=0) == "cpu"
+    assert on("auto", "order = 12") == "cpu"
+    for physics, gpus, complaint in (("order = 12", 1, "at most 8 there"), ("", 0, "take 'cpu'")):
+        with pytest.raises(WaveError, match=rf"run\.device: a GPU cannot be used.*{complaint}"):
+            on("gpu", physics, gpus)
+
+
+def test_the_budget_begins_where_waves_are_computed(tmp_path, monkeypatch):
+    monkeypatch.setattr(place, "device_capacity", lambda: Capacity(10**10, 8 * 10**9))
+    job = parse(text(), tmp_path)
+    assert place.budget_of(job, "gpu", Budget(host="1GB")) == Budget(device="4GB", host="1GB")
+    assert place.budget_of(job, "cpu", Budget(host="1GB")) == Budget(host="1GB")
+    assert place.budget_of(job, "gpu", None) is None
+    for memory, complaint in (('device = "1GB"', r"memory\.device: waves are"), ('disk = "1GB"', r"memory\.host: exp")):
+        with pytest.raises(WaveError, match=complaint):
+            prepare(parse(text(memory=memory), tmp_path))
+
+
+def test_shots_begun_on_a_gpu_are_not_finished_on_a_cpu(tmp_path):
+    job = parse(text(output='directory = "out"'), tmp_path)
+    assert prepare(job, gpus=1).device == "gpu"
+    with pytest.raises(WaveError, match="were begun on a GPU, and a CPU rounds differently"):
+        prepare(job, gpus=0)
+    assert prepare(job, gpus=2).device == "gpu"
+
+
+@pytest.mark.parametrize(
+    ("tables", "complaint"),
+    [
+        ({"output": 'formats = ["npy", "zarr"]'}, r'output\.formats: zarr needs zarr: pip install "penstock\[wave\]"'),
+        ({"output": 'formats = ["segy"]'}, r'output\.formats: segy needs segyio: pip install "penstock\[wave\]"'),
+        ({"run": "workers = 2"}, r'run\.workers, .*need Dask: pip install "penstock\[dask\]"'),
+    ],
+)
+def test_a_library_that_is_missing_is_named_with_its_extra(tmp_path, monkeypatch, tables, complaint):
+    monkeypatch.setattr(place, "find_spec", lambda name: None if name in ("zarr", "segyio", "distributed") else True)
+    with pytest.raises(WaveError, match=complaint):
+        inspect(parse(text(**tables), tmp_path))
