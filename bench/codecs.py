@@ -5,6 +5,10 @@ the output is poisoned before each decoding, and every result is compared with t
 array, and leave out the pass for the range of a relative bound, which has a column of its own. Bitcomp's figures leave
 out the seal that Penstock puts around its streams.
 
+On a CPU: `bounded` and zfpy in turns, medians of 15, each on one thread, by the processor time that they took, so that
+other work on the machine counts little. What two threads gain is timed by the clock on the wall, beside two loops that
+share nothing: no more can be had at that moment.
+
 Run ``python bench/codecs.py`` on a machine with a GPU, about a minute on an H200, or ``python bench/codecs.py --cpu``.
 Prints tables, writes ``bench/out/codecs.json`` or ``bench/out/codecs-cpu.json``.
 """
@@ -17,12 +21,14 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
@@ -224,38 +230,51 @@ def describe(name: str, field: Any) -> None:
 
 
 def cpu_rows() -> Iterator[Row]:
-    """Encode on one thread and on two, and by zfp on one, at the first tolerance with as large an error."""
-    array = cpu_field()
-    for bound in BOUNDS:
-        largest = 0.0
-        for threads in (1, 2):
-            row, largest = bounded_on_cpu(array, bound, threads)
-            yield row
-        tolerance = largest
-        while zfp_error(array, tolerance) < largest:
-            tolerance *= 2
-        yield zfp_on_cpu(array, bound, tolerance)
+    """Encode on one thread, and by zfp at the first tolerance with as large an error; one after the other in turns."""
+    for name, array in cpu_fields():
+        for bound in BOUNDS:
+            codec = get(f"bounded:{bound},threads=1")
+            assert isinstance(codec, Bounded)
+            out, room = np.empty_like(array), np.empty(codec.max_bytes(array.shape, array.dtype), np.uint8)
+            encoded = codec.encode(array, room)
+            error = float(np.abs(array - codec.decode(encoded, out)).max())
+            tolerance = error
+            while zfp_error(array, tolerance) < error:
+                tolerance *= 2
+            yield from in_turns(name, array, bound, codec, room, out, tolerance)
 
 
-def bounded_on_cpu(array: NDArray[Any], bound: float, threads: int) -> tuple[Row, float]:
-    codec = get(f"bounded:{bound},threads={threads}")
-    out, room = np.empty_like(array), np.empty(codec.max_bytes(array.shape, array.dtype), np.uint8)
-    encoded = codec.encode(array, room)
-    codec.decode(encoded, out)
-    largest = float(np.abs(array - out).max())
-    rates = host_rate(lambda: codec.encode(array, room), array), host_rate(lambda: codec.decode(encoded, out), array)
-    return row_on_cpu(array, bound, f"bounded, {threads} threads", encoded.ratio, rates, largest), largest
-
-
-def zfp_on_cpu(array: NDArray[Any], bound: float, tolerance: float) -> Row:
+def in_turns(
+    name: str,
+    array: NDArray[Any],
+    bound: float,
+    codec: Bounded,
+    room: NDArray[Any],
+    out: NDArray[Any],
+    tolerance: float,
+) -> Iterator[Row]:
     import zfpy
 
-    data = zfpy.compress_numpy(array, tolerance=tolerance)
-    rates = (
-        host_rate(lambda: zfpy.compress_numpy(array, tolerance=tolerance), array),
-        host_rate(lambda: zfpy.decompress_numpy(data), array),
+    encoded, data = codec.encode(array, room), zfpy.compress_numpy(array, tolerance=tolerance)
+    taken = shares(
+        array.nbytes,
+        {
+            "compress": lambda: codec.encode(array, room),
+            "decompress": lambda: codec.decode(encoded, out),
+            "zfp compress": lambda: zfpy.compress_numpy(array, tolerance=tolerance),
+            "zfp decompress": lambda: zfpy.decompress_numpy(data),
+        },
+        time.thread_time,
     )
-    return row_on_cpu(array, bound, "zfpy", array.nbytes / len(data), rates, zfp_error(array, tolerance))
+    span = bound * float(np.ptp(array.astype(np.float64)))
+    error = float(np.abs(array - codec.decode(encoded, out)).max()) / span, zfp_error(array, tolerance) / span
+    rates = {what: round(rate, 3) for what, rate in taken.items()}
+    about = name, str(array.dtype), array.shape, bound
+    yield Row(*about, "bounded", round(encoded.ratio, 2), rates["compress"], rates["decompress"], round(error[0], 4))
+    ratio = round(array.nbytes / len(data), 2)
+    yield Row(*about, "zfpy", ratio, rates["zfp compress"], rates["zfp decompress"], round(error[1], 4))
+    times = [taken[what] / taken[f"zfp {what}"] for what in ("compress", "decompress")]
+    console.print(f"{name} at {bound:g}: compress {times[0]:.1f} times zfpy's speed, decompress {times[1]:.1f} times")
 
 
 def zfp_error(array: NDArray[Any], tolerance: float) -> float:
@@ -264,15 +283,156 @@ def zfp_error(array: NDArray[Any], tolerance: float) -> float:
     return float(np.abs(zfpy.decompress_numpy(zfpy.compress_numpy(array, tolerance=tolerance)) - array).max())
 
 
-def row_on_cpu(
-    array: NDArray[Any], bound: float, codec: str, ratio: float, rates: tuple[float, float], error: float
-) -> Row:
-    span = float(np.ptp(array.astype(np.float64)))
-    figures = round(ratio, 2), *(round(rate, 3) for rate in rates), round(error / (bound * span), 4)
-    return Row("pulses", str(array.dtype), array.shape, bound, codec, *figures)
+def shares(nbytes: int, calls: dict[str, Callable[[], Any]], clock: Callable[[], float]) -> dict[str, float]:
+    """Give GB/s of each call, medians of calls made in turns: what else runs on the machine slows all of them alike."""
+    taken: dict[str, list[float]] = {what: [] for what in calls}
+    for _ in range(REPETITIONS):
+        for what, call in calls.items():
+            start = clock()
+            call()
+            taken[what].append(clock() - start)
+    return {what: nbytes / statistics.median(times) / 1e9 for what, times in taken.items()}
 
 
-def cpu_field(n: int = 192) -> NDArray[np.float32]:
+def scaling() -> dict[str, float]:
+    """Give how many times as fast two threads are, by the clock on the wall; beside them, loops that share nothing.
+
+    "Allowed" is what two idle processors would make of it: the processor time of one thread, over that of the longer
+    part and of all that is not done in parts.
+    """
+    array = pulses(256)
+    one, two = (get(f"bounded:1e-3,threads={threads}") for threads in (1, 2))
+    rooms = [np.empty(one.max_bytes(array.shape, array.dtype), np.uint8) for _ in range(2)]
+    out, encoded = np.empty_like(array), one.encode(array)
+    spin(1)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(spin, (1, 1)))
+        calls: dict[str, Callable[[], Any]] = {
+            "compress 1": lambda: one.encode(array, rooms[0]),
+            "compress 2": lambda: two.encode(array, rooms[1]),
+            "decompress 1": lambda: one.decode(encoded, out),
+            "decompress 2": lambda: two.decode(encoded, out),
+            "loops 1": lambda: spin(2 * SPINS),
+            "loops 2": lambda: list(pool.map(spin, (SPINS, SPINS))),
+        }
+        rates = shares(array.nbytes, calls, time.perf_counter)
+        spent = shares(array.nbytes, calls, time.process_time)
+    allowed = {
+        what: round(longest(two, calls[f"{what} 1"], calls[f"{what} 2"]), 2) for what in ("compress", "decompress")
+    }
+    times = {what: rates[f"{what} 2"] / rates[f"{what} 1"] for what in ("compress", "decompress", "loops")}
+    work = {what: spent[f"{what} 1"] / spent[f"{what} 2"] for what in times}
+    console.print("two threads, times as fast by the clock (processor time, times that of one thread):")
+    for what, found in times.items():
+        console.print(f"  {what}: {found:.2f} ({work[what]:.2f})")
+    console.print(f"  of {os.cpu_count()} processors, others used {busy_elsewhere():.2f} in the last minute")
+    console.print(f"  allowed by the way the work is shared: {allowed}")
+    return {what: round(found, 2) for what, found in times.items()} | {
+        f"{what} allowed": x for what, x in allowed.items()
+    }
+
+
+def longest(codec: Any, one: Callable[[], Any], two: Callable[[], Any]) -> float:
+    """Do the parts one after the other instead, and give how many times shorter the longest way through them is."""
+    saved = 0.0
+
+    def each(call: Callable[[Any], Any], parts: list[Any]) -> list[Any]:
+        nonlocal saved
+        results, taken = [], []
+        for part in parts:
+            start = time.thread_time()
+            results.append(call(part))
+            taken.append(time.thread_time() - start)
+        saved += sum(taken) - max(taken)
+        return results
+
+    found = []
+    for _ in range(REPETITIONS):
+        start = time.thread_time()
+        one()
+        middle = time.thread_time()
+        saved = 0.0
+        codec._each = each
+        two()
+        del codec._each
+        found.append((middle - start) / (time.thread_time() - middle - saved))
+    return statistics.median(found)
+
+
+SPINS = 20_000_000
+
+
+@njit(nogil=True)  # type: ignore[untyped-decorator]
+def spin(count: int) -> int:
+    """Compute something that needs no memory, and depends on what came before."""
+    state = np.uint64(1)
+    for k in range(count):
+        state = (state ^ (state >> np.uint64(7))) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(k)
+    return state  # type: ignore[no-any-return]
+
+
+def busy_elsewhere() -> float:
+    """Give the processors that were busy in the last minute, beside one of this process."""
+    return max(0.0, os.getloadavg()[0] - 1)
+
+
+def cpu_fields() -> Iterator[tuple[str, NDArray[np.float32]]]:
+    """Yield a wave at three times, as on the GPU but in a smaller box, and pulses that fill all of another, or half."""
+    yield from small_acoustic(192, {"early": 480, "middle": 700, "late": 1000})
+    field = pulses(192)
+    yield "pulses", field
+    field = field.copy()
+    field[: field.shape[0] // 2] = 0
+    yield "pulses, half empty", field
+
+
+def small_acoustic(n: int, steps: dict[str, int]) -> Iterator[tuple[str, NDArray[np.float32]]]:
+    """Yield the pressure at some steps: the wave of `wavefields`, with layers that undulate and a sponge all around."""
+    dt, edge = 0.9e-3, 24
+    z, y, x = np.meshgrid(*[np.arange(n) / n] * 3, indexing="ij", sparse=True)
+    layer = np.clip(8 * (z + 0.018 * (np.sin(9 * x + 1) + np.cos(11 * y))), 0, 7).astype(int)
+    speed = 1500 + layer * 3000 / 7 + 60 * np.sin(12 * x) * np.cos(15 * y)
+    courant = ((speed * dt / wavefields.SPACING) ** 2).astype(np.float32)
+    depth = np.clip(edge - np.minimum(np.arange(n), n - 1 - np.arange(n)), 0, edge)
+    sponge = np.exp(-((0.015 * depth) ** 2)).astype(np.float32)
+    p, old = np.zeros((2, n, n, n), np.float32)
+    wanted = {step: name for name, step in steps.items()}
+    for step in range(max(wanted) + 1):
+        p[wavefields.DEPTH, n // 2, n // 2] += wavefields.ricker(step, dt)
+        advance(p, old, courant, sponge)
+        p, old = old, p
+        if step in wanted:
+            describe(wanted[step], p)
+            yield wanted[step], p.copy()
+
+
+@njit(nogil=True, fastmath=True)  # type: ignore[untyped-decorator]
+def advance(p: Any, old: Any, courant: Any, sponge: Any) -> None:
+    n = p.shape[0]
+    one = np.float32(1)
+    c0, c1, c2, c3, c4 = -205 * one / 24, 8 * one / 5, -one / 5, 8 * one / 315, -one / 560
+    for z in range(4, n - 4):
+        for y in range(4, n - 4):
+            damp = sponge[z] * sponge[y]
+            for x in range(4, n - 4):
+                sum1 = (
+                    p[z, y, x - 1] + p[z, y, x + 1] + p[z, y - 1, x] + p[z, y + 1, x] + p[z - 1, y, x] + p[z + 1, y, x]
+                )
+                sum2 = (
+                    p[z, y, x - 2] + p[z, y, x + 2] + p[z, y - 2, x] + p[z, y + 2, x] + p[z - 2, y, x] + p[z + 2, y, x]
+                )
+                sum3 = (
+                    p[z, y, x - 3] + p[z, y, x + 3] + p[z, y - 3, x] + p[z, y + 3, x] + p[z - 3, y, x] + p[z + 3, y, x]
+                )
+                sum4 = (
+                    p[z, y, x - 4] + p[z, y, x + 4] + p[z, y - 4, x] + p[z, y + 4, x] + p[z - 4, y, x] + p[z + 4, y, x]
+                )
+                change = c0 * p[z, y, x] + c1 * sum1 + c2 * sum2 + c3 * sum3 + c4 * sum4
+                new = p[z, y, x] + p[z, y, x] - old[z, y, x] + courant[z, y, x] * change
+                old[z, y, x] = new * (damp * sponge[x])
+
+
+def pulses(n: int) -> NDArray[np.float32]:
     """Spherical wavelets from many sources: smooth, oscillating with about ten points a period, strong and weak."""
     rng = np.random.default_rng(5)
     z, y, x = np.meshgrid(*[np.arange(n, dtype=np.float32)] * 3, indexing="ij", sparse=True)
@@ -283,15 +443,6 @@ def cpu_field(n: int = 192) -> NDArray[np.float32]:
         phase = (np.pi * 0.07 * (reach - radius)) ** 2
         field += ((1 - 2 * phase) * np.exp(-phase) / (reach + 5)).astype(np.float32)
     return field
-
-
-def host_rate(call: Callable[[], Any], array: NDArray[Any]) -> float:
-    times = []
-    for _ in range(5):
-        start = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - start)
-    return array.nbytes / statistics.median(times) / 1e9
 
 
 def show(rows: list[Row]) -> None:
@@ -335,6 +486,7 @@ def main() -> None:
     parser.add_argument("--points", type=int, default=512, help="along each axis of the acoustic fields")
     asked = parser.parse_args()
     rows: list[Row] = []
+    content: dict[str, Any] = {}
     out = Path(__file__).parent / "out" / ("codecs-cpu.json" if asked.cpu else "codecs.json")
     out.parent.mkdir(exist_ok=True)
     for row in cpu_rows() if asked.cpu else gpu_rows(asked.points):
@@ -342,6 +494,9 @@ def main() -> None:
         content = {"machine": machine(asked.cpu), "repetitions": REPETITIONS, "rows": [asdict(one) for one in rows]}
         out.write_text(json.dumps(content, indent=2) + "\n")
     show(rows)
+    if asked.cpu:
+        content["two threads"] = scaling()
+        out.write_text(json.dumps(content, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import struct
 import subprocess
 import sys
+from hashlib import blake2b
 
 import numpy as np
 import pytest
@@ -11,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from penstock.codec import Encoded, get
-from penstock.codec.bounded import Bounded
-from penstock.codec.bounded_format import HEADER, layout
+from penstock.codec.bounded import UNKNOWN, Bounded
+from penstock.codec.bounded_format import HEADER, layout, quanta
 from penstock.errors import CodecError, EncodingError
 
 SHAPES = [(), (0,), (0, 4), (1,), (5,), (2048,), (5000,), (3, 3), (70, 45), (40, 50, 3), (9, 17, 33), (16, 32, 48)]
@@ -124,6 +125,67 @@ def test_the_same_bytes_come_from_any_number_of_threads():
     assert len(payloads) == 1
 
 
+DIGESTS = {
+    ((5001,), "float32", "bounded:1e-3"): "2f247ea8b7a607c2",
+    ((5001,), "float32", "bounded:abs=0.5"): "1bcd0e307d823cb2",
+    ((5001,), "float64", "bounded:1e-3"): "a86823fb85ad2a8d",
+    ((5001,), "float64", "bounded:abs=0.5"): "c645bad6f9b50288",
+    ((67, 45), "float32", "bounded:1e-3"): "7bddfe2c07083f31",
+    ((67, 45), "float32", "bounded:abs=0.5"): "08a0ebede7e87a14",
+    ((67, 45), "float64", "bounded:1e-3"): "5e345d5e6eee4027",
+    ((67, 45), "float64", "bounded:abs=0.5"): "e9a336cdeaf193de",
+    ((21, 37, 53), "float32", "bounded:1e-3"): "a5932ccc92f9f3aa",
+    ((21, 37, 53), "float32", "bounded:abs=0.5"): "069e28e2376aa7dc",
+    ((21, 37, 53), "float64", "bounded:1e-3"): "c965fd8d7b6a5844",
+    ((21, 37, 53), "float64", "bounded:abs=0.5"): "7b1a6527d9846007",
+}
+
+
+@pytest.mark.parametrize(("shape", "dtype", "name"), DIGESTS)
+def test_the_format_does_not_change(shape, dtype, name):
+    total = sum((k + 1) * axis * (shape[k] - axis) for k, axis in enumerate(np.indices(shape)))
+    array = (total % 4099 / 64 - 9).astype(dtype)
+    array[: shape[0] // 3] /= 256
+    array.reshape(-1)[::1009] = np.nan
+    assert blake2b(get(name).encode(array).to_bytes(), digest_size=8).hexdigest() == DIGESTS[shape, dtype, name]
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_tiles_that_are_left_out_early_would_have_been_empty(data):
+    """Values lie at the edge of what becomes 0, one unit in the last place up or down, or far from it."""
+    dtype = data.draw(st.sampled_from(["float32", "float64"]))
+    shape = data.draw(st.sampled_from([(5000,), (70, 45), (17, 33, 50)]))
+    bound = data.draw(st.floats(1e-30, 1e30))
+    codec, other = Bounded(abs=bound, threads=1), Bounded(abs=bound, threads=1)
+    step = np.dtype(dtype).type(quanta(np.dtype(dtype), bound, None)[1])
+    near = [step / 2, np.nextafter(step / 2, step), np.nextafter(step / 2, step * 0), step / 3, step * 0, -step / 2]
+    array = np.zeros(shape, dtype)
+    tiles = data.draw(st.lists(st.tuples(st.integers(0, array.size - 1), st.sampled_from(near)), max_size=12))
+    for at, value in tiles:
+        array.reshape(-1)[at] = value
+    other._surveyed = lambda flat, how, places: places.fill(UNKNOWN)
+    assert codec.encode(array).to_bytes() == other.encode(array).to_bytes()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(3,), (16,), (5001,), (33, 16), (67, 45), (8, 16, 16), (9, 17, 33), (40, 50, 60)])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_the_range_is_that_of_the_finite_values(shape, dtype, threads):
+    rng = np.random.default_rng(7)
+    codec, how = Bounded(1e-3, threads=threads), layout(shape, np.dtype(dtype))
+    for low, high in ((-3, 5), (2, 9), (-8, -1), (0, 4), (-4, 0), (0, 0), (-1e-40, 1e-40)):
+        array = rng.uniform(low, high, shape).astype(dtype)
+        for special in (None, np.nan, np.inf, -np.inf):
+            if special is not None:
+                array.reshape(-1)[array.size // 2] = special
+            places, finite = np.zeros(how.tiles, np.uint32), array[np.isfinite(array)]
+            expected = float(finite.min()), float(finite.max())
+            assert codec._surveyed(array.reshape(-1), how, places) == expected
+            if special is not None:
+                assert places.max() >= (0x7F800000 if dtype == "float32" else 0x7FF00000)
+
+
 def test_encodings_say_the_bound_they_hold():
     array = wave((16, 16, 32))
     payload = get("bounded:1e-3").encode(array).payload.tobytes()
@@ -210,6 +272,34 @@ def test_a_header_that_does_not_fit_is_refused(offset, value, message):
         encoded.codec.decode(encoded)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("offset", "what"), [(40, "bound"), (48, "step")])
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf, -1.0])
+def test_a_bound_or_a_step_that_cannot_be_is_refused(dtype, offset, what, number):
+    encoded = get("bounded:1e-4").encode(wave((24, 32, 40), dtype))
+    encoded.payload[offset : offset + 8] = np.array([number]).view("u1")
+    with pytest.raises(EncodingError, match=f"damaged.*{what} of {number}"):
+        encoded.codec.decode(encoded)
+
+
+def test_a_step_beyond_the_numbers_of_the_array_is_refused():
+    for dtype, refused in (("float32", True), ("float64", False)):
+        encoded = get("bounded:1e-4").encode(wave((24, 32, 40), dtype))
+        encoded.payload[48:56] = np.array([1e39]).view("u1")
+        if refused:
+            with pytest.raises(EncodingError, match=r"step of 1e\+39"):
+                encoded.codec.decode(encoded)
+        else:
+            encoded.codec.decode(encoded)
+
+
+def test_bounds_that_round_to_nothing_keep_everything_as_it_is():
+    array = wave((9, 17, 33))
+    encoded, decoded = roundtrip(array, "bounded:abs=1e-60")
+    assert HEADER.unpack_from(encoded.payload.tobytes())[6:8] == (0.0, 0.0)
+    assert np.array_equal(decoded, array)
+
+
 def test_names_find_the_same_codec_again():
     for name in ("bounded:0.001", "bounded:1e-30", "bounded:abs=0.25", "bounded:0.1234567890123"):
         assert get(name).name == name and get(get(name).name).name == name
@@ -218,11 +308,26 @@ def test_names_find_the_same_codec_again():
 
 
 @pytest.mark.parametrize(
-    "name", ["bounded", "bounded:0", "bounded:-1", "bounded:nan", "bounded:inf", "bounded:x", "bounded:1,abs=1"]
+    ("name", "message"),
+    [
+        ("bounded", "takes one bound"),
+        ("bounded:1,abs=1", "takes one bound"),
+        ("bounded:threads=2", "takes one bound"),
+        ("bounded:rel=1e-4", "takes one bound, not rel=1e-4: bounded:1e-4 of the range"),
+        ("bounded:1e-4,level=3", "not level=3"),
+        *((f"bounded:{text}", f"'{text}' is no bound") for text in ("0", "-1", "nan", "inf", "x")),
+        ("bounded:abs=", "'' is no bound"),
+        *((f"bounded:1e-4,threads={text}", f"threads={text}: give a number") for text in ("0", "-1", "x", "1.5")),
+    ],
 )
-def test_what_is_no_bound_is_refused(name):
-    with pytest.raises(CodecError):
+def test_what_is_no_bound_or_no_number_of_threads_is_refused(name, message):
+    with pytest.raises(CodecError, match=message):
         get(name)
+
+
+def test_no_threads_are_refused_as_a_number_too():
+    with pytest.raises(CodecError, match="threads=0"):
+        Bounded(1e-4, threads=0)
 
 
 def test_integers_are_refused():

@@ -102,6 +102,7 @@ static u __reduce_add_sync(u, u x) { return reduced(x, 0, [](u a, u b, int) { re
 template <typename T> static T __shfl_down_sync(u, T x, int) { return x; }  // of kernels that are not run here
 template <typename T> static T __shfl_xor_sync(u, T x, int) { return x; }
 template <typename T> static T atomicAdd(T *where, T by) { return *where += by; }
+template <typename T> static T atomicOr(T *where, T by) { return *where |= by; }
 template <typename T> static T __ldcs(const T *at) { return *at; }
 static u __funnelshift_r(u low, u high, u by) { return (((unsigned long long)high << 32) | low) >> (by & 31); }
 static u __funnelshift_rc(u low, u high, u by) { return (((unsigned long long)high << 32) | low) >> min(by, 32u); }
@@ -272,6 +273,18 @@ def test_decoders_notice_what_the_cpu_notices(data):
         assert flag
     else:
         assert not flag
+
+
+@on_cpu
+@pytest.mark.parametrize("offset", [40, 48], ids=["bound", "step"])
+@pytest.mark.parametrize("number", [np.nan, np.inf, -1.0, 1e300])
+def test_decoders_notice_a_bound_or_a_step_that_cannot_be(offset, number):
+    codec = get("bounded:1e-4")
+    encoded = codec.encode(values("wave", (12, 20, 67), "float32"))
+    payload = encoded.payload[: encoded.nbytes].copy()
+    payload[offset : offset + 8] = np.array([number]).view("u1")
+    out, flag = decoded_by(None, payload, (12, 20, 67), "float32")
+    assert flag and not out.any()
 
 
 def test_volumes_whose_lines_begin_anywhere_have_decoders_of_their_own():

@@ -184,3 +184,20 @@ def test_an_encoding_of_the_cpu_raises_the_flag_on_a_gpu():
     codec.decode(codec.encode(cupy.asarray(noise)), out=out)
     device.check_damage(stream)
     assert same_bits(out.get(), noise)
+
+
+@needs_nvcomp
+@pytest.mark.parametrize("nbytes", [8, 8192, 8200, 2**20, 3 * 2**20 + 24])
+@pytest.mark.parametrize("kind", list(nvcomp.Kind))
+@pytest.mark.parametrize("algorithm", nvcomp.ALGORITHMS.values())
+def test_zeros_take_as_many_bytes_as_is_said(nbytes, kind, algorithm):
+    assert sealed._zeros_on_host(nvcomp.Layout(nbytes, kind, algorithm)).nbytes == nvcomp.zeros_bytes(nbytes)
+
+
+def test_what_decoding_takes_of_the_device_is_known_before():
+    shape, dtype = (100, 1000), np.dtype("float32")
+    room, zeros = nvcomp.most_bytes(400_000), nvcomp.zeros_bytes(400_000)
+    assert get("lossless").scratch_bytes(shape, dtype) == room + zeros + 16
+    assert get("bitcomp:abs=1").scratch_bytes(shape, dtype) == room + zeros + 16
+    assert get("bitcomp:rel=1e-3").scratch_bytes(shape, dtype) > room + zeros + 16
+    assert get("lossless").scratch_bytes((0,), dtype) == 8

@@ -14,6 +14,7 @@ from penstock.cuda.stream import callers_streams
 from penstock.errors import DeviceError
 
 PROBE = Path(__file__).parent / "probe.cu"
+MAILBOX = Path(kernels.__file__).parent / "mailbox.cu"
 
 
 @pytest.fixture
@@ -28,6 +29,12 @@ def nvrtc():
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
 def test_compiling_needs_no_gpu(arch):
     assert compile_only(PROBE, arch).startswith(b"\x7fELF")
+
+
+@pytest.mark.usefixtures("nvrtc")
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
+def test_the_mailbox_compiles_without_a_gpu(arch):
+    assert compile_only(MAILBOX, arch).startswith(b"\x7fELF")
 
 
 @pytest.mark.usefixtures("nvrtc")

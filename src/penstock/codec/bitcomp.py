@@ -83,6 +83,11 @@ class Bitcomp(Codec):
         """Give the bytes of the array, and a thousandth more."""
         return sealed.most_bytes(math.prod(shape) * dtype.itemsize)
 
+    def scratch_bytes(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+        """Give what decoding takes, and the search for the range or the deviation."""
+        parts = 0 if self._relative_to == "abs" else 8 + PART * MOST_BLOCKS
+        return parts + sealed.scratch_bytes(math.prod(shape) * dtype.itemsize)
+
     def encode_host(self, array: NDArray[Any], out: NDArray[np.uint8]) -> int:
         """Encode by the library's calls for the host."""
         layout = self._layout(array.dtype, array.nbytes)

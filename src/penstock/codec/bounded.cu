@@ -41,6 +41,7 @@ constexpr int WIDTHS = ROWS / 2;  // bytes: four bits a row
 constexpr int ESCAPE = 15;        // a width that takes a byte of its own
 constexpr int EXACT = 32;         // the width of a row whose values are kept as they are
 constexpr u32 RAW = 0x80000000u;  // a tile whose values are kept as they are
+constexpr u32 DAMAGED = 1;        // the bit of the flag that decoders set
 
 #if DOUBLE
 typedef double real;
@@ -716,6 +717,9 @@ struct Opened {
     real step;
 };
 
+// Whether a header's bound or step is a number of the array's type; the smallest bounds are rounded to 0.
+__device__ inline bool possible(double x) { return x >= 0 && x <= LARGEST; }
+
 // Find a tile and its widths, reading nothing outside of the payload and raising the flag where that would have been
 // necessary: then the encoding tells nothing, and the tile is left zero.
 __device__ inline Opened open_tile(const Payload& p, const Shape& s, u32 tile, int values, int lane, u8* widths) {
@@ -723,7 +727,8 @@ __device__ inline Opened open_tile(const Payload& p, const Shape& s, u32 tile, i
     const Header* header = (const Header*)payload;
     const u64 start = HEADER + 4 * (u64)p.tiles;
     bool whole = p.nbytes >= start && header->magic == p.magic && header->kind == p.kind && header->n2 == s.n2 &&
-                 header->n1 == s.n1 && header->n0 == s.n0 && header->tiles == p.tiles && header->size <= p.nbytes;
+                 header->n1 == s.n1 && header->n0 == s.n0 && header->tiles == p.tiles && header->size <= p.nbytes &&
+                 possible(header->bound) && possible(header->step);
     const u32 place = whole ? ((const u32*)(payload + HEADER))[tile] : RAW;
     const real step = whole ? (real)header->step : 0;
     const u64 end = whole ? header->size : 0;
@@ -754,7 +759,7 @@ __device__ inline Opened open_tile(const Payload& p, const Shape& s, u32 tile, i
     const int bits = __reduce_add_sync(ALL, (first == EXACT ? BITS : first) + (second == EXACT ? BITS : second));
     whole = whole && data + (u64)bits * 4 <= end;
     if (!whole) {
-        if (lane == 0) *p.flag = 1;
+        if (lane == 0) atomicOr(p.flag, DAMAGED);  // other kernels may be setting other bits of it
         return Opened{NOTHING, nullptr, 0, 0};
     }
     ((u16*)widths)[lane] = (u16)(first | second << 8);

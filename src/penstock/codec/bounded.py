@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.codec import bounded_cpu as cpu
-from penstock.codec.bounded_format import HEADER, MAGIC, Layout, layout, quanta, read_header
+from penstock.codec.bounded_format import HEADER, LANES, MAGIC, Layout, layout, quanta, read_header
 from penstock.codec.codec import Codec
 from penstock.errors import CodecError, EncodingError
 
@@ -28,6 +28,8 @@ SECTOR = 32
 """Bytes of memory that a GPU writes at once."""
 FEWEST_TILES = 64
 """Tiles below which a thread costs more than it gains."""
+UNKNOWN = 2**32 - 1
+"""Stands for the largest magnitude of a tile that was not looked for."""
 
 
 class Bounded(Codec):
@@ -59,17 +61,15 @@ class Bounded(Codec):
         *,
         abs: str | float | None = None,  # noqa: A002 - what users write
         threads: str | int | None = None,
+        **unknown: str,
     ) -> None:
-        if (relative is None) == (abs is None):
-            raise CodecError("bounded takes one bound: bounded:1e-4 of the range, or bounded:abs=1e-3")
-        given = relative if abs is None else abs
-        try:
-            self.bound = float(given)  # type: ignore[arg-type]
-            self.threads = int(threads or len(os.sched_getaffinity(0)))
-        except ValueError as error:
-            raise CodecError(f"bounded takes numbers: {error}") from error
-        if not (0 < self.bound < float("inf") and self.threads > 0):
-            raise CodecError(f"bounded:{given} is no bound: take a positive number")
+        if unknown or (relative is None) == (abs is None):
+            what = f", not {', '.join(f'{key}={value}' for key, value in unknown.items())}" if unknown else ""
+            raise CodecError(
+                f"bounded takes one bound{what}: bounded:1e-4 of the range, or bounded:abs=1e-3, and threads="
+            )
+        self.bound = _bound_given(relative if abs is None else abs)
+        self.threads = len(os.sched_getaffinity(0)) if threads is None else _threads_given(threads)
         self.relative = abs is None
         self.name = f"bounded:{self.bound:g}" if self.relative else f"bounded:abs={self.bound:g}"
         if float(self.name.rpartition("=" if not self.relative else ":")[2]) != self.bound:
@@ -83,12 +83,12 @@ class Bounded(Codec):
         """Encode with Numba, in tiles' order."""
         how = layout(array.shape, array.dtype)
         flat = array.reshape(-1)
-        span = cpu.finite_range(flat, flat.view(f"i{how.itemsize}")) if self.relative else None
-        bound, step = quanta(array.dtype, self.bound, span)
         room = out if out.ctypes.data % 4 == 0 and out.flags.c_contiguous else np.empty(how.max_bytes, np.uint8)
         words = room[: how.max_bytes].view(np.uint32)
         places = words[HEADER.size // 4 :][: how.tiles]
         words[HEADER.size // 4 + how.tiles : how.start // 4] = 0
+        span = self._surveyed(flat, how, places)
+        bound, step = quanta(array.dtype, self.bound, span if self.relative else None)
         numbers = _encoding_numbers(array.dtype, bound, step)
 
         def encode(part: tuple[int, int]) -> tuple[int, int]:
@@ -188,14 +188,33 @@ class Bounded(Codec):
             raise EncodingError("the tiles of the encoding are damaged")
         return ordered.view(np.uint8)
 
-    def _parts(self, how: Layout) -> list[tuple[int, int]]:
-        count = max(1, min(self.threads, how.tiles // FEWEST_TILES))
-        return [(how.tiles * k // count, how.tiles * (k + 1) // count) for k in range(count)]
+    def _surveyed(self, flat: NDArray[Any], how: Layout, places: NDArray[np.uint32]) -> tuple[float, float]:
+        """Give the smallest and the largest finite value, and leave the largest magnitude of each tile in `places`."""
+        bits = flat.view(f"i{how.itemsize}")
+        if how.extents[2] < LANES // 2:
+            places[:] = UNKNOWN
+            return cpu.finite_range(flat, bits)
+        parts = self._parts(how, how.tiles // how.counts[2] if how.rank > 1 else how.tiles)
+        ends = np.array(self._each(lambda part: cpu.survey(bits, _plain(how), part, places), parts), bits.dtype)
+        unsigned = ends.view(f"u{how.itemsize}")
+        top, bottom, least = ends[:, 0].max(), unsigned[:, 1].max(), unsigned[:, 2].min()
+        high, low, near = np.array([top, *np.array([bottom, least]).view(bits.dtype)]).view(flat.dtype)
+        high, low = high if top >= 0 else near, low if bottom >> (8 * how.itemsize - 1) else near
+        if np.isfinite(high) and np.isfinite(low):
+            return float(low), float(high)
+        return cpu.finite_range(flat, bits)
+
+    def _parts(self, how: Layout, count: int | None = None) -> list[tuple[int, int]]:
+        """Share tiles, or `count` rows of them, among threads."""
+        things = how.tiles if count is None else count
+        parts = max(1, min(self.threads, how.tiles // FEWEST_TILES, things))
+        return [(things * k // parts, things * (k + 1) // parts) for k in range(parts)]
 
     def _each(self, call: Any, parts: list[tuple[int, int]]) -> list[Any]:
-        if len(parts) == 1:
-            return [call(parts[0])]
-        return list(_pool().map(call, parts))
+        # The caller's thread does its share: of as many threads as processors, none waits for one to become free.
+        others = [_pool().submit(call, part) for part in parts[:-1]]
+        last = call(parts[-1])
+        return [*(other.result() for other in others), last]
 
 
 @cache
@@ -237,6 +256,26 @@ def decoder(pointer: int, how: Layout) -> tuple[str, int, int]:
     return "decode_shifted" if beginnings % 16 else "decode_straight", blocks, 32 * WARPS[how.rank]
 
 
+def _bound_given(given: str | float | None) -> float:
+    try:
+        bound = float(given)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        bound = 0.0
+    if not 0 < bound < float("inf"):
+        raise CodecError(f"bounded: {given!r} is no bound: give a number above zero, as in bounded:1e-4")
+    return bound
+
+
+def _threads_given(given: str | int) -> int:
+    try:
+        threads = int(given)
+    except (TypeError, ValueError):
+        threads = 0
+    if threads < 1:
+        raise CodecError(f"bounded:threads={given}: give a number of threads from 1 on, or leave it out")
+    return threads
+
+
 def _parts_at(out: "View", how: Layout) -> int:
     return -(-(out.pointer + how.start) // 8) * 8
 
@@ -258,8 +297,8 @@ def _values_before(tile: int, how: Layout) -> int:
 def _decoding_numbers(dtype: np.dtype[Any], step: float) -> tuple[Any, ...]:
     real = dtype.type
     if dtype.itemsize == 4:
-        return real(step), real(1.5 * 2**23), np.zeros(1, np.int32), np.int32(0x4B400000)
-    return real(step), real(1.5 * 2**52), np.full(1, 0x4338000000000000, np.int64), np.int32(0)
+        return real(step), real(1.5 * 2**23), np.int32(0x4B400000)
+    return real(step), real(1.5 * 2**52), np.int32(0)
 
 
 def _encoding_numbers(dtype: np.dtype[Any], bound: float, step: float) -> tuple[Any, ...]:
@@ -267,7 +306,7 @@ def _encoding_numbers(dtype: np.dtype[Any], bound: float, step: float) -> tuple[
     with np.errstate(all="ignore"):
         inverse = dtype.type(1) / step
     test = max(dtype.type(bound), np.finfo(dtype).smallest_subnormal)
-    return step, inverse, test, *rest
+    return step, inverse, test.view(f"i{dtype.itemsize}"), *rest
 
 
 def _opened(payload: NDArray[np.uint8], how: Layout) -> tuple[NDArray[np.uint32], int, float]:

@@ -1,7 +1,7 @@
 """`bounded` on the CPU: the twin of the kernels in ``bounded.cu``, which defines what they give.
 
-Loops over the 32 lanes of a row are written so that the compiler turns them into vector instructions. All of it is one
-file, because Numba compiles anew what it has kept only when the file of that very function has changed.
+A tile is worked through row by row, and a row is a vector of 32 lanes. All of it but the vectors is one file, because
+Numba compiles anew what it has kept only when the file of that very function has changed.
 """
 
 from collections.abc import Callable
@@ -11,10 +11,44 @@ import numpy as np
 from numba import njit
 
 from penstock.codec.bounded_format import ESCAPE, EXACT, LANES, RAW, ROWS, SIDE, VALUES
+from penstock.codec.bounded_rows import (
+    any_of,
+    bits_of,
+    fill,
+    high_words,
+    holding,
+    joined,
+    larger,
+    larger_unsigned,
+    largest,
+    largest_unsigned,
+    load,
+    load_half,
+    load_halves,
+    low_words,
+    magnitudes,
+    numbers_of,
+    prefetch,
+    prefetch_to_write,
+    shift_down,
+    smaller_unsigned,
+    smallest_unsigned,
+    spread_1,
+    spread_2,
+    spread_4,
+    spread_8,
+    spread_16,
+    store,
+    store_halves,
+    width_of,
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 PLACE = RAW - 1
+HALF = LANES // 2
+CACHED = 48
+"""Tiles of float32 that a cache next to a processor keeps."""
 PLANE = SIDE * LANES
 WIDTH_WORDS = ROWS // 8
 
@@ -105,212 +139,230 @@ def position(place: tuple[int, int, int, int], row: int, lane: int, rank: int, e
 @jit
 def gather(array: Any, place: tuple[int, int, int, int], rank: int, extents: Any, tile: Any) -> None:
     """Copy the values of a tile, repeating the last ones where it sticks out of the array."""
-    if place[3] == VALUES and rank == 3:
-        pitch, plane = extents[2], extents[1] * extents[2]
-        for row in range(ROWS):
-            at = (place[0] + row // SIDE) * plane + (place[1] + row % SIDE) * pitch + place[2]
-            # Unsigned, because an index that might be negative keeps a loop from becoming vector instructions.
-            near, far = np.uintp(at), np.uintp(at + SIDE * pitch)
-            for k in range(16):
-                tile[row * LANES + k] = array[near + np.uintp(k)]
-            for k in range(16):
-                tile[row * LANES + 16 + k] = array[far + np.uintp(k)]
-    elif place[3] == VALUES and rank == 2:
-        for lane in range(LANES):
-            dy, dx = brick_of(lane, rank)
-            for j in range(SIDE):
-                at = (place[1] + dy + j) * extents[2] + place[2] + dx
-                for i in range(SIDE):
-                    tile[(i * SIDE + j) * LANES + lane] = array[at + i]
-    else:
-        for row in range(ROWS):
-            for lane in range(LANES):
-                tile[row * LANES + lane] = array[position(place, row, lane, rank, extents)[0]]
+    slow, middle, fast = extents[0] - 1, extents[1] - 1, extents[2] - 1
+    for half in range(2 * ROWS if rank == 3 else 0):
+        row, far = half // 2, half % 2
+        z, y = min(place[0] + row // SIDE, slow), min(place[1] + row % SIDE + SIDE * far, middle)
+        at = (z * extents[1] + y) * extents[2]
+        for k in range(HALF):
+            tile[half * HALF + k] = array[at + min(place[2] + k, fast)]
+    for lane in range(LANES if rank < 3 else 0):
+        dy, dx = brick_of(lane, rank)
+        for j in range(SIDE):
+            at, first, side = 0, place[2] + dx + j, SIDE
+            if rank == 2:
+                at, first, side = min(place[1] + dy + j, middle) * extents[2], place[2] + dx, 1
+            for i in range(SIDE):
+                tile[(i * SIDE + j) * LANES + lane] = array[at + min(first + i * side, fast)]
 
 
 @jit
 def scatter(tile: Any, place: tuple[int, int, int, int], rank: int, extents: Any, array: Any) -> None:
     """Copy the values of a tile back to where they belong."""
-    if place[3] == VALUES and rank == 3:
-        pitch, plane = extents[2], extents[1] * extents[2]
-        for row in range(ROWS):
-            at = (place[0] + row // SIDE) * plane + (place[1] + row % SIDE) * pitch + place[2]
-            near, far = np.uintp(at), np.uintp(at + SIDE * pitch)
-            for k in range(16):
-                array[near + np.uintp(k)] = tile[row * LANES + k]
-            for k in range(16):
-                array[far + np.uintp(k)] = tile[row * LANES + 16 + k]
-    elif place[3] == VALUES and rank == 2:
-        for lane in range(LANES):
-            dy, dx = brick_of(lane, rank)
-            for j in range(SIDE):
-                at = (place[1] + dy + j) * extents[2] + place[2] + dx
-                for i in range(SIDE):
-                    array[at + i] = tile[(i * SIDE + j) * LANES + lane]
-    else:
-        for row in range(ROWS):
-            for lane in range(LANES):
-                at, exists = position(place, row, lane, rank, extents)
-                if exists:
-                    array[at] = tile[row * LANES + lane]
+    for half in range(2 * ROWS if rank == 3 else 0):
+        row, far = half // 2, half % 2
+        z, y = place[0] + row // SIDE, place[1] + row % SIDE + SIDE * far
+        if z < extents[0] and y < extents[1]:
+            at = (z * extents[1] + y) * extents[2] + place[2]
+            for k in range(min(HALF, extents[2] - place[2])):
+                array[at + k] = tile[half * HALF + k]
+    for lane in range(LANES if rank < 3 else 0):
+        dy, dx = brick_of(lane, rank)
+        for j in range(SIDE):
+            at, first, side = 0, place[2] + dx + j, SIDE
+            if rank == 2:
+                if place[1] + dy + j >= extents[1]:
+                    break
+                at, first, side = (place[1] + dy + j) * extents[2], place[2] + dx, 1
+            for i in range(SIDE):
+                if first + i * side < extents[2]:
+                    array[at + first + i * side] = tile[(i * SIDE + j) * LANES + lane]
 
 
 @jit
-def width_of(bits: Any) -> int:
-    """Count the bits up to the highest one that is set."""
-    width = 0
-    while bits >> width:
-        width += 1
-    return width
+def survey(bits: Any, layout: Any, bands: tuple[int, int], places: Any) -> tuple[int, int, int]:
+    """Look through bands of tiles, and leave the largest magnitude of each tile in `places`, which are found later.
+
+    A band is what lies side by side along the fastest axis, of a line a single tile; along it there are 16 values or
+    more. Of the bits of numbers, taken as integers, the largest is the largest number, unless all are negative; without
+    signs it is the most negative one, unless none is; the smallest without signs is the one that is missing then.
+
+    Returns
+    -------
+    Those three.
+    """
+    rank, extents, counts, _ = layout
+    tiles, each = (counts[2], 2 if rank == 2 else 1) if rank > 1 else (1, 1)
+    found = np.empty((3, tiles * each * HALF), bits.dtype)
+    flat = found.reshape(-1)
+    rest = np.iinfo(bits.dtype).max
+    highest, lowest, nearest = load_half(bits, 0), load_half(bits, 0), load_half(bits, 0)
+    for band in range(bands[0], bands[1]):
+        survey_band(bits, rank, extents, counts, band, flat)
+        for tile in range(tiles):
+            peak = bits.dtype.type(0)
+            for k in range(tile * each, (tile + 1) * each):
+                high, low = load_half(flat, k * HALF), load_half(flat, (tiles * each + k) * HALF)
+                highest, lowest = larger(highest, high), larger_unsigned(lowest, low)
+                nearest = smaller_unsigned(nearest, load_half(flat, (2 * tiles * each + k) * HALF))
+                up, down = largest(high), largest_unsigned(low)
+                peak = max(peak, up, bits.dtype.type(down & rest) if down < 0 else up)
+            places[band * tiles + tile] = np.uint32(peak >> (8 * bits.itemsize - 32))
+    return largest(highest), largest_unsigned(lowest), smallest_unsigned(nearest)
 
 
 @jit
-def predict(q: Any, d: Any, rank: int, zero: int) -> None:
-    """Take from every row of `q` what its neighbours before it tell, leaving the residuals in `d`."""
-    for k in range(LANES):
-        d[k] = q[k] - zero
-    for k in range(LANES, VALUES):
-        d[k] = q[k] - q[k - LANES]
+def survey_band(bits: Any, rank: int, extents: Any, counts: Any, band: int, found: Any) -> None:
+    """Leave the largest, the largest without signs and the smallest without signs of each 16 columns in `found`."""
+    columns, last = found.size // 3, extents[2] - HALF
     if rank == 1:
+        high = low = near = load_half(bits, min(band * VALUES, last))
+        for k in range(1, VALUES // HALF):
+            x = load_half(bits, min(band * VALUES + k * HALF, last))
+            high, low, near = larger(high, x), larger_unsigned(low, x), smaller_unsigned(near, x)
+        store(high, found, 0)
+        store(low, found, HALF)
+        store(near, found, 2 * HALF)
         return
-    for i in range(1, SIDE):
-        for k in range(LANES):
-            d[i * PLANE + k] = q[i * PLANE + k] - zero
-    for back in range(VALUES - PLANE):
-        k = VALUES - 1 - back
-        d[k] -= d[k - PLANE]
+    slow, middle = (band // counts[1] * SIDE, band % counts[1] * 16) if rank == 3 else (0, band * 64)
+    lines = min(16 if rank == 3 else 64, extents[1] - middle)
+    fresh = True
+    for z in range(slow, min(slow + SIDE, extents[0])):
+        # Four lines at a time, or the last of them again: less is read and written of what was found before.
+        for y in range(0, lines, 4):
+            one = (z * extents[1] + middle + y) * extents[2]
+            two, three, four = (
+                one + min(1, lines - 1 - y) * extents[2],
+                one + min(2, lines - 1 - y) * extents[2],
+                one + min(3, lines - 1 - y) * extents[2],
+            )
+            for k in range(0, columns, HALF):
+                x = min(k, last)
+                a, b, c, d = (
+                    load_half(bits, one + x),
+                    load_half(bits, two + x),
+                    load_half(bits, three + x),
+                    load_half(bits, four + x),
+                )
+                high = larger(larger(a, b), larger(c, d))
+                low = larger_unsigned(larger_unsigned(a, b), larger_unsigned(c, d))
+                near = smaller_unsigned(smaller_unsigned(a, b), smaller_unsigned(c, d))
+                if not fresh:
+                    high = larger(high, load_half(found, k))
+                    low = larger_unsigned(low, load_half(found, columns + k))
+                    near = smaller_unsigned(near, load_half(found, 2 * columns + k))
+                store(high, found, k)
+                store(low, found, columns + k)
+                store(near, found, 2 * columns + k)
+            fresh = False
 
 
 @jit
-def unpredict(d: Any, q: Any, rank: int, zero: int) -> None:
-    """Add up along j what `unpack` has added up along i; a line goes on from one side to the next."""
-    for i in range(SIDE):
-        if i == 0 or rank > 1:
-            for k in range(LANES):
-                q[i * PLANE + k] = d[PLANE + i * PLANE + k] + zero
+def largest_idle(numbers: Any) -> int:
+    """Give the largest magnitude, as `survey` leaves it, of a tile all of whose values become 0; -1 without any.
+
+    Whether a value does depends on its magnitude alone, and no larger one does where a smaller one does not.
+    """
+    _, inverse, test, magic, _ = numbers
+    bits = np.empty(1, type(test))
+    number = bits.view(type(inverse))
+    low, high = np.int64(-1), np.int64(test)
+    while high - low > 1:
+        middle = low + (high - low) // 2
+        bits[0] = middle
+        if number[0] * inverse + magic == magic:
+            low = middle
         else:
-            for k in range(LANES):
-                q[i * PLANE + k] = d[PLANE + i * PLANE + k] + q[i * PLANE + k - LANES]
-        for k in range(LANES, PLANE):
-            q[i * PLANE + k] = d[PLANE + i * PLANE + k] + q[i * PLANE + k - LANES]
+            high = middle
+    wide = 8 * bits.itemsize - 32
+    return int(((low + 1) >> wide) - 1)
 
 
 @jit
-def neighbours(q: Any, row: int, rank: int, zero: int, told: Any) -> None:
-    """Leave in `told` what the neighbours of one row before it tell of it."""
-    here, j = row * LANES, row % SIDE
-    for k in range(LANES):
-        left = q[here + k - LANES] if row and (rank == 1 or j) else zero
-        if rank > 1 and row >= SIDE:
-            above = q[here + k - PLANE]
-            left += above - (q[here + k - PLANE - LANES] if j else zero)
-        told[k] = left
+def model(
+    array: Any, x: Any, direct: bool, place: Any, rank: int, extents: Any, numbers: Any, above: Any, d: Any, widths: Any
+) -> tuple[int, int]:
+    """Quantise and predict a tile: residuals go to `d`, and the values of rows that are kept as they are.
 
+    Parameters
+    ----------
+    array, x, direct
+        Values are taken out of the array, if `direct`, or else out of the tile `x`.
+    above
+        Room for the rows before, of a side.
+    d, widths
+        What the tile is coded as. Upper words of values follow after all rows.
 
-@jit
-def quantise(x: Any, t: Any, bits: Any, q: Any, base: Any, magic: Any, inverse: Any) -> None:
-    """Leave the multiples of the step in `q`, and in `t` what the decoder will make of them."""
-    for k in range(VALUES):
-        t[k] = x[k] * inverse + magic
-    for k in range(VALUES):
-        q[k] = np.int32(bits[k])
-    for k in range(VALUES):
-        bits[k] = base + q[k]
-
-
-@jit
-def misfits(x: Any, t: Any, magic: Any, step: Any, test: Any, bad: Any) -> int:
-    """Mark the rows that have a value off by the bound or more, and count such values."""
-    fit = np.int32(0)
-    for k in range(VALUES):
-        fit = np.int32(fit + (abs(x[k] - (t[k] - magic) * step) < test))
-    if fit < VALUES:
-        for row in range(ROWS):
-            bad[row] = False
-            for lane in range(LANES):
-                k = row * LANES + lane
-                bad[row] |= not abs(x[k] - (t[k] - magic) * step) < test
-    return VALUES - int(fit)
-
-
-@jit
-def idle(q: Any, zero: int) -> bool:
-    """Tell whether all values of a tile are quantised to 0."""
+    Returns
+    -------
+    The bits of a stream, and how many widths do not fit into four bits.
+    """
+    step, inverse, test, magic, zero = numbers
+    steps, inverses, magics = fill(step), fill(inverse), fill(magic)
+    pitch, plane = extents[2], extents[1] * extents[2]
+    each = x.itemsize // 4
+    total = escapes = 0
+    before = fill(zero)
+    for j in range(SIDE):
+        store(fill(np.int32(0)), above, j * LANES)
     for i in range(SIDE):
-        some = np.int32(0)
-        for k in range(PLANE):
-            some = np.int32(some | (q[i * PLANE + k] ^ zero))
-        if some:
-            return False
-    return True
+        at = (place[0] + i) * plane + place[1] * pitch + place[2]
+        if rank > 1:
+            before = fill(zero)
+        for j in range(SIDE):
+            row = i * SIDE + j
+            if direct:
+                values = load_halves(array, at, at + SIDE * pitch)
+                prefetch(array, at + HALF)
+                prefetch(array, at + HALF + SIDE * pitch)
+                at += pitch
+            else:
+                values = load(x, row * LANES)
+            q = low_words(bits_of(values * inverses + magics))
+            off = largest(magnitudes(values - (holding(q, x) - magics) * steps))
+            along, told = q - before, load(above, j * LANES)
+            residual = along - told
+            width = width_of(any_of(residual ^ (residual + residual)))
+            if width == EXACT or off >= test:
+                width = EXACT
+                # Read again, so that registers need not hold it until here.
+                values = load_halves(array, at - pitch, at + (SIDE - 1) * pitch) if direct else load(x, row * LANES)
+                store(low_words(bits_of(values)), d, row * LANES)
+                store(high_words(bits_of(values)), d, VALUES + row * LANES)
+                before = before + load(above, j * LANES)
+                total += 32 * each
+            else:
+                store(residual, d, row * LANES)
+                if rank > 1:
+                    store(along, above, j * LANES)
+                before = q
+                total += width
+            widths[row] = width
+            escapes += width >= ESCAPE
+    return total, escapes
 
 
 @jit
-def measure(d: Any, widths: Any) -> int:
-    """Give rows their widths: the bits of the widest value, sign included; 0 where all are 0. Return the largest."""
-    largest = 0
-    for row in range(ROWS):
-        widest = np.int32(0)
-        for lane in range(LANES):
-            v = d[row * LANES + lane]
-            widest = np.int32(widest | (v ^ np.int32(v + v)))
-        widths[row] = width_of(np.int64(widest) & 0xFFFFFFFF)
-        largest = max(largest, widths[row])
-    return largest
-
-
-@jit
-def keep_exactly(q: Any, d: Any, bad: Any, misfit: bool, widths: Any, rank: int, zero: int) -> None:
-    """Go through the rows again, where some are kept as they are: those after them are told as if they were not."""
-    told = np.empty(LANES, np.int32)
-    for row in range(ROWS):
-        neighbours(q, row, rank, zero, told)
-        widest = np.int32(0)
-        for lane in range(LANES):
-            v = np.int32(q[row * LANES + lane] - told[lane])
-            d[row * LANES + lane] = v
-            widest = np.int32(widest | (v ^ np.int32(v + v)))
-        widths[row] = width_of(np.int64(widest) & 0xFFFFFFFF)
-        if widths[row] == EXACT or (misfit and bad[row]):
-            widths[row] = EXACT
-            for lane in range(LANES):
-                q[row * LANES + lane] = told[lane]
-
-
-@jit
-def pack(d: Any, raw: Any, each: int, widths: Any, words: Any, at: int) -> int:
+def pack(d: Any, each: int, widths: Any, spare: Any, words: Any, at: int) -> int:
     """Concatenate the fields of each lane, word by word for all lanes; give the word after the last."""
-    stream = np.zeros(LANES, np.uint32)
+    stream = fill(np.int32(0))
     filled = 0
     for row in range(ROWS):
         width = widths[row]
-        up = np.uint32(filled & 31)
-        if width == EXACT:
-            for part in range(each):
-                to = np.uintp(at)
-                down = np.uint32((32 - filled) & 31)
-                for lane in range(LANES):
-                    value = raw[(row * LANES + lane) * each + part]
-                    words[to + np.uintp(lane)] = stream[lane] | np.uint32(value << up)
-                    stream[lane] = np.uint32(value >> down) if filled else np.uint32(0)
-                at += LANES
-        elif width:
-            keep = np.uint32((1 << width) - 1)
+        if width == 0:
+            continue
+        for part in range(each if width == EXACT else 1):
+            value = load(d, part * VALUES + row * LANES) & fill(np.int32((1 << width) - 1))
+            stream = stream | value << fill(np.int32(filled))
             filled += width
-            if filled < 32:
-                for lane in range(LANES):
-                    stream[lane] |= np.uint32((np.uint32(d[row * LANES + lane]) & keep) << up)
-            else:
+            if filled >= 32:
                 filled -= 32
-                to = np.uintp(at)
-                # By less than 32 at a time: nothing is left over where the word ends with the field.
-                down = np.uint32((width - filled - 1) & 31)
-                for lane in range(LANES):
-                    value = np.uint32(d[row * LANES + lane]) & keep
-                    words[to + np.uintp(lane)] = stream[lane] | np.uint32(value << up)
-                    stream[lane] = np.uint32(value >> down) >> np.uint32(1)
+                store(stream, words, at)
                 at += LANES
-    return push_tail(stream, filled, words, at)
+                # By less than 32 at a time: nothing is left over where the word ends with the field.
+                stream = shift_down(shift_down(value, fill(np.int32(width - filled - 1))), fill(np.int32(1)))
+    store(stream, spare, 0)
+    return push_tail(spare, filled, words, at)
 
 
 @jit
@@ -330,19 +382,32 @@ def push_tail(stream: Any, filled: int, words: Any, at: int) -> int:
 
 
 @jit
-def pull_tail(words: Any, at: int, filled: int, stream: Any) -> None:
+def pull_tail(words: Any, at: int, filled: int, tail: Any) -> None:
     """Read back what `push_tail` wrote."""
-    for lane in range(LANES):
-        stream[lane] = 0
-    done = 0
-    for part in (16, 8, 4, 2, 1):
-        if filled & part:
-            for lane in range(LANES):
-                word = words[at + lane * part // 32]
-                piece = word >> np.uint32(lane * part % 32) & np.uint32((1 << part) - 1)
-                stream[lane] |= piece << np.uint32(done)
-            done += part
-            at += part
+    stream, done = fill(np.uint32(0)), 0
+    if filled & 16:
+        stream, done = spread_16(words, at), 16
+    if filled & 8:
+        stream, done = stream | spread_8(words, at + done) << fill(np.uint32(done)), done + 8
+    if filled & 4:
+        stream, done = stream | spread_4(words, at + done) << fill(np.uint32(done)), done + 4
+    if filled & 2:
+        stream, done = stream | spread_2(words, at + done) << fill(np.uint32(done)), done + 2
+    if filled & 1:
+        stream = stream | spread_1(words, at + done) << fill(np.uint32(done))
+    store(stream, tail, 0)
+
+
+@jit
+def warm(array: Any, place: Any, extents: Any, columns: int) -> int:
+    """Read tiles that lie side by side, line after line: memory gives them fastest so, and caches keep them."""
+    seen = bits_of(load_half(array, 0))
+    for z in range(place[0], place[0] + SIDE):
+        for y in range(place[1], place[1] + 16):
+            at = (z * extents[1] + y) * extents[2] + place[2]
+            for k in range(0, columns, HALF):
+                seen = seen | bits_of(load_half(array, at + k))
+    return any_of(seen)  # type: ignore[no-any-return] # which nobody wants, but what nobody wants is not read
 
 
 @jit
@@ -360,40 +425,42 @@ def encode_tiles(
     tiles
         The first, and the one after the last.
     numbers
-        Step, its inverse, the bound that errors stay below, the number that leaves integers in the lowest bits, what
-        those bits are added to, and what 0 is quantised to.
+        Step, its inverse, the bits of the bound that errors stay below, the number that leaves integers in the lowest
+        bits, and what 0 is quantised to.
     words, places
-        The encoding, and the table in it.
+        The encoding, and the table in it, in which `survey` has left the largest magnitudes.
     """
     rank, extents, counts, shift = layout
-    step, inverse, test, magic, base, zero = numbers
-    x, t = np.empty(VALUES, array.dtype), np.empty(VALUES, array.dtype)
-    bits, raw = t.view(base.dtype), x.view(np.uint32)
+    x = np.empty(VALUES, array.dtype)
+    raw = x.view(np.uint32)
     each = raw.size // VALUES
-    q, d = np.empty(VALUES, np.int32), np.empty(VALUES, np.int32)
-    widths, bad = np.empty(ROWS, np.int64), np.empty(ROWS, np.bool_)
-    at = start
+    d, above = np.empty(2 * VALUES, np.int32), np.empty(PLANE, np.int32)
+    widths, spare = np.empty(ROWS, np.int64), np.empty(LANES, np.uint32)
+    idle = largest_idle(numbers)
+    at, warmed, seen = start, tiles[0], 0
     for tile in range(tiles[0], tiles[1]):
-        place = locate(tile, rank, extents, counts)
-        gather(array, place, rank, extents, x)
-        quantise(x, t, bits, q, base[0], magic, inverse)
-        misfit = misfits(x, t, magic, step, test, bad) > 0
-        if not misfit and idle(q, zero):
+        if np.int64(places[tile]) <= idle:
             places[tile] = 0
             continue
-        predict(q, d, rank, zero)
-        if measure(d, widths) == EXACT or misfit:
-            keep_exactly(q, d, bad, misfit, widths, rank, zero)
-        total, escapes = 0, 0
-        for row in range(ROWS):
-            total += 32 * each if widths[row] == EXACT else widths[row]
-            escapes += widths[row] >= ESCAPE
+        place = locate(tile, rank, extents, counts)
+        direct = rank == 3 and place[3] == VALUES
+        if direct and tile >= warmed:
+            # As far as there is something to encode in this line of tiles.
+            for after in range(tile, min(tile - tile % counts[2] + counts[2], tile + CACHED // each, tiles[1])):
+                if np.int64(places[after]) > idle:
+                    warmed = after + 1
+            seen |= warm(array, place, extents, min((warmed - tile) * HALF, extents[2] - place[2]) // HALF * HALF)
+        if not direct:
+            gather(array, place, rank, extents, x)
+        total, escapes = model(array, x, direct, place, rank, extents, numbers, above, d, widths)
         if total == 0:
             places[tile] = 0
             continue
         here = at >> (shift - 2)
         if WIDTH_WORDS + (escapes + 3) // 4 + total >= place[3] * each:
             places[tile] = np.uint32(here | RAW)
+            if direct:
+                gather(array, place, rank, extents, x)
             for row in range(ROWS):
                 for lane in range(LANES):
                     if place[3] == VALUES or position(place, row, lane, rank, extents)[1]:
@@ -402,10 +469,11 @@ def encode_tiles(
                             at += 1
         else:
             places[tile] = np.uint32(here)
-            at = pack(d, raw, each, widths, words, write_widths(widths, escapes, words, at))
+            at = pack(d, each, widths, spare, words, write_widths(widths, escapes, words, at))
         while at % (1 << (shift - 2)):
             words[at] = 0
             at += 1
+    spare[0] = seen
     return at
 
 
@@ -455,72 +523,77 @@ def read_widths(words: Any, at: int, end: int, each: int, widths: Any) -> tuple[
 
 
 @jit
-def unpack(words: Any, at: int, total: int, each: int, widths: Any, rank: int, buffer: Any, d: Any, raw: Any) -> None:
-    """Read the fields that `pack` wrote: residuals into `d`, rows kept as they are into `raw`.
-
-    `d` begins with eight rows of zeros. But for a line, to each row is added the one eight before it.
-    """
-    whole = total // 32 * LANES
-    here = np.uintp(at)
-    for k in range(whole):
-        buffer[k] = words[here + np.uintp(k)]
-    pull_tail(words, at + whole, total % 32, buffer[whole : whole + LANES])
-    next_word, low = np.uintp(LANES), np.uintp(0)
+def unpack(words: Any, at: int, total: int, each: int, widths: Any, tail: Any, d: Any) -> None:
+    """Read the fields that `pack` wrote."""
+    end = at + total // 32 * LANES
+    pull_tail(words, end, total % 32, tail)
+    word = load(words, at) if at < end else load(tail, 0)
     taken = 0
     for row in range(ROWS):
         width = widths[row]
-        above = np.uintp(row * LANES if rank > 1 else 0)
-        if width == 0 or width == EXACT:
-            for lane in range(LANES):
-                d[PLANE + row * LANES + lane] = d[above + np.uintp(lane)]
-            for part in range(each if width else 0):
-                down, left = np.uint32(taken & 31), np.uint32((32 - taken) & 31)
-                for lane in range(LANES):
-                    value = np.uint32(buffer[low + np.uintp(lane)] >> down)
-                    if taken:
-                        value |= np.uint32(buffer[low + next_word + np.uintp(lane)] << left)
-                    raw[(row * LANES + lane) * each + part] = value
-                low += next_word
+        if width == 0:
+            store(fill(np.int32(0)), d, row * LANES)
             continue
-        # A field is moved to the top of its word, and back with its sign.
-        back = np.int32((32 - width) & 31)
-        taken += width
-        if taken <= 32:
-            left = np.uint32((32 - taken) & 31)
-            for lane in range(LANES):
-                field = np.int32(np.uint32(buffer[low + np.uintp(lane)] << left)) >> back
-                d[PLANE + row * LANES + lane] = field + d[above + np.uintp(lane)]
-        else:
-            down, left = np.uint32(taken & 31), np.uint32((64 - taken) & 31)
-            for lane in range(LANES):
-                window = np.uint32(buffer[low + np.uintp(lane)] >> down)
-                window |= np.uint32(buffer[low + next_word + np.uintp(lane)] << left)
-                d[PLANE + row * LANES + lane] = (np.int32(window) >> back) + d[above + np.uintp(lane)]
-        if taken >= 32:
-            taken -= 32
-            low += next_word
+        for part in range(each if width == EXACT else 1):
+            # A field is moved to the top of its word, and back with its sign.
+            taken += width
+            if taken < 32:
+                field = word << fill(np.uint32(32 - taken))
+            else:
+                taken -= 32
+                field = shift_down(word, fill(np.uint32(taken)))
+                at += LANES
+                word = load(words, at) if at < end else load(tail, 0)
+                if taken:
+                    field = field | word << fill(np.uint32(32 - taken))
+            store(field >> fill(np.uint32(32 - width)), d, part * VALUES + row * LANES)
 
 
 @jit
-def restore(t: Any, magic: Any, step: Any, widths: Any, x: Any) -> None:
-    """Multiply by the step, but for the rows that are kept as they are."""
-    for row in range(ROWS):
-        if widths[row] < EXACT:
-            for lane in range(LANES):
-                x[row * LANES + lane] = (t[row * LANES + lane] - magic) * step
-
-
-@jit
-def restore_in_place(t: Any, magic: Any, step: Any, place: tuple[int, int, int, int], extents: Any, array: Any) -> None:
-    """Do what `restore` and `scatter` do, for a whole tile of a volume that has no rows kept as they are."""
+def rebuild(
+    d: Any, widths: Any, rank: int, numbers: Any, above: Any, array: Any, x: Any, direct: bool, place: Any, extents: Any
+) -> None:
+    """Undo what `model` did, into the array or the tile `x`."""
+    step, magic, zero = numbers
+    steps, magics = fill(step), fill(magic)
     pitch, plane = extents[2], extents[1] * extents[2]
-    for row in range(ROWS):
-        at = (place[0] + row // SIDE) * plane + (place[1] + row % SIDE) * pitch + place[2]
-        near, far = np.uintp(at), np.uintp(at + SIDE * pitch)
-        for k in range(16):
-            array[near + np.uintp(k)] = (t[row * LANES + k] - magic) * step
-        for k in range(16):
-            array[far + np.uintp(k)] = (t[row * LANES + 16 + k] - magic) * step
+    before = fill(zero)
+    for j in range(SIDE):
+        store(fill(np.int32(0)), above, j * LANES)
+    for i in range(SIDE):
+        at = (place[0] + i) * plane + place[1] * pitch + place[2]
+        if rank > 1:
+            before = fill(zero)
+        for j in range(SIDE):
+            row = i * SIDE + j
+            if widths[row] == EXACT:
+                before = before + load(above, j * LANES)
+                upper = VALUES if x.itemsize == 8 else 0
+                bits = joined(load(d, row * LANES), load(d, upper + row * LANES), x)
+                values = numbers_of(bits, x)
+            else:
+                along = load(d, row * LANES) + load(above, j * LANES)
+                if rank > 1:
+                    store(along, above, j * LANES)
+                before = before + along
+                values = (holding(before, x) - magics) * steps
+            if direct:
+                store_halves(values, array, at, at + SIDE * pitch)
+                prefetch_to_write(array, at + HALF)
+                prefetch_to_write(array, at + HALF + SIDE * pitch)
+                at += pitch
+            else:
+                store(values, x, row * LANES)
+
+
+@jit
+def clear(place: Any, extents: Any, length: int, array: Any) -> None:
+    """Set whole tiles side by side in a volume to zero."""
+    for z in range(place[0], place[0] + SIDE):
+        for y in range(place[1], place[1] + 16):
+            at = np.uintp((z * extents[1] + y) * extents[2] + place[2])
+            for k in range(length):
+                array[at + np.uintp(k)] = 0
 
 
 @jit
@@ -529,22 +602,29 @@ def decode_tiles(
 ) -> int:
     """Decode tiles; give how many are damaged, which are left zero."""
     rank, extents, counts, shift = layout
-    step, magic, base, zero = numbers
-    x, t = np.empty(VALUES, array.dtype), np.empty(VALUES, array.dtype)
-    bits, raw = t.view(base.dtype), x.view(np.uint32)
+    x = np.empty(VALUES, array.dtype)
+    raw = x.view(np.uint32)
     each = raw.size // VALUES
-    # The bits of a float32 are those of what it was quantised to.
-    q = t.view(np.int32) if each == 1 else np.empty(VALUES, np.int32)
-    d = np.zeros(PLANE + VALUES, np.int32)
-    widths = np.empty(ROWS, np.int64)
-    buffer = np.empty((ROWS * each + 2) * LANES, np.uint32)  # the streams, and a word that no field reaches into
+    d, above = np.empty(2 * VALUES, np.int32), np.empty(PLANE, np.int32)
+    widths, tail = np.empty(ROWS, np.int64), np.empty(LANES, np.uint32)
     damaged = 0
-    for tile in range(tiles[0], tiles[1]):
+    tile = tiles[0] - 1
+    while tile + 1 < tiles[1]:
+        tile += 1
         place = locate(tile, rank, extents, counts)
+        direct = rank == 3 and place[3] == VALUES
         code = np.int64(places[tile])
         at = (code & PLACE) << (shift - 2)
         whole = code == 0 or at >= start
         if code == 0:
+            if direct:
+                first, line = tile, tile // counts[2]
+                while tile + 1 < tiles[1] and places[tile + 1] == 0 and (tile + 1) // counts[2] == line:
+                    if locate(tile + 1, rank, extents, counts)[3] < VALUES:
+                        break
+                    tile += 1
+                clear(place, extents, (tile + 1 - first) * HALF, array)
+                continue
             x[:] = 0
         elif whole and code & RAW:
             whole = at + place[3] * each <= end
@@ -559,18 +639,10 @@ def decode_tiles(
             at, total = read_widths(words, at, end, each, widths)
             whole = total >= 0
             if whole:
-                unpack(words, at, total, each, widths, rank, buffer, d, raw)
-                unpredict(d, q, rank, zero)
-                if each == 2:
-                    for k in range(VALUES):
-                        bits[k] = base[0] + q[k]
-                exact = False
-                for row in range(ROWS):
-                    exact |= widths[row] == EXACT
-                if rank == 3 and place[3] == VALUES and not exact:
-                    restore_in_place(t, magic, step, place, extents, array)
+                unpack(words, at, total, each, widths, tail, d)
+                rebuild(d, widths, rank, numbers, above, array, x, direct, place, extents)
+                if direct:
                     continue
-                restore(t, magic, step, widths, x)
         if not whole:
             damaged += 1
             x[:] = 0

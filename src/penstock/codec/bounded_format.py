@@ -172,6 +172,9 @@ def read_header(payload: NDArray[np.uint8], expected: Layout) -> tuple[int, floa
         raise EncodingError(f"the encoding is of another array: {rest[:3]}, not {list(expected.extents)}")
     if not expected.start <= size <= payload.nbytes:
         raise EncodingError(f"the encoding says that it has {size} bytes, but there are {payload.nbytes}")
+    largest = float(np.finfo(f"f{expected.itemsize}").max)
+    if not (0 <= rest[3] <= largest and 0 <= rest[4] <= largest):
+        raise EncodingError(f"the encoding is damaged: it has a bound of {rest[3]} and a step of {rest[4]}")
     return size, rest[4]
 
 

@@ -131,6 +131,10 @@ class Codec(ABC):
     def max_bytes(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
         """Give the bytes that the encoding of such an array takes at most."""
 
+    def scratch_bytes(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+        """Give the bytes of the device that the codec takes for itself, beside `out`, for arrays like this one."""
+        return 0
+
     @abstractmethod
     def encode_host(self, array: NDArray[Any], out: NDArray[np.uint8]) -> int:
         """Encode a contiguous array into `out`, which has `max_bytes`, and give the bytes written."""

@@ -66,6 +66,10 @@ class Lossless(Codec):
         """Give the bytes of the array, and a thousandth more."""
         return sealed.most_bytes(math.prod(shape) * dtype.itemsize)
 
+    def scratch_bytes(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+        """Give what decoding takes."""
+        return sealed.scratch_bytes(math.prod(shape) * dtype.itemsize)
+
     def encode_host(self, array: NDArray[Any], out: NDArray[np.uint8]) -> int:
         """Compress piece by piece: a table of their sizes comes first."""
         blosc2 = _blosc2()

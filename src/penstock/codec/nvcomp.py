@@ -81,6 +81,17 @@ def most_bytes(nbytes: int) -> int:
     return -(-nbytes // BLOCK) * (BLOCK + 8) + 32
 
 
+def zeros_bytes(nbytes: int) -> int:
+    """Give the bytes of the stream of an array of zeros, the shortest there is.
+
+    Examples
+    --------
+    >>> zeros_bytes(2**20)
+    1568
+    """
+    return -(-nbytes // BLOCK) * 12 + 32
+
+
 @cache
 def library() -> ctypes.CDLL:
     """Load the library: that of the package, or else the one that the system finds."""

@@ -50,6 +50,11 @@ def open_host(payload: NDArray[np.uint8], nbytes: int) -> NDArray[np.uint8]:
     return stream
 
 
+def scratch_bytes(nbytes: int) -> int:
+    """Give the bytes of the device that decoding takes: a stream of zeros, and the room in which it is made first."""
+    return 16 + nvcomp.zeros_bytes(nbytes) + nvcomp.most_bytes(nbytes) if nbytes else 8
+
+
 def encode_device(layout: Layout, array: "View", out: "View", delta: float, stream: "Stream") -> None:
     """Enqueue the encoding of an array of the device."""
     if out.pointer % 8:

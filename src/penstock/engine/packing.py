@@ -27,6 +27,8 @@ class Packing:
     codecs: tuple[Codec, ...]
     worst: tuple[Place, ...]
     """where each encoding begins when nothing is known of those before it, and its most bytes"""
+    scratch: int = 0
+    """bytes of the device that the codecs take for themselves"""
 
     @classmethod
     def of(cls, layout: Layout, codec: Codec, tier: str) -> "Packing":
@@ -38,7 +40,10 @@ class Packing:
 
         codecs = tuple(codec if handles(leaf) else Raw() for leaf in layout.leaves)
         sizes = [one.max_bytes(leaf.shape, leaf.dtype) for one, leaf in zip(codecs, layout.leaves, strict=True)]
-        return cls(codecs, _in_a_row(sizes))
+        # What a codec takes for an array, it takes once for all that are alike.
+        alike = {(one.name, leaf.shape, leaf.dtype): one for one, leaf in zip(codecs, layout.leaves, strict=True)}
+        scratch = sum(one.scratch_bytes(shape, dtype) for (_, shape, dtype), one in alike.items())
+        return cls(codecs, _in_a_row(sizes), scratch if tier == "device" else 0)
 
     @property
     def fixed(self) -> bool:
