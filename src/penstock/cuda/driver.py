@@ -113,3 +113,10 @@ def _kernel_driver() -> str | None:
     except Exception:  # it is read through NVML, which containers may leave out, each in its own way
         return None
     return ".".join([str(major), *(f"{part:02d}" for part in minor)])
+
+
+def managed_concurrently() -> bool:
+    """Tell whether host and device may reach managed memory at the same time."""
+    device = current_device().device_id
+    attribute = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS
+    return bool(checked(driver.cuDeviceGetAttribute(attribute, device), "asking about managed memory"))

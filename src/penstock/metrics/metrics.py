@@ -10,7 +10,7 @@ from rich.table import Table
 from penstock.metrics.timeline import Span, write_trace
 from penstock.units import seconds_to_text, to_text
 
-PHASES = ("forward", "backward", "save", "restore", "compress", "decompress", "stall")
+PHASES = ("forward", "backward", "use", "save", "restore", "compress", "decompress", "stall")
 
 
 class Sample(NamedTuple):
@@ -27,7 +27,7 @@ class Sample(NamedTuple):
 
 @dataclass
 class Metrics:
-    """What a reversal did, filled by whoever runs it."""
+    """What a reversal did, or a pool of arrays, filled by whoever runs it."""
 
     seconds: float = 0.0
     """of the whole reversal, from the first action to the last"""
@@ -56,6 +56,13 @@ class Metrics:
     recomputed: int = 0
     """steps run again to have those back"""
     timeline: list[Span] = field(default_factory=list)
+    title: str = "reversal"
+    """what it is that was done"""
+
+    @property
+    def peak_device(self) -> int:
+        """Bytes on the device, at most."""
+        return self.peak["device"]
 
     @property
     def mean_ratio(self) -> float:
@@ -70,7 +77,7 @@ class Metrics:
 
     def table(self) -> Table:
         """Lay the counters out for a terminal."""
-        table = Table("what", "seconds", "bytes", "count", title=f"reversal in {seconds_to_text(self.seconds)}")
+        table = Table("what", "seconds", "bytes", "count", title=f"{self.title} in {seconds_to_text(self.seconds)}")
         for phase in PHASES:
             if self.phases[phase]:
                 table.add_row(phase, seconds_to_text(self.phases[phase]), "", "")

@@ -1,0 +1,97 @@
+"""Managed memory, by the driver's own calls: taken, advised, moved, and asked about."""
+
+import ctypes
+import weakref
+from typing import Any
+
+import numpy as np
+from cuda.bindings import driver
+from cuda.core import LEGACY_DEFAULT_STREAM, Stream
+from numpy.typing import NDArray
+
+from penstock.cuda.driver import checked, current_context, current_device, release
+from penstock.cuda.stream import callers_streams
+from penstock.units import to_text
+
+_ADVICE = {
+    "read_mostly": (driver.CUmem_advise.CU_MEM_ADVISE_SET_READ_MOSTLY, "device"),
+    "prefer_device": (driver.CUmem_advise.CU_MEM_ADVISE_SET_PREFERRED_LOCATION, "device"),
+    "prefer_host": (driver.CUmem_advise.CU_MEM_ADVISE_SET_PREFERRED_LOCATION, "host"),
+    "accessed_by": (driver.CUmem_advise.CU_MEM_ADVISE_SET_ACCESSED_BY, "device"),
+}
+
+
+def allocate(nbytes: int) -> NDArray[np.uint8]:
+    """Take managed memory, and give it as bytes that NumPy keeps alive."""
+    current_device()
+    flags = driver.CUmemAttach_flags.CU_MEM_ATTACH_GLOBAL.value
+    doing = f"allocating {to_text(nbytes)} of managed memory"
+    pointer = int(checked(driver.cuMemAllocManaged(max(1, nbytes), flags), doing))
+    memory = (ctypes.c_uint8 * nbytes).from_address(pointer)
+    weakref.finalize(memory, release, current_context(), driver.cuMemFree, pointer).atexit = False
+    return np.ctypeslib.as_array(memory)
+
+
+def advise(pointer: int, nbytes: int, advice: str) -> None:
+    """Tell the driver how a range will be used."""
+    what, place = _ADVICE[advice]
+    if nbytes:
+        checked(driver.cuMemAdvise(pointer, nbytes, what, _location(place)), f"advising {advice}")
+
+
+def prefetch(pointer: int, nbytes: int, place: str, stream: Stream) -> None:
+    """Enqueue the movement of a range."""
+    if nbytes:
+        result = driver.cuMemPrefetchAsync(pointer, nbytes, _location(place), 0, stream.handle)
+        checked(result, f"moving {to_text(nbytes)} to the {place}")
+
+
+def describe(pointer: int, nbytes: int) -> dict[str, Any]:
+    """Tell the kind of the memory at an address, and for managed memory where the range was moved to."""
+    kind = _kind(pointer)
+    if kind != "managed" or not nbytes:
+        return {"kind": kind}
+    attribute = driver.CUmem_range_attribute
+    return {
+        "kind": kind,
+        "prefetched": _place(attribute.CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION, pointer, nbytes),
+        "preferred": _place(attribute.CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION, pointer, nbytes),
+        "read_mostly": bool(_range(attribute.CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, pointer, nbytes)),
+    }
+
+
+def callers_stream() -> Stream:
+    """Give the stream that is current in CuPy or torch; the default one where neither is there."""
+    return next(iter(callers_streams()), LEGACY_DEFAULT_STREAM)
+
+
+def _kind(pointer: int) -> str:
+    current_device()
+    attribute = driver.CUpointer_attribute
+    status, managed = driver.cuPointerGetAttribute(attribute.CU_POINTER_ATTRIBUTE_IS_MANAGED, pointer)
+    if status != driver.CUresult.CUDA_SUCCESS:
+        return "host"  # the driver has never heard of it
+    if managed:
+        return "managed"
+    status, memory = driver.cuPointerGetAttribute(attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, pointer)
+    if status != driver.CUresult.CUDA_SUCCESS:
+        return "host"
+    return "device" if int(memory) == int(driver.CUmemorytype.CU_MEMORYTYPE_DEVICE) else "pinned"
+
+
+def _place(attribute: Any, pointer: int, nbytes: int) -> str | None:
+    """Tell a place by the number of its device: the host has one too, and so has nowhere."""
+    number = int(_range(attribute, pointer, nbytes))
+    return {int(driver.CU_DEVICE_CPU): "host", int(driver.CU_DEVICE_INVALID): None}.get(number, "device")
+
+
+def _range(attribute: Any, pointer: int, nbytes: int) -> Any:
+    return checked(driver.cuMemRangeGetAttribute(4, attribute, pointer, nbytes), "asking about managed memory")
+
+
+def _location(place: str) -> Any:
+    location = driver.CUmemLocation()
+    kinds = driver.CUmemLocationType
+    location.type = kinds.CU_MEM_LOCATION_TYPE_DEVICE if place == "device" else kinds.CU_MEM_LOCATION_TYPE_HOST
+    location.id = current_device().device_id if place == "device" else 0
+    return location

@@ -1,0 +1,139 @@
+"""Putting a resource behind each library, and what was there back again."""
+
+import importlib
+import sys
+import warnings
+from collections.abc import Callable
+from contextlib import ExitStack
+from importlib.util import find_spec
+from typing import Any
+
+from penstock.errors import DeviceError
+
+LIBRARIES = ("cupy", "torch", "numba", "cudf")
+Undo = Callable[[], None]
+
+
+class AllocatorWarning(UserWarning):
+    """A library that takes another allocator only in part, or keeps the one it was given."""
+
+
+def check(names: tuple[str, ...]) -> None:
+    """Refuse libraries that are unknown, or not there."""
+    for name in names:
+        if name not in LIBRARIES:
+            raise DeviceError(f"no library is called {name!r}: unify() knows {', '.join(LIBRARIES)}")
+        if name not in sys.modules and find_spec(name) is None:
+            raise DeviceError(f"{name} is not installed: leave it out of unify(), or install it")
+
+
+def adopt(name: str, rmm: Any, resource: Any) -> Undo:
+    """Make a library allocate from a resource, and give what restores it."""
+    return {"cupy": _cupy, "torch": _torch, "numba": _numba, "cudf": _current}[name](rmm, resource)
+
+
+def _cupy(rmm: Any, resource: Any) -> Undo:
+    """Replace CuPy's allocator; arrays that it has already stay where they are."""
+    cupy = importlib.import_module("cupy")
+    stream_of = importlib.import_module("rmm.pylibrmm.stream").Stream
+    before = cupy.cuda.get_allocator()
+
+    def allocate(nbytes: int) -> Any:
+        buffer = rmm.DeviceBuffer(size=nbytes, stream=stream_of(obj=cupy.cuda.get_current_stream()), mr=resource)
+        device = -1 if buffer.ptr else cupy.cuda.Device().id
+        return cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(buffer.ptr, buffer.size, buffer, device), 0)
+
+    cupy.cuda.set_allocator(allocate)
+    return lambda: cupy.cuda.set_allocator(before)
+
+
+def _torch(rmm: Any, resource: Any) -> Undo:
+    """Replace torch's allocator, all of it where nothing has been allocated, and this thread's otherwise."""
+    torch = importlib.import_module("torch")
+    allocator = importlib.import_module("rmm.allocators.torch").rmm_torch_allocator
+    if allocator is None:
+        raise DeviceError("torch finds no GPU, or has no pluggable allocators: torch.cuda.is_available() must be true")
+    # Its allocator asks for the current resource with every call: that must be ours as long as a tensor lives.
+    restore = _current(rmm, resource)
+    if not torch.cuda.is_initialized():
+        try:
+            torch.cuda.memory.change_current_allocator(allocator)
+        except RuntimeError as error:
+            restore()
+            raise DeviceError(
+                f"torch does not take another allocator ({error}): call unify() before anything uses the GPU in torch"
+            ) from error
+
+        def keep() -> None:
+            if torch.cuda.is_initialized():
+                warnings.warn(
+                    "torch cannot exchange an allocator that it has used: it keeps unified memory until the process "
+                    "ends. To have it for a while, let torch use the GPU before unify()",
+                    AllocatorWarning,
+                    stacklevel=4,
+                )
+
+        return keep
+    warnings.warn(
+        "torch has used the GPU before unify(), and cannot exchange its allocator any more: tensors made by this "
+        "thread are in unified memory, those of autograd's own threads are not. Call unify() before the first tensor "
+        "is made, to have all of them there",
+        AllocatorWarning,
+        stacklevel=4,
+    )
+    held = ExitStack()
+    pool = torch.cuda.MemPool(allocator.allocator())
+    held.enter_context(torch.cuda.use_mem_pool(pool))
+
+    def undo() -> None:
+        nonlocal pool
+        held.close()
+        del pool
+        if resource.allocation_counts.current_bytes:
+            warnings.warn(
+                "tensors in unified memory are still alive: RMM's resource stays current, because torch gives their "
+                "memory back to it. Drop them before the end of the block",
+                AllocatorWarning,
+                stacklevel=4,
+            )
+        else:
+            restore()
+
+    return undo
+
+
+def _numba(rmm: Any, resource: Any) -> Undo:
+    """Give Numba another memory manager, which it takes up with its first context."""
+    try:
+        driver = importlib.import_module("numba.cuda.cudadrv.driver")
+        base = importlib.import_module("rmm.allocators.numba").RMMNumbaManager
+    except ImportError as error:
+        raise DeviceError("Numba with RMM needs numba-cuda: pip install numba-cuda, or leave numba out") from error
+    gpus = importlib.import_module("numba.cuda.cudadrv.devices")._runtime.gpus
+    if any(getattr(gpu, "primary_context", None) is not None for gpu in gpus):
+        raise DeviceError("Numba has used the GPU already: call unify() before its first kernel or array")
+
+    class Manager(base):  # type: ignore[misc, valid-type]
+        """RMM's manager, with the resource that counts for Numba."""
+
+        def memalloc(self, size: int) -> Any:
+            restore = _current(rmm, resource)
+            try:
+                return super().memalloc(size)
+            finally:
+                restore()
+
+    before = driver._memory_manager
+    driver.set_memory_manager(Manager)
+
+    def undo() -> None:
+        driver._memory_manager = before  # type: ignore[attr-defined]
+
+    return undo
+
+
+def _current(rmm: Any, resource: Any) -> Undo:
+    """Make a resource RMM's own, which libraries of the RAPIDS family allocate from."""
+    before = rmm.mr.get_current_device_resource()
+    rmm.mr.set_current_device_resource(resource)
+    return lambda: rmm.mr.set_current_device_resource(before)

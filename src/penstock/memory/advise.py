@@ -1,0 +1,117 @@
+"""Telling the driver how managed memory is used, moving it ahead of time, and asking where it is."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.errors import StateError
+from penstock.memory import guard
+
+ADVICE = ("read_mostly", "prefer_device", "prefer_host", "accessed_by")
+PLACES = ("device", "host")
+
+
+@dataclass(frozen=True)
+class Where:
+    """What the driver tells of an array's memory."""
+
+    kind: str
+    """``"managed"``, ``"device"`` (plain memory of the GPU), ``"pinned"`` or ``"host"``"""
+    prefetched: str | None = None
+    """where all of it was last prefetched to: ``"device"``, ``"host"``, or None where that was never, or in parts"""
+    preferred: str | None = None
+    """where the driver shall keep it"""
+    read_mostly: bool = False
+
+
+def advise(array: Any, advice: str) -> None:
+    """Tell the driver how managed memory will be used.
+
+    Parameters
+    ----------
+    array
+        Of CuPy, torch, or NumPy over managed memory.
+    advice : {"read_mostly", "prefer_device", "prefer_host", "accessed_by"}
+        Copy pages instead of moving them as long as they are only read; keep them on the device, or on the host; or
+        map them for the device wherever they are, so that its accesses do not fault.
+    """
+    if advice not in ADVICE:
+        raise StateError(f"no advice is called {advice!r}: there are {', '.join(ADVICE)}")
+    from penstock.cuda import managed
+
+    managed.advise(*_managed(array), advice)
+
+
+def prefetch(array: Any, to: str = "device") -> None:
+    """Move managed memory in the order of the current stream, and return at once.
+
+    Parameters
+    ----------
+    array
+        Of CuPy, torch, or NumPy over managed memory.
+    to : {"device", "host"}
+        Where to.
+    """
+    if to not in PLACES:
+        raise StateError(f"memory cannot be moved to {to!r}: there are {' and '.join(PLACES)}")
+    from penstock.cuda import managed
+
+    managed.prefetch(*_managed(array), to, managed.callers_stream())
+
+
+def where(array: Any) -> Where:
+    """Tell what kind of memory an array has, and where that was moved to last."""
+    from penstock.cuda import managed
+
+    pointer, nbytes = _extent(array)
+    return Where(**managed.describe(pointer, nbytes))
+
+
+def managed_empty(shape: int | tuple[int, ...], dtype: Any = "float32") -> NDArray[Any]:
+    """Make a NumPy array in managed memory, which kernels reach at its address.
+
+    Asking for more than the device has free is refused.
+    """
+    from penstock.cuda import managed
+    from penstock.cuda.driver import device_memory
+
+    form = np.dtype(dtype)
+    extents = (shape,) if isinstance(shape, int) else tuple(shape)
+    nbytes = math.prod(extents) * form.itemsize
+    guard.decide(max(1, nbytes), device_memory()[0], spill=None, oversubscribe=False)
+    data: NDArray[Any] = managed.allocate(nbytes).view(form)
+    return data.reshape(extents)
+
+
+def _managed(array: Any) -> tuple[int, int]:
+    from penstock.cuda import managed
+
+    pointer, nbytes = _extent(array)
+    kind = managed.describe(pointer, 0)["kind"]
+    if nbytes and kind != "managed":
+        raise StateError(
+            f"the array is in {kind} memory, which does not move: make it after penstock.memory.unify(), or with "
+            "penstock.memory.managed_empty()"
+        )
+    return pointer, nbytes
+
+
+def _extent(array: Any) -> tuple[int, int]:
+    """Give address and bytes of an array without gaps."""
+    if isinstance(array, np.ndarray):
+        if not array.flags.c_contiguous:
+            raise StateError("the array has gaps: its memory is more than its elements; give a contiguous one")
+        return array.ctypes.data, array.nbytes
+    if type(array).__module__.partition(".")[0] == "torch":
+        if not array.is_contiguous():
+            raise StateError("the tensor has gaps: its memory is more than its elements; give a contiguous one")
+        return array.data_ptr(), array.numel() * array.element_size()
+    from penstock.cuda.arrays import view
+
+    found = view(array)
+    if not found.contiguous:
+        raise StateError("the array has gaps: its memory is more than its elements; give a contiguous one")
+    return found.pointer, found.nbytes

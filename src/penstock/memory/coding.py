@@ -1,0 +1,173 @@
+"""Arrays that are smaller on the host: encoded and decoded on the device, on their way over the link.
+
+Encodings pass through rooms of their own on the device, which count against its budget, so that the link carries one
+while the next is encoded. The size of an encoding is often known only once its encoder has run. Nobody waits for that:
+the place of the array is free as soon as it is encoded, and its encoding goes down when its size has arrived.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.errors import BudgetError
+from penstock.memory.machine import Block, Wait, aligned, enough
+from penstock.memory.page import Page, Staging
+from penstock.units import to_text
+
+if TYPE_CHECKING:
+    from penstock.memory.pager import Pager
+
+SHARE = 4
+"""The part of the device, one in so many, up to which encodings get two rooms each way, and one above."""
+
+
+class Coding:
+    """The codecs of a pool."""
+
+    def __init__(self, pager: "Pager") -> None:
+        self._pager = pager
+        self._size = 0
+        self._up: deque[Staging] = deque()
+        self._down: deque[Staging] = deque()
+        self._pending: deque[Page] = deque()  # encodings whose sizes are not known yet, the oldest first
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the device that encodings on their way take."""
+        return self._size * (len(self._up) + len(self._down) + len(self._pending))
+
+    def prepare(self, page: Page) -> None:
+        """Make sure that the encoding of an array has room to pass through."""
+        assert page.codec is not None
+        most = max(self._size, aligned(page.codec.max_bytes(page.form.shape, page.form.dtype)))
+        each_way = 2 if 4 * most * SHARE <= self._pager.heap.nbytes else 1
+        needed = 2 * each_way * most + page.size
+        if needed > self._pager.heap.nbytes:
+            raise BudgetError(
+                f"{page.name} of {to_text(page.form.nbytes)} with codec {page.codec.name} needs {to_text(needed)} of "
+                f"the device, for itself and for encodings on their way: give a device budget of {enough(needed)}"
+            )
+        if most > self._size:
+            self._enlarge(most, each_way)
+
+    def store(self, page: Page) -> None:
+        """Encode a page, and send what becomes of it down as soon as its size is known."""
+        assert page.codec is not None
+        if page.encoding is not None:  # one that found no room on the host
+            self.discard(page)
+        self.settle_arrived()
+        if not self._down:
+            self.settle(self._pending[0])
+        staging = self._down.popleft()
+        free = [Wait("encode: staging free", event) for event in staging.events]
+        page.staging = staging
+        page.encoding = self._pager.machine.encode(
+            page.key,
+            page.codec,
+            page.form,
+            self._block(staging, self._size),
+            self._pager.block(page),
+            [*page.waits("encode"), *free],
+        )
+        staging.events = page.events = [page.encoding.event]
+        page.origin = "encoded"
+        self._pending.append(page)
+        self.settle_arrived()
+
+    def settle_arrived(self) -> None:
+        """Send those encodings down whose sizes have arrived, in their order."""
+        while self._pending:
+            encoding = self._pending[0].encoding
+            assert encoding is not None
+            if not encoding.arrived():
+                return
+            self.settle(self._pending[0])
+
+    def settle(self, page: Page) -> None:
+        """Send an encoding down, waiting for its size."""
+        assert page.encoding is not None and page.staging is not None
+        nbytes = page.encoding.size()
+        room = self._pager.host.take(nbytes, page.name)
+        free = [Wait("store: host room free", event) for event in room.events]
+        page.room, page.read = room, None
+        page.stored = self._pager.machine.move(
+            "down 1",
+            "store",
+            page.key,
+            room.block,
+            self._block(page.staging, nbytes),
+            [Wait("store: encoded", page.encoding.event), *free],
+        )
+        metrics = self._pager.machine.metrics
+        metrics.moved["down 1"] += nbytes
+        metrics.avoided["down 1"] -= nbytes
+        metrics.ratios.append(page.form.nbytes / max(1, nbytes))
+        self._release(page, page.stored)
+
+    def discard(self, page: Page) -> None:
+        """Give up an encoding whose array was overwritten meanwhile."""
+        assert page.encoding is not None
+        self._release(page, page.encoding.event)
+
+    def fetch(self, page: Page, stored: Sequence[Wait]) -> Any:
+        """Send an encoding up and decode it, and give the event of the end."""
+        assert page.codec is not None and page.room is not None
+        machine = self._pager.machine
+        staging = self._up.popleft()
+        self._up.append(staging)
+        payload = self._block(staging, page.room.block.nbytes)
+        free = [Wait("fetch: staging free", event) for event in staging.events]
+        page.read = machine.move("up 1", "fetch", page.key, payload, page.room.block, [*free, *stored])
+        event = machine.decode(
+            page.key,
+            page.codec,
+            page.form,
+            self._pager.block(page),
+            payload,
+            [Wait("decode: fetched", page.read), *page.waits("decode")],
+        )
+        staging.events = [event]
+        return event
+
+    def decoded(self, page: Page) -> NDArray[np.uint8]:
+        """Decode what the host has of a page, on the host."""
+        assert page.codec is not None and page.room is not None and page.room.block.array is not None
+        array = np.empty(page.form.shape, page.form.dtype)
+        page.codec.decode_host(page.room.block.array, array)
+        return array.reshape(-1).view(np.uint8)
+
+    def _release(self, page: Page, event: Any) -> None:
+        assert page.staging is not None
+        self._pending.remove(page)
+        page.staging.events = [event]
+        self._down.append(page.staging)
+        page.encoding = page.staging = None
+
+    def _enlarge(self, most: int, each_way: int) -> None:
+        """Make the rooms larger; whatever is on the device leaves first, through the rooms there are."""
+        pager = self._pager
+        while (victim := pager.order.first(pager.may_leave)) is not None:
+            pager.evict(pager.pages[victim.key])
+        while self._pending:
+            self.settle(self._pending[0])
+        for staging in (*self._up, *self._down):
+            pager.heap.give(staging.offset, staging.nbytes, staging.events)
+        self._up.clear()
+        self._down.clear()
+        self._size = most
+        pager.join()
+        for rooms in (self._up, self._down):
+            for _ in range(each_way):
+                taken = pager.heap.take(most)
+                if taken is None:
+                    raise BudgetError(
+                        "there is no room for encodings between the arrays of open blocks: put arrays with a codec "
+                        "into the pool before the block"
+                    )
+                rooms.append(Staging(taken[0], most, taken[1]))
+
+    def _block(self, staging: Staging, nbytes: int) -> Block:
+        return self._pager.machine.block(staging.offset, nbytes)

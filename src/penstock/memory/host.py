@@ -1,0 +1,147 @@
+"""The host's side of a pool: pinned memory of exactly the size of each array, and rooms for encodings."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.errors import BudgetError
+from penstock.memory.machine import Block, Machine, Slab, Wait, aligned, enough
+from penstock.tier.heap import Heap
+from penstock.units import to_text
+
+STEP = 64 * 2**20
+"""Bytes that are pinned at a time for encodings, whose sizes are not known before."""
+
+
+@dataclass(eq=False)
+class Room:
+    """Room for one array or encoding."""
+
+    block: Block
+    slab: "Slab | _Shared"
+    offset: int = 0
+    events: list[Any] = field(default_factory=list)
+    """of whatever was done with it by those who had it before"""
+
+
+@dataclass(eq=False)
+class _Shared:
+    """A slab in which many encodings lie."""
+
+    slab: Slab
+    heap: Heap
+
+
+class HostMemory:
+    """Pinned memory within a budget.
+
+    Room for an array that is kept as it is, is promised when the array is made, and pinned when it first leaves the
+    device: so an array that never does costs no time, and one that has to will find its room. Room for encodings is
+    given as long as there is some.
+    """
+
+    def __init__(self, budget: int, machine: Machine) -> None:
+        self._budget = budget
+        self._machine = machine
+        self._promised = 0
+        self._spare: defaultdict[int, list[tuple[Slab, list[Any]]]] = defaultdict(list)  # pinned before, by size
+        self._shared: list[_Shared] = []
+        self._slabs: list[Slab] = []
+
+    @property
+    def held(self) -> int:
+        """Bytes that are pinned."""
+        return sum(slab.nbytes for slab in self._slabs)
+
+    def promise(self, nbytes: int, name: str) -> None:
+        """Promise room for an array."""
+        if self._promised + nbytes + self._for_encodings() > self._budget:
+            self._let_go_of_unused()
+        if self._promised + nbytes + self._for_encodings() > self._budget:
+            needed = self._promised + nbytes + self._for_encodings()
+            raise BudgetError(
+                f"no room on the host for {name} of {to_text(nbytes)}: {to_text(needed - nbytes)} of the host budget "
+                f"of {to_text(self._budget)} are taken. Give Budget(host={enough(needed)!r}) or more, a codec, or "
+                "drop arrays that are not needed any more"
+            )
+        self._promised += nbytes
+
+    def unpromise(self, nbytes: int) -> None:
+        """Take a promise back; the room was given back before."""
+        self._promised -= nbytes
+
+    def take_exact(self, nbytes: int) -> Room:
+        """Give the room that was promised to an array."""
+        if self._spare[nbytes]:
+            slab, events = self._spare[nbytes].pop()
+            return Room(Block(slab.pointer, nbytes, slab.array[:nbytes]), slab, events=events)
+        if self.held + nbytes > self._budget:
+            self._let_go_of_unused()
+        slab = self._pin(nbytes)
+        return Room(Block(slab.pointer, nbytes, slab.array[:nbytes]), slab)
+
+    def take(self, nbytes: int, name: str) -> Room:
+        """Give room for an encoding."""
+        size = aligned(nbytes)
+        for attempt in range(2):
+            for shared in self._shared:
+                if (taken := shared.heap.take(size)) is not None:
+                    return self._room(shared, *taken, nbytes)
+            left = self._budget - self._promised - self._for_encodings()
+            if left >= size:
+                break
+            if attempt == 0:
+                self._let_go_of_unused()
+        else:
+            raise BudgetError(
+                f"no room on the host for the encoding of {name} ({to_text(nbytes)}): the host budget of "
+                f"{to_text(self._budget)} is taken. Give a larger one, or a codec with a higher ratio"
+            )
+        if self.held + size > self._budget:
+            self._let_go_of_unused()
+        slab = self._pin(max(size, min(STEP, self._budget - self.held, left)))
+        shared = _Shared(slab, Heap(slab.nbytes, passed=self._machine.passed))
+        self._shared.append(shared)
+        taken = shared.heap.take(size)
+        assert taken is not None
+        return self._room(shared, *taken, nbytes)
+
+    def give(self, room: Room, events: Sequence[Any]) -> None:
+        """Take a room back, with the events of its last uses."""
+        if isinstance(room.slab, _Shared):
+            room.slab.heap.give(room.offset, aligned(room.block.nbytes), events)
+        else:
+            self._spare[room.block.nbytes].append((room.slab, list(events)))
+
+    def close(self) -> None:
+        """Unpin everything."""
+        for slab in self._slabs:
+            slab.close()
+        self._slabs.clear()
+
+    def _room(self, shared: _Shared, offset: int, events: list[Any], nbytes: int) -> Room:
+        whole = Block(shared.slab.pointer, shared.slab.nbytes, shared.slab.array)
+        return Room(whole.cut(offset, nbytes), shared, offset, events)
+
+    def _for_encodings(self) -> int:
+        return sum(shared.slab.nbytes for shared in self._shared)
+
+    def _pin(self, nbytes: int) -> Slab:
+        slab = self._machine.pin(nbytes)
+        self._slabs.append(slab)
+        self._machine.metrics.peak["host"] = max(self._machine.metrics.peak["host"], self.held)
+        return slab
+
+    def _let_go_of_unused(self) -> None:
+        """Unpin what nothing is in, once what is under way there has ended."""
+        unused = [entry for spare in self._spare.values() for entry in spare]
+        self._spare.clear()
+        for shared in [shared for shared in self._shared if not shared.heap.used]:
+            taken = shared.heap.take(shared.slab.nbytes)
+            unused.append((shared.slab, taken[1] if taken else []))
+            self._shared.remove(shared)
+        for slab, events in unused:
+            self._machine.sync([Wait("unpin: room free", event) for event in events])
+            self._slabs.remove(slab)
+            slab.close()

@@ -1,0 +1,113 @@
+"""What each library holds of the device: live and peak bytes, pools, and whether it is managed memory."""
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from rich.table import Table
+
+from penstock.memory import unify
+from penstock.tier.capacity import device_capacity
+from penstock.units import to_text
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What one library holds."""
+
+    library: str
+    live: int
+    """bytes of its arrays"""
+    peak: int | None
+    """the most of those so far; None where the library does not count"""
+    pool: int | None
+    """bytes that its pool has taken from the driver, for all libraries that share it; None where there is no pool"""
+    managed: bool
+
+
+@dataclass(frozen=True)
+class Report:
+    """What all libraries hold."""
+
+    usages: tuple[Usage, ...]
+    spilled: int
+    """bytes that lie on the host, because the limit was exceeded"""
+    spilled_peak: int
+    free: int | None
+    """bytes of the device that nobody has taken; None where there is no GPU"""
+    total: int | None
+
+    @property
+    def fragmentation(self) -> float | None:
+        """The part of the unified pool in which no array lies; None where there is none."""
+        shared = [usage for usage in self.usages if usage.managed and usage.pool]
+        if not shared:
+            return None
+        live = sum(usage.live for usage in shared) - self.spilled
+        assert shared[0].pool is not None
+        return 1 - live / shared[0].pool
+
+    def table(self) -> Table:
+        """Lay it out for a terminal."""
+        table = Table("library", "live", "peak", "pool", "memory", title="memory of the device")
+        for usage in self.usages:
+            numbers = ("-" if number is None else to_text(number) for number in (usage.live, usage.peak, usage.pool))
+            table.add_row(usage.library, *numbers, "managed" if usage.managed else "plain")
+        if self.spilled_peak:
+            table.add_row("spilled to the host", to_text(self.spilled), to_text(self.spilled_peak), "-", "pinned")
+        if self.fragmentation is not None:
+            table.add_row("pool without arrays", f"{self.fragmentation:.0%}", "", "", "")
+        if self.free is not None and self.total is not None:
+            table.add_row("free", f"{to_text(self.free)} of {to_text(self.total)}", "", "", "")
+        return table
+
+
+def report() -> Report:
+    """Tell what each library holds of the device now, and at most.
+
+    Examples
+    --------
+    >>> report().table().title
+    'memory of the device'
+    """
+    unified = unify.active()
+    usages = []
+    if unified is not None:
+        pool = None if unified.stack.pool is None else int(unified.stack.pool.pool_size())
+        for name, statistics in unified.counted.items():
+            counts = statistics.allocation_counts
+            usages.append(Usage(name, counts.current_bytes, counts.peak_bytes, pool, managed=True))
+    for name, native in (("cupy", _cupy), ("torch", _torch)):
+        if (module := sys.modules.get(name)) is not None and (usage := native(module)) is not None:
+            usages.append(usage)
+    spill = None if unified is None else unified.stack.spill
+    capacity = device_capacity()
+    return Report(
+        tuple(usages),
+        spilled=0 if spill is None else spill.live,
+        spilled_peak=0 if spill is None else spill.peak,
+        free=None if capacity is None else capacity.free,
+        total=None if capacity is None else capacity.total,
+    )
+
+
+def _cupy(cupy: Any) -> Usage | None:
+    """Ask CuPy's own pool; None where it has taken nothing."""
+    pool = cupy.get_default_memory_pool()
+    if not pool.total_bytes():
+        return None
+    return Usage("cupy's own", pool.used_bytes(), None, pool.total_bytes(), managed=False)
+
+
+def _torch(torch: Any) -> Usage | None:
+    """Ask torch's own allocator; None where it has taken nothing, or was exchanged and does not count."""
+    if not (hasattr(torch, "cuda") and torch.cuda.is_initialized()):
+        return None
+    if torch.cuda.memory.get_allocator_backend() == "pluggable" or not torch.cuda.memory_reserved():
+        return None
+    live, peak, pool = (
+        torch.cuda.memory_allocated(),
+        torch.cuda.max_memory_allocated(),
+        torch.cuda.memory_reserved(),
+    )
+    return Usage("torch's own", live, peak, pool, managed=False)

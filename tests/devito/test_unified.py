@@ -1,0 +1,137 @@
+"""Managed memory as Devito's data: whose allocator it is, when operators use it in place, and what is refused."""
+
+import ctypes
+import gc
+import warnings
+
+import numpy as np
+import pytest
+
+devito = pytest.importorskip("devito")
+
+from devito.data import allocators  # noqa: E402
+
+from penstock.devito import DevitoError, UnifiedAllocator, managed, residency, resident, unified, view  # noqa: E402
+from penstock.errors import DeviceError  # noqa: E402
+
+LIBC = ctypes.CDLL(None)
+LIBC.malloc.restype, LIBC.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+LIBC.free.argtypes = [ctypes.c_void_p]
+
+
+@pytest.fixture
+def moves(device, monkeypatch):
+    """Managed memory that is the host's own, and a list of the ways in which it was moved."""
+    seen = []
+
+    def allocate(nbytes, oversubscribe):
+        pointer = LIBC.malloc(nbytes)
+        managed.MANAGED[pointer] = np.empty(nbytes, np.uint8)
+        return pointer
+
+    def free(pointer):
+        del managed.MANAGED[pointer]
+        LIBC.free(pointer)
+
+    monkeypatch.setattr(managed, "allocate", allocate)
+    monkeypatch.setattr(managed, "free", free)
+    monkeypatch.setattr(residency, "prefetch", lambda at, nbytes, to_device: seen.append("up" if to_device else "down"))
+    yield seen
+    managed.MANAGED.clear()  # what Devito still holds is given back like ordinary memory
+
+
+def field(name="f", **options):
+    f = devito.Function(name=name, grid=devito.Grid(shape=(6, 7)), **options)
+    f.data[:] = 1.0
+    return f
+
+
+def collect():
+    """Let Devito and Python give up what nobody has any longer."""
+    devito.clear_cache()
+    gc.collect()
+
+
+def test_one_function_may_be_allocated_in_managed_memory(moves):
+    f = field(allocator=UnifiedAllocator())
+    address = view(f).ctypes.data
+    assert address in managed.MANAGED
+    del f
+    collect()
+    assert address not in managed.MANAGED
+
+
+def test_resident_uses_managed_memory_in_place(device, moves):
+    f, g = field("f", allocator=UnifiedAllocator()), field("g")
+    with resident(f, g):
+        assert moves == ["up"]
+        device.begin()
+        devito.Operator([devito.Eq(f, f + g)])()
+        assert (f.data == 2.0).all()  # the host's copy is the device's
+        assert device.diary == []
+    assert "down" not in device.diary and device.associated == 0
+
+
+def test_everything_inside_unified_is_managed_and_used_in_place(device, moves):
+    before = dict(allocators.custom_allocators)
+    with unified():
+        f, g = field("f"), field("g")
+        add = devito.Operator([devito.Eq(f, f + g)])
+        device.begin()
+        for _ in range(3):
+            add()
+        assert device.diary == ["associate", "associate"]  # at first use, and nothing was copied
+        assert (f.data == 4.0).all()
+        assert "enter data" not in str(add)
+    assert allocators.custom_allocators == before and device.associated == 0
+    assert view(field("h")).ctypes.data not in managed.MANAGED
+    with pytest.raises(DevitoError, match="f, g is not on the device"):
+        add()
+    with unified():
+        add()
+    assert (f.data == 5.0).all()
+
+
+def test_a_function_from_elsewhere_is_named(moves):
+    f = field("f")
+    with unified():
+        g = field("g")
+        with pytest.raises(DevitoError, match="f is not on the device"):
+            devito.Operator([devito.Eq(g, f + g)])()
+
+
+def test_a_function_that_goes_away_leaves_the_device_too(device, moves):
+    with unified():
+        f = field("f")
+        address = view(f).ctypes.data
+        assert device.associated == 1
+        del f  # an operator on it would hold it, as Devito does
+        collect()
+        assert device.associated == 0 and address not in managed.MANAGED
+
+
+def test_an_exception_restores_devito(moves):
+    before = dict(allocators.custom_allocators)
+    with pytest.raises(ZeroDivisionError), unified():
+        1 / 0  # noqa: B018
+    assert allocators.custom_allocators == before
+
+
+def test_more_than_the_device_has_is_refused_unless_asked_for():
+    managed.check_room(6, 4, 10, oversubscribe=False)
+    managed.check_room(7, 4, 10, oversubscribe=True)
+    with pytest.raises(DeviceError, match=r"11B of managed memory .* the 10B .* oversubscribe=True"):
+        managed.check_room(7, 4, 10, oversubscribe=False)
+
+
+def test_on_a_cpu_it_is_ordinary_memory_and_said_once():
+    from penstock.devito.support import say_once
+
+    say_once.cache_clear()
+    with pytest.warns(UserWarning, match="ordinary memory"):
+        f = field("f", allocator=UnifiedAllocator())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        with unified():
+            devito.Operator([devito.Eq(f, f + 1)])()
+    assert np.all(f.data == 2.0)
