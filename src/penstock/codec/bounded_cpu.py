@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
-from numba import njit
 
 from penstock.codec.bounded_format import ESCAPE, EXACT, LANES, RAW, ROWS, SIDE, VALUES
 from penstock.codec.bounded_rows import (
@@ -42,6 +41,7 @@ from penstock.codec.bounded_rows import (
     store_halves,
     width_of,
 )
+from penstock.compiled import kept
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -54,13 +54,8 @@ WIDTH_WORDS = ROWS // 8
 
 
 def jit(function: F) -> F:
-    """Compile a function, and keep the result on disk where Numba finds a place that it may write to."""
-    compiled: Any
-    try:
-        compiled = njit(nogil=True, cache=True, error_model="numpy")(function)
-    except RuntimeError:
-        compiled = njit(nogil=True, error_model="numpy")(function)
-    return compiled  # type: ignore[no-any-return]
+    """Compile a function for one thread that leaves the others theirs."""
+    return kept(function, nogil=True, error_model="numpy")  # type: ignore[no-any-return]
 
 
 @jit

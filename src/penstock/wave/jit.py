@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
 
-from numba import njit
+from penstock.compiled import kept
 
 
 def jit(*, parallel: bool = False) -> Callable[[Any], Any]:
@@ -28,10 +28,7 @@ def jit(*, parallel: bool = False) -> Callable[[Any], Any]:
         )
         named.__qualname__ = f"{function.__qualname__}-{'parallel' if parallel else 'serial'}"
         named.__doc__ = function.__doc__
-        try:
-            return njit(cache=True, **options)(named)
-        except RuntimeError:
-            return njit(**options)(named)
+        return kept(named, **options)
 
     return compile_
 
