@@ -30,6 +30,6 @@ __version__ = "0.1.0"
 
 def __getattr__(name: str) -> _ModuleType:
     """Load a door to another library, or the wave application, on first use: `ps.dask`, `ps.wave`."""
-    if name in {"cubed", "dasf", "dask", "devito", "memory", "wave"}:
+    if name in {"cubed", "dasf", "dask", "devito", "jax", "memory", "torch", "wave"}:
         return _import_module(f"penstock.{name}")
     raise AttributeError(f"module 'penstock' has no attribute {name!r}")

@@ -64,11 +64,29 @@ class CudaBackend:
         self._deferred: list[Future[Any]] = []
         self._known: dict[int, list[Any]] = {}  # arrays by the address of their block
         self._spans: list[tuple[str, str, int, Mark, Mark]] = []
+        self._device = current_device()
+        self._entered = ExitStack()  # what belongs to a thread, and is left while the reversal waits
+        self._left: list[Mark] = []  # when it left and entered
+        self.enter()
+        self._start = self._last
+
+    def leave(self) -> None:
+        """Give the caller's thread its streams back, which wait for what has been enqueued."""
+        for stream in self._callers:
+            stream.wait(self._streams.compute)
+        self._left.append(Mark(self._streams.compute))
+        self._entered.close()
+
+    def enter(self) -> None:
+        """Make the compute stream current in the calling thread, after what its own streams have been asked for."""
+        self._device.set_current()
         self._callers = callers_streams()
         for stream in self._callers:
             self._streams.compute.wait(stream)
-        self._held.enter_context(current(self._streams.compute))
-        self._start = self._last = Mark(self._streams.compute)
+        self._entered.enter_context(current(self._streams.compute))
+        self._last = Mark(self._streams.compute)
+        if self._left:
+            self._left.append(self._last)
 
     def reserve(self, tier: int, nbytes: int) -> None:
         """Allocate the memory of a tier in one piece."""
@@ -254,14 +272,21 @@ class CudaBackend:
         end = Mark(self._streams.compute)
         for last in (end, Mark(self._streams.up), Mark(self._streams.down)):
             last.sync()
-        self.metrics.seconds = end.since(self._start)
+        left, entered = [moment.since(self._start) for moment in self._left[:2]] or [0.0, 0.0]
+
+        def time_of(moment: Mark) -> float:
+            """Give its seconds since the start, those away left out."""
+            time = moment.since(self._start)
+            return time if time <= left else max(left, time - (entered - left))
+
+        self.metrics.seconds = time_of(end)
         if self._encoded:
             check_damage(self._streams.compute)
         times = {self._start: 0.0}
         for lane, what, step, start, stop in self._spans:
             for moment in (start, stop):
                 if moment not in times:
-                    times[moment] = moment.since(self._start)
+                    times[moment] = time_of(moment)
             begun, ended = times[start], times[stop]
             if what in ("late", "stall"):
                 if ended - begun < NOTICED:
@@ -279,10 +304,14 @@ class CudaBackend:
             self._disk.close()
         for thread in self._threads.values():
             thread.shutdown(wait=True)
+        if len(self._left) % 2:  # it was given up, perhaps in a thread that has never seen the device
+            self._device.set_current()
         for stream in (self._streams.compute, self._streams.up, self._streams.down):
             stream.record().sync()
-        for stream in self._callers:
-            stream.wait(self._streams.compute)
+        if not len(self._left) % 2:
+            for stream in self._callers:
+                stream.wait(self._streams.compute)
+        self._entered.close()
         self._known.clear()
         self._held.close()
 

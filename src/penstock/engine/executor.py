@@ -7,7 +7,7 @@ here, and the tests of the virtual backend leave out one after the other to see 
 The executor knows which snapshot owns each slot, and refuses to read one that is not where the plan says.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -152,17 +152,22 @@ class Executor:
         self.backend.save(0, self.working.block, self.layout, arrays, [])
         return self.layout.build(self.backend.arrays(self.working.block, self.layout))
 
-    def run(self, operations: Sequence[Operation], steps: int, state: Any) -> Any:
-        """Carry operations out from an initial state, and give the final one."""
-        final = seen = None
+    def run(self, operations: Sequence[Operation], steps: int, state: Any) -> None:
+        """Carry operations out from an initial state, without a wait at the turn."""
+        for final in self.stages(operations, steps, state):
+            self.callbacks.turn(final)
+
+    def stages(self, operations: Sequence[Operation], steps: int, state: Any) -> Iterator[Any]:
+        """Carry operations out from an initial state, yielding the final one at the turn and then going on."""
+        turned, seen = False, None
         following = iter([*operations[1:], None])
         for operation in operations:
             after = next(following)
             if isinstance(operation, Forward):
                 state = self._forward(state, operation.start, operation.stop)
-                if operation.stop == steps and final is None:
-                    final = state
-                    self.callbacks.turn(state)
+                if operation.stop == steps and not turned:
+                    turned = True
+                    yield state
             elif isinstance(operation, Backward):
                 with self.backend.timed("backward", operation.step):
                     self.callbacks.backward(state if seen is None else seen, operation.step)
@@ -183,7 +188,6 @@ class Executor:
                 self._fetch(operation.step, operation.tier)
             elif isinstance(operation, Evict):
                 self._evict(operation.step, operation.tier)
-        return final
 
     def _snapshot(self, state: Any, step: int) -> Any:
         if self.callbacks.keeps:

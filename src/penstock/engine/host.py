@@ -50,7 +50,15 @@ class HostBackend:
         self._under_way: dict[str, deque[Future[None]]] = {lane: deque() for lane in self._lanes}
         self._ended = dict.fromkeys(self._lanes, 0.0)  # when the last transfer of a lane did
         self._copied: NDArray[np.uint8] | None = None  # the snapshot that is being encoded
-        self._start = perf_counter()
+        self._start = self._left = perf_counter()
+
+    def leave(self) -> None:
+        """Stop the clock while the caller does other things; the lanes go on."""
+        self._left = perf_counter()
+
+    def enter(self) -> None:
+        """Let the clock go on."""
+        self._start += perf_counter() - self._left
 
     def reserve(self, tier: int, nbytes: int) -> None:
         """Allocate the memory of a tier: pages, or files."""

@@ -3,7 +3,6 @@
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,23 +11,20 @@ from rich.progress import Progress
 
 from penstock.codec import Codec, get
 from penstock.codec.auto import choices
-from penstock.codec.registry import canonical
-from penstock.engine.executor import Executor
-from penstock.engine.layout import Layout, arrays_of
+from penstock.engine.costing import measured, read_budget, with_codecs
+from penstock.engine.layout import Layout
 from penstock.engine.library import Library
 from penstock.engine.loop import Loop, Record
 from penstock.engine.packing import Packing
 from penstock.engine.result import Result
-from penstock.engine.spilling import SpillingExecutor
-from penstock.errors import BudgetError, PlanError
-from penstock.metrics import Metrics
+from penstock.engine.reversal import Reversal
+from penstock.errors import PlanError
 from penstock.planner import Costs, Plan
 from penstock.planner import plan as make_plan
-from penstock.planner.operations import Operation
 from penstock.planner.settings import staging
-from penstock.schedule import Restore, Schedule
+from penstock.schedule import Schedule
 from penstock.schedule.segmented import check_steps
-from penstock.units import Budget, to_text
+from penstock.units import Budget
 
 LONG = 5.0
 """Predicted seconds from which a reversal shows its progress on a terminal."""
@@ -118,6 +114,52 @@ def reverse(
     >>> float(total[0]), result.metrics.peak["host"]
     (198.0, 20480)
     """
+    reversal = prepare(
+        forward,
+        backward,
+        state,
+        steps,
+        budget=budget,
+        schedule=schedule,
+        codec=codec,
+        record=record,
+        every=every,
+        plan=plan,
+        costs=costs,
+        policy=policy,
+        slots=slots,
+        reversals=reversals,
+        synchronous=synchronous,
+        directory=directory,
+    )
+    try:
+        with shown(reversal.plan, progress) as tick:
+            (turn or (lambda final: None))(reversal.forward())
+            return reversal.backward(tick)
+    finally:
+        reversal.give_up()
+
+
+def prepare(
+    forward: Callable[..., Any],
+    backward: Callable[[Any, int], None],
+    state: Any,
+    steps: int,
+    *,
+    budget: Budget | str | int | None = None,
+    schedule: str | Schedule | Any = "auto",
+    codec: str | Codec | Sequence[str | Codec] | None = None,
+    record: Record | None = None,
+    every: int = 1,
+    plan: Plan | None = None,
+    costs: Costs | None = None,
+    policy: str = "min",
+    slots: int | None = None,
+    reversals: int = 1,
+    synchronous: bool = False,
+    directory: Path | str | None = None,
+) -> Reversal:
+    """Plan a reversal and take its memory, for a caller who comes back after the turn; parameters as for `reverse`."""
     check_steps(steps)
     loop = Loop(forward, backward, state, steps, every, record)
     encoders, error = choices(codec)
@@ -126,9 +168,9 @@ def reverse(
     if plan is not None:
         _check_agreement(plan, budget, encoders, loop.library)
     else:
-        budget, note = _budget(budget, loop.library)
+        budget, note = read_budget(budget, loop.library)
         disk = where if "disk" in budget.tiers else None
-        costs = _known(loop, costs or _measured(loop, disk, synchronous), encoders, error)
+        costs = with_codecs(loop, costs or measured(loop, disk, synchronous), encoders, error)
         plan = make_plan(
             steps,
             loop.layout.nbytes,
@@ -151,42 +193,17 @@ def reverse(
         encoder = get(plan.codec)
     packing = Packing.of(kept, encoder, loop.library.tier) if encoder is not None else None
     _check_plan(plan, loop, kept, packing)
-    sampler = loop.sampler() if encoder is not None and encoder.lossy else None
-    operations = plan.operations()
-    with _progress(plan, progress) as tick:
-        backend = loop.library.backend(loop.kinds(keeps), where, synchronous)
-        callbacks = loop.callbacks(keeps, turn, sampler, tick, backend.pause)
-        try:
-            executor: Executor
-
-            def initial() -> Any:
-                return executor.load(loop.arrays) if keeps else loop.fresh()
-
-            rooms = _rooms(plan, kept, packing)
-            if packing is None:
-                executor = Executor(backend, kept, plan.tiers, rooms, callbacks)
-            else:
-                executor = SpillingExecutor(backend, kept, plan.tiers, rooms, callbacks, packing, initial)
-            executor.run(operations, plan.schedule.steps, initial())
-            backend.finish()
-            backend.metrics.samples = sampler.samples() if sampler else []
-        finally:
-            backend.close()
-    _count(backend.metrics, plan, operations, kept.nbytes)
-    return Result(plan, backend.metrics, note)
-
-
-def _budget(budget: Budget | str | int | None, library: Library) -> tuple[Budget, str]:
-    """Read a budget, or take one and say so."""
-    note = ""
-    if budget is None:
-        budget = Budget(**{library.tier: library.free_bytes() // 2})
-        taken = to_text(budget[library.tier])
-        note = f"no budget was given: taking half of what is free on the {library.tier}, {taken}"
-    budget = Budget.of(budget, first=library.tier)
-    if budget.tiers[0] != library.tier:
-        raise BudgetError(f"the arrays are on the {library.tier}, so the budget must start there, not with {budget!r}")
-    return budget, note
+    return Reversal(
+        loop,
+        plan,
+        kept,
+        packing,
+        _rooms(plan, kept, packing),
+        lossy=encoder is not None and encoder.lossy,
+        where=where,
+        synchronous=synchronous,
+        note=note,
+    )
 
 
 def _check_agreement(
@@ -203,32 +220,6 @@ def _check_agreement(
         raise PlanError(f"the plan uses {plan.codec}, but {asked} was asked for: make another")
 
 
-def _measured(loop: Loop, disk: Path | None, synchronous: bool) -> Costs:
-    """Time the loop and the links on the first steps."""
-    measure = loop.library.measure
-    costs = measure(loop.advance, loop.fresh, loop.layout.nbytes, loop.coarse_steps, disk, synchronous)
-    return replace(costs, forward=costs.forward / loop.every, backward=costs.backward / loop.every)
-
-
-def _known(loop: Loop, costs: Costs, encoders: Sequence[Codec], error: float | None) -> Costs:
-    """Add what the costs do not say of codecs, measured on a snapshot of the first steps."""
-    known = {canonical(name): cost for name, cost in costs.codecs.items()}
-    if unknown := [encoder for encoder in encoders if encoder.name not in known]:
-        step = min(1, loop.coarse_steps - 1)
-        state = loop.advance(loop.fresh(), 0, step) if step else loop.fresh()
-        arrays = list(arrays_of(loop.record_of(state, step)))
-        layout = loop.record_layout or loop.layout
-        measured = {one.name: loop.library.measure_codec(layout, one, arrays, error) for one in unknown}
-        known |= {name: cost for name, cost in measured.items() if cost is not None}
-    for encoder in encoders:
-        if encoder.name in known:
-            # What a snapshot that does not shrink takes is known, whatever the costs say.
-            kept = [layout for layout in (loop.layout, loop.record_layout) if layout is not None]
-            worst = [Packing.of(layout, encoder, loop.library.tier).most / layout.nbytes for layout in kept]
-            known[encoder.name] = replace(known[encoder.name], worst=max(worst))
-    return replace(costs, codecs=known)
-
-
 def _rooms(plan: Plan, kept: Layout, packing: Packing | None) -> list[int]:
     """Give the bytes of each tier for snapshots: exactly those of the plan, or some more where sizes are a guess."""
     peak = plan.prediction.peak
@@ -240,7 +231,9 @@ def _rooms(plan: Plan, kept: Layout, packing: Packing | None) -> list[int]:
         if tier == plan.tiers[0]:
             wanted += packing.most  # for the one that is being encoded
         rooms.append(wanted)
-    rooms[0] = min(rooms[0], plan.budget[plan.tiers[0]] - staging(plan.keep, kept.nbytes, True, plan.tiers[0]))
+    left = plan.budget[plan.tiers[0]] - staging(plan.keep, kept.nbytes, True, plan.tiers[0])
+    # A codec has to find what it takes for itself outside of the rooms, unless no snapshot could be kept then.
+    rooms[0] = min(rooms[0], max(left - packing.scratch, min(left, 2 * packing.most)))
     rooms[1:] = [min(wanted, plan.budget[tier]) for wanted, tier in zip(rooms[1:], plan.tiers[1:], strict=True)]
     if plan.tiers[-1] == "disk":
         rooms[-1] = plan.budget["disk"]  # files take only what they need
@@ -274,21 +267,12 @@ def _check_plan(plan: Plan, loop: Loop, kept: Layout, packing: Packing | None) -
 
 
 @contextmanager
-def _progress(plan: Plan, wanted: bool | None) -> Iterator[Callable[[], None]]:
+def shown(plan: Plan, wanted: bool | None) -> Iterator[Callable[[], None]]:
     """Show the backward steps done, where that is wanted."""
     console = Console(stderr=True)
     if not (wanted or (wanted is None and console.is_terminal and plan.seconds > LONG)):
         yield lambda: None
         return
-    with Progress(console=console, transient=True) as shown:
-        task = shown.add_task(f"reversing with {plan.schedule}", total=plan.schedule.steps)
-        yield lambda: shown.advance(task)
-
-
-def _count(metrics: Metrics, plan: Plan, operations: Sequence[Operation], nbytes: int) -> None:
-    """Fill in what follows from the operations that were carried out."""
-    restores = sum(isinstance(operation, Restore) for operation in operations)
-    if len(plan.slots) > 1:
-        # Against moving every snapshot, and each as it is.
-        metrics.avoided["up 1"] = max(0, restores * nbytes - metrics.moved["up 1"])
-        metrics.avoided["down 1"] = max(0, plan.schedule.saves * nbytes - metrics.moved["down 1"])
+    with Progress(console=console, transient=True) as bar:
+        task = bar.add_task(f"reversing with {plan.schedule}", total=plan.schedule.steps)
+        yield lambda: bar.advance(task)

@@ -1,0 +1,251 @@
+"""Training steps under a half and a third of the memory they need: `fit` and `offload` beside what PyTorch offers.
+
+    python bench/torch_fit.py [transformer] [resnet] [vnet] [offload] [huge]      (the first four where none is named)
+
+Every time is the median of steps run one after another in this process, forward and backward without an optimizer, and
+every speed is relative to the plain step measured before and after (the faster of the two). On a CPU the networks are
+tiny and the figures mean nothing: it only shows that everything runs.
+"""
+
+import gc
+import json
+import statistics
+import sys
+import time
+import traceback
+from contextlib import nullcontext
+from pathlib import Path
+
+from torch.autograd.graph import save_on_cpu
+from torch.utils.checkpoint import checkpoint
+from torch_nets import halves, resnet, transformer, vnet
+
+import torch
+from penstock import Budget
+from penstock.errors import BudgetError
+from penstock.torch import fit, offload, plan_of, unfit
+from penstock.torch.blocks import named
+from penstock.torch.gauge import gauge_for
+from penstock.torch.mover import mover_for
+
+GPU = torch.cuda.is_available()
+DEVICE = torch.device("cuda" if GPU else "cpu")
+HOST = "48GB" if GPU else "1GB"
+TINY = {
+    "transformer": lambda device: transformer(device, 32, 4, 2, 16),
+    "resnet": lambda device: resnet(device, (1, 1, 2, 1), 4, 2, 32),
+    "vnet": lambda device: vnet(device, (2, 4, 8), 1, 16),
+}
+NETS = {"transformer": transformer, "resnet": resnet, "vnet": vnet} if GPU else TINY
+PARTS = (2, 3)
+
+
+def say(*what):
+    print(*what, flush=True)
+
+
+def cleared():
+    gc.collect()
+    if GPU:
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+
+
+def one(model, x, around=nullcontext):
+    model.zero_grad(set_to_none=True)
+    with around():
+        loss = model(x).float().square().mean()
+        loss.backward()
+
+
+def timed(model, x, steps=8, warm=2, around=nullcontext):
+    """Give the median seconds of a step, and the peak bytes of the device."""
+    for _ in range(warm):
+        one(model, x, around)
+    spent = []
+    if GPU:
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+    for _ in range(steps):
+        start = time.perf_counter()
+        one(model, x, around)
+        if GPU:
+            torch.cuda.synchronize()
+        spent.append(time.perf_counter() - start)
+    peak = torch.cuda.max_memory_allocated() if GPU else 0
+    return statistics.median(spent), peak
+
+
+class Checkpointed:
+    """Some blocks of a model under `torch.utils.checkpoint`."""
+
+    def __init__(self, blocks):
+        self.blocks = blocks
+
+    def __enter__(self):
+        for block in self.blocks:
+            block.forward = lambda *args, call=block.forward: checkpoint(call, *args, use_reentrant=False)
+
+    def __exit__(self, *error):
+        for block in self.blocks:
+            del block.forward
+
+
+def subsets(blocks, count):
+    """Give the ways in which people pick `count` blocks: the first ones, or one every so many."""
+    yield "first", blocks[:count]
+    if 0 < count < len(blocks):
+        yield "spread", [blocks[number * len(blocks) // count] for number in range(count)]
+
+
+def best_subset(model, x, blocks, budget):
+    """Find the fewest blocks whose recomputation fits, by bisection, and time what fits; None where nothing does."""
+
+    def peak(count, way):
+        with Checkpointed(dict(subsets(blocks, count)).get(way, blocks[:count])):
+            return timed(model, x, 1, 1)[1]
+
+    found = None
+    for way in ("first", "spread"):
+        low, high = 0, len(blocks)
+        if peak(high, way) > budget:
+            return None
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if peak(middle, way) <= budget else (middle + 1, high)
+        with Checkpointed(dict(subsets(blocks, low)).get(way, blocks[:low])):
+            seconds, most = timed(model, x)
+        if most <= budget and (found is None or seconds < found[0]):
+            found = seconds, most, f"{low} of {len(blocks)} ({way})"
+    return found
+
+
+def row(rows, net, what, budget, seconds, plain, peak, note=""):
+    rows.append(
+        {"net": net, "what": what, "budget": budget, "seconds": seconds, "plain": plain, "peak": peak, "note": note}
+    )
+    within = (
+        "" if not budget or not GPU else f" of {budget / 2**30:.2f}" + ("" if peak <= budget else "  ABOVE THE BUDGET")
+    )
+    speed = f"{seconds * 1e3:8.1f} ms  speed {plain / seconds:.3f}"
+    say(f"{net:12} {what:26} {speed}  peak {peak / 2**30:.2f}{within} GiB {note}")
+
+
+def compare(net, rows):
+    model, x, names = NETS[net](DEVICE)
+    blocks = [module for _, module in named(model, names)]
+    plain, need = timed(model, x, 10, 3)
+    again = []
+    with Checkpointed(blocks):
+        every, least = timed(model, x)
+    pinned, low = timed(model, x, 3, 1, lambda: save_on_cpu(pin_memory=GPU))
+    cleared()  # the pinned memory that it leaves behind is torch's
+    plain = min(plain, timed(model, x)[0])
+    row(rows, net, "plain", 0, plain, plain, need, f"{len(blocks)} blocks")
+    row(rows, net, "save_on_cpu", 0, pinned, plain, low)
+    row(rows, net, "checkpoint on all", 0, every, plain, least)
+    for part in PARTS:
+        budget = need // part if GPU else 10**9
+        picked = best_subset(model, x, blocks, budget) if GPU else None
+        if picked:
+            row(rows, net, f"1/{part}: best subset", budget, picked[0], plain, picked[1], picked[2])
+        else:
+            say(f"{net:12} 1/{part}: no subset under checkpoint fits")
+        cleared()
+        ways = {"fit": names} | ({"fit, half blocks": halves(model)} if net == "transformer" else {})
+        for way, inside in ways.items():
+            fitted(rows, net, f"1/{part}: {way}", model, x, inside, budget, plain)
+        again.append(timed(model, x, 4, 1)[0])
+    say(f"{net}: plain once more {', '.join(f'{one * 1e3:.1f}' for one in again)} ms\n")
+
+
+def fitted(rows, net, what, model, x, names, budget, plain):
+    fit(model, Budget(device=budget, host=HOST), blocks=names)
+    try:
+        seconds, peak = timed(model, x, 10, 6)
+        plan = plan_of(model)
+        note = f"predicted {plan.seconds * 1e3:.1f} ms, {plan.foreseen.peak / 2**30:.2f} GiB"
+        row(rows, net, what, budget, seconds, plain, peak, note)
+        say(plan.explain())
+    except BudgetError as error:
+        say(f"{net:12} {what}: {error}")
+    unfit(model)
+    cleared()
+
+
+def only_offload(rows):
+    """`offload` beside the bound that the link sets, beside `save_on_cpu`, and below the budget."""
+    link = gauge_for(DEVICE).link(mover_for(DEVICE, 2**28))
+    for net in ("transformer", "resnet"):
+        model, x, _ = NETS[net](DEVICE)
+        plain, need = timed(model, x, 10, 3)
+        forward = forward_seconds(model, x)
+        parameters = sum(one.nbytes for one in model.parameters())
+        pinned, _ = timed(model, x, 3, 1, lambda: save_on_cpu(pin_memory=GPU))
+        cleared()
+        for what, budget in (("1/2", max(need // 2 - 2 * parameters, need // 10)), ("ample", 2 * need)):
+            saved = offload(Budget(device=budget if GPU else 3000, host=HOST), min_bytes="1MB" if GPU else 0)
+            seconds, peak = timed(model, x, 8, 4, lambda saved=saved: saved)
+            count = 12
+            down, up = (saved.metrics.moved[lane] / count for lane in ("down 1", "up 1"))
+            bound = max(forward, down / link.down) + max(plain - forward, up / link.up)
+            beside = f"{pinned / seconds:.1f}x save_on_cpu"
+            note = f"moved {down / 1e9:.2f} GB, bound {bound * 1e3:.1f} ms ({seconds / bound:.2f}), {beside}"
+            row(rows, net, f"offload {what}", 0, seconds, plain, peak, note)
+        cleared()
+
+
+def forward_seconds(model, x):
+    spent = []
+    for _ in range(5):
+        if GPU:
+            torch.cuda.synchronize()
+        start = time.perf_counter()
+        loss = model(x)
+        if GPU:
+            torch.cuda.synchronize()
+        spent.append(time.perf_counter() - start)
+        del loss
+    return statistics.median(spent)
+
+
+def huge(rows):
+    """Train with a step that needs about 200 GB beside the largest batch that fits the card."""
+    if not GPU:
+        return
+    per = 9.4 * 2**30 / 8  # bytes of a batch of one, measured with the transformer
+    card = torch.cuda.get_device_properties(0).total_memory
+    fits, large = int(0.85 * card / per), int(200e9 / per)
+    model, x, _ = transformer(DEVICE, batch=fits)
+    plain, peak = timed(model, x, 3, 2)
+    row(rows, "huge", f"plain, batch {fits}", 0, plain, plain, peak)
+    del model, x
+    cleared()
+    model, x, _ = transformer(DEVICE, batch=large)
+    fit(model, Budget(device=int(0.85 * card), host=HOST))
+    seconds, peak = timed(model, x, 3, 4)
+    say(f"samples a second: {large / seconds:.2f} beside {fits / plain:.2f}: {large / seconds / (fits / plain):.3f}")
+    row(rows, "huge", f"fit, batch {large}", int(0.85 * card), seconds, plain * large / fits, peak)
+    say(plan_of(model).explain())
+
+
+def main():
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    wanted = sys.argv[1:] or [*NETS, "offload"]
+    rows = []
+    for name in wanted:
+        cleared()
+        torch.manual_seed(0)
+        try:
+            {"offload": only_offload, "huge": huge}.get(name, lambda rows, name=name: compare(name, rows))(rows)
+        except Exception as error:  # the others are still worth their time
+            say(f"{name}: {error!r}")
+            traceback.print_exc()
+    out = Path(__file__).with_name("out")
+    out.mkdir(exist_ok=True)
+    about = {"device": torch.cuda.get_device_name() if GPU else "cpu", "torch": torch.__version__}
+    (out / "torch_fit.json").write_text(json.dumps({**about, "rows": rows}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""A user's step compiled into what the engine needs: spans of steps run forward, and spans differentiated."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import jax.numpy as jnp
+
+import jax
+from jax import lax
+
+Leaves = Sequence[Any]
+Differentiated = tuple[list[Any], list[Any], list[Any]]
+"""Gradients of the state before a span, of all inputs so far, and of the parameters so far."""
+
+
+def is_inexact(leaf: Any) -> bool:
+    """Tell whether a leaf can have a gradient."""
+    return bool(jnp.issubdtype(leaf.dtype, jnp.inexact))
+
+
+@dataclass(frozen=True)
+class Trees:
+    """How the arguments and results of a step are built."""
+
+    state: Any
+    inputs: Any
+    """None where there are none"""
+    params: Any
+    returns_outputs: bool
+
+
+@dataclass(eq=False)
+class Compiled:
+    """A step and the functions made of it, each compiled when it is first called."""
+
+    step: Callable[..., Any]
+    count: int
+    trees: Trees
+    plans: dict[Any, Any] = field(default_factory=dict)
+    """what was decided for loops of this step, by what they depend on"""
+
+    def __post_init__(self) -> None:
+        self.forward = jax.jit(self._forward)
+        self.forward_putting_out = jax.jit(self._forward_putting_out, donate_argnums=1)
+        self.back = jax.jit(self._back, static_argnums=0, donate_argnums=6)
+        self.whole = jax.jit(partial(self.scan, self.count, 0))
+
+    def once(self, state: Leaves, t: Any, inputs: Leaves, params: Leaves) -> tuple[list[Any], list[Any]]:
+        """Run one step, and give the leaves of the new state and of its output."""
+        trees, unflatten = self.trees, jax.tree_util.tree_unflatten
+        given = () if trees.inputs is None else (unflatten(trees.inputs, inputs),)
+        new = self.step(unflatten(trees.state, state), t, *given, *unflatten(trees.params, params))
+        new, output = new if trees.returns_outputs else (new, ())
+        leaves = [jnp.asarray(leaf) for leaf in jax.tree_util.tree_leaves(new)]
+        return leaves, [jnp.asarray(leaf) for leaf in jax.tree_util.tree_leaves(output)]
+
+    def _forward(self, state: Leaves, start: Any, stop: Any, inputs: Leaves, params: Leaves) -> list[Any]:
+        def body(t: Any, state: Leaves) -> Leaves:
+            return self.once(state, t, [_at(x, t) for x in inputs], params)[0]
+
+        return list(lax.fori_loop(start, stop, body, list(state)))
+
+    def _forward_putting_out(
+        self, state: Leaves, outputs: Leaves, start: Any, stop: Any, inputs: Leaves, params: Leaves
+    ) -> tuple[list[Any], list[Any]]:
+        def body(t: Any, carried: tuple[Leaves, Leaves]) -> tuple[Leaves, Leaves]:
+            new, output = self.once(carried[0], t, [_at(x, t) for x in inputs], params)
+            pairs = zip(carried[1], output, strict=True)
+            return new, [lax.dynamic_update_index_in_dim(whole, one, t, 0) for whole, one in pairs]
+
+        state, outputs = lax.fori_loop(start, stop, body, (list(state), list(outputs)))
+        return list(state), list(outputs)
+
+    def scan(
+        self, length: int, start: Any, state: Leaves, inputs: Leaves, params: Leaves
+    ) -> tuple[list[Any], list[Any]]:
+        """Run a span in a way that can be differentiated; `inputs` are those of its steps."""
+
+        def body(state: Leaves, now: tuple[Any, Leaves]) -> tuple[Leaves, Leaves]:
+            return self.once(state, *now, params)
+
+        times = start + jnp.arange(length, dtype=jnp.int32)
+        state, outputs = lax.scan(body, list(state), (times, list(inputs)))
+        return list(state), list(outputs)
+
+    def _back(
+        self,
+        length: int,
+        state: Leaves,
+        start: Any,
+        inputs: Leaves,
+        params: Leaves,
+        given: tuple[Leaves, Leaves],
+        so_far: tuple[Leaves, Leaves],
+    ) -> Differentiated:
+        """Differentiate a span of steps.
+
+        `given` are gradients of the state after it and of all outputs, `so_far` those of all inputs and of parameters.
+        """
+        slices = [lax.dynamic_slice_in_dim(x, start, length) for x in inputs]
+
+        def span(state: Leaves, slices: Leaves, params: Leaves) -> tuple[list[Any], list[Any]]:
+            final, outputs = self.scan(length, start, state, slices, params)
+            return [leaf for leaf in final if is_inexact(leaf)], [leaf for leaf in outputs if is_inexact(leaf)]
+
+        _, pull = jax.vjp(*_freed(span, (state, slices, params)))
+        of_outputs = [lax.dynamic_slice_in_dim(gradient, start, length) for gradient in given[1]]
+        of_state, of_slices, of_params = pull((list(given[0]), of_outputs))
+        of_inputs = [
+            lax.dynamic_update_slice_in_dim(whole, one, start, 0)
+            for whole, one in zip(so_far[0], of_slices, strict=True)
+        ]
+        sums = [whole + one for whole, one in zip(so_far[1], of_params, strict=True)]
+        return list(of_state), of_inputs, sums
+
+
+def _at(array: Any, index: Any) -> Any:
+    return lax.dynamic_index_in_dim(array, index, 0, keepdims=False)
+
+
+def _freed(span: Callable[..., Any], arguments: Sequence[Leaves]) -> tuple[Any, ...]:
+    """Give a function of those arguments alone that can have gradients, and the arguments."""
+
+    def of_inexact(*several: Leaves) -> Any:
+        filled = []
+        for leaves, inexact in zip(arguments, several, strict=True):
+            left = iter(inexact)
+            filled.append([next(left) if is_inexact(leaf) else leaf for leaf in leaves])
+        return span(*filled)
+
+    return of_inexact, *([leaf for leaf in leaves if is_inexact(leaf)] for leaves in arguments)

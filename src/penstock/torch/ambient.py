@@ -1,0 +1,60 @@
+"""What a step depends on besides its arguments: random number generators and autocast, kept and set again."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+import torch
+
+Random = tuple[torch.Tensor, ...]
+"""The states of the generators that steps on a device may draw from."""
+
+
+def random_state(device: torch.device) -> Random:
+    """Read the generators of the host and of a device."""
+    host = torch.get_rng_state()
+    return (host, torch.cuda.get_rng_state(device)) if device.type == "cuda" else (host,)
+
+
+def set_random_state(device: torch.device, state: Random) -> None:
+    """Set the generators of the host and of a device."""
+    torch.set_rng_state(state[0])
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(state[1], device)
+
+
+def same_random(one: Random, other: Random) -> bool:
+    """Tell whether nothing was drawn between two states."""
+    return all(map(torch.equal, one, other))
+
+
+@contextmanager
+def random_untouched(device: torch.device) -> Iterator[None]:
+    """Leave the generators as they were, whatever is drawn inside."""
+    before = random_state(device)
+    try:
+        yield
+    finally:
+        set_random_state(device, before)
+
+
+@dataclass(frozen=True)
+class Autocast:
+    """The autocast of the host and of a device as it was when the loop ran."""
+
+    settings: tuple[tuple[str, bool, torch.dtype], ...]
+
+    @classmethod
+    def now(cls, device: torch.device) -> "Autocast":
+        """Read what is set."""
+        kinds = dict.fromkeys(("cpu", device.type))
+        return cls(tuple((kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in kinds))
+
+    @contextmanager
+    def again(self) -> Iterator[None]:
+        """Set it again, without the cache of cast parameters, which would outlive the graph that it belongs to."""
+        with ExitStack() as stack:
+            for kind, enabled, dtype in self.settings:
+                if enabled or torch.is_autocast_enabled(kind):
+                    stack.enter_context(torch.autocast(kind, dtype=dtype, enabled=enabled, cache_enabled=False))
+            yield

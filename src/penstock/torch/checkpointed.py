@@ -1,0 +1,176 @@
+"""Differentiating a time loop inside a budget: one call that runs the loop and joins autograd's graph as one node."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from penstock.codec import Codec
+from penstock.engine import Result
+from penstock.errors import PlanError
+from penstock.planner import Costs, Plan
+from penstock.schedule import Schedule
+from penstock.schedule.segmented import check_count, check_steps
+from penstock.torch.loops.arguments import Params, read_inputs
+from penstock.torch.loops.node import Call, differentiate
+from penstock.torch.loops.planned import Request, planned
+from penstock.torch.loops.probe import check_known
+from penstock.torch.loops.recording import output_leaves
+from penstock.torch.loops.steps import Form, Steps
+from penstock.torch.loops.trees import Structure
+from penstock.units import Budget
+from torch import Tensor
+
+
+def checkpointed(
+    step: Callable[..., Any],
+    state: Any,
+    steps: int,
+    *,
+    params: Any = (),
+    inputs: Any = None,
+    outputs: bool = False,
+    budget: Budget | str | int | None = None,
+    schedule: str | Schedule | Any = "auto",
+    codec: str | Codec | Sequence[str | Codec] | None = None,
+    chunk: int | None = None,
+    plan: Plan | None = None,
+    costs: Costs | None = None,
+    directory: Path | str | None = None,
+    progress: bool | None = None,
+    report: Callable[[Result], None] | None = None,
+) -> Any:
+    """Run a time loop that autograd can go back through, keeping and recomputing states inside a budget.
+
+    Without a lossy codec, gradients are bit-equal to those of the same loop written out in plain PyTorch.
+
+    Parameters
+    ----------
+    step
+        ``step(state, t, *params) -> state``, or ``step(state, t, x, *params)`` where there are inputs. It is called
+        again for the same steps, so it must do the same again: it depends on its arguments and on torch's random
+        numbers, which are set again, and changes nothing else.
+    state
+        The state at step 0: a tensor, or tensors and plain values (numbers, strings, None) in tuples, lists and dicts,
+        all tensors on one device. Every step returns one of the same shapes and types.
+    steps
+        Steps of the loop.
+    params
+        What every step gets, and may have gradients: tensors, modules, trees of them, or a single one.
+    inputs
+        A tensor, or a tree of tensors, whose first axis is time: each step gets its own slice as `x`.
+    outputs
+        Whether a step returns ``(state, output)``; all outputs are then returned, stacked along a first axis.
+    budget
+        Bytes for snapshots, and for the graphs of all but one of the steps that are recorded at once, per tier; a bare
+        amount is that of the device where the state is. None takes half of what is free. Each loop that waits for its
+        backward pass holds its own.
+    schedule, codec, costs
+        As for `penstock.reverse`. A lossy codec's bound holds at each state that is kept, and passes through
+        recomputation.
+    chunk
+        Steps that are recorded at once; None leaves it to the plan. A schedule with numbers counts in these.
+    plan
+        Of an earlier call, from its report.
+    directory
+        Where the disk tier keeps its files.
+    progress
+        Whether to show the progress of backward passes; None shows it for long ones on a terminal.
+    report
+        Called with the result of each backward pass: its plan, metrics and explanation.
+
+    Returns
+    -------
+    state, or (state, outputs)
+        The final state, and the outputs where they were asked for.
+
+    Examples
+    --------
+    >>> import torch
+    >>> rate = torch.tensor(0.1, dtype=torch.float64, requires_grad=True)
+    >>> start = torch.ones(3, dtype=torch.float64)
+    >>> def decay(y, t, rate):
+    ...     return y - rate * y
+    >>> final = checkpointed(decay, start, 100, params=rate, budget="64kB", schedule="revolve:5")
+    >>> final.sum().backward()
+    >>> round(rate.grad.item(), 6) == round(-300 * 0.9**99, 6)
+    True
+    """
+    check_steps(steps)
+    if chunk is not None:
+        check_count(chunk, "chunk")
+        if chunk < 1:
+            raise PlanError(f"chunk={chunk}: it must be at least 1")
+    form, given = Form.of(state), Params.of(params)
+    structure, slices = read_inputs(inputs, steps)
+    loop = Steps(step, steps, form, structure, outputs)
+    tensors, values = form.split(state, "the state")
+    if not torch.is_grad_enabled():
+        return _unrecorded(loop, tensors, values, slices, given)
+    if not any(tensor.requires_grad for tensor in (*tensors, *slices, *given.tensors)):
+        return _unrecorded(loop, tensors, values, slices, given)
+    request = Request(loop, budget, schedule, codec, chunk, plan, costs, directory)
+    decision = planned(request, tensors, values, slices, given)
+    if decision.plan is None:
+        return _whole(loop, tensors, values, slices, given)
+    call = Call(
+        loop=loop,
+        plan=decision.plan,
+        in_place=decision.probe.in_place,
+        values=values,
+        inputs=len(slices),
+        params=given,
+        budget=budget,
+        codec=codec,
+        directory=directory,
+        progress=progress,
+        report=report,
+    )
+    final, stacked = differentiate(call, tensors, slices)
+    result = form.join(final, call.notes.values[steps])
+    if not outputs:
+        return result
+    assert call.notes.structure is not None
+    return result, call.notes.structure.build(stacked)
+
+
+def _unrecorded(
+    loop: Steps, tensors: list[Tensor], values: tuple[Any, ...], inputs: Sequence[Tensor], params: Params
+) -> Any:
+    """Run the loop where nothing that was given has a gradient: nothing is kept."""
+    arguments = params.build(params.tensors)
+    stacked: list[Tensor] = []
+    structure = Structure()
+    tensors = [tensor.detach().clone() for tensor in tensors]  # a step may change them
+    for step in range(loop.count):
+        tensors, values, output = loop.once(tensors, values, step, [x[step] for x in inputs], arguments)
+        leaves = output_leaves(output, loop.returns_outputs)
+        if not step:
+            check_known((*tensors, *leaves), ())  # it may use what was not given
+        if loop.returns_outputs:
+            if not step:
+                structure = Structure.of(output)
+                stacked = [leaf.new_empty((loop.count, *leaf.shape)) for leaf in leaves]
+            for whole, leaf in zip(stacked, leaves, strict=True):
+                whole[step].copy_(leaf)
+    final = loop.form.join(tensors, values)
+    return (final, structure.build(stacked)) if loop.returns_outputs else final
+
+
+def _whole(
+    loop: Steps, tensors: list[Tensor], values: tuple[Any, ...], inputs: Sequence[Tensor], params: Params
+) -> Any:
+    """Have autograd record the whole loop, whose graph the budget holds."""
+    outputs: list[list[Tensor]] = []
+    structure = Structure()
+    slices = [x.unbind() for x in inputs]
+    arguments = params.build(params.tensors)
+    for step in range(loop.count):
+        tensors, values, output = loop.once(tensors, values, step, [x[step] for x in slices], arguments)
+        if loop.returns_outputs:
+            outputs.append(output_leaves(output, True))
+            structure = Structure.of(output)
+    final = loop.form.join(tensors, values)
+    if not loop.returns_outputs:
+        return final
+    return final, structure.build([torch.stack(leaves) for leaves in zip(*outputs, strict=True)])

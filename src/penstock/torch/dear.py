@@ -1,0 +1,121 @@
+"""Operations whose outputs are worth keeping: products, convolutions and attention take most of a block's time."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+import torch
+from penstock.torch.saved import Held, Kept
+
+_NAMES = (
+    "mm",
+    "addmm",
+    "bmm",
+    "baddbmm",
+    "convolution",
+    "_scaled_mm",
+    "_scaled_dot_product_flash_attention",
+    "_scaled_dot_product_flash_attention_for_cpu",
+    "_scaled_dot_product_efficient_attention",
+    "_scaled_dot_product_cudnn_attention",
+    "_flash_attention_forward",
+    "_efficient_attention_forward",
+)
+DEAR = frozenset(getattr(torch.ops.aten, name).default for name in _NAMES if hasattr(torch.ops.aten, name))
+
+Keep = Callable[[torch.Tensor], Kept | Held]
+
+
+def is_dear(operation: Any, arguments: Sequence[Any], named: dict[str, Any]) -> bool:
+    """Tell whether an operation is dear and draws no random numbers, which skipping it would leave to the next."""
+    if operation not in DEAR:
+        return False
+    for number, argument in enumerate(operation._schema.arguments):
+        if argument.name in ("dropout_p", "dropout"):
+            given = arguments[number] if number < len(arguments) else named.get(argument.name, argument.default_value)
+            return not given
+    return True
+
+
+def _counting() -> Any:
+    """Let aliases that are made inside of an operation share its tensor's count of changes, as they do outside."""
+    return torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.ADInplaceOrView, False)
+
+
+class Output:
+    """What a dear operation gave, kept."""
+
+    __slots__ = ("_kept", "_structure")
+
+    def __init__(self, output: Any, keep: Keep) -> None:
+        leaves, self._structure = tree_flatten(output)
+        # Aliases without history: the outputs themselves will know of the graph that is being built.
+        with _counting():
+            self._kept = [keep(leaf.detach()) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+
+    def value(self) -> Any:
+        """Give it again."""
+        leaves = [one.tensor().detach() if isinstance(one, Kept | Held) else one for one in self._kept]
+        return tree_unflatten(leaves, self._structure)
+
+
+class Keeping(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Keeps the outputs of dear operations, those whose numbers are wanted."""
+
+    def __init__(self, wanted: frozenset[int], keep: Keep) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.outputs: dict[int, Output] = {}
+        self._wanted, self._keep, self._next = wanted, keep, 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        output = func(*args, **(kwargs or {}))
+        if is_dear(func, args, kwargs or {}):
+            if self._next in self._wanted:
+                self.outputs[self._next] = Output(output, self._keep)
+            self._next += 1
+        return output
+
+
+class Replaying(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Gives the outputs that were kept in place of running dear operations again."""
+
+    def __init__(self, outputs: dict[int, Output]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._outputs, self._next = outputs, 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if is_dear(func, args, kwargs or {}):
+            kept = self._outputs.get(self._next)
+            self._next += 1
+            if kept is not None:
+                return kept.value()
+        return func(*args, **(kwargs or {}))
+
+
+class Watching(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Times dear operations and weighs their outputs while a block runs again."""
+
+    def __init__(self, mark: Callable[[], Any], packed: Callable[[], int]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.seen: list[tuple[Any, Any, int, int, list[tuple[torch.Tensor, int]]]] = []
+        """start, end, bytes, how many tensors had been saved by then, and aliases that tell of changes"""
+        self._mark, self._packed = mark, packed
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not is_dear(func, args, kwargs or {}):
+            return func(*args, **(kwargs or {}))
+        start = self._mark()
+        output = func(*args, **(kwargs or {}))
+        end = self._mark()
+        tensors = [leaf for leaf in tree_flatten(output)[0] if isinstance(leaf, torch.Tensor)]
+        aliases = []
+        for tensor in tensors:
+            with _counting():
+                alias = tensor.detach()
+            alias.data = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+            aliases.append((alias, tensor._version))
+        nbytes = sum(tensor.untyped_storage().nbytes() for tensor in tensors)
+        self.seen.append((start, end, nbytes, self._packed(), aliases))
+        return output

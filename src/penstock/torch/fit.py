@@ -1,0 +1,123 @@
+"""`fit`: a model's training step inside a budget, each block kept, moved, compressed or recomputed as a plan says."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+import torch
+from penstock.codec import get as get_codec
+from penstock.errors import BudgetError, PlanError
+from penstock.torch.blocks import Call, Patch, named
+from penstock.torch.buffers import Buffers
+from penstock.torch.choices import TREATMENTS
+from penstock.torch.fitplan import FitPlan
+from penstock.torch.iteration import Fitting
+from penstock.torch.known import Part
+from penstock.units import Budget
+from torch import nn
+
+Model = TypeVar("Model", bound=nn.Module)
+
+
+def fit(
+    model: Model,
+    budget: Budget | str | float,
+    codec: str | None = None,
+    blocks: Iterable[nn.Module | str] | None = None,
+    *,
+    choice: str | None = None,
+) -> Model:
+    """Let a model train inside a budget.
+
+    The first iteration recomputes every block in the backward pass, so that it fits where anything does, and measures
+    them. From the second on each block is treated as the planner chose: what it saves for the backward pass is kept,
+    moved to the host and back, compressed, or recomputed, wholly or but for the outputs of products, convolutions and
+    attention. When shapes change, a plan is made for the new ones in the same way. Without a lossy codec gradients are
+    bit-equal to those of the plain model.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        It is changed in place: its blocks are called through the plan until `unfit`. Parameters, their names and the
+        optimizer stay untouched.
+    budget : Budget, str or int
+        On a GPU the device's part covers all of torch's memory: parameters, gradients, optimizer states, activations.
+        On a CPU it covers what blocks save and are given. The host's part is pinned memory for what moves; none moves
+        where it is not named.
+    codec : str, optional
+        A codec that the planner may use on what is moved or kept, such as ``"cast:float16"``.
+    blocks : iterable of modules or names, optional
+        The blocks; the outermost modules that repeat where they are not given.
+    choice : str, optional
+        One treatment for all blocks instead of the planner's, for comparisons; one of the names in `plan_of(model)`.
+
+    Returns
+    -------
+    torch.nn.Module
+        The same model.
+
+    Examples
+    --------
+    >>> model = nn.Sequential(*(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True) for _ in range(3)))
+    >>> model = fit(model, Budget(device="60kB", host="1MB"))
+    >>> for _ in range(2):
+    ...     model(torch.randn(4, 10, 8)).sum().backward()
+    >>> sorted(plan_of(model).choices)
+    ['0', '1', '2']
+    >>> _ = unfit(model)
+    """
+    budget = Budget.of(budget)
+    if budget.device is None:
+        raise BudgetError("fit needs the bytes of the device: give Budget(device='8GB', host='64GB')")
+    if model in _fitted:
+        raise PlanError("the model is fitted already: call unfit(model) first")
+    if choice is not None and choice not in TREATMENTS:
+        raise PlanError(f"choice: {choice!r} is none of {', '.join(map(repr, TREATMENTS))}")
+    fitting = Fitting(budget, None if codec is None else get_codec(codec), choice)
+    chosen = named(model, blocks)
+    patches = [Patch(module, _maker(fitting, name, module)) for name, module in chosen]
+    hook = model.register_forward_pre_hook(lambda *_: fitting.begin())
+    _fitted[model] = fitting, patches, hook
+    return model
+
+
+def _maker(fitting: Fitting, name: str, module: nn.Module) -> Callable[[Call], Call]:
+    def make(call: Call) -> Call:
+        part = Part(name, call, Buffers(module), module)
+
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            return fitting.call(part, args, kwargs)
+
+        # A graph that was captured around it would hold the plan of its day for ever.
+        disabled: Call = torch.compiler.disable(forward)  # type: ignore[no-untyped-call]
+        return disabled
+
+    return make
+
+
+def unfit(model: Model) -> Model:
+    """Give a model back as it was before `fit`; graphs that are still alive can be differentiated all the same."""
+    fitting, patches, hook = _of(model)
+    for patch in patches:
+        patch.undo()
+    hook.remove()
+    del _fitted[model]
+    fitting.close()
+    return model
+
+
+def plan_of(model: nn.Module) -> FitPlan:
+    """Give the plan that a fitted model follows now, with ``explain()``, ``choices`` and predicted ``seconds``."""
+    plan = _of(model)[0].plan()
+    if plan is None:
+        raise PlanError("no plan has been made yet: run one iteration, forward and backward, and begin the next")
+    return plan
+
+
+_fitted: "WeakKeyDictionary[nn.Module, tuple[Fitting, list[Patch], Any]]" = WeakKeyDictionary()
+
+
+def _of(model: nn.Module) -> tuple[Fitting, list[Patch], Any]:
+    if model not in _fitted:
+        raise PlanError(f"this {type(model).__name__} is not fitted: call fit(model, budget) first")
+    return _fitted[model]

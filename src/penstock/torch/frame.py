@@ -1,0 +1,179 @@
+"""One call of a block that can be made again: what autograd saved of it is dropped, and computed anew when needed."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+from torch.autograd.graph import saved_tensors_hooks
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+import torch
+from penstock.torch.ambient import Autocast, random_state, random_untouched, set_random_state
+from penstock.torch.buffers import Buffers
+from penstock.torch.dear import Keep, Keeping, Output, Replaying
+from penstock.torch.mover import weakly
+from penstock.torch.saved import Held, Kept
+
+
+class _EnoughError(Exception):
+    """All that was saved has been computed: the rest of the block need not run."""
+
+
+class Again:
+    """A saved tensor that was dropped."""
+
+    __slots__ = ("_frame", "_number")
+
+    def __init__(self, frame: "Frame", number: int) -> None:
+        self._frame, self._number = frame, number
+
+    def tensor(self) -> torch.Tensor:
+        """Compute it anew, with all others of its block, unless that has just been done."""
+        return self._frame.value(self._number)
+
+
+class Frame:
+    """A call of a block.
+
+    Parameters
+    ----------
+    call
+        The block's own forward.
+    buffers
+        Those that it changes.
+    device
+        Where it computes.
+    keep_input
+        Keeps a tensor that it was given.
+    wanted, keep_output
+        The numbers of the dear operations whose outputs are kept, and how.
+    watch
+        Called with the frame around a second run: a context manager that measures it.
+    compiled
+        Whether torch.compile made the call: it would trace what is called from inside.
+    """
+
+    def __init__(
+        self,
+        call: Callable[..., Any],
+        buffers: Buffers,
+        device: torch.device,
+        keep_input: Keep = Kept,
+        wanted: frozenset[int] = frozenset(),
+        keep_output: Keep = Kept,
+        watch: "Callable[[Frame], Any] | None" = None,
+        compiled: bool = False,
+    ) -> None:
+        self._call, self._buffers, self._device = call, buffers, device
+        self._shield: Callable[[Any], Any] = torch.compiler.disable if compiled else (lambda hook: hook)
+        self._keep_input, self._keep_output, self._wanted, self._watch = keep_input, keep_output, wanted, watch
+        self._outputs: dict[int, Output] = {}
+        self._kinds: list[tuple[torch.Size, torch.dtype]] = []
+        self._dropped: set[int] = set()
+        self._storages: list[StorageWeakRef] = []
+        self._values: dict[int, torch.Tensor] = {}
+        self.count = 0
+        """tensors that the run in progress has saved"""
+        self.taken: Callable[[int, torch.Tensor], None] | None = None
+        """told of every tensor that a second run saves"""
+
+    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run the block for the first time."""
+        leaves, self._structure = tree_flatten((args, kwargs))
+        self._inputs = [
+            (self._keep_input(leaf), leaf.requires_grad) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves
+        ]
+        self._random = random_state(self._device)
+        self._autocast = Autocast.now(self._device)
+        self._began_with = self._buffers.values()
+        with saved_tensors_hooks(self._shield(self._pack), _unpack), self._buffers.watched(self._began_with):
+            if not self._wanted:
+                return self._call(*args, **kwargs)
+            with Keeping(self._wanted, self._keep_output) as keeping:
+                output = self._call(*args, **kwargs)
+            self._outputs = keeping.outputs
+            return output
+
+    def saved_of(self, tensors: list[torch.Tensor]) -> tuple[frozenset[int], tuple[tuple[StorageWeakRef, int], ...]]:
+        """Give the numbers of the saved tensors that share memory with these, and that memory, of a watched frame."""
+        bytes_of = {one.untyped_storage()._cdata: one.untyped_storage().nbytes() for one in tensors}
+        found = [(number, one) for number, one in enumerate(self._storages) if one.cdata in bytes_of]
+        self._storages = []
+        shared = {one.cdata: (one, bytes_of[one.cdata]) for _, one in found}
+        return frozenset(number for number, _ in found), tuple(shared.values())
+
+    def _pack(self, tensor: torch.Tensor) -> Kept | Again:
+        number = self.count
+        self.count += 1
+        self._kinds.append((tensor.shape, tensor.dtype))
+        if self._watch is not None:
+            self._storages.append(weakly(tensor.untyped_storage()))
+        if tensor.is_leaf and tensor.requires_grad:
+            return Kept(tensor)  # parameters are there anyway
+        self._dropped.add(number)
+        return Again(self, number)
+
+    def value(self, number: int) -> torch.Tensor:
+        """Give a tensor that was dropped. Each is given once; a second backward pass computes them once more."""
+        if number not in self._values:
+            self._run_again()
+        return self._values.pop(number)
+
+    def _run_again(self) -> None:
+        leaves = [
+            leaf[0].tensor().detach().requires_grad_(leaf[1])
+            if isinstance(leaf, tuple) and isinstance(leaf[0], Kept | Held)
+            else leaf
+            for leaf in self._inputs
+        ]
+        args, kwargs = tree_unflatten(leaves, self._structure)
+        saved, self.count = self.count, 0
+        last = max(self._dropped)
+
+        def take(tensor: torch.Tensor) -> None:
+            number = self.count
+            self.count += 1
+            if number >= saved or self._kinds[number] != (tensor.shape, tensor.dtype):
+                raise RuntimeError(_OTHERWISE)
+            if number in self._dropped:
+                self._values[number] = tensor.detach()
+            if self.taken is not None:
+                self.taken(number, tensor)
+            if number == last:
+                raise _EnoughError
+
+        with ExitStack() as stack:
+            stack.enter_context(random_untouched(self._device))
+            set_random_state(self._device, self._random)
+            stack.enter_context(self._autocast.again())
+            stack.enter_context(self._buffers.lent(self._began_with))
+            stack.enter_context(torch.enable_grad())
+            if self._watch is not None:
+                stack.enter_context(self._watch(self))
+            stack.enter_context(saved_tensors_hooks(self._shield(take), _refuse))
+            if self._outputs:
+                stack.enter_context(Replaying(self._outputs))
+            try:
+                self._call(*args, **kwargs)
+            except _EnoughError:
+                pass
+            else:
+                if last not in self._values:
+                    raise RuntimeError(_OTHERWISE)
+            finally:
+                self.count = saved
+
+
+_OTHERWISE = (
+    "a block that was run again saved other tensors than the first time: its forward must depend on nothing but its "
+    "inputs, its parameters and torch's random numbers. Leave it out with blocks=..., or make it so"
+)
+
+
+def _unpack(saved: Kept | Again) -> torch.Tensor:
+    return saved.tensor()
+
+
+def _refuse(saved: None) -> torch.Tensor:
+    raise RuntimeError("a block differentiates inside its own forward: leave it out with blocks=...")

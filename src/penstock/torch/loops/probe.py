@@ -1,0 +1,146 @@
+"""Looking at the first steps of a loop before it is planned: what they need, what they cost, what they must not do."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import torch
+from penstock.engine.recorded import Recording
+from penstock.errors import StateError
+from penstock.torch.ambient import Autocast, random_untouched
+from penstock.torch.loops.arguments import Params
+from penstock.torch.loops.recording import Recorded, record
+from penstock.torch.loops.steps import Steps
+from torch import Tensor
+
+REPEATS, ENOUGH = 5, 0.2
+"""How often a call is timed, and the seconds after which it is enough."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What the first steps showed."""
+
+    in_place: bool
+    """that a step changes the tensors of its state"""
+    recording: Recording
+
+
+def probe(
+    steps: Steps, state: Sequence[Tensor], values: tuple[Any, ...], inputs: Sequence[Tensor], params: Params
+) -> Probe:
+    """Run and record the first steps on copies, leaving random numbers and buffers of modules as they were."""
+    autocast = Autocast.now(steps.form.device)
+    leaves = params.stand_ins()
+    arguments = params.build(leaves)
+
+    def fresh() -> list[Tensor]:
+        return [tensor.detach().clone() for tensor in state]
+
+    def recorded(count: int) -> Recorded:
+        with autocast.again():
+            return record(steps, fresh(), values, range(count), inputs, leaves, arguments, in_place=in_place)
+
+    with random_untouched(steps.form.device), _buffers_checked(params):
+        with torch.no_grad(), autocast.again():
+            tensors = fresh()
+            versions = [tensor._version for tensor in tensors]
+            steps.once(tensors, values, 0, [x[0] for x in inputs], arguments)
+            in_place = versions != [tensor._version for tensor in tensors]
+            del tensors
+        one = recorded(1)
+        check_known((*one.final, *one.outputs[0]), (*one.state, *one.inputs[0], *leaves))
+        del one
+        # A step may change what the one before it has saved: then each has to be recorded by itself.
+        count = 1 if in_place else min(2, steps.count)
+        sizes = [_graph_bytes(recorded, length, leaves) for length in range(1, count + 1)]
+        _back(recorded(1))  # compiles what has to be, and warms up
+        one_step = _seconds(lambda: _back(recorded(1)), steps.form.device)
+        both = _seconds(lambda: _back(recorded(count)), steps.form.device) if count > 1 else 2 * one_step
+    each = max(both - one_step, both / 4)  # no measurement is so good that a step costs nothing
+    return Probe(in_place, Recording(max(0, sizes[-1] - sizes[0]), max(0.0, one_step - each), each))
+
+
+class _buffers_checked:  # noqa: N801  (a context manager, used like a function)
+    """Refuses steps that change buffers of modules, which running them again would change again."""
+
+    def __init__(self, params: Params) -> None:
+        self._buffers = {name: b for module in params.modules for name, b in module.named_buffers()}
+
+    def __enter__(self) -> None:
+        self._before = {name: (b._version, b.detach().clone()) for name, b in self._buffers.items()}
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        changed = [name for name, b in self._buffers.items() if b._version != self._before[name][0]]
+        with torch.no_grad():
+            for name in changed:
+                self._buffers[name].copy_(self._before[name][1])
+        if changed and kind is None:
+            raise StateError(
+                f"the step changes {', '.join(changed)} of a module: steps are run again, and would change it again; "
+                "carry it in the state, or call eval() on the module"
+            )
+
+
+def check_known(results: Sequence[Tensor], known: Sequence[Tensor]) -> None:
+    """Refuse results that depend on tensors whose gradients nobody would hand on."""
+    allowed = {id(tensor) for tensor in known}
+    nodes: list[Any] = [tensor.grad_fn for tensor in results if tensor.grad_fn is not None]
+    seen = set(nodes)
+    while nodes:
+        node = nodes.pop()
+        leaf = getattr(node, "variable", None)
+        if isinstance(leaf, Tensor) and id(leaf) not in allowed:
+            raise StateError(
+                f"the step uses a tensor of shape {list(leaf.shape)} that requires a gradient and was not given: "
+                "pass it, or the module that it belongs to, in params="
+            )
+        fresh = {following for following, _ in node.next_functions if following is not None} - seen
+        seen |= fresh
+        nodes += fresh
+
+
+def _graph_bytes(recorded: Callable[[int], Recorded], count: int, params: Sequence[Tensor]) -> int:
+    """Add up the memory that autograd keeps for so many steps, each piece once, the parameters left out."""
+    pieces: dict[int, int] = {}
+    held: list[Tensor] = []
+
+    def pack(tensor: Tensor) -> None:
+        storage = tensor.untyped_storage()
+        pieces[storage.data_ptr()] = storage.nbytes()
+        held.append(tensor.detach())  # so that its memory is not used again, and taken for the same piece
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda packed: packed):
+        result = recorded(count)
+    for tensor in params:
+        pieces.pop(tensor.untyped_storage().data_ptr(), None)
+    del result
+    return sum(pieces.values())
+
+
+def _back(recorded: Recorded) -> None:
+    """Go back through recorded steps with gradients of one."""
+    recorded.back(
+        [torch.ones_like(tensor) if tensor.requires_grad else None for tensor in recorded.final],
+        [[torch.ones_like(tensor) if tensor.requires_grad else None for tensor in step] for step in recorded.outputs],
+        [],
+        [None] * len(recorded.params),
+    )
+
+
+def _seconds(call: Callable[[], None], device: torch.device) -> float:
+    """Time a call, with the work that it leaves on a GPU: the best of several where they are short."""
+    best, spent = float("inf"), 0.0
+    for _ in range(REPEATS):
+        if device.type == "cuda":
+            torch.cuda.current_stream(device).synchronize()
+        start = perf_counter()
+        call()
+        if device.type == "cuda":
+            torch.cuda.current_stream(device).synchronize()
+        taken = perf_counter() - start
+        best, spent = min(best, taken), spent + taken
+        if spent > ENOUGH:
+            break
+    return best

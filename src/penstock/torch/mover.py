@@ -1,0 +1,164 @@
+"""Copies between the memory that tensors are computed in and the host: on two streams of a GPU, or at once on a CPU.
+
+Between a GPU and the host nothing here waits on the host's side: a copy down begins once the stream that computes has
+come so far, memory is used again only by a stream that was made to wait for the copy, and so the peak of device memory
+follows from the order of the calls alone, not from how far the host has run ahead.
+"""
+
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+from torch.multiprocessing.reductions import StorageWeakRef
+
+import torch
+from penstock.torch.room import Piece, Room
+
+
+class HostMover:
+    """Tensors in host memory, with other host memory as the tier below: the same steps, each done at once."""
+
+    def __init__(self, device: torch.device, budget: int | None) -> None:
+        self.device = device
+        self.room = Room(budget, lambda nbytes: np.empty(nbytes, np.uint8))
+
+    def down(self, storage: torch.UntypedStorage, nbytes: int, piece: Piece) -> Any:
+        """Copy a storage into a piece of host memory."""
+        torch.from_numpy(piece.array).copy_(as_bytes(storage)[:nbytes])
+
+    def up(self, piece: Piece, storage: torch.UntypedStorage, nbytes: int, after: Any) -> Any:
+        """Copy a piece of host memory into a storage."""
+        as_bytes(storage)[:nbytes].copy_(torch.from_numpy(piece.array))
+
+    def wait(self, event: Any) -> None:
+        """Make the computation wait for a copy."""
+
+    def moment(self) -> Any:
+        """Give the event at which the computation has come so far."""
+
+    def encode(self, codec: Any, array: torch.Tensor) -> tuple[torch.UntypedStorage, int]:
+        """Encode a tensor."""
+        source = array.numpy()
+        room = torch.empty(codec.max_bytes(source.shape, source.dtype), dtype=torch.uint8)
+        size = codec.encode_host(source, room.numpy())
+        return room.untyped_storage(), int(size)
+
+    def decode(self, codec: Any, payload: torch.UntypedStorage, nbytes: int, out: torch.Tensor) -> None:
+        """Decode into a tensor."""
+        codec.decode_host(as_bytes(payload)[:nbytes].numpy(), out.numpy())
+
+    def handles(self, codec: Any, array: torch.Tensor) -> bool:
+        """Tell whether a codec takes such tensors here."""
+        return array.dtype in NUMPY and bool(codec.handles(np.dtype(NUMPY[array.dtype])))
+
+
+class CudaMover:
+    """A GPU, with pinned host memory as the tier below."""
+
+    def __init__(self, device: torch.device, budget: int | None) -> None:
+        from penstock.cuda.slab import PinnedSlab  # it needs cuda.core
+        from penstock.cuda.stream import create_streams
+
+        self.device = device
+        with torch.cuda.device(device):
+            torch.cuda.current_stream()  # torch's context is the current one from here on
+            self._streams = create_streams()
+        self.room = Room(budget, PinnedSlab, lambda event: bool(event.is_done))
+        self._callers: dict[int, Any] = {}  # the streams that computations run on, by their handles
+
+    def __del__(self) -> None:
+        """Wait for the copies under way before the pinned memory goes."""
+        with suppress(Exception):  # at the end of the process the driver may be gone
+            from penstock.cuda.stream import Mark
+
+            for stream in (self._streams.down, self._streams.up):
+                Mark(stream).sync()
+
+    def down(self, storage: torch.UntypedStorage, nbytes: int, piece: Piece) -> Any:
+        """Enqueue a copy into a piece of host memory, after what was asked of the computation so far."""
+        return self._copy(self._streams.down, piece.array.ctypes.data, storage.data_ptr(), nbytes, piece.after)
+
+    def up(self, piece: Piece, storage: torch.UntypedStorage, nbytes: int, after: Any) -> Any:
+        """Enqueue a copy into a storage that was allocated on the computation's stream just now."""
+        return self._copy(self._streams.up, storage.data_ptr(), piece.array.ctypes.data, nbytes, [after])
+
+    def _copy(self, stream: Any, target: int, source: int, nbytes: int, after: Any) -> Any:
+        from penstock.cuda.copy import copy_async
+        from penstock.cuda.stream import Mark
+
+        for event in (self.moment(), *after):
+            event.hold(stream)
+        copy_async(target, source, nbytes, stream)
+        return Mark(stream)
+
+    def wait(self, event: Any) -> None:
+        """Make the computation wait for a copy."""
+        event.hold(self._computing())
+
+    def moment(self) -> Any:
+        """Give the event at which the computation has come so far."""
+        from penstock.cuda.stream import Mark
+
+        return Mark(self._computing())
+
+    def _computing(self) -> Any:
+        from cuda.core import LEGACY_DEFAULT_STREAM, Stream
+
+        handle = int(torch.cuda.current_stream(self.device).cuda_stream)
+        if handle not in self._callers:
+            self._callers[handle] = LEGACY_DEFAULT_STREAM if handle == 0 else Stream.from_handle(handle)
+        return self._callers[handle]
+
+    def encode(self, codec: Any, array: torch.Tensor) -> tuple[torch.UntypedStorage, int]:
+        """Enqueue the encoding of a tensor; where its size depends on the data, wait to learn it."""
+        from penstock.cuda.arrays import View, view
+        from penstock.cuda.mailbox import post
+
+        source = view(array)
+        most = codec.max_bytes(source.shape, source.dtype)
+        room = torch.empty(most, dtype=torch.uint8, device=self.device)
+        stream = self._computing()
+        codec.encode_device(source, View.at(room.data_ptr(), (most,), np.uint8), stream)
+        if codec.fixed:
+            return room.untyped_storage(), most
+        size = int(post(room.data_ptr(), stream).value())
+        return room[:size].clone().untyped_storage(), size
+
+    def decode(self, codec: Any, payload: torch.UntypedStorage, nbytes: int, out: torch.Tensor) -> None:
+        """Enqueue the decoding into a tensor."""
+        from penstock.cuda.arrays import View, view
+
+        codec.decode_device(View.at(payload.data_ptr(), (nbytes,), np.uint8), view(out), self._computing())
+
+    def handles(self, codec: Any, array: torch.Tensor) -> bool:
+        """Tell whether a codec takes such tensors here."""
+        if array.dtype not in NUMPY:
+            return False
+        dtype = np.dtype(NUMPY[array.dtype])
+        return bool(codec.handles(dtype)) and bool(codec.handles_on_device(tuple(array.shape), dtype))
+
+
+Mover = HostMover | CudaMover
+
+NUMPY = {torch.float32: "float32", torch.float64: "float64", torch.int32: "int32", torch.int64: "int64"}
+"""The types whose values codecs may read; NumPy has none for bfloat16."""
+
+
+def mover_for(device: torch.device, budget: int | None) -> Mover:
+    """Make the mover of a device, which may use so many bytes of host memory."""
+    return CudaMover(device, budget) if device.type == "cuda" else HostMover(device, budget)
+
+
+def as_bytes(storage: torch.UntypedStorage) -> torch.Tensor:
+    """Give all bytes of a storage as a tensor."""
+    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
+
+
+def new_storage(nbytes: int, device: torch.device) -> torch.UntypedStorage:
+    """Allocate a storage, on a GPU in the order of the current stream."""
+    return torch.UntypedStorage(nbytes, device=device)  # type: ignore[no-untyped-call]
+
+
+def weakly(storage: torch.UntypedStorage) -> StorageWeakRef:
+    """Refer to a storage without keeping its memory; while this is held no other storage has the same address."""
+    return StorageWeakRef(storage)  # type: ignore[no-untyped-call]

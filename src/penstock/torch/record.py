@@ -1,0 +1,147 @@
+"""What one iteration tells of a block: seconds, bytes saved, the dear part of it, and the peaks around it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._pytree import tree_flatten
+
+import torch
+from penstock.codec import Codec
+from penstock.torch.dear import Watching
+from penstock.torch.frame import Frame
+from penstock.torch.gauge import HostGauge
+from penstock.torch.mover import Mover, weakly
+from penstock.torch.saved import dense
+
+
+def tensors_in(tree: Any) -> list[torch.Tensor]:
+    """Give the tensors of arguments or results, however nested."""
+    return [leaf for leaf in tree_flatten(tree)[0] if isinstance(leaf, torch.Tensor)]
+
+
+def signature(tree: Any) -> tuple[Any, ...]:
+    """Give what a plan depends on: shapes, types, and whether gradients are wanted."""
+    return tuple((tuple(one.shape), one.dtype, one.requires_grad, one.device) for one in tensors_in(tree))
+
+
+@dataclass
+class Record:
+    """One block in one iteration."""
+
+    name: str
+    module: int
+    """the identity of the module"""
+    signature: tuple[Any, ...]
+    compiled: bool
+    forward: tuple[Any, Any] | None = None
+    """moments"""
+    again: tuple[Any, Any] | None = None
+    begun: Any = None
+    """the moment at which its backward began"""
+    ended: Any = None
+    saved: int = 0
+    """bytes, but for parameters, inputs and outputs"""
+    inputs: int = 0
+    """bytes of tensors that no block before was given"""
+    given: frozenset[int] = frozenset()
+    """the storages of its inputs"""
+    made: tuple[tuple[StorageWeakRef, int], ...] = ()
+    """those of its outputs that it saved, and their bytes"""
+    loose: int = 0
+    """bytes of these that no later block is given: they stay for this one alone"""
+    lone: bool = False
+    """whether its inputs are given to no other block"""
+    outputs: frozenset[int] = frozenset()
+    """the numbers of saved tensors that are the block's output"""
+    dear: frozenset[int] = frozenset()
+    """the numbers of dear operations whose outputs are worth keeping"""
+    dear_bytes: int = 0
+    dear_spans: list[tuple[Any, Any]] = field(default_factory=list)
+    encoded: int = 0
+    """bytes of the encodings of those that the codec takes, and of the others as they are"""
+    encode: list[tuple[Any, Any]] = field(default_factory=list)
+    decode: list[tuple[Any, Any]] = field(default_factory=list)
+    peak_forward: int = 0
+    peak_after: int = 0
+    peak_backward: int = 0
+
+
+def find_loose(records: list[Record]) -> None:
+    """Find the outputs that a block saved and that no later block is given."""
+    later: frozenset[int] = frozenset()
+    for record in reversed(records):
+        record.loose = sum(nbytes for storage, nbytes in record.made if storage.cdata not in later)
+        record.made = ()
+        later |= record.given
+
+
+class Watch:
+    """Measures a block while it runs again."""
+
+    def __init__(self, record: Record, gauge: HostGauge, mover: Mover, codec: Codec | None, inputs: set[int]) -> None:
+        self._record, self._gauge, self._mover, self._codec = record, gauge, mover, codec
+        self._inputs = inputs
+        self._seen: dict[int, StorageWeakRef] = {}
+
+    @contextmanager
+    def __call__(self, frame: Frame) -> Iterator[None]:
+        """Be around a second run; only the first of an iteration counts."""
+        record, gauge = self._record, self._gauge
+        if record.again is not None:
+            yield
+            return
+        self._last_saved = -1
+        frame.taken = self._take
+        start = gauge.mark()
+        if record.compiled:
+            yield
+        else:
+            with Watching(gauge.mark, lambda: frame.count) as watching:
+                yield
+            self._note_dear(watching)
+        record.again = start, gauge.mark()
+        frame.taken = None
+        self._seen.clear()
+
+    def _note_dear(self, watching: Watching) -> None:
+        wanted = []
+        for number, (start, end, nbytes, packed, aliases) in enumerate(watching.seen):
+            self._record.dear_spans.append((start, end))
+            changed = any(alias._version != version for alias, version in aliases)
+            if packed <= self._last_saved and not changed:  # something after it is saved, which needs it
+                wanted.append(number)
+                self._record.dear_bytes += nbytes
+        self._record.dear = frozenset(wanted)
+
+    def _take(self, number: int, tensor: torch.Tensor) -> None:
+        if tensor.is_leaf and tensor.requires_grad and isinstance(tensor, torch.nn.Parameter):
+            return
+        self._last_saved = number
+        base = tensor if tensor._base is None else tensor._base
+        storage = tensor.untyped_storage()
+        parameter = base.is_leaf and isinstance(base, torch.nn.Parameter)
+        if parameter or storage._cdata in self._seen or number in self._record.outputs:
+            return
+        self._seen[storage._cdata] = weakly(storage)
+        if storage._cdata in self._inputs:
+            return
+        self._record.saved += storage.nbytes()
+        self._record.encoded += self._try_codec(tensor)
+
+    def _try_codec(self, tensor: torch.Tensor) -> int:
+        nbytes = tensor.untyped_storage().nbytes()
+        array = dense(tensor) if self._codec is not None else None
+        if self._codec is None or array is None or not self._mover.handles(self._codec, array):
+            return nbytes
+        gauge = self._gauge
+        with torch.no_grad():
+            start = gauge.mark()
+            payload, size = self._mover.encode(self._codec, array)
+            middle = gauge.mark()
+            self._mover.decode(self._codec, payload, size, torch.empty_like(array))
+            self._record.encode.append((start, middle))
+            self._record.decode.append((middle, gauge.mark()))
+        return min(size, nbytes)

@@ -1,0 +1,264 @@
+"""Tensors that autograd saved: each storage kept once, on the device or below it, and given back as it was.
+
+A saved tensor is a window (type, sizes, strides, offset) onto a storage. The storage is what is kept, moved or encoded,
+so views and aliases cost nothing more, gaps between elements stay as they are, and every bit comes back.
+"""
+
+from collections import deque
+from functools import cache
+from typing import Any
+from weakref import ref
+
+import torch
+from penstock.codec import Codec
+from penstock.metrics import Metrics
+from penstock.torch.mover import Mover, new_storage, weakly
+from penstock.torch.room import Piece
+
+
+class Kept:
+    """A saved tensor that stays where it is: a parameter, a small one, or one of a kind that cannot be moved."""
+
+    __slots__ = ("_tensor", "_version")
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        # An output that is saved would hold the node that saved it, and so itself: it is kept without its history.
+        self._tensor = tensor if tensor.is_leaf else tensor.detach()
+        self._version = tensor._version
+
+    def tensor(self) -> torch.Tensor:
+        """Give the tensor, unless it was changed."""
+        check_version(self._tensor, self._version)
+        return self._tensor
+
+
+class Entry:
+    """One storage that several saved tensors may look onto."""
+
+    __slots__ = (
+        "__weakref__",
+        "away",
+        "codec",
+        "left",
+        "nbytes",
+        "number",
+        "ready",
+        "size",
+        "storage",
+        "store",
+        "weak",
+    )
+
+    def __init__(self, store: "Store", storage: torch.UntypedStorage, number: int) -> None:
+        self.store = store
+        self.storage: torch.UntypedStorage | None = storage
+        self.weak = weakly(storage)
+        self.nbytes = storage.nbytes()
+        self.number = number
+        self.codec: tuple[Codec, torch.dtype, tuple[int, ...]] | None = None
+        self.size = self.nbytes
+        """bytes of what is kept: those of the storage, or of its encoding"""
+        self.away: Piece | None = None
+        self.ready: Any = None
+        """the end of the last copy"""
+        self.left: set[int] = set()
+        """the saved tensors that have not been asked for in this backward pass"""
+
+    def __del__(self) -> None:
+        # It may end in any thread, in the middle of anything: the store takes note when it is next used.
+        # A storage that a copy may still be writing goes along, so that nobody is given its memory before.
+        under_way = self.storage if self.ready is not None else None
+        self.store.ended.append((self.size if self.storage is not None else 0, self.away, self.ready, under_way))
+
+
+class Held:
+    """A saved tensor whose storage may be elsewhere."""
+
+    __slots__ = ("_dtype", "_id", "_offset", "_shape", "_strides", "_version", "_witness", "entry")
+
+    def __init__(self, entry: Entry, tensor: torch.Tensor) -> None:
+        self.entry = entry
+        self._dtype, self._shape, self._strides = tensor.dtype, tensor.shape, tensor.stride()
+        self._offset, self._version = tensor.storage_offset(), tensor._version
+        # An alias without memory shares the count of changes, and so tells of them as autograd would.
+        self._witness = tensor.detach()
+        self._witness.data = _nothing(tensor.dtype, tensor.device)
+        self._id = id(self)
+        entry.left.add(self._id)
+
+    def tensor(self) -> torch.Tensor:
+        """Give the tensor, unless it was changed after it was saved."""
+        check_version(self._witness, self._version)
+        storage = self.entry.store.open(self.entry, self._id)
+        empty = torch.empty(0, dtype=self._dtype, device=storage.device)
+        return empty.set_(storage, self._offset, self._shape, self._strides)
+
+
+@cache
+def _nothing(dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    return torch.empty(0, dtype=dtype, device=device)
+
+
+def check_version(tensor: torch.Tensor, version: int) -> None:
+    """Raise as autograd does where a tensor was changed in place after it was saved."""
+    if tensor._version != version:
+        raise RuntimeError(
+            "one of the variables needed for gradient computation has been modified by an inplace operation: a saved "
+            f"tensor is at version {tensor._version}; expected version {version} instead. Use the operation that makes "
+            "a new tensor, or clone before it"
+        )
+
+
+class Store:
+    """The saved tensors of one device.
+
+    Parameters
+    ----------
+    mover
+        Carries storages down and up.
+    min_bytes
+        Smaller storages stay.
+    """
+
+    def __init__(self, mover: Mover, min_bytes: int = 0) -> None:
+        self.mover = mover
+        self.metrics = Metrics(title="saved tensors")
+        self.ended: deque[tuple[int, Piece | None, Any, torch.UntypedStorage | None]] = deque()
+        self.held = 0
+        """bytes on the device"""
+        self._min_bytes = min_bytes
+        self._moving: deque[ref[Entry]] = deque()
+        self._known: dict[tuple[int, int], ref[Entry]] = {}
+        self._numbers = 0
+
+    def restart(self) -> None:
+        """Begin to number what is saved at 0 again, and forget what has ended."""
+        self.collect()
+        self._numbers = 0
+        self._known = {key: entry for key, entry in self._known.items() if entry() is not None}
+        self._moving = deque(entry for entry in self._moving if entry() is not None)
+
+    def save(self, tensor: torch.Tensor) -> tuple[Kept | Held, Entry | None]:
+        """Take a tensor that autograd saves; the entry is given where it is a new one, to be moved or not."""
+        if not self.movable(tensor):
+            return Kept(tensor), None
+        storage = tensor.untyped_storage()
+        key = storage._cdata, tensor._version
+        known = self._known.get(key)
+        entry = known() if known is not None else None
+        if entry is not None:
+            return Held(entry, tensor), None
+        self.collect()
+        entry = Entry(self, storage, self._numbers)
+        self._numbers += 1
+        self._known[key] = ref(entry)
+        self.held += entry.size
+        self.metrics.peak["device"] = max(self.metrics.peak["device"], self.held)
+        return Held(entry, tensor), entry
+
+    def movable(self, tensor: torch.Tensor) -> bool:
+        """Tell whether a tensor is one that may be moved."""
+        base = tensor if tensor._base is None else tensor._base
+        if type(tensor) is not torch.Tensor or (base.is_leaf and base.requires_grad):
+            return False  # parameters, and their views, are there anyway
+        if tensor.layout is not torch.strided or tensor.device != self.mover.device or tensor.is_quantized:
+            return False
+        return tensor.untyped_storage().nbytes() >= max(1, self._min_bytes) and not tensor.is_conj()
+
+    def collect(self) -> None:
+        """Take note of the entries that have ended."""
+        while self.ended:
+            held, away, ready, under_way = self.ended.popleft()
+            self.held -= held
+            if under_way is not None:
+                self.mover.wait(ready)
+            if away is not None:
+                self.mover.room.give(away, [] if ready is None else [ready])
+
+    def encode(self, entry: Entry, codec: Codec, tensor: torch.Tensor) -> bool:
+        """Replace what is kept by its encoding, where the codec takes it and it is smaller."""
+        array = dense(tensor)
+        if array is None or entry.storage is None or not self.mover.handles(codec, array):
+            return False
+        payload, size = self.mover.encode(codec, array)
+        if size >= entry.nbytes:
+            return False
+        entry.codec = codec, array.dtype, tuple(array.shape)
+        self.metrics.ratios.append(entry.nbytes / size)
+        self.held += size - entry.size
+        entry.storage, entry.size = payload, size
+        return True
+
+    def send(self, entry: Entry) -> bool:
+        """Begin to copy an entry down; it is on the device until it is settled. False where the host is full."""
+        if entry.storage is None or entry.away is not None:
+            return True
+        piece = self.mover.room.take(entry.size)
+        if piece is None:
+            return False
+        entry.away = piece
+        entry.ready = self.mover.down(entry.storage, entry.size, piece)
+        self.metrics.moved["down 1"] += entry.size
+        self.metrics.peak["host"] = max(self.metrics.peak["host"], self.mover.room.used)
+        self._moving.append(ref(entry))
+        return True
+
+    def settle(self) -> bool:
+        """Let the oldest of those under way leave the device; False where none is."""
+        while self._moving:
+            entry = self._moving.popleft()()
+            if entry is not None and entry.storage is not None and entry.away is not None:
+                self.leave(entry)
+                return True
+        return False
+
+    def leave(self, entry: Entry) -> None:
+        """Free the device's copy of an entry that has been sent, once the copies that use it have ended."""
+        if entry.ready is not None:
+            self.mover.wait(entry.ready)  # memory that the computation takes again is no longer read or written
+        entry.storage = None
+        self.held -= entry.size
+
+    def fetch(self, entry: Entry) -> None:
+        """Begin to bring an entry back."""
+        if entry.storage is not None or entry.away is None:
+            return
+        storage = new_storage(entry.size, self.mover.device)
+        entry.ready = self.mover.up(entry.away, storage, entry.size, entry.ready)
+        entry.storage = storage
+        self.held += entry.size
+        self.metrics.moved["up 1"] += entry.size
+        self.metrics.peak["device"] = max(self.metrics.peak["device"], self.held)
+
+    def open(self, entry: Entry, reader: int) -> torch.UntypedStorage:
+        """Give the storage of an entry to one of its saved tensors, fetching it where nobody has."""
+        self.collect()
+        self.metrics.hits += entry.storage is not None
+        self.metrics.misses += entry.storage is None
+        self.fetch(entry)
+        storage = entry.storage
+        assert storage is not None
+        if entry.away is not None and entry.ready is not None:
+            self.mover.wait(entry.ready)
+        if entry.codec is not None:
+            codec, dtype, shape = entry.codec
+            whole = new_storage(entry.nbytes, storage.device)
+            out = torch.empty(0, dtype=dtype, device=storage.device).set_(whole).reshape(shape)
+            self.mover.decode(codec, storage, entry.size, out)
+            storage = whole
+        entry.left.discard(reader)
+        if not entry.left and entry.away is not None:
+            # All have been served: who needs it now holds it. A second backward pass finds the copy below.
+            entry.storage = None
+            self.held -= entry.size
+        return storage
+
+
+def dense(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Give the whole storage of a tensor as an array in the order of its memory; None where the tensor skips bytes."""
+    if tensor.numel() * tensor.element_size() != tensor.untyped_storage().nbytes() or not tensor.numel():
+        return None
+    strides = tensor.stride()
+    order = sorted(range(tensor.dim()), key=lambda axis: (-strides[axis], tensor.shape[axis] == 1))
+    array = tensor.detach().permute(order)
+    return array if array.is_contiguous() else None

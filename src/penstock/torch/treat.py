@@ -1,0 +1,134 @@
+"""One block run as its treatment says: what it saves is kept, sent away, encoded, or dropped to be computed again."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from weakref import ref
+
+from torch.autograd.graph import saved_tensors_hooks
+
+import torch
+from penstock.codec import Codec
+from penstock.torch.choices import Treatment
+from penstock.torch.frame import Frame
+from penstock.torch.gauge import HostGauge
+from penstock.torch.known import Iteration, Part
+from penstock.torch.record import Record, tensors_in
+from penstock.torch.saved import Entry, Held, Kept, Store
+
+
+class Treating:
+    """Runs blocks with one store and one codec."""
+
+    def __init__(self, store: Store, gauge: HostGauge, codec: Codec | None) -> None:
+        self._store, self._gauge, self._codec = store, gauge, codec
+
+    def run(
+        self,
+        part: Part,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        treatment: Treatment,
+        expected: Record,
+        sent: list["ref[Entry]"],
+        record: Record | None,
+    ) -> Any:
+        """Run a block.
+
+        Parameters
+        ----------
+        part, args, kwargs
+            The block, and what it is given.
+        treatment
+            What is done with what it saves.
+        expected
+            What was measured of it.
+        sent
+            Filled with what is sent away.
+        record
+            Filled with the time of a second run; None where nobody asks.
+        """
+        if treatment.what == "all" and not treatment.away and not treatment.encoded:
+            return part.call(*args, **kwargs)
+        if treatment.what == "all":
+            return self._saving(part, args, kwargs, treatment, expected.outputs, sent)
+
+        def hold(tensor: torch.Tensor) -> Kept | Held:
+            return self._hold(tensor, treatment, sent)
+
+        frame = Frame(
+            part.call,
+            part.buffers,
+            self._gauge.device,
+            keep_input=hold if treatment.inputs_away else Kept,
+            wanted=expected.dear if treatment.what == "dear" else frozenset(),
+            keep_output=hold if treatment.away else Kept,
+            watch=None if record is None else Stopwatch(record, self._gauge),
+            compiled=part.compiled,
+        )
+        return frame.run(args, kwargs)
+
+    def _saving(
+        self,
+        part: Part,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        treatment: Treatment,
+        outputs: frozenset[int],
+        sent: list["ref[Entry]"],
+    ) -> Any:
+        """Run a block once, its saved tensors going through the store; inputs and outputs are other blocks' too."""
+        inputs = {one.untyped_storage()._cdata for one in tensors_in((args, kwargs))}
+        count = -1
+
+        def pack(tensor: torch.Tensor) -> Kept | Held:
+            nonlocal count
+            count += 1
+            stays = count in outputs or tensor.untyped_storage()._cdata in inputs
+            return Kept(tensor) if stays else self._hold(tensor, treatment, sent)
+
+        shielded: Any = torch.compiler.disable(pack) if part.compiled else pack  # type: ignore[no-untyped-call]
+        with saved_tensors_hooks(shielded, lambda saved: saved.tensor()):
+            return part.call(*args, **kwargs)
+
+    def _hold(self, tensor: torch.Tensor, treatment: Treatment, sent: list["ref[Entry]"]) -> Kept | Held:
+        held, entry = self._store.save(tensor)
+        if entry is not None:
+            if treatment.encoded and self._codec is not None:
+                self._store.encode(entry, self._codec, tensor)
+            if (treatment.away or treatment.inputs_away) and self._store.send(entry):
+                sent.append(ref(entry))
+        return held
+
+    def leave(self, now: Iteration, count: int) -> None:
+        """Let the first blocks that move be gone from the device."""
+        if now.plan is None:
+            return
+        while now.gone < count:
+            for reference in now.sent.get(now.plan.moving[now.gone], []):
+                entry = reference()
+                if entry is not None and entry.storage is not None and entry.away is not None:
+                    self._store.leave(entry)
+            now.gone += 1
+
+    def fetch(self, now: Iteration, number: int) -> None:
+        """Begin to bring back what a block sent away, what was saved last first."""
+        for reference in reversed(now.sent.get(number, [])):
+            entry = reference()
+            if entry is not None:
+                self._store.fetch(entry)
+
+
+class Stopwatch:
+    """Times a second run."""
+
+    def __init__(self, record: Record, gauge: HostGauge) -> None:
+        self._record, self._gauge = record, gauge
+
+    @contextmanager
+    def __call__(self, frame: Frame) -> Iterator[None]:
+        """Be around it."""
+        start = self._gauge.mark()
+        yield
+        if self._record.again is None:
+            self._record.again = start, self._gauge.mark()

@@ -1,0 +1,63 @@
+"""What a codec takes of the device for itself is known before, and is not given to snapshots."""
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock.codec import get
+from penstock.codec.raw import Raw
+from penstock.engine import numpy_arrays
+from penstock.engine.layout import Layout
+from penstock.engine.packing import Packing
+from penstock.engine.reverse import _rooms
+
+FIELD = np.zeros((16, 32, 32), np.float32)
+
+
+class Greedy(Raw):
+    """Takes some of the device for itself, for each kind of array."""
+
+    name = "greedy"
+    fixed = False
+
+    def __init__(self, scratch):
+        self.scratch = scratch
+
+    def scratch_bytes(self, shape, dtype):
+        return self.scratch
+
+
+def packing(codec, tier, *arrays):
+    return Packing.of(Layout.of(tuple(arrays), numpy_arrays.describe), codec, tier)
+
+
+def test_arrays_that_are_alike_share_what_their_codec_takes():
+    assert packing(Greedy(1000), "device", FIELD, FIELD, FIELD).scratch == 1000
+    assert packing(Greedy(1000), "device", FIELD, FIELD.astype(np.float64), FIELD[:8]).scratch == 3000
+
+
+def test_nothing_is_taken_of_a_device_that_is_not_there():
+    assert packing(Greedy(1000), "host", FIELD).scratch == 0
+
+
+@pytest.mark.parametrize("name", ["bounded:1e-3", "cast:float16", "zfp:8", "raw"])
+def test_codecs_of_ours_take_nothing(name):
+    assert packing(get(name), "device", FIELD).scratch == 0
+
+
+def test_arrays_that_a_codec_does_not_know_take_nothing():
+    assert packing(get("bitcomp:abs=1e-3"), "device", np.zeros(1000, np.int32)).scratch == 0
+
+
+@pytest.mark.parametrize("share", [0, 1, 2])
+def test_snapshots_get_what_their_codec_leaves(share):
+    layout = Layout.of((FIELD,), numpy_arrays.describe)
+    codec = Greedy(share * layout.nbytes)
+    one = packing(codec, "device", FIELD)
+    link = ps.Link(1e9, 1e9)
+    costs = ps.Costs(1.0, 1.0, 1e12, host=link, codecs={"greedy": ps.CodecCost(1.0, 1e9, 1e9, 1.0, 1.0)})
+    budget = ps.Budget(device=4 * layout.nbytes, host=100 * layout.nbytes)
+    plan = ps.plan(30, layout.nbytes, budget, costs=costs, schedule="storeall", codec="greedy", slots=3)
+    rooms = _rooms(plan, layout, Packing(one.codecs, one.worst, one.scratch))
+    # Two are always needed: one that is kept, and one that is being encoded.
+    assert rooms[0] == max(4 - share, 2) * layout.nbytes

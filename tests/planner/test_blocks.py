@@ -1,0 +1,135 @@
+"""The planner of blocks: never above the budget, and as fast as the best of all combinations."""
+
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.planner import blocks as planner
+from penstock.planner.blocks import Block, Chain, Choice, choose, simulate
+
+
+def chain_of(saved, forward=1.0, backward=2.0, link=100.0, work=10, boundary=20):
+    """A chain like a network's: block n finds the inputs of those before it, and recomputes what it saves."""
+    blocks = []
+    for number, nbytes in enumerate(saved):
+        base = boundary * (number + 1)
+        choices = (
+            Choice("keep", kept=nbytes),
+            Choice("inner", kept=nbytes // 2, backward=0.2 * forward),
+            Choice("offload", moved=nbytes, gradual=True),
+            Choice("recompute", backward=forward),
+            Choice("recompute, inputs away", moved=boundary, freed=boundary, backward=forward),
+        )
+        blocks.append(Block(f"{number}", forward, backward, base + work, base + work, base + nbytes + work, choices))
+    return Chain(tuple(blocks), outside=0.5, down=link, up=link)
+
+
+def everything(chain, budget):
+    return min(simulate(chain, picks, budget).rank for picks in product(*(block.choices for block in chain.blocks)))
+
+
+def test_with_memory_for_all_everything_is_kept():
+    chain = chain_of([100] * 6)
+    picks, foreseen = choose(chain, 10_000)
+    assert {pick.name for pick in picks} == {"keep"}
+    assert foreseen.seconds == pytest.approx(6 * 3 + 0.5)
+    assert foreseen.peak == 6 * 20 + 10 + 6 * 100
+    assert foreseen.stall == 0 and foreseen.excess == 0
+
+
+def test_peak_is_reached_at_the_last_block():
+    chain = chain_of([100] * 4)
+    keep = [block.choices[0] for block in chain.blocks]
+    assert simulate(chain, keep, 489).excess == 1
+    assert simulate(chain, keep, 490).excess == 0
+
+
+def test_a_fast_link_makes_moving_free():
+    chain = chain_of([100] * 8, link=1e9)
+    _picks, foreseen = choose(chain, 450)
+    assert foreseen.excess == 0
+    assert foreseen.seconds == pytest.approx(8 * 3 + 0.5, rel=1e-3)
+
+
+def test_without_a_link_worth_its_name_blocks_are_recomputed():
+    chain = chain_of([100] * 8, link=1e-3)
+    _picks, foreseen = choose(chain, 450)
+    assert foreseen.moved == 0 and foreseen.excess == 0
+
+
+def test_the_computation_waits_for_what_moves_too_slowly():
+    chain = chain_of([100] * 4, link=50.0)
+    offload = [block.choices[2] for block in chain.blocks]
+    tight = simulate(chain, offload, 230)
+    assert tight.excess == 0 and tight.peak <= 230
+    assert tight.stall > 0
+    assert tight.settle[-1] >= 2
+    ample = simulate(chain, offload, 1000)
+    assert ample.stall == 0 and ample.settle[-1] == 0, "what never had to leave is still there"
+
+
+def test_what_is_gone_comes_back_once_and_before_its_backward():
+    chain = chain_of([100] * 6, link=200.0)
+    foreseen = simulate(chain, [block.choices[2] for block in chain.blocks], 300)
+    gone = set(range(foreseen.settle[-1]))
+    fetched = [ahead for now in foreseen.fetch for ahead in now]
+    assert sorted(fetched) == sorted(set(fetched))
+    assert gone <= set(fetched)
+    assert all(ahead <= now for now, several in enumerate(foreseen.fetch) for ahead in several)
+
+
+def test_inputs_that_the_block_before_keeps_are_not_freed():
+    chain = chain_of([100, 100])
+    away = chain.blocks[1].choices[4]
+    kept = Choice("keep", kept=100, keeps_output=True)
+    not_kept = Choice("keep", kept=100)
+    assert simulate(chain, [not_kept, away], 10_000).peak == simulate(chain, [kept, away], 10_000).peak
+    base = chain_of([100, 100, 100])
+    tight = [chain.blocks[0].choices[3], away, base.blocks[2].choices[3]]
+    shared = [kept, away, base.blocks[2].choices[3]]
+    assert simulate(base, tight, 1).excess + 100 + 20 >= simulate(base, shared, 1).excess
+    assert simulate(base, shared, 1).excess > simulate(base, [not_kept, away, base.blocks[2].choices[3]], 1).excess
+
+
+def test_what_cannot_be_done_says_by_how_much():
+    chain = chain_of([100] * 4)
+    _picks, foreseen = choose(chain, 50)
+    assert foreseen.excess > 0
+    assert choose(chain, 50 + foreseen.excess)[1].excess == 0
+
+
+def test_the_same_question_has_the_same_answer():
+    chain = chain_of([100, 80, 120, 100, 60, 100, 90, 100], link=70.0)
+    assert choose(chain, 420) == choose(chain, 420)
+
+
+sizes = st.lists(st.integers(20, 200), min_size=2, max_size=4)
+
+
+@settings(max_examples=60)
+@given(sizes, st.floats(10, 1000), st.integers(80, 700))
+def test_the_search_is_as_good_as_trying_everything(saved, link, budget):
+    chain = chain_of(saved, link=link)
+    best = everything(chain, budget)
+    few, planner.FEW = planner.FEW, 0
+    try:
+        picks, foreseen = choose(chain, budget)
+    finally:
+        planner.FEW = few
+    assert foreseen == simulate(chain, picks, budget)
+    assert foreseen.excess == best[0]
+    if not best[0]:
+        assert foreseen.seconds <= best[1] * 1.02
+        assert foreseen.peak <= budget
+
+
+@settings(max_examples=30)
+@given(sizes, st.floats(10, 1000), st.integers(80, 700))
+def test_more_memory_is_never_slower(saved, link, budget):
+    chain = chain_of(saved, link=link)
+    less, more = choose(chain, budget)[1], choose(chain, budget + 100)[1]
+    assert more.excess <= less.excess
+    if not less.excess:
+        assert more.seconds <= less.seconds * 1.02

@@ -1,0 +1,145 @@
+"""Small models of the kinds that are fitted: a transformer, a network of convolutions with skips, shared blocks."""
+
+from torch.nn import functional
+
+import torch
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self, width=32, dropout=0.1):
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.dropout = dropout
+
+    def forward(self, x, scale=1.0):
+        q, k, v = (part.unflatten(-1, (4, -1)).transpose(1, 2) for part in self.qkv(self.norm1(x)).chunk(3, -1))
+        mixed = functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+        x = x + functional.dropout(self.out(mixed), self.dropout, self.training) * scale
+        return x + self.down(functional.gelu(self.up(self.norm2(x))))
+
+
+class Transformer(nn.Module):
+    def __init__(self, depth=4, width=32):
+        super().__init__()
+        self.first, self.last = nn.Linear(8, width), nn.Linear(width, 4)
+        self.blocks = nn.ModuleList(Block(width) for _ in range(depth))
+
+    def forward(self, x):
+        x = self.first(x)
+        for block in self.blocks:
+            x = block(x, scale=0.5)
+        return self.last(x)
+
+
+class Bottleneck(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.conv1, self.norm1 = nn.Conv2d(channels, 4, 1, bias=False), nn.BatchNorm2d(4)
+        self.conv2, self.norm2 = nn.Conv2d(4, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4, momentum=None)
+        self.conv3, self.norm3 = nn.Conv2d(4, channels, 1, bias=False), nn.BatchNorm2d(channels)
+
+    def forward(self, x):
+        y = functional.relu(self.norm1(self.conv1(x)), inplace=True)
+        y = functional.relu(self.norm2(self.conv2(y)), inplace=True)
+        return functional.relu(self.norm3(self.conv3(y)) + x, inplace=True)
+
+
+class Residual(nn.Module):
+    def __init__(self, depth=4, channels=16):
+        super().__init__()
+        self.stem = nn.Conv2d(3, channels, 3, padding=1)
+        self.stage = nn.Sequential(*(Bottleneck(channels) for _ in range(depth)))
+
+    def forward(self, x):
+        return self.stage(self.stem(x)).mean((2, 3))
+
+
+class Double(nn.Module):
+    def __init__(self, inside, outside):
+        super().__init__()
+        self.conv1, self.norm1 = nn.Conv3d(inside, outside, 3, padding=1), nn.BatchNorm3d(outside)
+        self.conv2, self.norm2 = nn.Conv3d(outside, outside, 3, padding=1), nn.BatchNorm3d(outside)
+
+    def forward(self, x, skip=None):
+        x = x if skip is None else torch.cat([x, skip], 1)
+        x = functional.relu(self.norm1(self.conv1(x)))
+        return functional.relu(self.norm2(self.conv2(x)))
+
+
+class UNet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.down1, self.down2, self.bottom = Double(1, 4), Double(4, 8), Double(8, 8)
+        self.up2, self.up1, self.last = Double(16, 8), Double(12, 4), nn.Conv3d(4, 1, 1)
+
+    def forward(self, x):
+        one = self.down1(x)
+        two = self.down2(functional.max_pool3d(one, 2))
+        x = self.bottom(functional.max_pool3d(two, 2))
+        x = self.up2(functional.interpolate(x, scale_factor=2.0), two)
+        x = self.up1(functional.interpolate(x, scale_factor=2.0), one)
+        return self.last(x)
+
+
+class Shared(nn.Module):
+    """One block called several times, as in models that share their weights."""
+
+    def __init__(self):
+        super().__init__()
+        self.block = Block(8, 0.0)
+
+    def forward(self, x):
+        for _ in range(3):
+            x = self.block(x)
+        return x
+
+
+INPUTS = {
+    Transformer: (4, 16, 8),
+    Residual: (4, 3, 12, 12),
+    UNet: (2, 1, 8, 8, 8),
+    Shared: (4, 16, 8),
+}
+
+
+def problem(kind):
+    torch.manual_seed(0)
+    model = kind()
+    return model, torch.randn(INPUTS[kind])
+
+
+def step(model, x):
+    """Run one iteration with fixed random numbers, and give loss, gradients and buffers."""
+    torch.manual_seed(7)
+    model.zero_grad()
+    loss = model(x).square().mean()
+    loss.backward()
+    return [loss.detach(), *(one.grad for one in model.parameters()), *(one.clone() for one in model.buffers())]
+
+
+def equal(one, other):
+    return all(map(torch.equal, one, other)) and len(one) == len(other)
+
+
+def blocks_of(kind):
+    return ["block"] if kind is Shared else None
+
+
+def least_for(kind, choice):
+    """Find the smallest budget in which all blocks can be treated alike."""
+    from penstock import Budget
+    from penstock.planner.blocks import simulate
+    from penstock.torch import fit, plan_of
+
+    model, x = problem(kind)
+    fit(model, Budget(device="1GB", host="1GB"), choice=choice, blocks=blocks_of(kind))
+    step(model, x)
+    plan = plan_of(model)
+    low, high = 0, 10**9
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if not simulate(plan.chain, plan.picks, middle).excess else (middle + 1, high)
+    return int(low / 0.99) + 2
