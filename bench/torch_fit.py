@@ -16,11 +16,11 @@ import traceback
 from contextlib import nullcontext
 from pathlib import Path
 
+import torch
 from torch.autograd.graph import save_on_cpu
 from torch.utils.checkpoint import checkpoint
 from torch_nets import halves, resnet, transformer, vnet
 
-import torch
 from penstock import Budget
 from penstock.errors import BudgetError
 from penstock.torch import fit, offload, plan_of, unfit

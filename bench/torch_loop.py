@@ -21,13 +21,13 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import torch
 import torch.nn.functional as nnf
 from rich.console import Console
 from rich.table import Table
 from torch.utils.checkpoint import checkpoint
 
 import penstock as ps
-import torch
 from penstock.torch import checkpointed
 from penstock.units import seconds_to_text, to_text
 

@@ -14,13 +14,13 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+import torch
+from torch import nn
 from torch.nn import functional
 from torch_nets import Block
 
-import torch
 from penstock.torch import fit
 from penstock.torch.fit import _fitted
-from torch import nn
 
 CODECS = (None, "cast:bfloat16", "bounded:1e-2", "bounded:1e-1")
 LENGTH, BATCH, WIDTH, SMOOTH = 64, 8, 64, 10

@@ -1,9 +1,8 @@
 """The networks of `torch_fit.py`, as their papers draw them and no faster: a transformer, ResNet-152, a 3-D U-Net."""
 
-from torch.nn import functional
-
 import torch
 from torch import nn
+from torch.nn import functional
 
 
 class Attention(nn.Module):

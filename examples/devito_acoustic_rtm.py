@@ -13,8 +13,9 @@ import numpy as np
 
 os.environ.setdefault("DEVITO_LOGGING", "ERROR")
 
-import penstock as ps
 from devito import Eq, Function, Grid, Inc, Operator, SparseTimeFunction, TimeFunction, solve
+
+import penstock as ps
 from penstock.devito import Forward, Run, resident, sync_device, sync_host
 
 EDGE = 20

@@ -14,7 +14,6 @@ import numpy as np
 
 os.environ.setdefault("DEVITO_LOGGING", "ERROR")
 
-import penstock as ps
 from devito import (
     Eq,
     Function,
@@ -28,6 +27,8 @@ from devito import (
     div,
     grad,
 )
+
+import penstock as ps
 from penstock.devito import Forward, Run, resident, sync_device, sync_host
 
 SPACING, DT = 10.0, 1e-3

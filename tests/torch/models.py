@@ -1,9 +1,8 @@
 """Small models of the kinds that are fitted: a transformer, a network of convolutions with skips, shared blocks."""
 
-from torch.nn import functional
-
 import torch
 from torch import nn
+from torch.nn import functional
 
 
 class Block(nn.Module):

@@ -4,13 +4,13 @@ import gc
 import threading
 
 import pytest
+import torch
+from torch import nn
 
 import penstock as ps
-import torch
 from penstock.errors import StateError
 from penstock.torch import checkpointed
 from penstock.torch.loops.planned import forget_plans
-from torch import nn
 
 SNAPSHOT = 4096
 STEPS = 23

@@ -22,6 +22,7 @@ from tests.torch.models import (  # noqa: E402
     problem,
     step,
 )
+from torch import nn  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from penstock import Budget  # noqa: E402
@@ -30,7 +31,6 @@ from penstock.torch import fit, plan_of, unfit  # noqa: E402
 from penstock.torch.blocks import find  # noqa: E402
 from penstock.torch.choices import TREATMENTS  # noqa: E402
 from penstock.torch.fit import _fitted  # noqa: E402
-from torch import nn  # noqa: E402
 
 AMPLE = Budget(device="1GB", host="1GB")
 EXACT = [name for name in TREATMENTS if "compress" not in name]

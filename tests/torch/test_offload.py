@@ -6,12 +6,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch import nn  # noqa: E402
+
 from penstock import Budget  # noqa: E402
 from penstock.errors import BudgetError, CodecError  # noqa: E402
 from penstock.torch import offload  # noqa: E402
 from penstock.torch.offload import _keepers  # noqa: E402
 from penstock.torch.order import fetch_order, to_move  # noqa: E402
-from torch import nn  # noqa: E402
 
 HOST = "100MB"
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from devito import Eq, Function, Grid, Operator
+
 from penstock.errors import DeviceError
 from penstock.units import to_text
 

@@ -6,11 +6,11 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from devito import configuration
 from devito.arch import Device, NvidiaDevice
 from devito.arch.compiler import ClangCompiler
 from numpy.typing import NDArray
 
-from devito import configuration
 from penstock.errors import PenstockError
 
 SUPPORTED = "DEVITO_PLATFORM=nvidiaX DEVITO_LANGUAGE=openmp DEVITO_ARCH=clang, without MPI"

@@ -5,9 +5,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
-import jax
 from penstock.codec import Codec
 from penstock.engine import Result
 from penstock.errors import PlanError, StateError

@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import jax.numpy as jnp
-
 import jax
+import jax.numpy as jnp
 from jax import lax
 
 Leaves = Sequence[Any]

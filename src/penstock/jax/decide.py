@@ -7,10 +7,10 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
-import jax
 from penstock.codec import Codec
 from penstock.codec.auto import choices
 from penstock.engine.costing import measured, read_budget, with_codecs

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
-import jax
 from penstock.engine import Result
 from penstock.engine.reversal import Reversal
 from penstock.engine.reverse import prepare, shown

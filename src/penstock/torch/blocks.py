@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from penstock.errors import PlanError
 from torch import nn
+
+from penstock.errors import PlanError
 
 Call = Callable[..., Any]
 

@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from torch.nn.modules.batchnorm import _NormBase
-
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
 
 Place = tuple[nn.Module, str]
 Values = dict[Place, torch.Tensor]

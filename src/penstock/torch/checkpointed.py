@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
+
 from penstock.codec import Codec
 from penstock.engine import Result
 from penstock.errors import PlanError
@@ -19,7 +21,6 @@ from penstock.torch.loops.recording import output_leaves
 from penstock.torch.loops.steps import Form, Steps
 from penstock.torch.loops.trees import Structure
 from penstock.units import Budget
-from torch import Tensor
 
 
 def checkpointed(

@@ -5,6 +5,8 @@ from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
+from torch import nn
+
 from penstock.codec import get as get_codec
 from penstock.errors import BudgetError, PlanError
 from penstock.torch.blocks import Call, Patch, named
@@ -14,7 +16,6 @@ from penstock.torch.fitplan import FitPlan
 from penstock.torch.iteration import Fitting
 from penstock.torch.known import Part
 from penstock.units import Budget
-from torch import nn
 
 Model = TypeVar("Model", bound=nn.Module)
 

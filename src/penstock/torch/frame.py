@@ -4,11 +4,11 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
+import torch
 from torch.autograd.graph import saved_tensors_hooks
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-import torch
 from penstock.torch.ambient import Autocast, random_state, random_untouched, set_random_state
 from penstock.torch.buffers import Buffers
 from penstock.torch.dear import Keep, Keeping, Output, Replaying

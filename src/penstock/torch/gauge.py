@@ -4,6 +4,7 @@ import time
 from typing import Any
 
 import torch
+
 from penstock.planner import Link
 from penstock.torch.mover import Mover, new_storage
 

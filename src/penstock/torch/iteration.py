@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+
 from penstock.codec import Codec
 from penstock.errors import BudgetError
 from penstock.metrics import Metrics

@@ -4,13 +4,14 @@ from dataclasses import dataclass, field
 from typing import Any
 from weakref import ref
 
+from torch import nn
+
 from penstock.torch.blocks import Call
 from penstock.torch.buffers import Buffers
 from penstock.torch.choices import Timed
 from penstock.torch.fitplan import FitPlan
 from penstock.torch.record import Record
 from penstock.torch.saved import Entry
-from torch import nn
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,9 +9,9 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
+import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-import torch
 from penstock.torch.room import Piece, Room
 
 

@@ -7,6 +7,7 @@ from typing import Any, Self
 from weakref import ref
 
 import torch
+
 from penstock.codec import Codec
 from penstock.codec import get as get_codec
 from penstock.errors import BudgetError

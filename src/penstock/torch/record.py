@@ -5,10 +5,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._pytree import tree_flatten
 
-import torch
 from penstock.codec import Codec
 from penstock.torch.dear import Watching
 from penstock.torch.frame import Frame

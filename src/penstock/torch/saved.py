@@ -10,6 +10,7 @@ from typing import Any
 from weakref import ref
 
 import torch
+
 from penstock.codec import Codec
 from penstock.metrics import Metrics
 from penstock.torch.mover import Mover, new_storage, weakly

@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from typing import Any
 from weakref import ref
 
+import torch
 from torch.autograd.graph import saved_tensors_hooks
 
-import torch
 from penstock.codec import Codec
 from penstock.torch.choices import Treatment
 from penstock.torch.frame import Frame

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor, nn
+
 from penstock.errors import StateError
 from penstock.torch.loops.trees import Structure
-from torch import Tensor, nn
 
 
 @dataclass(frozen=True)

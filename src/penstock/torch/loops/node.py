@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
+
 from penstock.codec import Codec
 from penstock.engine import Result
 from penstock.engine.reversal import Reversal
@@ -17,7 +19,6 @@ from penstock.torch.loops.arguments import Params
 from penstock.torch.loops.steps import Steps
 from penstock.torch.loops.sweep import Notes, Sweep
 from penstock.units import Budget
-from torch import Tensor
 
 
 class TwiceError(PenstockError, RuntimeError):

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
+
 from penstock.codec import Codec
 from penstock.codec.auto import choices
 from penstock.engine.costing import measured, read_budget, with_codecs
@@ -21,7 +23,6 @@ from penstock.torch.loops.arguments import Params
 from penstock.torch.loops.probe import Probe, probe
 from penstock.torch.loops.steps import Steps
 from penstock.units import Budget
-from torch import Tensor
 
 MOST_KEPT = 64
 """Decisions that are kept; the one not used for longest goes first."""

@@ -6,13 +6,14 @@ from time import perf_counter
 from typing import Any
 
 import torch
+from torch import Tensor
+
 from penstock.engine.recorded import Recording
 from penstock.errors import StateError
 from penstock.torch.ambient import Autocast, random_untouched
 from penstock.torch.loops.arguments import Params
 from penstock.torch.loops.recording import Recorded, record
 from penstock.torch.loops.steps import Steps
-from torch import Tensor
 
 REPEATS, ENOUGH = 5, 0.2
 """How often a call is timed, and the seconds after which it is enough."""

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
+
 from penstock.errors import StateError
 from penstock.torch.loops.steps import Steps
 from penstock.torch.loops.trees import Structure
-from torch import Tensor
 
 
 @dataclass

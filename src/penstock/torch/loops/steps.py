@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
+
 from penstock.errors import StateError
 from penstock.torch.loops.trees import Structure
-from torch import Tensor
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes)
 """Types of what a state may hold beside tensors: values that nobody can change behind our back."""

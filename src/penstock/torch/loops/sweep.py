@@ -5,13 +5,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import Tensor
+
 from penstock.errors import StateError
 from penstock.torch.ambient import Autocast, Random, random_state, same_random, set_random_state
 from penstock.torch.loops.arguments import Params
 from penstock.torch.loops.recording import output_leaves, record, twins_of
 from penstock.torch.loops.steps import Steps
 from penstock.torch.loops.trees import Structure
-from torch import Tensor
 
 
 @dataclass
