@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from penstock.errors import WaveError
+from penstock.errors import BudgetError, WaveError
 from penstock.tier.capacity import Capacity
 from penstock.units import Budget
 from penstock.wave import place
@@ -54,6 +54,17 @@ def test_a_good_job_is_read_with_its_paths_from_its_folder(tmp_path):
         ({"geometry": 'sources = "s.npy"'}, r"geometry: expected sources and receivers together, or neither"),
         ({"model": 'name = "layers"\nspacing = 5.0'}, r"model: expected no spacing beside name"),
         ({"model": 'velocity = "v.npy"\nshape = [5, 5]'}, r"model: expected no shape beside velocity"),
+        ({"model": 'velocity = "v.npy"\nsize = "full"\nseed = 0'}, r"model: expected no size, seed beside velocity"),
+        (
+            {"data": 'file = "d.segy"', "geometry": "source_depth = 5.0\nreceiver_spacing = 9.0"},
+            r"geometry: expected no source_depth, receiver_spacing without shots: files tell",
+        ),
+        ({"data": "dt = 0.008\nlength = 1.0\nmute_delay = 0.1"}, r"data: expected mute_velocity beside mute_delay"),
+        ({"wavelet": 'file = "w.npy"\ndelay = 0.1'}, r"wavelet: expected no delay beside file"),
+        ({"wavelet": "frequency = 3.0\ndt = 0.1"}, r"wavelet: expected no dt beside frequency"),
+        ({"wavelet": "frequency = inf"}, r"wavelet\.frequency: expected a finite number, not inf"),
+        ({"model": 'name = "layers"\nsmooth = nan'}, r"model\.smooth: expected a finite number, not nan"),
+        ({"memory": "host = inf"}, r"memory\.host: expected bytes, .*, not inf"),
         ({"physics": 'sends = "force z"'}, r"physics: expected kind = 'elastic' beside sends"),
         ({"physics": 'vs = "vs.npy"'}, r"physics: expected kind = 'elastic' beside vs"),
         ({"imaging": 'image = "velocity"'}, r"imaging\.image: expected only beside physics\.kind = 'elastic'"),
@@ -117,6 +128,54 @@ def test_physics_and_files_are_checked_before_the_first_shot(tmp_path, tables, c
     assert not (tmp_path / "out" / "job.json").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "values", "complaint"),
+    [
+        ("v", np.full((48, 96), 2000 + 1j), r"model\.velocity: expected real numbers; .*v\.npy has complex128"),
+        ("v", np.full((48, 96), "fast"), r"model\.velocity: expected real numbers; .*v\.npy has <U4"),
+        ("v", np.full((48, 96), np.nan), r"model\.velocity: expected finite numbers"),
+        ("w", np.array([0.0, np.inf, 0.0]), r"wavelet\.file: expected finite numbers; .*w\.npy has NaN or infinity"),
+    ],
+)
+def test_files_hold_finite_real_numbers(tmp_path, name, values, complaint):
+    np.save(tmp_path / "v.npy", np.full((48, 96), 2000.0))
+    np.save(tmp_path / "w.npy", np.hanning(41))
+    np.save(tmp_path / f"{name}.npy", values)
+    with pytest.raises(WaveError, match=complaint):
+        inspect(parse(text(model='velocity = "v.npy"\nspacing = 50.0', wavelet='file = "w.npy"'), tmp_path))
+
+
+def test_a_job_that_is_not_text_is_refused(tmp_path):
+    (tmp_path / "job.toml").write_bytes(b"model = \xff\xfe")
+    with pytest.raises(WaveError, match=r"job\.toml is not TOML, which is text in UTF-8"):
+        read_job(tmp_path / "job.toml")
+
+
+@pytest.mark.parametrize(
+    "memory",
+    [
+        'host = "10kB"',
+        'host = "10kB"\ndisk = "1GB"',  # what is on the disk passes through the host
+        'host = "60kB"\ndisk = "1GB"\nschedule = "revolve"',  # which keeps states
+    ],
+)
+def test_a_budget_without_room_for_a_snapshot_is_refused_before_a_shot_is_modelled(tmp_path, memory):
+    for look in (inspect, prepare):
+        with pytest.raises(BudgetError, match=r"memory\.host: \d+kB do not hold a state of the waves, \d+kB"):
+            look(parse(text(memory=memory, output='directory = "out"'), tmp_path))
+    assert "shots" in inspect(parse(text(memory='host = "1MB"'), tmp_path))
+    assert "shots" in inspect(parse(text(memory='host = "60kB"\ndisk = "10MB"'), tmp_path))  # all records
+
+
+def test_a_folder_for_snapshots_that_cannot_be_made_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    memory = 'host = "1MB"\ndisk = "1MB"\ndirectory = "{}"'
+    with pytest.raises(WaveError, match=r"memory\.directory: .* cannot be written, since .*file cannot"):
+        inspect(parse(text(memory=memory.format("file/below")), tmp_path))
+    assert "shots" in inspect(parse(text(memory=memory.format("new/below")), tmp_path))
+    assert not (tmp_path / "new").exists()
+
+
 def test_inspection_tells_what_will_be_done(tmp_path):
     told = inspect(parse(text(imaging="every = 7\naperture = 0.0"), tmp_path))
     for line in ("48 x 96 points", "2, of 48 receivers", "126 samples of 8 ms, modelled", "imaged every 7"):
@@ -160,6 +219,37 @@ def test_elastic_media_get_shear_and_density_from_the_velocity(tmp_path):
     assert np.allclose(medium.vs[rock], velocity[rock] / 3**0.5) and medium.rho[rock].min() > 1900
 
 
+def test_smoothing_does_not_move_the_sea_floor(tmp_path):
+    smoothed = 'name = "layers"\nshape = [48, 96]\nsmooth = 300.0'
+    job = parse(text(model=smoothed, physics='kind = "elastic"'), tmp_path)
+    grid, media = media_of(job)
+    model, true = (medium_of(job, media[name], grid) for name in ("model", "true"))
+    assert np.array_equal(model.vs == 0, true.vs == 0)  # though the smoothed velocity is that of water nowhere
+    assert (model.vp > 1510).all() and model.vs[model.vs > 0].min() > 880
+    assert np.ptp(model.rho) < np.ptp(true.rho) and np.ptp(model.vs) < np.ptp(true.vs)
+
+
+def test_smoothing_keeps_the_water_of_a_file_of_shear_velocity(tmp_path):
+    vs = np.full((48, 96), 1000, np.float32)
+    vs[:10] = 0
+    np.save(tmp_path / "vs.npy", vs)
+    job = parse(text(physics='kind = "elastic"\nvs = "vs.npy"'), tmp_path)
+    found = media_of(job)[1]["model"]["vs"]
+    assert np.array_equal(found == 0, vs == 0) and 400 < found[10].min() < found[20].max() <= 1000.1
+
+
+def test_going_on_removes_what_a_dead_run_left_and_nothing_else(tmp_path):
+    job = parse(text(output='directory = "out"'), tmp_path)
+    root = prepare(job).root
+    ours = [root / ".0123abcd.image.npy", root / "model" / ".89abcdef.vs.npy", root / "shots" / ".0123abcd.00001.npz"]
+    others = [root / ".coverage.host.1", root / "notes" / ".0123abcd.txt", root / "shots" / ".settings.json"]
+    (root / "notes").mkdir()
+    for path in ours + others:
+        path.write_text("x")
+    prepare(job)
+    assert [path.exists() for path in ours] == [False] * 3 and [path.exists() for path in others] == [True] * 3
+
+
 def test_a_directory_serves_one_job(tmp_path):
     first = parse(text(output='directory = "out"'), tmp_path)
     prepare(first)
@@ -177,6 +267,45 @@ def test_a_file_that_has_changed_makes_another_job(tmp_path):
     np.save(tmp_path / "v.npy", np.full((48, 97), 2000, np.float32))
     with pytest.raises(WaveError, match=r"with other files\..*v\.npy"):
         prepare(parse(told, tmp_path))
+
+
+def test_a_chunk_of_a_zarr_array_that_has_changed_makes_another_job(tmp_path):
+    zarr = pytest.importorskip("zarr")
+    array = zarr.create_array(str(tmp_path / "v.zarr"), shape=(48, 96), chunks=(24, 48), dtype="float32")
+    array[:] = np.random.default_rng(0).normal(2000, 10, (48, 96))
+    told = text(model='velocity = "v.zarr"\nspacing = 50.0', output='directory = "out"')
+    prepare(parse(told, tmp_path))
+    prepare(parse(told, tmp_path))
+    array[30:, 60:] = np.random.default_rng(1).normal(2000, 10, (18, 36))
+    with pytest.raises(WaveError, match=r"with other files\..*v\.zarr"):
+        prepare(parse(told, tmp_path))
+
+
+def test_a_new_job_takes_nothing_over_from_an_old_one(tmp_path):
+    job = parse(text(output='directory = "out"'), tmp_path)
+    root = prepare(job).root
+    (root / "job.json").unlink()
+    np.save(root / "model" / "vs.npy", np.zeros((48, 96), np.float32))
+    kept = [root / "shots" / "notes.npz", root / "model" / "mine.txt"]
+    for path in (root / "plan.json", root / "shots" / "00000.npz", root / "shots" / "00001.error", *kept):
+        path.write_text("old")
+    workspace = prepare(job)
+    assert workspace.plan() is None and not workspace.finished() and list(workspace.fields("model")) == ["velocity"]
+    assert not (root / "shots" / "00001.error").exists() and all(path.exists() for path in kept)
+
+
+def test_a_job_does_not_write_over_what_it_reads(tmp_path):
+    np.save(tmp_path / "wavelet.npy", np.hanning(41))
+    with pytest.raises(WaveError, match=r"output\.directory: .*wavelet\.npy would be overwritten"):
+        prepare(parse(text(wavelet='file = "wavelet.npy"', output='directory = "."'), tmp_path))
+
+
+def test_elastic_sources_and_receivers_may_lie_on_a_free_surface(tmp_path):
+    on_it = "shots = 2\nsource_depth = 0.0\nreceiver_depth = 0.0\nreceiver_spacing = 100.0"
+    elastic = text(geometry=on_it, wavelet="frequency = 1.8", physics='kind = "elastic"\nfree_surface = true')
+    assert "shots" in inspect(parse(elastic.replace("length = 1.0", "length = 2.0"), tmp_path))
+    with pytest.raises(WaveError, match="a position on the free surface, where the pressure is zero"):
+        inspect(parse(text(geometry=on_it, physics="free_surface = true"), tmp_path))
 
 
 def test_two_runs_do_not_share_a_directory(tmp_path):

@@ -151,6 +151,14 @@ def test_the_filter_removes_what_is_smooth_and_keeps_what_changes():
 
 
 def test_normalising_divides_by_the_light_and_never_by_the_dark():
-    image, light = np.array([1.0, 1.0, 1.0]), np.array([2.0, 4.0, 0.0])
-    assert normalise(image, light).tolist() == [0.5, 0.25, 250.0]
+    image, light = np.array([1.0, 1.0, 1.0, 1.0]), np.array([2.0, 1000.0, 4.0, 0.0])
+    assert normalise(image, light).tolist() == [0.5, 0.001, 0.25, 2.5]
     assert not normalise(0 * image, 0 * light).any()
+
+
+def test_light_that_falls_off_as_in_three_dimensions_is_evened_out_all_over():
+    """The largest is that of the source itself: a share of it would be above what is there a few points away."""
+    away = np.sqrt(sum(axis**2 for axis in np.ogrid[1:60, -30:31, -30:31]))
+    light = (1 / away**2).astype(np.float32)
+    evened = normalise(3 * light, light)
+    assert evened.dtype == np.float32 and np.allclose(evened, 3, rtol=1e-5)

@@ -121,6 +121,58 @@ def test_shots_go_out_and_come_back(tmp_path):
         assert np.array_equal(read_shot(tmp_path / "shots.segy", shot, found.geometry.traces_of(shot)), gathers[shot])
 
 
+def line(path, places, interval=4000, **header):
+    """Write one trace of two samples for each pair of a source's and a receiver's (x, y)."""
+    headers = [
+        {
+            TraceField.SourceX: source[0],
+            TraceField.SourceY: source[1],
+            TraceField.GroupX: group[0],
+            TraceField.GroupY: group[1],
+        }
+        | {getattr(TraceField, name): value for name, value in header.items()}
+        for source, group in places
+    ]
+    write(path, np.ones((len(places), 2), np.float32), headers, interval=interval)
+
+
+def test_a_line_runs_along_x_or_along_y(tmp_path):
+    along = [(s, r) for s in (300, 600) for r in (0, 50, 100)]
+    line(tmp_path / "x.sgy", [((s, 7), (r, 7)) for s, r in along])
+    line(tmp_path / "y.sgy", [((7, s), (7, r)) for s, r in along])
+    for name in ("x.sgy", "y.sgy"):
+        found = look_at_shots(tmp_path / name, 2).geometry
+        assert found.sources[:, 1].tolist() == [300, 600]
+        assert found.receivers_of(1)[:, 1].tolist() == [0, 50, 100]
+    line(tmp_path / "oblique.sgy", [((s, s), (r, r)) for s, r in along])
+    with pytest.raises(WaveError, match="SourceX and GroupX vary, and so do SourceY and GroupY"):
+        look_at_shots(tmp_path / "oblique.sgy", 2)
+    assert look_at_shots(tmp_path / "oblique.sgy", 3).count == 2
+
+
+@pytest.mark.parametrize(
+    ("header", "complaint"),
+    [
+        ({"DelayRecordingTime": 100}, "DelayRecordingTime of trace 1 is 100: pad or cut"),
+        ({"CoordinateUnits": 2}, "CoordinateUnits of trace 1 is 2: project the coordinates"),
+        ({"TRACE_SAMPLE_INTERVAL": 2000}, "TRACE_SAMPLE_INTERVAL of trace 1 is 2000: .* Interval is 4000"),
+    ],
+)
+def test_headers_that_would_be_misread_are_refused_by_name(tmp_path, header, complaint):
+    line(tmp_path / "s.sgy", [((0, 0), (50, 0))], **header)
+    with pytest.raises(WaveError, match=complaint):
+        look_at_shots(tmp_path / "s.sgy", 2)
+
+
+def test_feet_are_refused(tmp_path):
+    line(tmp_path / "s.sgy", [((0, 0), (50, 0))], CoordinateUnits=1, TRACE_SAMPLE_INTERVAL=4000)
+    assert look_at_shots(tmp_path / "s.sgy", 2).count == 1
+    with segyio.open(str(tmp_path / "s.sgy"), "r+", ignore_geometry=True) as file:
+        file.bin.update({BinField.MeasurementSystem: 2})
+    with pytest.raises(WaveError, match="MeasurementSystem is feet"):
+        look_at_shots(tmp_path / "s.sgy", 2)
+
+
 def test_sampling_intervals_of_two_bytes_are_read_and_written_without_a_sign(tmp_path):
     write_field(tmp_path / "image.segy", np.ones((5, 4), np.float32), (40.0, 40.0), (0.0, 0.0))
     assert read_field(tmp_path / "image.segy").spacing == (40.0, 40.0)

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from penstock.cuda.available import gpu_count
 from penstock.engine import library
-from penstock.errors import BudgetError, WaveError
+from penstock.errors import BudgetError, DiskFullError, WaveError
 from penstock.tier.capacity import Capacity
 from penstock.wave import AcousticModel, Shot, migrate, ricker, run, simulate, work
 from penstock.wave.files import read_field, write_shots
@@ -187,6 +187,41 @@ def test_a_shot_that_keeps_failing_is_reported_and_loses_no_other(whole, tmp_pat
     assert same(run_job(job), whole)  # the same job again has what was missing
 
 
+def test_what_is_wrong_with_a_shot_is_not_tried_again(whole, tmp_path, monkeypatch):
+    tried, real = [], work._run
+
+    def run(workspace, number, budget, tell):
+        tried.append(number)
+        if number == 2:
+            raise WaveError("a shot that makes no sense")
+        return real(workspace, number, budget, tell)
+
+    monkeypatch.setattr(work, "_run", run)
+    survey = run_job(job_in(tmp_path))
+    assert list(survey.failed) == [2] and tried == [0, 1, 2, 3, 4]
+    disk, budget = DiskFullError("no room left"), BudgetError("too small")
+    assert work.hopeless(budget) and not work.hopeless(disk) and not work.hopeless(MemoryError())
+
+
+def test_a_folder_for_snapshots_is_made(whole, tmp_path):
+    told = TEXT.replace('disk = "20MB"', 'disk = "20MB"\ndirectory = "scratch/below"')
+    assert same(run_job(parse(told, tmp_path)), whole)
+    assert (tmp_path / "scratch" / "below").is_dir() and not list((tmp_path / "scratch" / "below").iterdir())
+
+
+def test_a_budget_that_no_plan_fits_into_ends_the_run_at_the_first_shot(tmp_path, monkeypatch):
+    tried = []
+
+    def run(workspace, number, budget, tell):
+        tried.append(number)
+        raise BudgetError("too small")
+
+    monkeypatch.setattr(work, "_run", run)
+    with pytest.raises(BudgetError, match="too small"):
+        run_job(job_in(tmp_path))
+    assert tried == [0]
+
+
 def test_steps_of_all_shots_are_counted_and_the_time_left_is_told(tmp_path, monkeypatch):
     failing(monkeypatch, 2, times=1)
     told, real = [], Shown.steps
@@ -219,6 +254,20 @@ def test_a_plan_that_was_made_where_there_was_more_memory_is_made_anew(whole, tm
         survey = run_job(parse(told, tmp_path), console)
     assert "where 1MB are left: another one is made" in printed.get()
     assert survey.workspace.plan().peak_bytes["host"] <= 10**6 and same(survey, whole)
+
+
+def test_a_finished_job_keeps_its_plan_however_little_memory_is_left(tmp_path, monkeypatch):
+    told = TEXT.replace('host = "600kB"\ndisk = "20MB"\n', "").replace(f"shots = {SHOTS}", "shots = 1")
+    first = run_job(parse(told, tmp_path))
+    monkeypatch.setattr(run, "host_capacity", lambda: Capacity(10**5, 10**5))
+    again = run_job(parse(told, tmp_path))
+    assert again.resumed == 1 and again.workspace.plan() == first.workspace.plan() and same(again, first)
+    write_report(again, tmp_path / "report.html", [], "title", "lead")
+    assert "The plan" in (tmp_path / "report.html").read_text()
+    again.workspace.forget_plan()
+    write_report(again, tmp_path / "report.html", [], "title", "lead")  # the rest is told all the same
+    page = (tmp_path / "report.html").read_text()
+    assert "The plan" not in page and "Where the time of each shot went" in page
 
 
 def test_a_shot_migrates_in_its_part_of_the_model(whole, tmp_path):
@@ -425,6 +474,15 @@ class TestOnDask:
         monkeypatch.setattr(cluster, "PATIENCE", "1s")
         with pytest.raises(WaveError, match=r"run\.scheduler: no Dask scheduler answers at tcp://127\.0\.0\.1:9"):
             run_job(changed(job_in(tmp_path), scheduler="tcp://127.0.0.1:9"))
+
+    def test_a_scheduler_without_workers_is_named(self, tmp_path, monkeypatch):
+        distributed = pytest.importorskip("distributed")
+        from penstock.wave import cluster
+
+        monkeypatch.setattr(cluster, "PATIENCE", "1s")
+        alone = distributed.LocalCluster(n_workers=0, processes=False, dashboard_address=None)
+        with alone, pytest.raises(WaveError, match=r"run\.scheduler: the Dask scheduler at .* has no workers: start"):
+            run_job(changed(job_in(tmp_path), scheduler=alone.scheduler_address))
 
     @pytest.mark.slow
     def test_a_worker_that_dies_loses_no_shot(self, whole, tmp_path):

@@ -19,7 +19,7 @@ from penstock.wave.geometry import part_of
 from penstock.wave.job_tables import RunTable
 from penstock.wave.progress import Shown
 from penstock.wave.stack import Part, tree_sum
-from penstock.wave.work import steps_of, try_shot
+from penstock.wave.work import hopeless, steps_of, try_shot
 from penstock.wave.workspace import Workspace
 
 try:
@@ -38,7 +38,7 @@ GATHERS = 5
 OFTEN = 0.5
 """Seconds from one word of a worker about its steps to the next."""
 PATIENCE = "15s"
-"""How long a scheduler may take to answer."""
+"""How long a scheduler may take to answer, and its first worker to come."""
 
 
 @contextmanager
@@ -52,6 +52,13 @@ def existing(told: RunTable) -> Iterator["Shots"]:
             "or take run.workers"
         ) from error
     with client:
+        try:
+            client.wait_for_workers(1, timeout=PATIENCE)
+        except TimeoutError as error:
+            raise WaveError(
+                f"run.scheduler: the Dask scheduler at {told.scheduler} has no workers: start some with "
+                f"`dask worker {told.scheduler}`, or take run.workers"
+            ) from error
         yield Shots(client, told, None)
 
 
@@ -125,7 +132,10 @@ class Shots:
             if future.status == "finished":
                 shown.finished(shot, future.result()["seconds"])
                 continue
-            error, again = future.exception(), attempts[shot] <= self.told.retries
+            error = future.exception()
+            if isinstance(error, BudgetError) and Workspace(Path(about[0])).plan() is None:
+                raise error  # and all others would fail alike
+            again = attempts[shot] <= self.told.retries and not hopeless(error)
             reason = f"{type(error).__name__}: {error}"
             if again:
                 retried = submit(shot)

@@ -11,8 +11,10 @@ from penstock.wave.grid import Grid
 
 MARGIN = 1.25
 """How many times more often than the band asks for."""
-FLOOR = 1e-3
-"""Of the largest illumination: less light than this is not divided by."""
+FLOOR = 0.1
+"""Of the median of what is lit: less light than this is not divided by."""
+DARK = 1e-9
+"""Of the largest illumination: what has less was not reached by the source's wave."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,9 +54,19 @@ def check_every(every: int | None) -> None:
 
 
 def normalise(image: NDArray[np.floating], illumination: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Divide an image by the light that the source cast there, which evens out amplitudes with depth."""
-    most = illumination.max()
-    return np.asarray(image / np.maximum(illumination, FLOOR * most if most > 0 else 1))
+    """Divide an image by the light that the source cast there, which evens out amplitudes with depth.
+
+    Where there is less light than `FLOOR` times the median of what is lit, that much is divided by instead. The largest
+    illumination says nothing of how much is little: it is the source's own, and in three dimensions light falls off so
+    fast that a share of it would be above nearly all the rest.
+
+    Examples
+    --------
+    >>> normalise(np.ones(4), np.array([1000.0, 4.0, 2.0, 0.0])).tolist()
+    [0.001, 0.25, 0.5, 2.5]
+    """
+    lit = illumination[illumination > DARK * illumination.max()]
+    return np.asarray(image / np.maximum(illumination, FLOOR * np.median(lit) if lit.size else 1), image.dtype)
 
 
 def laplacian_filter(image: NDArray[np.floating], grid: Grid) -> NDArray[np.floating]:

@@ -23,8 +23,8 @@ Fields = dict[str, NDArray[Any]]
 
 WATER = 1510.0
 """metres per second up to which a medium without further word is taken for water, which has no shear"""
-
-
+DEPTH, APART = 20.0, 25.0
+"""metres: of sources and receivers, and from one receiver to the next, unless told"""
 CUT_OFF = 0.02
 """Of a wavelet's largest value: what it may still have where the data end."""
 
@@ -42,12 +42,12 @@ def media_of(job: Job) -> tuple[Grid, dict[str, Fields]]:
     """Read or make what waves travel through: the grid, the "model" to migrate and, to model shots, the "true" one."""
     told = job.model
     if told.name is not None:
-        made = make(told.name, size=told.size, dims=told.dims, shape=told.shape, seed=told.seed)
+        made = make(told.name, size=told.size or "small", dims=told.dims, shape=told.shape, seed=told.seed or 0)
         velocity, spacing, origin = made.values, made.spacing, made.origin
     else:
         assert told.velocity is not None
         found = read_field(told.velocity)
-        velocity = np.ascontiguousarray(found.values, np.float32)
+        velocity = np.ascontiguousarray(_real(found.values, "model.velocity", told.velocity), np.float32)
         spacing = told.spacing or found.spacing  # type: ignore[assignment]
         if spacing is None or None in spacing:
             raise WaveError(f"model.spacing: expected metres along each axis, which {told.velocity} does not tell")
@@ -62,20 +62,51 @@ def media_of(job: Job) -> tuple[Grid, dict[str, Fields]]:
     files = {"true": told.true, "vs": job.physics.vs, "density": job.physics.density}
     read = {name: _like(velocity, path, name) for name, path in files.items() if path is not None}
     others = {name: values for name, values in read.items() if name != "true"}
-    media = {"model": {"velocity": velocity, **others}}
+    media = {"model": _complete(job, {"velocity": velocity, **others})}
     if job.data.file is None:
-        media["true"] = {"velocity": read.get("true", velocity), **others}
+        media["true"] = _complete(job, {"velocity": read.get("true", velocity), **others})
     if told.smooth:
-        media["model"] = {
-            name: smooth(values, spacing, told.smooth, slowness=name == "velocity")
-            for name, values in media["model"].items()
-        }
+        media["model"] = _smoothed(job, media["model"], spacing)
     return grid, media
+
+
+def _complete(job: Job, fields: Fields) -> Fields:
+    """Give elastic media the shear velocity and density that no file tells, from the velocity."""
+    if job.physics.kind == "acoustic":
+        return fields
+    velocity = fields["velocity"]
+    water = velocity <= WATER
+    vs = np.where(water, 0, velocity / np.sqrt(3)).astype(velocity.dtype)
+    rho = np.where(water, 1000, 310 * velocity**0.25).astype(velocity.dtype)
+    return {"vs": vs, "density": rho, **fields}
+
+
+def _smoothed(job: Job, fields: Fields, spacing: tuple[float, ...]) -> Fields:
+    """Smooth all fields; what was a fluid stays one and nothing else becomes one, so that the sea floor does not move.
+
+    Shear velocity that no file tells follows the smoothed velocity: averaged with that of the water, which is zero, it
+    would ask for a needlessly fine grid.
+    """
+    length = job.model.smooth
+    found = {name: smooth(one, spacing, length, slowness=name == "velocity") for name, one in fields.items()}
+    if "vs" in fields:
+        vs = found["vs"] if job.physics.vs is not None else found["velocity"] / np.sqrt(3)
+        found["vs"] = np.where(fields["vs"] == 0, 0, vs).astype(fields["vs"].dtype)
+    return found
+
+
+def _real(values: NDArray[Any], key: str, path: Path) -> NDArray[Any]:
+    """Refuse values that are no finite numbers."""
+    if values.dtype.kind not in "fiu":
+        raise WaveError(f"{key}: expected real numbers; {path} has {values.dtype}")
+    if not np.isfinite(values).all():
+        raise WaveError(f"{key}: expected finite numbers; {path} has NaN or infinity")
+    return values
 
 
 def _like(velocity: NDArray[Any], path: Path, name: str) -> NDArray[Any]:
     """Read a field that must have the shape of the velocity."""
-    values = np.ascontiguousarray(read_field(path).values, np.float32)
+    values = np.ascontiguousarray(_real(read_field(path).values, name, path), np.float32)
     if values.shape != velocity.shape:
         raise WaveError(f"{name}: expected the shape {velocity.shape} of the velocity; {path} has {values.shape}")
     return values
@@ -102,9 +133,9 @@ def recording_of(job: Job, grid: Grid) -> Recording:
             geometry = spread(
                 grid,
                 told.shots,
-                source_depth=told.source_depth,
-                receiver_depth=told.receiver_depth,
-                receiver_spacing=told.receiver_spacing,
+                source_depth=DEPTH if told.source_depth is None else told.source_depth,
+                receiver_depth=DEPTH if told.receiver_depth is None else told.receiver_depth,
+                receiver_spacing=told.receiver_spacing or APART,
             )
         elif told.sources is not None and told.receivers is not None:
             geometry = geometry_of(*(read_field(path).values for path in (told.sources, told.receivers)))
@@ -134,7 +165,7 @@ def wavelet_of(job: Job, recording: Recording) -> NDArray[np.float64]:
             )
         return made
     assert told.file is not None
-    read = np.asarray(read_field(told.file).values, np.float64)
+    read = np.asarray(_real(read_field(told.file).values, "wavelet.file", told.file), np.float64)
     if read.ndim != 1:
         raise WaveError(f"wavelet.file: expected one value per sample, not an array of shape {read.shape}")
     dt = told.dt or recording.dt
@@ -142,14 +173,7 @@ def wavelet_of(job: Job, recording: Recording) -> NDArray[np.float64]:
 
 
 def medium_of(job: Job, fields: Fields, grid: Grid, put: Callable[[Any], Any] = np.asarray) -> Any:
-    """Bind fields to the physics of a job; elastic ones take shear velocity and density from the velocity unless told.
-
-    `put` brings an array to where waves are computed.
-    """
-    velocity = fields["velocity"]
+    """Bind fields, as `media_of` gives them, to the physics of a job; `put` brings them to where waves are computed."""
     if job.physics.kind == "acoustic":
-        return AcousticModel(put(velocity), grid)
-    water = velocity <= WATER
-    vs = fields.get("vs", np.where(water, 0, velocity / np.sqrt(3)).astype(velocity.dtype))
-    rho = fields.get("density", np.where(water, 1000, 310 * velocity**0.25).astype(velocity.dtype))
-    return ElasticModel(put(velocity), put(vs), put(rho), grid)
+        return AcousticModel(put(fields["velocity"]), grid)
+    return ElasticModel(put(fields["velocity"]), put(fields["vs"]), put(fields["density"]), grid)

@@ -70,9 +70,11 @@ class Job(Table):
 def read_job(path: Path) -> Job:
     """Read and check a job; the files that it names are taken from the folder it lies in."""
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise WaveError(f"no job can be read from {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise WaveError(f"{path} is not TOML, which is text in UTF-8: {error}") from error
     return parse(text, path.parent.resolve(), str(path))
 
 

@@ -40,9 +40,7 @@ def _schedule(value: str) -> str:
     try:
         named(value, 10**6)
     except PenstockError as error:
-        raise ValueError(
-            f"one of {', '.join(families)}, or one with its number such as 'revolve:20' ({error})"
-        ) from None
+        raise ValueError(f"one of {', '.join(families)}, or one with its number: 'revolve:20' ({error})") from None
     return value
 
 
@@ -66,17 +64,21 @@ Points = Annotated[int, Field(ge=2)]
 class Table(BaseModel):
     """A table of a job."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    def _set(self, *keys: str) -> list[str]:
+        """Give those of some keys that were set."""
+        return [key for key in keys if getattr(self, key) is not None]
 
 
 class ModelTable(Table):
-    """What the waves travel through: a built-in model, or a file."""
+    """What the waves travel through: a built-in model, small and of seed 0 unless told, or a file."""
 
     name: Literal["layers", "marmousi", "marmousi3d", "salt", "large"] | None = None
-    size: Literal["small", "full"] = "small"
+    size: Literal["small", "full"] | None = None
     dims: Literal[2, 3] | None = None
     shape: tuple[Points, ...] | None = None
-    seed: int = 0
+    seed: int | None = None
     velocity: Path | None = None
     """.npy, .zarr or .segy; depth first, metres per second"""
     true: Path | None = None
@@ -91,8 +93,8 @@ class ModelTable(Table):
     def _one(self) -> "ModelTable":
         if (self.name is None) == (self.velocity is None):
             raise ValueError(f"either name, one of {', '.join(RECIPES)}, or velocity, a file")
-        idle = ("spacing", "origin", "true") if self.velocity is None else ("dims", "shape")
-        if given := [key for key in idle if getattr(self, key) is not None]:
+        idle = ("spacing", "origin", "true") if self.velocity is None else ("dims", "shape", "size", "seed")
+        if given := self._set(*idle):
             raise ValueError(f"no {', '.join(given)} beside {'name' if self.velocity is None else 'velocity'}")
         return self
 
@@ -102,9 +104,10 @@ class GeometryTable(Table):
 
     shots: Annotated[tuple[Count, ...], BeforeValidator(_each)] | None = None
     """how many, spread evenly: a number, or in three dimensions two, along y and along x"""
-    source_depth: Depth = 20.0
-    receiver_depth: Depth = 20.0
-    receiver_spacing: Positive = 25.0
+    source_depth: Depth | None = None
+    receiver_depth: Depth | None = None
+    receiver_spacing: Positive | None = None
+    """metres, beside shots only; unless told, 20, 20 and 25"""
     sources: Path | None = None
     """.npy, a position in metres a row, depth first"""
     receivers: Path | None = None
@@ -118,6 +121,8 @@ class GeometryTable(Table):
             raise ValueError("sources and receivers together, or neither")
         if self.shots is not None and self.sources is not None:
             raise ValueError("either shots, a number, or the files sources and receivers")
+        if self.shots is None and (given := self._set("source_depth", "receiver_depth", "receiver_spacing")):
+            raise ValueError(f"no {', '.join(given)} without shots: files tell where sources and receivers are")
         return self
 
 
@@ -139,6 +144,8 @@ class DataTable(Table):
     def _one(self) -> "DataTable":
         if self.file is not None and self.length is not None:
             raise ValueError("no length beside file, whose shots are as long as they are")
+        if self.mute_delay is not None and self.mute_velocity is None:
+            raise ValueError("mute_velocity beside mute_delay")
         return self
 
 
@@ -157,6 +164,8 @@ class WaveletTable(Table):
     def _one(self) -> "WaveletTable":
         if (self.frequency is None) == (self.file is None):
             raise ValueError("either frequency, in Hz, or file")
+        if self._set(idle := "dt" if self.file is None else "delay"):
+            raise ValueError(f"no {idle} beside {'frequency' if self.file is None else 'file'}")
         return self
 
 
@@ -179,12 +188,8 @@ class PhysicsTable(Table):
     @model_validator(mode="after")
     def _known(self) -> "PhysicsTable":
         if self.kind == "acoustic":
-            fields = {"vs": self.vs, "density": self.density}
-            given = [key for key, value in fields.items() if value is not None]
-            given += [
-                key for key, least in (("sends", "explosion"), ("hears", "pressure")) if getattr(self, key) != least
-            ]
-            if given:
+            usual = {"sends": "explosion", "hears": "pressure"}
+            if given := self._set("vs", "density") + [key for key in usual if getattr(self, key) != usual[key]]:
                 raise ValueError(f"kind = 'elastic' beside {', '.join(given)}")
         return self
 

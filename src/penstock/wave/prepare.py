@@ -2,14 +2,16 @@
 
 import json
 import math
+import os
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.errors import WaveError
+from penstock.errors import BudgetError, WaveError
+from penstock.units import to_text
 from penstock.wave.files import whole
-from penstock.wave.geometry import windows
+from penstock.wave.geometry import part_of, windows
 from penstock.wave.grid import Grid
 from penstock.wave.imaging import imaging_interval
 from penstock.wave.inputs import Fields, Recording, media_of, medium_of, recording_of, wavelet_of
@@ -18,7 +20,10 @@ from penstock.wave.place import check_memory, check_tools, device_of
 from penstock.wave.points import locate
 from penstock.wave.stability import check_dispersion, check_dt, choose_dt
 from penstock.wave.wavelet import highest_frequency
-from penstock.wave.workspace import Workspace, describe, differences, frozen
+from penstock.wave.workspace import Workspace, describe, differences, files_of, frozen, written
+
+BYTES = 4
+"""of a number"""
 
 
 def prepare(job: Job, gpus: int = 0) -> Workspace:
@@ -34,6 +39,7 @@ def prepare(job: Job, gpus: int = 0) -> Workspace:
     check_tools(job)
     root, device = job.output.directory, device_of(job, gpus)
     check_memory(job, device)
+    check_directory(job)
     if (root / "job.json").exists():
         old = json.loads((root / "job.json").read_text())["frozen"]
         changed = differences(old, json.loads(json.dumps(frozen(job))))
@@ -52,10 +58,14 @@ def prepare(job: Job, gpus: int = 0) -> Workspace:
         with whole(root / "job.json") as path:  # where shots are computed may have changed
             path.write_text(text)
         return Workspace(root)
+    ours = [(root / name).resolve() for name in written()]
+    if taken := [path for path in files_of(job) if path.resolve() in ours]:
+        raise WaveError(f"output.directory: {taken[0]} would be overwritten there: choose another one")
     grid, media = media_of(job)
     recording = recording_of(job, grid)
     wavelet = wavelet_of(job, recording)
     step = check(job, grid, media, recording, wavelet)
+    Workspace(root).clear()
     for medium, fields in media.items():
         for name, values in fields.items():
             with whole(root / medium / f"{name}.npy") as path, path.open("wb") as file:
@@ -75,6 +85,7 @@ def inspect(job: Job, gpus: int = 0) -> str:
     check_tools(job)
     device = device_of(job, gpus)
     check_memory(job, device)
+    check_directory(job)
     frozen(job)
     grid, media = media_of(job)
     recording = recording_of(job, grid)
@@ -117,8 +128,44 @@ def check(job: Job, grid: Grid, media: dict[str, Fields], recording: Recording, 
             raise WaveError(f"physics.{key}: expected z or x of a section, which has no y, not {kind!r}")
     for shot in range(recording.geometry.count):
         try:
-            locate(recording.geometry.sources[shot], grid, order // 2)
-            locate(recording.geometry.receivers_of(shot), grid, order // 2)
+            for places in (recording.geometry.sources[shot], recording.geometry.receivers_of(shot)):
+                locate(places, grid, order // 2, mirrored=job.physics.kind == "acoustic")
         except WaveError as error:
             raise WaveError(f"shot {shot}: {error}") from error
+    steps = math.ceil(recording.samples * recording.dt / step - 1e-6)
+    every = job.imaging.every or imaging_interval(frequency, step)
+    part = part_of(grid, windows(recording.geometry, grid, job.imaging.aperture)[0])
+    check_budget(job, part, math.ceil(steps / every))
     return step
+
+
+def check_budget(job: Job, part: Grid, images: int) -> None:
+    """Refuse a budget that holds no snapshot of a shot's part of the model, which contributes to so many images.
+
+    Snapshots are records, where all of them fit, or states, of which one must fit where waves are computed. What a
+    codec makes of them is seen when it runs.
+    """
+    budget = job.memory.budget
+    if budget is None or job.memory.codec is not None:
+        return
+    acoustic, fields = job.physics.kind == "acoustic", math.prod(part.fields(job.physics.order // 2))
+    state = BYTES * fields * (2 if acoustic else {2: 5, 3: 9}[part.ndim])
+    record = BYTES * math.prod(part.shape) * (1 if acoustic or job.imaging.image == "pp" else part.ndim)
+    first = budget[budget.tiers[0]]
+    total = sum(budget[tier] for tier in budget.tiers)
+    recorded = job.memory.schedule.strip().lower() in ("auto", "storeall") and total >= images * record
+    if first < (min(record, state) if recorded else state):
+        raise BudgetError(
+            f"memory.{budget.tiers[0]}: {to_text(first)} do not hold a state of the waves, {to_text(state)}, and there "
+            f"is no room for all {images} records of {to_text(record)} instead: give more, or set imaging.aperture"
+        )
+
+
+def check_directory(job: Job) -> None:
+    """Refuse a memory.directory that is not there and cannot be made; that of a cluster's workers is theirs."""
+    path = job.memory.directory
+    if path is None or job.run.scheduler is not None:
+        return
+    there = next(one for one in (path.absolute(), *path.absolute().parents) if one.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise WaveError(f"memory.directory: {path} cannot be written, since {there} cannot: choose another folder")

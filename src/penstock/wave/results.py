@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.planner import Plan
 from penstock.report.charts import bars_chart, memory_chart, timeline_chart
 from penstock.report.page import Block, Chart, Facts, Grid, Picture, Text, write_page
 from penstock.report.pictures import Panel, draw_panels
@@ -84,27 +85,17 @@ def panels_of(values: NDArray[Any], workspace: Workspace, *, signed: bool = Fals
 
 def write_report(survey: Survey, path: Path, pictures: Sequence[Picture], title: str, lead: str) -> None:
     """Write the page: facts, pictures, where time and memory went, and each shot."""
-    workspace, plan = survey.workspace, survey.workspace.plan()
-    assert plan is not None, "a survey with an image has a plan"
-    shot, spans = workspace.timeline()
-    every = survey.summaries[0]["every"]
-    kept = (plan.state_bytes if plan.keep == "states" else plan.record_bytes) or 0
-    history = -(-plan.steps // every) * kept
-    grid = workspace.grid
+    workspace, plan, grid = survey.workspace, survey.workspace.plan(), survey.workspace.grid
+    every, steps = survey.summaries[0]["every"], survey.summaries[0]["steps"]
     facts = [
         ("shots", f"{len(survey.summaries)} of {workspace.geometry.count}"),
         ("grid", " x ".join(map(str, grid.shape)) + f" at {grid.spacing[0]:.6g} m"),
-        ("steps of a shot", f"{plan.steps} of {workspace.step * 1000:.4g} ms"),
+        ("steps of a shot", f"{steps} of {workspace.step * 1000:.4g} ms"),
         ("imaged every", f"{every} steps, {every * workspace.step * 1000:.4g} ms"),
-        ("history of a shot", f"{to_text(history)} of {plan.keep}"),
-        *((f"{tier} budget", to_text(plan.budget[tier])) for tier in plan.budget.tiers),
-        ("schedule", str(plan.schedule)),
-        ("codec", plan.codec or "none"),
+        *(_planned(plan, every) if plan is not None else []),
         ("seconds of all shots", seconds_to_text(sum(one["seconds"] for one in survey.summaries))),
         ("this run", seconds_to_text(survey.seconds)),
     ]
-    ratio = next((one["ratio"] for one in survey.summaries if one["ratio"]), 1.0)
-    snapshot = kept / ratio
     names = ("forward", "backward", "save", "restore", "compress", "decompress", "stall")
     phases = {name: [one["phases"].get(name, 0.0) for one in survey.summaries] for name in names}
     series = {"data": [one["data"] for one in survey.summaries]} | {
@@ -115,15 +106,35 @@ def write_report(survey: Survey, path: Path, pictures: Sequence[Picture], title:
     if survey.failed:
         rows = [[str(number), reason] for number, reason in survey.failed.items()]
         blocks.append(("Shots that are missing", [Grid(("shot", "why"), rows)]))
+    if plan is not None:
+        shot, spans = workspace.timeline()
+        ratio = next((one["ratio"] for one in survey.summaries if one["ratio"]), 1.0)
+        blocks += [
+            (f"Memory over time, in shot {shot}", [Chart(memory_chart(plan, spans, _kept(plan) / ratio))]),
+            (f"What happened when, in shot {shot}", [Chart(timeline_chart(plan, spans))]),
+        ]
     blocks += [
-        (f"Memory over time, in shot {shot}", [Chart(memory_chart(plan, spans, snapshot))]),
-        (f"What happened when, in shot {shot}", [Chart(timeline_chart(plan, spans))]),
         ("Where the time of each shot went", [Chart(bars_chart(series, labels, "shot", "seconds"))]),
         ("Each shot", [_table(survey)]),
-        ("The plan", [Text(plan.explain())]),
+        *([("The plan", [Text(plan.explain())])] if plan is not None else []),
         ("The job", [Text(workspace.job.model_dump_json(indent=2, exclude_none=True))]),
     ]
     write_page(path, title, lead, blocks)
+
+
+def _kept(plan: Plan) -> int:
+    """Give the bytes of a snapshot before any codec."""
+    return (plan.state_bytes if plan.keep == "states" else plan.record_bytes) or 0
+
+
+def _planned(plan: Plan, every: int) -> list[tuple[str, str]]:
+    """Give the facts that a plan tells; where the last run lost its plan before it made another, there is none."""
+    return [
+        ("history of a shot", f"{to_text(-(-plan.steps // every) * _kept(plan))} of {plan.keep}"),
+        *((f"{tier} budget", to_text(plan.budget[tier])) for tier in plan.budget.tiers),
+        ("schedule", str(plan.schedule)),
+        ("codec", plan.codec or "none"),
+    ]
 
 
 def _table(survey: Survey) -> Grid:

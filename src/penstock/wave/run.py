@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from penstock.cuda.available import gpu_count
-from penstock.errors import WaveError
+from penstock.errors import BudgetError, WaveError
 from penstock.tier.capacity import host_capacity
 from penstock.units import Budget
 from penstock.wave.imaging import laplacian_filter, normalise
@@ -19,7 +19,7 @@ from penstock.wave.place import check_tools, too_much
 from penstock.wave.prepare import prepare
 from penstock.wave.progress import Shown
 from penstock.wave.stack import Part, tree_sum
-from penstock.wave.work import steps_of, try_shot
+from penstock.wave.work import hopeless, steps_of, try_shot
 from penstock.wave.workspace import Workspace, locked
 
 
@@ -72,14 +72,14 @@ def run_job(job: Job, console: Console | None = None) -> Survey:
 
             client = opened.enter_context(local(job.run, workspace.device))
         shown = opened.enter_context(Shown(console, count, len(done), steps_of(workspace)[1]))
-        if client is not None:
-            budget = client.budget(workspace)
+        failed: dict[int, str] = {}
+        if todo:  # a finished job keeps its plan, however little memory there is now
+            budget = Budget(host=host_capacity().free) if client is None else client.budget(workspace)
             _settle(workspace, budget, console)
-            failed = client.shots(workspace, todo, budget, shown)
+            failed = _here(workspace, todo, shown) if client is None else client.shots(workspace, todo, budget, shown)
+        if client is not None:
             stack = client.stack(workspace)
         else:
-            _settle(workspace, Budget(host=host_capacity().free), console)
-            failed = _here(workspace, todo, shown)
             finished = workspace.finished()
             stack = tree_sum(workspace.part(shot) if shot in finished else None for shot in range(count))
     if stack is None:
@@ -126,9 +126,13 @@ def _here(workspace: Workspace, todo: list[int], shown: Shown) -> dict[int, str]
             try:
                 summary = try_shot(workspace.root, shot, tell=shown.steps)
             except Exception as error:
-                failed[shot] = f"{type(error).__name__}: {error}"
-                shown.failed(shot, failed[shot], again=attempt < retries)
-                continue
+                if isinstance(error, BudgetError) and workspace.plan() is None:
+                    raise  # and all others would fail alike
+                failed[shot], again = f"{type(error).__name__}: {error}", attempt < retries and not hopeless(error)
+                shown.failed(shot, failed[shot], again)
+                if again:
+                    continue
+                break
             failed.pop(shot, None)
             shown.finished(shot, summary["seconds"])
             break

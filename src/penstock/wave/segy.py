@@ -27,8 +27,10 @@ SCALE = -100
 """The scalar of coordinates that we write: centimetres."""
 LARGEST = 2**16 - 1
 """The largest sampling interval."""
-IEEE = 5
-"""The number of the standard for four-byte floats."""
+SAME = 0.01
+"""Metres within which coordinates are the same: what headers usually tell."""
+FEET, IEEE = 2, 5
+"""The numbers of the standard for lengths in feet, and for four-byte floats."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,16 +46,15 @@ class Volume:
 def read_volume(path: Path) -> Volume:
     """Read a section or a volume in depth; traces may be in any order, as long as they fill a rectangle."""
     with _open(path) as file:
+        _check(file, path)
         depth = _interval(file) / 1000
         scale = _scales(file, TraceField.SourceGroupScalar)
         x, y = (scale * file.attributes(field)[:] for field in (TraceField.CDP_X, TraceField.CDP_Y))
-        if np.ptp(x) == 0 and np.ptp(y) == 0:
+        known = bool(np.ptp(x) or np.ptp(y))
+        if not known:
             y, x = (file.attributes(field)[:] for field in (TraceField.INLINE_3D, TraceField.CROSSLINE_3D))
             if np.ptp(x) == 0 and np.ptp(y) == 0:
                 x = np.arange(file.tracecount)
-            known = False
-        else:
-            known = True
         axes = [x] if np.ptp(y) == 0 else [y] if np.ptp(x) == 0 else [y, x]
         lines = [np.unique(axis, return_inverse=True) for axis in axes]
         shape = tuple(len(values) for values, _ in lines)
@@ -81,9 +82,11 @@ def read_geometry(path: Path, ndim: int) -> tuple[Geometry, float, int]:
     """Read where shots and receivers are, the sampling interval in seconds and the samples of a trace.
 
     Traces of one source position belong to one shot, wherever they are in the file. Depths are those of the source
-    below its surface, and below zero elevation for receivers.
+    below its surface, and below zero elevation for receivers. A line in two dimensions runs along x or along y: the
+    other coordinate is the same for all its sources and receivers.
     """
     with _open(path) as file:
+        _check(file, path)
         scale = _scales(file, TraceField.SourceGroupScalar)
         high = _scales(file, TraceField.ElevationScalar)
 
@@ -98,7 +101,13 @@ def read_geometry(path: Path, ndim: int) -> tuple[Geometry, float, int]:
             read(TraceField.GroupX, scale),
         ]
         if ndim == 2:
-            del sources[1], receivers[1]
+            across = [np.ptp([sources[axis], receivers[axis]]) <= SAME for axis in (1, 2)]
+            if not any(across):
+                raise WaveError(
+                    f"{path}: SourceX and GroupX vary, and so do SourceY and GroupY, but the model is a section: turn "
+                    "the line, so that one pair is the same everywhere, or take a model in three dimensions"
+                )
+            del sources[1 if across[0] else 2], receivers[1 if across[0] else 2]
         interval = _interval(file)
         samples = len(file.samples)
     if not interval:
@@ -207,6 +216,23 @@ def _interval(file: Any) -> int:
     """Give the sampling interval as the standard has it: two bytes without a sign, 0 where it is not told."""
     told = file.bin[BinField.Interval] or file.attributes(TraceField.TRACE_SAMPLE_INTERVAL)[0][0]
     return int(told) & LARGEST
+
+
+def _check(file: Any, path: Path) -> None:
+    """Refuse headers that say what we would misread."""
+    if file.bin[BinField.MeasurementSystem] == FEET:
+        raise WaveError(f"{path}: its MeasurementSystem is feet: convert its coordinates to metres, and set it to 1")
+    told = int(file.bin[BinField.Interval]) & LARGEST
+    for name, good, advice in (
+        ("CoordinateUnits", (0, 1), "project the coordinates to metres, and set it to 1"),
+        ("DelayRecordingTime", (0,), "pad or cut the traces to begin at 0, and set it to 0"),
+        ("TRACE_SAMPLE_INTERVAL", (0, told), f"the binary header's Interval is {told}: resample or correct one"),
+    ):
+        values = file.attributes(getattr(TraceField, name))[:] & LARGEST
+        wrong = ~np.isin(values, good)
+        if wrong.any() and (told or name != "TRACE_SAMPLE_INTERVAL"):
+            first = int(np.argmax(wrong))
+            raise WaveError(f"{path}: {name} of trace {first + 1} is {values[first]}: {advice}")
 
 
 def _scales(file: Any, field: int) -> NDArray[np.float64]:

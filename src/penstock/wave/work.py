@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.errors import PenstockError
 from penstock.units import Budget
 from penstock.wave.files import read_shot
 from penstock.wave.geometry import part_of
@@ -65,6 +66,11 @@ def try_shot(
         raise
 
 
+def hopeless(error: BaseException) -> bool:
+    """Tell whether trying a shot again would fail again: what is wrong was said, and lies not in a device or a disk."""
+    return isinstance(error, PenstockError) and not isinstance(error, OSError | RuntimeError)
+
+
 def steps_of(workspace: Workspace) -> tuple[int, int]:
     """Give the steps of one way through a shot, and of all its ways: modelled where it is, forward and back."""
     steps = math.ceil(len(workspace.wavelet) * workspace.sampling / workspace.step - 1e-6)
@@ -82,6 +88,7 @@ def _run(workspace: Workspace, number: int, budget: Budget | None, tell: Tell) -
     box, plan = workspace.boxes[number], workspace.plan()
     model = medium_of(job, workspace.fields("model", box), part_of(workspace.grid, box), put)
     directory = job.memory.directory or workspace.root
+    directory.mkdir(parents=True, exist_ok=True)
     migration = migrate(
         shot,
         model,

@@ -11,11 +11,13 @@ All of it can be read from any process that sees the directory, so a shot's task
 
 import fcntl
 import json
+import re
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,11 @@ from penstock.wave.stack import Part
 
 FREE: Any = {"run": True, "output": True, "memory": {"directory"}}
 """What may change between two runs of one job: it does not change the image."""
+
+
+FOLDERS = ("model", "true", "shots")
+UNFINISHED = re.compile(r"\.[0-9a-f]{8}\..+")
+"""The name of a file or folder until it is whole."""
 
 
 @dataclass(frozen=True)
@@ -143,10 +150,20 @@ class Workspace:
         with np.load(self.path(shot)) as file:
             return dict(json.loads(bytes(file["summary"])))
 
+    def clear(self) -> None:
+        """Remove what an earlier job left behind that must not be taken for this one's."""
+        for path in (*self.root.glob("shots/*.npz"), *self.root.glob("shots/*.error")):
+            if path.stem.isdigit():
+                path.unlink()
+        for name in (*written(), "plan.json", "timeline.json"):
+            (self.root / name).unlink(missing_ok=True)
+
     def sweep(self) -> None:
         """Remove what a dead process left behind, and shots that can no longer be read."""
-        for path in self.root.rglob(".????????.*"):
-            remove(path)
+        for folder in (self.root, *(self.root / name for name in FOLDERS)):
+            # Others may keep hidden files here: only the names that `whole` gives are ours.
+            for path in [one for one in folder.glob(".*") if UNFINISHED.fullmatch(one.name)]:
+                remove(path)
         for shot in self.finished():
             try:
                 self.part(shot), self.summary(shot)
@@ -157,14 +174,33 @@ class Workspace:
 def frozen(job: Job) -> dict[str, Any]:
     """Give the parameters that decide the image, with size and date of every file that is read."""
     told = job.model_dump(mode="json", exclude=FREE)
-    files = [job.model.velocity, job.model.true, job.data.file, job.wavelet.file, job.physics.vs, job.physics.density]
-    files += [job.geometry.sources, job.geometry.receivers]
     seen = {}
-    for path in filter(None, files):
+    for path in files_of(job):
         if not path.exists():
             raise WaveError(f"there is no {path}")
-        seen[str(path)] = [path.stat().st_size, path.stat().st_mtime_ns]
+        seen[str(path)] = _mark(path)
     return {**told, "files": seen, "penstock": penstock.__version__}
+
+
+def files_of(job: Job) -> list[Path]:
+    """List the files and folders that a job reads."""
+    files = [job.model.velocity, job.model.true, job.data.file, job.wavelet.file, job.physics.vs, job.physics.density]
+    return [path for path in (*files, job.geometry.sources, job.geometry.receivers) if path is not None]
+
+
+def _mark(path: Path) -> list[int | str]:
+    """Give size and date of a file; of a folder, the size of all files below it and a digest of their dates."""
+    if not path.is_dir():
+        return [path.stat().st_size, path.stat().st_mtime_ns]
+    below = [(str(one.relative_to(path)), one.stat()) for one in sorted(path.rglob("*")) if one.is_file()]
+    told = "\n".join(f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in below)
+    return [sum(stat.st_size for _, stat in below), sha256(told.encode()).hexdigest()]
+
+
+def written() -> list[str]:
+    """List what a job's directory has of its inputs."""
+    fields = [f"{medium}/{name}.npy" for medium in ("model", "true") for name in ("velocity", "vs", "density")]
+    return [*fields, "geometry.npz", "wavelet.npy"]
 
 
 def differences(old: Any, new: Any, key: str = "") -> list[str]:
