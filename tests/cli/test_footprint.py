@@ -40,6 +40,7 @@ def test_it_prints_terms_estimate_bound_and_chunks_and_draws(folder):
         (["footprint", "mine:double", "--shape", "3,3", "--budget", "4parrots"], "4parrots"),
         (["footprint", "mine:double", "--shape", "3,3", "--halo", "a,b"], "--halo"),
         (["footprint", "mine:double", "--shape", "3,3", "--picture", "nowhere/out.png"], "there is no folder"),
+        (["footprint", "mine:double", "--shape", "3,3", "--picture", "out.docx"], "ends in .png"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(folder, arguments, says, monkeypatch, capsys):

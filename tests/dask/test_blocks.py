@@ -4,8 +4,11 @@ import math
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import dask.array as da
+import dask.config
+import dask.system
 import distributed
 import numpy as np
 import pytest
@@ -13,6 +16,7 @@ import pytest
 import penstock.dask as door
 from penstock.dask.limits import limits_of
 from penstock.errors import BudgetError, PlanError
+from penstock.units import Budget
 
 VOLUME = np.random.default_rng(0).random((61, 47, 53), dtype="float32")
 
@@ -56,6 +60,32 @@ class TestLimits:
         assert limits.budget > 0
         assert (limits.workers, limits.declared) == (1, None)
 
+    def test_what_this_process_holds_is_not_there_for_tasks(self, monkeypatch):
+        class Holding:
+            rss = 16 * 2**30
+
+            def memory_info(self):
+                return self
+
+        monkeypatch.setattr("penstock.dask.limits._memory", lambda: 32 * 2**30)
+        monkeypatch.setattr("penstock.dask.limits.psutil.Process", Holding)
+        assert limits_of(None).budget == int(0.6 * 32 * 2**30) - 16 * 2**30
+        monkeypatch.setattr(Holding, "rss", 30 * 2**30)
+        assert limits_of(None).budget == 0
+
+    @pytest.mark.parametrize(
+        ("settings", "threads"),
+        [
+            ({}, dask.system.CPU_COUNT),
+            ({"num_workers": 17}, 17),
+            ({"pool": ThreadPoolExecutor(5)}, 5),
+            ({"scheduler": "sync"}, 1),
+        ],
+    )
+    def test_without_a_cluster_threads_are_those_that_dask_starts(self, settings, threads):
+        with dask.config.set(settings):
+            assert limits_of(None).threads == threads
+
     def test_a_cluster_without_workers_is_refused(self):
         with (
             distributed.LocalCluster(n_workers=0, dashboard_address=":0", processes=False) as empty,
@@ -97,6 +127,17 @@ class TestChunks:
         large = da.zeros((1000, 1000, 1000), chunks=100, dtype="float32")
         chunks = door.chunks_for(double, large, client, model=known(100))
         assert 0.5 < 2 * 162 * math.prod(chunks) / limits_of(client).budget <= 1
+
+    def test_a_budget_of_tiers_gives_that_of_the_host(self, client, known):
+        plain = door.chunks_for(double, array(), client, budget="2MB", model=known())
+        assert door.chunks_for(double, array(), client, budget=Budget(host="2MB"), model=known()) == plain
+
+    def test_functions_on_a_device_need_a_budget(self, client, known):
+        model = known()
+        model.place = "device"
+        with pytest.raises(BudgetError, match=r"double works on a device.*: give budget="):
+            door.chunks_for(double, array(), client, model=model)
+        assert door.chunks_for(double, array(), client, budget="1GB", model=model) == VOLUME.shape
 
     def test_axes_that_must_stay_whole_do(self, client, known):
         chunks = door.chunks_for(double, array(), client, budget="500kB", model=known(), whole=(2,))
@@ -167,13 +208,43 @@ class TestMapBlocks:
 
     def test_arrays_that_are_cut_alike(self, client, known):
         result = door.map_blocks(
-            lambda one, other: one - other, array(), array((61, 10, 53)), budget="1MB", model=known(), client=client
+            lambda one, other: one - other, array(), array((61, 10, 53)), budget="2MB", model=known(), client=client
         )
         assert not result.compute().any()
 
     def test_chunks_that_no_worker_can_hold_are_refused_before_anything_runs(self, client, known):
         with pytest.raises(BudgetError, match=r"open it with the chunks that chunks_for\(\) gives"):
             door.map_blocks(double, array(VOLUME.shape), budget="500kB", model=known(), client=client)
+
+    def test_chunks_that_fit_once_but_not_on_every_thread_are_refused(self, client, known):
+        """Pieces cut from them keep them alive, one on each thread."""
+        whole = math.prod(VOLUME.shape) * 4
+        with pytest.raises(BudgetError, match="with 2 threads holds"):
+            door.map_blocks(double, array(VOLUME.shape), budget=int(1.5 * whole), model=known(), client=client)
+
+    def test_blocks_put_together_from_all_chunks_are_refused_where_those_do_not_fit(self, client, known):
+        """Each chunk is small, but each block needs a piece of every one."""
+        size = math.prod(VOLUME.shape) * 4
+        options = {"model": known(30), "client": client, "whole": (1, 2)}
+        with pytest.raises(BudgetError, match="open it with the chunks"):
+            door.map_blocks(double, array((61, 2, 53)), budget=size, **options)
+        door.map_blocks(double, array((2, 47, 53)), budget=size, **options)
+
+    def test_chunks_that_are_right_need_not_be_cut(self, client, known):
+        budget = "2MB"
+        chunks = door.chunks_for(double, VOLUME, client, budget=budget, model=known(), whole=(1, 2))
+        opened = array(chunks)
+        result = door.map_blocks(double, opened, budget=budget, model=known(), client=client, whole=(1, 2))
+        assert result.chunks == opened.chunks
+
+    def test_what_is_no_array_goes_by_keyword(self, client, known):
+        with pytest.raises(PlanError, match=r"argument 1 is a int, not an array.*by keyword"):
+            door.map_blocks(np.add, array(), 3, model=known(), client=client)
+
+    def test_chunks_of_unknown_sizes_are_refused(self, client, known):
+        flat = array().reshape(-1)
+        with pytest.raises(PlanError, match=r"compute_chunk_sizes\(\)"):
+            door.map_blocks(double, flat[flat > 0.5], model=known(ndim=1), client=client)
 
     def test_two_tasks_that_do_not_fit_together_do_not_run_together(self, client, known):
         spans = of_workers(
@@ -213,6 +284,33 @@ class TestMapOverlap:
         assert math.prod(result.numblocks) > 1
         assert np.allclose(result.compute(), SMOOTH(VOLUME, width=5), atol=1e-6)
 
+    def test_several_arrays_each_with_its_depth(self, client, known):
+        def sums(one, other):
+            return one + other[1:-1]
+
+        result = door.map_overlap(
+            *(sums, array(), array((61, 10, 53))),
+            depth=[0, {0: 1}],
+            boundary=["none", "nearest"],
+            trim=False,
+            budget="2MB",
+            model=known(),
+            client=client,
+        )
+        assert math.prod(result.numblocks) > 1
+        assert np.array_equal(result.compute(), 2 * VOLUME)
+
+    def test_keywords_of_dask_do_not_reach_the_function(self, client, known):
+        result = door.map_overlap(
+            double, array(), depth=1, allow_rechunk=False, align_arrays=True, budget="2MB", model=known(), client=client
+        )
+        assert np.array_equal(result.compute(), 2 * VOLUME)
+
+    @pytest.mark.parametrize("depth", [1.5, -1, {0: (1, 2.5)}])
+    def test_depths_that_are_no_numbers_of_elements_are_refused(self, client, known, depth):
+        with pytest.raises(PlanError, match="give a whole number of elements"):
+            door.map_overlap(double, array(), depth=depth, model=known(), client=client)
+
     def test_a_function_that_changes_the_shape_is_refused(self, client, known):
         with pytest.raises(PlanError, match=r"double makes .* of a block of .*: pad the result"):
             door.map_overlap(double, array(), depth=2, model=known(trims=2), client=client)
@@ -224,6 +322,20 @@ class TestMapOverlap:
 
 
 class TestMeasuring:
+    def test_observations_are_found_by_what_the_door_was_given(self, known):
+        def plus(block, add=1):
+            return block + add
+
+        options = {"budget": "1MB", "model": known(), "add": 2}
+        volume = array()
+        with dask.config.set(scheduler="sync"):
+            door.map_blocks(plus, volume, dtype="float32", **options).compute()
+            blocks = door.observed(plus, volume, dtype="float32", **options)
+            assert blocks
+            door.map_overlap(plus, volume, depth=1, boundary="none", **options).compute()
+            assert len(door.observed(plus, volume, depth=1, boundary="none", **options)) > len(blocks)
+        assert not door.observed(plus, volume, add=3)
+
     @pytest.mark.slow
     def test_blocks_that_ran_alone_are_observed(self, known):
         def copies(block):

@@ -36,6 +36,13 @@ def test_the_bound_stays_where_nothing_of_that_size_was_seen(known):
     assert tighten(model, [seen(8)]).predict((400, 400, 400)) == model.predict((400, 400, 400))
 
 
+def test_where_the_bytes_are_stays_known(known):
+    model = known()
+    assert tighten(model, [seen(8)]).place == "host"
+    model.place = "device"
+    assert tighten(model, [seen(8)]).place == "device"
+
+
 def test_a_model_that_learns_is_taught_the_least_of_each_shape(known):
     taught = []
 

@@ -16,6 +16,11 @@ def twice_and_back(x):
     return wide[::4].reshape(x.shape).copy()
 
 
+def where(x):
+    """Take one of two new arrays: thirteen bytes an element with the answer and the mask."""
+    return np.where(x > 0.5, x * 2, x * 3)
+
+
 def needs_forty(x):
     """Run only on shapes that a stencil of forty fits into."""
     if min(x.shape) < 40:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from penstock.errors import BudgetError
 from penstock.footprint.chunks import choose_chunks, plan_chunks
 from penstock.footprint.estimate import Estimate
+from penstock.footprint.need import Problem
 
 F3 = (651, 951, 462)
 
@@ -100,14 +101,37 @@ def test_no_plan_exceeds_the_budget(model, shape, halo, stored, threads, workers
     shape=st.tuples(*[st.integers(1, 200)] * 3),
     halo=st.tuples(*[st.integers(0, 12)] * 3),
     threads=st.integers(1, 4),
+    padded=st.booleans(),
 )
-def test_a_refusal_names_the_smallest_budget_that_works(model, shape, halo, threads):
+def test_a_refusal_names_the_smallest_budget_that_works(model, shape, halo, threads, padded):
+    options = {"threads": threads, "halo": halo, "padded": padded}
     with pytest.raises(BudgetError) as refused:
-        choose_chunks(model, shape, 0, threads=threads, halo=halo)
+        choose_chunks(model, shape, 0, **options)
     smallest = int(re.search(r"works is (\d+)", str(refused.value))[1])
-    choose_chunks(model, shape, smallest, threads=threads, halo=halo)
+    choose_chunks(model, shape, smallest, **options)
     with pytest.raises(BudgetError, match=str(smallest)):
-        choose_chunks(model, shape, smallest - 1, threads=threads, halo=halo)
+        choose_chunks(model, shape, smallest - 1, **options)
+
+
+@settings(max_examples=50)
+@example(Affine(4, ndim=2), (18, 12), (6, 5), 4, False)
+@given(
+    model=st.builds(Affine, a_voxel=st.floats(0, 500), fixed=st.floats(0, 1e6), ndim=st.just(2)),
+    shape=st.tuples(*[st.integers(1, 24)] * 2),
+    halo=st.tuples(*[st.integers(0, 6)] * 2),
+    threads=st.integers(1, 4),
+    padded=st.booleans(),
+)
+def test_no_shape_needs_less_than_a_refusal_says(model, shape, halo, threads, padded):
+    """Without padding, one block of all the array may need less than the shortest blocks with two halos."""
+    with pytest.raises(BudgetError) as refused:
+        choose_chunks(model, shape, 0, threads=threads, halo=halo, padded=padded)
+    thick = [
+        [n for n in range(1, whole + 1) if n == whole or (n >= h and (whole % n or n) >= h)]
+        for whole, h in zip(shape, halo, strict=True)
+    ]
+    least = min(bytes_needed(model, shape, chunks, threads, halo, padded) for chunks in product(*thick))
+    assert int(re.search(r"works is (\d+)", str(refused.value))[1]) == least
 
 
 @given(shape=st.tuples(*[st.integers(1, 300)] * 3), halo=st.tuples(*[st.integers(0, 12)] * 3))
@@ -181,6 +205,32 @@ def test_chunks_leave_the_stored_ones_where_that_costs_much():
     assert plan.reads > 1
 
 
+@pytest.mark.parametrize("budget", ["20MB", "60MB", "130MB"])
+def test_chunks_that_follow_the_stored_ones_leave_no_slivers(budget):
+    """257 in 64s would end in a block of one."""
+    (first, *_) = chunks = choose_chunks(Affine(16), (257, 200, 200), budget, stored_chunks=(64, 64, 64))
+    assert min(chunks) >= 8
+    assert first == 257 or (257 % first or first) >= 4
+
+
+@given(extent=st.integers(1, 60), length=st.integers(1, 60), stored=st.integers(1, 60))
+def test_the_blocks_of_a_stored_chunk_are_counted(extent, length, stored):
+    length = min(extent, length)
+    problem = Problem(Affine(ndim=1), (extent,), 1, 1, 1, (0,), True, (stored,), 0, 0.0)
+    pairs = {(place // length, place // stored) for place in range(extent)}
+    assert problem.reads((length,)) == pytest.approx(len(pairs) / math.ceil(extent / stored))
+
+
+def test_long_axes_take_no_longer():
+    assert plan_chunks(Affine(ndim=1), (10**9,), "1kB", stored_chunks=(7,)).need.total <= 1000
+
+
+def test_numbers_of_numpy_are_numbers():
+    four = np.int64(4)
+    ours = choose_chunks(Affine(), (50, 50, 50), "1MB", halo=4, threads=4, whole=0)
+    assert choose_chunks(Affine(), np.array([50] * 3), "1MB", halo=four, threads=four, whole=np.int64(0)) == ours
+
+
 def test_axes_that_must_stay_whole_do():
     assert choose_chunks(Affine(240), F3, "500MB", whole=(-1,))[2] == 462
     assert choose_chunks(Affine(240), F3, "500MB", whole=(0, 1))[:2] == F3[:2]
@@ -224,6 +274,11 @@ def test_the_same_question_has_the_same_answer():
         ({"shape": (10, 10)}, "2 axes, the model was learned on 3"),
         ({"halo": (1, 2)}, "each of the 3 axes"),
         ({"halo": -1}, "at least 0"),
+        ({"halo": (2.7, 1, 1)}, "whole number"),
+        ({"halo": 2.5}, "whole number"),
+        ({"whole": 0.5}, "axes 0 to 2"),
+        ({"threads": 1.5}, "whole numbers"),
+        ({"shape": (10, 10, math.nan)}, "compute_chunk_sizes"),
         ({"stored_chunks": (0, 1, 1)}, "at least 1"),
         ({"threads": 0}, "at least 1"),
     ],

@@ -9,7 +9,7 @@ from penstock.footprint.fit import fit
 from penstock.footprint.inputs import Layout
 from penstock.footprint.lengths import next_fast_len
 from penstock.footprint.output import learn_output
-from penstock.footprint.regression import student_quantile
+from penstock.footprint.regression import regress, student_quantile
 from penstock.footprint.terms import candidates
 from penstock.footprint.timing import learn_timing
 
@@ -86,6 +86,33 @@ def test_samples_below_a_fixed_workspace_are_left_out_where_another_rule_begins(
     true = np.array([formula(*shape) for shape in FAR])
     assert np.abs(estimate / true - 1).max() < 0.03 and (upper >= true).all()
     assert found.used < len(SHAPES)
+
+
+def test_terms_that_grow_too_slowly_do_not_win_by_giving_a_constant_back():
+    """Samples of SciPy's cdist(x, x), which needs two arrays of float64 like its input, and its output."""
+    peaks = {
+        (45, 51): 53_248,
+        (387, 145): 2_015_232,
+        (45, 153): 131_072,
+        (255, 867): 3_903_488,
+        (722, 814): 14_352_384,
+        (511, 1731): 16_080_896,
+        (722, 2442): 32_272_384,
+        (1083, 407): 16_261_120,
+    }
+    shapes = [(126, 142), (126, 142), *peaks]
+    terms = candidates(Layout.of(2), (), lambda lengths: float(lengths[0] ** 2))
+    found = fit(shapes, volumes(shapes), [344_064, 331_776, *peaks.values()], terms, BATCH)
+    assert found.coefficients["1"] >= -2 * BATCH
+    point = np.array([[3000.0, 2000.0]])
+    assert found.predict(point, volumes(point), 0.01)[1][0] >= 16 * 3000 * 2000 + 8 * 3000**2
+
+
+def test_where_every_set_gives_a_constant_back_the_best_is_still_taken():
+    columns = np.array([[1.0, n] for n in (1e5, 2e5, 5e5, 1e6)])
+    groups, scales = [(np.array([[0, 1]]), np.zeros(1))], np.array([1e7, 50])
+    found = regress(columns, 9 * columns[:, 1] - 800_000, np.full(4, BATCH / 2), groups, scales, -2 * BATCH)
+    assert found is not None and found.means[0, 1] == pytest.approx(9, rel=0.05)
 
 
 def test_memory_that_no_term_follows_has_a_wide_bound():

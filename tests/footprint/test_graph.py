@@ -135,7 +135,7 @@ def test_halos_add_up_along_the_longest_way():
     a = graph.add("a", Fake(0), x, halo=(1, 5))
     b = graph.add("b", Fake(0), a, halo=(2, 0))
     c = graph.add("c", Fake(0), x, halo=(0, 6))
-    graph.add("sum", Fake(0), b, c, halo=1)
+    graph.add("sum", Fake(0), b, c, halo=np.int64(1))
     assert graph.halo == (4, 7)
 
 
@@ -172,6 +172,9 @@ def test_what_cannot_be_meant_is_refused():
         graph.add("a", Fake(0), x)
     with pytest.raises(PlanError, match="another graph"):
         graph.add("b", Fake(0), y)
+    for halo in (1.5, (1, -1), (1,)):
+        with pytest.raises(PlanError, match="whole number, 0 or more, for each of 2 axes"):
+            graph.add("b", Fake(0), x, halo=halo)
     with pytest.raises(PlanError, match="reads nothing"):
         graph.add("b", Fake(0))
     with pytest.raises(PlanError, match="no operators"):

@@ -2,6 +2,8 @@
 
 import sys
 import time
+from dataclasses import replace
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -11,13 +13,15 @@ import penstock.footprint as footprint
 from penstock.footprint import FootprintError, FootprintWarning, Model, Sample, learn
 from penstock.footprint.conditions import Conditions
 from penstock.footprint.errors import RunError
-from penstock.footprint.inputs import Layout
+from penstock.footprint.inputs import Layout, Recipe
+from penstock.footprint.process import Child, Work
 from penstock.footprint.search import Search
 from penstock.footprint.spending import Limits
 from penstock.units import Budget
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells exact peaks")
 BATCH = 128 * 1024
+learning = import_module("penstock.footprint.learn")
 
 
 class Pretend:
@@ -68,11 +72,43 @@ def test_every_axis_is_varied_on_its_own():
         )
 
 
-def test_samples_stay_below_a_twentieth_of_the_shape_that_matters_and_within_the_budget():
+def test_an_even_shape_follows_the_long_ones_which_cannot_tell_squares_from_products():
+    for _ in range(3):
+        model = search(Pretend(lambda a, b: 16 * a * b + 8 * a * a, output=lambda a, b: (a, a)), ndim=2)
+        assert any(max(n) < 2 * min(n) and np.prod(n) > 2e5 for n in (sample.lengths for sample in model.samples))
+        assert model.predict((3000, 2000)).upper >= 16 * 3000 * 2000 + 8 * 3000**2
+
+
+def test_a_single_run_that_also_pays_for_what_a_library_keeps_does_not_pass_for_memory_of_the_data():
+    for paying in (3, 4):
+        pretend = Pretend(lambda a, b: 16 * a * b)
+        pretend.peak = lambda a, b, p=pretend, n=paying: 16 * a * b + (1_500_000 if len(p.shapes) == n else 0)
+        model = search(pretend, ndim=2)
+        assert model.doubts.notes == () and model.predict((3000, 2000)).upper <= 1.1 * 16 * 3000 * 2000
+
+
+@pytest.mark.parametrize("shape", [(60, 50, 70), (200, 300, 100), (400, 500, 300)])
+def test_samples_are_a_twentieth_of_the_shape_that_matters_but_never_so_small_that_they_drown(shape, monkeypatch):
     pretend = Pretend(lambda a, b, c: 4 * a * b * c + 40 * b * c)
-    model = search(pretend, samples=7, target=(200, 300, 100), elements=0.05 * 200 * 300 * 100)
-    assert len(model.samples) <= 7
-    assert max(np.prod(shape) for shape in pretend.shapes) <= 0.05 * 200 * 300 * 100
+    pretend.returned = ""
+    monkeypatch.setattr(learning, "_runner", lambda *how: (pretend, "pretended", ""))
+    learn(functions.double, ndim=3, shape=shape, samples=9)
+    most = max(0.05 * np.prod(shape), 2**20)
+    largest = max(np.prod(taken) for taken in pretend.shapes)
+    assert min(most, np.prod(shape)) / 8 < largest <= most
+    assert (shape in pretend.shapes) == (np.prod(shape) <= 2**20)
+
+
+@linux
+def test_the_bound_for_a_small_shape_that_is_asked_for_holds():
+    shape = (651, 951)
+    model = learn(functions.where, ndim=2, shape=shape)
+    child = Child(Work(functions.where, Recipe(Layout.of(2), "float32")))
+    try:
+        child.measure((16, 16))
+        assert child.measure(shape).peak <= model.predict(shape).upper <= 1.3 * 13 * 651 * 951
+    finally:
+        child.close()
 
 
 def test_no_sample_is_expected_to_take_more_than_a_share_of_the_seconds_left():
@@ -155,6 +191,28 @@ def test_temporaries_that_only_small_arrays_need_do_not_widen_the_bound():
     model = search(Pretend(lambda a, b, c: (28 if a * b * c < 100_000 else 20) * a * b * c), target=(400, 500, 300))
     run, true = model.predict((400, 500, 300)), 20 * 400 * 500 * 300
     assert true <= run.upper <= 1.15 * true
+
+
+def test_numbers_of_numpy_will_do_and_threads_are_whole():
+    assert Layout.of(np.int64(3)) == Layout.of(3) and Layout.of([np.int32(2), 1]) == Layout.of([2, 1])
+    model = search(Pretend(lambda a, b: 16 * a * b), ndim=np.int64(2))
+    assert model.chunks((np.int64(3000), 4000), "10MB", threads=np.int64(2)) == model.chunks(
+        (3000, 4000), "10MB", threads=2
+    )
+    for wrong in (1.5, "2", 0):
+        with pytest.raises(FootprintError, match="threads="):
+            model.chunks((3000, 4000), "10MB", threads=wrong)
+
+
+def test_where_the_output_decides_the_explanation_says_so():
+    lying = search(Pretend(lambda a, b: 4 * a * b + 10 * BATCH, output=lambda a, b: (a, b)), ndim=2)
+    samples = tuple(replace(sample, output_dtype="float32") for sample in lying.samples)
+    told = "never less than the output"
+    assert told not in replace(lying, samples=samples).explain()
+    steep = [(20, 20), (40, 44), (50, 60), (64, 64)]
+    below = tuple(Sample(n, BATCH, 1e-6, None, (n[0] * n[1],), "float64") for n in steep)
+    model = replace(lying, samples=below)
+    assert model.predict((1000, 1000)).bytes == 8_000_000 and f"{told}, float64 (n0*n1)" in model.explain()
 
 
 def test_the_tier_that_binds_is_named():
@@ -268,7 +326,12 @@ def test_a_command_of_any_language_is_learned():
     ("how", "says"),
     [
         ({"ndim": 0}, "number of axes"),
+        ({"ndim": 2.5}, "number of axes"),
         ({"ndim": 2, "samples": 1}, "3 or more"),
+        ({"ndim": 2, "samples": 3.5}, "samples=3.5: give a whole number"),
+        ({"ndim": 2, "smallest": "8"}, "smallest='8': give a whole number"),
+        ({"ndim": 2, "largest": "1GB"}, "largest='1GB': give a number"),
+        ({"ndim": 2, "shape": (3.5, 4)}, "tuple of ints"),
         ({"ndim": 2, "library": "cudf"}, "numpy, cupy, torch"),
         ({"ndim": 2, "command": "true"}, "not both"),
         ({"ndim": 2, "shape": (3,)}, "2 positive lengths"),

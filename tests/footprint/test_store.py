@@ -2,14 +2,16 @@
 
 import json
 import pickle
+import sys
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 
 import numpy as np
 import pytest
 from tests.footprint import functions
 
-from penstock.footprint import FootprintError, Model, Sample, load
+from penstock.footprint import FootprintError, Model, Sample, learn, load
 from penstock.footprint.conditions import Conditions, command_hash, source_hash
 from penstock.footprint.inputs import Layout
 
@@ -80,6 +82,60 @@ def test_another_machine_is_refused(tmp_path):
         load(path)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [("page", 12345, "pages had 12345 bytes"), ("mmap_threshold", 7, "MALLOC_MMAP_THRESHOLD_=7")],
+)
+def test_other_pages_and_another_way_to_allocate_are_refused(tmp_path, name, value, says):
+    model = model_of(functions.double)
+    replace(model, conditions=replace(model.conditions, **{name: value})).save(tmp_path / "double.json")
+    with pytest.raises(FootprintError, match=says):
+        load(tmp_path / "double.json")
+
+
+def test_another_library_gauge_or_other_inputs_are_refused_where_they_are_named(tmp_path):
+    path, model = tmp_path / "both.json", model_of(functions.both)
+    told = replace(model.conditions, library="numpy", dtypes=("float32", "int64"))
+    replace(model, conditions=told).save(path)
+    assert load(path, functions.both, library="numpy", dtypes=("f4", np.int64), gauge="resident").conditions == told
+    with pytest.raises(FootprintError, match="arrays of numpy, not torch"):
+        load(path, functions.both, library="torch")
+    with pytest.raises(FootprintError, match="inputs of float32, int64, not float32, float32"):
+        load(path, functions.both, dtypes=("float32", "float32"))
+    with pytest.raises(FootprintError, match="measured by VmHWM, not tracemalloc"):
+        load(path, functions.both, gauge="traced")
+
+
+def test_learning_keeps_the_library_and_the_dtypes_of_all_inputs():
+    model = learn(functions.both, ndim=2, inputs=mixed, samples=3)
+    assert model.conditions.library == "numpy" and model.conditions.dtypes == ("float32", "int16")
+
+
+def mixed(lengths, rng):
+    return rng.random(lengths, dtype=np.float32), np.ones(lengths, dtype=np.int16)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (lambda found: found.update(risk=2.0), "risk of 2"),
+        (lambda found: found.update(risk=0), "risk of 0"),
+        (lambda found: found["samples"][0].update(output_dtype="wat"), "dtype 'wat'"),
+        (lambda found: found["samples"][0].update(lengths=[0, 1, 1]), "cannot be"),
+        (lambda found: found["samples"][0].update(features={"a": 1.0}), "different features"),
+        (lambda found: found["samples"][0].update(device=5), "features or places"),
+    ],
+)
+def test_a_file_that_was_spoilt_is_refused(tmp_path, spoil, says):
+    path = tmp_path / "double.json"
+    model_of(functions.double).save(path)
+    found = json.loads(path.read_text())
+    spoil(found)
+    path.write_text(json.dumps(found))
+    with pytest.raises(FootprintError, match=says):
+        load(path)
+
+
 def test_what_has_changed_is_learned_anew_and_written(tmp_path):
     path = tmp_path / "old.json"
     model_of(functions.double, {"numpy": "1.15.0"}).save(path)
@@ -140,6 +196,46 @@ def test_the_hash_follows_helpers_of_the_same_package():
     finally:
         globals()["inner"] = original
     assert source_hash(outer) == before
+
+
+PACKAGE = {
+    "__init__.py": "",
+    "deep.py": "def work(x):\n    return x + {deep}\n",
+    "helpers.py": "from pk import deep\ndef work(x):\n    return x + {helper}\nclass Tool:\n"
+    "    def run(self, x):\n        return self.step(x)\n    def step(self, x):\n        return x + {tool}\n",
+    "use.py": "import pk.helpers\nfrom pk import helpers\nfrom pk.helpers import Tool\n"
+    "def by_module(x):\n    return helpers.work(x)\n"
+    "def by_path(x):\n    return pk.helpers.deep.work(x)\n"
+    "def by_class(x):\n    return Tool().run(x)\n"
+    "class Own(Tool):\n    def __init__(self):\n        self.tool = Tool()\n"
+    "    def go(self, x):\n        return self.step(x)\n"
+    "    def lend(self, x):\n        return self.tool.run(x)\n"
+    "method, held = Own().go, Own().lend\n",
+}
+
+
+def package(folder, monkeypatch, **numbers):
+    (folder / "pk").mkdir(parents=True)
+    for name, text in PACKAGE.items():
+        (folder / "pk" / name).write_text(text.format(**({"deep": 1, "helper": 1, "tool": 1} | numbers)))
+    for name in [name for name in sys.modules if name.partition(".")[0] == "pk"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(str(folder))
+    return import_module("pk.use")
+
+
+@pytest.mark.parametrize(
+    ("name", "hangs_on"),
+    [("by_module", "helper"), ("by_path", "deep"), ("by_class", "tool"), ("method", "tool"), ("held", "tool")],
+)
+def test_the_hash_follows_modules_and_methods_of_the_same_package(tmp_path, monkeypatch, name, hangs_on):
+    before = source_hash(getattr(package(tmp_path / "a", monkeypatch), name))
+    same = source_hash(getattr(package(tmp_path / "b", monkeypatch), name))
+    other = source_hash(getattr(package(tmp_path / "c", monkeypatch, **{hangs_on: 22}), name))
+    assert same == before != other
+    monkeypatch.undo()
+    for known in [known for known in sys.modules if known.partition(".")[0] == "pk"]:
+        del sys.modules[known]
 
 
 def inner(x):

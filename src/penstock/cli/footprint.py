@@ -12,6 +12,8 @@ import typer
 from penstock.errors import PenstockError
 from penstock.units import to_bytes, to_text
 
+PICTURES = (".png", ".svg", ".pdf", ".jpg")
+
 
 def footprint(
     function: Annotated[str, typer.Argument(help="package.module:function, or a command like './op {0} {1} {2}'.")],
@@ -38,6 +40,8 @@ def footprint(
     for given, file in (("--picture", picture), ("--model", model)):
         if file is not None and not file.absolute().parent.is_dir():
             raise PenstockError(f"{given} {file}: there is no folder {file.absolute().parent}")
+    if picture.suffix.lower() not in PICTURES:
+        raise PenstockError(f"--picture {picture}: give a name that ends in {', '.join(PICTURES)}")
     how: dict[str, Any] = {"ndim": len(lengths), "dtype": dtype, "samples": samples, "seconds": seconds}
     how |= {"shape": lengths, "library": library}
     what: dict[str, Any] = {"command": function} if "{0}" in function else {"function": _find(function)}

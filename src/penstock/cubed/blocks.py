@@ -4,7 +4,7 @@ Cubed counts the blocks that a task reads and writes, and the copies that storag
 besides is ``extra_projected_mem``, which its users otherwise work out by hand.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from penstock.errors import BudgetError
 from penstock.footprint.chunks import plan_chunks
 from penstock.footprint.estimate import Estimate
 from penstock.footprint.known import key_of, model_of
-from penstock.footprint.need import Model, input_bytes, output_bytes
+from penstock.footprint.need import Model, input_bytes, is_whole, output_bytes
 
 Shape = tuple[int, ...]
 
@@ -126,7 +126,9 @@ def map_overlap(
 
     The function is given blocks with halos and trims them itself, as Cubed asks of it.
     """
-    halo = (depth,) * array.ndim if isinstance(depth, int) else tuple(depth)
+    halo = tuple(depth) if isinstance(depth, Iterable) else (depth,) * array.ndim
+    if not all(is_whole(width) and width >= 0 for width in halo):
+        raise BudgetError(f"depth={depth}: give a whole number of elements, 0 or more, for each axis")
     known = model_of(func, (array,), model, options, key_of(func, (array,), options), smallest=2 * max(halo) + 1)
     return cubed_map_overlap(
         func,

@@ -3,24 +3,23 @@
 import inspect
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import dask.array as da
-import dask.config
 import distributed
 from dask.array.overlap import coerce_boundary, coerce_depth
-from dask.base import annotate
 
-from penstock.dask.limits import Limits, limits_of
-from penstock.dask.measuring import Measured, Observation, observations_of, tighten
+from penstock.dask.job import Job
+from penstock.dask.limits import limits_of
+from penstock.dask.measuring import Observation, observations_of, tighten
 from penstock.errors import BudgetError, PlanError
-from penstock.footprint.chunks import ChunkPlan, plan_chunks
+from penstock.footprint.chunks import plan_chunks
 from penstock.footprint.known import key_of, model_of
-from penstock.footprint.need import Model
-from penstock.units import to_bytes, to_text
+from penstock.footprint.need import Model, is_whole
+from penstock.footprint.process import name_of
+from penstock.units import Budget, to_bytes
 
 WAITING = 1
 """Blocks that a worker fetches ahead of each thread; as many results wait to be handed on."""
@@ -31,7 +30,7 @@ def chunks_for(
     array: Any,
     client: distributed.Client | None = None,
     *,
-    budget: str | float = "auto",
+    budget: str | float | Budget = "auto",
     model: Model | str | Path | None = None,
     depth: Any = None,
     boundary: Any = None,
@@ -48,8 +47,8 @@ def chunks_for(
         Anything with shape and dtype: a Dask array, a Zarr array, a NumPy array.
     client : distributed.Client, optional
         Of the cluster; the current one where there is one, else this process.
-    budget : str or number
-        Bytes of one worker; "auto" asks the workers.
+    budget : str, number or Budget
+        Bytes of one worker; "auto" asks the workers. Of a function on a device, bytes of the device.
     model : Model or path, optional
         What is known of the function; a path is loaded, or learned and saved. Learned for this process otherwise.
     depth, boundary :
@@ -65,7 +64,7 @@ def chunks_for(
 def map_blocks(
     func: Callable[..., Any],
     *arrays: Any,
-    budget: str | float = "auto",
+    budget: str | float | Budget = "auto",
     model: Model | str | Path | None = None,
     client: distributed.Client | None = None,
     whole: Sequence[int] = (),
@@ -84,18 +83,20 @@ def map_blocks(
     """
     passed, own = _split(options, da.map_blocks)
     job = _prepare(func, arrays, client, budget, model, None, None, whole, own)
-    cut = [job.cut(array) for array in arrays]
+    cut = job.cut(arrays)
     with job.annotated():
         return da.map_blocks(job.run(measure), *cut, **job.described(cut[0]) | passed | own)
 
 
 def map_overlap(
     func: Callable[..., Any],
-    array: Any,
+    *arrays: Any,
     depth: Any = None,
     boundary: Any = None,
     trim: bool = True,
-    budget: str | float = "auto",
+    align_arrays: bool = True,
+    allow_rechunk: bool = True,
+    budget: str | float | Budget = "auto",
     model: Model | str | Path | None = None,
     client: distributed.Client | None = None,
     whole: Sequence[int] = (),
@@ -107,13 +108,14 @@ def map_overlap(
     Parameters are those of `chunks_for` and `map_blocks`, and those of Dask's ``map_overlap``.
     """
     passed, own = _split(options, da.map_blocks)
-    job = _prepare(func, (array,), client, budget, model, depth, boundary, whole, own)
-    cut = job.cut(array)
+    job = _prepare(func, arrays, client, budget, model, depth, boundary, whole, own)
+    cut = job.cut(arrays)
     if trim:
         job.keeps_shape()
-    passed = job.described(cut, halo=True) | passed
+    passed = job.described(cut[0], halo=True) | passed | own
+    passed |= {"align_arrays": align_arrays, "allow_rechunk": allow_rechunk, "trim": trim}
     with job.annotated():
-        return da.map_overlap(job.run(measure), cut, depth=depth, boundary=boundary, trim=trim, **passed, **own)
+        return da.map_overlap(job.run(measure), *cut, depth=depth, boundary=boundary, **passed)
 
 
 def observed(
@@ -128,104 +130,54 @@ def observed(
     client : distributed.Client, optional
         Of the cluster on which they ran.
     """
-    return observations_of(key_of(func, arrays, options), client or _current_client())
-
-
-@dataclass(frozen=True)
-class _Job:
-    """A function, what is known of it, and the chunks that were chosen."""
-
-    func: Callable[..., Any]
-    key: str
-    model: Model
-    limits: Limits
-    plan: ChunkPlan
-    on_device: bool
-
-    def run(self, measure: bool) -> Callable[..., Any]:
-        return Measured(self.func, self.key) if measure and not self.on_device else self.func
-
-    def described(self, array: Any, halo: bool = False) -> dict[str, Any]:
-        """Say what the blocks of the result are, so that Dask need not try the function on arrays of no size."""
-        estimate = self.model.predict(self.plan.chunks)
-        if estimate.output_dtype is None or estimate.output_shape is None or len(estimate.output_shape) != array.ndim:
-            return {}
-        found: dict[str, Any] = {"dtype": estimate.output_dtype, "meta": array._meta.astype(estimate.output_dtype)}
-        if not halo and estimate.output_shape != self.plan.chunks:
-            found["chunks"] = tuple(
-                tuple(self._output(axis, length) for length in row) for axis, row in enumerate(array.chunks)
-            )
-        return found
-
-    def _output(self, axis: int, length: int) -> int:
-        block = (*self.plan.chunks[:axis], length, *self.plan.chunks[axis + 1 :])
-        shape = self.model.predict(block).output_shape
-        assert shape is not None
-        return shape[axis]
-
-    def keeps_shape(self) -> None:
-        """Make sure that blocks come out as they went in: Dask cuts the halo off without looking."""
-        given = self.model.predict(self.plan.chunks).output_shape
-        if given is not None and given != self.plan.chunks:
-            raise PlanError(
-                f"{self.key.rpartition('-')[0]} makes {given} of a block of {self.plan.chunks}, and its halo is cut "
-                "off: pad the result to the shape of the block, or give trim=False"
-            )
-
-    def cut(self, array: Any) -> Any:
-        """Cut an array that is none of Dask's, or rechunk it once it is sure that a worker can hold its chunks."""
-        if not isinstance(array, da.Array):
-            return da.from_array(array, chunks=self.plan.chunks)
-        size = math.prod(array.chunksize) * array.dtype.itemsize
-        if size > self.limits.budget:
-            raise BudgetError(
-                f"the array has chunks {array.chunksize} of {to_text(size)}, and a worker has "
-                f"{to_text(self.limits.budget)} for its tasks: open it with the chunks that chunks_for() gives"
-            )
-        return array.rechunk(self.plan.chunks)
-
-    @contextmanager
-    def annotated(self) -> Iterator[None]:
-        """Have tasks carry the bytes that they need, where workers declare what they have."""
-        if self.limits.declared is None:
-            yield
-            return
-        # Dask's fusion of single tasks drops what tasks carry; that of whole layers, which matters more, keeps it.
-        dask.config.set({"optimization.fuse.active": False})
-        need = (self.plan.need.input + self.plan.need.bound) // self.limits.threads
-        # A task that asks for more than any worker has would wait for ever: with all of it, it runs alone.
-        with annotate(resources={"memory": min(need, self.limits.declared)}):
-            yield
+    client, keys = client or _current_client(), set()
+    for door in (map_blocks, map_overlap):
+        _, own = _split(options, door)
+        _, own = _split(own, da.map_blocks)
+        keys.add(key_of(func, arrays, own))
+    return [seen for key in sorted(keys) for seen in observations_of(key, client)]
 
 
 def _prepare(
     func: Callable[..., Any],
     arrays: tuple[Any, ...],
     client: distributed.Client | None,
-    budget: str | float,
+    budget: str | float | Budget,
     model: Model | str | Path | None,
     depth: Any,
     boundary: Any,
     whole: Sequence[int],
     options: dict[str, Any],
-) -> _Job:
+) -> Job:
     if not arrays:
         raise BudgetError("give at least one array to cut into blocks")
+    for place, array in enumerate(arrays):
+        _check_array(array, place)
     array = arrays[0]
     if any(other.shape != array.shape for other in arrays):
         raise BudgetError(
             f"arrays of shapes {[other.shape for other in arrays]} cannot be cut alike: broadcast them first"
         )
     client = client or _current_client()
-    halo, padded = _halo(array.ndim, depth, boundary)
+    halo, padded = _halo(array.ndim, depth, boundary, len(arrays))
     key = key_of(func, arrays, options)
     known = model_of(func, arrays, model, options, key, smallest=2 * max(halo) + 1)
     on_device = getattr(known, "place", "host") == "device"
     if not on_device:
         known = tighten(known, observations_of(key, client))
+    elif budget == "auto":
+        raise BudgetError(
+            f"{name_of(func)} works on a device, whose memory the workers do not tell: give budget=, "
+            "the bytes of it that one worker may use"
+        )
     limits = limits_of(client, func)
+    host = limits.budget
+    if budget == "auto" and not host:
+        raise BudgetError("this process holds more than 60% of the memory already: release some of it, or give budget=")
     if budget != "auto":
-        limits = Limits(to_bytes(budget), limits.threads, limits.workers, limits.declared)
+        own = budget["device" if on_device else "host"] if isinstance(budget, Budget) else to_bytes(budget)
+        limits = replace(limits, budget=own)
+        host = host if on_device else own
     plan = plan_chunks(
         known,
         array.shape,
@@ -238,16 +190,48 @@ def _prepare(
         whole=whole,
         waiting=WAITING,
     )
-    return _Job(func, key, known, limits, plan, on_device)
+    return Job(func, key, known, limits, plan, on_device, host)
 
 
-def _halo(ndim: int, depth: Any, boundary: Any) -> tuple[tuple[int, ...], bool]:
-    """Read depth and boundary as Dask does: the wider side of each axis, and whether edges are padded."""
-    if not depth:
-        return (0,) * ndim, False
-    depths, edges = coerce_depth(ndim, depth), coerce_boundary(ndim, boundary)
-    halo = tuple(max(value) if isinstance(value, tuple) else int(value) for _, value in sorted(depths.items()))
-    return halo, any(halo[axis] and edges.get(axis, "none") != "none" for axis in range(ndim))
+def _check_array(array: Any, place: int) -> None:
+    """Refuse what cannot be cut, in the words of the caller: Dask would take it, and the model would know nothing."""
+    if not all(hasattr(array, name) for name in ("shape", "dtype", "ndim")):
+        raise PlanError(
+            f"argument {place} is a {type(array).__name__}, not an array to cut into blocks: "
+            "give it to the function by keyword"
+        )
+    if any(math.isnan(extent) for extent in array.shape):
+        raise PlanError(f"argument {place} has chunks of unknown sizes: call its compute_chunk_sizes() first")
+
+
+def _halo(ndim: int, depth: Any, boundary: Any, arrays: int) -> tuple[tuple[int, ...], bool]:
+    """Read depth and boundary as Dask does: the wider side of each axis, of any array, and whether edges are padded."""
+    # Dask would cut fractions off.
+    if not all(width is None or (is_whole(width) and width >= 0) for width in _numbers(depth)):
+        raise PlanError(f"depth={depth}: give a whole number of elements, 0 or more, for each axis")
+    depths = [coerce_depth(ndim, each) for each in (depth if isinstance(depth, list) else [depth] * arrays)]
+    edges = [coerce_boundary(ndim, each) for each in (boundary if isinstance(boundary, list) else [boundary] * arrays)]
+    if len(depths) != arrays or len(edges) != arrays:
+        raise PlanError(f"lists of depths and boundaries need one for each of {arrays} arrays")
+    halo = [0] * ndim
+    padded = False
+    for widths, edge in zip(depths, edges, strict=True):
+        for axis, width in widths.items():
+            sides = width if isinstance(width, tuple) else (width,)
+            halo[axis] = max(halo[axis], *map(int, sides))
+            padded = padded or (any(sides) and edge.get(axis, "none") != "none")
+    return tuple(halo), padded
+
+
+def _numbers(depth: Any) -> Iterator[Any]:
+    """Yield all numbers of a depth: lists, tuples and dicts hold further ones."""
+    if isinstance(depth, dict):
+        depth = tuple(depth.values())
+    if not isinstance(depth, list | tuple):
+        yield depth
+        return
+    for each in depth:
+        yield from _numbers(each)
 
 
 def _stored(array: Any) -> tuple[int, ...] | None:
@@ -259,8 +243,8 @@ def _stored(array: Any) -> tuple[int, ...] | None:
 
 
 def _split(options: dict[str, Any], function: Callable[..., Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Tell what is Dask's from what is the user's function's."""
-    known = set(inspect.signature(function).parameters) - {"func", "args", "kwargs"}
+    """Tell what a door takes for itself from what is the user's function's."""
+    known = set(inspect.signature(function).parameters) - {"func", "args", "arrays", "kwargs", "options"}
     return (
         {name: value for name, value in options.items() if name in known},
         {name: value for name, value in options.items() if name not in known},

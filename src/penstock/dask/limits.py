@@ -1,12 +1,14 @@
 """What the workers of a cluster have: memory before Dask interferes, threads, and declared resources."""
 
 import ctypes
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import dask.config
 import distributed
+import psutil  # type: ignore[import-untyped]
+from dask.system import CPU_COUNT
 
 from penstock.errors import BudgetError
 from penstock.footprint.process import MMAP_THRESHOLD
@@ -40,7 +42,7 @@ class Limits:
 def limits_of(client: distributed.Client | None = None, *functions: Callable[..., Any]) -> Limits:
     """Ask the workers for their limits and thresholds, and make them allocate as footprints were learned.
 
-    Without a client the limits are those of this process: Dask's threaded scheduler.
+    Without a client the limits are those of this process, with as many threads as Dask is configured to start in it.
 
     Parameters
     ----------
@@ -50,10 +52,8 @@ def limits_of(client: distributed.Client | None = None, *functions: Callable[...
         What will run there; their modules are imported first, so that this memory is counted.
     """
     if client is None:
-        free = _available()
-        threads = os.cpu_count() or 1
         fix_allocation()
-        return Limits(int(_CALM * free), threads, 1)
+        return _of_this_process()
     found = list(client.run(_describe, functions).values())
     if not found:
         raise BudgetError("the cluster has no workers: start some, or wait for them with client.wait_for_workers(1)")
@@ -74,6 +74,20 @@ def limits_of(client: distributed.Client | None = None, *functions: Callable[...
     )
 
 
+def _of_this_process() -> Limits:
+    limit = _memory()
+    step = max(1, limit // _STEPS)
+    held = -(-psutil.Process().memory_info().rss // step) * step
+    return Limits(max(0, int(_CALM * limit) - held), _threads(), 1)
+
+
+def _threads() -> int:
+    """Count the blocks that Dask's schedulers run at once in this process, as it was configured."""
+    pool = dask.config.get("pool", None)
+    found = getattr(pool, "_max_workers", None) or dask.config.get("num_workers", None) or CPU_COUNT
+    return 1 if dask.config.get("scheduler", None) in ("sync", "synchronous", "single-threaded") else int(found)
+
+
 def fix_allocation() -> None:
     """Have the allocator give large blocks back at once, in this process, where it can be told to."""
     try:
@@ -89,7 +103,7 @@ def _describe(functions: tuple[Callable[..., Any], ...], dask_worker: Any) -> di
     fractions = (manager.memory_target_fraction, manager.memory_spill_fraction, manager.memory_pause_fraction)
     share = min((fraction for fraction in fractions if fraction), default=_CALM)
     # A worker without a limit shares the machine with all others.
-    limit = manager.memory_limit or _available() // (os.cpu_count() or 1) * dask_worker.state.nthreads
+    limit = manager.memory_limit or _memory() // CPU_COUNT * dask_worker.state.nthreads
     # Rounded up, so that the same question gets the same answer although a process never holds quite the same twice.
     step = max(1, limit // _STEPS)
     held = -(-dask_worker.monitor.get_process_memory() // step) * step
@@ -103,7 +117,8 @@ def _describe(functions: tuple[Callable[..., Any], ...], dask_worker: Any) -> di
     }
 
 
-def _available() -> int:
+def _memory() -> int:
+    """Give the bytes of this machine, or of the container that it is."""
     from distributed.system import MEMORY_LIMIT
 
     return int(MEMORY_LIMIT)

@@ -103,6 +103,11 @@ class Tightened:
         """The dtype of the input."""
         return self.model.dtype
 
+    @property
+    def place(self) -> str:
+        """Where the bytes are: on the host, or on a device."""
+        return getattr(self.model, "place", "host")
+
     def predict(self, shape: tuple[int, ...], /) -> Estimate:
         """Give the model's estimate; its bound is the largest excess that was seen at shapes of about this size."""
         estimate = self.model.predict(shape)

@@ -97,6 +97,7 @@ def _run(
         "output_dtype": dtype,
         "returned": type(result).__name__,
         "inputs": sum(int(getattr(array, "nbytes", 0)) for array in (*args, *keywords.values())),
+        "dtypes": tuple(_output(array)[1] or type(array).__name__ for array in (*args, *keywords.values())),
     }
 
 

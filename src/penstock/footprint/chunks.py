@@ -5,13 +5,13 @@ where it searches, it may miss a better shape, but it never hands out one whose 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from penstock.errors import BudgetError
 from penstock.footprint.ladders import Shape, aligned, lengths, nearest, search
-from penstock.footprint.need import Model, Need, Problem, ceil
+from penstock.footprint.need import Model, Need, Problem, ceil, is_whole
 from penstock.units import Budget, seconds_to_text, to_bytes, to_text
 
 OVERHEAD = 0.01
@@ -113,10 +113,12 @@ def plan_chunks(
     BudgetError
         Where no shape fits; the message names the smallest budget that works.
     """
-    if threads < 1 or workers < 1:
-        raise BudgetError(f"threads={threads} and workers={workers}: both must be at least 1")
-    if waiting < 0 or overhead < 0:
-        raise BudgetError(f"waiting={waiting} and overhead={overhead}: neither can be negative")
+    if any(not is_whole(count) or count < 1 for count in (threads, workers)):
+        raise BudgetError(f"threads={threads} and workers={workers}: both must be whole numbers of at least 1")
+    if not is_whole(waiting) or waiting < 0 or not overhead >= 0:
+        raise BudgetError(f"waiting={waiting} and overhead={overhead}: a whole number and seconds, neither negative")
+    if any(not is_whole(extent) for extent in shape):
+        raise BudgetError(f"shape {tuple(shape)}: give whole numbers; Dask's compute_chunk_sizes() finds unknown ones")
     extents = tuple(int(extent) for extent in shape)
     if len(extents) != model.ndim:
         raise BudgetError(f"shape {tuple(shape)} has {len(extents)} axes, the model was learned on {model.ndim}")
@@ -127,12 +129,12 @@ def plan_chunks(
         model=model,
         shape=extents,
         budget=budget[getattr(model, "place", "host")] if isinstance(budget, Budget) else to_bytes(budget),
-        threads=threads,
-        lanes=threads * workers,
+        threads=int(threads),
+        lanes=int(threads * workers),
         halo=_per_axis(halo, len(extents), "halo", least=0),
         padded=padded,
         stored=None if stored_chunks is None else _per_axis(stored_chunks, len(extents), "stored_chunks", least=1),
-        waiting=waiting,
+        waiting=int(waiting),
         overhead=overhead,
     )
     for least in (THIN, 1):
@@ -140,12 +142,13 @@ def plan_chunks(
             [extent] if axis in uncut else lengths(extent, problem.halo[axis], least)
             for axis, extent in enumerate(extents)
         ]
-        smallest = tuple(ladder[0] for ladder in ladders)
+        smallest = problem.smallest(ladders)
         if problem.fits(smallest):
-            search(problem.fits, problem.seconds, ladders)
+            search(problem.fits, problem.seconds, ladders, [smallest])
             if problem.stored is not None:
-                problem.look(tuple(map(nearest, ladders, problem.stored, problem.halo)))  # as they are, where they fit
-                search(problem.fits, problem.seconds, list(map(aligned, ladders, problem.stored, problem.halo)))
+                along = list(zip(ladders, problem.stored, problem.halo, strict=True))
+                problem.look(tuple(nearest(*axis, least) for axis in along))  # as they are, where they fit
+                search(problem.fits, problem.seconds, [aligned(*axis, least) for axis in along])
         for chunks in _in_order(problem):
             need = problem.worst(chunks)
             if need.total <= problem.budget:
@@ -190,14 +193,14 @@ def _refusal(problem: Problem, smallest: Shape) -> str:
 
 
 def _axes(whole: int | Sequence[int], ndim: int) -> set[int]:
-    given = (whole,) if isinstance(whole, int) else tuple(whole)
-    if any(not -ndim <= axis < ndim for axis in given):
+    given = (whole,) if not isinstance(whole, Iterable) else tuple(whole)
+    if any(not is_whole(axis) or not -ndim <= axis < ndim for axis in given):
         raise BudgetError(f"whole={whole}: an array of {ndim} axes has axes 0 to {ndim - 1}")
-    return {axis % ndim for axis in given}
+    return {int(axis) % ndim for axis in given}
 
 
 def _per_axis(value: int | Sequence[int] | None, ndim: int, name: str, least: int) -> Shape:
-    given = (value or 0,) * ndim if value is None or isinstance(value, int) else tuple(map(int, value))
-    if len(given) != ndim or min(given) < least:
-        raise BudgetError(f"{name}={value}: give one number of at least {least} for each of the {ndim} axes")
-    return given
+    given = tuple(value) if isinstance(value, Iterable) else (0 if value is None else value,) * ndim
+    if len(given) != ndim or any(not is_whole(each) or each < least for each in given):
+        raise BudgetError(f"{name}={value}: give one whole number of at least {least} for each of the {ndim} axes")
+    return tuple(map(int, given))

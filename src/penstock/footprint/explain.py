@@ -4,6 +4,9 @@ from penstock.footprint.fit import Fit
 from penstock.footprint.model import Model
 from penstock.units import seconds_to_text, to_text
 
+FARTHER = 8
+"""the terms are told as they are up to lengths so many times those of the samples"""
+
 
 def explain(model: Model) -> str:
     """Write a model out for people."""
@@ -11,6 +14,8 @@ def explain(model: Model) -> str:
     for place, fit in (("device", model.device), ("host", model.host)):
         if fit is not None:
             lines += ["", f"peak on the {place} above the inputs:", *_terms(fit)]
+            if place == model.place:
+                lines += _floor(model)
     output = "no array, or one whose shape does not follow from the input's"
     if model.output is not None:
         output = f"{model.samples[-1].output_dtype} ({', '.join(model.output.names)})"
@@ -27,6 +32,15 @@ def _terms(fit: Fit) -> list[str]:
     if others:
         rows.append(f"  ({others} other sets of terms are plausible too, and the bound covers them)")
     return rows
+
+
+def _floor(model: Model) -> list[str]:
+    """Say that the output decides where the terms say less than it needs, at a sample or a larger shape."""
+    seen = [sample for sample in model.samples if model.output is not None]
+    points = [(tuple(times * n for n in sample.lengths), sample.features) for sample in seen for times in (1, FARTHER)]
+    if model.output is None or not any(model.decided_by_output(*point) for point in points):
+        return []
+    return [f"  but never less than the output, {model.samples[-1].output_dtype} ({', '.join(model.output.names)})"]
 
 
 def _samples(model: Model) -> str:

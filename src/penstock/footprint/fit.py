@@ -123,7 +123,7 @@ def fit(
     best: tuple[Posterior, Rows, float] | None = None
     for used in range(len(y), min(FEWEST, len(y)) - 1, -1):
         rows, rest = order[:used], order[used:]
-        found = regress(columns[rows], y[rows], noise[rows], groups, scales)
+        found = regress(columns[rows], y[rows], noise[rows], groups, scales, -2 * resolution)
         if found is None:
             continue
         kept = found.best(KEPT, PLAUSIBLE)

@@ -4,7 +4,7 @@ A graph answers like a model (``predict``, ``ndim``, ``dtype``), so chunks are c
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 from penstock.errors import PlanError
 from penstock.footprint.chunks import choose_chunks
 from penstock.footprint.estimate import Estimate
-from penstock.footprint.need import Model, output_bytes
+from penstock.footprint.need import Model, is_whole, output_bytes
 from penstock.units import Budget
 
 Shape = tuple[int, ...]
@@ -121,9 +121,12 @@ class Graph:
                 raise PlanError(f"operator {name!r} reads a {type(array).__name__}: give it what input() or add() gave")
             if array.graph is not self:
                 raise PlanError(f"operator {name!r} reads {array.name!r}, which belongs to another graph")
-        per_axis = (halo,) * self.ndim if isinstance(halo, int) else tuple(halo)
-        if len(per_axis) != self.ndim:
-            raise PlanError(f"operator {name!r}: halo={halo} needs one number for each of {self.ndim} axes")
+        per_axis = tuple(halo) if isinstance(halo, Iterable) else (halo,) * self.ndim
+        if len(per_axis) != self.ndim or any(not is_whole(width) or width < 0 for width in per_axis):
+            raise PlanError(
+                f"operator {name!r}: halo={halo} needs one whole number, 0 or more, for each of {self.ndim} axes"
+            )
+        per_axis = tuple(map(int, per_axis))
         self._operators[self._new(name)] = Operator(name, model, tuple(array.name for array in reads), per_axis)
         if keep:
             self._kept.add(name)

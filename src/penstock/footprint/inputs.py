@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from math import prod
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -34,10 +35,12 @@ class Layout:
         (64, 64, 32, 9)
         """
         names = tuple(ndim) if isinstance(ndim, Mapping) else ()
-        counts = (
-            tuple(ndim.values()) if isinstance(ndim, Mapping) else (ndim,) if isinstance(ndim, int) else tuple(ndim)
-        )
-        if not counts or not all(isinstance(count, int) and 1 <= count <= 8 for count in counts):
+        given: Any = ndim.values() if isinstance(ndim, Mapping) else ndim if isinstance(ndim, Sequence) else (ndim,)
+        try:
+            counts = tuple(index(count) for count in given)  # NumPy's integers too
+        except TypeError:
+            counts = ()
+        if not counts or not all(1 <= count <= 8 for count in counts):
             raise FootprintError(f"ndim={ndim!r}: give the number of axes of the input, 1 to 8, or one for each input")
         return cls(counts, names)
 
@@ -79,8 +82,8 @@ class Layout:
 
 def _lengths(shape: Shape, count: int) -> tuple[int, ...]:
     try:
-        lengths = tuple(int(length) for length in shape)
-    except (TypeError, ValueError):
+        lengths = tuple(index(length) for length in shape)
+    except TypeError:
         raise FootprintError(f"{shape!r} is not a shape: give a tuple of ints") from None
     if len(lengths) != count or any(length < 1 for length in lengths):
         raise FootprintError(f"shape {shape!r} does not have {count} positive lengths")

@@ -17,7 +17,8 @@ from penstock.footprint.need import Model
 from penstock.footprint.process import name_of
 from penstock.footprint.view import for_blocks
 
-_LEARNED: dict[str, Model] = {}
+_LEARNED: dict[tuple[str, Path | None], Model] = {}
+"""By function and file; without a file, the one that was learned or loaded last."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,11 @@ class Alike:
     def dtype(self) -> np.dtype[Any]:
         """The dtype of the first."""
         return self.dtypes[0]
+
+    @property
+    def place(self) -> str:
+        """Where the bytes are: on the host, or on a device."""
+        return getattr(self.model, "place", "host")
 
     def predict(self, shape: tuple[int, ...], /) -> Estimate:
         """Estimate a run on blocks that all have this shape."""
@@ -85,28 +91,25 @@ def model_of(
     dtypes = tuple(np.dtype(array.dtype) for array in arrays)
     if model is not None and not isinstance(model, str | Path):
         return model if len(arrays) == 1 else Alike(for_blocks(model), dtypes)
-    if key not in _LEARNED:
+    path = None if model is None else Path(model).resolve()
+    if (key, path) not in _LEARNED or (path is not None and not path.exists()):
         called = functools.partial(func, **options) if options else func
-        known = _load_or_learn(called, arrays, model, smallest)
-        _LEARNED[key] = known if len(arrays) == 1 else Alike(known, dtypes)
-    return _LEARNED[key]
+        known = _load_or_learn(called, arrays, path, smallest)
+        _LEARNED[key, path] = _LEARNED[key, None] = known if len(arrays) == 1 else Alike(known, dtypes)
+    return _LEARNED[key, path]
 
 
-def _load_or_learn(func: Callable[..., Any], arrays: tuple[Any, ...], path: str | Path | None, smallest: int) -> Any:
+def _load_or_learn(func: Callable[..., Any], arrays: tuple[Any, ...], path: Path | None, smallest: int) -> Any:
     from penstock.footprint.learn import learn
     from penstock.footprint.store import load
 
     dtypes = tuple(np.dtype(array.dtype).name for array in arrays)
-    how: dict[str, Any] = {
-        "ndim": arrays[0].ndim,
-        "dtype": dtypes[0],
-        "shape": arrays[0].shape,
-        "smallest": smallest,
-    }
+    # For no shape in particular: the model serves blocks of any size, of this array and of larger ones to come.
+    how: dict[str, Any] = {"ndim": arrays[0].ndim, "dtype": dtypes[0], "smallest": smallest}
     if len(arrays) > 1:
         how["inputs"] = _Blocks(dtypes)
-    if path is not None and Path(path).exists():
-        return load(path, func, changed="relearn", **how)
+    if path is not None and path.exists():
+        return load(path, func, changed="relearn", dtypes=dtypes, **how)
     learned = learn(func, **how)
     if path is not None:
         learned.save(path)

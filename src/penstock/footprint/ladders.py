@@ -15,12 +15,17 @@ Ladder = Sequence[int]
 """The lengths that an axis may be cut into, shortest first; the last is the whole axis."""
 
 
-def search(fits: Callable[[Shape], bool], seconds: Callable[[Shape], float], ladders: Sequence[Ladder]) -> None:
-    """Look at the largest shapes that fit, of every aspect ratio, then improve on the fastest of them.
+def search(
+    fits: Callable[[Shape], bool],
+    seconds: Callable[[Shape], float],
+    ladders: Sequence[Ladder],
+    starts: Sequence[Shape] = (),
+) -> None:
+    """Look at the largest shapes that fit, of every aspect ratio, then improve on the fastest and the starts.
 
     The caller remembers what was looked at.
     """
-    found = set(frontier(fits, [thin(ladder, len(ladders)) for ladder in ladders]))
+    found = {*frontier(fits, [thin(ladder, len(ladders)) for ladder in ladders]), *filter(fits, starts)}
     for start in sorted(found, key=lambda chunks: (seconds(chunks), chunks))[:STARTS]:
         here, moved = start, True
         while moved:
@@ -65,22 +70,25 @@ def lengths(extent: int, halo: int, least: int) -> list[int]:
     while length > 1:
         even.add(length)
         length = -(-extent // -(-extent // (length - 1)))  # by the next number of blocks that makes them shorter
-    return sorted(
-        length for length in even if length >= min(extent, least) and _thick(extent, length, max(halo, least // 2))
-    )
+    return sorted(length for length in even if _allowed(extent, length, halo, least))
 
 
-def aligned(ladder: Ladder, stored: int, halo: int) -> list[int]:
+def aligned(ladder: Ladder, stored: int, halo: int, least: int) -> list[int]:
     """List the multiples of the stored length that are nearest below those of a ladder; the whole axis stays."""
     *shorter, extent = ladder
-    multiples = {length // stored * stored for length in shorter} - {0}
-    return sorted({extent, *(length for length in multiples if _thick(extent, length, halo))})
+    multiples = {length // stored * stored for length in shorter}
+    return sorted({extent, *(length for length in multiples if _allowed(extent, length, halo, least))})
 
 
-def nearest(ladder: Ladder, stored: int, halo: int) -> int:
+def nearest(ladder: Ladder, stored: int, halo: int, least: int) -> int:
     """Give the stored length itself, or the whole axis where it is longer, too thin or the axis must not be cut."""
     extent = ladder[-1]
-    return stored if len(ladder) > 1 and stored < extent and _thick(extent, stored, halo) else extent
+    return stored if len(ladder) > 1 and stored < extent and _allowed(extent, stored, halo, least) else extent
+
+
+def _allowed(extent: int, length: int, halo: int, least: int) -> bool:
+    """Whether blocks are long enough, and the last one at least half of that."""
+    return length >= max(1, min(extent, least)) and _thick(extent, length, max(halo, least // 2))
 
 
 def _thick(extent: int, length: int, halo: int) -> bool:

@@ -3,6 +3,8 @@
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,9 @@ from penstock.footprint.search import Search
 from penstock.footprint.spending import Limits, Runner
 
 SHARE = 0.05
-"""the largest sample's share of the volume that is asked for"""
+LEAST = 2**20
+"""the largest sample's share of the volume that is asked for; but so many elements it may have in any case: what a
+smaller one needs drowns in the resolution of the measurement"""
 ELEMENTS = 2**24
 """the most elements of a sample, unless told otherwise"""
 
@@ -55,8 +59,8 @@ def learn(
     command
         instead of a function: a command line in which ``{0}``, ``{1}``, ... stand for the lengths of the axes
     shape
-        the shape that matters most, where it is known: the bound is made tight there, and samples have at most a
-        twentieth of its elements
+        the shape that matters most, where it is known: the bound is made tight there. Samples have at most a
+        twentieth of its elements, or 2**20 where that is more; a shape of no more than those is run itself
     samples, seconds
         how much may be spent
     tight
@@ -99,7 +103,7 @@ def learn(
                 layout,
                 kind,
                 (),
-                Conditions(runner.how, runner.exact, runner.resolution, source, gpu=runner.gpu),
+                Conditions(runner.how, runner.exact, runner.resolution, source, gpu=runner.gpu, library=library),
                 risk,
             ),
             Limits(
@@ -107,7 +111,7 @@ def learn(
                 start + seconds,
                 tight,
                 smallest,
-                min(largest or ELEMENTS, ELEMENTS if target is None else SHARE * layout.volume(target)),
+                min(largest or ELEMENTS, ELEMENTS if target is None else _most(layout.volume(target))),
                 target,
             ),
             weigher(function) if prior and function is not None else None,
@@ -115,12 +119,18 @@ def learn(
         )
         model = search.go()
         if isinstance(runner, Child):
-            model.conditions.versions.update(runner.versions())
+            told = replace(model.conditions, versions=runner.versions(), dtypes=runner.dtypes)
+            model = replace(model, conditions=told)
     finally:
         runner.close()
     for note in (*model.notes, *model.doubts.notes):
         warnings.warn(f"{name}: {note}", FootprintWarning, stacklevel=2)
     return model
+
+
+def _most(volume: int) -> float:
+    """Give the most elements of a sample for a shape of so many."""
+    return max(SHARE * volume, LEAST)
 
 
 def _runner(
@@ -143,6 +153,11 @@ def _runner(
 
 
 def _check(samples: int, seconds: float, tight: float, risk: float, smallest: int, largest: float | None) -> None:
+    numbers: dict[str, object] = {"seconds": seconds, "tight": tight, "risk": risk, "largest": largest}
+    whole: dict[str, object] = {"samples": samples, "smallest": smallest}
+    for name, given in (whole | numbers).items():
+        if not isinstance(given, Integral if name in whole else Real | None):
+            raise FootprintError(f"{name}={given!r}: give a {'whole ' if name in whole else ''}number")
     if samples < 3 or seconds <= 0 or not 0 < risk < 0.5 or tight <= 0 or smallest < 1:
         raise FootprintError("samples must be 3 or more, seconds, tight and smallest positive, risk between 0 and 0.5")
     if largest is not None and largest < 1:

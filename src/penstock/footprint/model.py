@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil, prod
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -88,12 +89,11 @@ class Model:
         point = np.array([[*lengths, *(given[name] for name in self._features)]], dtype=float)
         volume = np.array([float(self.layout.volume(lengths))])
         output = None if self.output is None else self.output(lengths)
-        kept = self._least(output)
         main, side = (self.host, None) if self.device is None else (self.device, self.host)
         peak, bound = (float(values[0]) for values in main.predict(point, volume, self.risk))
         if self.doubts.relative > NOTABLE:  # terms found in memory that strays may be luck: cover its worst ratio too
             bound = max(bound, (1 + self.doubts.relative) * self._worst_ratio * float(volume[0]))
-        mean = max(peak, kept)
+        mean = max(peak, self._least(output))
         beside = None if side is None else [float(values[0]) for values in side.predict(point, volume, self.risk)]
         return Estimate(
             bytes=round(mean),
@@ -140,6 +140,9 @@ class Model:
         from penstock.footprint.chunks import choose_chunks
         from penstock.footprint.view import for_blocks
 
+        many: object = threads
+        if not isinstance(many, Integral) or many < 1:
+            raise FootprintError(f"threads={threads!r}: give the number of chunks that are worked on at the same time")
         return choose_chunks(
             for_blocks(self, features),
             shape,
@@ -153,6 +156,13 @@ class Model:
     def input_bytes(self, shape: Sequence[int]) -> int:
         """Count the bytes of the inputs, from the lengths of all axes of all inputs, one after the other."""
         return self._weigh(shape)
+
+    def decided_by_output(self, lengths: tuple[int, ...], features: Mapping[str, float]) -> bool:
+        """Say whether the output needs clearly more than the terms say, and so is the estimate."""
+        point = np.array([[*lengths, *(features[name] for name in self._features)]], dtype=float)
+        told = float((self.host if self.device is None else self.device).estimate(point)[0])
+        least = self._least(None if self.output is None else self.output(lengths))
+        return least > 1.02 * told + self.conditions.resolution
 
     def observe(self, *samples: Sample) -> "Model":
         """Learn from further runs: give the model with these samples added."""

@@ -1,15 +1,17 @@
 """What a chunk shape needs, in bytes and seconds: the arithmetic of the planner, and what it asks of a model."""
 
 import math
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
+from numbers import Integral
 from typing import Any, Protocol
 
 import numpy as np
 
 from penstock.footprint.estimate import Estimate
-from penstock.footprint.ladders import Shape
+from penstock.footprint.ladders import Ladder, Shape
 from penstock.units import to_text
 
 
@@ -103,6 +105,18 @@ class Problem:
         """Give the shape of the largest block, halo included."""
         return tuple(map(max, self.along(chunks)))
 
+    def smallest(self, ladders: Sequence[Ladder]) -> Shape:
+        """Find the shape that needs least.
+
+        Without padding, the two halves of an axis have one halo each and all of it has none: either may be less than a
+        short block with two.
+        """
+        tried = []
+        for axis, (ladder, halo) in enumerate(zip(ladders, self.halo, strict=True)):
+            halves = ladder[bisect_left(ladder, ceil(self.shape[axis], 2))]
+            tried.append({ladder[0]} if self.padded or not halo else {ladder[0], halves, ladder[-1]})
+        return min(product(*map(sorted, tried)), key=lambda chunks: (self.look(chunks)[0].total, chunks))
+
     def along(self, chunks: Shape) -> Iterator[set[int]]:
         """Yield the lengths, halos included, that blocks have along each axis."""
         for extent, length, halo in zip(self.shape, chunks, self.halo, strict=True):
@@ -145,9 +159,10 @@ class Problem:
             return 1.0
         often = 1.0
         for extent, length, stored in zip(self.shape, chunks, self.stored, strict=True):
-            starts = range(0, extent, length)
-            touched = sum((min(extent, start + length) - 1) // stored - start // stored + 1 for start in starts)
-            often *= touched / ceil(extent, stored)
+            # Each cut makes one piece more; a cut of both, at a common multiple, only one.
+            shared = (extent - 1) // math.lcm(length, stored)
+            pieces = ceil(extent, length) + ceil(extent, stored) - 1 - shared
+            often *= pieces / ceil(extent, stored)
         return often
 
 
@@ -163,6 +178,11 @@ def output_bytes(estimate: Estimate) -> int:
     if estimate.output_shape is None or estimate.output_dtype is None:
         return estimate.upper
     return math.prod(estimate.output_shape) * np.dtype(estimate.output_dtype).itemsize
+
+
+def is_whole(value: Any) -> bool:
+    """Whether something is a whole number, of Python's or of NumPy's."""
+    return isinstance(value, Integral)
 
 
 def ceil(number: int, by: int) -> int:

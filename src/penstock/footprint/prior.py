@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.footprint.conditions import sources
 from penstock.footprint.fit import Fit
+from penstock.footprint.sources import sources
 
 CALLS = {
     "transform": r"(i?r?fft[2n]?|i?rfft[2n]?|hilbert|fftconvolve|next_fast_len|czt|dct|dst)$",

@@ -49,6 +49,7 @@ class Child:
 
     def __init__(self, work: Work) -> None:
         self.returned = ""
+        self.dtypes: tuple[str, ...] = ()
         self._work = work
         self._name = name_of(work.function)
         packed = _dumps(work)
@@ -69,7 +70,7 @@ class Child:
         answer = self._ask((lengths, seed, True), timeout)
         if "error" in answer:
             raise RunError(f"{self._name} raises at lengths {lengths}: {answer['error']}\n{answer['where']}")
-        self.returned = answer.pop("returned")
+        self.returned, self.dtypes = answer.pop("returned"), answer.pop("dtypes")
         return Sample(lengths, seed=seed, **answer)
 
     def versions(self) -> dict[str, str]:

@@ -6,7 +6,7 @@ Coefficients have a normal prior of the scale of their terms, the noise a known 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import lgamma, log, pi
+from math import inf, lgamma, log, pi
 from statistics import NormalDist
 
 import numpy as np
@@ -53,15 +53,18 @@ class Posterior:
         first = int(np.argmax(self.scores))
         likely = np.argsort(-self.chances, kind="stable")[:count]
         likely = likely[(self.chances[likely] >= self.chances[likely[0]] - within) & (likely != first)]
-        order = np.concatenate([[first], likely])
+        return self.only(np.concatenate([[first], likely]))
+
+    def only(self, rows: NDArray[np.bool_ | np.intp]) -> "Posterior":
+        """Keep these sets, in this order."""
         return Posterior(
-            self.sets[order],
-            self.means[order],
-            self.spreads[order],
-            self.rates[order],
+            self.sets[rows],
+            self.means[rows],
+            self.spreads[rows],
+            self.rates[rows],
             self.shape,
-            self.scores[order],
-            self.chances[order],
+            self.scores[rows],
+            self.chances[rows],
         )
 
     def predict(self, columns: Array) -> tuple[Array, Array]:
@@ -73,7 +76,12 @@ class Posterior:
 
 
 def regress(
-    columns: Array, peaks: Array, noise: Array, groups: Sequence[tuple[Sets, Array]], scales: Array
+    columns: Array,
+    peaks: Array,
+    noise: Array,
+    groups: Sequence[tuple[Sets, Array]],
+    scales: Array,
+    least: float = -inf,
 ) -> Posterior | None:
     """Fit every set of terms, and leave out those in which a term would have to give memory back.
 
@@ -87,9 +95,13 @@ def regress(
         the sets of terms, grouped by their number, with the doubt about each
     scales
         of every term
+    least
+        the constant: below it, a set is left out unless all are
     """
     parts = [_regress_group(columns, peaks, noise, sets, doubts, scales) for sets, doubts in groups]
-    kept = [part for part in parts if len(part.sets)]
+    # Wrong terms that grow too fast follow the samples by taking a constant off again: no function gives memory back.
+    sound = [part.only(part.means[:, 0] >= least) for part in parts]
+    kept = [part for part in sound if len(part.sets)] or [part for part in parts if len(part.sets)]
     if not kept:
         return None
     most = max(part.sets.shape[1] for part in kept)

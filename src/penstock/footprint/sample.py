@@ -28,6 +28,8 @@ class Proposal:
     lengths: tuple[int, ...]
     stretched: int | None
     """the axis that is long for the others, where there is one"""
+    even: bool = False
+    """whether no axis is long or short for the others"""
 
 
 def first_side(layout: Layout) -> int:
@@ -62,7 +64,7 @@ def proposals(layout: Layout, side: float, most: float, smallest: int = 1, grain
     while side <= most * 1.001:
         odd = rung % 2 if grain == 1 else 0
         lengths = tuple(length | odd for length in even(layout, side, smallest, grain))
-        yield Proposal(lengths, None)
+        yield Proposal(lengths, None, even=True)
         for axis in range(len(lengths)):
             for factor in (STRETCH, 1 / STRETCH):
                 length = max(grain * max(round(lengths[axis] * factor / grain), 1) | odd, smallest)

@@ -172,32 +172,43 @@ class Search:
     def _repeat(self) -> None:
         """Run the latest shape again on other data, and if that differs, on the same: to tell data from chance.
 
-        Where only the first of the three differs, it also paid for what a library keeps, and is dropped.
+        Where only the first of the three differs, it also paid for what a library keeps, and is dropped. So is the
+        second, where it differs from another run on its own data.
         """
         first = self.samples[-1]
-        self._run(first.lengths, first.seed + 1)
-        if self.model.doubts.relative and self.samples_left:
-            self._run(first.lengths, first.seed)
-            without = [sample for sample in self.samples if sample is not first]
-            if not replace(self.blank, samples=tuple(without)).doubts.relative:
-                self.samples = without
+        second = self._run(first.lengths, first.seed + 1)
+        for odd in (first, second):
+            if self.model.doubts.relative and self.samples_left:
+                self._run(odd.lengths, odd.seed)
+                without = [sample for sample in self.samples if sample is not odd]
+                if not replace(self.blank, samples=tuple(without)).doubts.relative:
+                    self.samples = without
 
     def _refine(self, side: float) -> None:
-        """Stretch each axis once, then go where most is learned, until a tight bound has foreseen a further sample."""
+        """Stretch each axis once, then go where most is learned, until a tight bound has foreseen a further sample.
+
+        After the long shapes comes an even one as large: long ones alone cannot tell n0*n1 from n0^2 + n1^2.
+        """
         axes = len(self.layout.axes)
         needed: set[int | None] = set(range(axes)) if axes > 1 else set()
+        even_needed = axes > 1
         foreseen = False
         while self.samples_left > 0 and self.seconds_left > 0 and len(self.refused) < self.limits.samples:
             model = self.model
             pool = self._pool(model, side)
-            tight = not needed and self._is_tight(model)
+            tight = not needed and not even_needed and self._is_tight(model)
             if not pool or (tight and foreseen):
                 return
-            if needed:
+            asked = [one for one in pool if one.lengths == self.limits.target]
+            if asked:  # what is small enough to be run needs no foreseeing
+                pool = asked
+            elif needed:
                 pool = [one for one in pool if one.stretched in needed] or pool
-            elif tight:  # try the model where it is least sure of itself
-                most = max(self.layout.volume(one.lengths) for one in pool)
-                pool = [one for one in pool if self.layout.volume(one.lengths) >= most / 2]
+            elif even_needed or tight:  # try the model where it is least sure of itself
+                listed = [one for one in pool if one.even] if even_needed else []
+                listed, even_needed = listed or pool, False
+                most = max(self.layout.volume(one.lengths) for one in listed)
+                pool = [one for one in listed if self.layout.volume(one.lengths) >= most / 2]
             chosen = self._choose(model, pool)
             sample = self._try(chosen.lengths)
             if sample is None:
@@ -216,9 +227,12 @@ class Search:
         known = max(layout.volume(sample.lengths) for sample in self.samples)
         most = min(limits.elements, known * step(layout) ** max(layout.ndims))  # no leaps: the fit may still be wrong
         done = {sample.lengths for sample in self.samples} | set(self.refused)
+        proposed = [*proposals(layout, side, most ** (1 / max(layout.ndims)), limits.smallest, self.grain)]
+        if limits.target is not None:
+            proposed.append(Proposal(limits.target, None))
         listed = [
             one
-            for one in proposals(layout, side, most ** (1 / max(layout.ndims)), limits.smallest, self.grain)
+            for one in proposed
             if one.lengths not in done
             and layout.volume(one.lengths) <= most
             and model.timing(one.lengths) <= max(self.seconds_left / 3, OVERHEAD)

@@ -5,7 +5,7 @@ Nothing pickled is written or read, and nothing that a file names is imported.
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from pydantic import TypeAdapter
 from penstock.footprint.conditions import Conditions
 from penstock.footprint.errors import FootprintError
 from penstock.footprint.inputs import Layout
+from penstock.footprint.measure import host_gauge
 from penstock.footprint.measurement import Sample
 from penstock.footprint.model import Model
 
@@ -55,13 +56,17 @@ def read(path: Path) -> Model:
         samples = TypeAdapter(list[Sample]).validate_python(found["samples"])
         if not samples or any(len(sample.lengths) != sum(layout.ndims) for sample in samples):
             raise FootprintError(f"{path} has no samples, or ones of another number of axes: learn it again")
+        risk = float(found["risk"])
+        if not 0 < risk < 0.5:
+            raise FootprintError(f"{path} has a risk of {risk:g}, which is not between 0 and 0.5: learn it again")
+        _check(path, samples)
         return Model(
             str(found["name"]),
             layout,
             np.dtype(str(found["dtype"])),
             tuple(samples),
             TypeAdapter(Conditions).validate_python(found["conditions"]),
-            float(found["risk"]),
+            risk,
             tuple(map(str, found["notes"])),
         )
     except (KeyError, TypeError, ValueError, OSError) as error:
@@ -70,12 +75,26 @@ def read(path: Path) -> Model:
         raise FootprintError(f"cannot read a footprint from {path}: {error}") from error
 
 
+def _check(path: Path, samples: list[Sample]) -> None:
+    """Refuse samples that cannot have been measured, or not by one model."""
+    for sample in samples:
+        try:
+            np.dtype(sample.output_dtype or "float32")
+        except TypeError:
+            raise FootprintError(f"{path} names an output of dtype {sample.output_dtype!r}: learn it again") from None
+        if min(sample.lengths) < 1 or sample.host < 0 or not sample.seconds >= 0:
+            raise FootprintError(f"{path} has a sample that cannot be, {sample}: learn it again")
+        if set(sample.features) != set(samples[0].features) or (sample.device is None) != (samples[0].device is None):
+            raise FootprintError(f"{path} has samples of different features or places: learn it again")
+
+
 def load(
     path: str | Path,
     function: Callable[..., Any] | None = None,
     *,
     command: str | None = None,
     changed: str = "refuse",
+    dtypes: Sequence[Any] | None = None,
     **how: Any,
 ) -> Model:
     """Load a model, unless what it belongs to has changed.
@@ -89,20 +108,30 @@ def load(
     changed
         what to do where a library, the machine or the source is no longer the one it was learned on: "refuse",
         "relearn" (and write the file anew), or "accept"
+    dtypes
+        of all inputs, where they are known: others than those of the samples count as a change
     **how
-        given to `learn` where it is learned again; an `ndim` or `dtype` other than the model's counts as a change
+        given to `learn` where it is learned again; an `ndim`, `dtype` or `library` other than the model's counts as a
+        change, and so does a `gauge` other than the one it was measured with
     """
     if changed not in ("refuse", "relearn", "accept"):
         raise FootprintError(f"changed={changed!r}: say 'refuse', 'relearn' or 'accept'")
     model = read(Path(path))
     names, ndims = model.layout.names, model.layout.ndims
     ndim = dict(zip(names, ndims, strict=True)) if names else ndims if len(ndims) > 1 else ndims[0]
-    was = {"ndim": ndim, "dtype": model.dtype.name}
+    was = {"ndim": ndim, "dtype": model.dtype.name, "library": model.conditions.library}
     changes = model.conditions.changes(function, _gpu(model), command)
     if Layout.of(how.get("ndim", ndim)) != model.layout:
         changes.append(f"it was learned on inputs of {ndim} axes, not {how['ndim']}")
     if "dtype" in how and np.dtype(how["dtype"]) != model.dtype:
         changes.append(f"it was learned on {model.dtype}, not {np.dtype(how['dtype'])}")
+    if "library" in how and how["library"] != model.conditions.library:
+        changes.append(f"it was learned on arrays of {model.conditions.library}, not {how['library']}")
+    given = None if dtypes is None else tuple(np.dtype(each).name for each in dtypes)
+    if given is not None and model.conditions.dtypes and given != model.conditions.dtypes:
+        changes.append(f"it was learned on inputs of {', '.join(model.conditions.dtypes)}, not {', '.join(given)}")
+    if how.get("gauge") is not None and host_gauge(how["gauge"]).how not in model.conditions.how:
+        changes.append(f"it was measured by {model.conditions.how}, not {host_gauge(how['gauge']).how}")
     if not changes or changed == "accept":
         return model
     if changed == "refuse":
