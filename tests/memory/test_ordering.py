@@ -66,7 +66,7 @@ def all_waits():
         for program, codec, _ in PROGRAMS:
             machine = VirtualMachine(0)
             run(program, budget(3, codec, 0), codec=codec, machine=machine)
-            found |= machine.waits
+            found |= machine.lanes.waits
     return sorted(found)
 
 

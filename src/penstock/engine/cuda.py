@@ -25,7 +25,6 @@ from penstock.cuda.driver import current_device
 from penstock.cuda.mailbox import post
 from penstock.cuda.slab import DeviceSlab, kept_pinned
 from penstock.cuda.stream import Mark, callers_streams, current, kept_streams
-from penstock.engine.executor import Wait
 from penstock.engine.layout import Layout
 from penstock.engine.measure import REPEATS, codec_cost, keeps_error
 from penstock.engine.packing import Packing, Place
@@ -33,6 +32,7 @@ from penstock.errors import CodecError, StateError
 from penstock.metrics import Metrics, Span
 from penstock.planner import CodecCost
 from penstock.tier.disk import Disk
+from penstock.tier.lanes import Wait
 
 NOTICED = 20e-6
 """Seconds from which a wait of the compute stream is called a stall: less is the cost of the events themselves."""

@@ -10,7 +10,7 @@ The executor knows which snapshot owns each slot, and refuses to read one that i
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from penstock.engine.layout import Layout
 from penstock.engine.packing import Packing, Place
@@ -19,13 +19,7 @@ from penstock.metrics import Metrics
 from penstock.planner.operations import Evict, Fetch, Operation, Store
 from penstock.schedule import Backward, Drop, Forward, Restore, Save
 from penstock.tier.heap import Heap, Meter
-
-
-class Wait(NamedTuple):
-    """An event that something has to wait for, and why."""
-
-    why: str
-    event: Any
+from penstock.tier.lanes import Wait
 
 
 class Backend(Protocol):

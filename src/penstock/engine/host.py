@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from penstock.engine import numpy_arrays
 from penstock.engine import packing as packing_module
-from penstock.engine.executor import Wait
 from penstock.engine.layout import Layout
 from penstock.engine.packing import Packing, Place
 from penstock.metrics import Metrics, Span
 from penstock.tier.disk import Disk
+from penstock.tier.lanes import Wait
 
 
 def _done() -> "Future[None]":

@@ -14,10 +14,11 @@ encoding of unknown size could not use.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from penstock.engine.executor import Backend, Callbacks, Executor, Wait
+from penstock.engine.executor import Backend, Callbacks, Executor
 from penstock.engine.layout import Layout
 from penstock.engine.packing import Packing, extent
 from penstock.planner.operations import Evict, Store
+from penstock.tier.lanes import Wait
 
 
 class SpillingExecutor(Executor):

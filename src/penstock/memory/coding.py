@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import BudgetError
-from penstock.memory.machine import Block, Wait, aligned, enough
+from penstock.memory.machine import Block, aligned, enough
 from penstock.memory.page import Page, Staging
+from penstock.tier.lanes import Wait
 from penstock.units import to_text
 
 if TYPE_CHECKING:

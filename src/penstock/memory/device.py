@@ -23,8 +23,9 @@ from penstock.cuda.slab import DeviceSlab, PinnedSlab
 from penstock.cuda.stream import Mark, callers_streams, create_streams
 from penstock.errors import DeviceError
 from penstock.memory.libraries import Library, library
-from penstock.memory.machine import Block, Encoding, Form, Wait
+from penstock.memory.machine import Block, Encoding, Form
 from penstock.metrics import Metrics, Span
+from penstock.tier.lanes import Wait
 
 NOTICED = 20e-6
 """Seconds from which a wait of the computation is called a stall: less is the cost of the events themselves."""

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.errors import BudgetError
-from penstock.memory.machine import Block, Machine, Slab, Wait, aligned, enough
+from penstock.memory.machine import Block, Machine, Slab, aligned, enough
 from penstock.tier.heap import Heap
+from penstock.tier.lanes import Wait
 from penstock.units import to_text
 
 STEP = 64 * 2**20

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from penstock.codec import Codec
 from penstock.metrics import Metrics
+from penstock.tier.lanes import Wait
 from penstock.units import to_text
 
 ALIGNMENT = 256
@@ -36,13 +37,6 @@ def enough(nbytes: int) -> str:
     """
     step = 10 ** max(0, len(str(nbytes)) - 3)
     return to_text(-(-nbytes // step) * step)
-
-
-class Wait(NamedTuple):
-    """An event that something has to wait for, and why."""
-
-    why: str
-    event: Any
 
 
 class Block(NamedTuple):

@@ -6,7 +6,8 @@ from typing import Any
 
 from penstock.codec import Codec
 from penstock.memory.host import Room
-from penstock.memory.machine import Encoding, Form, Wait, aligned
+from penstock.memory.machine import Encoding, Form, aligned
+from penstock.tier.lanes import Wait
 
 
 @dataclass(eq=False)

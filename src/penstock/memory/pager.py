@@ -12,10 +12,11 @@ from penstock.errors import BudgetError
 from penstock.memory.coding import Coding
 from penstock.memory.eviction import Order
 from penstock.memory.host import HostMemory
-from penstock.memory.machine import Block, Machine, Wait
+from penstock.memory.machine import Block, Machine
 from penstock.memory.page import Page
 from penstock.memory.sequence import Sequence as Uses
 from penstock.tier.heap import Heap
+from penstock.tier.lanes import Wait
 from penstock.units import to_text
 
 

@@ -11,11 +11,12 @@ from penstock import codec as codecs
 from penstock.codec import Codec
 from penstock.errors import BudgetError, PenstockError, StateError
 from penstock.memory.blocks import Blocks, Lease
-from penstock.memory.machine import ALIGNMENT, Form, Machine, Wait, enough
+from penstock.memory.machine import ALIGNMENT, Form, Machine, enough
 from penstock.memory.page import Page
 from penstock.memory.resident import Resident
 from penstock.memory.virtual import VirtualMachine
 from penstock.metrics import Metrics
+from penstock.tier.lanes import Wait
 from penstock.units import Budget, to_text
 
 POOLS = "pool"

@@ -1,14 +1,11 @@
 """A machine without a GPU: an arena in host memory, and lanes that a seeded scheduler runs, honouring only events.
 
-A copy happens in two steps, and in between its target holds NaN (every bit set). Blocks compute later than Python
-runs them, as on a GPU. So a block is handed copies of what will be in its arrays once everything it waits for has
-happened; that is found out by letting it happen, and taking it back. When the block is left, its results wait in the
-computation's lane, which makes sure that what the block was handed is there when its turn comes. So a wait that is
-missing from the pool shows as a wrong result, or as an error, for some seed.
+Blocks compute later than Python runs them, as on a GPU. So a block is handed copies of what will be in its arrays
+once everything it waits for has happened; that is found out by letting it happen, and taking it back. When the block is
+left, its results wait in the computation's lane, which makes sure that what the block was handed is there when its turn
+comes. So a wait that is missing from the pool shows as a wrong result, or as an error, for some seed.
 """
 
-import random
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,29 +15,9 @@ from numpy.typing import NDArray
 
 from penstock.codec import Codec
 from penstock.errors import EngineError, StateError
-from penstock.memory.machine import Block, Encoding, Form, Wait
+from penstock.memory.machine import Block, Encoding, Form
 from penstock.metrics import Metrics
-
-
-@dataclass(eq=False)
-class Event:
-    """Done, or not yet."""
-
-    done: bool = False
-
-
-@dataclass(eq=False)
-class Task:
-    """Something on a lane."""
-
-    targets: Sequence[NDArray[np.uint8]]
-    sources: Sequence[NDArray[np.uint8]]
-    act: Callable[[], None]
-    after: list[Event]
-    event: Event
-    check: Callable[[], None] = lambda: None
-    """what must hold before it begins"""
-    begun: bool = False
+from penstock.tier.lanes import Event, Lanes, Task, Wait
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,13 +67,7 @@ class VirtualMachine:
 
     def __init__(self, seed: int = 0, without: str | None = None) -> None:
         self.metrics = Metrics(title="pool")
-        self._random = random.Random(seed)
-        # Some seeds starve the lanes until something waits for them, others let them run far ahead.
-        self._eagerness = self._random.choice((0.0, 0.1, 0.5, 3.0))
-        self._without = without
-        self.waits: set[str] = set()
-        """The names of all waits so far."""
-        self._lanes: dict[str, deque[Task]] = {}
+        self.lanes = Lanes(seed, without)
         self._arena = np.empty(0, np.uint8)
         self._blocks: list[_Open] = []
 
@@ -179,7 +150,7 @@ class VirtualMachine:
         event = self._queue("codec", [room], [], act, after)
 
         def size() -> int:
-            self._run_until(lambda: event.done)
+            self.lanes.wait([event])
             return sizes[0]
 
         if codec.fixed:
@@ -203,8 +174,8 @@ class VirtualMachine:
         overwrites: Sequence[Block],
     ) -> None:
         """Hand out what will be in the blocks once the events are done, and all that was computed before."""
-        needed = self._needed(after)
-        before = [task.event for task in self._lanes.get("compute", ())]
+        needed = self.lanes.needed(after)
+        before = [task.event for task in self.lanes.waiting("compute")]
         handed = self._foresee([*needed, *before], [*reads, *writes])
         seen = {pointer: array.copy() for pointer, array in handed.items()}
         handed |= {block.pointer: np.full(block.nbytes, 0xFF, np.uint8) for block in overwrites}
@@ -239,8 +210,7 @@ class VirtualMachine:
 
     def sync(self, after: Sequence[Wait]) -> None:
         """Run the lanes until events are done."""
-        needed = self._needed(after)
-        self._run_until(lambda: all(event.done for event in needed))
+        self.lanes.wait(self.lanes.needed(after))
 
     def stalled(self) -> float | None:
         """Give nothing: there is no clock."""
@@ -248,11 +218,11 @@ class VirtualMachine:
 
     def settle(self) -> None:
         """Let the lanes run."""
-        self._run_some()
+        self.lanes.run_some()
 
     def finish(self) -> None:
         """Run the lanes to their end."""
-        self._run_until(lambda: not any(self._lanes.values()))
+        self.lanes.finish()
 
     def close(self) -> None:
         """Let the arena go."""
@@ -266,69 +236,23 @@ class VirtualMachine:
         act: Callable[[], None],
         after: Sequence[Wait],
     ) -> Event:
-        return self._put(lane, Task(targets, sources, act, self._needed(after), Event()))
+        return self._put(lane, Task(targets, sources, act, self.lanes.needed(after), Event()))
 
     def _put(self, lane: str, task: Task) -> Event:
-        self._lanes.setdefault(lane, deque()).append(task)
-        self._run_some()
-        return task.event
+        event = self.lanes.put(lane, task)
+        self.lanes.run_some()
+        return event
 
     def _foresee(self, events: Sequence[Event], blocks: Sequence[Block]) -> dict[int, NDArray[np.uint8]]:
         """Tell what blocks will hold when events are done, and leave everything as it is."""
-        lanes = {name: deque(lane) for name, lane in self._lanes.items()}
-        tasks = [
-            (task, task.begun, [target.copy() for target in task.targets]) for lane in lanes.values() for task in lane
-        ]
-        state = self._random.getstate()
-        self._run_until(lambda: all(event.done for event in events))
-        found = {block.pointer: _bytes(block).copy() for block in blocks}
-        for task, begun, contents in tasks:
-            task.begun, task.event.done = begun, False
-            for target, content in zip(task.targets, contents, strict=True):
-                target[:] = content
-        self._lanes = lanes
-        self._random.setstate(state)
-        self._random.random()  # so that what happens is not always what was foreseen
-        return found
+        with self.lanes.rehearsal():
+            self.lanes.wait(events)
+            return {block.pointer: _bytes(block).copy() for block in blocks}
 
     def _check_idle(self, memory: NDArray[np.uint8]) -> None:
-        for lane in self._lanes.values():
-            for task in lane:
-                if any(np.may_share_memory(memory, one) for one in (*task.targets, *task.sources)):
-                    raise EngineError("memory is let go of that a copy is about to touch")
-
-    def _needed(self, after: Sequence[Wait]) -> list[Event]:
-        self.waits.update(wait.why for wait in after)
-        return [wait.event for wait in after if wait.why != self._without]
-
-    def _run_some(self) -> None:
-        while self._random.random() < self._eagerness / (1 + self._eagerness) and self._run_one():
-            pass
-
-    def _run_until(self, reached: Callable[[], bool]) -> None:
-        while not reached():
-            if not self._run_one():
-                raise EngineError("the lanes wait for each other: nothing can start")
-
-    def _run_one(self) -> bool:
-        """Take one step of one lane, any that can be taken."""
-        ready = [
-            lane for lane in self._lanes.values() if lane and (lane[0].begun or all(e.done for e in lane[0].after))
-        ]
-        if not ready:
-            return False
-        lane = self._random.choice(ready)
-        task = lane[0]
-        if not task.begun:
-            task.check()
-            for target in task.targets:
-                target[:] = 0xFF
-            task.begun = True
-        else:
-            task.act()
-            task.event.done = True
-            lane.popleft()
-        return True
+        for task in self.lanes.waiting():
+            if any(np.may_share_memory(memory, one) for one in (*task.targets, *task.sources)):
+                raise EngineError("memory is let go of that a copy is about to touch")
 
 
 def _bytes(block: Block) -> NDArray[np.uint8]:
