@@ -1,28 +1,21 @@
 """Our elastic step beside Devito's on the same problem: the same equations, layers, averages, type and threads.
 
-Run ``python bench/elastic.py [THREADS]``: takes a few minutes, prints a table, writes ``bench/out/elastic.json``.
+Run ``python bench/elastic.py [THREADS]``: takes a few minutes, prints a table, writes ``bench/out/elastic_step.json``.
 Devito needs a C compiler; without Devito only our speeds are shown.
 """
 
-import json
-import platform
-import statistics
 from itertools import combinations_with_replacement
-from pathlib import Path
 from typing import Any
 
-from propagators import THREADS, devito, pulse, seconds  # first: it says how many threads there are
+from propagators import compared, devito, pulse, report  # first: it says how many threads there are
 
 import numpy as np  # isort: skip
-from rich.console import Console  # isort: skip
-from rich.table import Table  # isort: skip
 
 from penstock.wave import Elastic, ElasticModel, Grid, largest_dt  # isort: skip
 
 CASES = {"3-D": (128, 128, 128), "3-D, long rows": (64, 80, 400), "2-D": (1200, 1200)}
 """Points that are computed, layers included."""
 STEPS = {"3-D": 3, "3-D, long rows": 3, "2-D": 6}
-REPETITIONS = 7
 BYTES = {2: 4 * (5 + 2 + 2 + 2 + 3 + 3 + 3), 3: 140}
 """A point and step, each field read or written once in each half: for velocities and for stresses."""
 
@@ -132,48 +125,12 @@ def measure(name: str, shape: tuple[int, ...], order: int = 8) -> dict[str, Any]
             apart = np.linalg.norm(field[ours.inner] - other) / np.linalg.norm(other)
             assert apart < 1e-4, f"not the same waves: {key} {apart}"
         theirs.run("plain", 1)
-    taken: dict[str, list[float]] = {"ours": [], "damped": [], "plain": []}
-    for _ in range(REPETITIONS):
-        taken["ours"].append(seconds(lambda: ours.run(steps)))
-        if theirs is not None:
-            for which in theirs.operators:
-                taken[which].append(seconds(lambda which=which: theirs.run(which, steps)))  # type: ignore[misc]
-    speeds = {who: [points * steps / one / 1e6 for one in times] for who, times in taken.items() if times}
-    row: dict[str, Any] = {"problem": name, "shape": list(shape), "order": order}
-    row["ours_Mpoints"] = round(statistics.median(speeds["ours"]), 1)
-    row["ours_GBps"] = round(row["ours_Mpoints"] * BYTES[len(shape)] / 1e3, 2)
-    for which in ("damped", "plain"):
-        if which in speeds:
-            ratios = [mine / other for mine, other in zip(speeds["ours"], speeds[which], strict=True)]
-            row[f"devito_{which}_Mpoints"] = round(statistics.median(speeds[which]), 1)
-            row[f"ratio_to_{which}"] = round(statistics.median(ratios), 2)
-            row[f"range_to_{which}"] = [round(min(ratios), 2), round(max(ratios), 2)]
-    return row
-
-
-def show(rows: list[dict[str, Any]]) -> None:
-    titles = ("problem", "ours Mpoint/s", "GB/s", "Devito, damped", "ratio", "range", "Devito, no layers", "ratio")
-    table = Table(*titles, title=f"elastic step, order 8, float32, {THREADS} threads: medians of {REPETITIONS} turns")
-    for row in rows:
-        low, high = row.get("range_to_damped", ("-", "-"))
-        keys = ("devito_damped_Mpoints", "ratio_to_damped", None, "devito_plain_Mpoints", "ratio_to_plain")
-        rest = [f"{low}..{high}" if key is None else str(row.get(key, "-")) for key in keys]
-        table.add_row(row["problem"], str(row["ours_Mpoints"]), str(row["ours_GBps"]), *rest)
-    Console(width=120).print(table)
+    row = {"problem": name, "shape": list(shape), "order": order}
+    return row | compared(ours, theirs, steps, points, BYTES[len(shape)])
 
 
 def main() -> None:
-    rows = [measure(name, shape) for name, shape in CASES.items()]
-    show(rows)
-    out = Path(__file__).parent / "out" / "elastic.json"
-    out.parent.mkdir(exist_ok=True)
-    setting = {
-        "threads": THREADS,
-        "steps": STEPS,
-        "repetitions": REPETITIONS,
-        "devito": devito.__version__ if devito is not None else None,
-    }
-    out.write_text(json.dumps({"setting": setting, "machine": platform.platform(), "rows": rows}, indent=2) + "\n")
+    report("elastic", [measure(name, shape) for name, shape in CASES.items()], STEPS)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Our propagators beside Devito's on the same problem: the same equation, layers, points, steps, type and threads.
 
 Run ``python bench/propagators.py [THREADS]``: takes about two minutes, prints a table, writes
-``bench/out/propagators.json``. Devito needs a C compiler; without Devito only our speeds are shown.
+``bench/out/acoustic_step.json``. Devito needs a C compiler; without Devito only our speeds are shown.
 """
 
 import json
@@ -35,7 +35,7 @@ CASES = {"3-D": (220, 220, 220), "3-D, long rows": (120, 150, 600), "2-D": (1800
 """Points that are computed, layers included."""
 ORDERS = (4, 8)
 STEPS = {"3-D": 6, "3-D, long rows": 6, "2-D": 20}
-REPETITIONS = 9
+REPETITIONS = 7
 BYTES = 16
 """A point and step: p, p_old and velocity read, one field written."""
 
@@ -118,6 +118,12 @@ def measure(name: str, shape: tuple[int, ...], order: int) -> dict[str, Any]:
         apart = np.linalg.norm(ours.field() - theirs.field()) / np.linalg.norm(theirs.field())
         assert apart < 1e-4, f"not the same waves: {apart}"
         theirs.run("plain", 1)
+    row = {"problem": name, "shape": list(shape), "order": order}
+    return row | compared(ours, theirs, steps, points, BYTES)
+
+
+def compared(ours: Any, theirs: Any, steps: int, points: int, nbytes: int) -> dict[str, Any]:
+    """Run ours and Devito's operators in turns, and give speeds and their ratios."""
     taken: dict[str, list[float]] = {"ours": [], "damped": [], "plain": []}
     for _ in range(REPETITIONS):
         taken["ours"].append(seconds(lambda: ours.run(steps)))
@@ -125,59 +131,41 @@ def measure(name: str, shape: tuple[int, ...], order: int) -> dict[str, Any]:
             for which in theirs.operators:
                 taken[which].append(seconds(lambda which=which: theirs.run(which, steps)))  # type: ignore[misc]
     speeds = {who: [points * steps / one / 1e9 for one in times] for who, times in taken.items() if times}
-    row: dict[str, Any] = {"problem": name, "shape": list(shape), "order": order}
-    row["ours_Gpoints"] = round(statistics.median(speeds["ours"]), 3)
-    row["ours_GBps"] = round(row["ours_Gpoints"] * BYTES, 1)
+    found: dict[str, Any] = {"ours_Gpoints": round(statistics.median(speeds["ours"]), 4)}
+    found["ours_GBps"] = round(found["ours_Gpoints"] * nbytes, 1)
     for which in ("damped", "plain"):
         if which in speeds:
             ratios = [mine / other for mine, other in zip(speeds["ours"], speeds[which], strict=True)]
-            row[f"devito_{which}_Gpoints"] = round(statistics.median(speeds[which]), 3)
-            row[f"ratio_to_{which}"] = round(statistics.median(ratios), 2)
-            row[f"range_to_{which}"] = [round(min(ratios), 2), round(max(ratios), 2)]
-    return row
+            found[f"devito_{which}_Gpoints"] = round(statistics.median(speeds[which]), 4)
+            found[f"ratio_to_{which}"] = round(statistics.median(ratios), 2)
+            found[f"range_to_{which}"] = [round(min(ratios), 2), round(max(ratios), 2)]
+    return found
 
 
-def show(rows: list[dict[str, Any]]) -> None:
-    table = Table(
-        "problem",
-        "order",
-        "ours Gpoint/s",
-        "GB/s",
-        "Devito, damped",
-        "ratio",
-        "lowest..highest",
-        "Devito, no layers",
-        "ratio",
-        title=f"acoustic step, float32, {THREADS} threads: medians of {REPETITIONS} turns",
-    )
+def report(what: str, rows: list[dict[str, Any]], steps: dict[str, int]) -> None:
+    """Print a table, and write it down."""
+    titles = ("problem", "order", "ours Gpoint/s", "GB/s", "Devito, damped", "ratio", "range", "no layers", "ratio")
+    table = Table(*titles, title=f"{what} step, float32, {THREADS} threads: medians of {REPETITIONS} turns")
     for row in rows:
         low, high = row.get("range_to_damped", ("-", "-"))
-        table.add_row(
-            row["problem"],
-            str(row["order"]),
-            str(row["ours_Gpoints"]),
-            str(row["ours_GBps"]),
-            str(row.get("devito_damped_Gpoints", "-")),
-            str(row.get("ratio_to_damped", "-")),
-            f"{low}..{high}",
-            str(row.get("devito_plain_Gpoints", "-")),
-            str(row.get("ratio_to_plain", "-")),
-        )
+        keys = ("problem", "order", "ours_Gpoints", "ours_GBps", "devito_damped_Gpoints", "ratio_to_damped")
+        cells = [str(row.get(key, "-")) for key in (*keys, "devito_plain_Gpoints", "ratio_to_plain")]
+        table.add_row(*cells[:6], f"{low}..{high}", *cells[6:])
     Console(width=120).print(table)
-
-
-def main() -> None:
-    rows = [measure(name, shape, order) for name, shape in CASES.items() for order in ORDERS]
-    show(rows)
-    out = Path(__file__).parent / "out" / "propagators.json"
+    out = Path(__file__).parent / "out" / f"{what}_step.json"
     out.parent.mkdir(exist_ok=True)
     setting = {
         "threads": THREADS,
-        "steps": STEPS,
+        "steps": steps,
         "repetitions": REPETITIONS,
         "devito": devito.__version__ if devito is not None else None,
     }
     out.write_text(json.dumps({"setting": setting, "machine": platform.platform(), "rows": rows}, indent=2) + "\n")
+
+
+def main() -> None:
+    rows = [measure(name, shape, order) for name, shape in CASES.items() for order in ORDERS]
+    report("acoustic", rows, STEPS)
 
 
 if __name__ == "__main__":

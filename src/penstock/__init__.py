@@ -24,8 +24,7 @@ from penstock.schedule import Uniform as Uniform
 from penstock.schedule import ZCut as ZCut
 from penstock.schedule import foreign as foreign
 from penstock.units import Budget as Budget
-
-__version__ = "0.1.0"
+from penstock.version import __version__ as __version__
 
 
 def __getattr__(name: str) -> _ModuleType:

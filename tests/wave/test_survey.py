@@ -422,8 +422,9 @@ class TestOnDask:
     def client(self):
         distributed = pytest.importorskip("distributed")
         with (
+            # Without a limit: workers in this process would count all that other tests have left in it, and pause.
             distributed.LocalCluster(
-                n_workers=2, threads_per_worker=2, processes=False, dashboard_address=None, memory_limit="2GB"
+                n_workers=2, threads_per_worker=2, processes=False, dashboard_address=None, memory_limit=0
             ) as cluster,
             distributed.Client(cluster) as client,
         ):
@@ -481,8 +482,17 @@ class TestOnDask:
 
         monkeypatch.setattr(cluster, "PATIENCE", "1s")
         alone = distributed.LocalCluster(n_workers=0, processes=False, dashboard_address=None)
-        with alone, pytest.raises(WaveError, match=r"run\.scheduler: the Dask scheduler at .* has no workers: start"):
+        with alone, pytest.raises(WaveError, match=r"run\.scheduler: nobody computes at .*: it has no workers: start"):
             run_job(changed(job_in(tmp_path), scheduler=alone.scheduler_address))
+
+    def test_workers_that_are_out_of_memory_are_named(self, tmp_path, client, monkeypatch):
+        from penstock.wave import cluster
+
+        monkeypatch.setattr(cluster, "PATIENCE", "1s")
+        paused = type(next(iter(client.cluster.workers.values())).status).paused
+        client.run(lambda dask_worker: setattr(dask_worker, "status", paused))
+        with pytest.raises(WaveError, match="all of its 2 workers are paused, for their memory is nearly full: give"):
+            run_job(changed(job_in(tmp_path), scheduler=client.scheduler.address))
 
     @pytest.mark.slow
     def test_a_worker_that_dies_loses_no_shot(self, whole, tmp_path):

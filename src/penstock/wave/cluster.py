@@ -55,11 +55,18 @@ def existing(told: RunTable) -> Iterator["Shots"]:
         try:
             client.wait_for_workers(1, timeout=PATIENCE)
         except TimeoutError as error:
-            raise WaveError(
-                f"run.scheduler: the Dask scheduler at {told.scheduler} has no workers: start some with "
-                f"`dask worker {told.scheduler}`, or take run.workers"
-            ) from error
+            why = _why_none_works(client, told.scheduler)
+            raise WaveError(f"run.scheduler: nobody computes at {told.scheduler}: {why}") from error
         yield Shots(client, told, None)
+
+
+def _why_none_works(client: Any, address: str | None) -> str:
+    if paused := client.scheduler_info(n_workers=-1)["workers"]:
+        return (
+            f"all of its {len(paused)} workers are paused, for their memory is nearly full: give them more with "
+            "`dask worker --memory-limit`, or restart them"
+        )
+    return f"it has no workers: start some with `dask worker {address}`, or take run.workers"
 
 
 @contextmanager

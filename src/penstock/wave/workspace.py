@@ -24,10 +24,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import penstock
 from penstock.errors import WaveError
 from penstock.metrics import Metrics, Span
 from penstock.planner import Plan
+from penstock.version import __version__
 from penstock.wave.files import remove, whole
 from penstock.wave.geometry import Box, Geometry, windows
 from penstock.wave.grid import Grid
@@ -179,7 +179,7 @@ def frozen(job: Job) -> dict[str, Any]:
         if not path.exists():
             raise WaveError(f"there is no {path}")
         seen[str(path)] = _mark(path)
-    return {**told, "files": seen, "penstock": penstock.__version__}
+    return {**told, "files": seen, "penstock": __version__}
 
 
 def files_of(job: Job) -> list[Path]:
