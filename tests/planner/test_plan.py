@@ -143,6 +143,18 @@ def test_a_codec_is_used_only_where_it_pays():
     assert ps.plan(1000, STATE, ps.Budget("6GB", "60GB"), costs=known).codec is None
 
 
+def test_what_a_codec_takes_for_itself_holds_no_snapshots():
+    def planned(scratch, snapshots):
+        cost = ps.CodecCost(ratio=8, encode=2e12, decode=2e12, spread=1, worst=1, scratch=scratch)
+        known = ps.Costs(**(vars(costs(50)) | {"codecs": {"bounded:1e-4": cost}}))
+        budget = ps.Budget(6 * STATE)
+        return ps.plan(1000, STATE, budget, costs=known, codec="bounded:1e-4", schedule=f"revolve:{snapshots}")
+
+    assert planned(0, 40).prediction.peak == (40,) and planned(2, 24).prediction.peak == (24,)
+    with pytest.raises(ps.BudgetError):
+        planned(2, 25)
+
+
 def test_pinning_is_shared_by_the_reversals():
     once = ps.plan(1000, STATE, ps.Budget("6GB", "60GB"), costs=costs(25, pin=1e-6))
     often = ps.plan(1000, STATE, ps.Budget("6GB", "60GB"), costs=costs(25, pin=1e-6), reversals=1000)

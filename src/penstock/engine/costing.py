@@ -47,8 +47,12 @@ def with_codecs(loop: Loop, costs: Costs, encoders: Sequence[Codec], error: floa
         known |= {name: cost for name, cost in measured.items() if cost is not None}
     for encoder in encoders:
         if encoder.name in known:
-            # What a snapshot that does not shrink takes is known, whatever the costs say.
+            # What a snapshot that does not shrink takes is known, whatever the costs say, and what the codec takes.
             kept = [layout for layout in (loop.layout, loop.record_layout) if layout is not None]
-            worst = [Packing.of(layout, encoder, loop.library.tier).most / layout.nbytes for layout in kept]
-            known[encoder.name] = replace(known[encoder.name], worst=max(worst))
+            packed = [(Packing.of(layout, encoder, loop.library.tier), layout.nbytes) for layout in kept]
+            known[encoder.name] = replace(
+                known[encoder.name],
+                worst=max(packing.most / nbytes for packing, nbytes in packed),
+                scratch=max(packing.scratch / nbytes for packing, nbytes in packed),
+            )
     return replace(costs, codecs=known)

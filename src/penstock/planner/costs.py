@@ -43,9 +43,13 @@ class CodecCost:
     """how many times larger than the snapshot its encoding may become"""
     spread: float = 1.1
     """how many times larger than the others a snapshot usually is at most: so much room is planned for each"""
+    scratch: float = 0.0
+    """bytes of the first tier that the codec takes for itself, for each byte of a snapshot"""
 
     def __post_init__(self) -> None:
         _check_positive(self, "ratio", "encode", "decode", "worst", "spread")
+        if not _is_number(self.scratch) or self.scratch < 0:
+            raise PlanError(f"CodecCost: scratch must not be negative, not {self.scratch!r}")
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,7 @@ class Problem:
 
 def reserved(keep: str, raw_bytes: int, codec: CodecCost | None, tier: str) -> int:
     """Give the bytes of the first tier that snapshots cannot use."""
-    encoding = worst_size(raw_bytes, codec) if codec else 0
+    encoding = worst_size(raw_bytes, codec) + ceil(raw_bytes * codec.scratch) if codec else 0
     return encoding + staging(keep, raw_bytes, codec is not None, tier)
 
 
