@@ -6,8 +6,8 @@ sweeps that read, both ways at once for those that write. Beside it stand what t
 a loop that copies each array from pinned memory before its kernel and back after it. With a codec the same bytes are
 used and fewer move. Last, what the host spends on a use of an array that is there.
 
-Run ``python bench/pool.py [--device 4GB] [--codec bounded:1e-4]``: takes four times the device's budget of host memory
-and about a minute on an H200, prints a table and writes ``bench/out/pool.json``; ``--tiny`` is over in seconds.
+Run ``python bench/pool.py [--device 4GB] [--codec bounded:1e-4]``: takes four times the device's budget of host memory,
+prints a table, and writes ``bench/out/pool.json`` as it goes; ``--tiny`` takes less time.
 """
 
 import argparse
@@ -92,6 +92,13 @@ def main() -> None:
         f"{setting.count} arrays of {to_text(setting.nbytes)}, budget {to_text(device)}; link "
         f"{links.pinned_up / 1e9:.1f} GB/s up, {links.pinned_both / 1e9:.1f} GB/s each way at once"
     )
+    about: dict[str, Any] = {
+        "date": str(date.today()),
+        "gpus": [asdict(gpu) for gpu in describe_gpus()],
+        "cupy": cupy.__version__,
+        "setting": asdict(setting),
+        "links": asdict(links),
+    }
     rows: list[Row] = []
     for sweep in ("read", "write"):
         speed = links.pinned_up if sweep == "read" else links.pinned_both
@@ -102,20 +109,19 @@ def main() -> None:
         rows.append(_row(setting, sweep, "bound, least recently used", max(least) / speed, least, seconds))
         rows.append(pool_sweeps(setting, sweep, None, seconds))
         console.print(f"  {sweep}: pool at {rows[-1].of_bound:.3f} of the bound", highlight=False)
+        write(about, rows)
         rows.append(copies_per_use(setting, sweep, seconds))
         rows.append(pool_sweeps(setting, sweep, options.codec, seconds))
         console.print(f"  {sweep}: with {options.codec} at {rows[-1].of_bound:.3f} of the raw bound", highlight=False)
+        write(about, rows)
     overhead = {library: overhead_of_a_use(library) for library in ("cupy", "torch")}
     show(setting, rows, overhead)
+    write(about | {"host_seconds_per_use": overhead}, rows)
+
+
+def write(about: dict[str, Any], rows: list[Row]) -> None:
+    """Keep what was measured so far."""
     OUT.parent.mkdir(exist_ok=True)
-    about = {
-        "date": str(date.today()),
-        "gpus": [asdict(gpu) for gpu in describe_gpus()],
-        "cupy": cupy.__version__,
-        "setting": asdict(setting),
-        "links": asdict(links),
-        "host_seconds_per_use": overhead,
-    }
     OUT.write_text(json.dumps(about | {"rows": [asdict(row) for row in rows]}, indent=1))
 
 

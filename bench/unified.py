@@ -4,13 +4,12 @@ Every way runs in a process of its own, because torch takes an allocator once: t
 compared. Then a model whose parameters were pushed to the host runs with page faults, with `prefetch_hooks`, and after
 one prefetch of everything. Nothing here takes more managed memory than the device has free.
 
-Run ``python bench/unified.py``: about two minutes on an H200, prints a table and writes ``bench/out/unified.json``;
-``--tiny`` is over in half a minute.
+Run ``python bench/unified.py``: prints each way as it is measured and a table at the end, and writes
+``bench/out/unified.json`` after every task; ``--repeats 1`` and ``--tiny`` take less time.
 """
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -25,6 +24,8 @@ from rich.table import Table
 from penstock.units import seconds_to_text
 
 OUT = Path(__file__).parent / "out" / "unified.json"
+LIMIT = 120
+"""Seconds that one way may take."""
 console = Console(width=160)
 
 
@@ -58,17 +59,21 @@ def main() -> None:
                 seconds = measure(task, way, options.tiny)
                 if seconds is not None:
                     times[way].append(seconds)
+                    console.print(f"{task}, {way}: {seconds_to_text(seconds)}", highlight=False)
         found[task] = {way: statistics.median(values) for way, values in times.items() if values}
-        console.print(task, {way: seconds_to_text(value) for way, value in found[task].items()}, highlight=False)
+        OUT.parent.mkdir(exist_ok=True)
+        OUT.write_text(json.dumps({"date": str(date.today()), "seconds": found}, indent=1))
     show(found)
-    OUT.parent.mkdir(exist_ok=True)
-    OUT.write_text(json.dumps({"date": str(date.today()), "seconds": found}, indent=1))
 
 
 def measure(task: str, way: str, tiny: bool) -> float | None:
     """Run one way in a process of its own; None where it fails, which is printed."""
     command = [sys.executable, __file__, "--child", task, way, *(["--tiny"] if tiny else [])]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ, check=False)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        console.print(f"{task}, {way} was stopped after {LIMIT} s", style="red", highlight=False)
+        return None
     if done.returncode:
         console.print(f"{task}, {way} failed: {done.stderr[-800:]}", style="red", highlight=False, markup=False)
         return None

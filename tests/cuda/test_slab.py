@@ -62,6 +62,14 @@ def test_a_pinned_slab_is_exact_zeroed_and_registered_once(registered, nbytes):
     assert registered == {}
 
 
+def test_a_slab_of_one_page_starts_no_threads(registered, monkeypatch):
+    def refuse(*_given, **_named):
+        raise AssertionError("threads take longer to start than a page to touch")
+
+    monkeypatch.setattr(slab, "ThreadPoolExecutor", refuse)
+    PinnedSlab(4096).close()
+
+
 def test_close_again_is_no_error_and_views_outlive_it_but_not_their_values(registered):
     made = PinnedSlab(10_000)
     made.array[:] = 3

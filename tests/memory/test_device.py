@@ -131,6 +131,56 @@ def test_blocks_on_changing_streams_keep_their_order():
     assert all(np.array_equal(a, b) for a, b in zip(found, run_plain(program), strict=True))
 
 
+def test_blocks_inside_others_keep_their_order_on_streams_of_their_own(library):
+    module = pytest.importorskip(library)
+    if library == "cupy":
+        outer, inner = (module.cuda.Stream(non_blocking=True) for _ in range(2))
+        busy, settle = module.ones(1 << 24, "float32"), module.cuda.Device().synchronize
+    else:
+        outer, inner = (module.cuda.stream(module.cuda.Stream()) for _ in range(2))
+        busy, settle = module.ones(1 << 24, device="cuda"), module.cuda.synchronize
+    with Pool(ps.Budget(device=2 * ARRAY, host="1GB"), arrays=library) as pool:
+        seen = pool.put(np.full(20, -1.0))
+        for number in range(20):
+            read, written = pool.put(np.zeros(LENGTH // 2)), pool.put(np.zeros(LENGTH // 2))
+            settle()
+            with outer, pool.use(reads=[read]), inner, pool.use(writes=[written]) as (values,):
+                for _ in range(30):  # so that the other stream comes first unless it waits
+                    busy = module.sin(busy)
+                values += number
+            with outer, pool.use(reads=[written], writes=[seen]) as (values, all_seen):
+                all_seen[number : number + 1] = values[-1:]
+        assert np.asarray(pool.get(seen)).tolist() == list(range(20))
+
+
+def test_a_stream_for_every_block_keeps_the_order():
+    cupy = pytest.importorskip("cupy")
+    with Pool(ps.Budget(device=2 * ARRAY, host="1GB"), arrays="cupy") as pool:
+        array = pool.put(np.zeros(LENGTH))
+        for _ in range(200):  # each is destroyed before the next is made, which may get its handle
+            with cupy.cuda.Stream(non_blocking=True), pool.use(writes=[array]) as (values,):
+                for _ in range(5):
+                    values += 0.2
+                values[:] = cupy.round(values)
+        assert (pool.get(array) == 200).all()
+
+
+def test_gradients_of_a_handed_out_tensor_stay_with_it():
+    torch = pytest.importorskip("torch")
+    with Pool(ps.Budget(device=ARRAY, host="1GB"), arrays="torch") as pool:
+        a, b = pool.put(np.zeros(LENGTH)), pool.put(np.ones(LENGTH))
+        with torch.inference_mode(), pool.use(reads=[a]) as (values,):
+            assert not values.any()
+        with pool.use(writes=[a]) as (values,):
+            values.requires_grad_()
+            (2 * values).sum().backward()
+        with pool.use(writes=[b]) as (values,):
+            assert not values.requires_grad and values.grad is None
+            values.requires_grad_()
+            (3 * values).sum().backward()
+            assert float(values.grad[0]) == 3
+
+
 @pytest.mark.parametrize("kind", ["bfloat16", "float16", "float32", "int64", "bool"])
 def test_torch_keeps_its_types(kind):
     torch = pytest.importorskip("torch")

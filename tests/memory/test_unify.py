@@ -1,4 +1,4 @@
-"""Unified memory where it can be tested without a GPU: its guard, its stack, spilling, hooks and messages."""
+"""Unified memory where it can be tested without a GPU: its guard, its stack, spilling and messages."""
 
 import sys
 import warnings
@@ -7,15 +7,13 @@ from types import SimpleNamespace
 import pytest
 
 from penstock.errors import BudgetError, DeviceError, StateError
-from penstock.memory import OversubscriptionWarning, SpillWarning, prefetch_hooks, report, unify
+from penstock.memory import AllocatorWarning, OversubscriptionWarning, SpillWarning, report, unify
 from penstock.memory.adopt import check
 from penstock.memory.guard import HEADROOM, Limit, decide
-from penstock.memory.hooks import attach
 from penstock.memory.report import Report, Usage
 from penstock.memory.resources import build
 from penstock.memory.spill import Spill
-
-GB = 10**9
+from tests.memory.fakes import FAKE, GB, FakeCupy
 
 
 class TestGuard:
@@ -93,7 +91,9 @@ class TestSpill:
         first, second = Counted(100, 0), Counted(1000, 10**6)
         spill = Spill(first, second, 100)
         a = spill.allocate(80, None)
-        with pytest.warns(SpillWarning, match="allocation of 50B exceeds the limit of 100B.*over the link"):
+        with pytest.warns(
+            SpillWarning, match="allocation of 50B finds no room within the limit of 100B.*over the link"
+        ):
             b = spill.allocate(50, None)
         c = spill.allocate(20, None)
         assert (set(first.live), set(second.live)) == ({a, c}, {b})
@@ -118,30 +118,6 @@ class TestSpill:
         with pytest.raises(MemoryError):
             spill.allocate(20, None)
         assert spill.live == 0
-
-
-def recorder(name):
-    def make(*arguments, **named):
-        return SimpleNamespace(kind=name, arguments=arguments, allocate=None, deallocate=None, **named)
-
-    return make
-
-
-FAKE = SimpleNamespace(
-    **{
-        name: recorder(name)
-        for name in (
-            "ManagedMemoryResource",
-            "PrefetchResourceAdaptor",
-            "PoolMemoryResource",
-            "LimitingResourceAdaptor",
-            "PinnedHostMemoryResource",
-            "CallbackMemoryResource",
-            "FailureCallbackResourceAdaptor",
-            "CudaMemoryResource",
-        )
-    }
-)
 
 
 def kinds(resource):
@@ -191,8 +167,11 @@ class TestStack:
 
     def test_a_failing_allocation_is_explained(self):
         explain = self.build().top.arguments[1]
-        with pytest.warns(ResourceWarning, match="9GB exceeds the limit of 8GB and fails: .*spill='host'"):
+        with pytest.warns(AllocatorWarning, match="9GB finds no room within the limit of 8GB.*spill='host'"):
             assert explain(9 * GB) is False
+
+    def test_the_explanation_is_shown_by_default(self):
+        assert not issubclass(AllocatorWarning, ResourceWarning | DeprecationWarning | PendingDeprecationWarning)
 
 
 class TestNames:
@@ -219,100 +198,18 @@ class TestNames:
             prefetch(np.zeros(3), "disk")
 
 
-class TestHooks:
-    def model(self):
-        torch = pytest.importorskip("torch")
-        torch.manual_seed(0)
-        return torch, torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(3)))
-
-    def test_the_next_module_is_prefetched_once_the_order_is_known(self):
-        torch, model = self.model()
-        names = {id(parameter): name for name, parameter in model.named_parameters()}
-        asked = []
-
-        def move(tensor, ahead):
-            asked.append((names.get(id(tensor), "input"), ahead))
-            return False
-
-        with attach(model, move):
-            model(torch.zeros(2, 4))
-            assert ("1.weight", True) not in asked
-            asked.clear()
-            model(torch.zeros(2, 4, requires_grad=True)).sum().backward()
-        position = asked.index
-        assert position(("0.weight", False)) < position(("1.weight", True)) < position(("1.weight", False))
-        assert ("input", False) in asked
-        assert asked.index(("2.weight", True)) < len(asked) - 1 - asked[::-1].index(("0.weight", False))
-        asked.clear()
-        model(torch.zeros(2, 4))
-        assert not asked
-
-    def test_results_are_untouched(self):
-        torch, model = self.model()
-        x = torch.randn(2, 4)
-        before = model(x)
-        with attach(model, lambda tensor, ahead: True) as hooks:
-            assert torch.equal(model(x), before)
-            assert hooks.moved >= 6
-
-    def test_only_models_are_taken(self):
-        with pytest.raises(StateError, match="takes a torch module, not list"):
-            prefetch_hooks([1])
-
-
 class TestReport:
-    def test_fragmentation_is_the_part_of_the_pool_without_arrays(self):
+    def test_the_part_of_the_pool_without_arrays(self):
         usages = (Usage("cupy", 300, 500, 1000, True), Usage("torch", 250, 400, 1000, True))
-        made = Report(usages, spilled=50, spilled_peak=80, free=10, total=20)
-        assert made.fragmentation == pytest.approx(0.5)
+        made = Report(usages, 1000, spilled=50, spilled_peak=80, free=10, total=20)
+        assert made.unused == pytest.approx(0.5)
         assert made.table().row_count == 5
 
     def test_without_unified_memory_there_is_none(self):
-        assert report().fragmentation is None
-
-
-class FakeCupy:
-    """As much of CuPy as takes an allocator."""
-
-    def __init__(self):
-        self.allocator = before = object()
-        self.cuda = SimpleNamespace(
-            get_allocator=lambda: self.allocator,
-            set_allocator=lambda allocator: setattr(self, "allocator", allocator),
-            get_current_stream=lambda: "stream",
-            MemoryPointer=lambda memory, offset: memory,
-            UnownedMemory=lambda pointer, size, owner, device: SimpleNamespace(pointer=pointer, size=size, owner=owner),
-            Device=lambda: SimpleNamespace(id=0),
-        )
-        self.before = before
-
-    def get_default_memory_pool(self):
-        return SimpleNamespace(total_bytes=lambda: 0)
+        assert report().unused is None
 
 
 class TestUnify:
-    @pytest.fixture
-    def cupy(self, monkeypatch):
-        from penstock.cuda import driver
-
-        current = ["before"]
-        mr = SimpleNamespace(
-            **vars(FAKE),
-            StatisticsResourceAdaptor=lambda top: SimpleNamespace(
-                kind="Statistics", top=top, allocation_counts=SimpleNamespace(current_bytes=30, peak_bytes=50)
-            ),
-            get_current_device_resource=lambda: current[-1],
-            set_current_device_resource=current.append,
-        )
-        rmm = SimpleNamespace(mr=mr, DeviceBuffer=lambda **named: SimpleNamespace(ptr=4096, **named))
-        cupy = FakeCupy()
-        monkeypatch.setitem(sys.modules, "cupy", cupy)
-        monkeypatch.setitem(sys.modules, "rmm", rmm)
-        monkeypatch.setitem(sys.modules, "rmm.pylibrmm.stream", SimpleNamespace(Stream=lambda obj: obj))
-        monkeypatch.setattr(driver, "device_memory", lambda: (100 * GB, 140 * GB))
-        monkeypatch.setattr(driver, "managed_concurrently", lambda: True)
-        return cupy
-
     def test_a_library_allocates_from_the_stack_and_gets_its_own_back(self, cupy):
         with unify("cupy", limit="8GB") as unified:
             memory = cupy.allocator(1000)
@@ -340,7 +237,6 @@ class TestUnify:
 
     def test_where_one_library_fails_the_others_are_restored(self, cupy, monkeypatch):
         monkeypatch.setitem(sys.modules, "rmm.allocators.torch", SimpleNamespace(rmm_torch_allocator=None))
-        pytest.importorskip("torch")
         with pytest.raises(DeviceError, match="torch finds no GPU"):
             unify("cupy", "torch")
         assert cupy.allocator is cupy.before
@@ -360,9 +256,20 @@ class TestUnify:
             unify("cupy")
 
     def test_the_report_tells_of_each_library(self, cupy):
-        with unify("cupy", pool=False):
-            (usage,) = (one for one in report().usages if one.library == "cupy")
-            assert (usage.live, usage.peak, usage.pool, usage.managed) == (30, 50, None, True)
+        with unify("cupy", pool=False) as unified:
+            unified.counted["cupy"].allocation_counts.current_bytes = 30
+            (usage,) = report().usages
+            assert (usage.library, usage.live, usage.peak, usage.pool, usage.managed) == ("cupy", 30, 50, None, True)
+            unified.counted["cupy"].allocation_counts.current_bytes = 0
+        assert report().usages == ()
+
+    def test_managed_memory_that_was_not_touched_yet_counts(self, cupy, monkeypatch):
+        from penstock.cuda import managed
+
+        monkeypatch.setattr(managed, "_alive", {4096: 90 * GB})
+        monkeypatch.setattr(managed, "_free_before", 100 * GB)
+        with pytest.raises(BudgetError, match="has 10GB free"):
+            unify("cupy", limit="20GB")
 
 
 def test_rmm_that_is_missing_is_told_of(monkeypatch):

@@ -9,8 +9,8 @@ from cuda.bindings import driver
 from cuda.core import LEGACY_DEFAULT_STREAM, Stream
 from numpy.typing import NDArray
 
-from penstock.cuda.driver import checked, current_context, current_device, release
-from penstock.cuda.stream import callers_streams
+from penstock.cuda.driver import checked, current_context, current_device, device_memory, release
+from penstock.cuda.stream import callers_streams, stream_of
 from penstock.units import to_text
 
 _ADVICE = {
@@ -20,16 +20,32 @@ _ADVICE = {
     "accessed_by": (driver.CUmem_advise.CU_MEM_ADVISE_SET_ACCESSED_BY, "device"),
 }
 
+_alive: dict[int, int] = {}  # bytes by address
+_free_before = 0  # what was free when the first of them was taken
+
 
 def allocate(nbytes: int) -> NDArray[np.uint8]:
     """Take managed memory, and give it as bytes that NumPy keeps alive."""
+    global _free_before
     current_device()
+    if not _alive:
+        _free_before = device_memory()[0]
     flags = driver.CUmemAttach_flags.CU_MEM_ATTACH_GLOBAL.value
     doing = f"allocating {to_text(nbytes)} of managed memory"
     pointer = int(checked(driver.cuMemAllocManaged(max(1, nbytes), flags), doing))
+    _alive[pointer] = nbytes
     memory = (ctypes.c_uint8 * nbytes).from_address(pointer)
-    weakref.finalize(memory, release, current_context(), driver.cuMemFree, pointer).atexit = False
+    weakref.finalize(memory, _free, current_context(), pointer).atexit = False
     return np.ctypeslib.as_array(memory)
+
+
+def room(free: int) -> int:
+    """Give the bytes that more managed memory may take of those that the driver calls free.
+
+    It calls them so until they are touched: what was handed out here counts from the start.
+    """
+    alive = sum(list(_alive.values()))
+    return min(free, max(0, _free_before - alive)) if alive else free
 
 
 def advise(pointer: int, nbytes: int, advice: str) -> None:
@@ -60,9 +76,18 @@ def describe(pointer: int, nbytes: int) -> dict[str, Any]:
     }
 
 
-def callers_stream() -> Stream:
-    """Give the stream that is current in CuPy or torch; the default one where neither is there."""
-    return next(iter(callers_streams()), LEGACY_DEFAULT_STREAM)
+def callers_stream(library: str) -> Stream:
+    """Give the stream that is current in the library of an array.
+
+    For arrays of others it is CuPy's, or torch's where there is no CuPy, or the default one where there is neither.
+    """
+    found = stream_of(library) if library in ("cupy", "torch") else next(iter(callers_streams()), None)
+    return LEGACY_DEFAULT_STREAM if found is None else found
+
+
+def _free(context: Any, pointer: int) -> None:
+    _alive.pop(pointer, None)
+    release(context, driver.cuMemFree, pointer)
 
 
 def _kind(pointer: int) -> str:

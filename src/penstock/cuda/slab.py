@@ -176,8 +176,11 @@ def _touch(array: NDArray[np.uint8]) -> None:
     """Have the kernel give a page everywhere; NumPy releases the GIL while it writes."""
     threads = min(MOST_TOUCHING_THREADS, len(os.sched_getaffinity(0)))
     step = -(-array.nbytes // (threads * HUGE_PAGE)) * HUGE_PAGE
+    pieces = [array[start : start + step : mmap.PAGESIZE] for start in range(0, array.nbytes, step)]
+    if len(pieces) == 1:  # threads would take longer to start than they save
+        pieces[0].fill(0)
+        return
     with ThreadPoolExecutor(threads, thread_name_prefix="penstock-touch") as pool:
-        pieces = [array[start : start + step : mmap.PAGESIZE] for start in range(0, array.nbytes, step)]
         list(pool.map(lambda piece: piece.fill(0), pieces))
 
 

@@ -134,15 +134,18 @@ def callers_streams() -> tuple[Stream, ...]:
 
     An engine that is about to switch to its own stream makes it wait for these, and makes these wait for it at the end.
     """
-    handles = []
-    if cupy := _imported("cupy"):
-        handles.append(int(cupy.cuda.get_current_stream().ptr))
+    found = [stream for name in ("cupy", "torch") if (stream := stream_of(name)) is not None]
+    return tuple({int(stream.handle): stream for stream in found}.values())
+
+
+def stream_of(library: str) -> Stream | None:
+    """Give the stream that is current in ``"cupy"`` or ``"torch"``; None where the program does not use the library."""
+    module = _imported(library)
     # Asking an idle torch for its stream would set up its context for nothing.
-    if (torch := _imported("torch")) and torch.cuda.is_initialized():
-        handles.append(int(torch.cuda.current_stream().cuda_stream))
-    return tuple(
-        LEGACY_DEFAULT_STREAM if handle == 0 else Stream.from_handle(handle) for handle in dict.fromkeys(handles)
-    )
+    if module is None or (library == "torch" and not module.cuda.is_initialized()):
+        return None
+    handle = module.cuda.current_stream().cuda_stream if library == "torch" else module.cuda.get_current_stream().ptr
+    return Stream.from_handle(int(handle)) if int(handle) else LEGACY_DEFAULT_STREAM
 
 
 def _imported(name: str) -> ModuleType | None:

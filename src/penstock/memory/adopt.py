@@ -11,7 +11,10 @@ from typing import Any
 from penstock.errors import DeviceError
 
 LIBRARIES = ("cupy", "torch", "numba", "cudf")
-Undo = Callable[[], None]
+CURRENT = ("torch", "cudf")
+"""Those that allocate from RMM's current resource: there is one for all of them."""
+Undo = Callable[[], bool]
+"""Puts back what was there, and tells whether the library keeps what it was given all the same."""
 
 
 class AllocatorWarning(UserWarning):
@@ -19,17 +22,19 @@ class AllocatorWarning(UserWarning):
 
 
 def check(names: tuple[str, ...]) -> None:
-    """Refuse libraries that are unknown, or not there."""
+    """Refuse libraries that are unknown, not there, or bound to what they have."""
     for name in names:
         if name not in LIBRARIES:
             raise DeviceError(f"no library is called {name!r}: unify() knows {', '.join(LIBRARIES)}")
         if name not in sys.modules and find_spec(name) is None:
             raise DeviceError(f"{name} is not installed: leave it out of unify(), or install it")
+    if set(names) & set(CURRENT):
+        _check_torch()
 
 
 def adopt(name: str, rmm: Any, resource: Any) -> Undo:
     """Make a library allocate from a resource, and give what restores it."""
-    return {"cupy": _cupy, "torch": _torch, "numba": _numba, "cudf": _current}[name](rmm, resource)
+    return {"cupy": _cupy, "torch": _torch, "numba": _numba, "cudf": _cudf}[name](rmm, resource)
 
 
 def _cupy(rmm: Any, resource: Any) -> Undo:
@@ -44,7 +49,12 @@ def _cupy(rmm: Any, resource: Any) -> Undo:
         return cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(buffer.ptr, buffer.size, buffer, device), 0)
 
     cupy.cuda.set_allocator(allocate)
-    return lambda: cupy.cuda.set_allocator(before)
+
+    def undo() -> bool:
+        cupy.cuda.set_allocator(before)
+        return False
+
+    return undo
 
 
 def _torch(rmm: Any, resource: Any) -> Undo:
@@ -64,14 +74,14 @@ def _torch(rmm: Any, resource: Any) -> Undo:
                 f"torch does not take another allocator ({error}): call unify() before anything uses the GPU in torch"
             ) from error
 
-        def keep() -> None:
-            if torch.cuda.is_initialized():
-                warnings.warn(
-                    "torch cannot exchange an allocator that it has used: it keeps unified memory until the process "
-                    "ends. To have it for a while, let torch use the GPU before unify()",
-                    AllocatorWarning,
-                    stacklevel=4,
-                )
+        def keep() -> bool:
+            warnings.warn(
+                "torch cannot be given its own allocator back: it keeps unified memory until the process ends. To have "
+                "it for a while, let torch use the GPU before unify()",
+                AllocatorWarning,
+                stacklevel=4,
+            )
+            return True
 
         return keep
     warnings.warn(
@@ -82,22 +92,27 @@ def _torch(rmm: Any, resource: Any) -> Undo:
         stacklevel=4,
     )
     held = ExitStack()
-    pool = torch.cuda.MemPool(allocator.allocator())
-    held.enter_context(torch.cuda.use_mem_pool(pool))
+    try:
+        pool = torch.cuda.MemPool(allocator.allocator())
+        held.enter_context(torch.cuda.use_mem_pool(pool))
+    except BaseException:
+        restore()
+        raise
 
-    def undo() -> None:
+    def undo() -> bool:
         nonlocal pool
         held.close()
         del pool
-        if resource.allocation_counts.current_bytes:
-            warnings.warn(
-                "tensors in unified memory are still alive: RMM's resource stays current, because torch gives their "
-                "memory back to it. Drop them before the end of the block",
-                AllocatorWarning,
-                stacklevel=4,
-            )
-        else:
+        if not resource.allocation_counts.current_bytes:
             restore()
+            return False
+        warnings.warn(
+            "tensors in unified memory are still alive: RMM's resource stays current, because torch gives their "
+            "memory back to it. Drop them before the end of the block",
+            AllocatorWarning,
+            stacklevel=4,
+        )
+        return True
 
     return undo
 
@@ -110,7 +125,11 @@ def _numba(rmm: Any, resource: Any) -> Undo:
     except ImportError as error:
         raise DeviceError("Numba with RMM needs numba-cuda: pip install numba-cuda, or leave numba out") from error
     gpus = importlib.import_module("numba.cuda.cudadrv.devices")._runtime.gpus
-    if any(getattr(gpu, "primary_context", None) is not None for gpu in gpus):
+
+    def used() -> bool:
+        return any(getattr(gpu, "primary_context", None) is not None for gpu in gpus)
+
+    if used():
         raise DeviceError("Numba has used the GPU already: call unify() before its first kernel or array")
 
     class Manager(base):  # type: ignore[misc, valid-type]
@@ -126,14 +145,43 @@ def _numba(rmm: Any, resource: Any) -> Undo:
     before = driver._memory_manager
     driver.set_memory_manager(Manager)
 
-    def undo() -> None:
+    def undo() -> bool:
         driver._memory_manager = before  # type: ignore[attr-defined]
+        if used():
+            warnings.warn(
+                "Numba keeps the memory manager that it has used: it keeps unified memory until the process ends",
+                AllocatorWarning,
+                stacklevel=4,
+            )
+        return used()
 
     return undo
 
 
-def _current(rmm: Any, resource: Any) -> Undo:
-    """Make a resource RMM's own, which libraries of the RAPIDS family allocate from."""
+def _cudf(rmm: Any, resource: Any) -> Undo:
+    """Exchange RMM's own resource, which libraries of the RAPIDS family allocate from."""
+    restore = _current(rmm, resource)
+
+    def undo() -> bool:
+        restore()
+        return False
+
+    return undo
+
+
+def _current(rmm: Any, resource: Any) -> Callable[[], None]:
+    """Make a resource RMM's own, and give what puts back the one before."""
     before = rmm.mr.get_current_device_resource()
     rmm.mr.set_current_device_resource(resource)
     return lambda: rmm.mr.set_current_device_resource(before)
+
+
+def _check_torch() -> None:
+    """Refuse to exchange RMM's resource under a torch that has allocated from it."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized() and torch.cuda.memory.get_allocator_backend() == "pluggable":
+        raise DeviceError(
+            "torch has used another allocator than its own, and keeps it until the process ends: with another "
+            "resource behind it, the memory of its tensors would be given back to the wrong one. Leave torch and "
+            "cudf out of unify(), or set unified memory up once for the whole process"
+        )

@@ -46,7 +46,7 @@ def advise(array: Any, advice: str) -> None:
 
 
 def prefetch(array: Any, to: str = "device") -> None:
-    """Move managed memory in the order of the current stream, and return at once.
+    """Move managed memory in the order of the stream that is current in the array's library, and return at once.
 
     Parameters
     ----------
@@ -59,14 +59,14 @@ def prefetch(array: Any, to: str = "device") -> None:
         raise StateError(f"memory cannot be moved to {to!r}: there are {' and '.join(PLACES)}")
     from penstock.cuda import managed
 
-    managed.prefetch(*_managed(array), to, managed.callers_stream())
+    managed.prefetch(*_managed(array), to, managed.callers_stream(_library(array)))
 
 
 def where(array: Any) -> Where:
     """Tell what kind of memory an array has, and where that was moved to last."""
     from penstock.cuda import managed
 
-    pointer, nbytes = _extent(array)
+    pointer, nbytes = _without_gaps(array)
     return Where(**managed.describe(pointer, nbytes))
 
 
@@ -81,7 +81,7 @@ def managed_empty(shape: int | tuple[int, ...], dtype: Any = "float32") -> NDArr
     form = np.dtype(dtype)
     extents = (shape,) if isinstance(shape, int) else tuple(shape)
     nbytes = math.prod(extents) * form.itemsize
-    guard.decide(max(1, nbytes), device_memory()[0], spill=None, oversubscribe=False)
+    guard.decide(max(1, nbytes), managed.room(device_memory()[0]), spill=None, oversubscribe=False)
     data: NDArray[Any] = managed.allocate(nbytes).view(form)
     return data.reshape(extents)
 
@@ -89,7 +89,7 @@ def managed_empty(shape: int | tuple[int, ...], dtype: Any = "float32") -> NDArr
 def _managed(array: Any) -> tuple[int, int]:
     from penstock.cuda import managed
 
-    pointer, nbytes = _extent(array)
+    pointer, nbytes = _without_gaps(array)
     kind = managed.describe(pointer, 0)["kind"]
     if nbytes and kind != "managed":
         raise StateError(
@@ -99,19 +99,38 @@ def _managed(array: Any) -> tuple[int, int]:
     return pointer, nbytes
 
 
-def _extent(array: Any) -> tuple[int, int]:
-    """Give address and bytes of an array without gaps."""
-    if isinstance(array, np.ndarray):
-        if not array.flags.c_contiguous:
-            raise StateError("the array has gaps: its memory is more than its elements; give a contiguous one")
-        return array.ctypes.data, array.nbytes
-    if type(array).__module__.partition(".")[0] == "torch":
-        if not array.is_contiguous():
-            raise StateError("the tensor has gaps: its memory is more than its elements; give a contiguous one")
-        return array.data_ptr(), array.numel() * array.element_size()
-    from penstock.cuda.arrays import view
+def _without_gaps(array: Any) -> tuple[int, int]:
+    found = extent(array)
+    if found is None:
+        raise StateError("the array has gaps: its memory is more than its elements; give one without")
+    return found
 
-    found = view(array)
-    if not found.contiguous:
-        raise StateError("the array has gaps: its memory is more than its elements; give a contiguous one")
-    return found.pointer, found.nbytes
+
+def extent(array: Any) -> tuple[int, int] | None:
+    """Give address and bytes of an array whose elements fill its memory, in any order; None where there are gaps."""
+    if isinstance(array, np.ndarray):
+        pointer, shape, strides, itemsize = array.ctypes.data, array.shape, array.strides, array.itemsize
+    elif _library(array) == "torch":
+        pointer, shape, itemsize = array.data_ptr(), tuple(array.shape), array.element_size()
+        strides = tuple(itemsize * stride for stride in array.stride())
+    else:
+        from penstock.cuda.arrays import view
+
+        found = view(array)
+        pointer, shape, itemsize = found.pointer, found.shape, found.dtype.itemsize
+        strides = array.__cuda_array_interface__.get("strides")
+    nbytes = math.prod(shape) * itemsize
+    return (pointer, nbytes) if strides is None or not nbytes or _dense(shape, strides, itemsize) else None
+
+
+def _dense(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bool:
+    expected = itemsize
+    for stride, size in sorted((stride, size) for stride, size in zip(strides, shape, strict=True) if size > 1):
+        if stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def _library(array: Any) -> str:
+    return type(array).__module__.partition(".")[0]

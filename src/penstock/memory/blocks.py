@@ -6,7 +6,7 @@ from typing import Any
 
 from penstock.errors import BudgetError, StateError
 from penstock.memory.lookahead import LookAhead
-from penstock.memory.machine import Machine, enough
+from penstock.memory.machine import Block, Machine, enough
 from penstock.memory.page import Page
 from penstock.memory.pager import Pager
 from penstock.memory.sequence import Sequence as Uses
@@ -23,11 +23,20 @@ class Blocks:
         self._uses = Uses()
         self.pager = Pager(machine, device, host, self._uses)
         self.look_ahead = LookAhead(self.pager, self._uses)
-        self.watch = Watch(device)
+        self.watch = Watch()
+        self.closed = False
         self._open = 0  # bytes of the arrays of open blocks
+
+    def check_open(self) -> None:
+        """Refuse to go on with a pool that is closed."""
+        if self.closed:
+            raise StateError("the pool is closed: its arrays are gone")
 
     def check(self, lease: "Lease") -> None:
         """Refuse a block that cannot be given what it asks for, before anything is moved."""
+        self.check_open()
+        if lease.index >= 0:
+            raise StateError("this block is open already: ask pool.use(...) for another")
         pages = lease.pages
         for page in pages:
             if page.dropped:
@@ -36,19 +45,19 @@ class Blocks:
             twice = next(page for page in pages if sum(page is other for other in pages) > 1)
             raise StateError(f"{twice.name} is named twice: name it once, in `writes` where it is read and written")
         for page in pages[: lease.readable]:
-            if not page.filled:
-                raise StateError(f"{page.name} has no values yet: use it in `overwrites` first")
+            page.check_values()
         for number, page in enumerate(pages):
             if page.open and (page.written or number >= lease.readable):
                 raise StateError(f"{page.name} is in use by a block that is still open, and one of the two writes it")
         needed = sum(page.size for page in pages)
         others = self._open - sum(page.size for page in pages if page.open)
-        if needed + others > self.pager.usable:
+        wanted = needed + others
+        if wanted > self.pager.usable:
             beside = f" beside the {to_text(others)} of open blocks" if others else ""
             raise BudgetError(
                 f"{len(pages)} arrays of {to_text(needed)} are used together{beside}, but the device budget of "
                 f"{to_text(self.pager.heap.nbytes)} has {to_text(self.pager.usable)} for arrays: give "
-                f"Budget(device={enough(needed + others + self.pager.coding.nbytes)!r}) or more, or use fewer at once"
+                f"Budget(device={enough(wanted + self.pager.coding.beside(wanted))!r}) or more, or use fewer at once"
             )
 
     def enter(self, lease: "Lease") -> tuple[Any, ...]:
@@ -62,7 +71,7 @@ class Blocks:
         lease.index = self._uses.now
         metrics.misses += len(missed)
         metrics.hits += len(needed) - len(missed)
-        metrics.avoided["up 1"] += sum(page.form.nbytes for page in needed)
+        pager.count("up 1", per_use=sum(page.form.nbytes for page in needed))
         for number, page in enumerate(pages):
             self._open += 0 if page.open else page.size
             page.open += 1
@@ -75,21 +84,61 @@ class Blocks:
             for page in needed:
                 if page.origin == "room free":
                     pager.fetch(page)
+            blocks = self._begin(lease, {page.key for page in needed})
         except BaseException:
             for page in pages:
                 if page.origin == "room free" and page.open == 1:
                     pager.leave(page)
             self._release(lease)
             raise
+        self.watch.add(pages, missed)
+        try:
+            return tuple(
+                self._machine.array(block, page.form, number >= lease.readable)
+                for number, (page, block) in enumerate(zip(pages, blocks, strict=True))
+            )
+        except BaseException:
+            self.leave(lease, failed=True)
+            raise
+
+    def leave(self, lease: "Lease", failed: bool) -> None:
+        """Note what a block has written, and start what comes next.
+
+        One that failed may have written some of what it writes, which is kept, and may not have written all that it
+        overwrites, which is lost.
+        """
+        pages, pager = lease.pages, self.pager
+        try:
+            event = self._machine.leave(lease.index)
+            for page in pages:
+                page.events, page.origin = [event], "computed"
+            for number, page in enumerate(pages[lease.readable :], lease.readable):
+                if failed and (number >= lease.given or not page.filled):
+                    pager.spoiled(page)
+                else:
+                    pager.wrote(page)
+        finally:
+            self._release(lease)
+        if self.closed:
+            return
+        pager.coding.settle_arrived()
+        self.look_ahead.run()
+        if self._uses.believed:
+            message = self.watch.verdict(self._uses.period, self._machine.stalled(), pager.usable, pager.coding.beside)
+            if message:
+                warnings.warn(message, ThrashWarning, stacklevel=3)
+        else:
+            self.watch.restart()
+
+    def _begin(self, lease: "Lease", valued: set[int]) -> list[Block]:
+        """Have the computation of a block wait for what it needs, and give the places of its arrays."""
         waits = []
-        for page in pages:
-            pager.order.touch(page.key)
+        for page in lease.pages:
+            self.pager.order.touch(page.key)
             if page.origin != "computed":
                 waits += page.waits("use")
-        self.watch.add(pages, missed)
-        blocks = [pager.block(page) for page in pages]
-        written = list(zip(pages, blocks, strict=True))[lease.readable :]
-        valued = {page.key for page in needed}
+        blocks = [self.pager.block(page) for page in lease.pages]
+        written = list(zip(lease.pages, blocks, strict=True))[lease.readable :]
         self._machine.enter(
             lease.index,
             waits,
@@ -97,31 +146,10 @@ class Blocks:
             [block for page, block in written if page.key in valued],
             [block for page, block in written if page.key not in valued],
         )
-        return tuple(
-            self._machine.array(block, page.form, number >= lease.readable)
-            for number, (page, block) in enumerate(zip(pages, blocks, strict=True))
-        )
-
-    def leave(self, lease: "Lease") -> None:
-        """Note what a block has written, and start what comes next."""
-        pages, pager = lease.pages, self.pager
-        event = self._machine.leave(lease.index)
-        for page in pages:
-            page.events, page.origin = [event], "computed"
-        for page in pages[lease.readable :]:
-            pager.wrote(page)
-            self._machine.metrics.avoided["down 1"] += page.form.nbytes
-        self._release(lease)
-        pager.coding.settle_arrived()
-        self.look_ahead.run()
-        if self._uses.believed:
-            message = self.watch.verdict(self._uses.period, self._machine.stalled())
-            if message:
-                warnings.warn(message, ThrashWarning, stacklevel=4)
-        else:
-            self.watch.restart()
+        return blocks
 
     def _release(self, lease: "Lease") -> None:
+        lease.index = -1
         for page in lease.pages:
             page.open -= 1
             page.written = False
@@ -145,9 +173,10 @@ class Lease:
         keys = tuple(page.key for page in self.pages)
         self.use = Use(keys[: self.readable], keys[self.readable : self.given], keys[self.given :])
         self.index = -1
+        """of the use, while it is open"""
 
     def __enter__(self) -> tuple[Any, ...]:
         return self._blocks.enter(self)
 
-    def __exit__(self, *_error: object) -> None:
-        self._blocks.leave(self)
+    def __exit__(self, error: type[BaseException] | None = None, *_details: object) -> None:
+        self._blocks.leave(self, failed=error is not None)

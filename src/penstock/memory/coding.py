@@ -40,19 +40,32 @@ class Coding:
         """Bytes of the device that encodings on their way take."""
         return self._size * (len(self._up) + len(self._down) + len(self._pending))
 
+    def beside(self, arrays: int) -> int:
+        """Give the bytes that they would take of a device which has so many for arrays."""
+        one = 2 * self._size
+        return one if 4 * self._size * SHARE > 1.01 * (arrays + one) else 2 * one  # budgets are named in three digits
+
     def prepare(self, page: Page) -> None:
-        """Make sure that the encoding of an array has room to pass through."""
-        assert page.codec is not None
-        most = max(self._size, aligned(page.codec.max_bytes(page.form.shape, page.form.dtype)))
-        each_way = 2 if 4 * most * SHARE <= self._pager.heap.nbytes else 1
-        needed = 2 * each_way * most + page.size
-        if needed > self._pager.heap.nbytes:
+        """Make sure that there is room for a new array, and for its encodings to pass through beside any other."""
+        most, largest, device = self._size, page, self._pager.heap.nbytes
+        if page.codec is not None:
+            most = max(most, aligned(page.codec.max_bytes(page.form.shape, page.form.dtype)))
+        if most > self._size:  # the arrays that are there must find room beside
+            largest = max((page, *self._pager.pages.values()), key=lambda one: one.size)
+        needed = 2 * most + largest.size
+        if needed > device:
+            passing = ", for itself and for encodings on their way" if most else ""
+            others = "" if largest is page else f", with which {page.name} is put into the pool"
             raise BudgetError(
-                f"{page.name} of {to_text(page.form.nbytes)} with codec {page.codec.name} needs {to_text(needed)} of "
-                f"the device, for itself and for encodings on their way: give a device budget of {enough(needed)}"
+                f"{largest.name} of {to_text(largest.form.nbytes)} needs {to_text(needed)} of the device{passing}"
+                f"{others}, but the budget is {to_text(device)}: split it, or give Budget(device={enough(needed)!r}) "
+                "or more"
             )
+        two = 4 * most + largest.size <= device  # rooms each way
         if most > self._size:
-            self._enlarge(most, each_way)
+            self._resize(most, 2 if two and 4 * most * SHARE <= device else 1)
+        elif not two and self.nbytes > 2 * most:
+            self._resize(most, 1)
 
     def store(self, page: Page) -> None:
         """Encode a page, and send what becomes of it down as soon as its size is known."""
@@ -102,10 +115,8 @@ class Coding:
             self._block(page.staging, nbytes),
             [Wait("store: encoded", page.encoding.event), *free],
         )
-        metrics = self._pager.machine.metrics
-        metrics.moved["down 1"] += nbytes
-        metrics.avoided["down 1"] -= nbytes
-        metrics.ratios.append(page.form.nbytes / max(1, nbytes))
+        self._pager.count("down 1", moved=nbytes)
+        self._pager.machine.metrics.ratios.append(page.form.nbytes / max(1, nbytes))
         self._release(page, page.stored)
 
     def discard(self, page: Page) -> None:
@@ -147,28 +158,37 @@ class Coding:
         self._down.append(page.staging)
         page.encoding = page.staging = None
 
-    def _enlarge(self, most: int, each_way: int) -> None:
-        """Make the rooms larger; whatever is on the device leaves first, through the rooms there are."""
+    def _resize(self, size: int, each_way: int) -> None:
+        """Exchange the rooms for others; whatever is on the device leaves first, through the rooms there are."""
         pager = self._pager
         while (victim := pager.order.first(pager.may_leave)) is not None:
             pager.evict(pager.pages[victim.key])
         while self._pending:
             self.settle(self._pending[0])
+        before = self._size, len(self._up)
         for staging in (*self._up, *self._down):
             pager.heap.give(staging.offset, staging.nbytes, staging.events)
-        self._up.clear()
-        self._down.clear()
-        self._size = most
-        pager.join()
-        for rooms in (self._up, self._down):
-            for _ in range(each_way):
-                taken = pager.heap.take(most)
-                if taken is None:
-                    raise BudgetError(
-                        "there is no room for encodings between the arrays of open blocks: put arrays with a codec "
-                        "into the pool before the block"
-                    )
-                rooms.append(Staging(taken[0], most, taken[1]))
+        if not self._take(size, each_way):
+            self._take(*before)  # where they were, if nowhere else
+            raise BudgetError(
+                "there is no room for encodings between the arrays of open blocks: put arrays with a codec into the "
+                "pool before the block"
+            )
+
+    def _take(self, size: int, each_way: int) -> bool:
+        """Take rooms, all or none."""
+        heap = self._pager.heap
+        self._pager.join()
+        rooms: list[Staging] = []
+        for _ in range(2 * each_way):
+            taken = heap.take(size)
+            if taken is None:
+                for staging in rooms:
+                    heap.give(staging.offset, size, staging.events)
+                return False
+            rooms.append(Staging(taken[0], size, taken[1]))
+        self._size, self._up, self._down = size, deque(rooms[:each_way]), deque(rooms[each_way:])
+        return True
 
     def _block(self, staging: Staging, nbytes: int) -> Block:
         return self._pager.machine.block(staging.offset, nbytes)

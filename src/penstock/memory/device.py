@@ -45,6 +45,13 @@ class _Spent(NamedTuple):
     stop: Mark
 
 
+class _Open(NamedTuple):
+    stream: Stream
+    begin: Mark
+    last: Mark | None
+    """what had been computed last when it was entered"""
+
+
 class DeviceMachine:
     """A GPU and its host.
 
@@ -64,8 +71,8 @@ class DeviceMachine:
         self._start.sync()
         self._slab: DeviceSlab | None = None
         self._streams: dict[int, Stream] = {}
-        self._open: list[tuple[Stream, Mark]] = []
-        self._last: tuple[Stream, Mark] | None = None  # what was computed last, and where
+        self._open: dict[int, _Open] = {}  # blocks, by index
+        self._last: Mark | None = None  # the end of what was computed last
         self._spent: deque[_Spent] = deque()
         self._arrays: dict[tuple[int, Form], Any] = {}
         self._encoded = False
@@ -101,13 +108,13 @@ class DeviceMachine:
         return self._library.on_host(array)
 
     def array(self, block: Block, form: Form, writable: bool) -> Any:
-        """Give the array that lies at a place."""
+        """Give the array that lies at a place: an alias, so that what is done to it alone ends with the block."""
         key = block.pointer, form
         if key not in self._arrays:
             if len(self._arrays) >= ARRAYS:
                 self._arrays.clear()
             self._arrays[key] = self._library.array_at(block.pointer, form)
-        return self._arrays[key]
+        return self._library.alias(self._arrays[key])
 
     def host_copy(self, data: NDArray[np.uint8], form: Form) -> Any:
         """Give bytes of the host as an array that the caller keeps."""
@@ -136,7 +143,7 @@ class DeviceMachine:
             stop = Mark(stream)
         for other in others:
             stop.hold(other)
-        self._last = stream, stop
+        self._last = stop
         return stop
 
     def read(self, source: Block, after: Sequence[Wait]) -> NDArray[np.uint8]:
@@ -196,13 +203,14 @@ class DeviceMachine:
                 wait.event.hold(stream)
             late = any(wait.why == "use: fetched" for wait in waiting)
             begin = self._span("compute", "late" if late else "stall", index, begin, Mark(stream))
-        self._open.append((stream, begin))
+        self._open[index] = _Open(stream, begin, self._last)
 
     def leave(self, index: int) -> Mark:
-        """Mark the end of the block on the stream it began on."""
-        stream, begin = self._open.pop()
-        event = self._span("compute", "use", index, begin, Mark(stream))
-        self._last = stream, event
+        """Mark the end of the block on the stream it began on, after that of all that ended before it."""
+        stream, begin, last = self._open.pop(index)
+        if self._last is not last:  # blocks inside this one, which may have been on other streams
+            self._follow(stream)
+        self._last = event = self._span("compute", "use", index, begin, Mark(stream))
         if len(self._spent) >= UNREAD:
             self.settle()
         return event
@@ -241,7 +249,7 @@ class DeviceMachine:
         for stream in self._lanes.values():
             Mark(stream).sync()
         if self._last is not None:
-            self._last[1].sync()
+            self._last.sync()
         if self._encoded:
             check_damage(self._lanes["codec"])
         self.settle()
@@ -254,14 +262,18 @@ class DeviceMachine:
             self._slab = None
 
     def _computing(self) -> Stream:
-        """Give the caller's stream, ordered after what was computed last where that was on another."""
+        """Give the caller's stream, ordered after what was computed last."""
         handle = self._library.stream()
         stream = self._streams.get(handle)
         if stream is None:
             stream = self._streams[handle] = LEGACY_DEFAULT_STREAM if handle == 0 else Stream.from_handle(handle)
-        if self._last is not None and self._last[0] is not stream:
-            self._last[1].hold(stream)
+        self._follow(stream)
         return stream
+
+    def _follow(self, stream: Stream) -> None:
+        # On the same stream, too: what has its handle now may be another than had it then.
+        if self._last is not None:
+            self._last.hold(stream)
 
     def _codec_stream(self, after: Sequence[Wait]) -> Stream:
         stream = self._lanes["codec"]

@@ -1,14 +1,15 @@
 """Prefetching the parameters of a torch model before its kernels need them, where they are in managed memory.
 
 Modules run in an order that the first pass shows. From then on the parameters of the next module are moved while
-those of this one are used, and only if the driver has them elsewhere: asking is cheap, moving what is there is not.
+those of this one are used, and only if they were not moved to the device before: asking is cheap, moving is not.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
 from penstock.errors import StateError
+from penstock.memory.advise import extent
 
 
 @dataclass(eq=False)
@@ -25,16 +26,27 @@ class Hooks:
     moved: int = 0
     """tensors that were moved"""
     _last: dict[str, Any] = field(default_factory=dict)
+    _called: set[int] = field(default_factory=set)
+    _ended: set[int] = field(default_factory=set)
 
-    def before_forward(self, module: Any, inputs: Any) -> None:
+    def before_forward(self, module: Any, inputs: Any, named: Any) -> None:
         """Have what a module needs on its way before its kernels, and what the next one needs beside them."""
+        self._called.add(id(module))
         self._before(module, self.following, "forward")
-        for tensor in _tensors(inputs):
+        for tensor in _tensors((inputs, named)):
             self.moved += self.move(tensor, False)
 
-    def before_backward(self, module: Any, gradients: Any) -> None:
-        """Do the same on the way back."""
-        self._before(module, self.preceding, "backward")
+    def after_forward(self, module: Any, inputs: Any, output: Any) -> None:
+        """Do the same on the way back: a module's begins when the gradient of its output is there."""
+        self._ended.add(id(module))
+
+        def before_backward(_gradient: Any) -> None:
+            self._before(module, self.preceding, "backward")
+
+        # Not a hook of the module: that would pass its output through a view, which may not be changed in place.
+        for tensor in _tensors(output):
+            if tensor.requires_grad:
+                tensor.register_hook(before_backward)
 
     def remove(self) -> None:
         """Take the hooks off the model."""
@@ -49,19 +61,29 @@ class Hooks:
 
     def _before(self, module: Any, after: dict[int, Any], direction: str) -> None:
         last = self._last.get(direction)
-        if last is not None:
+        if last is not None and last is not module:
             after[id(last)] = module
         self._last[direction] = module
-        for tensor in _own(module):
+        for tensor in self._needed(module):
             self.moved += self.move(tensor, False)
         following = after.get(id(module))
         if following is not None:
-            for tensor in _own(following):
+            for tensor in self._needed(following):
                 self.moved += self.move(tensor, True)
+
+    def _needed(self, module: Any) -> Iterable[Any]:
+        """List what a module owns, and what parts of it own that it does not call but computes with itself."""
+        yield from _own(module)
+        if id(module) in self._ended:
+            for part in module.modules():
+                if part is not module and id(part) not in self._called:
+                    yield from _own(part)
 
 
 def prefetch_hooks(model: Any) -> Hooks:
-    """Have the parameters of a torch model prefetched before they are used, wherever the driver has moved them.
+    """Have the parameters of a torch model prefetched before they are used, those that were not moved there before.
+
+    Pages that the driver evicted without being asked are not noticed: it tells what was asked for, not where they are.
 
     Parameters
     ----------
@@ -83,8 +105,8 @@ def attach(model: Any, move: Callable[[Any, bool], bool]) -> Hooks:
     hooks = Hooks(move)
     for module in model.modules():
         if any(True for _ in _own(module)):
-            hooks.handles.append(module.register_forward_pre_hook(hooks.before_forward))
-            hooks.handles.append(module.register_full_backward_pre_hook(hooks.before_backward))
+            hooks.handles.append(module.register_forward_pre_hook(hooks.before_forward, with_kwargs=True))
+            hooks.handles.append(module.register_forward_hook(hooks.after_forward))
     return hooks
 
 
@@ -96,21 +118,20 @@ def _mover() -> Callable[[Any, bool], bool]:
     under_way: dict[int, Mark] = {}  # by address
 
     def move(tensor: Any, ahead: bool) -> bool:
-        if not tensor.is_cuda or not tensor.is_contiguous():
+        found = extent(tensor) if tensor.is_cuda else None
+        if found is None:
             return False
-        pointer, nbytes = tensor.data_ptr(), tensor.numel() * tensor.element_size()
-        if not ahead and pointer in under_way:  # kernels that came earlier would fault what is about to arrive
-            under_way.pop(pointer).hold(managed.callers_stream())
-            return False
-        about = managed.describe(pointer, nbytes)
+        stream = managed.callers_stream("torch")
+        if not ahead and found[0] in under_way:  # kernels that came earlier would fault what is about to arrive
+            under_way.pop(found[0]).hold(stream)
+        about = managed.describe(*found)
         if about["kind"] != "managed" or about.get("prefetched") == "device":
             return False
-        stream = managed.callers_stream()
         if ahead:
             Mark(stream).hold(beside)  # so that it follows whatever pushed the memory away
-        managed.prefetch(pointer, nbytes, "device", beside if ahead else stream)
+        managed.prefetch(*found, "device", beside if ahead else stream)
         if ahead:
-            under_way[pointer] = Mark(beside)
+            under_way[found[0]] = Mark(beside)
         return True
 
     return move
@@ -121,9 +142,11 @@ def _own(module: Any) -> Iterable[Any]:
     yield from module.buffers(recurse=False)
 
 
-def _tensors(inputs: Any) -> Iterable[Any]:
-    if isinstance(inputs, tuple | list):
-        for item in inputs:
+def _tensors(value: Any) -> Iterable[Any]:
+    if isinstance(value, tuple | list):
+        for item in value:
             yield from _tensors(item)
-    elif hasattr(inputs, "data_ptr"):
-        yield inputs
+    elif isinstance(value, Mapping):
+        yield from _tensors(list(value.values()))
+    elif hasattr(value, "data_ptr"):
+        yield value

@@ -6,13 +6,29 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.errors import BudgetError
-from penstock.memory.machine import Block, Machine, Slab, aligned, enough
+from penstock.memory.machine import ALIGNMENT, Block, Machine, Slab, aligned, enough
 from penstock.tier.heap import Heap
 from penstock.tier.lanes import Wait
 from penstock.units import to_text
 
 STEP = 64 * 2**20
-"""Bytes that are pinned at a time for encodings, whose sizes are not known before."""
+"""Bytes that are pinned at a time for encodings, or the sixteenth part of a small budget, or what one of them needs:
+pinning is slow, and their sizes are not known before."""
+GRAINS = 8
+"""Sizes of rooms for encodings between one power of two and the next: encodings of about one size take each other's
+places, and none takes more than an eighth too much."""
+
+
+def coarse(nbytes: int) -> int:
+    """Round the bytes of an encoding up to those of a room.
+
+    Examples
+    --------
+    >>> coarse(1025), coarse(36_000), coarse(36_800)
+    (1280, 36864, 36864)
+    """
+    grain = max(ALIGNMENT, (1 << (max(1, nbytes).bit_length() - 1)) // GRAINS)
+    return max(1, -(-nbytes // grain)) * grain
 
 
 @dataclass(eq=False)
@@ -22,6 +38,8 @@ class Room:
     block: Block
     slab: "Slab | _Shared"
     offset: int = 0
+    size: int = 0
+    """bytes that are taken of a slab that is shared"""
     events: list[Any] = field(default_factory=list)
     """of whatever was done with it by those who had it before"""
 
@@ -48,19 +66,17 @@ class HostMemory:
         self._promised = 0
         self._spare: defaultdict[int, list[tuple[Slab, list[Any]]]] = defaultdict(list)  # pinned before, by size
         self._shared: list[_Shared] = []
-        self._slabs: list[Slab] = []
-
-    @property
-    def held(self) -> int:
+        self._slabs: set[Slab] = set()
+        self._encodings = 0  # bytes of shared slabs
+        self.held = 0
         """Bytes that are pinned."""
-        return sum(slab.nbytes for slab in self._slabs)
 
     def promise(self, nbytes: int, name: str) -> None:
         """Promise room for an array."""
-        if self._promised + nbytes + self._for_encodings() > self._budget:
+        if self._promised + nbytes + self._encodings > self._budget:
             self._let_go_of_unused()
-        if self._promised + nbytes + self._for_encodings() > self._budget:
-            needed = self._promised + nbytes + self._for_encodings()
+        needed = self._promised + nbytes + self._encodings
+        if needed > self._budget:
             raise BudgetError(
                 f"no room on the host for {name} of {to_text(nbytes)}: {to_text(needed - nbytes)} of the host budget "
                 f"of {to_text(self._budget)} are taken. Give Budget(host={enough(needed)!r}) or more, a codec, or "
@@ -84,34 +100,19 @@ class HostMemory:
 
     def take(self, nbytes: int, name: str) -> Room:
         """Give room for an encoding."""
-        size = aligned(nbytes)
-        for attempt in range(2):
-            for shared in self._shared:
-                if (taken := shared.heap.take(size)) is not None:
-                    return self._room(shared, *taken, nbytes)
-            left = self._budget - self._promised - self._for_encodings()
-            if left >= size:
-                break
-            if attempt == 0:
-                self._let_go_of_unused()
-        else:
+        # Room of the exact size is looked for only where there is no other: it would fit nothing else later.
+        room = self._take(coarse(nbytes), nbytes) or self._take(aligned(nbytes), nbytes)
+        if room is None:
             raise BudgetError(
                 f"no room on the host for the encoding of {name} ({to_text(nbytes)}): the host budget of "
                 f"{to_text(self._budget)} is taken. Give a larger one, or a codec with a higher ratio"
             )
-        if self.held + size > self._budget:
-            self._let_go_of_unused()
-        slab = self._pin(max(size, min(STEP, self._budget - self.held, left)))
-        shared = _Shared(slab, Heap(slab.nbytes, passed=self._machine.passed))
-        self._shared.append(shared)
-        taken = shared.heap.take(size)
-        assert taken is not None
-        return self._room(shared, *taken, nbytes)
+        return room
 
     def give(self, room: Room, events: Sequence[Any]) -> None:
         """Take a room back, with the events of its last uses."""
         if isinstance(room.slab, _Shared):
-            room.slab.heap.give(room.offset, aligned(room.block.nbytes), events)
+            room.slab.heap.give(room.offset, room.size, events)
         else:
             self._spare[room.block.nbytes].append((room.slab, list(events)))
 
@@ -120,17 +121,36 @@ class HostMemory:
         for slab in self._slabs:
             slab.close()
         self._slabs.clear()
+        self.held = 0
 
-    def _room(self, shared: _Shared, offset: int, events: list[Any], nbytes: int) -> Room:
-        whole = Block(shared.slab.pointer, shared.slab.nbytes, shared.slab.array)
-        return Room(whole.cut(offset, nbytes), shared, offset, events)
+    def _take(self, size: int, nbytes: int) -> Room | None:
+        for attempt in range(2):
+            for shared in self._shared:
+                if (taken := shared.heap.take(size)) is not None:
+                    return _room(shared, *taken, size, nbytes)
+            if self._budget - self._promised - self._encodings >= size:
+                return self._take_new(size, nbytes)
+            if attempt == 0:
+                self._let_go_of_unused()
+        return None
 
-    def _for_encodings(self) -> int:
-        return sum(shared.slab.nbytes for shared in self._shared)
+    def _take_new(self, size: int, nbytes: int) -> Room:
+        if self.held + size > self._budget:
+            self._let_go_of_unused()
+        left = self._budget - max(self.held, self._promised + self._encodings)
+        step = min(STEP, self._budget // 16)
+        slab = self._pin(size * max(1, min(-(-step // size), left // size)))  # a whole number of such rooms
+        self._encodings += slab.nbytes
+        shared = _Shared(slab, Heap(slab.nbytes, passed=self._machine.passed))
+        self._shared.append(shared)
+        taken = shared.heap.take(size)
+        assert taken is not None
+        return _room(shared, *taken, size, nbytes)
 
     def _pin(self, nbytes: int) -> Slab:
         slab = self._machine.pin(nbytes)
-        self._slabs.append(slab)
+        self._slabs.add(slab)
+        self.held += slab.nbytes
         self._machine.metrics.peak["host"] = max(self._machine.metrics.peak["host"], self.held)
         return slab
 
@@ -142,7 +162,14 @@ class HostMemory:
             taken = shared.heap.take(shared.slab.nbytes)
             unused.append((shared.slab, taken[1] if taken else []))
             self._shared.remove(shared)
+            self._encodings -= shared.slab.nbytes
         for slab, events in unused:
             self._machine.sync([Wait("unpin: room free", event) for event in events])
             self._slabs.remove(slab)
+            self.held -= slab.nbytes
             slab.close()
+
+
+def _room(shared: _Shared, offset: int, events: list[Any], size: int, nbytes: int) -> Room:
+    whole = Block(shared.slab.pointer, shared.slab.nbytes, shared.slab.array)
+    return Room(whole.cut(offset, nbytes), shared, offset, size, events)

@@ -23,7 +23,7 @@ class Library:
     def form(self, array: Any) -> Form:
         """Describe an array, refusing one that cannot be kept."""
         shape, dtype = numpy_arrays.describe(array) if self.on_host(array) else engine.describe(array)
-        return self._formed(tuple(shape), dtype, engine.kind_of(array))
+        return self._formed(tuple(shape), _number_type(dtype), engine.kind_of(array))
 
     def on_host(self, array: Any) -> bool:
         """Tell whether an array is in host memory."""
@@ -45,6 +45,10 @@ class Library:
 
     def array_at(self, pointer: int, form: Form) -> Any:
         """Make an array of what lies at an address."""
+        raise NotImplementedError
+
+    def alias(self, array: Any) -> Any:
+        """Give another array of the same elements, which shares nothing else."""
         raise NotImplementedError
 
     def host_copy(self, data: NDArray[np.uint8], form: Form) -> Any:
@@ -69,6 +73,10 @@ class Cupy(Library):
     def array_at(self, pointer: int, form: Form) -> Any:
         """Make an array of CuPy."""
         return self.module.asarray(View.at(pointer, form.shape, form.dtype))
+
+    def alias(self, array: Any) -> Any:
+        """Give a view."""
+        return array.view()
 
     def host_copy(self, data: NDArray[np.uint8], form: Form) -> Any:
         """Give an array of NumPy."""
@@ -96,8 +104,13 @@ class Torch(Library):
 
     def array_at(self, pointer: int, form: Form) -> Any:
         """Make a tensor."""
-        tensor = self.module.as_tensor(View.at(pointer, form.shape, form.dtype), device="cuda")
-        return tensor.view(form.kind) if tensor.dtype is not form.kind else tensor
+        with self.module.inference_mode(False):  # it is kept, and may be handed to code that has gradients
+            tensor = self.module.as_tensor(View.at(pointer, form.shape, form.dtype), device="cuda")
+            return tensor.view(form.kind) if tensor.dtype is not form.kind else tensor
+
+    def alias(self, array: Any) -> Any:
+        """Give a tensor that has not the other's gradient, nor its history."""
+        return array.detach()
 
     def host_copy(self, data: NDArray[np.uint8], form: Form) -> Any:
         """Give a tensor of the host."""
@@ -126,6 +139,6 @@ def library(name: str) -> Library:
 
 def _number_type(dtype: Any) -> np.dtype[Any]:
     found: np.dtype[Any] = np.dtype(dtype)
-    if found.hasobject:
-        raise StateError("an array of Python objects cannot be kept: give it a number type")
+    if found.kind not in "biufc" or found.char in "gG" or not found.isnative:
+        raise StateError(f"an array of {found} cannot be on a GPU: give it a number type")
     return found

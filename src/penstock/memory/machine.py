@@ -155,7 +155,7 @@ class Machine(Protocol):
         """Open a block, and make its computation wait; what it overwrites comes without values."""
 
     def leave(self, index: int) -> Any:
-        """Close the block that was opened last, and give the event at which its computation has ended."""
+        """Close a block, and give the event at which its computation and all before it has ended."""
 
     def passed(self, event: Any) -> bool:
         """Tell whether an event has passed."""

@@ -5,6 +5,7 @@ from functools import cached_property
 from typing import Any
 
 from penstock.codec import Codec
+from penstock.errors import StateError
 from penstock.memory.host import Room
 from penstock.memory.machine import Encoding, Form, aligned
 from penstock.tier.lanes import Wait
@@ -65,6 +66,14 @@ class Page:
     def size(self) -> int:
         """Bytes that it takes on the device."""
         return aligned(self.form.nbytes)
+
+    def check_values(self) -> None:
+        """Refuse to be read where it has no values."""
+        if not self.filled:
+            raise StateError(
+                f"{self.name} has no values yet, or lost them to a block that overwrites it and failed: use it in "
+                "`overwrites` first"
+            )
 
     def waits(self, who: str) -> list[Wait]:
         """Give what has to be waited for before its place is touched, and why."""

@@ -32,6 +32,7 @@ class Pager:
         self.coding = Coding(self)
         self.ahead: Counter[int] = Counter()
         """How many pages were brought in for each use that is still to come."""
+        self._per_use: Counter[str] = Counter()  # bytes that copies before and after every use would have moved
         machine.reserve(device)
 
     @property
@@ -102,7 +103,7 @@ class Pager:
         else:
             event = self.coding.fetch(page, stored)
         page.events, page.origin = [event], "fetched"
-        self._count("up 1", page.room.block.nbytes)
+        self.count("up 1", moved=page.room.block.nbytes)
 
     def evict(self, page: Page) -> None:
         """Let a page leave the device; values that the host has not are written back."""
@@ -140,12 +141,22 @@ class Pager:
                 after += [Wait("store: host room free", event) for event in page.room.events]
             page.stored = self.machine.move("down 1", "store", page.key, page.room.block, self.block(page), after)
             page.events, page.origin = [page.stored], "stored"
-            self._count("down 1", page.form.nbytes)
+            self.count("down 1", moved=page.form.nbytes)
         page.clean = True
 
     def wrote(self, page: Page) -> None:
         """Note that the device has newer values of a page than the host."""
-        page.filled, page.clean = True, False
+        page.filled = True
+        self.count("down 1", per_use=page.form.nbytes)
+        self._changed(page)
+
+    def spoiled(self, page: Page) -> None:
+        """Note that a page has no values any more."""
+        page.filled = False
+        self._changed(page)
+
+    def _changed(self, page: Page) -> None:
+        page.clean = False
         if page.codec is not None:
             self.forget_copy(page)
 
@@ -186,6 +197,10 @@ class Pager:
             return page.room.block.array.copy()
         return self.coding.decoded(page)
 
-    def _count(self, lane: str, nbytes: int) -> None:
-        self.machine.metrics.moved[lane] += nbytes
-        self.machine.metrics.avoided[lane] -= nbytes
+    def count(self, lane: str, *, moved: int = 0, per_use: int = 0) -> None:
+        """Count bytes that moved, and those that copies before and after every use would have moved."""
+        metrics = self.machine.metrics
+        if moved:
+            metrics.moved[lane] += moved
+        self._per_use[lane] += per_use
+        metrics.avoided[lane] = max(0, self._per_use[lane] - metrics.moved[lane])

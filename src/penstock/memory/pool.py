@@ -11,13 +11,13 @@ from penstock import codec as codecs
 from penstock.codec import Codec
 from penstock.errors import BudgetError, PenstockError, StateError
 from penstock.memory.blocks import Blocks, Lease
-from penstock.memory.machine import ALIGNMENT, Form, Machine, enough
+from penstock.memory.machine import ALIGNMENT, Form, Machine
 from penstock.memory.page import Page
 from penstock.memory.resident import Resident
 from penstock.memory.virtual import VirtualMachine
 from penstock.metrics import Metrics
 from penstock.tier.lanes import Wait
-from penstock.units import Budget, to_text
+from penstock.units import Budget
 
 POOLS = "pool"
 """The name of the codec that the pool was made with."""
@@ -71,7 +71,6 @@ class Pool:
         self._pager = self._blocks.pager
         self._forgotten: deque[Page] = deque()
         self._keys = 0
-        self._closed = False
 
     def put(self, array: Any, name: str | None = None, codec: str | Codec | None = POOLS) -> Resident:
         """Take the values of an array into the pool.
@@ -86,19 +85,11 @@ class Pool:
             Another than the pool's, or None.
         """
         page = self._new(self._machine.form(array), name, codec)
-        if self._machine.on_host(array) and page.codec is None:
-            page.room = self._pager.host.take_exact(page.form.nbytes)
-            self._machine.sync([Wait("put: host room free", event) for event in page.room.events])
-            assert page.room.block.array is not None
-            self._machine.copy_in(page.room.block.array, array)
-            page.clean = page.filled = True
-        else:
-            if not self._pager.take_room(page):
-                self._pager.drop(page)
-                raise BudgetError(f"{page.name} finds no room beside the arrays of open blocks: leave those first")
-            self._blocks.look_ahead.rewind()
-            event = self._machine.fill(self._pager.block(page), array, page.waits("put"))
-            page.events, page.origin, page.filled = [event], "computed", True
+        try:
+            self._take_in(page, array)
+        except BaseException:
+            self._pager.drop(page)
+            raise
         return self._handle(page)
 
     def empty(
@@ -115,8 +106,7 @@ class Pool:
         page = self._page(array)
         if page.written:
             raise StateError(f"{page.name} is being written: leave the block before its values are read")
-        if not page.filled:
-            raise StateError(f"{page.name} has no values yet: use it in `overwrites` first")
+        page.check_values()
         self._collect()
         return self._machine.host_copy(self._pager.values(page), page.form)
 
@@ -159,8 +149,8 @@ class Pool:
 
     def close(self) -> None:
         """Wait, and give all memory back; the arrays of the pool are lost. Again is no error."""
-        if not self._closed:
-            self._closed = True
+        if not self._blocks.closed:
+            self._blocks.closed = True
             try:
                 self._machine.finish()
             finally:
@@ -175,32 +165,39 @@ class Pool:
 
     def __del__(self) -> None:
         # Copies may be under way in memory that is about to be unpinned. At the exit of the process the driver knows.
-        if not getattr(self, "_closed", True) and not sys.is_finalizing():
+        if hasattr(self, "_blocks") and not sys.is_finalizing():
             with suppress(PenstockError):
                 self.close()
 
     def __repr__(self) -> str:
         return f"Pool({self.budget!r}, {len(self._pager.pages)} arrays)"
 
+    def _take_in(self, page: Page, array: Any) -> None:
+        if self._machine.on_host(array) and page.codec is None:
+            page.room = self._pager.host.take_exact(page.form.nbytes)
+            self._machine.sync([Wait("put: host room free", event) for event in page.room.events])
+            assert page.room.block.array is not None
+            self._machine.copy_in(page.room.block.array, array)
+            page.clean = page.filled = True
+            return
+        if not self._pager.take_room(page):
+            raise BudgetError(f"{page.name} finds no room beside the arrays of open blocks: leave those first")
+        self._blocks.look_ahead.rewind()
+        event = self._machine.fill(self._pager.block(page), array, page.waits("put"))
+        page.events, page.origin = [event], "computed"
+        self._pager.wrote(page)
+
     def _new(self, form: Form, name: str | None, codec: str | Codec | None) -> Page:
-        self._check_open()
+        self._blocks.check_open()
         self._collect()
         self._keys += 1
         chosen = self._codec if codec == POOLS else codecs.get(codec) if isinstance(codec, str) else codec
         if chosen is not None and not (form.nbytes and self._machine.handles(chosen, form)):
             chosen = None
         page = Page(self._keys, name or f"array {self._keys}", form, chosen)
-        if page.size > self._pager.usable:
-            raise BudgetError(
-                f"{page.name} of {to_text(form.nbytes)} is larger than the device budget of "
-                f"{to_text(self._pager.usable)}: split it, or give Budget(device={enough(page.size)!r}) or more"
-            )
+        self._pager.coding.prepare(page)
         if chosen is None:
             self._pager.host.promise(form.nbytes, page.name)
-        else:
-            self._pager.coding.prepare(page)
-            watch = self._blocks.watch
-            watch.usable, watch.beside = self._pager.usable, self._pager.coding.nbytes
         self._pager.pages[page.key] = page
         return page
 
@@ -219,7 +216,7 @@ class Pool:
             self._pager.drop(page)
 
     def _page(self, array: Resident) -> Page:
-        self._check_open()
+        self._blocks.check_open()
         if not isinstance(array, Resident) or array._pool is not self:
             raise StateError(
                 f"{array!r:.60} is not of this pool: pool.put(x) and pool.empty(shape, dtype) give what is"
@@ -227,10 +224,6 @@ class Pool:
         if array._page.dropped:
             raise StateError(f"{array.name} was dropped from the pool")
         return array._page
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise StateError("the pool is closed: its arrays are gone")
 
 
 def _machine(arrays: str | Machine) -> Machine:

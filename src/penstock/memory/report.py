@@ -30,6 +30,8 @@ class Report:
     """What all libraries hold."""
 
     usages: tuple[Usage, ...]
+    pools: int
+    """bytes that pools of unified memory have taken from the driver"""
     spilled: int
     """bytes that lie on the host, because the limit was exceeded"""
     spilled_peak: int
@@ -38,14 +40,12 @@ class Report:
     total: int | None
 
     @property
-    def fragmentation(self) -> float | None:
-        """The part of the unified pool in which no array lies; None where there is none."""
-        shared = [usage for usage in self.usages if usage.managed and usage.pool]
-        if not shared:
+    def unused(self) -> float | None:
+        """The part of the unified pool in which no array lies, in one piece or in many; None where there is no pool."""
+        if not self.pools:
             return None
-        live = sum(usage.live for usage in shared) - self.spilled
-        assert shared[0].pool is not None
-        return 1 - live / shared[0].pool
+        live = sum(usage.live for usage in self.usages if usage.managed and usage.pool)
+        return 1 - (live - self.spilled) / self.pools
 
     def table(self) -> Table:
         """Lay it out for a terminal."""
@@ -55,8 +55,8 @@ class Report:
             table.add_row(usage.library, *numbers, "managed" if usage.managed else "plain")
         if self.spilled_peak:
             table.add_row("spilled to the host", to_text(self.spilled), to_text(self.spilled_peak), "-", "pinned")
-        if self.fragmentation is not None:
-            table.add_row("pool without arrays", f"{self.fragmentation:.0%}", "", "", "")
+        if self.unused is not None:
+            table.add_row("pool without arrays", f"{self.unused:.0%}", "", "", "")
         if self.free is not None and self.total is not None:
             table.add_row("free", f"{to_text(self.free)} of {to_text(self.total)}", "", "", "")
         return table
@@ -70,22 +70,24 @@ def report() -> Report:
     >>> report().table().title
     'memory of the device'
     """
-    unified = unify.active()
-    usages = []
-    if unified is not None:
+    usages, pools = [], 0
+    for unified in unify.known():
         pool = None if unified.stack.pool is None else int(unified.stack.pool.pool_size())
-        for name, statistics in unified.counted.items():
-            counts = statistics.allocation_counts
-            usages.append(Usage(name, counts.current_bytes, counts.peak_bytes, pool, managed=True))
+        pools += pool or 0
+        for shared in unified.statistics:
+            names = [name for name, statistics in unified.counted.items() if statistics is shared]
+            counts = shared.allocation_counts
+            usages.append(Usage(" and ".join(names), counts.current_bytes, counts.peak_bytes, pool, managed=True))
     for name, native in (("cupy", _cupy), ("torch", _torch)):
         if (module := sys.modules.get(name)) is not None and (usage := native(module)) is not None:
             usages.append(usage)
-    spill = None if unified is None else unified.stack.spill
+    spills = [unified.stack.spill for unified in unify.known() if unified.stack.spill is not None]
     capacity = device_capacity()
     return Report(
         tuple(usages),
-        spilled=0 if spill is None else spill.live,
-        spilled_peak=0 if spill is None else spill.peak,
+        pools,
+        spilled=sum(spill.live for spill in spills),
+        spilled_peak=sum(spill.peak for spill in spills),
         free=None if capacity is None else capacity.free,
         total=None if capacity is None else capacity.total,
     )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.errors import DeviceError
+from penstock.memory.adopt import AllocatorWarning
 from penstock.memory.guard import Limit
 from penstock.memory.spill import Spill
 from penstock.units import to_text
@@ -91,9 +92,10 @@ class _Explain:
     def __call__(self, nbytes: int) -> bool:
         limit = "what the machine has" if self._limit is None else f"the limit of {to_text(self._limit)}"
         warnings.warn(
-            f"an allocation of {to_text(nbytes)} exceeds {limit} and fails: give unify() a larger limit, or "
-            "spill='host'; or let penstock.memory.Pool move arrays inside a budget",
-            ResourceWarning,
+            f"an allocation of {to_text(nbytes)} finds no room within {limit} and fails: other arrays are there, or "
+            "what is free lies in smaller pieces, which a pool keeps apart as it took them. Give unify() a larger "
+            "limit, or spill='host'; or let penstock.memory.Pool move arrays inside a budget",
+            AllocatorWarning,
             stacklevel=2,
         )
         return False  # do not try again

@@ -53,9 +53,9 @@ class Spill:
             told, self._told = self._told, True
         if not told:
             warnings.warn(
-                f"an allocation of {to_text(nbytes)} exceeds the limit of {to_text(self.limit)} and lies in pinned "
-                "host memory, as will others: kernels reach it over the link, so that what is bound by memory runs "
-                "slower by the ratio of the two bandwidths (`penstock doctor` measures both). "
+                f"an allocation of {to_text(nbytes)} finds no room within the limit of {to_text(self.limit)} and lies "
+                "in pinned host memory, as will others: kernels reach it over the link, so that what is bound by "
+                "memory runs slower by the ratio of the two bandwidths (`penstock doctor` measures both). "
                 "penstock.memory.report() tells how much it is",
                 SpillWarning,
                 stacklevel=2,

@@ -1,6 +1,6 @@
 """Noticing that arrays push each other out, and saying which, and which budget would cure it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from penstock.memory.machine import enough
@@ -23,10 +23,6 @@ class ThrashWarning(UserWarning):
 class Watch:
     """Counts what a round of the repeating sequence uses and fetches."""
 
-    usable: int
-    """bytes of the device that arrays may take"""
-    beside: int = 0
-    """bytes of the device that they may not, because encodings pass through there"""
     uses: int = 0
     used: int = 0
     fetched: int = 0
@@ -47,7 +43,7 @@ class Watch:
             self.fetched += page.form.nbytes
             self.missed[page.key] = page
 
-    def verdict(self, period: int, stalled: float | None) -> str | None:
+    def verdict(self, period: int, stalled: float | None, usable: int, beside: Callable[[int], int]) -> str | None:
         """Say what is wrong at the end of a round, once for each that is larger than the last; None where nothing is.
 
         Parameters
@@ -56,19 +52,23 @@ class Watch:
             Uses of a round; 0 where nothing repeats.
         stalled
             The part of its time that the computation stood still; None where that is not known.
+        usable
+            Bytes of the device that arrays may take.
+        beside
+            Gives the bytes that encodings take of a device which has so many for arrays.
         """
         if not period or self.uses < period:
             return None
         bad = self.fetched > FETCHED * self.used and (stalled is None or stalled > STALLED)
         needed = sum(page.size for page in self.pages.values())
         message = None
-        if bad and needed > max(self.said, self.usable):
+        if bad and needed > max(self.said, usable):
             self.said = needed
             message = (
                 f"{to_text(self.fetched)} of the {to_text(self.used)} that {self.uses} uses take are fetched from the "
                 f"host each round, because {_names(self.missed.values())} push each other out of the device. "
-                f"A device budget of {enough(needed + self.beside)} holds all {len(self.pages)} arrays of a round at "
-                "once; a codec makes what moves smaller; fewer arrays between two uses of one make what moves less"
+                f"A device budget of {enough(needed + beside(needed))} holds all {len(self.pages)} arrays of a round "
+                "at once; a codec makes what moves smaller; fewer arrays between two uses of one make what moves less"
             )
             if stalled is not None:
                 message += f". The computation stood still for {stalled:.0%} of its time"

@@ -1,6 +1,5 @@
 """One allocator of managed, pooled memory behind several libraries."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -10,7 +9,7 @@ from penstock.memory.resources import Stack
 from penstock.tier.capacity import host_capacity
 from penstock.units import to_bytes
 
-_active: "list[Unified]" = []
+_known: "list[Unified]" = []  # the one that is set up, and those before that something is left of
 
 
 @dataclass(eq=False)
@@ -25,15 +24,33 @@ class Unified:
     """bytes that may be handed out; None where there is no limit"""
     stack: Stack
     counted: dict[str, Any]
-    """RMM's statistics of each library"""
-    _undo: list[Callable[[], None]] = field(default_factory=list)
+    """RMM's statistics of each library; torch and cudf share them, as they share RMM's current resource"""
+    kept: list[str] = field(default_factory=list)
+    """libraries that keep this memory although it was restored"""
+    _undo: list[tuple[str, adopt.Undo]] = field(default_factory=list)
+
+    @property
+    def active(self) -> bool:
+        """Whether it is set up, and not yet restored."""
+        return bool(self._undo)
+
+    @property
+    def statistics(self) -> list[Any]:
+        """RMM's statistics, each once."""
+        return list({id(one): one for one in self.counted.values()}.values())
+
+    @property
+    def live(self) -> int:
+        """Bytes of the arrays that lie in it."""
+        return sum(one.allocation_counts.current_bytes for one in self.statistics)
 
     def restore(self) -> None:
-        """Put back what was there before; again is no error."""
+        """Put back what was there before, where libraries allow it; again is no error."""
         while self._undo:
-            self._undo.pop()()
-        if self in _active:
-            _active.remove(self)
+            name, undo = self._undo.pop()
+            if undo():
+                self.kept.append(name)
+        known()
 
     def buffer(self, nbytes: str | int) -> Any:
         """Give plain device memory from the pool kept apart, which can be sent to other processes by CUDA IPC.
@@ -92,9 +109,15 @@ def unify(
     if not libraries:
         raise DeviceError(f"name the libraries to unify: {', '.join(adopt.LIBRARIES)}")
     adopt.check(libraries)
-    if _active:
+    if any(unified.active for unified in known()):
         raise DeviceError("unified memory is set up already: restore() it before it is set up differently")
+    if set(libraries) & set(adopt.CURRENT) and any(_alive_in_torch(unified) for unified in known()):
+        raise DeviceError(
+            "torch still has tensors in the unified memory that was set up before, and gives them back to whatever is "
+            "set up now: drop them first"
+        )
     rmm = resources.rmm()
+    from penstock.cuda import managed
     from penstock.cuda.driver import device_memory, managed_concurrently
 
     if not managed_concurrently():
@@ -102,7 +125,7 @@ def unify(
             "this device and system cannot share managed memory while kernels run (no concurrent managed access, as on "
             "Windows and WSL): use penstock.memory.Pool, which moves arrays itself"
         )
-    free, _ = device_memory()
+    free = managed.room(device_memory()[0])
     plain = to_bytes(comm_pool) if comm_pool is not None else 0
     allowed = guard.decide(limit, free, spill=spill, oversubscribe=oversubscribe, beside=plain)
     stack = resources.build(
@@ -114,18 +137,27 @@ def unify(
         plain=plain,
         host=host_capacity().free // 2,
     )
-    counted = {name: rmm.mr.StatisticsResourceAdaptor(stack.top) for name in libraries}
+    shared = rmm.mr.StatisticsResourceAdaptor(stack.top)
+    counted = {
+        name: shared if name in adopt.CURRENT else rmm.mr.StatisticsResourceAdaptor(stack.top) for name in libraries
+    }
     unified = Unified(libraries, allowed.nbytes, stack, counted)
     try:
-        for name in libraries:
-            unified._undo.append(adopt.adopt(name, rmm, counted[name]))
+        for name in sorted(libraries, key=adopt.LIBRARIES.index):  # torch before cudf, whose undoing must not be last
+            unified._undo.append((name, adopt.adopt(name, rmm, counted[name])))
     except BaseException:
+        _known.append(unified)  # a library may keep it
         unified.restore()
         raise
-    _active.append(unified)
+    _known.append(unified)
     return unified
 
 
-def active() -> Unified | None:
-    """Give the unified memory that is set up; None where there is none."""
-    return _active[-1] if _active else None
+def known() -> tuple[Unified, ...]:
+    """Give the unified memory that is set up, and that before of which arrays are left, or a library keeps it."""
+    _known[:] = [unified for unified in _known if unified.active or unified.kept or unified.live]
+    return tuple(_known)
+
+
+def _alive_in_torch(unified: Unified) -> bool:
+    return "torch" in unified.kept and unified.counted["torch"].allocation_counts.current_bytes > 0

@@ -35,7 +35,7 @@ class _Open:
     """what was in those that come with values"""
 
 
-@dataclass
+@dataclass(eq=False)
 class PlainSlab:
     """Host memory; nothing needs to be pinned."""
 
@@ -69,7 +69,7 @@ class VirtualMachine:
         self.metrics = Metrics(title="pool")
         self.lanes = Lanes(seed, without)
         self._arena = np.empty(0, np.uint8)
-        self._blocks: list[_Open] = []
+        self._open: dict[int, _Open] = {}  # by index, the latest last
 
     def reserve(self, nbytes: int) -> None:
         """Allocate the arena, holding NaN."""
@@ -109,7 +109,8 @@ class VirtualMachine:
 
     def array(self, block: Block, form: Form, writable: bool) -> Any:
         """Give what the open block was handed."""
-        view = self._blocks[-1].handed[block.pointer][: form.nbytes].view(form.dtype).reshape(form.shape)
+        latest = next(reversed(self._open.values()))
+        view = latest.handed[block.pointer][: form.nbytes].view(form.dtype).reshape(form.shape)
         view.flags.writeable = writable
         return view
 
@@ -179,11 +180,11 @@ class VirtualMachine:
         handed = self._foresee([*needed, *before], [*reads, *writes])
         seen = {pointer: array.copy() for pointer, array in handed.items()}
         handed |= {block.pointer: np.full(block.nbytes, 0xFF, np.uint8) for block in overwrites}
-        self._blocks.append(_Open(needed, reads, writes, [*writes, *overwrites], handed, seen))
+        self._open[index] = _Open(needed, reads, writes, [*writes, *overwrites], handed, seen)
 
     def leave(self, index: int) -> Event:
         """Let the results wait for their turn."""
-        block = self._blocks.pop()
+        block = self._open.pop(index)
 
         def check(blocks: Sequence[Block]) -> None:
             if any(not np.array_equal(_bytes(one), block.seen[one.pointer]) for one in blocks):

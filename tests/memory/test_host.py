@@ -1,0 +1,114 @@
+"""The host's side of a pool: what is pinned, and how often."""
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock.errors import BudgetError
+from penstock.memory import Pool, host
+from penstock.memory.virtual import VirtualMachine
+from tests.memory.programs import Trimmed
+
+pytestmark = pytest.mark.filterwarnings("ignore::penstock.memory.thrash.ThrashWarning")
+
+KIB = 1024
+STEP = 64 * KIB
+
+
+class Counting(VirtualMachine):
+    """Counts what is pinned."""
+
+    pins = 0
+
+    def pin(self, nbytes):
+        self.pins += 1
+        return super().pin(nbytes)
+
+
+@pytest.fixture(autouse=True)
+def small_steps(monkeypatch):
+    monkeypatch.setattr(host, "STEP", STEP)
+
+
+def zeros_after(count, length, value=1.0):
+    """Give an array that is encoded in a little more than eight bytes a number that is not zero."""
+    return np.r_[np.full(count, value), np.zeros(length - count)]
+
+
+def pinned(pool):
+    return sum(slab.nbytes for slab in pool._pager.host._slabs)
+
+
+def test_unused_memory_of_another_size_makes_way():
+    pool = Pool(ps.Budget(device="4kB", host="4kB"), arrays="numpy")
+    kept = [pool.put(np.full(128, float(number))) for number in range(3)]
+    pool.drop(kept.pop())
+    kept.append(pool.put(np.full(200, 9.0)))
+    assert [pool.get(array)[0] for array in kept] == [0, 1, 9]
+    assert pool._pager.host.held == pinned(pool) == 2 * 1024 + 1600
+
+
+def test_large_encodings_whose_size_changes_a_little_take_the_places_of_earlier_ones():
+    machine, length = Counting(), 64 * KIB
+    pool = Pool(ps.Budget(device=8 * 8 * length, host=16 * 8 * length), Trimmed(), machine)
+    arrays = [pool.put(zeros_after(length // 4, length)) for _ in range(12)]
+    generator = np.random.default_rng(0)
+
+    def one_round():
+        for array in arrays:
+            with pool.use(writes=[array]) as (values,):
+                values[:] = zeros_after(int(length * generator.uniform(0.25, 0.27)), length)
+
+    for _ in range(3):
+        one_round()
+    before, stores = machine.pins, len(pool.metrics.ratios)
+    for _ in range(6):
+        one_round()
+    assert len(pool.metrics.ratios) > stores + 40
+    assert machine.pins <= before + 2
+
+
+@pytest.mark.parametrize("kib", [5, 9, 36, 40, 63, 100])
+def test_encodings_fill_the_host_budget_but_for_an_eighth(kib):
+    length, budget = 128 * kib * 2, 640 * KIB
+    pool = Pool(ps.Budget(device=100 * 8 * length, host=budget), Trimmed(), VirtualMachine(1))
+
+    def encode_many():
+        for _ in range(400):
+            array = pool.put(zeros_after(128 * kib - 1, length))
+            arrays.append(array)
+            pool._pager.evict(array._page)
+            pool.wait()
+            pool._pager.coding.settle_arrived()
+
+    arrays = []
+    with pytest.raises(BudgetError, match="host budget"):
+        encode_many()
+    live = sum(page.room.block.nbytes for page in pool._pager.pages.values() if page.room)
+    assert live >= 0.87 * (budget - kib * KIB)
+    assert pool._pager.host.held == pinned(pool) <= budget
+
+
+def test_the_first_encoding_leaves_room_for_arrays_kept_as_they_are(monkeypatch):
+    monkeypatch.setattr(host, "STEP", 64 * 2**20)
+    pool = Pool(ps.Budget(device="1MB", host="1MB"), Trimmed(), VirtualMachine())
+    coded = pool.put(zeros_after(100, 1000))
+    pool._pager.evict(coded._page)
+    pool.wait()
+    pool._pager.coding.settle_arrived()
+    assert pool.get(pool.put(np.ones(100_000), codec=None))[0] == pool.get(coded)[0] == 1
+
+
+def test_where_only_the_exact_size_fits_it_is_taken():
+    memory = host.HostMemory(1024 + 256, VirtualMachine())
+    room = memory.take(1025, "u")
+    assert (room.size, memory.held) == (1280, 1280)
+    memory = host.HostMemory(33 * 256, VirtualMachine())
+    assert memory.take(33 * 256, "u").size == 33 * 256
+    with pytest.raises(BudgetError, match="encoding of v"):
+        memory.take(1, "v")
+
+
+def test_rooms_are_never_too_small_and_at_most_an_eighth_too_large():
+    for nbytes in (1, 255, 256, 257, 2048, 2049, 5000, 10**5 + 1, 2**26 - 1, 2**26 + 1, 10**9):
+        assert nbytes <= host.coarse(nbytes) <= max(nbytes * 9 / 8, nbytes + 256)
