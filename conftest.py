@@ -1,8 +1,10 @@
 """What all tests share."""
 
+import ctypes
 import os
 import signal
 
+import pytest
 from hypothesis import settings
 
 # Shared machines are slow at times: no example fails for its duration.
@@ -10,9 +12,20 @@ settings.register_profile("default", deadline=None, print_blob=True)
 settings.load_profile("default")
 
 # Code that Devito compiles with -ffast-math makes the thread that loads it flush denormal numbers to zero from then on,
-# in all that it computes.
+# in all that it computes; threads that are started later begin like that too.
 os.environ.setdefault("DEVITO_SAFE_MATH", "1")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background by a shell: the processes that tests interrupt would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def floating_point_environment():
+    """Undo what Devito's operators do to this thread, on x86 also without -ffast-math."""
+    library, before = ctypes.CDLL(None), ctypes.create_string_buffer(64)
+    if not hasattr(library, "fegetenv"):
+        library = ctypes.CDLL("libm.so.6")
+    library.fegetenv(before)
+    yield
+    library.fesetenv(before)

@@ -87,9 +87,7 @@ def migrate(shape=(101, 81), steps=500, budget="2MB", schedule="auto"):
             advance.load(state, step)
             retreat(step, step + 1)
 
-        result = ps.reverse(
-            advance, backward, advance.state(), steps, budget=budget, schedule=schedule, turn=turn, synchronous=True
-        )
+        result = ps.reverse(advance, backward, advance.state(), steps, budget=budget, schedule=schedule, turn=turn)
     return np.array(image.data), result
 
 

@@ -168,9 +168,7 @@ def migrate(shape=(81, 71), steps=400, budget="4MB", schedule="auto"):
             advance.load(state, step)
             retreat(step, step + 1)
 
-        result = ps.reverse(
-            advance, backward, advance.state(), steps, budget=budget, schedule=schedule, turn=turn, synchronous=True
-        )
+        result = ps.reverse(advance, backward, advance.state(), steps, budget=budget, schedule=schedule, turn=turn)
     return np.array(shot.image.data), result
 
 

@@ -24,6 +24,9 @@ class Device:
         self._library = library
         library.fake_diary.restype = ctypes.c_char_p
 
+    cupy_array_at = None
+    """how the device's memory is looked at where CuPy is there"""
+
     def begin(self, allocations=-1):
         """Start a new page of the diary; refuse memory after so many allocations."""
         self._library.fake_begin(allocations)
@@ -59,6 +62,7 @@ def device(fake_library, tmp_path_factory, monkeypatch):
         monkeypatch.setattr(Compiler, name, lambda self, directory=directory: directory)
     monkeypatch.setenv("PATH", f"{fake_library.parent}:{os.environ['PATH']}")
     monkeypatch.setenv("FAKE_OPENMP", str(fake_library))
+    monkeypatch.setattr(Device, "cupy_array_at", staticmethod(residency._array_at))
     monkeypatch.setattr(residency, "_array_at", _array_at)
     runtime.runtime.cache_clear()
     with devito.switchconfig(platform="nvidiaX", language="openmp", compiler="clang"):

@@ -1,6 +1,7 @@
 """On a GPU, with the compiler that Devito needs there: the same values as Devito's own, bit for bit."""
 
 import os
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ devito = pytest.importorskip("devito")
 
 import penstock as ps  # noqa: E402
 from penstock.cuda.available import gpu_count  # noqa: E402
-from penstock.devito import Forward, UnifiedAllocator, resident, sync_host, unified, view  # noqa: E402
+from penstock.devito import Forward, UnifiedAllocator, outside, resident, sync_host, unified, view  # noqa: E402
 
 pytestmark = [
     pytest.mark.gpu,
@@ -106,6 +107,41 @@ def test_views_are_cupy_arrays_that_operators_see():
 
 
 @pytest.mark.parametrize("way", ["resident", "unified"])
+def test_weights_that_devito_makes_are_carried_along(way):
+    def outcome(surround):
+        shot = Shot()
+        points = devito.SparseTimeFunction(
+            name="points", grid=shot.u.grid, npoint=1, nt=STEPS, interpolation="sinc", r=4
+        )
+        points.coordinates.data[:] = 203.0
+        points.data[:] = 1.0
+        with surround(shot.u, points):
+            equations = [devito.Eq(shot.u.forward, 0.5 * shot.u), points.inject(shot.u.forward, expr=points)]
+            operator = devito.Operator(equations)
+            for time in range(4):
+                operator.apply(time_m=time, time_M=time)
+        return np.array(shot.u.data)
+
+    by_default = outcome(lambda *made: nullcontext())
+    assert np.abs(by_default).max() > 0
+    if way == "unified":
+        with unified():
+            assert np.array_equal(outcome(lambda *made: nullcontext()), by_default)
+    else:
+        assert np.array_equal(outcome(resident), by_default)
+
+
+def test_other_functions_are_computed_on_outside():
+    f, other = (devito.Function(name=name, grid=devito.Grid(shape=(64, 65))) for name in ("f", "other"))
+    other.data[:] = 1.0
+    with resident(f):
+        devito.Operator(devito.Eq(f, 3.0))()
+        with outside():
+            assert devito.norm(other) == pytest.approx(np.sqrt(64 * 65))
+    assert (f.data == 3.0).all()
+
+
+@pytest.mark.parametrize("way", ["resident", "unified"])
 def test_reversals_keep_their_snapshots_on_the_device(way, expected):
     pytest.importorskip("cupy")
     if way == "unified":
@@ -123,10 +159,10 @@ def test_reversals_keep_their_snapshots_on_the_device(way, expected):
             seen[step] = {name: array.get() for name, array in state.items()}
 
         everything = ps.Budget(device=(STEPS + 3) * nbytes)
-        ps.reverse(forward, keep, initial, STEPS, budget=everything, schedule="storeall", synchronous=True)
+        ps.reverse(forward, keep, initial, STEPS, budget=everything, schedule="storeall")
         kept, seen = seen, {}
         budget = ps.Budget(device=5 * nbytes, host=6 * nbytes)
-        result = ps.reverse(forward, keep, initial, STEPS, budget=budget, schedule="revolve:4", synchronous=True)
+        result = ps.reverse(forward, keep, initial, STEPS, budget=budget, schedule="revolve:4")
         assert result.metrics.seconds > 0
     assert kept.keys() == seen.keys() == set(range(STEPS))
     assert all(np.array_equal(kept[step][name], seen[step][name]) for step in kept for name in kept[step])

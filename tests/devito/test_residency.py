@@ -1,5 +1,7 @@
 """Fields on the device: what is copied when, what is refused, and that Devito is as it was afterwards."""
 
+import pickle
+import sys
 import warnings
 
 import numpy as np
@@ -10,7 +12,15 @@ devito = pytest.importorskip("devito")
 from devito.data import allocators  # noqa: E402
 from devito.operator import operator as devito_operator  # noqa: E402
 
-from penstock.devito import DevitoError, resident, sync_device, sync_host, view  # noqa: E402
+from penstock.devito import (  # noqa: E402
+    DevitoError,
+    residency,
+    resident,
+    sync_device,
+    sync_host,
+    view,
+)
+from penstock.devito import fields as on_device  # noqa: E402
 from penstock.errors import DeviceError  # noqa: E402
 
 SHAPE = (12, 13)
@@ -136,6 +146,32 @@ def test_data_moves_when_asked(device):
         assert (u.data == 3.0).all()
 
 
+@pytest.mark.parametrize("sync", [sync_device, sync_host])
+def test_work_on_views_is_waited_for_before_data_moves(device, monkeypatch, sync):
+    happened = []
+    monkeypatch.setattr(on_device, "wait", lambda: happened.append("wait"))
+    for way in ("upload", "download"):
+        monkeypatch.setattr(on_device.Field, way, lambda self, way=way: happened.append(way))
+    u, m = fields()
+    with resident(u, m):
+        happened.clear()
+        sync(u, m)
+        assert "wait" not in happened  # nobody has a view
+        view(u)[...] = 0
+        happened.clear()
+        sync(u, m)
+        way = "upload" if sync is sync_device else "download"
+        assert happened == ["wait", way, way]
+
+
+def test_views_without_cupy_are_refused_with_advice(device, monkeypatch):
+    u, m = fields()
+    monkeypatch.setattr(residency, "_array_at", device.cupy_array_at)
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    with resident(u, m), pytest.raises(DevitoError, match=r"install penstock\[cuda13\]"):
+        view(u)
+
+
 def test_views_are_the_device_s_own_memory(device):
     u, m = fields()
     with resident(u, m):
@@ -192,6 +228,31 @@ def test_blocks_nest(device):
         np.testing.assert_allclose(u.data, expected(), rtol=1e-5)
         with pytest.raises(DevitoError, match="u is not on the device"):
             op.apply(time_m=1, time_M=2)
+
+
+def test_blocks_may_end_in_any_order(device):
+    u, m = fields()
+    before = devito_operator.operator_selector, devito.Operator._prepare_arguments
+    first, second = resident(u), resident(m)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    with resident(u):
+        step(u, m).apply(time_m=1, time_M=6)
+        assert "enter data" not in str(step(u, m))
+    second.__exit__(None, None, None)
+    assert before == (devito_operator.operator_selector, devito.Operator._prepare_arguments)
+    np.testing.assert_allclose(u.data, expected(), rtol=1e-5)
+
+
+def test_operators_built_inside_can_be_pickled(device):
+    u, m = fields()
+    with resident(u, m):
+        op = pickle.loads(pickle.dumps(step(u, m)))
+        op.apply(time_m=1, time_M=6, u=u, m=m)
+    np.testing.assert_allclose(u.data, expected(), rtol=1e-5)
+    with pytest.raises(DevitoError, match="m, u is not on the device"):
+        op.apply(time_m=1, time_M=2, u=u, m=m)
 
 
 def test_an_exception_brings_fields_home_and_restores_devito(device):

@@ -1,5 +1,6 @@
 """Devito's operators as the forward computation of a reversal: states bit for bit, whatever the schedule."""
 
+import sys
 from functools import cache
 
 import numpy as np
@@ -60,7 +61,7 @@ def reversed_states(forward, initial, steps, **options):
         forward.load(state, step)
         seen[step] = {name: np.array(array) for name, array in forward.state(step).items()}
 
-    ps.reverse(forward, backward, initial, steps, synchronous=True, **options)
+    ps.reverse(forward, backward, initial, steps, **options)
     return [seen[step] for step in range(steps)]
 
 
@@ -126,7 +127,7 @@ def test_records_are_kept_instead_of_states_where_they_suffice():
         seen[step] = {name: array.copy() for name, array in record.items()}
 
     costs = ps.Costs(forward=1e-3, backward=1e-3, copy=1e10)
-    options = {"record": ("u[t]",), "costs": costs, "synchronous": True}
+    options = {"record": ("u[t]",), "costs": costs}
     result = ps.reverse(forward, backward, initial, STEPS, budget="250kB", **options)
     assert result.plan.keep == "records"
     assert same([seen[step] for step in range(STEPS)], [{"u[t]": state["u[t]"]} for state in kept[:-1]])
@@ -200,6 +201,17 @@ def test_states_are_the_operator_s_own_arrays_and_go_back_without_a_copy():
     assert (view(u)[4 % 3] == 0.0).all() and (view(u)[3 % 3] == 7.0).all()
 
 
+def test_the_operator_s_own_arrays_may_be_loaded_as_another_step():
+    """Slot by slot, one would be overwritten before it is read."""
+    u, _, operator = shaken(2)
+    u.data[:] = np.random.default_rng(0).random(u.shape)
+    forward = Forward(operator)
+    state = forward(forward.state(), 0, 4)
+    before = {name: array.copy() for name, array in state.items()}
+    forward.load(state, 0)
+    assert same([forward.state(0)], [before])
+
+
 def test_an_old_state_is_not_taken_for_the_present_one():
     _, _, operator = shaken(2)
     forward = Forward(operator)
@@ -214,7 +226,7 @@ def test_the_caller_s_initial_state_is_left_untouched():
     _, _, operator = shaken(2)
     forward = Forward(operator)
     initial = forward.state()
-    ps.reverse(forward, lambda state, step: None, initial, STEPS, budget="200kB", synchronous=True)
+    ps.reverse(forward, lambda state, step: None, initial, STEPS, budget="200kB")
     assert not any(array.any() for array in initial.values())
 
 
@@ -227,6 +239,61 @@ def test_a_run_is_what_apply_does():
     for start, stop in [(1, 4), (4, 4), (4, 5), (5, 21)]:
         run(start, stop)
     assert np.array_equal(u.data, expected) and np.array_equal(receivers.data, recorded)
+
+
+def test_a_run_reads_constants_at_each_call(grid):
+    u = devito.TimeFunction(name="u", grid=grid)
+    c, d = devito.Constant(name="c", value=1.0), devito.Constant(name="d", value=5.0)
+    operator = devito.Operator(devito.Eq(u.forward, u + c))
+    run, other = Run(operator), Run(operator, c=d)
+    run(0, 1)
+    c.data = 10.0
+    run(1, 2)
+    assert (u.data[0] == 11.0).all()
+    other(2, 3)
+    d.data = 50.0
+    other(3, 4)
+    assert (u.data[0] == 66.0).all()
+
+
+def test_a_run_sees_points_that_have_moved(grid):
+    u = devito.TimeFunction(name="u", grid=grid, space_order=8)
+    u.data[:] = np.random.default_rng(0).random(u.shape[1:])
+    points = devito.SparseTimeFunction(name="points", grid=grid, npoint=1, nt=4, interpolation="sinc", r=4)
+    points.coordinates.data[:] = 0.31
+    operator = devito.Operator([devito.Eq(u.forward, u), points.interpolate(u)])
+    run = Run(operator)
+    run(0, 1)
+    points.coordinates.data[:] = 0.62
+    run(1, 2)
+    operator.apply(time_m=2, time_M=2)
+    assert points.data[1, 0] == points.data[2, 0] != points.data[0, 0]
+
+
+def test_tuning_runs_no_step_twice():
+    u = devito.TimeFunction(name="u", grid=devito.Grid(shape=(20, 20, 20)), space_order=2)
+    blocked = devito.Operator(devito.Eq(u.forward, u + 1 + 0 * u.laplace), opt=("blocking", {"blocklevels": 1}))
+    with devito.switchconfig(autotuning=["basic", "runtime"]):
+        Run(blocked)(0, 60)
+    assert (u.data[0] == 60.0).all()
+    with pytest.raises(DevitoError, match="autotune: tuning may run steps twice"):
+        Run(blocked, autotune=("basic", "runtime"))
+
+
+def test_reversals_know_that_operators_have_streams_of_their_own(monkeypatch):
+    _, _, operator = shaken(2)
+    forward = Forward(operator)
+    asked = []
+
+    def prepared(*_given, synchronous, **_options):
+        asked.append(synchronous)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(sys.modules["penstock.engine.reverse"], "Reversal", prepared)
+    for callback, options in [(forward, {}), (forward, {"synchronous": False}), (lambda *of: forward(*of), {})]:
+        with pytest.raises(ZeroDivisionError):
+            ps.reverse(callback, lambda state, step: None, forward.state(), 4, budget="64kB", **options)
+    assert asked == [True, False, False]
 
 
 def test_a_run_past_the_end_of_the_data_is_refused():
@@ -265,6 +332,10 @@ def test_bad_input_is_refused():
     u, receivers, operator = shaken(2)
     with pytest.raises(DevitoError, match="time_M: the steps are given when it runs"):
         Forward(operator, time_M=4)
+    with pytest.raises(DevitoError, match="t_M: the steps are given when it runs"):
+        Run(operator, t_M=4)
+    with pytest.raises(DevitoError, match=r"u is given as an array.* give a Function"):
+        Forward(operator, u=np.zeros(u.shape_allocated, np.float32))
     with pytest.raises(DevitoError, match=r"p\[t\]: the state has u\[t\], u\[t-1\]"):
         Forward(operator).load({"p[t]": np.zeros(3)}, 0)
     f = devito.Function(name="f", grid=u.grid)

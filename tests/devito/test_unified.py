@@ -11,8 +11,20 @@ devito = pytest.importorskip("devito")
 
 from devito.data import allocators  # noqa: E402
 
-from penstock.devito import DevitoError, UnifiedAllocator, managed, residency, resident, unified, view  # noqa: E402
+from penstock.devito import (  # noqa: E402
+    DevitoError,
+    UnifiedAllocator,
+    fields,
+    managed,
+    resident,
+    sync_device,
+    sync_host,
+    unified,
+    view,
+)
 from penstock.errors import DeviceError  # noqa: E402
+from penstock.memory import OversubscriptionWarning  # noqa: E402
+from penstock.memory.report import Report  # noqa: E402
 
 LIBC = ctypes.CDLL(None)
 LIBC.malloc.restype, LIBC.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
@@ -35,7 +47,7 @@ def moves(device, monkeypatch):
 
     monkeypatch.setattr(managed, "allocate", allocate)
     monkeypatch.setattr(managed, "free", free)
-    monkeypatch.setattr(residency, "prefetch", lambda at, nbytes, to_device: seen.append("up" if to_device else "down"))
+    monkeypatch.setattr(fields, "prefetch", lambda at, nbytes, to_device: seen.append("up" if to_device else "down"))
     yield seen
     managed.MANAGED.clear()  # what Devito still holds is given back like ordinary memory
 
@@ -117,11 +129,53 @@ def test_an_exception_restores_devito(moves):
     assert allocators.custom_allocators == before
 
 
+def test_what_was_registered_meanwhile_stays_so(moves, monkeypatch):
+    monkeypatch.setattr(allocators, "custom_allocators", dict(allocators.custom_allocators))
+    mine = allocators.PosixAllocator()
+    with unified():
+        allocators.register_allocator("mine", mine)
+    assert allocators.custom_allocators["mine"] is mine
+    assert not isinstance(allocators.custom_allocators.get("default"), UnifiedAllocator)
+
+
+def test_pages_that_no_operator_has_used_move_once(moves):
+    with unified():
+        f = field("f")
+        sync_host(f)
+        assert moves == ["down"]
+        sync_device(f)
+        assert moves == ["down", "up"]
+
+
 def test_more_than_the_device_has_is_refused_unless_asked_for():
     managed.check_room(6, 4, 10, oversubscribe=False)
-    managed.check_room(7, 4, 10, oversubscribe=True)
+    with pytest.warns(OversubscriptionWarning, match=r"11B of managed memory .* the 10B .*: pages that are faulted in"):
+        managed.check_room(7, 4, 10, oversubscribe=True)
     with pytest.raises(DeviceError, match=r"11B of managed memory .* the 10B .* oversubscribe=True"):
         managed.check_room(7, 4, 10, oversubscribe=False)
+
+
+def test_room_is_what_the_device_has_today(monkeypatch):
+    """Beside the pieces themselves, whose pages may be on the host, others take memory, managed or not."""
+    cuda = pytest.importorskip("penstock.cuda.managed")
+    from penstock.cuda import driver
+
+    free, pools = 100, 0
+    monkeypatch.setattr(managed, "MANAGED", {})
+    monkeypatch.setattr(driver, "current_device", lambda: None)
+    monkeypatch.setattr(driver, "device_memory", lambda: (free, 100))
+    monkeypatch.setattr(cuda, "allocate", lambda nbytes: np.empty(nbytes, np.uint8))
+    monkeypatch.setattr(managed, "report", lambda: Report((), pools, 0, 0, free, 100))
+    managed.allocate(60, oversubscribe=False)
+    with pytest.raises(DeviceError, match=r"110B .* the 100B"):  # no page is there yet
+        managed.allocate(50, oversubscribe=False)
+    free = 5  # pages are, and others took the rest
+    with pytest.raises(DeviceError, match=r"70B .* the 65B"):
+        managed.allocate(10, oversubscribe=False)
+    free, pools = 100, 30  # a pool behind other libraries, whose pages are on the host
+    with pytest.raises(DeviceError, match=r"105B .* the 100B"):
+        managed.allocate(15, oversubscribe=False)
+    managed.allocate(10, oversubscribe=False)
 
 
 def test_on_a_cpu_it_is_ordinary_memory_and_said_once():

@@ -2,6 +2,7 @@
 
 from penstock.devito.allocator import UnifiedAllocator as UnifiedAllocator
 from penstock.devito.allocator import unified as unified
+from penstock.devito.building import outside as outside
 from penstock.devito.residency import resident as resident
 from penstock.devito.residency import sync_device as sync_device
 from penstock.devito.residency import sync_host as sync_host

@@ -8,7 +8,8 @@ from typing import Any
 from devito.data import allocators
 
 from penstock.devito import managed
-from penstock.devito.residency import adopting, forget
+from penstock.devito.fields import forget
+from penstock.devito.residency import adopting
 from penstock.devito.support import on_device, say_once
 
 _ORDINARY = "Devito runs on a CPU here: unified memory is ordinary memory"
@@ -81,10 +82,12 @@ def unified(*, oversubscribe: bool = False) -> Iterator[None]:
 @contextmanager
 def _default(allocator: Any) -> Iterator[None]:
     registered = allocators.custom_allocators
-    before = dict(registered)
+    before = registered.get("default")
     registered["default"] = allocator
     try:
         yield
     finally:
-        registered.clear()
-        registered.update(before)
+        if before is None:
+            del registered["default"]
+        else:
+            registered["default"] = before

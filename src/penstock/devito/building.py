@@ -5,7 +5,7 @@ either: they would read unmapped memory there. Operators built before would copy
 what keeping fields on the device is to avoid, so they are refused.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -15,13 +15,11 @@ from devito.ir.iet import FindSymbols
 from devito.operator import operator as module
 from devito.operator.operator import Operator
 
+from penstock.devito.fields import admit
 from penstock.devito.support import DevitoError
 
-Admit = Callable[[Any, Any], None]
-"""Called with an operator and its arguments before it runs; raises where it must not."""
-
-_admit: Admit | None = None
-_depth = 0
+_depth = 0  # blocks that are open, which may end in any order
+_outside = 0
 
 
 class WithoutTransfers:
@@ -46,9 +44,21 @@ class WithoutTransfers:
 
     def _prepare_arguments(self, *, estimate_memory: bool = False, **kwargs: Any) -> Any:
         arguments = super()._prepare_arguments(estimate_memory=estimate_memory, **kwargs)  # type: ignore[misc]
-        if not estimate_memory and _admit is not None:
-            _admit(self, arguments)
+        if not estimate_memory:
+            admit(self, arguments)
         return arguments
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Pickle by the class of Devito: this one has no name by which it could be found."""
+        how: tuple[Any, ...] = super().__reduce_ex__(protocol)  # type: ignore[assignment]
+        _, (kind, *arguments), *state = how
+        return _revived, (kind.__mro__[2], *arguments), *state
+
+
+def _revived(kind: type, *arguments: Any) -> Any:
+    """Make an operator that was pickled, before it is given its state."""
+    made = _without_transfers(kind)
+    return made.__new__(made, *arguments)
 
 
 @cache
@@ -57,31 +67,46 @@ def _without_transfers(kind: type) -> type:
 
 
 @contextmanager
-def building_without_transfers(admit: Admit) -> Iterator[None]:
-    """Have operators built without transfers, and every operator admitted before it runs; nests."""
-    global _admit, _depth
-    _admit, _depth = admit, _depth + 1
-    if _depth > 1:
-        try:
-            yield
-        finally:
-            _depth -= 1
-        return
-    select, prepare = module.operator_selector, Operator._prepare_arguments
+def outside() -> Iterator[None]:
+    """Build operators with transfers again, inside a `resident` or `unified` block.
 
-    def selected(**kwargs: Any) -> Any:
-        kind = select(**kwargs)
-        return _without_transfers(kind) if issubclass(kind, DeviceOperatorMixin) else kind
-
-    def prepared(self: Any, *, estimate_memory: bool = False, **kwargs: Any) -> Any:
-        arguments = prepare(self, estimate_memory=estimate_memory, **kwargs)
-        if not estimate_memory and not isinstance(self, WithoutTransfers):
-            admit(self, arguments)
-        return arguments
-
-    module.operator_selector, Operator._prepare_arguments = selected, prepared
+    For functions that do not stay on the device, and for what builds operators of its own on functions of its own, as
+    Devito's ``norm``, ``gaussian_smooth`` and ``initialize_function`` do. What stays on the device is out of reach.
+    """
+    global _outside
+    _outside += 1
     try:
         yield
     finally:
-        module.operator_selector, Operator._prepare_arguments = select, prepare
+        _outside -= 1
+
+
+_select, _prepare = module.operator_selector, Operator._prepare_arguments
+
+
+def _selected(**kwargs: Any) -> Any:
+    kind = _select(**kwargs)
+    return _without_transfers(kind) if issubclass(kind, DeviceOperatorMixin) and not _outside else kind
+
+
+def _prepared(self: Any, *, estimate_memory: bool = False, **kwargs: Any) -> Any:
+    arguments = _prepare(self, estimate_memory=estimate_memory, **kwargs)
+    if not estimate_memory and not isinstance(self, WithoutTransfers):
+        admit(self, arguments)
+    return arguments
+
+
+@contextmanager
+def building_without_transfers() -> Iterator[None]:
+    """Have operators built without transfers, and every operator admitted before it runs; nests."""
+    global _depth, _select, _prepare
+    if not _depth:
+        _select, _prepare = module.operator_selector, Operator._prepare_arguments
+        module.operator_selector, Operator._prepare_arguments = _selected, _prepared
+    _depth += 1
+    try:
+        yield
+    finally:
         _depth -= 1
+        if not _depth:
+            module.operator_selector, Operator._prepare_arguments = _select, _prepare

@@ -1,28 +1,34 @@
 """Time-stepping operators of Devito as the forward computation of a reversal."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-from devito.ir.iet import Expression, FindNodes, Iteration
+from devito import Constant
+from devito.ir.iet import FindNodes, Iteration
 from devito.ir.support import Backward
+from devito.operations.interpolators import SincInterpolator
 
-from penstock.devito.residency import changes, settle, view
-from penstock.devito.support import DevitoError, arrays_in, check_single
+from penstock.devito.fields import changes, settle
+from penstock.devito.floating import loaded, restored
+from penstock.devito.residency import shared, view
+from penstock.devito.slots import slots_of
+from penstock.devito.support import DevitoError, arrays_in, check_single, data_of
 
 
 class Run:
     """An operator with its arguments, called for a few time steps at a time.
 
     Devito prepares and checks the arguments of every call anew, which takes longer than a step of a small problem. This
-    does so once, and again where functions have come to the device or left it; that functions have the times asked for
-    is checked at each call.
+    does so once, and again where functions have come to the device or left it, or where points that are interpolated
+    by sinc have moved; that functions have the times asked for is checked at each call, and constants are read. The
+    thread computes with denormal numbers afterwards if it did so before.
 
     Parameters
     ----------
     operator : devito.Operator
         It must loop over time, either way.
     **arguments
-        As for ``operator.apply``, without those of time.
+        As for ``operator.apply``, without those of time, and without ``autotune``.
     """
 
     def __init__(self, operator: Any, **arguments: Any) -> None:
@@ -33,46 +39,53 @@ class Run:
         self.operator, self._arguments = operator, arguments
         self._first, self._last = loops[0].dim.min_name, loops[0].dim.max_name
         self.descends = loops[0].direction is Backward
-        if given := {self._first, self._last, loops[0].dim.name} & arguments.keys():
+        times = [loops[0].dim, *(dimension for dimension in operator.dimensions if dimension.is_Time)]
+        names = {name for one in times for name in (one.name, one.min_name, one.max_name)}
+        if given := names & arguments.keys():
             raise DevitoError(f"{' and '.join(sorted(given))}: the steps are given when it runs, not before")
+        if "autotune" in arguments:
+            raise DevitoError("autotune: tuning may run steps twice; tune operator.apply, and give the sizes of blocks")
         self._changes = -1
         self._values: dict[str, Any] = {}
         self._limits: list[tuple[Any, int, Any]] = []
+        self._constants = [one for one in operator.parameters if isinstance(one, Constant)]
+        self._points: list[tuple[Any, Any]] = []
+        self._environment: Any = None
 
     def __call__(self, start: int, stop: int) -> None:
         """Run times from ``start`` up to, not including, ``stop``, in the operator's own direction."""
         if stop <= start:
             return
         times = {self._first: start, self._last: stop - 1}
-        if self._changes != changes():
+        if self._changes != changes() or any((at != before).any() for at, before in self._points):
             self._prepare(times)
         self._values |= times
+        for constant in self._constants:
+            self._values |= constant._arg_values(**self._arguments)
         for dimension, size, interval in self._limits:
             dimension._arg_check(self._values, size, interval)
         settle()
         values = [self._values[parameter.name] for parameter in self.operator.parameters]
-        self.operator._postprocess_errors(self.operator.cfunction(*values))
+        with restored(during=self._environment):
+            status = self.operator.cfunction(*values)
+        self.operator._postprocess_errors(status)
 
     def _prepare(self, times: dict[str, int]) -> None:
-        """Have Devito check and lay out the arguments; of these, only the times will change."""
+        """Have Devito check and lay out the arguments; of these, only times and constants will change."""
         operator = self.operator
-        assert operator.cfunction is not None  # compiled and loaded before memory is taken, like Devito does
-        self._values = dict(operator.arguments(**self._arguments, **times))
+        self._environment = loaded(operator)  # before memory is taken, like Devito does
+        self._values = dict(operator.arguments(**self._arguments, **times, autotune="off"))
         self._limits = [
             (dimension, size, operator._dspace[function][dimension])
             for function, array in arrays_in(operator, self._values)
             for dimension, size in zip(function.dimensions, array.shape, strict=True)
             if dimension.is_Time and not dimension.is_Stepping
         ]
+        # Devito works out their weights while it lays out the arguments.
+        points = [one for one in operator.input if isinstance(getattr(one, "interpolator", None), SincInterpolator)]
+        given = [getattr(self._arguments.get(one.name), "coordinates", one.coordinates) for one in points]
+        self._points = [(at := data_of(one), at.copy()) for one in given]
         self._changes = changes()
-
-
-class _Slot(NamedTuple):
-    """One array of a state."""
-
-    function: Any
-    offset: int | None
-    """time steps from the one about to be computed; None for a function without time"""
 
 
 class Forward:
@@ -81,9 +94,8 @@ class Forward:
     The state is what the operator both reads and writes: of a `TimeFunction`, the time slots that are alive before a
     step, by the names ``"u[t]"``, ``"u[t-1]"``, ..., each with halo and padding; of other functions, all. It lies where
     the operator computes, in NumPy arrays on the host or, inside `resident` or `unified`, in CuPy arrays on the device,
-    and what comes back from a call are the operator's own arrays, not copies.
-
-    Give ``synchronous=True`` to `penstock.reverse`: operators have streams of their own.
+    and what comes back from a call are the operator's own arrays, not copies: they change with the next call, so a
+    reversal is to begin from `state`, which copies.
 
     Parameters
     ----------
@@ -104,15 +116,18 @@ class Forward:
     >>> seen = []
     >>> def backward(state, step):
     ...     seen.append(float(state["u[t]"].max()))
-    >>> _ = ps.reverse(forward, backward, forward.state(), steps=5, budget="64kB", synchronous=True)
+    >>> _ = ps.reverse(forward, backward, forward.state(), steps=5, budget="64kB")
     >>> seen
     [4.0, 3.0, 2.0, 1.0, 0.0]
     """
 
+    synchronous = True
+    """operators have streams of their own and have ended when they return, as `penstock.reverse` then knows"""
+
     def __init__(self, operator: Any, *, first: int = 0, **arguments: Any) -> None:
         self._run = Run(operator, **arguments)
         self._first = first
-        self._slots = _slots(operator, arguments, self._run.descends)
+        self._slots = slots_of(operator, arguments, self._run.descends)
         self._given: dict[str, Any] = {}
         self._at: int | None = None  # the step that the arrays given out are before
         self._whole: dict[str, Any] = {}
@@ -149,8 +164,11 @@ class Forward:
         stale = [name for name in state if state[name] is not given.get(name)]
         if stale:
             self._at, self._given = None, {}
+        # Among them may be others of the operator's own arrays, which must not be overwritten before they are read.
+        own = [name for name in stale if any(shared(state[name], whole) for whole in self._whole.values())]
+        copies = {name: state[name].copy() for name in own}
         for name in stale:
-            arrays[name][...] = state[name]
+            arrays[name][...] = copies.get(name, state[name])
 
     def _arrays(self, step: int) -> dict[str, Any]:
         """Give the operator's own arrays of the state before a step; slots go round."""
@@ -162,38 +180,3 @@ class Forward:
             name: whole if (offset := self._slots[name].offset) is None else whole[(time + offset) % len(whole)]
             for name, whole in self._whole.items()
         }
-
-
-def _slots(operator: Any, arguments: Mapping[str, Any], descends: bool) -> dict[str, _Slot]:
-    """Find what a step needs of those before it."""
-    reads = {*operator.reads, *_added_to(operator)}
-    slots = {}
-    for function in operator.writes:
-        if function not in reads:
-            continue  # written anew at each step, and again with the same values when steps are run again
-        name, actual = function.name, arguments.get(function.name, function)
-        if function.is_TimeFunction and function._time_buffering:
-            # The slot about to be written is dead, unless there are too few for one to spare.
-            size = actual.shape_allocated[0]
-            for back in range(min(size, max(function.time_order, size - 1))):
-                offset = back if descends else -back
-                slots[f"{name}[t{offset:+d}]" if offset else f"{name}[t]"] = _Slot(actual, offset)
-        elif function.is_TimeFunction:
-            raise DevitoError(f"{name} is saved at all times, so nothing need be recomputed: make it without save=")
-        elif function.is_SparseFunction:
-            raise DevitoError(
-                f"operator {operator.name} adds to {name} and would do so again whenever steps are run again: "
-                "have it overwritten instead"
-            )
-        else:
-            slots[name] = _Slot(actual, None)
-    if not slots:
-        raise DevitoError(f"operator {operator.name} carries nothing from step to step: there is nothing to reverse")
-    return slots
-
-
-def _added_to(operator: Any) -> set[Any]:
-    """Find the functions of increments, which Devito does not count among those that are read."""
-    bodies = [operator, *(call.root for call in operator._func_table.values() if call.root is not None)]
-    expressions = [expression for body in bodies for expression in FindNodes(Expression).visit(body)]
-    return {expression.write for expression in expressions if expression.is_reduction}

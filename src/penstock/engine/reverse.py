@@ -49,7 +49,7 @@ def reverse(
     policy: str = "min",
     slots: int | None = None,
     reversals: int = 1,
-    synchronous: bool = False,
+    synchronous: bool | None = None,
     directory: Path | str | None = None,
     progress: bool | None = None,
 ) -> Result:
@@ -94,7 +94,8 @@ def reverse(
     synchronous
         On a GPU, callbacks are called with the engine's stream current in CuPy and torch and may return before their
         work has ended. With this, the engine waits before each call and takes the return as completion, which suits
-        callbacks that launch on streams of their own.
+        callbacks that launch on streams of their own. None asks ``forward.synchronous``, which the doors of other
+        libraries set; without it, it is False.
     directory
         Where the disk tier keeps its files.
     progress
@@ -156,11 +157,12 @@ def prepare(
     policy: str = "min",
     slots: int | None = None,
     reversals: int = 1,
-    synchronous: bool = False,
+    synchronous: bool | None = None,
     directory: Path | str | None = None,
 ) -> Reversal:
     """Plan a reversal and take its memory, for a caller who comes back after the turn; parameters as for `reverse`."""
     check_steps(steps)
+    synchronous = bool(getattr(forward, "synchronous", False)) if synchronous is None else synchronous
     loop = Loop(forward, backward, state, steps, every, record)
     encoders, error = choices(codec)
     where = Path(directory) if directory is not None else Path(tempfile.gettempdir())
