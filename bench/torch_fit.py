@@ -1,6 +1,6 @@
 """Training steps under a half and a third of the memory they need: `fit` and `offload` beside what PyTorch offers.
 
-    python bench/torch_fit.py [transformer] [resnet] [vnet] [offload] [huge]      (the first four where none is named)
+    python bench/torch_fit.py [transformer] [resnet] [vnet] [offload] [choices] [huge]   (the first four by default)
 
 Every time is the median of steps run one after another in this process, forward and backward without an optimizer, and
 every speed is relative to the plain step measured before and after (the faster of the two). On a CPU the networks are
@@ -25,6 +25,7 @@ from penstock import Budget
 from penstock.errors import BudgetError
 from penstock.torch import fit, offload, plan_of, unfit
 from penstock.torch.blocks import named
+from penstock.torch.choices import TREATMENTS
 from penstock.torch.gauge import gauge_for
 from penstock.torch.mover import mover_for
 
@@ -124,11 +125,20 @@ def row(rows, net, what, budget, seconds, plain, peak, note=""):
     rows.append(
         {"net": net, "what": what, "budget": budget, "seconds": seconds, "plain": plain, "peak": peak, "note": note}
     )
+    save(rows)
     within = (
         "" if not budget or not GPU else f" of {budget / 2**30:.2f}" + ("" if peak <= budget else "  ABOVE THE BUDGET")
     )
     speed = f"{seconds * 1e3:8.1f} ms  speed {plain / seconds:.3f}"
     say(f"{net:12} {what:26} {speed}  peak {peak / 2**30:.2f}{within} GiB {note}")
+
+
+def save(rows):
+    """Write what there is so far: a run that is stopped leaves what it has measured."""
+    out = Path(__file__).with_name("out")
+    out.mkdir(exist_ok=True)
+    about = {"device": torch.cuda.get_device_name() if GPU else "cpu", "torch": torch.__version__}
+    (out / "torch_fit.json").write_text(json.dumps({**about, "rows": rows}, indent=1))
 
 
 def compare(net, rows):
@@ -164,13 +174,33 @@ def fitted(rows, net, what, model, x, names, budget, plain):
     try:
         seconds, peak = timed(model, x, 10, 6)
         plan = plan_of(model)
-        note = f"predicted {plan.seconds * 1e3:.1f} ms, {plan.foreseen.peak / 2**30:.2f} GiB"
+        predicted = f"predicted {plan.seconds * 1e3:.1f} ms ({plan.seconds / seconds:.3f} of measured)"
+        note = f"{predicted}, {plan.foreseen.peak / 2**30:.2f} GiB"
         row(rows, net, what, budget, seconds, plain, peak, note)
         say(plan.explain())
     except BudgetError as error:
         say(f"{net:12} {what}: {error}")
     unfit(model)
     cleared()
+
+
+def choices(rows):
+    """Predicted and measured time of each choice made for all blocks of the transformer, with room for it."""
+    model, x, _ = NETS["transformer"](DEVICE)
+    plain, _ = timed(model, x, 10, 3)
+    for choice in TREATMENTS:
+        if "compress" in choice:
+            continue
+        fit(model, Budget(device="100GB" if GPU else "1GB", host=HOST), choice=choice)
+        seconds, peak = timed(model, x, 8, 5)
+        plan = plan_of(model)
+        chain = plan.chain
+        inside = sum(block.forward + block.backward for block in chain.blocks)
+        parts = f"blocks {inside * 1e3:.1f} ms, outside {chain.outside * 1e3:.1f} ms"
+        note = f"predicted {plan.seconds * 1e3:.1f} ms ({plan.seconds / seconds:.3f} of measured), {parts}"
+        row(rows, "transformer", choice, 0, seconds, plain, peak, note)
+        unfit(model)
+        cleared()
 
 
 def only_offload(rows):
@@ -237,14 +267,12 @@ def main():
         cleared()
         torch.manual_seed(0)
         try:
-            {"offload": only_offload, "huge": huge}.get(name, lambda rows, name=name: compare(name, rows))(rows)
+            {"offload": only_offload, "choices": choices, "huge": huge}.get(
+                name, lambda rows, name=name: compare(name, rows)
+            )(rows)
         except Exception as error:  # the others are still worth their time
             say(f"{name}: {error!r}")
             traceback.print_exc()
-    out = Path(__file__).with_name("out")
-    out.mkdir(exist_ok=True)
-    about = {"device": torch.cuda.get_device_name() if GPU else "cpu", "torch": torch.__version__}
-    (out / "torch_fit.json").write_text(json.dumps({**about, "rows": rows}, indent=1))
 
 
 if __name__ == "__main__":

@@ -19,8 +19,7 @@ from torch import nn
 from torch.nn import functional
 from torch_nets import Block
 
-from penstock.torch import fit
-from penstock.torch.fit import _fitted
+from penstock.torch import fit, plan_of
 
 CODECS = (None, "cast:bfloat16", "bounded:1e-2", "bounded:1e-1")
 LENGTH, BATCH, WIDTH, SMOOTH = 64, 8, 64, 10
@@ -53,8 +52,8 @@ def train(codec, text, letters, steps):
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-    ratios = _fitted[model][0].metrics.ratios
-    return losses, len(ratios) / sum(1 / one for one in ratios) if ratios else 1.0
+    metrics = plan_of(model).metrics
+    return losses, metrics.mean_ratio if metrics.ratios else 1.0
 
 
 def main():

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.planner import blocks as planner
-from penstock.planner.blocks import Block, Chain, Choice, choose, simulate
+from penstock.planner import blockwise
+from penstock.planner.blocks import Block, Chain, Choice, simulate
+from penstock.planner.blockwise import choose
 
 
 def chain_of(saved, forward=1.0, backward=2.0, link=100.0, work=10, boundary=20):
@@ -105,6 +106,32 @@ def test_the_same_question_has_the_same_answer():
     assert choose(chain, 420) == choose(chain, 420)
 
 
+def test_the_room_of_an_encoder_is_part_of_its_forward():
+    chain = chain_of([100] * 3)
+    small = Choice("compress", kept=30)
+    picks = [small] * 3
+    peak = simulate(chain, picks, 10_000).peak
+    roomy = [Choice("compress", kept=30, room=1000)] * 3
+    assert simulate(chain, roomy, 10_000).peak == chain.blocks[2].peak_forward + 3 * 30 + 1000
+    assert simulate(chain, roomy, peak).excess > simulate(chain, picks, peak).excess == 0
+
+
+@pytest.mark.parametrize(("count", "most"), [(8, 400), (16, 400), (100, 400)])
+def test_few_combinations_are_simulated(count, most, monkeypatch):
+    calls = 0
+
+    def counting(*arguments):
+        nonlocal calls
+        calls += 1
+        return simulate(*arguments)
+
+    monkeypatch.setattr(blockwise, "simulate", counting)
+    chain = chain_of([80 + 7 * number % 40 for number in range(count)], link=60.0)
+    _picks, foreseen = choose(chain, 20 * count + 40 * count)
+    assert foreseen.excess == 0
+    assert calls < most
+
+
 sizes = st.lists(st.integers(20, 200), min_size=2, max_size=4)
 
 
@@ -113,11 +140,7 @@ sizes = st.lists(st.integers(20, 200), min_size=2, max_size=4)
 def test_the_search_is_as_good_as_trying_everything(saved, link, budget):
     chain = chain_of(saved, link=link)
     best = everything(chain, budget)
-    few, planner.FEW = planner.FEW, 0
-    try:
-        picks, foreseen = choose(chain, budget)
-    finally:
-        planner.FEW = few
+    picks, foreseen = choose(chain, budget)
     assert foreseen == simulate(chain, picks, budget)
     assert foreseen.excess == best[0]
     if not best[0]:

@@ -1,8 +1,29 @@
 """Small models of the kinds that are fitted: a transformer, a network of convolutions with skips, shared blocks."""
 
+import copy
+
+import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+
+from penstock import Budget
+from penstock.planner.blocks import simulate
+from penstock.torch import fit, plan_of
+from penstock.torch.choices import TREATMENTS
+
+AMPLE = Budget(device="1GB", host="1GB")
+EXACT = [name for name in TREATMENTS if "compress" not in name]
+
+
+@pytest.fixture(autouse=True)
+def deterministic():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+    torch.set_num_threads(threads)
 
 
 class Block(nn.Module):
@@ -96,6 +117,22 @@ class Shared(nn.Module):
         return x
 
 
+class MLP(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(8, 64), nn.Linear(64, 8)
+
+    def forward(self, x):
+        return x + self.down(torch.tanh(self.up(x)))
+
+
+def pair(kind):
+    """Give a model of three blocks and another that is equal to it."""
+    torch.manual_seed(0)
+    model = nn.Sequential(*(kind() for _ in range(3)))
+    return model, copy.deepcopy(model)
+
+
 INPUTS = {
     Transformer: (4, 16, 8),
     Residual: (4, 3, 12, 12),
@@ -104,10 +141,23 @@ INPUTS = {
 }
 
 
+LARGE = {  # every saved tensor that counts is large enough to be moved from a GPU
+    Transformer: (lambda: Transformer(4, 128), (8, 128, 8)),
+    Residual: (lambda: Residual(4, 32), (8, 3, 32, 32)),
+    Shared: (Shared, (64, 128, 8)),
+}
+
+
 def problem(kind):
     torch.manual_seed(0)
     model = kind()
     return model, torch.randn(INPUTS[kind])
+
+
+def large_problem(kind):
+    torch.manual_seed(0)
+    make, shape = LARGE[kind]
+    return make().cuda(), torch.randn(shape).cuda()
 
 
 def step(model, x):
@@ -129,15 +179,15 @@ def blocks_of(kind):
 
 def least_for(kind, choice):
     """Find the smallest budget in which all blocks can be treated alike."""
-    from penstock import Budget
-    from penstock.planner.blocks import simulate
-    from penstock.torch import fit, plan_of
-
     model, x = problem(kind)
-    fit(model, Budget(device="1GB", host="1GB"), choice=choice, blocks=blocks_of(kind))
+    fit(model, AMPLE, choice=choice, blocks=blocks_of(kind))
     step(model, x)
-    plan = plan_of(model)
-    low, high = 0, 10**9
+    return least_of(plan_of(model))
+
+
+def least_of(plan):
+    """Find the smallest budget in which a plan's choices are possible."""
+    low, high = 0, 10**12
     while low < high:
         middle = (low + high) // 2
         low, high = (low, middle) if not simulate(plan.chain, plan.picks, middle).excess else (middle + 1, high)

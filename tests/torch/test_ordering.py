@@ -1,7 +1,7 @@
 """Copies that end as late as they may: nothing is read before it has arrived, nor freed while it is copied."""
 
+import gc
 import random
-import sys
 from typing import ClassVar
 
 import pytest
@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 from tests.torch.models import Residual, Transformer, UNet, equal, least_for, problem, step  # noqa: E402
 
 from penstock import Budget  # noqa: E402
-from penstock.torch import fit, iteration, offload  # noqa: E402
+from penstock.torch import fit, iteration, keeper, offload, release  # noqa: E402
 from penstock.torch.mover import HostMover, as_bytes, weakly  # noqa: E402
 
 
@@ -82,14 +82,15 @@ class LateMover(HostMover):
 
 @pytest.fixture(autouse=True)
 def late(monkeypatch):
-    monkeypatch.setattr(sys.modules["penstock.torch.offload"], "mover_for", LateMover)
-    monkeypatch.setattr(sys.modules["penstock.torch.offload"], "_keepers", {})
+    release()
+    monkeypatch.setattr(keeper, "mover_for", LateMover)
     monkeypatch.setattr(iteration, "mover_for", LateMover)
     monkeypatch.setattr(LateMover, "failures", [])
     monkeypatch.setattr(LateMover, "waits", True)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
+    release()
     torch.set_num_threads(threads)
 
 
@@ -142,6 +143,17 @@ def test_a_graph_that_is_dropped_half_way_leaves_no_copy_behind():
             found = step(model, x)
         assert equal(found, step(plain, x))
     assert not LateMover.failures
+
+
+def test_a_dropped_graph_keeps_no_memory_of_the_device_until_the_place_is_reached_again():
+    model, x = problem(Transformer)
+    with offload(Budget(device=30_000, host="1GB"), min_bytes=0) as saved:
+        loss = model(x).sum()
+        del loss
+    gc.collect()
+    (kept,) = saved._keepers.values()
+    assert kept.store.ended and all(storage is None for *_, storage in kept.store.ended)
+    assert saved.metrics.moved["down 1"] and not LateMover.failures
 
 
 @pytest.mark.parametrize("run", [lambda: run_offload(Transformer, 0), lambda: run_fit(Transformer, "offload")])

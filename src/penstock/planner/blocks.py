@@ -7,10 +7,9 @@ computation and one link each way; nothing here knows tensors.
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations, product
-from math import inf, prod
+from math import inf
 
 
 @dataclass(frozen=True)
@@ -30,6 +29,8 @@ class Choice:
     """seconds that its backward takes longer"""
     gradual: bool = False
     """whether backward can begin before all has come up"""
+    room: int = 0
+    """bytes that its forward needs on top for a moment, as an encoder does"""
     keeps_output: bool = False
     """whether the block's output stays on the device with it: the next block's input is then not freed by moving it"""
 
@@ -104,7 +105,7 @@ class _Device:
         self.sum = 0
         self.flight: deque[tuple[int, float]] = deque()
         self.gone: set[int] = set()
-        self.peak = self.excess = 0
+        self.peak = 0
 
     def put(self, number: int, nbytes: int) -> None:
         """Set the bytes of a block."""
@@ -113,14 +114,21 @@ class _Device:
 
     def make_room(self, measured: int, own: int, time: float) -> float:
         """Wait for what is on its way down, as long as there is no room; give the time then."""
-        while self.flight and measured + self.sum + own > self.budget:
+        needed = measured + self.sum + own
+        while needed > self.budget and self.flight:
             number, done = self.flight.popleft()
             time = max(time, done)
             self.put(number, self.picks[number].kept - self.freed[number])
             self.gone.add(number)
-        self.peak = max(self.peak, measured + self.sum + own)
-        self.excess = max(self.excess, measured + self.sum + own - self.budget)
+            needed = measured + self.sum + own
+        if needed > self.peak:
+            self.peak = needed
         return time
+
+    @property
+    def excess(self) -> int:
+        """Bytes above the budget, at most."""
+        return max(0, self.peak - self.budget)
 
 
 def simulate(chain: Chain, picks: Sequence[Choice], budget: int) -> Foreseen:
@@ -147,7 +155,7 @@ def simulate(chain: Chain, picks: Sequence[Choice], budget: int) -> Foreseen:
     settle = []
     for number, (block, pick) in enumerate(zip(chain.blocks, picks, strict=True)):
         own = pick.kept + pick.moved - device.freed[number]
-        time = begun = device.make_room(block.peak_forward, own, time)
+        time = begun = device.make_room(block.peak_forward, own + pick.room, time)
         settle.append(len(device.gone))
         time += block.forward + pick.forward
         device.put(number, own)
@@ -184,18 +192,20 @@ def _backward(chain: Chain, device: _Device, time: float) -> tuple[float, tuple[
         block, pick = chain.blocks[number], device.picks[number]
         # Its own bytes are part of the peak from here on: all that it saved was there when the peak was measured.
         device.put(number, 0)
-        device.flight = deque(one for one in device.flight if one[0] != number)
+        if device.flight and device.flight[-1][0] == number:  # they went in the order of their forward
+            device.flight.pop()
         time = device.make_room(block.peak_backward, 0, time)
         leave[number] = len(device.gone)
         if number in device.gone and number not in arrives:
             begin(number, number)
-        for ahead in reversed(range(number)):
+        for ahead in range(number - 1, -1, -1) if device.gone else ():
             if ahead in device.gone and ahead not in arrives:
                 if not _fits(chain, device, number, ahead):
                     break
                 device.put(ahead, device.here[ahead] + device.picks[ahead].moved)
                 begin(ahead, number)
-        device.peak = max(device.peak, block.peak_backward + device.sum)
+        if block.peak_backward + device.sum > device.peak:
+            device.peak = block.peak_backward + device.sum
         spent, arrived = block.backward + pick.backward, arrives.get(number, 0.0)
         time = max(time + spent, arrived) if pick.gradual else max(time, arrived) + spent
     return time, tuple(leave), tuple(map(tuple, fetches))
@@ -209,117 +219,3 @@ def _fits(chain: Chain, device: _Device, now: int, ahead: int) -> bool:
             return False
         before -= device.here[number - 1]
     return True
-
-
-def choose(chain: Chain, budget: int) -> tuple[tuple[Choice, ...], Foreseen]:
-    """Find the choices with the smallest predicted step within a budget.
-
-    All of them are tried where they are few. Otherwise two choices divided at any block, and the best choice of each
-    block at many prices of a byte, are improved one block and two blocks at a time. The same chain and budget give
-    the same choices.
-
-    Returns
-    -------
-    picks, foreseen
-        Where nothing is possible, those that come closest, with ``foreseen.excess`` above 0.
-
-    Examples
-    --------
-    >>> keep, again = Choice("keep", kept=100), Choice("recompute", backward=1.0)
-    >>> chain = Chain(tuple(Block(f"{n}", 1.0, 2.0, 50, 50, 150, (keep, again)) for n in range(3)))
-    >>> picks, foreseen = choose(chain, 349)
-    >>> [pick.name for pick in picks], foreseen.seconds
-    (['keep', 'recompute', 'keep'], 10.0)
-    """
-    rank = _Ranking(chain, budget)
-    if prod(len(block.choices) for block in chain.blocks) <= FEW:
-        best = min(product(*(block.choices for block in chain.blocks)), key=rank)
-    else:
-        seeds = sorted({*_divided(chain), *_priced(chain)}, key=lambda picks: (rank(picks), _names(picks)))
-        best = min((_improved(chain, seed, rank) for seed in seeds[:STARTS]), key=rank)
-    return best, simulate(chain, best, budget)
-
-
-class _Ranking:
-    """Ranks choices by simulation, each once, until enough have been."""
-
-    def __init__(self, chain: Chain, budget: int) -> None:
-        self._chain, self._budget = chain, budget
-        self._known: dict[tuple[Choice, ...], Rank] = {}
-
-    @property
-    def enough(self) -> bool:
-        return len(self._known) * len(self._chain.blocks) > MOST
-
-    def __call__(self, picks: tuple[Choice, ...]) -> Rank:
-        if picks not in self._known:
-            self._known[picks] = simulate(self._chain, picks, self._budget).rank
-        return self._known[picks]
-
-
-FEW = 600
-"""So many combinations are tried one by one."""
-STARTS = 3
-"""So many of the best beginnings are improved."""
-DIVISIONS = 32
-"""At so many places at most a chain is divided in two."""
-MOST = 80_000
-"""When simulations have gone over so many blocks, nothing more is improved."""
-
-
-def _names(picks: Sequence[Choice]) -> tuple[str, ...]:
-    return tuple(pick.name for pick in picks)
-
-
-def _divided(chain: Chain) -> Iterator[tuple[Choice, ...]]:
-    """Give all pairs of choices, one before and one behind each of some places."""
-    count = len(chain.blocks)
-    kinds = range(max(len(block.choices) for block in chain.blocks))
-    for place in range(0, count + 1, -(-count // DIVISIONS)):
-        for one, other in product(kinds, kinds):
-            yield tuple(
-                block.choices[min(one if number < place else other, len(block.choices) - 1)]
-                for number, block in enumerate(chain.blocks)
-            )
-
-
-def _priced(chain: Chain) -> Iterator[tuple[Choice, ...]]:
-    """Give the best choice of each block when a byte of the device, and the link, have a price."""
-    slower = min(chain.up, chain.down)
-    for link in (0.0, 0.2, 0.5, 1.0):
-        for power in range(-28, -14):
-
-            def cost(choice: Choice, link: float = link, price: float = 10 ** (power / 2)) -> float:
-                spent = choice.forward + choice.backward + link * choice.moved / slower
-                return spent + price * (choice.kept - choice.freed)
-
-            yield tuple(min(block.choices, key=cost) for block in chain.blocks)
-
-
-def _improved(chain: Chain, picks: tuple[Choice, ...], rank: _Ranking) -> tuple[Choice, ...]:
-    """Change one block, or exchange the choices of two, as long as that helps."""
-    while not rank.enough:
-        best = min((picks, *_changed(chain, picks)), key=rank)
-        if best == picks:
-            best = min((picks, *_exchanged(chain, picks)), key=rank)
-        if best == picks:
-            break
-        picks = best
-    return picks
-
-
-def _changed(chain: Chain, picks: tuple[Choice, ...]) -> Iterator[tuple[Choice, ...]]:
-    for number, block in enumerate(chain.blocks):
-        for choice in block.choices:
-            if choice != picks[number]:
-                yield (*picks[:number], choice, *picks[number + 1 :])
-
-
-def _exchanged(chain: Chain, picks: tuple[Choice, ...]) -> Iterator[tuple[Choice, ...]]:
-    """Give one block the choice of another's name, and the other that of the first's; or any two changes, if few."""
-    few = len(chain.blocks) <= 12
-    for one, other in combinations(range(len(chain.blocks)), 2):
-        for first, second in product(chain.blocks[one].choices, chain.blocks[other].choices):
-            crossed = first.name == picks[other].name and second.name == picks[one].name
-            if (crossed or few) and first != picks[one] and second != picks[other]:
-                yield (*picks[:one], first, *picks[one + 1 : other], second, *picks[other + 1 :])

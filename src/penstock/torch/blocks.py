@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 from torch import nn
 
@@ -16,6 +16,8 @@ _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 def find(model: nn.Module) -> list[tuple[str, nn.Module]]:
     """Find the outermost modules that are there twice or more, have parameters, and are made of other modules.
 
+    One that is reached by several names is found under the first.
+
     Examples
     --------
     >>> layer = nn.TransformerEncoderLayer(8, 2, 16)
@@ -24,8 +26,12 @@ def find(model: nn.Module) -> list[tuple[str, nn.Module]]:
     """
     count = Counter(_kind(module) for module in model.modules())
     found: list[tuple[str, nn.Module]] = []
+    seen: set[nn.Module] = set()
 
     def walk(name: str, module: nn.Module) -> None:
+        if module in seen:
+            return
+        seen.add(module)
         inner = getattr(module, "_orig_mod", module)
         repeats = count[_kind(module)] > (1 if inner is module else 2)  # a compiled one is counted twice
         whole = any(True for _ in inner.children()) and any(True for _ in inner.parameters())
@@ -36,7 +42,8 @@ def find(model: nn.Module) -> list[tuple[str, nn.Module]]:
             walk(f"{name}.{child}" if name else child, below)
 
     walk("", model)
-    return found
+    inside = {below for _, module in found for below in module.modules() if below is not module}
+    return [(name, module) for name, module in found if module not in inside]
 
 
 def _kind(module: nn.Module) -> type:
@@ -53,27 +60,47 @@ def named(model: nn.Module, blocks: Iterable[nn.Module | str] | None) -> list[tu
             )
         return found
     names = {module: name for name, module in model.named_modules()}
-    modules = dict(model.named_modules())
-    chosen: list[tuple[str, nn.Module]] = []
+    modules = dict(model.named_modules(remove_duplicate=False))
+    chosen: dict[nn.Module, str] = {}
     for block in blocks:
         if isinstance(block, str) and block in modules:
-            chosen.append((block, modules[block]))
+            chosen.setdefault(modules[block], block)
         elif isinstance(block, nn.Module) and block in names:
-            chosen.append((names[block], block))
+            chosen.setdefault(block, names[block])
         else:
             raise PlanError(f"blocks: {block!r:.80} is no module of the model, nor the name of one")
     _check_apart(chosen)
-    return chosen
+    return [(name, module) for module, name in chosen.items()]
 
 
-def _check_apart(chosen: list[tuple[str, nn.Module]]) -> None:
-    for name, module in chosen:
-        inside = {id(one) for one in module.modules()} - {id(module)}
-        for other, below in chosen:
-            if id(below) in inside:
-                raise PlanError(f"blocks: {other!r} is inside {name!r}: name one of them")
+def _check_apart(chosen: dict[nn.Module, str]) -> None:
+    for module, name in chosen.items():
+        for below in module.modules():
+            if below is not module and below in chosen:
+                raise PlanError(f"blocks: {chosen[below]!r} is inside {name!r}: name one of them")
     if not chosen:
         raise PlanError("blocks: name at least one module")
+
+
+class Single:
+    """What belongs to one model and would go on working for it in a copy of that model: so it refuses to be copied."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> NoReturn:
+        raise PlanError("a fitted model cannot be copied or pickled: call unfit(model) first, or copy it before fit")
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        self.__deepcopy__({})
+
+
+class Replacement(Single):
+    """The call that a block has while its model is fitted."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the block as the plan says."""
+        return self._call(*args, **kwargs)
 
 
 class Patch:
@@ -82,10 +109,9 @@ class Patch:
     def __init__(self, module: nn.Module, make: Callable[[Call], Call]) -> None:
         self._module = module
         # What `module.compile()` made is called in place of `forward`, hooks and all.
-        self.compiled = getattr(module, "_compiled_call_impl", None) is not None or hasattr(module, "_orig_mod")
         self._name = "_compiled_call_impl" if getattr(module, "_compiled_call_impl", None) is not None else "forward"
         self._own = vars(module).get(self._name)
-        object.__setattr__(module, self._name, make(getattr(module, self._name)))
+        object.__setattr__(module, self._name, Replacement(make(getattr(module, self._name))))
 
     def undo(self) -> None:
         """Give the module back as it was."""

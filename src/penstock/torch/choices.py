@@ -58,18 +58,20 @@ class Timed:
             return sum(gauge.seconds(*span) for span in spans)
 
         encode, decode = total(record.encode), total(record.decode)
-        again = gauge.seconds(*record.again) - encode - decode if record.again else 0.0
         forward = gauge.seconds(*record.forward) if record.forward else 0.0
-        backward = forward
-        if record.begun is not None and record.ended is not None:
-            backward = gauge.seconds(record.begun, record.ended) - again - encode - decode
-        backward = max(backward, 0.2 * forward)
+        if not record.spans:  # the loss did not need it
+            return before or cls(forward, 0.0, 0.0, 0.0, cold=True)
+        again = total(record.again) - encode - decode
+        backward = max(total(record.spans) - total(record.again), 0.2 * forward)
         if before is None:
             # The first run of all also chose and loaded its kernels; and watching operations one by one slows the
             # second run down, so that only the share of the cheap ones is taken from it.
-            first = min(forward, again) if record.again else forward
-            share = 1 - total(record.dear_spans) / again if again > 0 else 1.0
-            return cls(first, backward, first, max(share, 0.02) * first, encode, decode, cold=True)
+            passes = len(record.again)
+            first = min(forward, again / passes) if passes else forward
+            watched = gauge.seconds(*record.again[0]) - encode - decode if passes else 0.0
+            share = 1 - total(record.dear_spans) / watched if watched > 0 else 1.0
+            runs = first * max(passes, 1)
+            return cls(first, backward, runs, max(share, 0.02) * runs, encode, decode, cold=True)
         best = replace(
             before,
             forward=forward if before.cold else min(forward, before.forward),
@@ -97,6 +99,9 @@ def block_of(record: Record, timed: Timed, peaks: tuple[int, int, int], host: bo
     forced
         The only treatment allowed, if one was asked for.
     """
+    if not record.spans and forced is None:
+        # What it saves would stay as long as its output does, and nobody knows how long: so nothing is kept of it.
+        return Block(record.name, timed.forward, timed.backward, *peaks, choices=(Choice("recompute"),))
     kept = bool(record.outputs)
     saved, inputs = record.saved, record.inputs if record.lone else 0
     choices = {
@@ -109,7 +114,7 @@ def block_of(record: Record, timed: Timed, peaks: tuple[int, int, int], host: bo
         if host:
             choices[f"offload {rest}"] = Choice(f"offload {rest}", moved=record.dear_bytes, backward=timed.cheap)
     if record.encoded < WORTH * saved:
-        coded = Choice("compress", forward=timed.encode, backward=timed.decode, keeps_output=kept)
+        coded = Choice("compress", forward=timed.encode, backward=timed.decode, room=record.room, keeps_output=kept)
         choices["compress"] = replace(coded, kept=record.encoded + record.loose)
         if host:
             name = "offload compressed"

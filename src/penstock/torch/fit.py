@@ -2,15 +2,14 @@
 
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
 
 from penstock.codec import get as get_codec
 from penstock.errors import BudgetError, PlanError
-from penstock.torch.blocks import Call, Patch, named
-from penstock.torch.buffers import Buffers
+from penstock.torch.belongings import Belongings
+from penstock.torch.blocks import Call, Patch, Single, named
 from penstock.torch.choices import TREATMENTS
 from penstock.torch.fitplan import FitPlan
 from penstock.torch.iteration import Fitting
@@ -40,7 +39,7 @@ def fit(
     ----------
     model : torch.nn.Module
         It is changed in place: its blocks are called through the plan until `unfit`. Parameters, their names and the
-        optimizer stay untouched.
+        optimizer stay untouched. A fitted model refuses to be copied or pickled.
     budget : Budget, str or int
         On a GPU the device's part covers all of torch's memory: parameters, gradients, optimizer states, activations.
         On a CPU it covers what blocks save and are given. The host's part is pinned memory for what moves; none moves
@@ -70,21 +69,20 @@ def fit(
     budget = Budget.of(budget)
     if budget.device is None:
         raise BudgetError("fit needs the bytes of the device: give Budget(device='8GB', host='64GB')")
-    if model in _fitted:
+    if "_penstock" in vars(model):
         raise PlanError("the model is fitted already: call unfit(model) first")
     if choice is not None and choice not in TREATMENTS:
         raise PlanError(f"choice: {choice!r} is none of {', '.join(map(repr, TREATMENTS))}")
     fitting = Fitting(budget, None if codec is None else get_codec(codec), choice)
     chosen = named(model, blocks)
     patches = [Patch(module, _maker(fitting, name, module)) for name, module in chosen]
-    hook = model.register_forward_pre_hook(lambda *_: fitting.begin())
-    _fitted[model] = fitting, patches, hook
+    object.__setattr__(model, "_penstock", Fitted(model, fitting, patches))
     return model
 
 
 def _maker(fitting: Fitting, name: str, module: nn.Module) -> Callable[[Call], Call]:
     def make(call: Call) -> Call:
-        part = Part(name, call, Buffers(module), module)
+        part = Part(name, call, Belongings(module), module)
 
         def forward(*args: Any, **kwargs: Any) -> Any:
             return fitting.call(part, args, kwargs)
@@ -98,27 +96,36 @@ def _maker(fitting: Fitting, name: str, module: nn.Module) -> Callable[[Call], C
 
 def unfit(model: Model) -> Model:
     """Give a model back as it was before `fit`; graphs that are still alive can be differentiated all the same."""
-    fitting, patches, hook = _of(model)
-    for patch in patches:
+    fitted = _of(model)
+    for patch in reversed(fitted.patches):
         patch.undo()
-    hook.remove()
-    del _fitted[model]
-    fitting.close()
+    fitted.hook.remove()
+    object.__delattr__(model, "_penstock")
+    fitted.fitting.close()
     return model
 
 
 def plan_of(model: nn.Module) -> FitPlan:
-    """Give the plan that a fitted model follows now, with ``explain()``, ``choices`` and predicted ``seconds``."""
-    plan = _of(model)[0].plan()
+    """Give the plan that a fitted model follows now: ``choices``, ``seconds``, ``metrics`` and ``explain()``."""
+    plan = _of(model).fitting.plan()
     if plan is None:
         raise PlanError("no plan has been made yet: run one iteration, forward and backward, and begin the next")
     return plan
 
 
-_fitted: "WeakKeyDictionary[nn.Module, tuple[Fitting, list[Patch], Any]]" = WeakKeyDictionary()
+class Fitted(Single):
+    """What a fitted model holds of ours; it goes with the model."""
+
+    def __init__(self, model: nn.Module, fitting: Fitting, patches: list[Patch]) -> None:
+        self.fitting, self.patches = fitting, patches
+        self.hook = model.register_forward_pre_hook(self._begin)
+
+    def _begin(self, *_: Any) -> None:
+        self.fitting.begin()
 
 
-def _of(model: nn.Module) -> tuple[Fitting, list[Patch], Any]:
-    if model not in _fitted:
+def _of(model: nn.Module) -> Fitted:
+    found = vars(model).get("_penstock")
+    if not isinstance(found, Fitted):
         raise PlanError(f"this {type(model).__name__} is not fitted: call fit(model, budget) first")
-    return _fitted[model]
+    return found

@@ -1,9 +1,10 @@
 """The plan of a fitted model: what happens to each block, what that should cost, and why."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
+from penstock.metrics import Metrics
 from penstock.planner import Link
 from penstock.planner.blocks import Chain, Choice, Foreseen, simulate
 from penstock.units import Budget, seconds_to_text, to_text
@@ -13,7 +14,7 @@ from penstock.units import Budget, seconds_to_text, to_text
 class FitPlan:
     """What a fitted model does with what its blocks save.
 
-    It is made after the first iteration, and made anew after the second and third with their times.
+    It is made when shapes are seen for the second time, and looked over twice more with the times of later iterations.
     """
 
     budget: Budget
@@ -25,6 +26,8 @@ class FitPlan:
     """whether the budget covers all of the device's memory, as on a GPU, or saved tensors and inputs of blocks alone"""
     measured: float | None = None
     """seconds of the last iteration whose times were read, forward and backward"""
+    metrics: Metrics = field(default_factory=Metrics, compare=False)
+    """what moved since `fit`, over all shapes"""
 
     @property
     def seconds(self) -> float:

@@ -10,7 +10,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from penstock.torch.ambient import Autocast, random_state, random_untouched, set_random_state
-from penstock.torch.buffers import Buffers
+from penstock.torch.belongings import Belongings
 from penstock.torch.dear import Keep, Keeping, Output, Replaying
 from penstock.torch.mover import weakly
 from penstock.torch.saved import Held, Kept
@@ -40,8 +40,8 @@ class Frame:
     ----------
     call
         The block's own forward.
-    buffers
-        Those that it changes.
+    belongings
+        Its parameters, buffers and modes.
     device
         Where it computes.
     keep_input
@@ -57,7 +57,7 @@ class Frame:
     def __init__(
         self,
         call: Callable[..., Any],
-        buffers: Buffers,
+        belongings: Belongings,
         device: torch.device,
         keep_input: Keep = Kept,
         wanted: frozenset[int] = frozenset(),
@@ -65,7 +65,7 @@ class Frame:
         watch: "Callable[[Frame], Any] | None" = None,
         compiled: bool = False,
     ) -> None:
-        self._call, self._buffers, self._device = call, buffers, device
+        self._call, self._belongings, self._device = call, belongings, device
         self._shield: Callable[[Any], Any] = torch.compiler.disable if compiled else (lambda hook: hook)
         self._keep_input, self._keep_output, self._wanted, self._watch = keep_input, keep_output, wanted, watch
         self._outputs: dict[int, Output] = {}
@@ -86,8 +86,8 @@ class Frame:
         ]
         self._random = random_state(self._device)
         self._autocast = Autocast.now(self._device)
-        self._began_with = self._buffers.values()
-        with saved_tensors_hooks(self._shield(self._pack), _unpack), self._buffers.watched(self._began_with):
+        self._noted = self._belongings.note()
+        with saved_tensors_hooks(self._shield(self._pack), _unpack), self._belongings.watched(self._noted):
             if not self._wanted:
                 return self._call(*args, **kwargs)
             with Keeping(self._wanted, self._keep_output) as keeping:
@@ -147,7 +147,7 @@ class Frame:
             stack.enter_context(random_untouched(self._device))
             set_random_state(self._device, self._random)
             stack.enter_context(self._autocast.again())
-            stack.enter_context(self._buffers.lent(self._began_with))
+            stack.enter_context(self._belongings.again(self._noted))
             stack.enter_context(torch.enable_grad())
             if self._watch is not None:
                 stack.enter_context(self._watch(self))

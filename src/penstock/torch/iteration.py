@@ -9,14 +9,14 @@ from penstock.codec import Codec
 from penstock.errors import BudgetError
 from penstock.metrics import Metrics
 from penstock.planner import Link
-from penstock.torch.choices import TREATMENTS, Timed
+from penstock.torch.choices import TREATMENTS
 from penstock.torch.fitplan import FitPlan
 from penstock.torch.frame import Frame
 from penstock.torch.gauge import HostGauge, gauge_for
 from penstock.torch.known import Iteration, Known, Part
 from penstock.torch.mover import Mover, mover_for
 from penstock.torch.planning import make_plan
-from penstock.torch.record import Record, Watch, find_loose, signature, tensors_in
+from penstock.torch.record import Record, Watch, device_of, signature, tensors_in
 from penstock.torch.saved import Store
 from penstock.torch.treat import Treating
 from penstock.units import Budget
@@ -25,6 +25,8 @@ REFINED = 3
 """The plan is made anew after each of so many iterations, with the best times so far."""
 GROWTH = 2**20
 """When memory that was there before the iteration has grown by so many bytes, the plan is made anew."""
+MOST_SHAPES = 64
+"""Plans for so many sets of shapes are kept; those used longest ago go first."""
 LEAST_MOVED = {"cuda": 2**16, "cpu": 2**8}
 """Smaller storages are not worth a copy of their own."""
 
@@ -55,7 +57,13 @@ class Fitting:
         if self._now is None:
             return None
         self._read(self._now)
-        return self._now.known.plan
+        known = self._now.known
+        if known.seen and (known.plan is None or known.stale):
+            self._make_plan(known)
+        if known.plan is None:
+            return None
+        picks, seconds = known.measured or (None, None)
+        return replace(known.plan, measured=seconds if picks == known.plan.picks else None, metrics=self.metrics)
 
     def close(self) -> None:
         """Let go of what iterations to come would have used."""
@@ -75,20 +83,21 @@ class Fitting:
         wanted = any(one.requires_grad for one in tensors) or any(one.requires_grad for one in part.module.parameters())
         if not torch.is_grad_enabled() or not wanted:
             return part.call(*args, **kwargs)
-        if self._fresh or self._now is None or self._now.turned:
+        if self._fresh or self._now is None or self._now.task is not None:
             self._open(part, tensors)
         now = self._now
         assert now is not None
         number = len(now.records)
         record = Record(part.name, id(part.module), signature((args, kwargs)), part.compiled)
         now.records.append(record)
-        if now.measuring:
-            return self._measured(now, number, record, part, args, kwargs)
-        return self._planned(now, number, record, part, args, kwargs)
+        run = self._measured if now.measuring else self._planned
+        output = run(now, number, record, part, args, kwargs)
+        self._hook(now, number, tensors, output)
+        return output
 
     def _open(self, part: Part, tensors: list[torch.Tensor]) -> None:
         """Begin an iteration: one that is measured, or one with a plan."""
-        device = next((one.device for one in (*tensors, *part.module.parameters())), torch.device("cpu"))
+        device = device_of(tensors, part.module)
         if self._gauge is None or self._gauge.device != device:
             self._prepare(device)
         gauge = self._gauge
@@ -99,15 +108,17 @@ class Fitting:
             self._read(self._now)
         autocast = torch.is_autocast_enabled(device.type), torch.get_autocast_dtype(device.type)
         key = signature(tensors), part.module.training, autocast
-        known = self._known.setdefault(key, Known())
-        if known.seen and (known.plan is None or self._base > known.planned + GROWTH):
+        known = self._known[key] = self._known.pop(key, Known())
+        while len(self._known) > MOST_SHAPES:
+            del self._known[next(iter(self._known))]
+        if known.seen and (known.plan is None or known.stale or self._base > known.planned + GROWTH):
             self._make_plan(known)
         measuring, timed = not known.seen, known.seen < REFINED
         if measuring:
             gauge.peak()
         if timed:  # a plan may just have been made, whose seconds are none of the step's
             self._start = gauge.mark()
-        self._now = Iteration(known, measuring, self._base, self._start, known.plan, timed)
+        self._now = Iteration(known, measuring, self._base, self._start, known.plan, timed, known.records)
         self._fresh, self._start = False, None
         if self._store is not None:
             self._store.restart()
@@ -142,8 +153,8 @@ class Fitting:
         now.given |= record.given
         frame = Frame(
             part.call,
-            part.buffers,
-            gauge.device,
+            part.belongings,
+            device_of(tensors_in((args, kwargs)), part.module),
             watch=Watch(record, gauge, mover, self._codec, set(inputs)),
             compiled=part.compiled,
         )
@@ -152,46 +163,45 @@ class Fitting:
         record.forward = start, gauge.mark()
         record.peak_forward = gauge.peak()
         record.outputs, record.made = frame.saved_of(tensors_in(output))
-        self._hook(now, number, record, output)
         return output
 
-    def _hook(self, now: Iteration, number: int, record: Record, output: Any) -> None:
-        """Be told when the backward of a block begins: its output's gradient is there."""
+    def _hook(self, now: Iteration, number: int, inputs: list[torch.Tensor], output: Any) -> None:
+        """Be told when the backward of a block begins: the gradient of one of its outputs is there."""
+        given = {id(one) for one in inputs}
         for one in tensors_in(output):
-            if one.requires_grad:
-                one.register_hook(lambda gradient: self._turn(now, number, record))  # type: ignore[no-untyped-call]
-                return
+            if one.grad_fn is not None and id(one) not in given:  # the caller's own tensors may outlive the iteration
+                one.register_hook(lambda gradient: self._turn(now, number))  # type: ignore[no-untyped-call]
 
-    def _turn(self, now: Iteration, number: int, record: Record) -> None:
-        if not now.turned:
-            now.turned = True
+    def _turn(self, now: Iteration, number: int) -> None:
+        """Come to a block in a backward pass."""
+        task, record = torch._C._current_graph_task_id(), now.records[number]
+        if now.task != task:
+            now.task = task
             engine: Any = torch.autograd.Variable._execution_engine
             engine.queue_callback(lambda: self._end(now))
-        gauge = self._gauge
-        if gauge is not None and now.timed and now.end is None and record.begun is None:
-            record.begun = gauge.mark()
-            if now.measuring:
-                if now.last is None:
-                    now.records[-1].peak_after = gauge.peak()
-                else:
-                    now.last.peak_backward = gauge.peak()
-            if now.last is not None:
-                now.last.ended = record.begun
-            now.last = record
-        if now.plan is not None and self._treating is not None and not now.broken:
-            self._treating.leave(now, now.plan.foreseen.leave[number])
-            for ahead in now.plan.foreseen.fetch[number]:
+        if record.task == task:  # another of its outputs
+            return
+        record.task = task
+        if self._gauge is not None and now.timed and now.start is not None:
+            now.clock(self._gauge, record)
+        if now.plan is None or self._treating is None or now.broken:
+            return
+        measured = now.expected
+        if not measured[number].spans:  # a loss that needs more than the one that was measured
+            now.known.forget()
+            now.timed = False
+        last = number
+        while last + 1 < len(measured) and not measured[last + 1].spans:  # nobody comes to these
+            last += 1
+        for one in range(last, number - 1, -1):
+            self._treating.leave(now, now.plan.foreseen.leave[one])
+            for ahead in now.plan.foreseen.fetch[one]:
                 self._treating.fetch(now, ahead)
 
     def _end(self, now: Iteration) -> None:
-        gauge = self._gauge
-        if gauge is None or now.end is not None:
+        if self._gauge is None or now.start is None:
             return
-        now.end = gauge.mark()
-        if now.last is not None:
-            now.last.ended = now.end
-            if now.measuring:
-                now.last.peak_backward = gauge.peak()
+        now.clock(self._gauge, None)
 
     def _read(self, now: Iteration) -> None:
         """Read the times of an iteration that has ended, once."""
@@ -200,36 +210,18 @@ class Fitting:
             return
         total = gauge.seconds(now.start, now.end)
         now.start = None
-        known.measured = total
-        if known.plan is not None:
-            known.plan = replace(known.plan, measured=total if _alike(now.plan, known.plan) else None)
-        if now.plan is not None and len(now.records) != len(now.plan.picks):
+        if now.plan is not None:
+            known.measured = now.plan.picks, total
+        if now.other_way:
             known.forget()
-            return
-        if not now.timed or now.broken or any(record.ended is None for record in now.records):
-            return
-        if now.measuring:
-            known.records, known.base = now.records, now.base
-            find_loose(known.records)
-        before = known.times if known.times else [None] * len(now.records)
-        picks = now.plan.picks if now.plan is not None else [None] * len(now.records)
-        known.times = [
-            Timed.of(record, gauge, last, "nothing" if pick is None else TREATMENTS[pick.name].what)
-            for record, last, pick in zip(now.records, before, picks, strict=True)
-        ]
-        inside = sum(gauge.seconds(*record.forward) for record in now.records if record.forward)
-        inside += gauge.seconds(now.records[-1].begun, now.end) if now.records[-1].begun else 0.0
-        outside = max(0.0, total - inside)
-        known.outside = outside if not known.seen else min(known.outside, outside)
-        known.seen += 1
-        known.plan = None if known.seen <= REFINED else known.plan
-        if not known.plan:
-            self._make_plan(known)
+        elif now.timed and not now.broken:
+            known.learn(now, gauge, total)
 
     def _make_plan(self, known: Known) -> None:
         assert self._gauge is not None and self._mover is not None
         known.planned = max(self._base, known.base)
         known.plan = make_plan(known, self._budget, self._gauge.counts, self._link, self._choice)
+        known.stale = False
         moved, room = known.plan.foreseen.moved, self._mover.room
         if moved + moved // 16 > room.nbytes:  # one slab for all of it; pieces that do not fit together take others
             room.reserve(min(moved + moved // 16, room.budget) - room.nbytes)
@@ -241,20 +233,16 @@ class Fitting:
     ) -> Any:
         gauge, plan, treating = self._gauge, now.plan, self._treating
         assert gauge is not None and plan is not None and treating is not None
-        expected = now.known.records[number] if number < len(now.known.records) else None
+        expected = now.expected[number] if number < len(now.expected) else None
         if now.broken or expected is None or (expected.module, expected.signature) != (record.module, record.signature):
             now.broken = True
             now.known.forget()
-            return Frame(part.call, part.buffers, gauge.device, compiled=part.compiled).run(args, kwargs)
+            device = device_of(tensors_in((args, kwargs)), part.module)
+            return Frame(part.call, part.belongings, device, compiled=part.compiled).run(args, kwargs)
         start = gauge.mark() if now.timed else None
         treatment, sent = TREATMENTS[plan.picks[number].name], now.sent.setdefault(number, [])
         output = treating.run(part, args, kwargs, treatment, expected, sent, record if now.timed else None)
         if now.timed:
             record.forward = start, gauge.mark()
         treating.leave(now, plan.foreseen.settle[number + 1])
-        self._hook(now, number, record, output)
         return output
-
-
-def _alike(one: FitPlan | None, other: FitPlan) -> bool:
-    return one is not None and one.picks == other.picks and one.foreseen == other.foreseen

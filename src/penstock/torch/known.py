@@ -1,16 +1,19 @@
 """What a fitted model knows: its blocks, what was measured for each set of shapes, and the iteration at work."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import ref
 
 from torch import nn
 
+from penstock.planner.blocks import Choice
+from penstock.torch.belongings import Belongings
 from penstock.torch.blocks import Call
-from penstock.torch.buffers import Buffers
-from penstock.torch.choices import Timed
+from penstock.torch.choices import TREATMENTS, Timed
 from penstock.torch.fitplan import FitPlan
-from penstock.torch.record import Record
+from penstock.torch.gauge import HostGauge
+from penstock.torch.record import Record, find_loose
 from penstock.torch.saved import Entry
 
 
@@ -20,7 +23,7 @@ class Part:
 
     name: str
     call: Call
-    buffers: Buffers
+    belongings: Belongings
     module: nn.Module
 
     @property
@@ -36,17 +39,50 @@ class Known:
     records: list[Record] = field(default_factory=list)
     times: list[Timed] = field(default_factory=list)
     outside: float = 0.0
-    measured: float | None = None
+    measured: tuple[tuple[Choice, ...], float] | None = None
+    """the choices of the last iteration whose times were read, and its seconds"""
     base: int = 0
     """bytes of the device before the iteration that was measured"""
     planned: int = 0
     """the same before the one that the plan was made for"""
     seen: int = 0
     plan: FitPlan | None = None
+    stale: bool = False
+    """whether times were read since the plan was made"""
 
     def forget(self) -> None:
         """Have the next iteration measured anew."""
         self.seen, self.times, self.plan = 0, [], None
+
+    def learn(self, now: "Iteration", gauge: HostGauge, total: float) -> None:
+        """Take over what an iteration of so many seconds tells of its blocks."""
+        if bool(self.times) == now.measuring:  # this was forgotten, or measured, while that one was under way
+            return
+        records = now.records
+        if now.measuring:
+            find_loose(records)
+            if [_which(one) for one in self.records] == [_which(one) for one in records]:
+                # Of a block that this loss did not need, what is known from another time is better than nothing.
+                records = [
+                    old if old.spans and not new.spans else new for old, new in zip(self.records, records, strict=True)
+                ]
+            self.records, self.base = records, now.base
+        before: Sequence[Timed | None] = self.times or [None] * len(records)
+        picks = now.plan.picks if now.plan is not None else [None] * len(records)
+        self.times = [
+            Timed.of(record, gauge, last, "nothing" if pick is None else TREATMENTS[pick.name].what)
+            for record, last, pick in zip(records, before, picks, strict=True)
+        ]
+        inside = [record.forward for record in now.records if record.forward]
+        inside += [span for record in now.records for span in record.spans]
+        outside = max(0.0, total - sum(gauge.seconds(*span) for span in inside))
+        self.outside = outside if not self.seen else min(self.outside, outside)
+        self.seen += 1
+        self.stale = True
+
+
+def _which(record: Record) -> tuple[int, Any]:
+    return record.module, record.signature
 
 
 @dataclass(eq=False)
@@ -59,14 +95,17 @@ class Iteration:
     start: Any
     plan: FitPlan | None
     timed: bool
+    expected: list[Record]
+    """what was measured of each block, where it has a plan"""
     records: list[Record] = field(default_factory=list)
     sent: dict[int, list["ref[Entry]"]] = field(default_factory=dict)
     gone: int = 0
     given: set[int] = field(default_factory=set)
     """the storages that blocks were given"""
-    last: Record | None = None
-    """the one whose backward began last"""
-    turned: bool = False
+    open: tuple[Record, Any] | None = None
+    """the block whose backward began last, and when"""
+    task: int | None = None
+    """the backward pass that is under way, or was last; none before the turn"""
     end: Any = None
     broken: bool = False
     """whether it went otherwise than its plan"""
@@ -75,3 +114,18 @@ class Iteration:
     def other_way(self) -> bool:
         """Whether it ended before its plan did."""
         return self.plan is not None and len(self.records) != len(self.plan.picks)
+
+    def clock(self, gauge: HostGauge, record: Record | None) -> None:
+        """Let the backward of one block end and that of another begin; of none at the end of a backward pass."""
+        moment = gauge.mark()
+        if self.measuring:
+            peak = gauge.peak()
+            if self.open is None:
+                self.records[-1].peak_after = max(self.records[-1].peak_after, peak)
+            else:
+                self.open[0].peak_backward = max(self.open[0].peak_backward, peak)
+        if self.open is not None:
+            self.open[0].spans.append((self.open[1], moment))
+        self.open = None if record is None else (record, moment)
+        if record is None:
+            self.end = moment

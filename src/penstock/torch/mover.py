@@ -5,8 +5,9 @@ come so far, memory is used again only by a stream that was made to wait for the
 follows from the order of the calls alone, not from how far the host has run ahead.
 """
 
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -33,15 +34,21 @@ class HostMover:
     def wait(self, event: Any) -> None:
         """Make the computation wait for a copy."""
 
-    def moment(self) -> Any:
-        """Give the event at which the computation has come so far."""
+    def free_after(self, event: Any) -> bool:
+        """Let memory that a copy uses be freed from any thread; False where only `wait` can do that."""
+        self.wait(event)
+        return True
 
     def encode(self, codec: Any, array: torch.Tensor) -> tuple[torch.UntypedStorage, int]:
         """Encode a tensor."""
         source = array.numpy()
         room = torch.empty(codec.max_bytes(source.shape, source.dtype), dtype=torch.uint8)
-        size = codec.encode_host(source, room.numpy())
-        return room.untyped_storage(), int(size)
+        size = int(codec.encode_host(source, room.numpy()))
+        return (room if size == room.numel() else room[:size].clone()).untyped_storage(), size
+
+    def encoding_room(self, codec: Any, array: torch.Tensor, size: int) -> int:
+        """Give the bytes that the encoding of a tensor takes for a moment; nobody counts them here."""
+        return 0
 
     def decode(self, codec: Any, payload: torch.UntypedStorage, nbytes: int, out: torch.Tensor) -> None:
         """Decode into a tensor."""
@@ -50,6 +57,14 @@ class HostMover:
     def handles(self, codec: Any, array: torch.Tensor) -> bool:
         """Tell whether a codec takes such tensors here."""
         return array.dtype in NUMPY and bool(codec.handles(np.dtype(NUMPY[array.dtype])))
+
+
+class Copied(NamedTuple):
+    """A copy on a GPU."""
+
+    end: Any
+    computing: Any
+    """the stream that computes with the memory that is read or written"""
 
 
 class CudaMover:
@@ -63,7 +78,7 @@ class CudaMover:
         with torch.cuda.device(device):
             torch.cuda.current_stream()  # torch's context is the current one from here on
             self._streams = create_streams()
-        self.room = Room(budget, PinnedSlab, lambda event: bool(event.is_done))
+        self.room = Room(budget, PinnedSlab, lambda copied: bool(copied.end.is_done))
         self._callers: dict[int, Any] = {}  # the streams that computations run on, by their handles
 
     def __del__(self) -> None:
@@ -71,8 +86,9 @@ class CudaMover:
         with suppress(Exception):  # at the end of the process the driver may be gone
             from penstock.cuda.stream import Mark
 
-            for stream in (self._streams.down, self._streams.up):
-                Mark(stream).sync()
+            with torch.cuda.device(self.device):
+                for stream in (self._streams.down, self._streams.up):
+                    Mark(stream).sync()
 
     def down(self, storage: torch.UntypedStorage, nbytes: int, piece: Piece) -> Any:
         """Enqueue a copy into a piece of host memory, after what was asked of the computation so far."""
@@ -82,24 +98,29 @@ class CudaMover:
         """Enqueue a copy into a storage that was allocated on the computation's stream just now."""
         return self._copy(self._streams.up, storage.data_ptr(), piece.array.ctypes.data, nbytes, [after])
 
-    def _copy(self, stream: Any, target: int, source: int, nbytes: int, after: Any) -> Any:
+    def _copy(self, stream: Any, target: int, source: int, nbytes: int, after: Sequence[Copied]) -> Copied:
         from penstock.cuda.copy import copy_async
         from penstock.cuda.stream import Mark
 
-        for event in (self.moment(), *after):
-            event.hold(stream)
-        copy_async(target, source, nbytes, stream)
-        return Mark(stream)
+        with torch.cuda.device(self.device):  # events and the default stream are those of the current device
+            computing = self._computing()
+            for event in (Mark(computing), *(copied.end for copied in after)):
+                event.hold(stream)
+            copy_async(target, source, nbytes, stream)
+            return Copied(Mark(stream), computing)
 
-    def wait(self, event: Any) -> None:
+    def wait(self, event: Copied) -> None:
         """Make the computation wait for a copy."""
-        event.hold(self._computing())
+        with torch.cuda.device(self.device):
+            event.end.hold(self._computing())
 
-    def moment(self) -> Any:
-        """Give the event at which the computation has come so far."""
-        from penstock.cuda.stream import Mark
-
-        return Mark(self._computing())
+    def free_after(self, event: Copied) -> bool:
+        """Let memory that a copy uses be freed: the stream that would be given it again waits for the copy."""
+        with suppress(Exception):  # at the end of the process the driver may be gone
+            with torch.cuda.device(self.device):
+                event.end.hold(event.computing)
+            return True
+        return False
 
     def _computing(self) -> Any:
         from cuda.core import LEGACY_DEFAULT_STREAM, Stream
@@ -117,18 +138,25 @@ class CudaMover:
         source = view(array)
         most = codec.max_bytes(source.shape, source.dtype)
         room = torch.empty(most, dtype=torch.uint8, device=self.device)
-        stream = self._computing()
-        codec.encode_device(source, View.at(room.data_ptr(), (most,), np.uint8), stream)
-        if codec.fixed:
-            return room.untyped_storage(), most
-        size = int(post(room.data_ptr(), stream).value())
+        with torch.cuda.device(self.device):
+            stream = self._computing()
+            codec.encode_device(source, View.at(room.data_ptr(), (most,), np.uint8), stream)
+            if codec.fixed:
+                return room.untyped_storage(), most
+            size = int(post(room.data_ptr(), stream).value())
         return room[:size].clone().untyped_storage(), size
+
+    def encoding_room(self, codec: Any, array: torch.Tensor, size: int) -> int:
+        """Give the bytes that the encoding of a tensor takes for a moment: the worst case, and what is left of it."""
+        most = int(codec.max_bytes(tuple(array.shape), np.dtype(NUMPY[array.dtype])))
+        return most if codec.fixed else most + size
 
     def decode(self, codec: Any, payload: torch.UntypedStorage, nbytes: int, out: torch.Tensor) -> None:
         """Enqueue the decoding into a tensor."""
         from penstock.cuda.arrays import View, view
 
-        codec.decode_device(View.at(payload.data_ptr(), (nbytes,), np.uint8), view(out), self._computing())
+        with torch.cuda.device(self.device):
+            codec.decode_device(View.at(payload.data_ptr(), (nbytes,), np.uint8), view(out), self._computing())
 
     def handles(self, codec: Any, array: torch.Tensor) -> bool:
         """Tell whether a codec takes such tensors here."""

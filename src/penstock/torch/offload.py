@@ -1,10 +1,12 @@
 """`offload`: the saved tensors of any autograd code kept within a budget, by moving those that are needed last."""
 
 import sys
+import threading
+from collections import defaultdict
 from collections.abc import Hashable
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
-from weakref import ref
 
 import torch
 
@@ -12,10 +14,15 @@ from penstock.codec import Codec
 from penstock.codec import get as get_codec
 from penstock.errors import BudgetError
 from penstock.metrics import Metrics
-from penstock.torch.mover import mover_for
-from penstock.torch.order import fetch_order, to_move
-from penstock.torch.saved import Entry, Held, Kept, Store
-from penstock.units import Budget, to_bytes, to_text
+from penstock.torch.keeper import Keeper, Opened
+from penstock.torch.saved import Kept
+from penstock.units import Budget, to_bytes
+
+MOST_PLACES = 32
+"""What was learned at so many places, with so many budgets, is kept; that of the place used longest ago goes first."""
+
+Keepers = dict[tuple[torch.device, int], Keeper]
+"""Those of one place, by device and by the thread that entered."""
 
 
 def offload(budget: Budget | str | float, codec: str | None = None, min_bytes: str | float = "1MB") -> "Offload":
@@ -24,13 +31,15 @@ def offload(budget: Budget | str | float, codec: str | None = None, min_bytes: s
     In the first iteration those saved first move to the host when the budget is reached. Their order is learned, and
     from the second iteration on just those move that are asked for last, as soon as they are saved, and come back
     ahead of their use. What is learned belongs to the place in the program where `offload` was called, so a ``with``
-    statement in a loop learns as well as an object made before the loop.
+    statement in a loop learns as well as an object made before the loop; a loop inside of a ``with`` statement learns
+    too, an iteration ending when its graph is gone.
 
     Parameters
     ----------
     budget : Budget, str or int
-        Bytes of saved tensors on the device, and of pinned memory on the host; half of the free host memory where it
-        is not named. What a backward function is just using comes on top.
+        Bytes of saved tensors on the device, and of pinned memory on the host; half of the host memory that is free at
+        the beginning where it is not named. What a backward function is just using comes on top. Where a program uses
+        several devices or threads here, each has a budget of that size.
     codec : str, optional
         Encodes what moves, such as ``"cast:float16"``; tensors of types that it does not take move as they are. A
         lossy codec changes gradients; without one they are bit-equal.
@@ -50,182 +59,88 @@ def offload(budget: Budget | str | float, codec: str | None = None, min_bytes: s
     >>> round(x.grad[0].item(), 3), saved.metrics.moved["down 1"]
     (41.194, 4000)
     """
-    budget = Budget.of(budget)
-    if budget.device is None:
+    given = Budget.of(budget)
+    if given.device is None:
         raise BudgetError("offload needs the bytes of the device: give Budget(device='8GB', host='64GB')")
-    if budget.host is None:
-        budget = budget.with_tier("host", _half_of_host())
     caller = sys._getframe(1)
     place = caller.f_code.co_filename, caller.f_code.co_name, caller.f_lineno
-    return Offload(budget, None if codec is None else get_codec(codec), to_bytes(min_bytes), place)
+    coder = None if codec is None else get_codec(codec)
+    key = place, given, None if coder is None else coder.name, to_bytes(min_bytes)
+    return Offload(given, coder, to_bytes(min_bytes), _keepers_at(key))
+
+
+def release() -> None:
+    """Let go of what `offload` has learned, and of the host memory that it keeps for the next iteration.
+
+    Tensors that a graph still holds stay where they are until it is gone.
+    """
+    with _lock:
+        for keepers in _places.values():
+            keepers.clear()
+        _places.clear()
+
+
+_places: dict[Hashable, Keepers] = {}  # slabs stay pinned for the next iteration
+_lock = threading.Lock()
+
+
+def _keepers_at(key: Hashable) -> Keepers:
+    with _lock:
+        keepers = _places[key] = _places.pop(key, {})
+        while len(_places) > MOST_PLACES:
+            del _places[next(iter(_places))]
+    return keepers
 
 
 class Offload:
     """The context manager that `offload` makes."""
 
-    def __init__(self, budget: Budget, codec: Codec | None, min_bytes: int, place: Hashable) -> None:
-        self._key = place, budget, None if codec is None else codec.name, min_bytes
-        self._budget, self._codec, self._min_bytes = budget, codec, min_bytes
-        self._keeper: Keeper | None = None
-        self._hooks: list[Any] = []
+    def __init__(self, budget: Budget, codec: Codec | None, min_bytes: int, keepers: Keepers) -> None:
+        self._budget, self._codec, self._min_bytes, self._keepers = budget, codec, min_bytes, keepers
+        self._hooks: defaultdict[int, list[Any]] = defaultdict(list)
 
     @property
     def metrics(self) -> Metrics:
-        """What moved, since this place in the program was first reached."""
-        return self._keeper.store.metrics if self._keeper else Metrics(title="saved tensors")
+        """What moved, since this place in the program was first reached, on all devices and from all threads."""
+        several = [keeper.store.metrics for keeper in self._keepers.values()]
+        return several[0] if len(several) == 1 else _together(several)
 
     def __enter__(self) -> Self:
-        if self._keeper is not None:
-            self._keeper.restart()
-        hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, _unpack)
+        thread = threading.get_ident()
+        for (_, owner), keeper in list(self._keepers.items()):
+            if owner == thread:
+                keeper.restart()
+        # A backward pass that saves more does so in another thread, on behalf of this one.
+        hooks = torch.autograd.graph.saved_tensors_hooks(partial(self._pack, thread), _unpack)
         hooks.__enter__()
-        self._hooks.append(hooks)
+        self._hooks[thread].append(hooks)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._hooks.pop().__exit__(kind, error, trace)
+        self._hooks[threading.get_ident()].pop().__exit__(kind, error, trace)
 
-    def _pack(self, tensor: torch.Tensor) -> "Kept | Held | Opened":
-        if self._keeper is None:
-            device = tensor.device
-            if device.type not in ("cpu", "cuda") or (device.type == "cpu" and torch.cuda.is_available()):
-                return Kept(tensor)  # a scalar on the host before the first tensor of the GPU
-            key = *self._key, device
-            if key not in _keepers:
-                _keepers[key] = Keeper(self._budget, self._codec, self._min_bytes, device)
-            self._keeper = _keepers[key]
-            self._keeper.restart()
-        return self._keeper.pack(tensor)
+    def _pack(self, thread: int, tensor: torch.Tensor) -> Kept | Opened:
+        device = tensor.device
+        if device.type not in ("cpu", "cuda") or (device.type == "cpu" and not tensor.dim()):
+            return Kept(tensor)  # numbers are on the host even where all else is on a GPU
+        keeper = self._keepers.get((device, thread))
+        if keeper is None:
+            keeper = Keeper(self._budget, self._codec, self._min_bytes, device)
+            self._keepers[device, thread] = keeper
+        return keeper.pack(tensor)
 
 
-_keepers: dict[Hashable, "Keeper"] = {}  # slabs stay pinned for the next iteration
-
-
-class Opened:
-    """A saved tensor whose use is noted."""
-
-    __slots__ = ("_held", "_keeper")
-
-    def __init__(self, keeper: "Keeper", held: Held) -> None:
-        self._keeper, self._held = keeper, held
-
-    def tensor(self) -> torch.Tensor:
-        """Give the tensor, and begin to fetch what comes after it."""
-        self._keeper.used(self._held.entry)
-        return self._held.tensor()
-
-
-def _unpack(saved: Kept | Held | Opened) -> torch.Tensor:
+def _unpack(saved: Kept | Opened) -> torch.Tensor:
     return saved.tensor()
 
 
-class Keeper:
-    """Learns the order of an iteration, plans what moves, and moves it."""
-
-    def __init__(self, budget: Budget, codec: Codec | None, min_bytes: int, device: torch.device) -> None:
-        self.store = Store(mover_for(device, budget.host), min_bytes)
-        self._host, self._budget, self._codec = budget["host"], budget["device"], codec
-        self._sizes: list[int] = []
-        self._uses: list[int] = []
-        self._entries: list[ref[Entry]] = []
-        self._learned: list[int] = []  # the sizes that the plan is for
-        self._order: list[int] = []
-        self._moved: frozenset[int] = frozenset()
-        self._next = 0
-        self._fits = False  # whether the last iteration had room for everything
-        self._plain: set[int] = set()  # storages that were let through
-        self._plain_bytes = 0
-
-    def restart(self) -> None:
-        """Plan the next iteration from the last."""
-        if self._sizes and self._uses and self._sizes != self._learned:
-            self._order = fetch_order(len(self._sizes), self._uses)
-            self._moved = to_move(self._sizes, self._order, self._budget)
-            self._learned = self._sizes
-            self._fits = not self._moved
-        self._plain.clear()
-        self._plain_bytes = 0
-        self._sizes, self._uses, self._entries, self._next = [], [], [], 0
-        self.store.restart()
-
-    def pack(self, tensor: torch.Tensor) -> Kept | Opened:
-        """Save a tensor; move it where the plan says so, and others where the budget is reached."""
-        if self._fits and self._let_through(tensor):
-            return Kept(tensor)
-        held, entry = self.store.save(tensor)
-        if entry is not None:
-            self._sizes.append(entry.nbytes)
-            self._entries.append(ref(entry))
-            if self._as_learned() and entry.number in self._moved:
-                self._send(entry, tensor)
-            while self.store.held + self._plain_bytes > self._budget and (self.store.settle() or self._evict()):
-                pass
-        return Opened(self, held) if isinstance(held, Held) else held
-
-    def _let_through(self, tensor: torch.Tensor) -> bool:
-        """Only count a tensor where all are known to fit; False when there are more than there were."""
-        if not self.store.movable(tensor):
-            return True
-        storage = tensor.untyped_storage()
-        if storage._cdata not in self._plain:
-            if self._plain_bytes + storage.nbytes() > self._budget:
-                self._fits = False
-                self._learned = []
-                return False
-            self._plain.add(storage._cdata)
-            self._plain_bytes += storage.nbytes()
-        return True
-
-    def _as_learned(self) -> bool:
-        """Tell whether this iteration goes like the one that the plan was made from, so far."""
-        number = len(self._sizes) - 1
-        return number < len(self._learned) and self._sizes[number] == self._learned[number]
-
-    def _evict(self) -> bool:
-        """Send away the oldest that is still here; False where nothing is."""
-        for reference in self._entries:
-            entry = reference()
-            if entry is not None and entry.storage is not None and entry.away is None and entry.codec is None:
-                self._send(entry, None)
-                return True
-        return False
-
-    def _send(self, entry: Entry, tensor: torch.Tensor | None) -> None:
-        if self._codec is not None and tensor is not None:  # one that is evicted later moves as it is
-            self.store.encode(entry, self._codec, tensor)
-        if not self.store.send(entry):
-            raise BudgetError(
-                f"the host budget of {to_text(self._host)} has no room for another {to_text(entry.size)} of saved "
-                f"tensors, and the device budget of {to_text(self._budget)} is full: raise one of them"
-            )
-
-    def used(self, entry: Entry) -> None:
-        """Note that an entry is asked for, and fetch ahead what fits."""
-        if entry.number >= len(self._entries) or self._entries[entry.number]() is not entry:
-            return  # of an earlier iteration, whose order is over
-        if not self._uses and len(self._sizes) != len(self._learned):
-            self._order = fetch_order(len(self._sizes), [])
-        self._uses.append(entry.number)
-        self.store.collect()
-        while self._next < len(self._order):
-            number = self._order[self._next]
-            ahead = self._entries[number]() if number < len(self._entries) else None
-            if (
-                ahead is not None
-                and ahead is not entry
-                and ahead.away is not None
-                and ahead.storage is None
-                and ahead.left
-            ):
-                if self.store.held + ahead.size > self._budget:
-                    return
-                self.store.fetch(ahead)
-            self._next += 1
-
-
-def _half_of_host() -> int:
-    from penstock.tier.capacity import host_capacity
-
-    return host_capacity().free // 2
+def _together(several: list[Metrics]) -> Metrics:
+    total = Metrics(title="saved tensors")
+    for one in several:
+        total.moved += one.moved
+        total.hits, total.misses = total.hits + one.hits, total.misses + one.misses
+        total.ratios += one.ratios
+        total.peak |= one.peak
+    return total

@@ -1,8 +1,11 @@
 """The plan of a fitted model, from what was measured of its blocks."""
 
+from math import inf
+
 from penstock.errors import BudgetError
 from penstock.planner import Link
-from penstock.planner.blocks import Chain, choose
+from penstock.planner.blocks import Chain, Choice, Foreseen, simulate
+from penstock.planner.blockwise import choose
 from penstock.torch.choices import block_of
 from penstock.torch.fitplan import FitPlan
 from penstock.torch.known import Known
@@ -12,8 +15,12 @@ MARGIN = 0.01
 """The part of the budget that is left for what varies between iterations."""
 
 
+NEAR = 0.02
+"""Where times have changed by less than this part of a step, the choices stay."""
+
+
 def make_plan(known: Known, budget: Budget, counts: bool, link: Link | None, choice: str | None) -> FitPlan:
-    """Choose what happens to each block.
+    """Choose what happens to each block, or keep what was chosen where little has changed.
 
     Parameters
     ----------
@@ -37,7 +44,8 @@ def make_plan(known: Known, budget: Budget, counts: bool, link: Link | None, cho
         blocks.append(block_of(record, timed, peaks, bool(budget.host), choice))
     speed = link or Link(1e9, 1e9)
     chain = Chain(tuple(blocks), known.outside, speed.down, speed.up, budget.host or 0)
-    picks, foreseen = choose(chain, int(budget["device"] * (1 - MARGIN)))
+    room = int(budget["device"] * (1 - MARGIN))
+    picks, foreseen = _kept(known.plan, chain, room) or choose(chain, room)
     if foreseen.excess:
         raise BudgetError(
             f"the step does not fit in {budget!r} with any choice for its blocks: it lacks about "
@@ -45,3 +53,29 @@ def make_plan(known: Known, budget: Budget, counts: bool, link: Link | None, cho
             "small, or make the batch or the blocks smaller (blocks=...)"
         )
     return FitPlan(budget, chain, picks, foreseen, link, counts)
+
+
+def _kept(plan: FitPlan | None, chain: Chain, room: int) -> tuple[tuple[Choice, ...], Foreseen] | None:
+    """Give the choices of an earlier plan, as they are now, where they fit and times are near those of that plan."""
+    if plan is None or _apart(plan.chain, chain) > NEAR * plan.seconds:
+        return None
+    picks = tuple(
+        next(one for one in block.choices if one.name == old.name)
+        for block, old in zip(chain.blocks, plan.picks, strict=True)
+    )
+    foreseen = simulate(chain, picks, room)
+    return None if foreseen.excess else (picks, foreseen)
+
+
+def _apart(one: Chain, other: Chain) -> float:
+    """Add up by how many seconds the blocks of two chains differ, with the choices that differ most; or infinity."""
+    total = 0.0
+    for old, new in zip(one.blocks, other.blocks, strict=True):
+        if [choice.name for choice in old.choices] != [choice.name for choice in new.choices]:
+            return inf
+        total += abs(old.forward - new.forward) + abs(old.backward - new.backward)
+        total += max(
+            abs(first.forward + first.backward - second.forward - second.backward)
+            for first, second in zip(old.choices, new.choices, strict=True)
+        )
+    return total

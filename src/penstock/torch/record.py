@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import torch
@@ -22,6 +23,20 @@ def tensors_in(tree: Any) -> list[torch.Tensor]:
     return [leaf for leaf in tree_flatten(tree)[0] if isinstance(leaf, torch.Tensor)]
 
 
+def device_of(tensors: list[torch.Tensor], module: torch.nn.Module) -> torch.device:
+    """Tell where a block computes: on the first GPU among its inputs and parameters, and on the host if there is none.
+
+    An input that is on the host, such as lengths, does not mean that the block is.
+    """
+    several = chain((one.device for one in tensors), (one.device for one in module.parameters()))
+    first = None
+    for device in several:
+        if device.type != "cpu":
+            return device
+        first = first or device
+    return first or torch.device("cpu")
+
+
 def signature(tree: Any) -> tuple[Any, ...]:
     """Give what a plan depends on: shapes, types, and whether gradients are wanted."""
     return tuple((tuple(one.shape), one.dtype, one.requires_grad, one.device) for one in tensors_in(tree))
@@ -38,10 +53,12 @@ class Record:
     compiled: bool
     forward: tuple[Any, Any] | None = None
     """moments"""
-    again: tuple[Any, Any] | None = None
-    begun: Any = None
-    """the moment at which its backward began"""
-    ended: Any = None
+    again: list[tuple[Any, Any]] = field(default_factory=list)
+    """of its second run, and of one more for each further backward pass"""
+    spans: list[tuple[Any, Any]] = field(default_factory=list)
+    """of its backward; none where the loss did not need it"""
+    task: int = -1
+    """the backward pass that came to it last"""
     saved: int = 0
     """bytes, but for parameters, inputs and outputs"""
     inputs: int = 0
@@ -64,6 +81,8 @@ class Record:
     """bytes of the encodings of those that the codec takes, and of the others as they are"""
     encode: list[tuple[Any, Any]] = field(default_factory=list)
     decode: list[tuple[Any, Any]] = field(default_factory=list)
+    room: int = 0
+    """bytes that an encoder needs on the device for a moment, at most"""
     peak_forward: int = 0
     peak_after: int = 0
     peak_backward: int = 0
@@ -88,21 +107,22 @@ class Watch:
 
     @contextmanager
     def __call__(self, frame: Frame) -> Iterator[None]:
-        """Be around a second run; only the first of an iteration counts."""
+        """Be around a second run; only the first of an iteration is looked into."""
         record, gauge = self._record, self._gauge
-        if record.again is not None:
+        start = gauge.mark()
+        if record.again:
             yield
+            record.again.append((start, gauge.mark()))
             return
         self._last_saved = -1
         frame.taken = self._take
-        start = gauge.mark()
         if record.compiled:
             yield
         else:
             with Watching(gauge.mark, lambda: frame.count) as watching:
                 yield
             self._note_dear(watching)
-        record.again = start, gauge.mark()
+        record.again.append((start, gauge.mark()))
         frame.taken = None
         self._seen.clear()
 
@@ -144,4 +164,5 @@ class Watch:
             self._mover.decode(self._codec, payload, size, torch.empty_like(array))
             self._record.encode.append((start, middle))
             self._record.decode.append((middle, gauge.mark()))
+        self._record.room = max(self._record.room, self._mover.encoding_room(self._codec, array, size))
         return min(size, nbytes)

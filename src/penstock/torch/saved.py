@@ -67,8 +67,9 @@ class Entry:
 
     def __del__(self) -> None:
         # It may end in any thread, in the middle of anything: the store takes note when it is next used.
-        # A storage that a copy may still be writing goes along, so that nobody is given its memory before.
         under_way = self.storage if self.ready is not None else None
+        if under_way is not None and self.store.mover.free_after(self.ready):
+            under_way = None  # else it goes along, so that nobody is given the memory that a copy still uses
         self.store.ended.append((self.size if self.storage is not None else 0, self.away, self.ready, under_way))
 
 

@@ -13,7 +13,7 @@ from penstock.torch.choices import Treatment
 from penstock.torch.frame import Frame
 from penstock.torch.gauge import HostGauge
 from penstock.torch.known import Iteration, Part
-from penstock.torch.record import Record, tensors_in
+from penstock.torch.record import Record, device_of, tensors_in
 from penstock.torch.saved import Entry, Held, Kept, Store
 
 
@@ -58,8 +58,8 @@ class Treating:
 
         frame = Frame(
             part.call,
-            part.buffers,
-            self._gauge.device,
+            part.belongings,
+            device_of(tensors_in((args, kwargs)), part.module),
             keep_input=hold if treatment.inputs_away else Kept,
             wanted=expected.dear if treatment.what == "dear" else frozenset(),
             keep_output=hold if treatment.away else Kept,
@@ -130,5 +130,4 @@ class Stopwatch:
         """Be around it."""
         start = self._gauge.mark()
         yield
-        if self._record.again is None:
-            self._record.again = start, self._gauge.mark()
+        self._record.again.append((start, self._gauge.mark()))

@@ -1,0 +1,120 @@
+"""What a block has besides its inputs: parameters, buffers and modes. A second run finds them as the first did.
+
+Buffers that a block changes as it runs, such as the statistics of BatchNorm, are changed once, however often it runs.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
+
+Place = tuple[int, str]
+"""The number of a module in the block, and the name of one of its buffers."""
+
+
+@dataclass(frozen=True, eq=False)
+class Noted:
+    """What a block had when its first run began."""
+
+    parameters: Sequence[tuple[nn.Module, str, torch.Tensor, int]]
+    """modules, names, tensors, and how often these had been changed"""
+    buffers: dict[Place, tuple[torch.Tensor, int]]
+    """those that it reads"""
+    values: dict[Place, torch.Tensor]
+    """copies of those that it changes"""
+    training: list[bool]
+
+
+class Belongings:
+    """The parameters, buffers and modes of a block.
+
+    Which buffers its forward changes is noticed when it runs: all of them are copied before the first run, and only
+    those that have changed before later ones. The statistics of a normalisation that trains are never read.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self._parts = list(module.modules())
+        self._changing: set[Place] | None = None  # not known before the first run
+
+    def note(self) -> Noted:
+        """Take note of what the block has now."""
+        parameters, buffers, values = [], {}, {}
+        for number, part in enumerate(self._parts):
+            for name, tensor in part._parameters.items():
+                if tensor is not None:
+                    parameters.append((part, name, tensor, tensor._version))
+            for name, buffer in part._buffers.items():
+                if buffer is None or _only_written(part):
+                    continue
+                place = number, name
+                buffers[place] = buffer, buffer._version
+                if self._changing is None or place in self._changing:
+                    values[place] = buffer.detach().clone()
+        return Noted(parameters, buffers, values, [part.training for part in self._parts])
+
+    @contextmanager
+    def watched(self, noted: Noted) -> Iterator[None]:
+        """Notice which buffers a run changes, in place or by assigning another, and drop the copies of others."""
+        yield
+        self._changing = self._changing or set()
+        for place, (buffer, version) in noted.buffers.items():
+            number, name = place
+            if self._parts[number]._buffers.get(name) is not buffer or buffer._version != version:
+                self._changing.add(place)
+            elif place not in self._changing:
+                noted.values.pop(place, None)
+
+    @contextmanager
+    def again(self, noted: Noted) -> Iterator[None]:
+        """Let a second run find what the first one had, and put all back as it is now."""
+        before: list[tuple[Any, str, Any]] = []
+
+        def lend(table: Any, name: str, tensor: torch.Tensor | None) -> None:
+            before.append((table, name, table.get(name, _MISSING)))
+            if before[-1][2] is not tensor:
+                table[name] = tensor
+
+        modes = [part.training for part in self._parts]
+        try:
+            for part, mode in zip(self._parts, noted.training, strict=True):
+                part.training = mode
+                if _only_written(part):
+                    for name, buffer in part._buffers.items():
+                        lend(part._buffers, name, None if buffer is None else buffer.detach().clone())
+            for part, name, tensor, version in noted.parameters:
+                _check(name, tensor, version)
+                lend(part._parameters, name, tensor)  # torch.func.functional_call has others for a call
+            for place, (buffer, version) in noted.buffers.items():
+                number, name = place
+                if place not in noted.values:
+                    _check(name, buffer, version)
+                value = noted.values[place].clone() if place in noted.values else buffer
+                lend(self._parts[number]._buffers, name, value)
+            yield
+        finally:
+            for table, name, own in before:
+                if own is _MISSING:
+                    table.pop(name, None)
+                elif table.get(name) is not own:
+                    table[name] = own
+            for part, mode in zip(self._parts, modes, strict=True):
+                part.training = mode
+
+
+_MISSING = object()
+
+
+def _only_written(part: nn.Module) -> bool:
+    return isinstance(part, _NormBase) and part.training
+
+
+def _check(name: str, tensor: torch.Tensor, version: int) -> None:
+    if tensor._version != version:
+        raise RuntimeError(
+            f"a parameter or buffer of a block ({name}) was changed between its forward and its backward pass: its "
+            "forward cannot be run again as it was. Change it after backward, or leave the block out with blocks=..."
+        )

@@ -1,0 +1,171 @@
+"""`fit`: a block that is run again finds what it found the first time, or is refused."""
+
+import os
+
+import pytest
+
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what deterministic products need on a GPU
+
+torch = pytest.importorskip("torch")
+
+from tests.torch.models import (  # noqa: E402
+    AMPLE,
+    EXACT,
+    MLP,
+    Residual,
+    Transformer,
+    equal,
+    pair,
+    problem,
+    step,
+)
+from tests.torch.models import deterministic as deterministic  # noqa: E402
+from torch import nn  # noqa: E402
+
+from penstock.torch import fit  # noqa: E402
+
+
+@pytest.mark.parametrize("choice", EXACT)
+def test_several_backward_passes_with_retain_graph(choice):
+    model, x = problem(Transformer)
+    plain, _ = problem(Transformer)
+    model.eval(), plain.eval()
+    fit(model, AMPLE, choice=choice)
+    expected = torch.autograd.grad(plain(x).sum(), list(plain.parameters()))
+    for _ in range(2):
+        loss = model(x).sum()
+        for retain in (True, True, False):
+            assert equal(torch.autograd.grad(loss, list(model.parameters()), retain_graph=retain), expected)
+
+
+@pytest.mark.parametrize("choice", EXACT)
+def test_double_backward(choice):
+    def second(model, x):
+        x = x.clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(model(x).square().sum(), x, create_graph=True)
+        return torch.autograd.grad(gradient.square().sum(), list(model.parameters()), allow_unused=True)
+
+    model, plain = nn.Sequential(*(MLP() for _ in range(3))), nn.Sequential(*(MLP() for _ in range(3)))
+    plain.load_state_dict(model.state_dict())
+    x = torch.randn(32, 8)
+    fit(model, AMPLE, choice=choice)
+    for _ in range(3):
+        for one, other in zip(second(model, x), second(plain, x), strict=True):
+            assert (one is None and other is None) or torch.equal(one, other)
+
+
+@pytest.mark.parametrize("choice", ["recompute", "keep dear, recompute the rest", "recompute, inputs offloaded"])
+def test_an_input_that_is_changed_in_place_raises(choice):
+    model, x = nn.Sequential(MLP(), MLP()), torch.randn(32, 8)
+    fit(model, AMPLE, choice=choice)
+    model(x).sum().backward()
+    x = (x * 1.0).requires_grad_() * 1.0
+    y = model(x)
+    with torch.no_grad():
+        x.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+def test_buffers_that_a_block_counts_with_change_once():
+    class Counting(MLP):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, x):
+            self.calls += 1
+            return super().forward(x) * self.calls
+
+    model, plain = nn.Sequential(Counting(), Counting()), nn.Sequential(Counting(), Counting())
+    plain.load_state_dict(model.state_dict())
+    fit(model, AMPLE, choice="recompute")
+    x = torch.randn(32, 8)
+    for _ in range(4):
+        assert equal(step(model, x), step(plain, x))
+    assert model[0].calls == 4
+
+
+@pytest.mark.parametrize("choice", ["recompute", "keep dear, recompute the rest", None])
+def test_a_buffer_that_a_block_assigns_anew_changes_once(choice):
+    class Averaging(MLP):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("mean", torch.ones(8))
+
+        def forward(self, x):
+            self.mean = 0.5 * self.mean + 0.5 * x.detach().mean(0)
+            return super().forward(x * self.mean)
+
+    model, plain = pair(Averaging)
+    fit(model, AMPLE, choice=choice)
+    x = torch.randn(32, 8)
+    for _ in range(3):
+        assert equal(step(model, x), step(plain, x))
+
+
+def test_parameters_lent_for_a_call_are_those_of_its_second_run_too():
+    model, plain = pair(MLP)
+    fit(model, AMPLE, choice="recompute")
+    x = torch.randn(32, 8)
+    lent = {name: (one.detach() * 2).requires_grad_() for name, one in model.named_parameters()}
+    own = list(model.parameters())
+
+    def gradients(net):
+        loss = torch.func.functional_call(net, lent, (x,)).square().mean()
+        return torch.autograd.grad(loss, list(lent.values()))
+
+    for _ in range(2):
+        assert equal(gradients(model), gradients(plain))
+    assert all(one is other for one, other in zip(model.parameters(), own, strict=True))
+
+
+def test_a_parameter_that_is_changed_before_backward_is_refused():
+    model, _ = pair(MLP)
+    fit(model, AMPLE, choice="recompute")
+    loss = model(torch.randn(32, 8)).square().mean()
+    with torch.no_grad():
+        model[0].up.bias.add_(1.0)
+    with pytest.raises(RuntimeError, match=r"parameter or buffer of a block \(bias\) was changed"):
+        loss.backward()
+
+
+def test_statistics_that_are_read_may_not_change_before_backward():
+    model, x = problem(Residual)
+    fit(model.eval(), AMPLE, choice="recompute")
+    loss = model(x).sum()
+    model.train()
+    with torch.no_grad():
+        model(x)
+    with pytest.raises(RuntimeError, match="parameter or buffer of a block"):
+        loss.backward()
+
+
+def test_a_second_run_is_in_the_mode_of_the_first():
+    class Louder(MLP):
+        def forward(self, x):
+            return x + self.down(torch.tanh(self.up(x) * (2.0 if self.training else 1.0)))
+
+    model, plain = pair(Louder)
+    fit(model, AMPLE, choice="recompute")
+    x, found = torch.randn(32, 8), []
+    for net in (model, plain):
+        loss = net(x).square().mean()
+        net.eval()
+        loss.backward()
+        found.append([one.grad for one in net.parameters()])
+        assert not any(one.training for one in net.modules())
+    assert equal(*found)
+
+
+def test_a_block_that_depends_on_something_else_is_refused():
+    class Fickle(MLP):
+        runs = 0
+
+        def forward(self, x):
+            Fickle.runs += 1
+            return super().forward(x) if Fickle.runs % 2 else torch.exp(x)
+
+    model = fit(nn.Sequential(Fickle(), Fickle(), Fickle()), AMPLE)
+    with pytest.raises(RuntimeError, match="depend on nothing but its inputs"):
+        model(torch.randn(4, 8)).sum().backward()

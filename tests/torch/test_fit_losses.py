@@ -1,0 +1,115 @@
+"""`fit`: a plan is made and followed whatever of a model its loss needs."""
+
+import copy
+import os
+
+import pytest
+
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what deterministic products need on a GPU
+
+torch = pytest.importorskip("torch")
+
+from tests.torch.models import (  # noqa: E402
+    AMPLE,
+    MLP,
+)
+from tests.torch.models import deterministic as deterministic  # noqa: E402
+from torch import nn  # noqa: E402
+
+from penstock.torch import fit, plan_of  # noqa: E402
+from penstock.torch.fit import _of  # noqa: E402
+
+
+class Twice(MLP):
+    def forward(self, x):
+        y = super().forward(x)
+        return y * 2, y
+
+
+class Heads(nn.Module):
+    """Gives the output of every block, as models with several losses do."""
+
+    def __init__(self, kind=None):
+        super().__init__()
+        self.blocks = nn.ModuleList((kind or MLP)() for _ in range(3))
+
+    def forward(self, x):
+        outputs = []
+        for block in self.blocks:
+            x = block(x)
+            outputs.append(x)
+        return outputs
+
+
+class Pairs(nn.Module):
+    """Blocks that give two tensors, of which the first is not used."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(Twice() for _ in range(3))
+
+    def forward(self, x):
+        for block in self.blocks:
+            _, x = block(x)
+        return [x]
+
+
+def one_loss(outputs):
+    outputs[-1].square().sum().backward()
+
+
+def without_the_last(outputs):
+    outputs[1].square().sum().backward()
+
+
+def two_passes(outputs):
+    outputs[0].sum().backward(retain_graph=True)
+    outputs[-1].square().sum().backward()
+
+
+@pytest.mark.parametrize("choice", [None, "recompute", "offload"])
+@pytest.mark.parametrize(
+    ("kind", "backward"), [(Heads, without_the_last), (Heads, two_passes), (Pairs, one_loss), (Heads, one_loss)]
+)
+def test_a_plan_is_made_whatever_the_loss_needs(kind, backward, choice):
+    torch.manual_seed(0)
+    model = kind()
+    plain = copy.deepcopy(model)
+    fit(model, AMPLE, choice=choice)
+    x = torch.randn(32, 8)
+    for _ in range(5):
+        for net in (model, plain):
+            net.zero_grad()
+            backward(net(x))
+        for one, other in zip(model.parameters(), plain.parameters(), strict=True):
+            assert (one.grad is None and other.grad is None) or torch.equal(one.grad, other.grad)
+    plan = plan_of(model)
+    assert len(plan.choices) == 3 and plan.measured is not None
+    assert not _of(model).fitting._now.measuring
+    if choice is None:
+        unused = backward is without_the_last
+        assert list(plan.choices.values()) == ["keep", "keep", "recompute" if unused else "keep"]
+        assert (plan.chain.blocks[2].backward == 0) == unused
+
+
+def test_a_loss_that_needs_more_than_the_one_measured_is_measured_anew():
+    torch.manual_seed(0)
+    model = Heads()
+    fit(model, AMPLE)
+    x = torch.randn(32, 8)
+    for backward in (without_the_last, without_the_last, one_loss, one_loss, without_the_last, one_loss):
+        backward(model(x))
+    assert set(plan_of(model).choices.values()) == {"keep"}
+    assert not _of(model).fitting._now.measuring
+
+
+def test_a_block_that_gives_its_input_back_leaves_no_hooks_on_it():
+    class Passing(MLP):
+        def forward(self, x):
+            return x
+
+    model = fit(nn.Sequential(Passing(), Passing()), AMPLE)
+    x = torch.randn(4, 8, requires_grad=True)
+    for _ in range(3):
+        model(x).sum().backward()
+    assert not x._backward_hooks
