@@ -186,7 +186,7 @@ def show(rows: list[Row]) -> None:
         terms = " + ".join(f"{value:.2f} {name}" for name, value in row["terms"].items() if name != "1")
         table.add_row(
             row["operator"],
-            f"{terms} + {row['terms']['1'] / 1e6:.2f} MB",
+            f"{terms} {row['terms']['1'] / 1e6:+.2f} MB",
             str(row["samples"]),
             f"{row['seconds']:.1f}",
             f"{row['mape']:.2%}",
