@@ -67,19 +67,21 @@ def assert_close(got, wanted):
 
 
 @pytest.mark.parametrize(
-    ("schedule", "chunk", "host", "disk"),
+    ("schedule", "chunk", "host", "disk", "points"),
     [
-        ("storeall", 5, 40, 0),
-        ("storeall", 1, 3, 40),
-        ("revolve:4", 1, 40, 0),
-        ("revolve:2", 4, 3, 40),
-        ("twolevel:5,2", 1, 3, 40),
-        ("auto", None, 40, 0),
-        ("auto", 8, 3, 40),
+        ("storeall", 5, 40, 0, 9),
+        ("storeall", 1, 3, 40, 9),
+        ("revolve:4", 1, 40, 0, 9),
+        ("revolve:2", 4, 3, 40, 9),
+        ("twolevel:5,2", 1, 3, 40, 9),
+        ("auto", 8, 3, 40, 9),
+        ("auto", None, 60, 0, 3000),
+        ("revolve", None, 30, 40, 3000),
+        ("auto", None, 40, 0, 9),  # the graph of the whole loop fits
     ],
 )
-def test_as_a_scan_that_keeps_everything(schedule, chunk, host, disk, tmp_path):
-    state, inputs, params = problem()
+def test_as_a_scan_that_keeps_everything(schedule, chunk, host, disk, points, tmp_path):
+    state, inputs, params = problem(points)
     results = []
 
     def loss(now, inputs, params):
@@ -107,9 +109,21 @@ def test_as_a_scan_that_keeps_everything(schedule, chunk, host, disk, tmp_path):
     assert all(
         np.array_equal(one, other) for one, other in zip(jax.tree.leaves(first), jax.tree.leaves(again), strict=True)
     )
-    if schedule != "auto":
-        assert len(results) == 2 and results[0].plan == results[1].plan
-        assert results[0].metrics.peak["host"] <= host * SNAPSHOT
+    if (schedule, points) == ("auto", 9) and chunk is None:
+        assert not results
+        return
+    assert len(results) == 2 and results[0].plan is results[1].plan
+    assert results[0].metrics.peak["host"] <= host * SNAPSHOT
+
+
+def test_several_steps_are_differentiated_at_once_where_that_saves_some():
+    results = []
+    call = {"params": WEIGHTS, "costs": ps.Costs(1e-3, 1e-3, 1e10), "budget": "160kB", "report": results.append}
+    for chunk in (1, None):
+        jax.grad(lambda y, chunk=chunk: checkpointed(decay, y, 200, chunk=chunk, **call).sum())(jnp.ones(2000))
+    single, several = (result.plan for result in results)
+    assert single.every == 1 < several.every
+    assert several.schedule.forward_steps * several.every < single.schedule.forward_steps
 
 
 def decay(y, t, weight):
@@ -122,6 +136,7 @@ def run(weight, **more):
 
 
 WEIGHT = jnp.linspace(0.5, 1.5, 5)
+WEIGHTS = jnp.linspace(0.5, 1.5, 2000)
 
 
 def test_several_backward_passes_and_several_loops_at_once():
@@ -164,6 +179,62 @@ def test_a_plan_can_be_given_again():
     assert results[1].plan == plan and "measured against predicted" in results[1].explain()
 
 
+def test_a_plan_of_fewer_steps_than_its_chunk_can_be_given_again():
+    results = []
+    more = {"schedule": "auto", "chunk": 100, "report": results.append}
+    jax.grad(lambda weight: run(weight, **more).sum())(WEIGHT)
+    jax.grad(lambda weight: run(weight, plan=results[0].plan, **more).sum())(WEIGHT)
+    assert [result.plan.every for result in results] == [12, 12]
+    with pytest.raises(ps.PlanError, match="chunk=3"):
+        run(WEIGHT, plan=results[0].plan, chunk=3)
+
+
+def test_a_budget_that_was_taken_is_told():
+    results = []
+    for _ in range(2):
+        jax.grad(lambda weight: run(weight, budget=None, report=results.append).sum())(WEIGHT)
+    assert all("half of what is free" in result.explain() for result in results)
+
+
+def test_schedules_of_another_library_are_told_apart():
+    class Multistage(pytest.importorskip("checkpoint_schedules").MultistageCheckpointSchedule):
+        def __repr__(self):
+            return "multistage"  # which says as little as an address, which another may have later
+
+    def peak(snapshots):
+        results = []
+        schedule = Multistage(12, snapshots, 0)
+        jax.grad(lambda weight: run(weight, schedule=schedule, report=results.append).sum())(WEIGHT)
+        return results[0].metrics.peak["host"]
+
+    assert [peak(snapshots) for snapshots in range(2, 8)] == [snapshots * SNAPSHOT for snapshots in range(2, 8)]
+
+
+def test_a_lossy_codec_keeps_close():
+    results = []
+
+    def gradient(codec):
+        def total(weight):
+            return checkpointed(
+                lambda y, t, w: y + 0.01 * jnp.sin(y * w),
+                jnp.linspace(0, 1, 2000),
+                40,
+                params=weight,
+                budget="280kB" if codec else "400kB",
+                schedule="storeall",
+                chunk=1,
+                codec=codec,
+                costs=QUICK,
+                report=results.append,
+            ).sum()
+
+        return jax.grad(total)(WEIGHTS)
+
+    exact, rounded = gradient(None), gradient("cast:bfloat16")
+    assert results[1].plan.codec == "cast:bfloat16" and "errors" in results[1].explain()
+    assert 0 < jnp.abs(exact - rounded).max() <= 1e-2 * jnp.abs(exact).max()
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "says"),
     [
@@ -184,3 +255,17 @@ def test_bad_input_is_refused(arguments, error, says):
     call = {"step": lambda y, t, w: y * w, "state": jnp.ones(3), "steps": 10, "budget": "64kB"} | arguments
     with pytest.raises(error, match=says):
         jax.vjp(lambda weight: checkpointed(params=weight, **call), jnp.ones(3))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"budget": "nonsense"}, "nonsense"),
+        ({"budget": ps.Budget(device="8GB")}, "on the host"),
+        ({"schedule": "nonsense"}, "nonsense"),
+        ({"codec": "nonsense"}, "nonsense"),
+    ],
+)
+def test_nonsense_is_refused_though_nothing_is_differentiated(arguments, says):
+    with pytest.raises(ps.PenstockError, match=says):
+        checkpointed(lambda y, t: y, jnp.ones(3), 10, **arguments)

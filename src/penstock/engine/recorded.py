@@ -5,16 +5,87 @@ Recording several steps at once takes their graphs together, but snapshots then 
 recording costs by itself is shared. So the number of steps is one more thing to plan.
 """
 
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from penstock.errors import BudgetError
+from penstock.codec import Codec
+from penstock.codec.auto import choices
+from penstock.engine.costing import read_budget
+from penstock.engine.library import Library
+from penstock.errors import BudgetError, PlanError
 from penstock.planner import Costs, Plan
 from penstock.planner import plan as make_plan
 from penstock.schedule import Schedule
 from penstock.schedule.names import split_name
-from penstock.units import Budget
+from penstock.schedule.segmented import check_count, check_steps
+from penstock.units import Budget, to_text
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a caller asked for: the arguments that the loops of all autograds have in common."""
+
+    budget: Budget | str | int | None
+    schedule: str | Schedule | Any
+    codec: str | Codec | Sequence[str | Codec] | None
+    chunk: int | None
+    plan: Plan | None
+    costs: Costs | None
+    directory: Path | str | None
+
+    def check(self, steps: int, library: Library) -> None:
+        """Refuse what makes no sense, whether or not anything will be differentiated."""
+        check_steps(steps)
+        if self.chunk is not None:
+            check_count(self.chunk, "chunk")
+            if self.chunk < 1:
+                raise PlanError(f"chunk={self.chunk}: it must be at least 1")
+        if self.budget is not None:
+            read_budget(self.budget, library)
+        if isinstance(self.schedule, str) and not self._is_auto:
+            split_name(self.schedule)
+        choices(self.codec)
+        if self.plan is not None and self.chunk is not None and self.plan.every != min(self.chunk, steps):
+            raise PlanError(
+                f"the plan records {self.plan.every} steps at once, but chunk={self.chunk} was asked for: make another"
+            )
+
+    def check_room(self, steps: int, state_bytes: int, budget: Budget) -> None:
+        """Refuse a budget in which no plan works, before anything is run."""
+        if self.codec is None:
+            smallest = "revolve:1" if self._is_auto else self.schedule
+            make_plan(steps, state_bytes, budget, schedule=smallest, every=self.chunk or 1)
+
+    @property
+    def _is_auto(self) -> bool:
+        return isinstance(self.schedule, str) and self.schedule.strip().lower() == "auto"
+
+    @property
+    def asks_for_nothing(self) -> bool:
+        """That a loop may be recorded as a whole, where there is room for its graph."""
+        return self._is_auto and self.codec is None and self.chunk is None and self.plan is None
+
+    @property
+    def where(self) -> Path:
+        """Where the disk tier keeps its files."""
+        return Path(self.directory) if self.directory is not None else Path(tempfile.gettempdir())
+
+    def sizes(self, steps: int) -> list[int]:
+        """List the numbers of steps that may be recorded at once; a schedule with numbers counts in single steps."""
+        if self.chunk is not None:
+            return [min(self.chunk, steps)]
+        if not self._is_auto and (not isinstance(self.schedule, str) or split_name(self.schedule)[1]):
+            return [1]
+        return [2**power for power in range(steps.bit_length()) if 2**power < steps or power == 0]
+
+    def key(self) -> tuple[Hashable, ...]:
+        """Name it, so that what was decided for it is found again; a foreign schedule is known by itself."""
+        names = tuple(encoder.name for encoder in choices(self.codec)[0])
+        plan = None if self.plan is None else self.plan.to_json()
+        return (self.budget, self.schedule, names, self.chunk, plan, repr(self.costs), str(self.directory))
 
 
 @dataclass(frozen=True)
@@ -35,51 +106,45 @@ def plan_recorded(
     budget: Budget,
     costs: Costs,
     recording: Recording,
+    request: Request,
     *,
-    schedule: str | Schedule | Any,
     codecs: Sequence[str],
-    chunk: int | None,
     largest: int | None = None,
 ) -> Plan:
     """Give the fastest plan over the steps that may be recorded at once; its `every` says how many.
 
     The graphs of all steps but one come out of the budget of the first tier. One step's graph, like the working state,
-    comes on top of it. `chunk` asks for so many steps at once, `largest` for no more.
+    comes on top of it. Where graphs are elsewhere, `largest` says how many the device has room for.
     """
     best: Plan | None = None
     refused: BudgetError | None = None
-    for size in [min(chunk, steps)] if chunk else _sizes(steps, schedule):
+    tier, chunk = budget.tiers[0], request.chunk
+    for size in request.sizes(steps):
         if largest is not None and size > max(1, largest):
-            break
-        left = budget[budget.tiers[0]] - (size - 1) * recording.graph_bytes
-        if left < 1:
             if chunk is None:
                 break
-            left = 1
-        seconds = recording.step + recording.overhead / size
+            raise BudgetError(f"chunk={chunk}: the device holds the graphs of {largest} steps; ask for fewer at once")
+        graphs = (size - 1) * recording.graph_bytes
+        beside = f"the graphs of {size - 1} further steps take {to_text(graphs)} of the {tier} budget"
+        if graphs >= budget[tier]:
+            refused = refused or BudgetError(f"{beside} of {to_text(budget[tier])}: try a smaller chunk")
+            break
         try:
             found = make_plan(
                 steps,
                 state_bytes,
-                budget.with_tier(budget.tiers[0], left),
-                costs=replace(costs, backward=seconds),
-                schedule=schedule,
+                budget.with_tier(tier, budget[tier] - graphs),
+                costs=replace(costs, backward=recording.step + recording.overhead / size),
+                schedule=request.schedule,
                 codec=codecs,
                 every=size,
             )
         except BudgetError as error:
-            refused = refused or error
+            refused = refused or (BudgetError(f"{error} ({beside}: try a smaller chunk)") if graphs else error)
             continue
         if best is None or found.seconds < best.seconds:
             best = found
     if best is None:
-        beside = f" (beside the graphs of {chunk} steps recorded at once: try a smaller chunk)"
-        raise BudgetError(f"{refused}{beside if chunk and chunk > 1 else ''}")
+        assert refused is not None  # the smallest size is always tried
+        raise refused
     return best
-
-
-def _sizes(steps: int, schedule: str | Schedule | Any) -> list[int]:
-    """List the numbers of steps that are tried; a schedule with numbers of its own counts in single steps."""
-    if not isinstance(schedule, str) or (schedule.strip().lower() != "auto" and split_name(schedule)[1]):
-        return [1]
-    return [2**power for power in range(steps.bit_length()) if 2**power < steps or power == 0]

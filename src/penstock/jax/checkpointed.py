@@ -1,7 +1,6 @@
 """Differentiating a JAX time loop inside a budget: compiled spans on the device, snapshots kept by the engine."""
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +9,17 @@ import jax.numpy as jnp
 
 from penstock.codec import Codec
 from penstock.engine import Result
-from penstock.errors import PlanError, StateError
-from penstock.jax.compiled import Compiled, Leaves, Trees
-from penstock.jax.decide import Request
+from penstock.engine.recorded import Request
+from penstock.errors import StateError
+from penstock.jax.compiled import Compiled, Leaves, Trees, compiled_for
+from penstock.jax.decide import host
 from penstock.jax.node import Call
+from penstock.jax.places import is_traced
 from penstock.planner import Costs, Plan
 from penstock.schedule import Schedule
-from penstock.schedule.segmented import check_count, check_steps
 from penstock.units import Budget
+
+CLOSED_OVER = "the step closes over a value that is being differentiated: pass it in params="
 
 
 def checkpointed(
@@ -40,17 +42,18 @@ def checkpointed(
 ) -> Any:
     """Run a time loop that JAX can differentiate, keeping and recomputing states inside a budget.
 
-    Spans of steps run compiled on the device. Between them, states are kept on the host and the disk, so `jax.grad`,
-    `jax.vjp` and the like must be called outside of `jax.jit`, unless the graph of the whole loop fits the budget.
+    Spans of steps run compiled on the device. Between them, states are kept on the host and the disk, so `jax.grad` and
+    `jax.vjp` must be called outside of `jax.jit`, `jax.vmap` and the like, unless the graph of the whole loop fits.
 
     Parameters
     ----------
     step
         ``step(state, t, *params) -> state``, or ``step(state, t, x, *params)`` where there are inputs: a pure function
-        that JAX can compile, with `t` a traced integer. It is compiled once for each function object, so define it
-        outside of loops that call this again and again.
+        that JAX can compile, with `t` a traced int32. It is compiled once for each function object, so define it
+        outside of loops that call this again and again. What is differentiated it gets through its arguments.
     state
-        The state at step 0: a pytree of arrays. Every step returns one of the same shapes and types.
+        The state at step 0: a pytree of arrays. Every step returns one of the same shapes and types. Results and
+        gradients are on the devices of the arguments.
     steps
         Steps of the loop.
     params
@@ -60,15 +63,17 @@ def checkpointed(
     outputs
         Whether a step returns ``(state, output)``; all outputs are then returned, stacked along a first axis.
     budget
-        Bytes of the host, and of the disk, for snapshots. Where JAX computes on the host, the recordings of all but
-        one of the steps that are differentiated at once count too. None takes half of what is free.
+        Bytes of the host, and of the disk, for snapshots. Where JAX computes on the host, the graphs of all but one of
+        the steps that are differentiated at once count too; an accelerator gives half of its free memory for them.
+        None takes half of what is free on the host.
     schedule, codec, costs, plan, directory, progress
         As for `penstock.reverse`. A lossy codec's bound holds at each state that is kept, and passes through
         recomputation.
     chunk
         Steps that are differentiated at once; None leaves it to the plan. A schedule with numbers counts in these.
     report
-        Called with the result of each backward pass: its plan, metrics and explanation.
+        Called with the result of each backward pass: its plan, metrics and explanation. Where the graph of the whole
+        loop fits, JAX differentiates it by itself, and nothing is reported.
 
     Returns
     -------
@@ -85,11 +90,8 @@ def checkpointed(
     >>> bool(abs(jax.grad(total)(0.1) + 300 * 0.9**99) < 1e-6)
     True
     """
-    check_steps(steps)
-    if chunk is not None:
-        check_count(chunk, "chunk")
-        if chunk < 1:
-            raise PlanError(f"chunk={chunk}: it must be at least 1")
+    request = Request(budget, schedule, codec, chunk, plan, costs, directory)
+    request.check(steps, host())
     given = tuple(params) if isinstance(params, tuple | list) else (params,)
     parted = [_part(tree, what) for tree, what in ((state, "the state"), (inputs, "inputs"), (given, "params"))]
     if not parted[0][0]:
@@ -97,18 +99,15 @@ def checkpointed(
     if any(leaf.ndim < 1 or leaf.shape[0] != steps for leaf in parted[1][0]):
         raise StateError(f"inputs must have a first axis of {steps} entries, one a step")
     trees = Trees(parted[0][1], None if inputs is None else parted[1][1], parted[2][1], outputs)
-    compiled = _compiled(step, steps, trees)
-    output = _checked_output(compiled, *(leaves for leaves, _ in parted))
-    request = Request(budget, schedule, codec, chunk, costs, directory)
-    call = Call(compiled, request, plan, progress, report)
-    final, stacked = call.differentiable()(*(leaves for leaves, _ in parted))
+    compiled = compiled_for(step, steps, trees)
+    leaves = [leaves for leaves, _ in parted]
+    try:
+        output = _checked_output(compiled, *leaves)
+        final, stacked = Call(step, compiled, request, progress, report).differentiable()(*leaves)
+    except jax.errors.UnexpectedTracerError as error:
+        raise StateError(CLOSED_OVER) from error
     result = jax.tree_util.tree_unflatten(trees.state, final)
     return (result, jax.tree_util.tree_unflatten(output, stacked)) if outputs else result
-
-
-@lru_cache(maxsize=64)
-def _compiled(step: Callable[..., Any], steps: int, trees: Trees) -> Compiled:
-    return Compiled(step, steps, trees)
 
 
 def _part(tree: Any, what: str) -> tuple[list[Any], Any]:
@@ -126,12 +125,17 @@ def _part(tree: Any, what: str) -> tuple[list[Any], Any]:
 def _checked_output(compiled: Compiled, state: Leaves, inputs: Leaves, params: Leaves) -> Any:
     """Trace a step without running it, refuse one that changes the state's shapes, and give its output's structure."""
     trees, unflatten = compiled.trees, jax.tree_util.tree_unflatten
+    kinds = tuple((leaf.shape, str(leaf.dtype), leaf.weak_type) for leaf in (*state, *inputs, *params))
+    if kinds in compiled.outputs:
+        return compiled.outputs[kinds]
     slices = [jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for x in inputs]
     given = () if trees.inputs is None else (unflatten(trees.inputs, slices),)
     time = jax.ShapeDtypeStruct((), jnp.int32)
-    new = jax.eval_shape(
-        compiled.step, unflatten(trees.state, list(state)), time, *given, *unflatten(trees.params, list(params))
+    traced, new = jax.make_jaxpr(compiled.step, return_shape=True)(
+        unflatten(trees.state, list(state)), time, *given, *unflatten(trees.params, list(params))
     )
+    if any(is_traced(const) and _has_gradient(const) for const in traced.consts):
+        raise StateError(CLOSED_OVER)
     output = None
     if trees.returns_outputs:
         if not isinstance(new, tuple) or len(new) != 2:
@@ -141,4 +145,10 @@ def _checked_output(compiled: Compiled, state: Leaves, inputs: Leaves, params: L
     wanted, found = ([(leaf.shape, str(leaf.dtype)) for leaf in many] for many in (state, leaves))
     if structure != trees.state or found != wanted:
         raise StateError(f"the step returned {structure} of {found}, but the state is {trees.state} of {wanted}")
-    return jax.tree_util.tree_structure(output)
+    compiled.outputs[kinds] = jax.tree_util.tree_structure(output)
+    return compiled.outputs[kinds]
+
+
+def _has_gradient(tracer: Any) -> bool:
+    """Tell whether a tracer follows a gradient: without one it is no longer of the same kind."""
+    return type(jax.lax.stop_gradient(tracer)) is not type(tracer)

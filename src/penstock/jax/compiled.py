@@ -1,7 +1,9 @@
 """A user's step compiled into what the engine needs: spans of steps run forward, and spans differentiated."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+import types
+import weakref
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -30,21 +32,34 @@ class Trees:
     returns_outputs: bool
 
 
-@dataclass(eq=False)
 class Compiled:
-    """A step and the functions made of it, each compiled when it is first called."""
+    """The functions made of a step, each compiled when it is first called.
 
-    step: Callable[..., Any]
-    count: int
-    trees: Trees
-    plans: dict[Any, Any] = field(default_factory=dict)
-    """what was decided for loops of this step, by what they depend on"""
+    It does not keep the step alive, whoever calls one of them does: so what was compiled goes when the step goes.
+    """
 
-    def __post_init__(self) -> None:
+    def __init__(self, step: Callable[..., Any], count: int, trees: Trees) -> None:
+        self._step: Callable[[], Callable[..., Any] | None]
+        try:
+            self._step = weakref.WeakMethod(step) if isinstance(step, types.MethodType) else weakref.ref(step)
+        except TypeError:  # nothing refers to it weakly
+            self._step = lambda: step
+        self.count, self.trees = count, trees
+        self.decisions: dict[Hashable, Any] = {}
+        """what was decided for loops of this step, by what that depends on"""
+        self.outputs: dict[Hashable, Any] = {}
+        """how the output of a step is built, by the kinds of its arguments"""
         self.forward = jax.jit(self._forward)
         self.forward_putting_out = jax.jit(self._forward_putting_out, donate_argnums=1)
         self.back = jax.jit(self._back, static_argnums=0, donate_argnums=6)
         self.whole = jax.jit(partial(self.scan, self.count, 0))
+
+    @property
+    def step(self) -> Callable[..., Any]:
+        """The step itself."""
+        step = self._step()
+        assert step is not None
+        return step
 
     def once(self, state: Leaves, t: Any, inputs: Leaves, params: Leaves) -> tuple[list[Any], list[Any]]:
         """Run one step, and give the leaves of the new state and of its output."""
@@ -59,7 +74,7 @@ class Compiled:
         def body(t: Any, state: Leaves) -> Leaves:
             return self.once(state, t, [_at(x, t) for x in inputs], params)[0]
 
-        return list(lax.fori_loop(start, stop, body, list(state)))
+        return list(lax.fori_loop(_time(start), _time(stop), body, list(state)))
 
     def _forward_putting_out(
         self, state: Leaves, outputs: Leaves, start: Any, stop: Any, inputs: Leaves, params: Leaves
@@ -69,7 +84,7 @@ class Compiled:
             pairs = zip(carried[1], output, strict=True)
             return new, [lax.dynamic_update_index_in_dim(whole, one, t, 0) for whole, one in pairs]
 
-        state, outputs = lax.fori_loop(start, stop, body, (list(state), list(outputs)))
+        state, outputs = lax.fori_loop(_time(start), _time(stop), body, (list(state), list(outputs)))
         return list(state), list(outputs)
 
     def scan(
@@ -80,7 +95,7 @@ class Compiled:
         def body(state: Leaves, now: tuple[Any, Leaves]) -> tuple[Leaves, Leaves]:
             return self.once(state, *now, params)
 
-        times = start + jnp.arange(length, dtype=jnp.int32)
+        times = _time(start) + jnp.arange(length, dtype=jnp.int32)
         state, outputs = lax.scan(body, list(state), (times, list(inputs)))
         return list(state), list(outputs)
 
@@ -98,6 +113,7 @@ class Compiled:
 
         `given` are gradients of the state after it and of all outputs, `so_far` those of all inputs and of parameters.
         """
+        start = _time(start)
         slices = [lax.dynamic_slice_in_dim(x, start, length) for x in inputs]
 
         def span(state: Leaves, slices: Leaves, params: Leaves) -> tuple[list[Any], list[Any]]:
@@ -115,6 +131,11 @@ class Compiled:
         return list(of_state), of_inputs, sums
 
 
+def _time(step: Any) -> Any:
+    """Give a step's number the type that it has in every span: with x64, JAX would take other types here and there."""
+    return jnp.asarray(step, jnp.int32)
+
+
 def _at(array: Any, index: Any) -> Any:
     return lax.dynamic_index_in_dim(array, index, 0, keepdims=False)
 
@@ -130,3 +151,21 @@ def _freed(span: Callable[..., Any], arguments: Sequence[Leaves]) -> tuple[Any, 
         return span(*filled)
 
     return of_inexact, *([leaf for leaf in leaves if is_inexact(leaf)] for leaves in arguments)
+
+
+_known: dict[int, tuple["weakref.ref[Any]", dict[Hashable, Compiled]]] = {}
+
+
+def compiled_for(step: Callable[..., Any], count: int, trees: Trees) -> Compiled:
+    """Give what was compiled of a step before, as long as the step lives (or the object whose method it is)."""
+    owner, part = (step.__self__, step.__func__) if isinstance(step, types.MethodType) else (step, None)
+    key, address = (part, count, trees), id(owner)
+    try:
+        hash((step if part is None else part, key))  # what has no hash can change, and is compiled anew
+        refer = weakref.ref(owner, lambda _: _known.pop(address, None))
+    except TypeError:
+        return Compiled(step, count, trees)
+    _, found = _known.setdefault(address, (refer, {}))
+    if key not in found:
+        found[key] = Compiled(step, count, trees)
+    return found[key]

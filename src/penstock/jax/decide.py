@@ -1,9 +1,8 @@
 """Planning a JAX loop: what its steps cost and how much memory their recordings take, once for each shape."""
 
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
+from statistics import median
 from time import perf_counter
 from typing import Any
 
@@ -11,39 +10,110 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from penstock.codec import Codec
 from penstock.codec.auto import choices
 from penstock.engine.costing import measured, read_budget, with_codecs
 from penstock.engine.layout import Layout
-from penstock.engine.library import library_of
+from penstock.engine.library import Library, library_of
 from penstock.engine.loop import Loop
 from penstock.engine.numpy_arrays import describe
-from penstock.engine.recorded import Recording, plan_recorded
-from penstock.errors import PlanError
+from penstock.engine.recorded import Recording, Request, plan_recorded
+from penstock.errors import StateError
 from penstock.jax.compiled import Compiled, Leaves, is_inexact
+from penstock.jax.places import Places, device_of, free_bytes, is_traced, to_host
 from penstock.planner import Costs, Plan
-from penstock.planner import plan as make_plan
-from penstock.units import Budget
+from penstock.schedule import Backward, Forward, Save
 
-SPAN = 16
-"""Steps that are timed as one call: calling takes time of its own, which a step of the loop does not."""
+SPAN, LONG = 16, 0.02
+"""Steps that are timed as one call, and the seconds of a step from which on two are enough."""
+REPEATS, ENOUGH = 3, 0.2
+"""How often a call is timed, and the seconds after which it is enough."""
 
 
 @dataclass(frozen=True)
-class Request:
-    """What a caller asked for."""
+class Course:
+    """A plan, and what it tells ahead of time."""
 
-    budget: Budget | str | int | None
-    schedule: Any
-    codec: str | Codec | Sequence[str | Codec] | None
-    chunk: int | None
-    costs: Costs | None
-    directory: Path | str | None
+    plan: Plan
+    saved: frozenset[int] | None
+    """the steps whose states go to the host, all others staying on the device; None where any might"""
+    followed: frozenset[int]
+    """the starts of recordings after which steps are run forward again"""
+    note: str = ""
+    """what was decided for the caller"""
+
+    @classmethod
+    def of(cls, plan: Plan, note: str = "") -> "Course":
+        """Read a plan's actions."""
+        saved, followed, last = set(), set(), 0
+        for action in plan.schedule:
+            if isinstance(action, Save):
+                saved.add(action.step * plan.every)
+            elif isinstance(action, Backward):
+                last = action.step * plan.every
+            elif isinstance(action, Forward):
+                followed.add(last)
+        # Codecs sample the errors of other states too, and may have to run steps again.
+        return cls(plan, frozenset(saved) if plan.codec is None else None, frozenset(followed), note)
+
+
+@dataclass(frozen=True)
+class Whole:
+    """That a loop is recorded as a whole: its graph fits."""
+
+    times: float
+    """how many of them would"""
+
+
+def host() -> Library:
+    """Give what the engine knows of the host, where all snapshots are."""
+    return library_of(np.empty(0))
+
+
+def decide(compiled: Compiled, request: Request, state: Leaves, inputs: Leaves, params: Leaves) -> Course | Whole:
+    """Record the loop as a whole where there is room for that; otherwise time the first steps on copies, and plan."""
+    budget, note = read_budget(request.budget, host())
+    shapes = [np.broadcast_to(np.empty((), leaf.dtype), leaf.shape) for leaf in state]
+    request.check_room(compiled.count, Layout.of(tuple(shapes), describe).nbytes, budget)
+    device = device_of((*state, *inputs, *params))
+    on_host = device.platform == "cpu"
+    sizes = request.sizes(compiled.count)
+    graph = graph_bytes(compiled, state, inputs, params) if max(sizes) > 1 or request.asks_for_nothing else 0
+    free = None if on_host else free_bytes(device)
+    room = budget["host"] if on_host else (free or 0) // 2
+    if request.asks_for_nothing and compiled.count * graph <= room:
+        return Whole(room / (compiled.count * graph) if graph else float("inf"))
+    check_concrete(state, inputs, params)
+    encoders, error = choices(request.codec)
+    places = Places(state, device)
+
+    def advance(arrays: Leaves, start: int, stop: int) -> tuple[Any, ...]:
+        return to_host(compiled.forward(places.put(arrays), start, stop, inputs, params))
+
+    loop = Loop(advance, lambda state, step: None, to_host(state), compiled.count, 1, None)
+    costs = request.costs or _measured(loop, measured(loop, request.where if "disk" in budget.tiers else None, False))
+    costs = with_codecs(loop, costs, encoders, error)
+    if len(sizes) == 1 and request.costs is not None:
+        recording = Recording(0, 0.0, costs.backward)
+    else:
+        lengths = sizes if len(sizes) == 1 else [1, min(4, compiled.count)]
+        recording = _recording(compiled, lengths, state, inputs, params)
+    plan = plan_recorded(
+        compiled.count,
+        loop.layout.nbytes,
+        budget,
+        replace(costs, assumed=None),
+        replace(recording, graph_bytes=graph if on_host else 0),
+        request,
+        codecs=[encoder.name for encoder in encoders if encoder.name in costs.codecs],
+        largest=free // 2 // graph if free is not None and graph else None,
+    )
+    return Course.of(plan, note)
 
 
 def graph_bytes(compiled: Compiled, state: Leaves, inputs: Leaves, params: Leaves) -> int:
     """Give the bytes that each further step recorded at once takes, from what the compiler says; nothing is run."""
-    short, long = min(2, compiled.count), min(4, compiled.count)
+    long = min(4, compiled.count)
+    short = max(1, min(2, long - 1))
     if short == long:
         return 0
     sizes = [_temporary_bytes(compiled, length, state, inputs, params) for length in (short, long)]
@@ -60,91 +130,65 @@ def _temporary_bytes(compiled: Compiled, length: int, state: Leaves, inputs: Lea
     return int(analysis.temp_size_in_bytes) if analysis is not None else 0
 
 
-def fits_whole(compiled: Compiled, request: Request, graph: int, state: Leaves) -> bool:
-    """Tell whether the graph of the whole loop fits the budget, so that nothing has to be recomputed."""
-    if request.schedule != "auto" or request.codec is not None or request.chunk is not None:
-        return False
-    budget, _ = read_budget(request.budget, library_of(np.empty(0)))
-    return compiled.count * graph <= budget["host"]
+def _measured(loop: Loop, costs: Costs) -> Costs:
+    """Part what a span of steps takes into steps, and the call and moves that saving and restoring states take."""
+    state = loop.fresh()
+
+    def span(length: int) -> None:
+        nonlocal state
+        state = loop.advance(state, 0, length)  # from the state before: as in the loop, both are there for a moment
+
+    one = _seconds(lambda: span(1))
+    length = min(SPAN if one < LONG else 2, loop.steps)
+    each, beside = _parted(1, one, length, _seconds(lambda: span(length)))
+    nbytes = loop.layout.nbytes
+    return replace(costs, forward=each, copy=nbytes / (nbytes / costs.copy + beside / 2))
 
 
-def check(compiled: Compiled, request: Request, state: Leaves) -> None:
-    """Refuse a budget that cannot work, before anything runs."""
-    budget, _ = read_budget(request.budget, library_of(np.empty(0)))
-    shapes = [np.broadcast_to(np.empty((), leaf.dtype), leaf.shape) for leaf in state]
-    nbytes = Layout.of(tuple(shapes), describe).nbytes
-    choices(request.codec)
-    if request.codec is None:
-        smallest = request.schedule if request.schedule != "auto" else "revolve:1"
-        make_plan(compiled.count, nbytes, budget, schedule=smallest, every=request.chunk or 1)
-
-
-def decide(compiled: Compiled, request: Request, graph: int, state: Leaves, inputs: Leaves, params: Leaves) -> Plan:
-    """Time the first steps on copies, and plan."""
-    encoders, error = choices(request.codec)
-
-    def advance(arrays: Leaves, start: int, stop: int) -> tuple[Any, ...]:
-        return to_host(compiled.forward([jnp.array(array) for array in arrays], start, stop, inputs, params))
-
-    loop = Loop(advance, lambda state, step: None, to_host(state), compiled.count, 1, None)
-    budget, _ = read_budget(request.budget, loop.library)
-    where = Path(request.directory) if request.directory is not None else Path(tempfile.gettempdir())
-    costs = request.costs or measured(loop, where if "disk" in budget.tiers else None, False)
-    if request.costs is None:
-        span = min(SPAN, compiled.count)
-        costs = replace(costs, forward=max(1e-9, _seconds(lambda: advance(loop.fresh(), 0, span)) / span))
-    costs = with_codecs(loop, costs, encoders, error)
-    device = next(iter(state[0].devices()))
-    outside = device.platform != "cpu"
-    recording = _recording(compiled, 0 if outside else graph, state, inputs, params)
-    return plan_recorded(
-        compiled.count,
-        loop.layout.nbytes,
-        budget,
-        replace(costs, assumed=None),
-        recording,
-        schedule=request.schedule,
-        codecs=[encoder.name for encoder in encoders if encoder.name in costs.codecs],
-        chunk=request.chunk,
-        largest=_largest(device, graph) if outside else None,
-    )
-
-
-def _recording(compiled: Compiled, graph: int, state: Leaves, inputs: Leaves, params: Leaves) -> Recording:
-    short, long = 1, min(4, compiled.count)
+def _recording(compiled: Compiled, lengths: list[int], state: Leaves, inputs: Leaves, params: Leaves) -> Recording:
     zeros = [[jnp.zeros_like(leaf) for leaf in leaves if is_inexact(leaf)] for leaves in (state, inputs, params)]
     outputs = jax.eval_shape(compiled.whole, state, inputs, params)[1]
     given = zeros[0], [jnp.zeros(leaf.shape, leaf.dtype) for leaf in outputs if is_inexact(leaf)]
 
-    def back(length: int) -> None:
-        so_far = [jnp.array(leaf) for leaf in zeros[1]], [jnp.array(leaf) for leaf in zeros[2]]
-        jax.block_until_ready(compiled.back(length, state, 0, inputs, params, given, so_far))
+    def back(length: int) -> float:
+        sums = [jnp.array(leaf) for leaf in zeros[1]], [jnp.array(leaf) for leaf in zeros[2]]  # which are given away
 
-    one, several = (_seconds(lambda length=length: back(length)) for length in (short, long))  # type: ignore[misc]
-    each = max((several - one) / (long - short), several / (2 * long)) if long > short else one
-    return Recording(graph, max(0.0, one - each), each)
+        def once() -> None:
+            nonlocal sums
+            _, *sums = jax.block_until_ready(compiled.back(length, state, 0, inputs, params, given, tuple(sums)))
 
+        return _seconds(once)
 
-def _largest(device: Any, graph: int) -> int | None:
-    """Give the steps whose graphs take half of what is free on an accelerator."""
-    stats = device.memory_stats() or {}
-    free = stats.get("bytes_limit", 0) - stats.get("bytes_in_use", 0)
-    return int(free // 2 // graph) if graph and free > 0 else None
-
-
-def to_host(leaves: Leaves) -> tuple[Any, ...]:
-    """Give arrays to the engine, once they are computed."""
-    return tuple(np.asarray(leaf) for leaf in leaves)
+    short, long = lengths[0], lengths[-1]
+    one = back(short)
+    each, beside = _parted(short, one, long, back(long) if long > short else one)
+    return Recording(0, beside, each)
 
 
-def check_plan(plan: Plan, chunk: int | None) -> None:
-    """Refuse a plan that records other numbers of steps than asked for."""
-    if chunk is not None and plan.every != chunk:
-        raise PlanError(f"the plan records {plan.every} steps at once, but chunk={chunk} was asked for: make another")
+def _parted(short: int, one: float, long: int, many: float) -> tuple[float, float]:
+    """Part the times of a short and a long span into what each step takes, and what comes on top once."""
+    if short == long:
+        return max(1e-9, one / short), 0.0
+    # No measurement is so good that a step costs nothing.
+    each = max(1e-9, (many - one) / (long - short), many / (64 * long))
+    return each, max(0.0, one - short * each)
 
 
 def _seconds(call: Callable[[], Any]) -> float:
-    call()  # compiles what has to be
-    start = perf_counter()
+    """Time a call, after one that compiles what has to be: the median of several where they are short."""
     call()
-    return perf_counter() - start
+    taken: list[float] = []
+    while len(taken) < REPEATS and sum(taken) < ENOUGH:
+        start = perf_counter()
+        call()
+        taken.append(perf_counter() - start)
+    return median(taken)
+
+
+def check_concrete(*several: Leaves) -> None:
+    """Refuse leaves that are not there yet."""
+    if any(is_traced(leaf) for leaves in several for leaf in leaves):
+        raise StateError(
+            "a checkpointed loop moves states between compiled spans of steps, which cannot be done inside of jax.jit, "
+            "vmap, jacrev or a second derivative: differentiate outside of them (the steps are compiled anyway)"
+        )

@@ -1,33 +1,34 @@
 """The loop as one operation of JAX: forward to the turn, a wait for the gradients, and back."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.custom_batching import custom_vmap
 
 from penstock.engine import Result
+from penstock.engine.recorded import Request
 from penstock.engine.reversal import Reversal
 from penstock.engine.reverse import prepare, shown
 from penstock.errors import StateError
 from penstock.jax.compiled import Compiled, Leaves, is_inexact
-from penstock.jax.decide import Request, check, check_plan, decide, fits_whole, graph_bytes, to_host
-from penstock.planner import Plan
+from penstock.jax.decide import Course, Whole, check_concrete, decide
+from penstock.jax.places import Places, device_of, settled, to_host, where
 
 
+@dataclass(frozen=True)
 class Call:
     """One call of `checkpointed`."""
 
-    def __init__(
-        self,
-        compiled: Compiled,
-        request: Request,
-        plan: Plan | None,
-        progress: bool | None,
-        report: Callable[[Result], None] | None,
-    ) -> None:
-        self.compiled, self.request, self.plan, self.progress, self.report = compiled, request, plan, progress, report
+    step: Callable[..., Any]
+    """kept alive here for what was compiled of it"""
+    compiled: Compiled
+    request: Request
+    progress: bool | None
+    report: Callable[[Result], None] | None
 
     def differentiable(self) -> Callable[..., Any]:
         """Give the loop as a function of leaves that JAX can differentiate."""
@@ -37,54 +38,83 @@ class Call:
         return differentiable
 
     def _forward(self, state: Leaves, inputs: Leaves, params: Leaves) -> tuple[Any, Any]:
-        compiled, request = self.compiled, self.request
-        if self.plan is None:
-            check(compiled, request, state)
-            shapes = tuple((leaf.shape, str(leaf.dtype)) for leaf in (*state, *inputs, *params))
-            asked = (request.budget, repr(request.costs), str(request.schedule), repr(request.codec), request.chunk)
-            key = (*asked, str(request.directory), shapes)
-            decided: Plan | str | None = compiled.plans.get(key)
-            if decided is None:
-                graph = graph_bytes(compiled, state, inputs, params)
-                if fits_whole(compiled, request, graph, state):
-                    decided = "whole"
-                else:
-                    _check_concrete(state, inputs, params)
-                    decided = decide(compiled, request, graph, state, inputs, params)
-                compiled.plans[key] = decided
-            if isinstance(decided, str):
-                results, pull = jax.vjp(compiled.whole, state, inputs, params)
-                return results, pull
-            plan = decided
-        else:
-            check_plan(self.plan, request.chunk)
-            plan = self.plan
-        _check_concrete(state, inputs, params)
-        waiting = _Waiting(self, plan, *_run_forward(self, plan, state, inputs, params, True))
+        with settled():
+            decided = self._decided(state, inputs, params)
+        if isinstance(decided, Whole):
+            _when_batched(1, decided.times)(jax.lax.stop_gradient((state, inputs, params)))
+            results, pull = jax.vjp(self.compiled.whole, state, inputs, params)
+            return results, pull
+        check_concrete(state, inputs, params)
+        with settled():
+            waiting = _Waiting(self, decided, *_run_forward(self, decided, state, inputs, params, True))
         results = waiting.sweep.results
         waiting.sweep.results = ([], [])
         return results, (_Held(waiting), state, inputs, params)
+
+    def _decided(self, state: Leaves, inputs: Leaves, params: Leaves) -> Course | Whole:
+        leaves = (*state, *inputs, *params)
+        shapes = tuple((leaf.shape, str(leaf.dtype)) for leaf in leaves)
+        key: Hashable = (self.request.key(), shapes, where(leaves))
+        decisions = self.compiled.decisions
+        try:
+            if (known := decisions.get(key)) is not None:
+                found: Course | Whole = known
+                return found
+        except TypeError:  # a schedule of another library
+            key = None
+        if self.request.plan is not None:
+            decided: Course | Whole = Course.of(self.request.plan)
+        else:
+            decided = decide(self.compiled, self.request, state, inputs, params)
+        if key is not None:
+            decisions[key] = decided
+        return decided
 
     def _back(self, kept: Any, given: tuple[Leaves, Leaves]) -> tuple[list[Any], ...]:
         if not isinstance(kept, tuple):  # of the whole loop
             pulled: tuple[list[Any], ...] = kept(given)
             return pulled
         held, *arguments = kept
-        found: tuple[list[Any], ...] = held.waiting.back(arguments, given)
+        with settled():
+            found: tuple[list[Any], ...] = held.waiting.back(arguments, given)
         return found
+
+
+def _when_batched(batch: int, most: float) -> Callable[[Any], Any]:
+    """Give something that is told by vmap, now or later, of how many loops there are at once, and refuses too many."""
+
+    @custom_vmap  # type: ignore[untyped-decorator]
+    def alone(leaves: Any) -> Any:
+        return jnp.zeros(())
+
+    @alone.def_vmap  # type: ignore[untyped-decorator]
+    def batched(size: int, is_batched: Any, leaves: Any) -> Any:
+        if batch * size > most:
+            raise StateError(
+                f"vmap takes the graphs of {batch * size} loops at once, which do not fit the budget: differentiate "
+                "outside of it, or give the loop a state with one more axis"
+            )
+        ones = jax.tree.map(lambda leaf, several: leaf[0] if several else leaf, leaves, is_batched[0])
+        return _when_batched(batch * size, most)(ones), False
+
+    told: Callable[[Any], Any] = alone
+    return told
 
 
 class _Sweep:
     """The two callbacks of a reversal; it does not know the reversal, so that giving up the one frees the other."""
 
-    def __init__(self, compiled: Compiled, chunk: int, inputs: Leaves, params: Leaves, first: bool) -> None:
-        self._compiled, self._chunk, self._inputs, self._params, self._first = compiled, chunk, inputs, params, first
+    def __init__(self, call: Call, course: Course, state: Leaves, inputs: Leaves, params: Leaves, first: bool) -> None:
+        self._compiled, self._course, self._first = call.compiled, course, first
+        self._state, self._inputs, self._params = list(state), inputs, params
+        self._places = Places(state, device_of((*state, *inputs, *params)))
         self._outputs: list[Any] | None = None
+        self._last: tuple[Any, list[Any]] = (None, [])
         self.results: tuple[list[Any], list[Any]] = ([], [])
 
     def forward(self, state: Leaves, start: int, stop: int, replay: bool) -> tuple[Any, ...]:
-        """Run a span of steps on the device."""
-        compiled, leaves = self._compiled, [jnp.array(array) for array in state]
+        """Run a span of steps on the device; the new state stays there unless it will be kept."""
+        compiled, leaves = self._compiled, self._there(state, start)
         if replay or not self._first or not compiled.trees.returns_outputs:
             leaves = compiled.forward(leaves, start, stop, self._inputs, self._params)
         else:
@@ -94,11 +124,20 @@ class _Sweep:
             leaves, self._outputs = compiled.forward_putting_out(
                 leaves, self._outputs, start, stop, self._inputs, self._params
             )
-        return to_host(leaves)
+        saved = self._course.saved
+        new = to_host(leaves) if saved is None or stop in saved else tuple(jax.block_until_ready(leaves))
+        self._last = new, leaves
+        return new
+
+    def _there(self, state: Leaves, start: int) -> list[Any]:
+        """Give a state on the device, where it may still be."""
+        if start == 0:
+            return self._state
+        return self._last[1] if state is self._last[0] else self._places.put(state)
 
     def turn(self, final: Leaves) -> None:
         """Take the final state over."""
-        self.results = [jnp.array(array) for array in final], self._outputs or []
+        self.results = self._there(final, self._compiled.count), self._outputs or []
         self._outputs = None
 
     def start_back(self, of_final: Leaves, of_outputs: Leaves) -> None:
@@ -110,36 +149,41 @@ class _Sweep:
         )
 
     def backward(self, state: Leaves, start: int) -> None:
-        """Differentiate a span of steps on the device, and wait for it: the state is not ours for longer."""
-        length = min(self._chunk, self._compiled.count - start)
-        self.of_state, self.of_inputs, self.of_params = jax.block_until_ready(
-            self._compiled.back(
-                length,
-                [jnp.array(array) for array in state],
-                start,
-                self._inputs,
-                self._params,
-                (self.of_state, self._of_outputs),
-                (self.of_inputs, self.of_params),
-            )
+        """Differentiate a span of steps on the device, while the next snapshot is on its way where that can be."""
+        length = min(self._course.plan.every, self._compiled.count - start)
+        leaves = self._there(state, start)
+        jax.block_until_ready(self.of_state)  # no more than one at a time: each has its graph
+        self.of_state, self.of_inputs, self.of_params = self._compiled.back(
+            length,
+            leaves,
+            start,
+            self._inputs,
+            self._params,
+            (self.of_state, self._of_outputs),
+            (self.of_inputs, self.of_params),
         )
+        if start in self._course.followed or start == 0:
+            jax.block_until_ready(self.of_params)  # or the steps that follow would seem to take this long too
+            jax.block_until_ready(self.of_state)
 
 
 def _run_forward(
-    call: Call, plan: Plan, state: Leaves, inputs: Leaves, params: Leaves, first: bool
+    call: Call, course: Course, state: Leaves, inputs: Leaves, params: Leaves, first: bool
 ) -> tuple[_Sweep, Reversal]:
-    sweep = _Sweep(call.compiled, plan.every, inputs, params, first)
+    sweep = _Sweep(call, course, state, inputs, params, first)
+    request = call.request
     reversal = prepare(
         sweep.forward,
         sweep.backward,
         to_host(state),
         call.compiled.count,
-        every=plan.every,
-        plan=plan,
-        budget=call.request.budget,
-        codec=call.request.codec,
-        directory=call.request.directory,
+        every=course.plan.every,
+        plan=course.plan,
+        budget=request.budget,
+        codec=request.codec,
+        directory=request.directory,
     )
+    reversal.note = course.note
     try:
         sweep.turn(reversal.forward())
         reversal.wait()
@@ -152,22 +196,22 @@ def _run_forward(
 class _Waiting:
     """A loop at its turn, until its gradients come."""
 
-    def __init__(self, call: Call, plan: Plan, sweep: _Sweep, reversal: Reversal) -> None:
-        self._call, self._plan, self.sweep = call, plan, sweep
+    def __init__(self, call: Call, course: Course, sweep: _Sweep, reversal: Reversal) -> None:
+        self._call, self._course, self.sweep = call, course, sweep
         self._reversal: Reversal | None = reversal
 
     def back(self, arguments: Sequence[Leaves], given: tuple[Leaves, Leaves]) -> tuple[list[Any], ...]:
         """Go back from the turn; where that has been done before, run forward anew first."""
         sweep, reversal = self.sweep, self._reversal
         self._reversal = None
-        _check_concrete(*arguments, *given)
+        check_concrete(*arguments, *given)
         if reversal is None:
             state, inputs, params = arguments
-            sweep, reversal = _run_forward(self._call, self._plan, state, inputs, params, False)
+            sweep, reversal = _run_forward(self._call, self._course, state, inputs, params, False)
         try:
             reversal.resume()
             sweep.start_back(*given)
-            with shown(self._plan, self._call.progress) as tick:
+            with shown(self._course.plan, self._call.progress) as tick:
                 result = reversal.backward(tick)
         finally:
             reversal.give_up()
@@ -188,11 +232,3 @@ class _Held:
 
 
 jax.tree_util.register_pytree_node(_Held, lambda held: ((), held.waiting), lambda waiting, _: _Held(waiting))
-
-
-def _check_concrete(*several: Leaves) -> None:
-    if any(isinstance(leaf, jax.core.Tracer) for leaves in several for leaf in leaves):
-        raise StateError(
-            "a checkpointed loop moves states between compiled spans of steps, which cannot be done inside of jax.jit, "
-            "vmap or a second derivative: differentiate outside of them (the steps are compiled anyway)"
-        )

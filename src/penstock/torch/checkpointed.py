@@ -9,13 +9,14 @@ from torch import Tensor
 
 from penstock.codec import Codec
 from penstock.engine import Result
-from penstock.errors import PlanError
+from penstock.engine.library import library_of
+from penstock.engine.recorded import Request
 from penstock.planner import Costs, Plan
 from penstock.schedule import Schedule
-from penstock.schedule.segmented import check_count, check_steps
 from penstock.torch.loops.arguments import Params, read_inputs
+from penstock.torch.loops.likeness import Likeness
 from penstock.torch.loops.node import Call, differentiate
-from penstock.torch.loops.planned import Request, planned
+from penstock.torch.loops.planned import planned
 from penstock.torch.loops.probe import check_known
 from penstock.torch.loops.recording import output_leaves
 from penstock.torch.loops.steps import Form, Steps
@@ -97,33 +98,30 @@ def checkpointed(
     >>> round(rate.grad.item(), 6) == round(-300 * 0.9**99, 6)
     True
     """
-    check_steps(steps)
-    if chunk is not None:
-        check_count(chunk, "chunk")
-        if chunk < 1:
-            raise PlanError(f"chunk={chunk}: it must be at least 1")
     form, given = Form.of(state), Params.of(params)
     structure, slices = read_inputs(inputs, steps)
     loop = Steps(step, steps, form, structure, outputs)
     tensors, values = form.split(state, "the state")
+    request = Request(budget, schedule, codec, chunk, plan, costs, directory)
+    request.check(steps, library_of(tensors))
     if not torch.is_grad_enabled():
         return _unrecorded(loop, tensors, values, slices, given)
     if not any(tensor.requires_grad for tensor in (*tensors, *slices, *given.tensors)):
         return _unrecorded(loop, tensors, values, slices, given)
-    request = Request(loop, budget, schedule, codec, chunk, plan, costs, directory)
-    decision = planned(request, tensors, values, slices, given)
+    like = Likeness((step, *given.leaves))
+    decision = planned(loop, request, tensors, values, slices, given, like)
     if decision.plan is None:
         return _whole(loop, tensors, values, slices, given)
     call = Call(
         loop=loop,
         plan=decision.plan,
-        in_place=decision.probe.in_place,
+        in_place=decision.in_place,
         values=values,
         inputs=len(slices),
         params=given,
-        budget=budget,
-        codec=codec,
-        directory=directory,
+        modules=like.modules,
+        request=request,
+        note=decision.note,
         progress=progress,
         report=report,
     )

@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from penstock.codec import Codec
 from penstock.engine import Result
+from penstock.engine.recorded import Request
 from penstock.engine.reversal import Reversal
 from penstock.engine.reverse import prepare, shown
 from penstock.errors import PenstockError
@@ -18,7 +17,7 @@ from penstock.torch.ambient import random_untouched
 from penstock.torch.loops.arguments import Params
 from penstock.torch.loops.steps import Steps
 from penstock.torch.loops.sweep import Notes, Sweep
-from penstock.units import Budget
+from penstock.torch.loops.watched import Watched
 
 
 class TwiceError(PenstockError, RuntimeError):
@@ -36,9 +35,11 @@ class Call:
     inputs: int
     """how many tensors of inputs there are"""
     params: Params
-    budget: Budget | str | int | None
-    codec: str | Codec | Sequence[str | Codec] | None
-    directory: Path | str | None
+    modules: Sequence[nn.Module]
+    """those whose buffers a step might change"""
+    request: Request
+    note: str
+    """what was decided for the caller"""
     progress: bool | None
     report: Callable[[Result], None] | None
     notes: Notes = field(init=False)
@@ -49,6 +50,7 @@ class Call:
     def start(self, state: Sequence[Tensor], inputs: Sequence[Tensor], first: bool) -> tuple[Sweep, Reversal]:
         """Take the memory of a reversal."""
         sweep = Sweep(self.loop, self.plan.every, inputs, self.params, self.notes, in_place=self.in_place, first=first)
+        request = self.request
         reversal = prepare(
             sweep.forward,
             sweep.backward,
@@ -56,10 +58,11 @@ class Call:
             self.loop.count,
             every=self.plan.every,
             plan=self.plan,
-            budget=self.budget,
-            codec=self.codec,
-            directory=self.directory,
+            budget=request.budget,
+            codec=request.codec,
+            directory=request.directory,
         )
+        reversal.note = self.note
         return sweep, reversal
 
 
@@ -82,10 +85,12 @@ class _Loop(torch.autograd.Function):
         """Run to the turn and wait there."""
         count = len(call.loop.form.shapes)
         state, inputs = tensors[:count], tensors[count : count + call.inputs]
+        watched = Watched(call.modules, copied=False)
         sweep, reversal = call.start(state, inputs, True)
         try:
             final = sweep.final(reversal.forward())
             sweep.end_of_sweep()
+            watched.check()
             reversal.wait()
         except BaseException:
             reversal.give_up()

@@ -1,12 +1,13 @@
 """Looking at the first steps of a loop before it is planned: what they need, what they cost, what they must not do."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from penstock.engine.recorded import Recording
 from penstock.errors import StateError
@@ -14,6 +15,7 @@ from penstock.torch.ambient import Autocast, random_untouched
 from penstock.torch.loops.arguments import Params
 from penstock.torch.loops.recording import Recorded, record
 from penstock.torch.loops.steps import Steps
+from penstock.torch.loops.watched import Watched
 
 REPEATS, ENOUGH = 5, 0.2
 """How often a call is timed, and the seconds after which it is enough."""
@@ -29,7 +31,12 @@ class Probe:
 
 
 def probe(
-    steps: Steps, state: Sequence[Tensor], values: tuple[Any, ...], inputs: Sequence[Tensor], params: Params
+    steps: Steps,
+    state: Sequence[Tensor],
+    values: tuple[Any, ...],
+    inputs: Sequence[Tensor],
+    params: Params,
+    modules: Sequence[nn.Module],
 ) -> Probe:
     """Run and record the first steps on copies, leaving random numbers and buffers of modules as they were."""
     autocast = Autocast.now(steps.form.device)
@@ -43,7 +50,7 @@ def probe(
         with autocast.again():
             return record(steps, fresh(), values, range(count), inputs, leaves, arguments, in_place=in_place)
 
-    with random_untouched(steps.form.device), _buffers_checked(params):
+    with random_untouched(steps.form.device), _buffers_checked(modules):
         with torch.no_grad(), autocast.again():
             tensors = fresh()
             versions = [tensor._version for tensor in tensors]
@@ -63,25 +70,16 @@ def probe(
     return Probe(in_place, Recording(max(0, sizes[-1] - sizes[0]), max(0.0, one_step - each), each))
 
 
-class _buffers_checked:  # noqa: N801  (a context manager, used like a function)
-    """Refuses steps that change buffers of modules, which running them again would change again."""
-
-    def __init__(self, params: Params) -> None:
-        self._buffers = {name: b for module in params.modules for name, b in module.named_buffers()}
-
-    def __enter__(self) -> None:
-        self._before = {name: (b._version, b.detach().clone()) for name, b in self._buffers.items()}
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        changed = [name for name, b in self._buffers.items() if b._version != self._before[name][0]]
-        with torch.no_grad():
-            for name in changed:
-                self._buffers[name].copy_(self._before[name][1])
-        if changed and kind is None:
-            raise StateError(
-                f"the step changes {', '.join(changed)} of a module: steps are run again, and would change it again; "
-                "carry it in the state, or call eval() on the module"
-            )
+@contextmanager
+def _buffers_checked(modules: Sequence[nn.Module]) -> Iterator[None]:
+    """Refuse steps that change buffers of modules, and leave the buffers as they were, whatever happens."""
+    watched = Watched(modules, copied=True)
+    try:
+        yield
+    except BaseException:
+        watched.put_back()
+        raise
+    watched.check()
 
 
 def check_known(results: Sequence[Tensor], known: Sequence[Tensor]) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 from penstock.errors import StateError
 from penstock.torch.ambient import Autocast, Random, random_state, same_random, set_random_state
 from penstock.torch.loops.arguments import Params
+from penstock.torch.loops.probe import check_known
 from penstock.torch.loops.recording import output_leaves, record, twins_of
 from penstock.torch.loops.steps import Steps
 from penstock.torch.loops.trees import Structure
@@ -125,6 +126,7 @@ class Sweep:
     def start_back(self, of_final: Sequence[Tensor | None], of_outputs: Sequence[Tensor | None]) -> None:
         """Take the gradients to start from."""
         self._of_state, self._of_outputs = list(of_final), list(of_outputs)
+        self._checked = False
         self._leaves = self._params.stand_ins()
         self._arguments = self._params.build(self._leaves)
         self.of_params: list[Tensor | None] = [None] * len(self._leaves)
@@ -153,6 +155,11 @@ class Sweep:
                 in_place=self._in_place,
                 twins=notes.twins.get(start),
             )
+        if not self._checked:  # once a pass: what a step uses may have changed since it was planned
+            check_known(
+                (*recorded.final, *recorded.outputs[-1]), (*recorded.state, *_flat(recorded.inputs), *self._leaves)
+            )
+            self._checked = True
         of_outputs = [[None if g is None else g[step] for g in self._of_outputs] for step in span]
         if span.stop < steps.count:
             # These have arrived already, at the start of the steps after.
@@ -171,6 +178,10 @@ class Sweep:
             for whole, gradient in zip(self.of_inputs, gradients, strict=True):
                 if whole is not None and gradient is not None:
                     whole[step].copy_(gradient)
+
+
+def _flat(several: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+    return [tensor for tensors in several for tensor in tensors]
 
 
 def _own(gradient: Tensor | None, lent: set[int]) -> Tensor | None:

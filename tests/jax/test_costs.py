@@ -1,0 +1,205 @@
+"""What a JAX loop costs: tracing and moves no more often than needed, memory no longer, and of the right kind."""
+
+import gc
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock.engine.recorded import Recording, Request, plan_recorded
+
+jax = pytest.importorskip("jax")
+jnp = jax.numpy
+checkpointed = pytest.importorskip("penstock.jax").checkpointed
+from penstock.jax import compiled, decide, node  # noqa: E402
+from penstock.jax.places import Places  # noqa: E402
+
+QUICK = ps.Costs(1e-3, 1e-3, 1e9)
+
+
+def held():
+    gc.collect()
+    return sum(array.nbytes for array in jax.live_arrays())
+
+
+def heavy(y, t, weight):
+    """A step whose graph is large beside its state."""
+    return jax.lax.scan(lambda y, _: (jnp.sin(y * weight) * jnp.cos(y), None), y, None, length=100)[0]
+
+
+@pytest.mark.parametrize("steps", [2, 3, 5])
+def test_at_the_turn_no_more_is_held_than_the_budget(steps):
+    start, before = jnp.ones(5000), held()
+    _, pull = jax.vjp(lambda w: checkpointed(heavy, start, steps, params=w, budget="200kB", costs=QUICK), 0.9)
+    assert held() - before <= 200_000
+    (gradient,) = pull(start)
+    assert np.isfinite(gradient)
+
+
+@pytest.mark.parametrize(("schedule", "saves"), [("storeall", 40), ("revolve:4", None)])
+def test_states_move_only_where_they_are_kept_or_restored(schedule, saves, monkeypatch):
+    puts, brought, results = [], [], []
+    put, to_host = Places.put, node.to_host
+    monkeypatch.setattr(Places, "put", lambda self, arrays: puts.append(1) or put(self, arrays))
+    monkeypatch.setattr(node, "to_host", lambda leaves: brought.append(1) or to_host(leaves))
+    jax.grad(
+        lambda w: checkpointed(
+            lambda y, t, w: jnp.sin(y * w),
+            jnp.ones(5),
+            40,
+            params=w,
+            budget="1MB",
+            schedule=schedule,
+            chunk=1,
+            costs=QUICK,
+            report=results.append,
+        ).sum()
+    )(0.9)
+    plan = results[0].plan
+    assert saves in (None, plan.schedule.saves)
+    assert len(brought) <= plan.schedule.saves  # the first of them is the initial state
+    restores = sum(type(action).__name__ == "Restore" for action in plan.schedule)
+    assert len(puts) <= restores
+
+
+def count_traces():
+    traces = []
+
+    def step(y, t, weight):
+        traces.append(t)
+        return jnp.sin(y * weight)
+
+    return traces, step
+
+
+def test_the_second_time_nothing_is_traced_and_the_first_time_little():
+    traces, step = count_traces()
+
+    def gradient():
+        return jax.grad(
+            lambda w: checkpointed(
+                step, jnp.ones(5), 100, params=w, budget="1MB", schedule="revolve:10", costs=QUICK
+            ).sum()
+        )(jnp.float32(0.9))
+
+    gradient()
+    assert len(traces) <= 3  # to check it, and for spans forward and backward
+    traces.clear()
+    gradient()
+    assert not traces
+
+
+class Model:
+    """Its method is the step; a method is another object each time."""
+
+    def __init__(self):
+        self.traces = 0
+
+    def step(self, y, t, weight):
+        self.traces += 1
+        return y * weight
+
+
+def test_a_method_is_compiled_once():
+    model = Model()
+    for _ in range(3):
+        checkpointed(model.step, jnp.ones(3), 10, params=0.5)
+    assert model.traces <= 2
+
+
+@dataclass
+class Changing:
+    """Has no hash, because it can be changed."""
+
+    factor: float
+    more: list = field(default_factory=list)
+
+    def __call__(self, y, t):
+        return y * self.factor
+
+
+def test_a_step_without_a_hash_is_compiled_anew():
+    step = Changing(0.5)
+    first = checkpointed(step, jnp.ones(3), 2)
+    step.factor = 2.0
+    assert (first[0], checkpointed(step, jnp.ones(3), 2)[0]) == (0.25, 4.0)
+
+
+def test_what_a_step_captured_goes_with_the_step():
+    before, known = held(), len(compiled._known)
+    for number in range(3):
+        captured = jnp.full(100_000, float(number))
+
+        def step(y, t, w, captured=captured):
+            return jnp.sin(y * w) + captured[:5]
+
+        jax.grad(
+            lambda w, step=step: checkpointed(
+                step, jnp.ones(5), 12, params=w, budget="64kB", schedule="revolve:3", costs=QUICK
+            ).sum()
+        )(0.9)
+    del captured, step
+    assert held() - before < 100_000 and len(compiled._known) == known
+
+
+@dataclass(frozen=True)
+class Accelerator:
+    """A device with so much memory."""
+
+    free: int
+    platform: str = "gpu"
+
+    def memory_stats(self):
+        return {"bytes_limit": self.free + 1000, "bytes_in_use": 1000}
+
+
+@pytest.mark.parametrize(("free", "whole"), [(50_000_000, True), (1_000_000, False)])
+def test_on_an_accelerator_its_own_memory_says_whether_the_whole_graph_fits(free, whole, monkeypatch):
+    monkeypatch.setattr(decide, "device_of", lambda leaves: Accelerator(free))
+    results = []
+
+    def total(w):  # 100 graphs of some 80 kB, whatever the host has
+        return checkpointed(
+            lambda y, t, w: jnp.sin(y * w) * jnp.cos(y),
+            jnp.ones(10_000),
+            100,
+            params=w,
+            budget="1GB",
+            report=results.append,
+            costs=QUICK,
+        ).sum()
+
+    jax.grad(total)(0.9)
+    assert bool(results) != whole
+    if not whole:
+        assert results[0].plan.every <= free // 2 // 40_000
+
+
+@pytest.mark.parametrize(
+    ("largest", "graph", "says"),
+    [
+        (4, 0, "chunk=8: the device holds the graphs of 4 steps"),
+        (None, 10_000, "the graphs of 7 further steps take 70kB of the host budget of 64kB"),
+        (None, 9_000, "needs .*the graphs of 7 further steps take 63kB of the host budget"),
+    ],
+)
+def test_a_chunk_that_does_not_fit_is_refused_with_what_it_takes(largest, graph, says):
+    request = Request("64kB", "auto", None, 8, None, None, None)
+    with pytest.raises(ps.BudgetError, match=says):
+        plan_recorded(
+            100, 4096, ps.Budget(host="64kB"), QUICK, Recording(graph, 0, 1e-3), request, codecs=[], largest=largest
+        )
+
+
+def test_what_a_span_takes_beside_its_steps_is_counted_where_states_are_saved_and_restored(monkeypatch):
+    assert decide._parted(1, 1.5, 16, 9.0) == (0.5, 1.0)
+    assert decide._parted(3, 1.5, 3, 1.5) == (0.5, 0.0)
+    times = iter((2e-3, 32e-3))
+    monkeypatch.setattr(decide, "_seconds", lambda call: next(times))
+    loop = decide.Loop(lambda state, start, stop: state, lambda *_: None, (np.zeros(1024),), 100, 1, None)
+    costs = decide._measured(loop, ps.Costs(1.0, 1.0, 8192e3))  # which copies a state in a millisecond
+    assert costs.forward == pytest.approx(2e-3) and costs.copy == pytest.approx(8192e3)
+    times = iter((12e-3, 42e-3))
+    costs = decide._measured(loop, ps.Costs(1.0, 1.0, 8192e3))
+    assert costs.forward == pytest.approx(2e-3) and costs.copy == pytest.approx(8192 / 6e-3)

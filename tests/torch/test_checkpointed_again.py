@@ -1,0 +1,253 @@
+"""Loops that come again: each has the plan that was made for one like it, and no other."""
+
+import functools
+import gc
+import weakref
+
+import pytest
+import torch
+from torch import nn
+
+import penstock as ps
+from penstock.errors import StateError
+from penstock.torch import checkpointed
+from penstock.torch.loops.planned import forget_plans
+
+QUICK = ps.Costs(1e-3, 1e-3, 1e9)
+
+
+@pytest.fixture(autouse=True)
+def no_plans():
+    torch.manual_seed(1)
+    forget_plans()
+
+
+def assert_equal(got, wanted):
+    assert all(torch.equal(one, other) for one, other in zip(got, wanted, strict=True))
+
+
+class Counting(nn.Module):
+    """Puts another tensor in the place of its buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3))
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, y):
+        self.seen = self.seen + 1
+        return y * self.weight
+
+
+def test_buffers_that_are_replaced_are_noticed_and_put_back():
+    module = Counting()
+    before = module.seen
+    with pytest.raises(StateError, match="seen"):
+        checkpointed(lambda y, t, module: module(y), torch.ones(3), 10, params=module, budget="64kB")
+    assert module.seen is before and before == 0
+
+
+def test_buffers_of_the_same_name_are_told_apart():
+    first, second = nn.BatchNorm1d(5), nn.BatchNorm1d(5).eval()
+    with pytest.raises(StateError, match="num_batches_tracked"):
+        checkpointed(lambda y, t, a, b: b(a(y)), torch.randn(8, 5), 10, params=(first, second), budget="64kB")
+    assert first.num_batches_tracked == 0 and torch.equal(first.running_mean, torch.zeros(5))
+
+
+class Stepping(nn.Module):
+    """A module whose method is the step."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.weight = nn.BatchNorm1d(3), nn.Parameter(torch.ones(3))
+        self.bias = nn.Parameter(torch.zeros(3), requires_grad=False)
+
+    def step(self, y, t, weight):
+        return torch.sin(self.norm(y) * weight) + self.bias
+
+    def run(self, **more):
+        start = torch.linspace(0, 1, 12).reshape(4, 3)
+        return checkpointed(self.step, start, 10, params=self.weight, budget="64kB", schedule="revolve:2", **more)
+
+
+def test_a_module_that_was_set_to_training_or_unfrozen_since_is_looked_at_again():
+    module = Stepping().eval()
+    with pytest.raises(StateError, match="params="):
+        module.run()  # the norm's own parameters
+    module.norm.requires_grad_(False)
+    module.run().sum().backward()
+    module.bias.requires_grad_(True)
+    with pytest.raises(StateError, match="params="):
+        module.run()
+    module.bias.requires_grad_(False)
+    module.train()
+    with pytest.raises(StateError, match=r"norm\.num_batches_tracked"):
+        module.run()
+    assert module.norm.num_batches_tracked == 0
+
+
+FACTOR = torch.ones(3)
+
+
+def test_what_changes_behind_the_back_of_a_plan_is_still_caught():
+    weight = torch.ones(3, requires_grad=True)
+
+    def run():
+        return checkpointed(
+            lambda y, t, weight: y * weight * FACTOR,  # a global, which no plan looks at
+            torch.ones(3),
+            10,
+            params=weight,
+            budget="64kB",
+            schedule="revolve:2",
+        )
+
+    run().sum().backward()
+    try:
+        FACTOR.requires_grad_()
+        with pytest.raises(StateError, match="params="):
+            run().sum().backward()
+    finally:
+        FACTOR.requires_grad_(False)
+
+
+def test_buffers_are_looked_at_in_every_call():
+    module, weight = Counting(), torch.ones(3, requires_grad=True)
+    module.requires_grad_(False)
+    module.use = False
+
+    def step(y, t, weight, module):
+        return module(y * weight) if module.use else y * weight
+
+    def run():
+        return checkpointed(step, torch.ones(3), 10, params=(weight, module), budget="64kB", schedule="revolve:2")
+
+    run().sum().backward()
+    module.use = True  # which no plan knows
+    with pytest.raises(StateError, match="seen"):
+        run()
+
+
+def deep(depth):
+    def step(y, t, weight):
+        for _ in range(depth):
+            y = torch.sin(y * weight)
+        return y
+
+    return step
+
+
+def changing(y, t, weight):
+    y.mul_(weight)
+    return y
+
+
+def keeping(y, t, weight):
+    return y * weight
+
+
+class Stepper:
+    def __init__(self, step):
+        self.step = step
+
+    def __call__(self, *given):
+        return self.step(*given)
+
+
+@pytest.mark.parametrize("wrapped", [functools.partial, Stepper, lambda step: lambda *given: step(*given)])
+def test_steps_of_the_same_code_that_do_something_else_have_plans_of_their_own(wrapped):
+    weight = torch.full((2500,), 0.9, requires_grad=True)
+
+    def run(step, **more):
+        return checkpointed(wrapped(step), torch.ones(2500), 40, params=weight, budget="2MB", costs=QUICK, **more)
+
+    # The graph of the one fits the budget as a whole, that of the other is fifty times as large.
+    assert run(deep(1)).grad_fn.name() != "_LoopBackward"
+    assert run(deep(50)).grad_fn.name() == "_LoopBackward"
+    wanted = torch.autograd.grad(run(keeping, schedule="revolve:4").sum(), weight)
+    assert_equal(torch.autograd.grad(run(changing, schedule="revolve:4").sum(), weight), wanted)
+
+
+def test_compiled_steps_have_plans_of_their_own():
+    weight, seen = torch.ones(2500, requires_grad=True), []
+    for depth in (1, 50):
+        step = torch.compile(deep(depth), backend="eager")
+        final = checkpointed(step, torch.ones(2500), 40, params=weight, budget="2MB", costs=QUICK)
+        seen.append(final.grad_fn.name() == "_LoopBackward")
+    assert seen == [False, True]
+
+
+def test_a_plan_is_found_again_for_a_step_made_anew_with_other_numbers():
+    plans, weight = [], torch.randn(2000, requires_grad=True)
+    for factor in (0.1, 0.2):
+        drive = torch.full((2000,), factor)
+        checkpointed(
+            lambda y, t, weight, factor=factor, drive=drive: torch.sin(y * weight) * factor + drive,
+            torch.ones(2000),
+            50,
+            params=weight,
+            budget="64kB",
+            report=lambda result: plans.append(result.plan),
+        ).sum().backward()
+    assert plans[0] is plans[1]
+
+
+def test_plans_do_not_keep_alive_what_they_were_made_for():
+    layer, held = nn.Linear(3, 3), Stepper(keeping)
+    weight = torch.ones(3, requires_grad=True)
+    checkpointed(lambda y, t, layer, held: layer(y) + held(y, t, 1.0), weight, 10, params=(layer, held), budget="64kB")
+    alive = weakref.ref(layer), weakref.ref(held)
+    del layer, held
+    gc.collect()
+    assert [refer() for refer in alive] == [None, None]
+
+
+def test_hooks_around_the_call_do_not_see_the_steps_that_are_tried_out():
+    weight, start = torch.randn(5, requires_grad=True), torch.ones(5, requires_grad=True)
+
+    def loop(y):
+        return checkpointed(
+            lambda y, t, weight: torch.sin(y * weight), y, 12, params=weight, budget="64kB", schedule="revolve:3"
+        )
+
+    wanted = torch.autograd.grad(loop(start).sum(), (start, weight))
+    forget_plans()
+    final = torch.utils.checkpoint.checkpoint(loop, start, use_reentrant=False)
+    assert_equal(torch.autograd.grad(final.sum(), (start, weight)), wanted)
+
+
+def test_a_budget_that_was_taken_is_told():
+    results, weight = [], torch.ones(3, requires_grad=True)
+    for _ in range(2):
+        checkpointed(
+            lambda y, t, w: y * w, torch.ones(3), 10, params=weight, schedule="revolve:2", report=results.append
+        ).sum().backward()
+    assert all("half of what is free" in result.explain() for result in results)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"budget": "nonsense"}, "nonsense"),
+        ({"budget": ps.Budget(device="8GB")}, "on the host"),
+        ({"schedule": "nonsense"}, "nonsense"),
+        ({"codec": "nonsense"}, "nonsense"),
+        ({"chunk": 0}, "at least 1"),
+    ],
+)
+def test_nonsense_is_refused_though_nothing_is_differentiated(arguments, says):
+    with pytest.raises(ps.PenstockError, match=says):
+        checkpointed(lambda y, t: y, torch.ones(3), 10, **arguments)
+
+
+def test_a_plan_of_more_steps_than_asked_for_is_refused():
+    results, weight = [], torch.ones(3, requires_grad=True)
+    call = {"step": keeping, "state": torch.ones(3), "steps": 10, "params": weight, "budget": "64kB", "costs": QUICK}
+    checkpointed(**call, chunk=100, report=results.append).sum().backward()
+    plan = results[0].plan
+    assert plan.every == 10
+    checkpointed(**call, plan=plan, chunk=100)
+    with pytest.raises(ps.PlanError, match="chunk=3"):
+        checkpointed(**call, plan=plan, chunk=3)
+    with pytest.raises(ps.PlanError, match="in place"):
+        checkpointed(**call | {"step": changing}, plan=plan)
