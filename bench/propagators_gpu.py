@@ -2,10 +2,13 @@
 
 Grids are counted with their absorbing layers of 40 points; one point sends and a thousand hear. The limit is a copy of
 a field inside the device, timed in the same run, and a step's share of it is that of its bytes: 16 a point for the
-stencil, and 20 more for each point of the model where an image and its illumination are made.
+acoustic stencil, 120 for the elastic ones or 72 in two dimensions, and 20 more for each point of the model where an
+image and its illumination are made.
 
-Run ``python bench/propagators_gpu.py [--variants] [--output FILE]``, with all variants of the kernels or the default
-alone: prints a table, writes ``bench/out/propagators_gpu.json``.
+Run ``python bench/propagators_gpu.py [--elastic] [--variants] [--output FILE]``: prints a table of acoustic or elastic
+steps, writes ``bench/out/propagators_gpu.json`` or ``bench/out/elastic_gpu.json``. Elastic steps are timed as the
+kernels are launched and as they were first; with ``--variants``, acoustic steps are timed in all variants of their
+kernel, and the two halves of an elastic step each in all of theirs.
 """
 
 import argparse
@@ -21,11 +24,13 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+from shots import elastic_steps
 
 from penstock.cuda.driver import current_device, describe_gpus
 from penstock.cuda.stream import current, mark, seconds
 from penstock.wave import Acoustic, AcousticModel, Grid, largest_dt
 from penstock.wave.acoustic_gpu import GpuKernels
+from penstock.wave.elastic_gpu import FASTEST, ElasticVariant
 from penstock.wave.imaging import Imaging
 from penstock.wave.variant import Variant
 
@@ -73,7 +78,7 @@ class Case:
     def __init__(self, shape: tuple[int, ...], order: int) -> None:
         import cupy
 
-        self.cupy, self.points = cupy, math.prod(shape)
+        self.points = math.prod(shape)
         inner = tuple(points - 2 * LAYER for points in shape)
         grid = Grid(inner, 10.0, absorb=LAYER)
         depth = np.linspace(1500.0, 4500.0, inner[0], dtype=np.float32).reshape(-1, *(1 for _ in inner[1:]))
@@ -142,77 +147,106 @@ def copy_speed(stream: Any) -> float:
     return float(2 * source.nbytes / timed(lambda: cupy.copyto(target, source), stream)[0])
 
 
-def rows(name: str, order: int, variants: tuple[Variant, ...], limit: float, stream: Any) -> list[dict[str, Any]]:
-    """Measure variants of a case; one that cannot be launched is left out and named."""
-    case, found = Case(CASES[name], order), []
+def rows(
+    case: Any,
+    about: dict[str, Any],
+    variants: tuple[Any, ...],
+    limit: float,
+    stream: Any,
+    *,
+    halves: bool,
+) -> list[dict[str, Any]]:
+    """Measure variants of a case; one after the first that cannot be launched is left out and named."""
+    import cupy
+
+    found = []
     for variant in variants:
-        row: dict[str, Any] = {"problem": name, "order": order, "variant": asdict(variant)}
-        for kind, (call, nbytes) in case.runs(variant).items():
-            try:
+        row: dict[str, Any] = about | {"variant": asdict(variant)}
+        try:
+            for kind, (call, nbytes) in (case.halves(variant) if halves else case.runs(variant)).items():
                 device, host = timed(call, stream)
-            except Exception as error:
-                row["failed"] = repr(error)[:200]
-                break
-            row[kind] = {
-                "Gpoints": round(case.points * case.steps / device / 1e9, 1),
-                "share_of_copy": round(nbytes * case.steps / device / limit, 3),
-                "microseconds": round(device / case.steps * 1e6, 1),
-                "host_microseconds": round(host / case.steps * 1e6, 1),
-            }
+                row[kind] = {
+                    "Gpoints": round(case.points * case.steps / device / 1e9, 2),
+                    "share_of_copy": round(nbytes * case.steps / device / limit, 3),
+                    "microseconds": round(device / case.steps * 1e6, 1),
+                    "host_microseconds": round(host / case.steps * 1e6, 1),
+                }
+        except Exception as error:
+            row["failed"] = repr(error)[:200]
         print(json.dumps(row), flush=True)
         found.append(row)
-    assert bool(case.cupy.isfinite(case.state["p"]).all()), "the waves have grown without end"
+    assert "failed" not in found[0], found[0]["failed"]
+    # A half alone is no wave, and may grow.
+    finite = halves or all(bool(cupy.isfinite(field).all()) for field in case.state.values())
+    assert finite, "the waves have grown without end"
     return found
 
 
-def show(found: list[dict[str, Any]], limit: float) -> None:
-    kinds = ("forward", "adjoint", "adjoint and image")
+def show(found: list[dict[str, Any]], kinds: tuple[str, ...], limit: float) -> None:
     table = Table(
         "problem", "order", "variant", title=f"Gpoint/s, share of a copy at {limit / 1e9:.0f} GB/s, us a step"
     )
-    for kind in kinds:
+    for kind in (*kinds, "host us"):
         table.add_column(kind)
-    table.add_column("host us")
-    plain = asdict(Variant())
     for row in found:
-        differs = {key: value for key, value in row["variant"].items() if value != plain[key]}
-        text = ", ".join(f"{key} {value}" for key, value in differs.items()) or "default"
         cells = (
             f"{row[kind]['Gpoints']}, {row[kind]['share_of_copy']:.0%}, {row[kind]['microseconds']}"
             if kind in row
             else row.get("failed", "-")[:40]
             for kind in kinds
         )
-        table.add_row(
-            row["problem"], str(row["order"]), text, *cells, str(row.get("forward", {}).get("host_microseconds", "-"))
-        )
-    Console(width=150).print(table)
+        asked = str(row.get(kinds[0], {}).get("host_microseconds", "-"))
+        table.add_row(row["problem"], str(row["order"]), _told(row["variant"]), *cells, asked)
+    Console(width=170).print(table)
+
+
+def _told(variant: dict[str, Any]) -> str:
+    """Say what a variant has that the plain one has not."""
+    plain, stress = asdict(ElasticVariant()), variant.get("stress")
+    differs = {key: value for key, value in variant.items() if key != "stress" and value != plain[key]}
+    text = ", ".join(f"{key} {value}" for key, value in differs.items()) or "plain"
+    return text if stress is None else f"{text}; stresses {_told(stress)}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--variants", action="store_true", help="time all variants at 512^3")
-    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "out" / "propagators_gpu.json")
+    parser.add_argument("--elastic", action="store_true", help="time elastic steps instead of acoustic ones")
+    parser.add_argument("--variants", action="store_true", help="time all variants at 512^3, or at 400 x 400 x 505")
+    parser.add_argument("--output", type=Path)
     asked = parser.parse_args()
     import cupy  # before a stream is made current, which is done only in libraries that have been imported
 
-    stream, found = current_device().create_stream(), []
+    if asked.output is None:
+        name = "elastic_gpu" if asked.elastic else "propagators_gpu"
+        asked.output = Path(__file__).parent / "out" / f"{name}.json"
+    whole: tuple[str, ...] = ("forward", "adjoint", "adjoint and image")
+    half: tuple[str, ...] = ("move", "strain")
+    sizes: dict[str, tuple[int, ...]] = elastic_steps.CASES if asked.elastic else CASES
+    cases: list[tuple[str, int, tuple[Any, ...], tuple[str, ...]]]
+    if asked.elastic:
+        cases = [(name, 8, (FASTEST, ElasticVariant()), whole) for name in sizes]
+        cases += [("400 x 400 x 505", 8, elastic_steps.VARIANTS, half)] if asked.variants else []
+    else:
+        cases = [(name, order, VARIANTS[:1], whole) for name in sizes for order in ORDERS]
+        cases += [("512^3", order, VARIANTS[1:], whole) for order in reversed(ORDERS)] if asked.variants else []
+    stream, found = current_device().create_stream(), {kinds: list[dict[str, Any]]() for kinds in (whole, half)}
     with current(stream):
         # Marks on another stream than the kernels' would time nothing.
         assert cupy.cuda.get_current_stream().ptr == int(stream.handle)
         limit = copy_speed(stream)
-        cases: list[tuple[str, int, tuple[Variant, ...]]] = [
-            (name, order, VARIANTS[:1]) for name in CASES for order in ORDERS
-        ]
-        if asked.variants:
-            cases += [("512^3", order, VARIANTS[1:]) for order in reversed(ORDERS)]
-        for name, order, variants in cases:
-            found += rows(name, order, variants, limit, stream)
+        for name, order, variants, kinds in cases:
+            case = (elastic_steps.Case if asked.elastic else Case)(sizes[name], order)
+            about = {"problem": name, "order": order}
+            found[kinds] += rows(case, about, variants, limit, stream, halves=kinds == half)
             asked.output.parent.mkdir(exist_ok=True)
-            about = {"gpus": [asdict(gpu) for gpu in describe_gpus()], "copy_GBps": round(limit / 1e9, 1)}
-            asked.output.write_text(json.dumps({**about, "rows": found}, indent=2) + "\n")
+            told = {"gpus": [asdict(gpu) for gpu in describe_gpus()], "copy_GBps": round(limit / 1e9, 1)}
+            text = json.dumps({**told, "rows": found[whole] + found[half]}, indent=2)
+            asked.output.write_text(text + "\n")
+            del case
             cupy.get_default_memory_pool().free_all_blocks()
-        show(found, limit)
+    for kinds, measured in found.items():
+        if measured:
+            show(measured, kinds, limit)
 
 
 if __name__ == "__main__":

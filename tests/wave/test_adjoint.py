@@ -51,7 +51,7 @@ def test_source_and_receiver_may_change_places(axes):
     model = random_model(SHAPES[axes], free_surface=True)
     here, there = random_positions(model.grid, 2, seed=3)
     dt = 0.9 * largest_dt(model)
-    wavelet = ricker(15.0, dt, 120)
+    wavelet = ricker(9.0, dt, 150)
     one, other = (
         simulate(Shot(source, receiver, wavelet, dt), model, dt=dt, dtype=np.float64)
         for source, receiver in ((here, there), (there, here))

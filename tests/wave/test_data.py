@@ -43,6 +43,32 @@ def test_shots_come_back_one_at_a_time(tmp_path, suffix):
         assert found.dt == 0.002 and np.array_equal(found.geometry.receivers, geometry.receivers)
 
 
+@pytest.mark.parametrize("dtype", ["complex64", "bool", "U3", [("p", "f4")]], ids=str)
+def test_data_that_are_no_real_numbers_are_refused(tmp_path, dtype):
+    path = tmp_path / "shots.npy"
+    np.save(path, np.ones((2, 50, 6)).astype(dtype))
+    for reading in (lambda: look_at_shots(path, 2), lambda: read_shot(path, 0, np.arange(6))):
+        with pytest.raises(WaveError, match=r"shots\.npy: values of type .*expected real numbers"):
+            reading()
+
+
+def test_complex_data_in_zarr_are_refused_too(tmp_path):
+    zarr = pytest.importorskip("zarr")
+    path = tmp_path / "shots.zarr"
+    zarr.create_array(str(path), shape=(2, 50, 6), dtype="complex64")[:] = 1j
+    for reading in (lambda: look_at_shots(path, 2), lambda: read_shot(path, 0, np.arange(6))):
+        with pytest.raises(WaveError, match=r"shots\.zarr: values of type complex64; expected real numbers"):
+            reading()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64", ">f4", "int16", "uint8"])
+def test_other_real_numbers_are_read(tmp_path, dtype):
+    data = np.arange(24).reshape(2, 4, 3).astype(dtype)
+    np.save(tmp_path / "shots.npy", data)
+    found = read_shot(tmp_path / "shots.npy", 1, np.array([2, 0]))
+    assert found.dtype == np.float32 and np.array_equal(found, data[1][:, [2, 0]])
+
+
 def test_a_file_is_whole_or_not_there(tmp_path):
     path = tmp_path / "v.npy"
     path.write_bytes(b"old")
@@ -76,6 +102,11 @@ def test_a_spread_covers_the_surface():
     assert receivers.shape == (7 * 9, 3) and (receivers[:, 0] == 20).all() and receivers[:, 1].max() == 400.0
     with pytest.raises(WaveError, match="along each of the 2 horizontal axes"):
         spread(grid, 4, source_depth=10.0, receiver_depth=20.0, receiver_spacing=50.0)
+
+
+def test_positions_are_real_numbers():
+    with pytest.raises(WaveError, match="sources: values of type complex128"):
+        geometry_of([(1j, 0)], [(0, 0)])
 
 
 def test_receivers_beyond_the_largest_offset_are_left_out_with_their_traces():

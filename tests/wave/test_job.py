@@ -8,7 +8,7 @@ import pytest
 from penstock.errors import BudgetError, WaveError
 from penstock.tier.capacity import Capacity
 from penstock.units import Budget
-from penstock.wave import place
+from penstock.wave import AcousticModel, Grid, absorbing_points, place, ricker
 from penstock.wave.inputs import media_of, medium_of
 from penstock.wave.job import changed, parse, read_job
 from penstock.wave.prepare import inspect, prepare
@@ -236,6 +236,44 @@ def test_smoothing_keeps_the_water_of_a_file_of_shear_velocity(tmp_path):
     job = parse(text(physics='kind = "elastic"\nvs = "vs.npy"'), tmp_path)
     found = media_of(job)[1]["model"]["vs"]
     assert np.array_equal(found == 0, vs == 0) and 400 < found[10].min() < found[20].max() <= 1000.1
+
+
+def test_layers_are_as_wide_as_the_wavelet_needs(tmp_path):
+    def absorb(folder, **more):
+        told = {"data": "dt = 0.008\nlength = 2.0", "output": f'directory = "{folder}"'} | more
+        return prepare(parse(text(**told), tmp_path)).grid.absorb
+
+    model = AcousticModel(np.full((2, 2), 3100.0), Grid((2, 2), 50.0))
+    assert absorb("a") == absorbing_points(model, ricker(2.5, 0.008, 251), 0.008) > 60
+    assert absorb("b", physics="absorb = 30") == 30
+    assert absorb("c", physics='kind = "elastic"', wavelet="frequency = 1.4") > 40
+    assert absorb("d", data="dt = 0.008\nlength = 1.0") == 40  # from whose end nothing returns in time
+    np.save(tmp_path / "w.npy", np.exp(-(np.linspace(-3, 3, 90) ** 2)))
+    assert absorb("e", wavelet='file = "w.npy"', data="dt = 0.008\nlength = 9.0") == 200
+
+
+def test_what_might_be_better_is_said_once(tmp_path):
+    assert "note" not in inspect(parse(text(), tmp_path))
+    job = parse(text(physics="absorb = 20", imaging="every = 40", output='directory = "out"'), tmp_path)
+    thin, seldom = (line for line in inspect(job).split("\n") if line.startswith("note"))
+    assert "20 points" in thin and "absorb of at least" in thin and "every of at most" in seldom
+    assert (
+        [f"note      {one}" for one in prepare(job).notes]
+        == [thin, seldom]
+        == [f"note      {one}" for one in prepare(job).notes]
+    )
+
+
+def test_complex_data_are_refused_before_the_first_shot(tmp_path):
+    np.save(tmp_path / "d.npy", np.ones((2, 126, 49), complex))
+    with pytest.raises(WaveError, match=r"d\.npy: values of type complex128"):
+        prepare(parse(text(data='file = "d.npy"\ndt = 0.008', output='directory = "out"'), tmp_path))
+
+
+def test_a_step_too_coarse_for_the_wavelet_is_refused(tmp_path):
+    told = text(wavelet="frequency = 2.7", physics="dt = 0.008", output='directory = "out"')
+    with pytest.raises(WaveError, match=r"too fast, and 0\.5% is allowed: take dt of at most"):
+        prepare(parse(told, tmp_path))
 
 
 def test_going_on_removes_what_a_dead_run_left_and_nothing_else(tmp_path):

@@ -1,14 +1,19 @@
 """Migration: reflectors come out where they are, and the same bits for every budget."""
 
+import warnings
+
 import numpy as np
 import pytest
 from tests.wave.setups import smooth_model, surface_shot
 
 import penstock as ps
+from penstock.errors import BudgetError
 from penstock.wave import (
     AcousticModel,
     Grid,
     Shot,
+    WaveWarning,
+    gradient,
     highest_frequency,
     imaging_interval,
     laplacian_filter,
@@ -80,8 +85,22 @@ def test_an_interval_beyond_the_band_does_show(shot, model, exact):
     assert np.linalg.norm(found.image - exact.image) > 0.1 * np.linalg.norm(exact.image)
 
 
+@pytest.mark.parametrize("what", [migrate, gradient])
+def test_an_interval_beyond_the_band_is_warned_about_before_the_first_step(shot, model, what):
+    with pytest.warns(WaveWarning, match="every of at most") as told:
+        what(shot, model, every=24, budget="64MB")
+    (note,) = (str(one.message) for one in told if "every" in str(one.message))
+    largest = int(note.split()[-1])
+    for every in (largest, largest + 1):
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always", WaveWarning)
+            with pytest.raises(BudgetError):  # no step is taken
+                what(shot, model, every=every, budget=1)
+        assert any("every" in str(one.message) for one in told) == (every > largest)
+
+
 def test_a_lossy_codec_is_used_where_asked_for_and_measured(shot, model, exact):
-    found = migrate(shot, model, every=1, budget="4MB", schedule="storeall", codec="cast:float16")
+    found = migrate(shot, model, every=1, budget="6MB", schedule="storeall", codec="cast:float16")
     assert found.result.plan.codec == "cast:float16"
     assert found.result.metrics.samples
     assert 0 < np.linalg.norm(found.image - exact.image) < 1e-2 * np.linalg.norm(exact.image)

@@ -19,7 +19,9 @@ from penstock.wave import (
     ricker,
     simulate,
 )
-from penstock.wave.stability import points_per_wavelength
+from penstock.wave.elastic_stencil import first_derivative, staggered_symbol
+from penstock.wave.stability import TOLERANCE, accurate_dt, choose_dt, points_per_wavelength
+from penstock.wave.stencil import second_derivative, symbol
 
 
 def silent_shot():
@@ -67,6 +69,54 @@ def test_a_coarse_grid_is_refused_with_a_spacing_and_a_frequency_that_work():
     simulate(slower, AcousticModel(np.full((40, 50), 1500.0), Grid((40, 50), 14.0)))
 
 
+def test_a_step_too_coarse_for_the_wavelet_is_refused_with_a_step_and_a_frequency_that_work():
+    model = AcousticModel(np.full((40, 50), 2000.0), Grid((40, 50), 10.0))
+    shot = Shot((100.0, 200.0), (100.0, 300.0), ricker(15.0, 0.002, 200), 0.002)
+    assert shot.dt < largest_dt(model)
+    with pytest.raises(WaveError, match=r"1\.12% too fast") as refusal:
+        simulate(shot, model, dt=0.002)
+    dt, frequency = (number_after("at most", text) for text in str(refusal.value).split(", or "))
+    simulate(shot, model, dt=dt)
+    slower = Shot(shot.source, shot.receivers, ricker(15.0 * frequency / 41.5, 0.002, 300), 0.002)
+    simulate(slower, model, dt=0.002)
+
+
+def test_an_unstable_step_is_refused_with_one_that_is_fine_enough_too():
+    model = AcousticModel(np.full((40, 50), 2000.0), Grid((40, 50), 10.0))
+    shot = Shot((100.0, 200.0), (100.0, 300.0), ricker(15.0, 0.004, 100), 0.004)
+    with pytest.raises(WaveError, match="unstable") as refusal:
+        simulate(shot, model, dt=0.004)
+    simulate(shot, model, dt=number_after("at most", str(refusal.value)))
+
+
+@pytest.mark.parametrize("order", [2, 4, 8, 16])
+@pytest.mark.parametrize("staggered", [False, True])
+def test_waves_of_all_speeds_and_directions_travel_as_fast_as_is_promised(order, staggered):
+    """By the dispersion relation of space and time together, on the coarsest grid with the longest step allowed."""
+    frequency, spacing = 40.0, 1500.0 / 40.0 / points_per_wavelength(order, staggered=staggered)
+    dt = accurate_dt(frequency)
+    for speed in (1500.0, 2000.0, 4500.0):
+        for angle in np.linspace(0, np.pi / 4, 7):
+            k = 2 * np.pi * frequency / speed * spacing * np.array([np.cos(angle), np.sin(angle)])
+            if staggered:
+                squared = np.sum(staggered_symbol(first_derivative(order), k) ** 2)
+            else:
+                squared = -np.sum(symbol(second_derivative(order), k))
+            travelled = 2 / dt * np.arcsin(min(speed * dt / 2 * np.sqrt(squared) / spacing, 1.0))
+            assert (
+                abs(travelled / (2 * np.pi * frequency) - 1) < 1.02 * TOLERANCE
+            )  # which leaves out higher orders of dt
+
+
+def test_the_step_that_is_chosen_is_stable_and_fine_enough():
+    model = smooth_model()
+    for frequency in (5.0, 12.0):
+        dt = choose_dt(model, 0.004, frequency)
+        assert dt <= largest_dt(model) and (2 * np.pi * frequency * dt) ** 2 / 24 <= TOLERANCE
+        assert 0.004 / dt == pytest.approx(round(0.004 / dt))
+    assert choose_dt(model, 0.004, 50.0) < choose_dt(model, 0.004, 5.0)
+
+
 def test_higher_orders_need_fewer_points():
     needed = [points_per_wavelength(order) for order in (2, 4, 6, 8, 12, 16)]
     assert needed == sorted(needed, reverse=True) and needed[-1] > 2
@@ -101,6 +151,9 @@ def test_a_sampling_too_coarse_for_a_step_is_divided():
         (lambda: Shot((0, 0), [(0, 0)], np.ones(5), 0.0), "above 0"),
         (lambda: Shot((0, 0), [(0, 0)], np.array([1.0, np.nan]), 0.001), "finite"),
         (lambda: Shot((0, 0), [(0, 0)], np.ones(2), 0.001, data=np.array([[np.inf], [0.0]])), "finite"),
+        (lambda: Shot((0, 0), [(0, 0)], np.ones(5, complex), 0.001), "wavelet: values of type complex128"),
+        (lambda: Shot((0, 0), [(0, 0)], np.ones(5), 0.001, data=np.ones((5, 1), bool)), "data: values of type bool"),
+        (lambda: Shot((0, 1j), [(0, 0)], np.ones(5), 0.001), "source: .* expected real numbers"),
         (lambda: migrate(silent_shot(), smooth_model(), every=0), "1 for each step"),
         (lambda: gradient(silent_shot(), smooth_model(), parameter="density"), "squared slowness"),
         (lambda: migrate(surface_shot(smooth_model()), smooth_model()), "with_data"),

@@ -1,7 +1,9 @@
 """Waves: modelling, migration and gradients of seismic shots, on the engine and inside its budgets."""
 
 from penstock.errors import WaveError as WaveError
+from penstock.wave.absorption import absorbing_points as absorbing_points
 from penstock.wave.acoustic import Acoustic as Acoustic
+from penstock.wave.advice import WaveWarning as WaveWarning
 from penstock.wave.elastic import Elastic as Elastic
 from penstock.wave.gradient import Gradient as Gradient
 from penstock.wave.gradient import gradient as gradient
@@ -20,4 +22,5 @@ from penstock.wave.rtm import migrate as migrate
 from penstock.wave.shot import Shot as Shot
 from penstock.wave.stability import largest_dt as largest_dt
 from penstock.wave.wavelet import highest_frequency as highest_frequency
+from penstock.wave.wavelet import lowest_frequency as lowest_frequency
 from penstock.wave.wavelet import ricker as ricker

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from penstock.errors import WaveError
 from penstock.wave.geometry import Geometry
+from penstock.wave.shot import check_real
 
 SUFFIXES = (".npy", ".zarr", ".segy", ".sgy")
 
@@ -139,6 +140,7 @@ def look_at_shots(path: Path, ndim: int) -> Recorded:
         dt = float(attributes["dt"]) if "dt" in attributes else None
     else:
         data = _load(path)
+    check_real(path, data.dtype)
     if data.ndim != 3:
         raise WaveError(f"{path}: data of shape {data.shape}; expected shots, samples, receivers")
     return Recorded(geometry, dt, data.shape[1], data.shape[0], data.shape[2])
@@ -156,6 +158,7 @@ def read_shot(path: Path, shot: int, traces: NDArray[Any]) -> NDArray[np.float32
         data = np.asarray((found if hasattr(found, "shape") else found["data"])[shot])
     else:
         data = np.asarray(_load(path)[shot])
+    check_real(path, data.dtype)
     return np.ascontiguousarray(data[:, traces], np.float32)
 
 

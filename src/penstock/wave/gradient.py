@@ -69,14 +69,14 @@ def gradient(
         As for `simulate`.
     every
         Steps between two contributions; above 1 the gradient is an approximation, good while the wavelet's band allows
-        it, see `imaging.imaging_interval`.
+        it, see `imaging.imaging_interval`; a `WaveWarning` says when it does not.
     **reversal
         For `penstock.reverse`: `budget`, `codec`, `schedule`, `plan`, `costs`, `directory`, ...
 
     Examples
     --------
     >>> from penstock.wave import AcousticModel, Grid, simulate, ricker
-    >>> grid = Grid((40, 50), spacing=10.0)
+    >>> grid = Grid((40, 50), spacing=10.0, absorb=50)
     >>> true, guess = np.full((40, 50), 2000.0), np.full((40, 50), 2000.0)
     >>> true[20:24, 20:30] = 2100.0
     >>> shot = Shot((50, 250), [(350, x) for x in range(0, 500, 50)], ricker(15, 0.004, 100), dt=0.004)
@@ -90,7 +90,7 @@ def gradient(
     if parameter not in PARAMETERS:
         raise WaveError(f"parameter={parameter!r}: take one of {', '.join(map(repr, PARAMETERS))}")
     check_every(every)
-    loop = prepare(shot, model, dt, order, dtype)
+    loop = prepare(shot, model, dt, order, dtype, every=every)
     propagator, kernels, observed = loop.propagator, loop.kernels, np.asarray(shot.data)
     if isinstance(model, ElasticModel):
         from penstock.wave.elastic_gradient import elastic_gradient  # which gives a Gradient

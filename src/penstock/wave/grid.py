@@ -32,7 +32,7 @@ class Grid:
     origin: tuple[float, ...]
     """position of the first point"""
     absorb: int
-    """points of each absorbing layer; where it is three dominant wavelengths wide, less than a hundredth comes back"""
+    """points of each absorbing layer; `absorbing_points` tells how many a wavelet needs"""
     free_surface: bool
 
     def __init__(

@@ -1,7 +1,7 @@
 """What a job names, read or made: the media of its waves, where and how they were recorded, and the wavelet."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import WaveError
+from penstock.wave.absorption import absorbing_points
 from penstock.wave.files import look_at_shots, read_field
 from penstock.wave.geometry import Geometry, geometry_of, spread
 from penstock.wave.grid import Grid
@@ -25,6 +26,8 @@ WATER = 1510.0
 """metres per second up to which a medium without further word is taken for water, which has no shear"""
 DEPTH, APART = 20.0, 25.0
 """metres: of sources and receivers, and from one receiver to the next, unless told"""
+WIDEST = 200
+"""points of a layer that is chosen here: a wavelet with frequencies near zero would ask for any number"""
 CUT_OFF = 0.02
 """Of a wavelet's largest value: what it may still have where the data end."""
 
@@ -39,7 +42,10 @@ class Recording:
 
 
 def media_of(job: Job) -> tuple[Grid, dict[str, Fields]]:
-    """Read or make what waves travel through: the grid, the "model" to migrate and, to model shots, the "true" one."""
+    """Read or make what waves travel through: the grid, the "model" to migrate and, to model shots, the "true" one.
+
+    Where the job leaves the layers open, the grid has the usual ones, see `layered`.
+    """
     told = job.model
     if told.name is not None:
         made = make(told.name, size=told.size or "small", dims=told.dims, shape=told.shape, seed=told.seed or 0)
@@ -58,7 +64,8 @@ def media_of(job: Job) -> tuple[Grid, dict[str, Fields]]:
         raise WaveError(
             f"model.spacing, model.origin: expected a number for each axis of a model of shape {velocity.shape}"
         )
-    grid = Grid(velocity.shape, spacing, origin, absorb=job.physics.absorb, free_surface=job.physics.free_surface)
+    layers = {} if job.physics.absorb is None else {"absorb": job.physics.absorb}
+    grid = Grid(velocity.shape, spacing, origin, free_surface=job.physics.free_surface, **layers)
     files = {"true": told.true, "vs": job.physics.vs, "density": job.physics.density}
     read = {name: _like(velocity, path, name) for name, path in files.items() if path is not None}
     others = {name: values for name, values in read.items() if name != "true"}
@@ -170,6 +177,14 @@ def wavelet_of(job: Job, recording: Recording) -> NDArray[np.float64]:
         raise WaveError(f"wavelet.file: expected one value per sample, not an array of shape {read.shape}")
     dt = told.dt or recording.dt
     return Resampler(len(read), dt, recording.samples, recording.dt)(read[:, None])[:, 0]
+
+
+def layered(job: Job, grid: Grid, media: dict[str, Fields], recording: Recording, wavelet: NDArray[Any]) -> Grid:
+    """Give the grid with layers as wide as the wavelet needs, from the usual to `WIDEST`, unless the job tells them."""
+    if job.physics.absorb is not None:
+        return grid
+    needed = (absorbing_points(medium_of(job, fields, grid), wavelet, recording.dt) for fields in media.values())
+    return replace(grid, absorb=min(max(grid.absorb, *needed), WIDEST))
 
 
 def medium_of(job: Job, fields: Fields, grid: Grid, put: Callable[[Any], Any] = np.asarray) -> Any:

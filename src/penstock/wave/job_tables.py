@@ -174,12 +174,13 @@ class PhysicsTable(Table):
 
     kind: Literal["acoustic", "elastic"] = "acoustic"
     order: Annotated[int, AfterValidator(_even)] = 8
-    absorb: Annotated[int, Field(ge=0)] = 40
+    absorb: Annotated[int, Field(ge=0)] | None = None
+    """points of each absorbing layer; unless told, what the wavelet needs, within 40 to 200"""
     free_surface: bool = False
     sends: Literal["explosion", "force z", "force y", "force x"] = "explosion"
     hears: Literal["pressure", "velocity z", "velocity y", "velocity x"] = "pressure"
     dt: Positive | None = None
-    """seconds of a step; unless told, a stable whole part of the data's"""
+    """seconds of a step; unless told, a whole part of the data's that is stable and fine enough"""
     vs: Path | None = None
     """elastic: metres per second; unless told, the velocity over the square root of 3"""
     density: Path | None = None

@@ -1,6 +1,7 @@
 """The time loop of a shot, forward and back: what `penstock.reverse` is given to run."""
 
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -9,11 +10,12 @@ from numpy.typing import NDArray
 
 from penstock.errors import WaveError
 from penstock.wave.acoustic import Acoustic, State
+from penstock.wave.advice import WaveWarning, advice
 from penstock.wave.imaging import Imaging
 from penstock.wave.model import ElasticModel, Model
 from penstock.wave.resample import Resampler
 from penstock.wave.shot import Shot
-from penstock.wave.stability import check_dispersion, choose_dt
+from penstock.wave.stability import check_dispersion, check_dt, choose_dt
 from penstock.wave.wavelet import highest_frequency
 
 
@@ -89,10 +91,23 @@ class Adjoint:
         return self.state["p"]
 
 
-def prepare(shot: Shot, model: Model, dt: float | None, order: int, dtype: Any, *, listens: bool = True) -> Loop:
-    """Check a shot against a model and bind them; without `dt`, a stable part of the shot's sampling is taken."""
-    check_dispersion(model, highest_frequency(shot.wavelet, shot.dt), order)
-    step = choose_dt(model, shot.dt, order) if dt is None else dt
+def prepare(
+    shot: Shot,
+    model: Model,
+    dt: float | None,
+    order: int,
+    dtype: Any,
+    *,
+    every: int | None = None,
+    listens: bool = True,
+) -> Loop:
+    """Check a shot against a model and bind them; without `dt`, a fitting part of the shot's sampling is taken."""
+    frequency = highest_frequency(shot.wavelet, shot.dt)
+    check_dispersion(model, frequency, order)
+    step = choose_dt(model, shot.dt, frequency, order) if dt is None else dt
+    check_dt(model, step, order, frequency)
+    for note in advice(model, shot.wavelet, shot.dt, step, every):
+        warnings.warn(note, WaveWarning, stacklevel=3)  # whoever called simulate, migrate or gradient
     if isinstance(model, ElasticModel):
         from penstock.wave.elastic_loop import ElasticLoop  # which is a Loop
 
@@ -118,7 +133,7 @@ def simulate(
     model
         What the waves travel through.
     dt
-        Seconds per step; unless told, the shot's sampling or a stable whole part of it.
+        Seconds per step; unless told, the shot's sampling, or a whole part of it that is stable and fine enough.
     order
         Of the stencil in space: any even number.
     dtype

@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from penstock.errors import BudgetError, WaveError
 from penstock.units import to_text
+from penstock.wave.advice import advice
 from penstock.wave.files import whole
 from penstock.wave.geometry import part_of, windows
 from penstock.wave.grid import Grid
 from penstock.wave.imaging import imaging_interval
-from penstock.wave.inputs import Fields, Recording, media_of, medium_of, recording_of, wavelet_of
+from penstock.wave.inputs import Fields, Recording, layered, media_of, medium_of, recording_of, wavelet_of
 from penstock.wave.job import Job
 from penstock.wave.place import check_memory, check_tools, device_of
 from penstock.wave.points import locate
@@ -54,7 +55,7 @@ def prepare(job: Job, gpus: int = 0) -> Workspace:
                 "differently: go on there, set run.device, or choose another output.directory"
             )
         workspace.sweep()
-        text = describe(job, workspace.grid, workspace.sampling, workspace.step, device)
+        text = describe(job, workspace.grid, workspace.sampling, workspace.step, device, workspace.notes)
         with whole(root / "job.json") as path:  # where shots are computed may have changed
             path.write_text(text)
         return Workspace(root)
@@ -64,6 +65,7 @@ def prepare(job: Job, gpus: int = 0) -> Workspace:
     grid, media = media_of(job)
     recording = recording_of(job, grid)
     wavelet = wavelet_of(job, recording)
+    grid = layered(job, grid, media, recording, wavelet)
     step = check(job, grid, media, recording, wavelet)
     Workspace(root).clear()
     for medium, fields in media.items():
@@ -76,7 +78,8 @@ def prepare(job: Job, gpus: int = 0) -> Workspace:
         np.save(file, wavelet)
     (root / "shots").mkdir(exist_ok=True)
     with whole(root / "job.json") as path:
-        path.write_text(describe(job, grid, recording.dt, step, device))
+        told = notes(job, grid, media, recording.dt, wavelet, step)
+        path.write_text(describe(job, grid, recording.dt, step, device, told))
     return Workspace(root)
 
 
@@ -90,6 +93,7 @@ def inspect(job: Job, gpus: int = 0) -> str:
     grid, media = media_of(job)
     recording = recording_of(job, grid)
     wavelet = wavelet_of(job, recording)
+    grid = layered(job, grid, media, recording, wavelet)
     step = check(job, grid, media, recording, wavelet)
     geometry, boxes = recording.geometry, windows(recording.geometry, grid, job.imaging.aperture)
     part = " x ".join(str(one.stop - one.start) for one in boxes[0])
@@ -105,9 +109,18 @@ def inspect(job: Job, gpus: int = 0) -> str:
             f"wavelet   up to {frequency:.4g} Hz",
             f"steps     {math.ceil(recording.samples * recording.dt / step - 1e-6)} of {step * 1000:.6g} ms, "
             f"imaged every {every}",
-            f"parts     each shot migrates in {part} points, on the {device.upper()}",
+            f"parts     each shot migrates in {part} points inside layers of {grid.absorb}, on the {device.upper()}",
+            *(f"note      {one}" for one in notes(job, grid, media, recording.dt, wavelet, step)),
         ]
     )
+
+
+def notes(
+    job: Job, grid: Grid, media: dict[str, Fields], sampling: float, wavelet: NDArray[Any], step: float
+) -> list[str]:
+    """Say what a job might do better, once for all its shots."""
+    fastest = max((medium_of(job, fields, grid) for fields in media.values()), key=lambda medium: float(medium.fastest))
+    return advice(fastest, wavelet, sampling, step, job.imaging.every)
 
 
 def check(job: Job, grid: Grid, media: dict[str, Fields], recording: Recording, wavelet: NDArray[Any]) -> float:
@@ -116,9 +129,9 @@ def check(job: Job, grid: Grid, media: dict[str, Fields], recording: Recording, 
     mediums = [medium_of(job, fields, grid) for fields in media.values()]
     for medium in mediums:
         check_dispersion(medium, frequency, order)
-    step = job.physics.dt or min(choose_dt(medium, recording.dt, order) for medium in mediums)
+    step = job.physics.dt or min(choose_dt(medium, recording.dt, frequency, order) for medium in mediums)
     for medium in mediums:
-        check_dt(medium, step, order)
+        check_dt(medium, step, order, frequency)
     if "segy" in job.output.formats:
         from penstock.wave.segy import check_volume
 

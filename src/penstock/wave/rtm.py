@@ -70,7 +70,7 @@ def migrate(
         As for `simulate`.
     every
         Steps between two contributions to the image: unless told, as many as the wavelet's band allows, see
-        `imaging.imaging_interval`.
+        `imaging.imaging_interval`. A `WaveWarning` says when they are more.
     images
         Of an elastic model: "pp", "velocity" or both, see `elastic_rtm`. An acoustic one has the image of its pressure.
     condition
@@ -83,7 +83,7 @@ def migrate(
     Examples
     --------
     >>> from penstock.wave import AcousticModel, simulate, ricker
-    >>> grid = Grid((60, 80), spacing=10.0)
+    >>> grid = Grid((60, 80), spacing=10.0, absorb=50)
     >>> true, smooth = np.full((60, 80), 2000.0), np.full((60, 80), 2000.0)
     >>> true[40:] = 2500.0
     >>> shot = Shot((50, 400), [(50, x) for x in range(0, 800, 20)], ricker(15, 0.004, 150), dt=0.004)
@@ -97,7 +97,7 @@ def migrate(
     if tuple(images) != ("pp",) and not isinstance(model, ElasticModel):
         raise WaveError(f"images={images!r} of an acoustic model, which has one: leave it out, or give an ElasticModel")
     check_every(every)
-    loop = prepare(shot, model, dt, order, dtype, listens=False)
+    loop = prepare(shot, model, dt, order, dtype, every=every, listens=False)
     propagator, kernels = loop.propagator, loop.kernels
     frequency = highest_frequency(shot.wavelet, shot.dt)
     steps_between = every if every is not None else imaging_interval(frequency, loop.dt)

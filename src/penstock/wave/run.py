@@ -1,5 +1,6 @@
 """Many shots: in this process or on a Dask cluster, resumed where an earlier run ended, summed in a fixed order."""
 
+import warnings
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -13,6 +14,7 @@ from penstock.cuda.available import gpu_count
 from penstock.errors import BudgetError, WaveError
 from penstock.tier.capacity import host_capacity
 from penstock.units import Budget
+from penstock.wave.advice import WaveWarning
 from penstock.wave.imaging import laplacian_filter, normalise
 from penstock.wave.job import Job
 from penstock.wave.place import check_tools, too_much
@@ -50,7 +52,7 @@ def run_job(job: Job, console: Console | None = None) -> Survey:
     job
         See `read_job`.
     console
-        Where progress is shown.
+        Where progress is shown, and what the job might do better; without one, a `WaveWarning` tells the latter.
     """
     console, start = console or Console(quiet=True), perf_counter()
     check_tools(job)
@@ -63,6 +65,11 @@ def run_job(job: Job, console: Console | None = None) -> Survey:
             gpus = client.gpus()
         with console.status("preparing the model"):
             workspace = prepare(job, gpus)
+        for note in workspace.notes:
+            if console.quiet:
+                warnings.warn(note, WaveWarning, stacklevel=2)
+            else:
+                console.print(note, style="yellow", highlight=False, soft_wrap=True)
         done, count = workspace.finished(), workspace.geometry.count
         todo = [shot for shot in range(count) if shot not in done]
         if done:

@@ -13,6 +13,12 @@ SENDS = ("explosion", "force z", "force y", "force x")
 HEARS = ("pressure", "velocity z", "velocity y", "velocity x")
 
 
+def check_real(what: Any, dtype: np.dtype[Any]) -> None:
+    """Refuse what is no real number: as one it would lose a part without a word."""
+    if dtype.kind not in "fiu":
+        raise WaveError(f"{what}: values of type {dtype}; expected real numbers")
+
+
 @dataclass(frozen=True, eq=False)
 class Shot:
     """One shot's geometry, wavelet and, once recorded, data; positions in metres, depth first.
@@ -44,6 +50,9 @@ class Shot:
     "velocity x"; one for all, or one for each, where several may share a position"""
 
     def __post_init__(self) -> None:
+        for name in ("source", "receivers", "wavelet", "data"):
+            if getattr(self, name) is not None:
+                check_real(name, np.asarray(getattr(self, name)).dtype)
         for name in ("source", "receivers"):
             object.__setattr__(self, name, np.atleast_2d(np.asarray(getattr(self, name), float)))
         object.__setattr__(self, "wavelet", np.asarray(self.wavelet))

@@ -1,4 +1,9 @@
-"""Whether a time step is stable and a grid fine enough, asked before the first step."""
+"""Whether a time step is stable, and step and grid are fine enough, asked before the first step.
+
+Plane waves travel at v a b. Stencils in space give a <= 1, the less the fewer points a wavelength has; differences in
+time give b = (omega dt / 2) / sin(omega dt / 2), about 1 + (omega dt)^2 / 24, whatever the velocity. One makes waves
+late and the other early: where each is within `TOLERANCE` of 1, so is their product.
+"""
 
 import math
 
@@ -12,7 +17,7 @@ from penstock.wave.model import ElasticModel, Model
 from penstock.wave.stencil import second_derivative, symbol
 
 TOLERANCE = 0.005
-"""The largest error of the phase velocity allowed to the stencil, relative, at the wavelet's highest frequency."""
+"""The largest error of the phase velocity, relative, at the wavelet's highest frequency."""
 SAFETY = 0.95
 """How much of the largest stable time step is taken where the choice is ours."""
 
@@ -50,18 +55,36 @@ def points_per_wavelength(order: int, *, staggered: bool = False) -> float:
     return float(2 * math.pi / angles[last])
 
 
-def choose_dt(model: Model, sampling: float, order: int = 8) -> float:
-    """Give the sampling interval of data where it is stable, or its largest whole part that is."""
-    return sampling / math.ceil(sampling / (SAFETY * largest_dt(model, order)))
+def accurate_dt(frequency: float) -> float:
+    """Give the largest time step with which waves of a frequency are no more than `TOLERANCE` too fast.
+
+    Examples
+    --------
+    >>> round(accurate_dt(40.0), 5)
+    0.00138
+    """
+    return math.sqrt(24 * TOLERANCE) / (2 * math.pi * frequency) if frequency > 0 else math.inf
 
 
-def check_dt(model: Model, dt: float, order: int = 8) -> None:
-    """Refuse a time step with which waves would grow without end."""
-    largest = largest_dt(model, order)
-    if not 0 < dt <= largest:
+def choose_dt(model: Model, sampling: float, frequency: float, order: int = 8) -> float:
+    """Give the sampling interval of data where it is stable and fine enough, or its largest whole part that is."""
+    return sampling / math.ceil(sampling / min(SAFETY * largest_dt(model, order), accurate_dt(frequency)))
+
+
+def check_dt(model: Model, dt: float, order: int = 8, frequency: float = 0.0) -> None:
+    """Refuse a time step with which waves would grow without end, or those of a frequency would be too fast."""
+    stable, accurate = largest_dt(model, order), accurate_dt(frequency)
+    works = f"take dt of at most {_below(min(stable, accurate)):.4g} s"
+    if not 0 < dt <= stable:
         raise WaveError(
             f"a time step of {dt:.6g} s is unstable at {model.fastest:.6g} m/s on a spacing of "
-            f"{_metres(model.grid)} with order {order}: take dt of at most {_below(largest):.4g} s"
+            f"{_metres(model.grid)} with order {order}: {works}"
+        )
+    if dt > accurate * (1 + 1e-9):
+        raise WaveError(
+            f"with a time step of {dt:.6g} s waves of {frequency:.4g} Hz are {TOLERANCE * (dt / accurate) ** 2:.2%} "
+            f"too fast, and {TOLERANCE:.1%} is allowed: {works}, or a wavelet of at most "
+            f"{_below(frequency * accurate / dt):.4g} Hz"
         )
 
 

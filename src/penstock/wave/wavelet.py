@@ -1,4 +1,4 @@
-"""Wavelets: what a source sends, and up to which frequency."""
+"""Wavelets: what a source sends, and at which frequencies."""
 
 import math
 
@@ -7,6 +7,8 @@ from numpy.typing import NDArray
 
 LEVEL = 0.01
 """Of the largest amplitude in a spectrum: where it has fallen below this for good, the band ends."""
+LOW = 0.1
+"""The same where the band begins. What lies below matters to absorbing layers only, and little to them."""
 ROLL_OFF = 1.25
 """Times the highest frequency: where nothing is left of what `band_limited` gives."""
 
@@ -27,13 +29,23 @@ def ricker(frequency: float, dt: float, samples: int, delay: float | None = None
 
 def highest_frequency(wavelet: NDArray[np.floating], dt: float) -> float:
     """Give the frequency above which the spectrum of a wavelet, or of several, stays below `LEVEL`."""
+    return _band(wavelet, dt, LEVEL)[1]
+
+
+def lowest_frequency(wavelet: NDArray[np.floating], dt: float) -> float:
+    """Give the frequency below which the spectrum of a wavelet, or of several, stays below `LOW`."""
+    return _band(wavelet, dt, LOW)[0]
+
+
+def _band(wavelet: NDArray[np.floating], dt: float, level: float) -> tuple[float, float]:
+    """Give the first and the last frequency at which a spectrum has a share of its largest amplitude."""
     samples = len(wavelet)
-    # Zeros at the end give a spectrum fine enough to find its edge.
+    # Zeros at the end give a spectrum fine enough to find its edges.
     spectrum = np.abs(np.fft.rfft(np.reshape(wavelet, (samples, -1)), 8 * samples, axis=0)).max(axis=1)
     if not spectrum.any():
-        return 0.0
-    last = np.flatnonzero(spectrum >= LEVEL * spectrum.max())[-1]
-    return float(np.fft.rfftfreq(8 * samples, dt)[last])
+        return 0.0, 0.0
+    frequencies = np.fft.rfftfreq(8 * samples, dt)[spectrum >= level * spectrum.max()]
+    return float(frequencies[0]), float(frequencies[-1])
 
 
 def band_limited(traces: NDArray[np.floating], dt: float, frequency: float) -> NDArray[np.float64]:

@@ -4,6 +4,7 @@ import json
 import math
 import threading
 import traceback
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from penstock.errors import PenstockError
 from penstock.units import Budget
+from penstock.wave.advice import WaveWarning
 from penstock.wave.files import read_shot
 from penstock.wave.geometry import part_of
 from penstock.wave.inputs import medium_of
@@ -55,7 +57,8 @@ def try_shot(
     """
     workspace = Workspace(Path(root))
     try:
-        with _ONE:
+        with _ONE, warnings.catch_warnings():
+            warnings.simplefilter("ignore", WaveWarning)  # the job's notes have told it, once for all shots
             if threads is not None:
                 import numba
 

@@ -79,6 +79,11 @@ class Workspace:
         """Where waves are computed, "cpu" or "gpu": for all shots the same, since both round differently."""
         return str(self._told["device"])
 
+    @property
+    def notes(self) -> list[str]:
+        """What the job might do better."""
+        return list(self._told.get("notes", ()))
+
     @cached_property
     def geometry(self) -> Geometry:
         """Where the shots are."""
@@ -213,7 +218,7 @@ def differences(old: Any, new: Any, key: str = "") -> list[str]:
     return [] if old == new else [key]
 
 
-def describe(job: Job, grid: Grid, sampling: float, step: float, device: str) -> str:
+def describe(job: Job, grid: Grid, sampling: float, step: float, device: str, notes: list[str]) -> str:
     """Write down what a workspace must know."""
     return json.dumps(
         {
@@ -223,6 +228,7 @@ def describe(job: Job, grid: Grid, sampling: float, step: float, device: str) ->
             "sampling": sampling,
             "step": step,
             "device": device,
+            "notes": notes,
         },
         indent=2,
     )
