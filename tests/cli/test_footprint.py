@@ -4,6 +4,7 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock.cli.main import app, main
+from penstock.footprint import FootprintError
 
 MODULE = "import numpy as np\n\ndef double(x):\n    return x + x\n\nnumber = 3\n"
 ARGUMENTS = ["footprint", "mine:double", "--shape", "200,300,100"]
@@ -27,6 +28,14 @@ def test_it_prints_terms_estimate_bound_and_chunks_and_draws(folder):
     assert (folder / "out.png").read_bytes().startswith(b"\x89PNG")
     again = CliRunner().invoke(app, [*ARGUMENTS, "--model", "double.json"], catch_exceptions=False)
     assert again.exit_code == 0 and again.output.splitlines()[:4] == result.output.splitlines()[:4]
+
+
+def test_a_model_of_something_else_is_left_alone(folder):
+    assert CliRunner().invoke(app, [*ARGUMENTS, "--samples", "3", "--model", "double.json"]).exit_code == 0
+    before = (folder / "double.json").read_bytes()
+    other = CliRunner().invoke(app, ["footprint", "mine:double", "--shape", "200,300", "--model", "double.json"])
+    assert isinstance(other.exception, FootprintError) and "inputs of 3 axes, not 2" in str(other.exception)
+    assert (folder / "double.json").read_bytes() == before
 
 
 @pytest.mark.parametrize(

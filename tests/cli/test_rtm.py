@@ -1,5 +1,7 @@
 """`penstock rtm`: what it writes, what it refuses, and how it goes on."""
 
+import re
+
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -67,6 +69,22 @@ def test_check_migrates_nothing(job, tmp_path):
 def test_results_go_where_the_command_says(job, tmp_path):
     assert run(job, "--output", tmp_path / "elsewhere").exit_code == 0
     assert (tmp_path / "elsewhere" / "image.npy").exists() and not (tmp_path / "out").exists()
+
+
+def test_what_the_command_changes_is_checked_like_the_job(job, tmp_path):
+    (tmp_path / "file").write_text("")
+    for arguments, says in (
+        (["--workers", "-1"], "the job cannot be run:\n  run.workers: expected"),
+        (["--workers", "2", "--scheduler", "tcp://127.0.0.1:1"], "were both asked for: give one"),
+        (["--output", tmp_path / "file"], "output.directory: .* cannot be made"),
+    ):
+        result = run(job, *arguments)
+        assert isinstance(result.exception, WaveError) and re.search(says, str(result.exception))
+
+
+def test_of_a_cluster_it_is_not_said_what_it_has(job):
+    told = run(job, "--check", "--scheduler", "tcp://127.0.0.1:1").output
+    assert "on what the cluster's workers have" in told and "GPU" not in told
 
 
 def test_what_is_wrong_is_named(job):

@@ -64,6 +64,13 @@ def test_ssim_is_that_of_scikit_image():
     assert ssim(a[3, 4], b[3, 4]) == pytest.approx(0.9506042603436414, abs=1e-12)
 
 
+def test_what_is_quiet_is_judged_by_the_range_of_the_whole():
+    quiet = 1e-6 * np.random.default_rng(3).random((16, 16))
+    other = quiet + 1e-5 * np.random.default_rng(4).random((16, 16))
+    assert ssim(quiet, other) < 0.2 and ssim(quiet, other, span=1.0) > 0.999
+    assert ssim(np.zeros((9, 9)), np.full((9, 9), 1e-5), span=1.0) > 0.999
+
+
 def test_ssim_far_from_zero_keeps_its_digits():
     a, b = pair()
     far = ssim(a + 1e6, b + 1e6)

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import dask.array as da
 import dask.config
@@ -199,6 +200,20 @@ class TestMapBlocks:
             extent - 2 * blocks for extent, blocks in zip(VOLUME.shape, result.numblocks, strict=True)
         )
         assert result.compute().shape == result.shape
+
+    def test_axes_that_go_or_come_have_to_be_told(self, client, known):
+        class Flat(known):
+            def predict(self, shape):
+                return replace(super().predict(shape), output_shape=shape[:-1])
+
+        def energy(block):
+            return (block**2).sum(axis=-1)
+
+        with pytest.raises(PlanError, match=r"energy makes .* of a block of .*: say which axes go or come"):
+            door.map_blocks(energy, array(), model=Flat(), client=client, whole=(-1,))
+        result = door.map_blocks(energy, array(), model=Flat(), client=client, whole=(-1,), drop_axis=2)
+        assert result.shape == VOLUME.shape[:-1]
+        assert np.allclose(result.compute(), energy(VOLUME))
 
     def test_options_reach_the_function(self, client, known):
         result = door.map_blocks(

@@ -183,7 +183,18 @@ def test_metrics_tell_what_happened(tmp_path):
 def test_without_a_budget_half_of_what_is_free_is_taken_and_said():
     loop = Loop()
     result = ps.reverse(loop.forward, loop.backward, loop.state, 10)
-    assert "half" in result.explain()
+    assert "half" in result.explain() and "costs measured" in result.explain()
+
+
+def test_a_codec_that_was_asked_for_and_does_not_pay_is_named():
+    loop = Loop()
+    slow = {"cast:float16": ps.CodecCost(ratio=2, encode=1e3, decode=1e3)}
+    costs = ps.Costs(1e-3, 1e-3, 1e12, codecs=slow)
+    result = ps.reverse(
+        loop.forward, loop.backward, loop.state, 10, budget=f"{20 * SNAPSHOT}B", costs=costs, codec="cast:float16"
+    )
+    assert result.plan.codec is None and result.metrics.mean_ratio == 1
+    assert "codec cast:float16 is not used" in result.explain() and "costs as given" in result.explain()
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Jobs: what is wrong is said before anything runs, by its key and with what was expected."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from penstock.wave import AcousticModel, Grid, absorbing_points, place, ricker
 from penstock.wave.inputs import media_of, medium_of
 from penstock.wave.job import changed, parse, read_job
 from penstock.wave.prepare import inspect, prepare
+from penstock.wave.run import run_job
 from penstock.wave.workspace import Workspace, locked
 
 GOOD = {
@@ -106,7 +108,8 @@ def test_what_is_not_toml_or_not_there_is_said(tmp_path):
 @pytest.mark.parametrize(
     ("tables", "complaint"),
     [
-        ({"wavelet": "frequency = 25.0"}, "take a spacing of at most"),
+        ({"wavelet": "frequency = 20.0"}, "take a spacing of at most"),
+        ({"wavelet": "frequency = 25.0"}, r"samples of 0\.008 s hold 62\.5: take dt of at most"),
         ({"wavelet": "frequency = 1.0"}, r"that is over with the data, which are 1.008 s long; .* middle at 1.5 s"),
         ({"physics": "dt = 0.05"}, "take dt of at most"),
         ({"geometry": "shots = 2\nsource_depth = 9000.0"}, r"shot 0: 1 of 1 positions are outside the model"),
@@ -161,10 +164,25 @@ def test_a_job_that_is_not_text_is_refused(tmp_path):
 )
 def test_a_budget_without_room_for_a_snapshot_is_refused_before_a_shot_is_modelled(tmp_path, memory):
     for look in (inspect, prepare):
-        with pytest.raises(BudgetError, match=r"memory\.host: \d+kB do not hold a state of the waves, \d+kB"):
+        with pytest.raises(BudgetError, match=r"memory: the budget does not hold .* host has \d+kB and needs .*kB"):
             look(parse(text(memory=memory, output='directory = "out"'), tmp_path))
     assert "shots" in inspect(parse(text(memory='host = "1MB"'), tmp_path))
     assert "shots" in inspect(parse(text(memory='host = "60kB"\ndisk = "10MB"'), tmp_path))  # all records
+
+
+def test_the_budget_that_is_named_is_the_smallest_with_which_a_shot_is_migrated(tmp_path):
+    def told(nbytes):
+        memory = f'host = {nbytes}\ndisk = "20MB"'
+        return parse(text(memory=memory, output=f'directory = "{nbytes}"', run="retries = 0"), tmp_path)
+
+    with pytest.raises(BudgetError) as refused:
+        inspect(told(10_000))
+    least = int(re.search(r"\((\d+) bytes\) at least", str(refused.value)).group(1))
+    with pytest.raises(BudgetError):
+        inspect(told(least - 1))
+    assert "shots" in inspect(told(least))
+    survey = run_job(told(least))
+    assert not survey.failed and survey.summaries[0]["peak"]["host"] <= least
 
 
 def test_a_folder_for_snapshots_that_cannot_be_made_is_refused(tmp_path):

@@ -14,6 +14,7 @@ from penstock.wave import (
     Shot,
     WaveError,
     gradient,
+    highest_frequency,
     largest_dt,
     migrate,
     ricker,
@@ -198,3 +199,10 @@ def test_waves_in_an_open_box_leave_it(free_surface):
     assert loudness[3] < 1e-2 * heard
     assert max(loudness[6:]) < loudness[3]
     assert loudness[-1] < 1e-4 * heard
+
+
+def test_a_ricker_wavelet_that_its_samples_do_not_hold_is_refused_with_what_does():
+    with pytest.raises(WaveError, match=r"has waves of up to 110\.6 Hz, and samples of 0\.008 s hold 62\.5: take"):
+        ricker(40.0, 0.008, 100)
+    for frequency, dt in ((40.0, 0.00452), (22.6, 0.008)):
+        assert highest_frequency(ricker(frequency, dt, 200), dt) == pytest.approx(0.5 / dt, rel=0.01)

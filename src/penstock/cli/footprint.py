@@ -46,11 +46,11 @@ def footprint(
     how |= {"shape": lengths, "library": library}
     what: dict[str, Any] = {"command": function} if "{0}" in function else {"function": _find(function)}
     if model is not None and model.exists():
-        learned = load(model, changed="relearn", **what, **how)
+        learned = load(model, **what, **how)
     else:
         learned = learn(**what, **how)
-    if model is not None:
-        learned.save(model)
+        if model is not None:
+            learned.save(model)
     typer.echo(learned.explain())
     typer.echo(f"\n{lengths}: {learned.predict(lengths)}")
     if allowed is not None:

@@ -104,7 +104,7 @@ def psnr(a: Any, b: Any) -> float:
     return compare(a, b).psnr
 
 
-def ssim(a: Any, b: Any, window: int = 7) -> float:
+def ssim(a: Any, b: Any, window: int = 7, span: float | None = None) -> float:
     """Give the mean structural similarity of one-, two- or three-dimensional arrays.
 
     As Wang, Bovik, Sheikh and Simoncelli define it (IEEE Trans. Image Process. 13, 2004), with a uniform window, sample
@@ -118,6 +118,9 @@ def ssim(a: Any, b: Any, window: int = 7) -> float:
         The original, and what came back.
     window
         Elements along each axis, odd; axes of one element have one.
+    span
+        The range that differences are seen against, where the arrays are a part of something larger; that of the
+        original unless told.
 
     Examples
     --------
@@ -125,7 +128,8 @@ def ssim(a: Any, b: Any, window: int = 7) -> float:
     >>> ssim(image, image)
     1.0
     """
-    return _ssim(a, b, compare(a, b), window)
+    found = compare(a, b)
+    return _ssim(a, b, found, window, found.span if span is None else span)
 
 
 def measure(a: Any, b: Any, encoded_nbytes: int, window: int = 7) -> Quality:
@@ -142,7 +146,7 @@ def measure(a: Any, b: Any, encoded_nbytes: int, window: int = 7) -> Quality:
     """
     found = compare(a, b)
     nbytes = found.count * _dtype(a).itemsize
-    return Quality(found.worst, found.psnr, _ssim(a, b, found, window), nbytes / max(1, encoded_nbytes))
+    return Quality(found.worst, found.psnr, _ssim(a, b, found, window, found.span), nbytes / max(1, encoded_nbytes))
 
 
 def compare(a: Any, b: Any, stream: "Stream | None" = None) -> Compared:
@@ -155,17 +159,17 @@ def compare(a: Any, b: Any, stream: "Stream | None" = None) -> Compared:
     return Compared(*quality_host.compare(a, b), a.size)
 
 
-def _ssim(a: Any, b: Any, found: Compared, window: int) -> float:
+def _ssim(a: Any, b: Any, found: Compared, window: int, span: float) -> float:
     shape, extents = _windows(tuple(a.shape), window)
-    if found.span == 0:  # every term would be 0 / 0
+    if span == 0:  # every term would be 0 / 0
         return 1.0 if found.worst == 0 else 0.0
-    if not 1e-70 < found.span < 1e70:  # its fourth power has to be a number
+    if not 1e-70 < span < 1e70:  # its fourth power has to be a number
         if not isinstance(a, np.ndarray):
             return math.nan
-        a, b = a.astype(np.float64) / found.span, b.astype(np.float64) / found.span
-        found = compare(a, b)
+        a, b = a.astype(np.float64) / span, b.astype(np.float64) / span
+        found, span = compare(a, b), 1.0
     centre = found.least + found.span / 2
-    c1, c2 = (0.01 * found.span) ** 2, (0.03 * found.span) ** 2
+    c1, c2 = (0.01 * span) ** 2, (0.03 * span) ** 2
     if isinstance(a, np.ndarray):
         total = quality_host.similarity(a.reshape(shape), b.reshape(shape), extents, centre, c1, c2)
     else:

@@ -84,6 +84,7 @@ def map_blocks(
     passed, own = _split(options, da.map_blocks)
     job = _prepare(func, arrays, client, budget, model, None, None, whole, own)
     cut = job.cut(arrays)
+    job.keeps_axes(cut[0], passed)
     with job.annotated():
         return da.map_blocks(job.run(measure), *cut, **job.described(cut[0]) | passed | own)
 

@@ -1,7 +1,7 @@
 """A function over blocks, once its chunks are chosen: how arrays are cut, and what Dask is told of the result."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -52,6 +52,15 @@ class Job:
         shape = self.model.predict(block).output_shape
         assert shape is not None
         return shape[axis]
+
+    def keeps_axes(self, array: Any, told: Mapping[str, Any]) -> None:
+        """Make sure that blocks come out with the axes they had, unless Dask is told what becomes of those."""
+        given = self.model.predict(self.plan.chunks).output_shape
+        if given is not None and len(given) != array.ndim and not {"drop_axis", "new_axis", "chunks"} & told.keys():
+            raise PlanError(
+                f"{self.key.rpartition('-')[0]} makes {given} of a block of {self.plan.chunks}: say which axes go "
+                "or come by drop_axis= or new_axis=, as to Dask's map_blocks"
+            )
 
     def keeps_shape(self) -> None:
         """Make sure that blocks come out as they went in: Dask cuts the halo off without looking."""

@@ -32,7 +32,7 @@ def measured(loop: Loop, disk: Path | None, synchronous: bool) -> Costs:
     """Time the loop and the links on the first steps."""
     measure = loop.library.measure
     costs = measure(loop.advance, loop.fresh, loop.layout.nbytes, loop.coarse_steps, disk, synchronous)
-    return replace(costs, forward=costs.forward / loop.every, backward=costs.backward / loop.every)
+    return replace(costs, forward=costs.forward / loop.every, backward=costs.backward / loop.every, measured=True)
 
 
 def with_codecs(loop: Loop, costs: Costs, encoders: Sequence[Codec], error: float | None) -> Costs:

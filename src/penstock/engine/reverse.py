@@ -186,6 +186,10 @@ def prepare(
             slots=slots,
             reversals=reversals,
         )
+        if encoders and plan.codec is None:
+            asked = codec if isinstance(codec, str) else " or ".join(encoder.name for encoder in encoders)
+            unused = f"codec {asked} is not used: the reversal is predicted to be faster without"
+            note = f"{note}; {unused}" if note else unused
     keeps = plan.keep == "states"
     kept = loop.layout if keeps else loop.record_layout
     if kept is None:

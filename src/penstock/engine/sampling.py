@@ -102,15 +102,15 @@ def _compare(step: int, leaves: Iterable[tuple[list[Any], list[Any], float]]) ->
         if error:
             relative = max(relative, error / span if span else math.inf)
             psnr = min(psnr, 20 * math.log10(span) - 10 * math.log10(squares) if span and squares else -math.inf)
-            similar = min(similar, *(_similarity(one, other) for one, other in pairs))
+            similar = min(similar, *(_similarity(one, other, span) for one, other in pairs))
     return Sample(step, worst, relative, psnr, similar)
 
 
-def _similarity(one: NDArray[Any], other: NDArray[Any]) -> float:
+def _similarity(one: NDArray[Any], other: NDArray[Any], span: float) -> float:
     shape = (-1, *one.shape[-2:]) if one.ndim > 3 else one.shape
     one, other = one.reshape(shape), other.reshape(shape)
     window = min([7, *(extent - 1 + extent % 2 for extent in one.shape if extent > 1)])
-    return quality.ssim(one, other, window) if one.size > 1 and window >= 3 else 1.0
+    return quality.ssim(one, other, window, span) if one.size > 1 and window >= 3 else 1.0
 
 
 def _on_host(array: Any) -> NDArray[Any]:

@@ -136,8 +136,8 @@ def load(
         return model
     if changed == "refuse":
         raise FootprintError(
-            f"{path} was learned under other conditions: {'; '.join(changes)}. Learn it again, or load it with "
-            "changed='relearn' and the function"
+            f"{path} was learned under other conditions: {'; '.join(changes)}. Learn it again into another "
+            "file, or remove this one; load(..., changed='relearn') writes it anew"
         )
     if function is None and command is None:
         raise FootprintError(f"{path} must be learned again ({'; '.join(changes)}): give the function or the command")

@@ -66,7 +66,9 @@ class Metrics:
 
     @property
     def mean_ratio(self) -> float:
-        """Bytes of all encoded snapshots before, over those after."""
+        """Bytes of all encoded snapshots before, over those after; 1 where none was encoded."""
+        if not self.ratios:
+            return 1.0
         return len(self.ratios) / sum(1 / ratio for ratio in self.ratios)
 
     def add(self, span: Span) -> None:

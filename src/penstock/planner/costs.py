@@ -79,6 +79,8 @@ class Costs:
     """the codecs that are known, by name"""
     assumed: str | None = None
     """the machine these were assumed for, where they were not measured"""
+    measured: bool = False
+    """whether they were timed on the first steps of the loop itself"""
 
     def __post_init__(self) -> None:
         _check_positive(self, "forward", "copy")

@@ -9,7 +9,7 @@ from penstock.units import seconds_to_text, to_text
 def explain(plan: Plan) -> str:
     """Tell what was chosen, what else there was, where the time goes, and the peak bytes of each tier."""
     predicted, costs = plan.prediction, plan.costs
-    source = f"assumed for {costs.assumed}" if costs.assumed else "as given"
+    source = f"assumed for {costs.assumed}" if costs.assumed else "measured" if costs.measured else "as given"
     lines = [
         f"{plan.steps} steps, {to_text(plan.state_bytes)} a state, {plan.budget!r}; costs {source}: "
         f"forward {seconds_to_text(costs.forward)}, backward {seconds_to_text(costs.backward)} a step",

@@ -123,6 +123,28 @@ def plan(
     )
 
 
+def check_room(
+    steps: int,
+    state_bytes: int,
+    budget: Budget,
+    *,
+    record_bytes: int | None = None,
+    every: int = 1,
+    schedule: str | Schedule | Any = "auto",
+) -> None:
+    """Refuse a budget that no plan fits into, with the smallest that works, without looking for the best plan.
+
+    Parameters are those of `plan`.
+    """
+    costs = assumed_costs(None, state_bytes, budget.tiers[0])
+    check_tiers(budget, costs)
+    problem = Problem(steps, min(every, steps), state_bytes, record_bytes, budget, costs, "min", None, 1)
+    tried, wanted = _wanted(schedule, problem.coarse_steps)
+    schedules = tried if wanted is None else {"states": [wanted]}
+    if _need(problem, (), schedules) is not None:
+        _refuse(problem, (), schedules)
+
+
 def _wanted(schedule: str | Schedule | Any, steps: int) -> tuple[dict[str, list[Segmented]], Schedule | None]:
     """Give the schedules to search for states and for records, or the very one that was asked for."""
     everything: list[Segmented] = [StoreAll(steps)]

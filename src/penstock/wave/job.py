@@ -84,12 +84,16 @@ def parse(text: str, folder: Path | None = None, name: str = "the job") -> Job:
         told = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise WaveError(f"{name} is not TOML: {error}") from error
+    job = _checked(told, name)
+    return _absolute(job, folder) if folder is not None else job
+
+
+def _checked(told: dict[str, Any], name: str) -> Job:
     try:
-        job = Job.model_validate(told)
+        return Job.model_validate(told)
     except ValidationError as error:
         lines = [_complaint(one) for one in error.errors()]
         raise WaveError("\n  ".join([f"{name} cannot be run:", *lines])) from None
-    return _absolute(job, folder) if folder is not None else job
 
 
 def _complaint(error: Any) -> str:
@@ -134,10 +138,12 @@ def changed(
 ) -> Job:
     """Give the same job, run or written elsewhere."""
     told = job.model_dump()
+    if workers and scheduler is not None:
+        raise WaveError("workers on this machine and the scheduler of a cluster were both asked for: give one of them")
     if workers is not None:
         told["run"] |= {"workers": workers, "scheduler": None}
     if scheduler is not None:
         told["run"] |= {"workers": 0, "scheduler": scheduler}
     if directory is not None:
         told["output"]["directory"] = directory
-    return Job.model_validate(told)
+    return _checked(told, "the job")

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.engine.layout import Layout
 from penstock.errors import BudgetError, WaveError
-from penstock.units import to_text
+from penstock.planner import check_room
 from penstock.wave.advice import advice
 from penstock.wave.files import whole
 from penstock.wave.geometry import part_of, windows
@@ -22,9 +23,6 @@ from penstock.wave.points import locate
 from penstock.wave.stability import check_dispersion, check_dt, choose_dt
 from penstock.wave.wavelet import highest_frequency
 from penstock.wave.workspace import Workspace, describe, differences, files_of, frozen, written
-
-BYTES = 4
-"""of a number"""
 
 
 def prepare(job: Job, gpus: int = 0) -> Workspace:
@@ -100,6 +98,7 @@ def inspect(job: Job, gpus: int = 0) -> str:
     velocity, spacing = media["model"]["velocity"], " x ".join(f"{one:.6g}" for one in grid.spacing)
     frequency = highest_frequency(wavelet, recording.dt)
     every = job.imaging.every or imaging_interval(frequency, step)
+    where = "on what the cluster's workers have" if job.run.scheduler else f"on the {device.upper()}"
     return "\n".join(
         [
             f"model     {' x '.join(map(str, grid.shape))} points, {spacing} m, "
@@ -109,7 +108,7 @@ def inspect(job: Job, gpus: int = 0) -> str:
             f"wavelet   up to {frequency:.4g} Hz",
             f"steps     {math.ceil(recording.samples * recording.dt / step - 1e-6)} of {step * 1000:.6g} ms, "
             f"imaged every {every}",
-            f"parts     each shot migrates in {part} points inside layers of {grid.absorb}, on the {device.upper()}",
+            f"parts     each shot migrates in {part} points inside layers of {grid.absorb}, {where}",
             *(f"note      {one}" for one in notes(job, grid, media, recording.dt, wavelet, step)),
         ]
     )
@@ -148,30 +147,31 @@ def check(job: Job, grid: Grid, media: dict[str, Fields], recording: Recording, 
     steps = math.ceil(recording.samples * recording.dt / step - 1e-6)
     every = job.imaging.every or imaging_interval(frequency, step)
     part = part_of(grid, windows(recording.geometry, grid, job.imaging.aperture)[0])
-    check_budget(job, part, math.ceil(steps / every))
+    check_budget(job, part, steps, every)
     return step
 
 
-def check_budget(job: Job, part: Grid, images: int) -> None:
-    """Refuse a budget that holds no snapshot of a shot's part of the model, which contributes to so many images.
+def check_budget(job: Job, part: Grid, steps: int, every: int) -> None:
+    """Refuse a budget without room to reverse the waves in a shot's part of the model.
 
-    Snapshots are records, where all of them fit, or states, of which one must fit where waves are computed. What a
-    codec makes of them is seen when it runs.
+    What a codec makes of snapshots is seen when it runs.
     """
     budget = job.memory.budget
     if budget is None or job.memory.codec is not None:
         return
-    acoustic, fields = job.physics.kind == "acoustic", math.prod(part.fields(job.physics.order // 2))
-    state = BYTES * fields * (2 if acoustic else {2: 5, 3: 9}[part.ndim])
-    record = BYTES * math.prod(part.shape) * (1 if acoustic or job.imaging.image == "pp" else part.ndim)
-    first = budget[budget.tiers[0]]
-    total = sum(budget[tier] for tier in budget.tiers)
-    recorded = job.memory.schedule.strip().lower() in ("auto", "storeall") and total >= images * record
-    if first < (min(record, state) if recorded else state):
-        raise BudgetError(
-            f"memory.{budget.tiers[0]}: {to_text(first)} do not hold a state of the waves, {to_text(state)}, and there "
-            f"is no room for all {images} records of {to_text(record)} instead: give more, or set imaging.aperture"
-        )
+    acoustic, fields = job.physics.kind == "acoustic", part.fields(job.physics.order // 2)
+    state = _kept(fields, 2 if acoustic else {2: 5, 3: 9}[part.ndim])
+    record = _kept(part.shape, 1 if acoustic or job.imaging.image == "pp" else part.ndim)
+    try:
+        check_room(steps, state, budget, record_bytes=record, every=every, schedule=job.memory.schedule)
+    except BudgetError as error:
+        raise BudgetError(f"memory: {error}. Give more, or set imaging.aperture") from error
+
+
+def _kept(shape: tuple[int, ...], count: int) -> int:
+    """Give the bytes of a snapshot of fields of a shape."""
+    field = np.broadcast_to(np.float32(0), shape)
+    return Layout.of([field] * count, lambda array: (array.shape, array.dtype)).nbytes
 
 
 def check_directory(job: Job) -> None:

@@ -5,10 +5,14 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.errors import WaveError
+
 LEVEL = 0.01
 """Of the largest amplitude in a spectrum: where it has fallen below this for good, the band ends."""
 LOW = 0.1
 """The same where the band begins. What lies below matters to absorbing layers only, and little to them."""
+RICKER = 2.764
+"""The highest frequency of a Ricker wavelet, by `LEVEL`, over its dominant one."""
 ROLL_OFF = 1.25
 """Times the highest frequency: where nothing is left of what `band_limited` gives."""
 
@@ -22,6 +26,12 @@ def ricker(frequency: float, dt: float, samples: int, delay: float | None = None
     >>> float(wavelet.argmax() * 0.002), round(highest_frequency(wavelet, 0.002))
     (0.1, 41)
     """
+    if RICKER * frequency > 0.5 / dt:
+        raise WaveError(
+            f"a Ricker wavelet of {frequency:.6g} Hz has waves of up to {RICKER * frequency:.4g} Hz, and samples of "
+            f"{dt:.6g} s hold {0.5 / dt:.4g}: take dt of at most {0.5 / (RICKER * frequency):.4g} s, or a frequency of "
+            f"at most {0.5 / (RICKER * dt):.4g} Hz"
+        )
     delay = 1.5 / frequency if delay is None else delay
     squared = (math.pi * frequency * (np.arange(samples) * dt - delay)) ** 2
     return np.asarray((1 - 2 * squared) * np.exp(-squared))

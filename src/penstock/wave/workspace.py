@@ -237,7 +237,10 @@ def describe(job: Job, grid: Grid, sampling: float, step: float, device: str, no
 @contextmanager
 def locked(root: Path) -> Iterator[None]:
     """Hold a directory for one run; the kernel lets go of it when the process dies."""
-    root.mkdir(parents=True, exist_ok=True)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise WaveError(f"output.directory: {root} cannot be made ({error.strerror}): choose another folder") from error
     with (root / "lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
