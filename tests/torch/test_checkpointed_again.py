@@ -54,6 +54,38 @@ def test_buffers_of_the_same_name_are_told_apart():
     assert first.num_batches_tracked == 0 and torch.equal(first.running_mean, torch.zeros(5))
 
 
+class Norm(nn.Module):
+    """A normalisation of its own: batch_norm writes the statistics without counting versions."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(5))
+        self.register_buffer("variance", torch.full((5,), torch.nan))
+        self.weight = nn.Parameter(torch.ones(5))
+
+    def forward(self, y):
+        if not self.training:
+            return torch.tanh(y * self.weight)
+        return nn.functional.batch_norm(y, self.mean, torch.ones(5), self.weight, training=True)
+
+
+def test_buffers_that_are_written_without_counting_are_noticed_and_put_back():
+    module = Norm()
+
+    def run():
+        return checkpointed(lambda y, t, module: module(y), torch.randn(8, 5), 10, params=module, budget="64kB")
+
+    with pytest.raises(StateError, match="changes mean of"):  # and not the other, which is no number all the time
+        run()
+    assert torch.equal(module.mean, torch.zeros(5))
+    module.eval()
+    run().sum().backward()
+    assert module.weight.grad is not None
+    module.train()
+    with pytest.raises(StateError, match="changes mean of"):
+        run()
+
+
 class Stepping(nn.Module):
     """A module whose method is the step."""
 
@@ -175,6 +207,65 @@ def test_compiled_steps_have_plans_of_their_own():
         final = checkpointed(step, torch.ones(2500), 40, params=weight, budget="2MB", costs=QUICK)
         seen.append(final.grad_fn.name() == "_LoopBackward")
     assert seen == [False, True]
+
+
+class Switched:
+    """A step that changes its state in place where a flag says so."""
+
+    in_place = depth = False
+
+    def step(self, y, t, weight):
+        if self.in_place:
+            return torch.sin(y.mul_(0.9) * weight)
+        for _ in range(self.depth):
+            y = torch.sin(y * weight)
+        return torch.sin(y * 0.9 * weight)
+
+
+class SwitchedModule(Switched, nn.Module):
+    """The same as a module."""
+
+
+@pytest.mark.parametrize("more", [{"schedule": "revolve:2"}, {}], ids=["revolve", "whole"])
+@pytest.mark.parametrize("made", [Switched, SwitchedModule, dict])
+def test_a_flag_of_the_object_that_was_changed_is_looked_at_again(made, more):
+    thing, weight = made(), torch.full((4,), 1.1, requires_grad=True)
+
+    def by_dict(y, t, weight):
+        return torch.sin((y.mul_(0.9) if thing["in_place"] else y * 0.9) * weight)
+
+    found = []
+    for flag in (False, True):
+        thing.__setitem__("in_place", flag) if made is dict else setattr(thing, "in_place", flag)
+        step = by_dict if made is dict else thing.step
+        start = torch.arange(4.0, requires_grad=True)
+        final = checkpointed(step, start, 6, params=weight, budget="64kB", **more)
+        assert_equal([start], [torch.arange(4.0)])
+        found.append(torch.autograd.grad(final.sum(), (start, weight)))
+    assert_equal(*found)
+
+
+def test_an_integer_of_the_object_that_was_changed_is_looked_at_again():
+    thing, weight = Switched(), torch.ones(2500, requires_grad=True)
+    for depth, name in ((1, "SinBackward0"), (50, "_LoopBackward"), (1, "SinBackward0")):
+        thing.depth = depth
+        final = checkpointed(thing.step, torch.ones(2500), 20, params=weight, budget="3MB", costs=QUICK)
+        assert final.grad_fn.name() == name
+
+
+def test_the_initial_state_is_left_alone_though_a_plan_knows_of_no_changes():
+    weight = torch.full((4,), 1.1, requires_grad=True)
+    for IN_PLACE[0] in (False, True):  # which no plan looks at
+        start = torch.arange(4.0)
+        checkpointed(by_global, start, 6, params=weight, budget="1MB").sum().backward()
+        assert_equal([start], [torch.arange(4.0)])
+
+
+IN_PLACE = [False]
+
+
+def by_global(y, t, weight):
+    return torch.sin((y.mul_(0.9) if IN_PLACE[0] else y * 0.9) * weight)
 
 
 def test_a_plan_is_found_again_for_a_step_made_anew_with_other_numbers():

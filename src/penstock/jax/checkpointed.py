@@ -11,15 +11,13 @@ from penstock.codec import Codec
 from penstock.engine import Result
 from penstock.engine.recorded import Request
 from penstock.errors import StateError
-from penstock.jax.compiled import Compiled, Leaves, Trees, compiled_for
+from penstock.jax.compiled import compiled_for
 from penstock.jax.decide import host
 from penstock.jax.node import Call
-from penstock.jax.places import is_traced
+from penstock.jax.traced import CLOSED_OVER, Trees, trace
 from penstock.planner import Costs, Plan
 from penstock.schedule import Schedule
 from penstock.units import Budget
-
-CLOSED_OVER = "the step closes over a value that is being differentiated: pass it in params="
 
 
 def checkpointed(
@@ -49,8 +47,9 @@ def checkpointed(
     ----------
     step
         ``step(state, t, *params) -> state``, or ``step(state, t, x, *params)`` where there are inputs: a pure function
-        that JAX can compile, with `t` a traced int32. It is compiled once for each function object, so define it
-        outside of loops that call this again and again. What is differentiated it gets through its arguments.
+        that JAX can compile, with `t` a traced int32. It is traced in every call, and compiled once for each function
+        object and the constants that it uses: define it outside of loops that call this again and again, and pass what
+        changes, and what is differentiated, as arguments.
     state
         The state at step 0: a pytree of arrays. Every step returns one of the same shapes and types. Results and
         gradients are on the devices of the arguments.
@@ -99,15 +98,15 @@ def checkpointed(
     if any(leaf.ndim < 1 or leaf.shape[0] != steps for leaf in parted[1][0]):
         raise StateError(f"inputs must have a first axis of {steps} entries, one a step")
     trees = Trees(parted[0][1], None if inputs is None else parted[1][1], parted[2][1], outputs)
-    compiled = compiled_for(step, steps, trees)
     leaves = [leaves for leaves, _ in parted]
     try:
-        output = _checked_output(compiled, *leaves)
-        final, stacked = Call(step, compiled, request, progress, report).differentiable()(*leaves)
+        traced = trace(step, trees, *leaves)
+        compiled = compiled_for(step, steps, trees, traced)
+        final, stacked = Call(compiled, outputs, request, progress, report).differentiable()(*leaves)
     except jax.errors.UnexpectedTracerError as error:
         raise StateError(CLOSED_OVER) from error
     result = jax.tree_util.tree_unflatten(trees.state, final)
-    return (result, jax.tree_util.tree_unflatten(output, stacked)) if outputs else result
+    return (result, jax.tree_util.tree_unflatten(traced.output, stacked)) if outputs else result
 
 
 def _part(tree: Any, what: str) -> tuple[list[Any], Any]:
@@ -120,35 +119,3 @@ def _part(tree: Any, what: str) -> tuple[list[Any], Any]:
     if any(jnp.issubdtype(array.dtype, jax.dtypes.extended) for array in arrays):
         raise StateError(f"{what} holds random keys of the new kind: pass jax.random.key_data(key), and wrap it again")
     return arrays, structure
-
-
-def _checked_output(compiled: Compiled, state: Leaves, inputs: Leaves, params: Leaves) -> Any:
-    """Trace a step without running it, refuse one that changes the state's shapes, and give its output's structure."""
-    trees, unflatten = compiled.trees, jax.tree_util.tree_unflatten
-    kinds = tuple((leaf.shape, str(leaf.dtype), leaf.weak_type) for leaf in (*state, *inputs, *params))
-    if kinds in compiled.outputs:
-        return compiled.outputs[kinds]
-    slices = [jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for x in inputs]
-    given = () if trees.inputs is None else (unflatten(trees.inputs, slices),)
-    time = jax.ShapeDtypeStruct((), jnp.int32)
-    traced, new = jax.make_jaxpr(compiled.step, return_shape=True)(
-        unflatten(trees.state, list(state)), time, *given, *unflatten(trees.params, list(params))
-    )
-    if any(is_traced(const) and _has_gradient(const) for const in traced.consts):
-        raise StateError(CLOSED_OVER)
-    output = None
-    if trees.returns_outputs:
-        if not isinstance(new, tuple) or len(new) != 2:
-            raise StateError(f"with outputs=True the step returns (state, output), not a {type(new).__name__}")
-        new, output = new
-    leaves, structure = jax.tree_util.tree_flatten(new)
-    wanted, found = ([(leaf.shape, str(leaf.dtype)) for leaf in many] for many in (state, leaves))
-    if structure != trees.state or found != wanted:
-        raise StateError(f"the step returned {structure} of {found}, but the state is {trees.state} of {wanted}")
-    compiled.outputs[kinds] = jax.tree_util.tree_structure(output)
-    return compiled.outputs[kinds]
-
-
-def _has_gradient(tracer: Any) -> bool:
-    """Tell whether a tracer follows a gradient: without one it is no longer of the same kind."""
-    return type(jax.lax.stop_gradient(tracer)) is not type(tracer)

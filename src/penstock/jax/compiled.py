@@ -3,7 +3,6 @@
 import types
 import weakref
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -11,7 +10,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-Leaves = Sequence[Any]
+from penstock.jax.places import Leaves
+from penstock.jax.traced import Traced, Trees
+
 Differentiated = tuple[list[Any], list[Any], list[Any]]
 """Gradients of the state before a span, of all inputs so far, and of the parameters so far."""
 
@@ -21,54 +22,17 @@ def is_inexact(leaf: Any) -> bool:
     return bool(jnp.issubdtype(leaf.dtype, jnp.inexact))
 
 
-@dataclass(frozen=True)
-class Trees:
-    """How the arguments and results of a step are built."""
-
-    state: Any
-    inputs: Any
-    """None where there are none"""
-    params: Any
-    returns_outputs: bool
-
-
 class Compiled:
-    """The functions made of a step, each compiled when it is first called.
+    """The functions made of a step as it was traced, each compiled when it is first called."""
 
-    It does not keep the step alive, whoever calls one of them does: so what was compiled goes when the step goes.
-    """
-
-    def __init__(self, step: Callable[..., Any], count: int, trees: Trees) -> None:
-        self._step: Callable[[], Callable[..., Any] | None]
-        try:
-            self._step = weakref.WeakMethod(step) if isinstance(step, types.MethodType) else weakref.ref(step)
-        except TypeError:  # nothing refers to it weakly
-            self._step = lambda: step
-        self.count, self.trees = count, trees
+    def __init__(self, traced: Traced, count: int) -> None:
+        self.traced, self.once, self.count = traced, traced.once, count
         self.decisions: dict[Hashable, Any] = {}
         """what was decided for loops of this step, by what that depends on"""
-        self.outputs: dict[Hashable, Any] = {}
-        """how the output of a step is built, by the kinds of its arguments"""
         self.forward = jax.jit(self._forward)
         self.forward_putting_out = jax.jit(self._forward_putting_out, donate_argnums=1)
         self.back = jax.jit(self._back, static_argnums=0, donate_argnums=6)
         self.whole = jax.jit(partial(self.scan, self.count, 0))
-
-    @property
-    def step(self) -> Callable[..., Any]:
-        """The step itself."""
-        step = self._step()
-        assert step is not None
-        return step
-
-    def once(self, state: Leaves, t: Any, inputs: Leaves, params: Leaves) -> tuple[list[Any], list[Any]]:
-        """Run one step, and give the leaves of the new state and of its output."""
-        trees, unflatten = self.trees, jax.tree_util.tree_unflatten
-        given = () if trees.inputs is None else (unflatten(trees.inputs, inputs),)
-        new = self.step(unflatten(trees.state, state), t, *given, *unflatten(trees.params, params))
-        new, output = new if trees.returns_outputs else (new, ())
-        leaves = [jnp.asarray(leaf) for leaf in jax.tree_util.tree_leaves(new)]
-        return leaves, [jnp.asarray(leaf) for leaf in jax.tree_util.tree_leaves(output)]
 
     def _forward(self, state: Leaves, start: Any, stop: Any, inputs: Leaves, params: Leaves) -> list[Any]:
         def body(t: Any, state: Leaves) -> Leaves:
@@ -156,16 +120,21 @@ def _freed(span: Callable[..., Any], arguments: Sequence[Leaves]) -> tuple[Any, 
 _known: dict[int, tuple["weakref.ref[Any]", dict[Hashable, Compiled]]] = {}
 
 
-def compiled_for(step: Callable[..., Any], count: int, trees: Trees) -> Compiled:
-    """Give what was compiled of a step before, as long as the step lives (or the object whose method it is)."""
+def compiled_for(step: Callable[..., Any], count: int, trees: Trees, traced: Traced) -> Compiled:
+    """Give what was compiled of a step before, where it still does the same; it is kept as long as the step lives.
+
+    For a method that is as long as its object lives.
+    """
     owner, part = (step.__self__, step.__func__) if isinstance(step, types.MethodType) else (step, None)
-    key, address = (part, count, trees), id(owner)
+    key, address = (part, count, trees, traced.kinds), id(owner)
     try:
-        hash((step if part is None else part, key))  # what has no hash can change, and is compiled anew
+        hash((step if part is None else part, key))
         refer = weakref.ref(owner, lambda _: _known.pop(address, None))
-    except TypeError:
-        return Compiled(step, count, trees)
+    except TypeError:  # nothing tells when it is gone
+        return Compiled(traced, count)
+    if not traced.lasts:
+        return Compiled(traced, count)
     _, found = _known.setdefault(address, (refer, {}))
-    if key not in found:
-        found[key] = Compiled(step, count, trees)
+    if key not in found or not found[key].traced.is_like(traced):
+        found[key] = Compiled(traced, count)
     return found[key]

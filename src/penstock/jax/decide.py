@@ -18,8 +18,8 @@ from penstock.engine.loop import Loop
 from penstock.engine.numpy_arrays import describe
 from penstock.engine.recorded import Recording, Request, plan_recorded
 from penstock.errors import StateError
-from penstock.jax.compiled import Compiled, Leaves, is_inexact
-from penstock.jax.places import Places, device_of, free_bytes, is_traced, to_host
+from penstock.jax.compiled import Compiled, is_inexact
+from penstock.jax.places import Leaves, Places, device_of, free_bytes, is_traced, to_host
 from penstock.planner import Costs, Plan
 from penstock.schedule import Backward, Forward, Save
 
@@ -90,7 +90,10 @@ def decide(compiled: Compiled, request: Request, state: Leaves, inputs: Leaves, 
         return to_host(compiled.forward(places.put(arrays), start, stop, inputs, params))
 
     loop = Loop(advance, lambda state, step: None, to_host(state), compiled.count, 1, None)
-    costs = request.costs or _measured(loop, measured(loop, request.where if "disk" in budget.tiers else None, False))
+    costs = request.costs
+    if costs is None:
+        costs = measured(loop, request.where if "disk" in budget.tiers else None, False)
+        costs = _measured(loop, costs, lambda arrays: to_host(places.put(arrays)))
     costs = with_codecs(loop, costs, encoders, error)
     if len(sizes) == 1 and request.costs is not None:
         recording = Recording(0, 0.0, costs.backward)
@@ -130,8 +133,11 @@ def _temporary_bytes(compiled: Compiled, length: int, state: Leaves, inputs: Lea
     return int(analysis.temp_size_in_bytes) if analysis is not None else 0
 
 
-def _measured(loop: Loop, costs: Costs) -> Costs:
-    """Part what a span of steps takes into steps, and the call and moves that saving and restoring states take."""
+def _measured(loop: Loop, costs: Costs, move: Callable[[Leaves], Any]) -> Costs:
+    """Part what a span of steps takes into steps, and the call and moves that saving and restoring states take.
+
+    After a state was saved or restored a span is run, so each takes a call, and one of the two moves.
+    """
     state = loop.fresh()
 
     def span(length: int) -> None:
@@ -141,8 +147,9 @@ def _measured(loop: Loop, costs: Costs) -> Costs:
     one = _seconds(lambda: span(1))
     length = min(SPAN if one < LONG else 2, loop.steps)
     each, beside = _parted(1, one, length, _seconds(lambda: span(length)))
+    beside -= min(beside, _seconds(lambda: move(state))) / 2
     nbytes = loop.layout.nbytes
-    return replace(costs, forward=each, copy=nbytes / (nbytes / costs.copy + beside / 2))
+    return replace(costs, forward=each, copy=nbytes / (nbytes / costs.copy + beside))
 
 
 def _recording(compiled: Compiled, lengths: list[int], state: Leaves, inputs: Leaves, params: Leaves) -> Recording:

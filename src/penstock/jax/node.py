@@ -14,18 +14,17 @@ from penstock.engine.recorded import Request
 from penstock.engine.reversal import Reversal
 from penstock.engine.reverse import prepare, shown
 from penstock.errors import StateError
-from penstock.jax.compiled import Compiled, Leaves, is_inexact
+from penstock.jax.compiled import Compiled, is_inexact
 from penstock.jax.decide import Course, Whole, check_concrete, decide
-from penstock.jax.places import Places, device_of, settled, to_host, where
+from penstock.jax.places import Leaves, Places, device_of, settled, to_host, where
 
 
 @dataclass(frozen=True)
 class Call:
     """One call of `checkpointed`."""
 
-    step: Callable[..., Any]
-    """kept alive here for what was compiled of it"""
     compiled: Compiled
+    returns_outputs: bool
     request: Request
     progress: bool | None
     report: Callable[[Result], None] | None
@@ -105,7 +104,8 @@ class _Sweep:
     """The two callbacks of a reversal; it does not know the reversal, so that giving up the one frees the other."""
 
     def __init__(self, call: Call, course: Course, state: Leaves, inputs: Leaves, params: Leaves, first: bool) -> None:
-        self._compiled, self._course, self._first = call.compiled, course, first
+        self._compiled, self._course = call.compiled, course
+        self._puts_out = first and call.returns_outputs
         self._state, self._inputs, self._params = list(state), inputs, params
         self._places = Places(state, device_of((*state, *inputs, *params)))
         self._outputs: list[Any] | None = None
@@ -115,7 +115,7 @@ class _Sweep:
     def forward(self, state: Leaves, start: int, stop: int, replay: bool) -> tuple[Any, ...]:
         """Run a span of steps on the device; the new state stays there unless it will be kept."""
         compiled, leaves = self._compiled, self._there(state, start)
-        if replay or not self._first or not compiled.trees.returns_outputs:
+        if replay or not self._puts_out:
             leaves = compiled.forward(leaves, start, stop, self._inputs, self._params)
         else:
             if self._outputs is None:

@@ -8,7 +8,8 @@ import jax
 import numpy as np
 
 from penstock.errors import StateError
-from penstock.jax.compiled import Leaves
+
+Leaves = Sequence[Any]
 
 
 def is_traced(leaf: Any) -> bool:

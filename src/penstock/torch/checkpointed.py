@@ -18,7 +18,7 @@ from penstock.torch.loops.likeness import Likeness
 from penstock.torch.loops.node import Call, differentiate
 from penstock.torch.loops.planned import planned
 from penstock.torch.loops.probe import check_known
-from penstock.torch.loops.recording import output_leaves
+from penstock.torch.loops.recording import output_leaves, twins_of
 from penstock.torch.loops.steps import Form, Steps
 from penstock.torch.loops.trees import Structure
 from penstock.units import Budget
@@ -164,6 +164,8 @@ def _whole(
     structure = Structure()
     slices = [x.unbind() for x in inputs]
     arguments = params.build(params.tensors)
+    copies = [tensor.clone() for tensor in tensors]  # a step may change them
+    tensors = [copies[first] for first in twins_of(tensors)]
     for step in range(loop.count):
         tensors, values, output = loop.once(tensors, values, step, [x[step] for x in slices], arguments)
         if loop.returns_outputs:

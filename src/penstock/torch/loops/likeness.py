@@ -14,7 +14,8 @@ class Likeness:
 
     Functions are alike where their code is and what they close over; tensors where their kinds are; numbers with a
     fraction always, as they change with every iteration and not what a step does. Anything else has to be the same
-    object, with the same modes of the modules and the same kinds of the tensors that it holds.
+    object, with the same flags, strings and integers, the same modes of the modules and the same kinds of the tensors
+    that it holds.
     """
 
     def __init__(self, things: Iterable[Any]) -> None:
@@ -35,7 +36,7 @@ class Likeness:
         self._met.add(id(thing))
         if isinstance(thing, nn.Module):
             self.modules.append(thing)
-            modes = tuple(part.training for part in thing.modules())
+            modes = tuple(_flags(part) for part in thing.modules())
             return _Same(thing), modes, tuple(tensor.requires_grad for tensor in thing.parameters())
         if (compiled := getattr(thing, "_torchdynamo_orig_callable", None)) is not None:
             return "compiled", self._of(compiled)
@@ -48,7 +49,7 @@ class Likeness:
             return thing.__code__, self._all(defaults), self._all(map(_inside, thing.__closure__ or ()))
         if isinstance(thing, tuple):
             return type(thing), self._all(thing)
-        return _Same(thing), self._all(one for one in _parts(thing) if isinstance(one, Tensor | nn.Module))
+        return _Same(thing), self._all(_parts(thing))
 
     def _all(self, things: Iterable[Any]) -> tuple[Hashable, ...]:
         return tuple(map(self._of, things))
@@ -87,7 +88,14 @@ def _inside(cell: types.CellType) -> Any:
         return None
 
 
+def _flags(module: nn.Module) -> Hashable:
+    """Give the modes of a module, its training and what its author added; integers may count its calls."""
+    return tuple((name, value) for name, value in vars(module).items() if isinstance(value, bool | str))
+
+
 def _parts(thing: Any) -> Iterable[Any]:
-    if isinstance(thing, dict):
-        return thing.values()
-    return thing if isinstance(thing, list | set | frozenset) else getattr(thing, "__dict__", {}).values()
+    """Give what is to be the same in an object: of a list or set, which may be long, only tensors and modules."""
+    if isinstance(thing, list | set | frozenset):
+        return (part for part in thing if isinstance(part, Tensor | nn.Module))
+    named = thing if isinstance(thing, dict) else getattr(thing, "__dict__", {})
+    return (pair for pair in named.items() if isinstance(pair[1], Tensor | nn.Module | bool | int | str))

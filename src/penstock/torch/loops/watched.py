@@ -23,7 +23,15 @@ class _Buffer:
     @property
     def changed(self) -> bool:
         """That it was changed in place, or that another tensor was put in its place."""
-        return self.module._buffers.get(self.name) is not self.tensor or self.tensor._version != self.version
+        if self.module._buffers.get(self.name) is not self.tensor or self.tensor._version != self.version:
+            return True
+        # Kernels such as batch_norm's write their statistics without counting a version.
+        return self.values is not None and not _same_values(self.tensor, self.values)
+
+
+def _same_values(one: Tensor, other: Tensor) -> bool:
+    """Compare tensors, taking what is no number for equal to itself."""
+    return torch.equal(one, other) or bool(((one == other) | ((one != one) & (other != other))).all())
 
 
 class Watched:
