@@ -121,10 +121,40 @@ def test_corrections_after_the_whole_is_written_change_nothing(grid):
     surface = [
         devito.Eq(u.forward, 2 * u - u.backward + 0.1 * u.laplace),
         devito.Eq(u[t + 1, x, 0], 0),
-        devito.Eq(u[t + 1, x, -1], -u[t + 1, x, 1]),
+        devito.Eq(u[t + 1, x, 11], u[t + 1, x, 10]),
         devito.Eq(u.forward, 0.9 * u.forward, subdomain=inner(grid)),
     ]
     check(devito.Operator(surface), [u], ["u[t]", "u[t-1]"])
+
+
+def test_a_halo_that_is_read_before_it_is_written_is_alive(grid):
+    v, p = field(grid, "v", time_order=1, space_order=4), field(grid, "p", time_order=1, space_order=4)
+    (x, _), t = grid.dimensions, grid.stepping_dim
+    surface = [
+        devito.Eq(v.forward, v + 0.1 * p.dy),
+        devito.Eq(p.forward, p + 0.1 * v.forward.dy),
+        devito.Eq(v[t + 1, x, -1], v[t + 1, x, 0]),
+    ]
+    check(devito.Operator(surface), [v, p], ["p[t]", "v[t]", "v[t-1]"])
+
+
+@pytest.mark.parametrize("write", [devito.Eq, devito.Inc])
+def test_a_halo_that_is_written_at_another_time_is_alive(grid, write):
+    u, (x, y), t = field(grid, time_order=1, space_order=4), grid.dimensions, grid.stepping_dim
+    new = [devito.Eq(u.forward, 0.9 * u + 0.1 * u.laplace), write(u[t, x, -1], 0.1 * u[t, x, 1])]
+    check(devito.Operator(new), [u], ["u[t]", "u[t-1]"])
+    check(devito.Operator(devito.Eq(u[t + 1, x, y + 1], 0.5 * u + 0.3 * u[t, x, y + 1])), [u], ["u[t]", "u[t-1]"])
+
+
+@pytest.mark.parametrize("time_order", [1, 2])
+def test_points_outside_keep_all_slots_alive_whenever_they_add(grid, time_order):
+    u = field(grid, time_order=time_order, space_order=8)
+    source = devito.SparseTimeFunction(name="source", grid=grid, npoint=1, nt=STEPS + 5)
+    source.coordinates.data[:] = [[-0.4, 5.3]]
+    source.data[:, 0] = np.sin(np.arange(STEPS + 5))
+    new = devito.Eq(u.forward, (2 * u - u.backward if time_order == 2 else u) + 0.1 * u.laplace)
+    operator = devito.Operator([new, source.inject(u, expr=source)])
+    check(operator, [u], ["u[t]", "u[t-1]", "u[t-2]"][: time_order + 1])
 
 
 @pytest.mark.parametrize(

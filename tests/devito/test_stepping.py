@@ -341,6 +341,9 @@ def test_bad_input_is_refused():
     f = devito.Function(name="f", grid=u.grid)
     with pytest.raises(DevitoError, match="does not loop over time"):
         Forward(devito.Operator(devito.Eq(f, f + 1)))
+    v, w = (devito.TimeFunction(name=name, grid=u.grid) for name in "vw")
+    with pytest.raises(DevitoError, match=r"Both has several loops over time: build one operator for each"):
+        Run(devito.Operator([devito.Eq(v.forward, 0.9 * v), devito.Eq(w.backward, 0.9 * w + v)], name="Both"))
     saved = devito.TimeFunction(name="saved", grid=u.grid, save=4)
     with pytest.raises(DevitoError, match="saved is saved at all times"):
         Forward(devito.Operator(devito.Eq(saved.forward, saved + 1)))

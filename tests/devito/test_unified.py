@@ -24,7 +24,6 @@ from penstock.devito import (  # noqa: E402
 )
 from penstock.errors import DeviceError  # noqa: E402
 from penstock.memory import OversubscriptionWarning  # noqa: E402
-from penstock.memory.report import Report  # noqa: E402
 
 LIBC = ctypes.CDLL(None)
 LIBC.malloc.restype, LIBC.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
@@ -148,11 +147,11 @@ def test_pages_that_no_operator_has_used_move_once(moves):
 
 
 def test_more_than_the_device_has_is_refused_unless_asked_for():
-    managed.check_room(6, 4, 10, oversubscribe=False)
-    with pytest.warns(OversubscriptionWarning, match=r"11B of managed memory .* the 10B .*: pages that are faulted in"):
-        managed.check_room(7, 4, 10, oversubscribe=True)
-    with pytest.raises(DeviceError, match=r"11B of managed memory .* the 10B .* oversubscribe=True"):
-        managed.check_room(7, 4, 10, oversubscribe=False)
+    managed.check_room(6, 6, oversubscribe=False)
+    with pytest.warns(OversubscriptionWarning, match=r"7B more of managed .* the 6B .*: pages that are faulted in"):
+        managed.check_room(7, 6, oversubscribe=True)
+    with pytest.raises(DeviceError, match=r"7B more of managed .* the 6B .* oversubscribe=True"):
+        managed.check_room(7, 6, oversubscribe=False)
 
 
 def test_room_is_what_the_device_has_today(monkeypatch):
@@ -160,22 +159,31 @@ def test_room_is_what_the_device_has_today(monkeypatch):
     cuda = pytest.importorskip("penstock.cuda.managed")
     from penstock.cuda import driver
 
-    free, pools = 100, 0
+    free, moved = 100, False
     monkeypatch.setattr(managed, "MANAGED", {})
+    monkeypatch.setattr(cuda, "_alive", {})
+    monkeypatch.setattr(cuda, "_place", lambda *_range: "device" if moved else None)
     monkeypatch.setattr(driver, "current_device", lambda: None)
     monkeypatch.setattr(driver, "device_memory", lambda: (free, 100))
-    monkeypatch.setattr(cuda, "allocate", lambda nbytes: np.empty(nbytes, np.uint8))
-    monkeypatch.setattr(managed, "report", lambda: Report((), pools, 0, 0, free, 100))
+
+    def allocate(nbytes):
+        piece = np.empty(nbytes, np.uint8)
+        cuda._alive[piece.ctypes.data] = nbytes
+        return piece
+
+    monkeypatch.setattr(cuda, "allocate", allocate)
     managed.allocate(60, oversubscribe=False)
-    with pytest.raises(DeviceError, match=r"110B .* the 100B"):  # no page is there yet
+    with pytest.raises(DeviceError, match=r"50B .* the 40B"):  # no page is there yet
         managed.allocate(50, oversubscribe=False)
-    free = 5  # pages are, and others took the rest
-    with pytest.raises(DeviceError, match=r"70B .* the 65B"):
-        managed.allocate(10, oversubscribe=False)
-    free, pools = 100, 30  # a pool behind other libraries, whose pages are on the host
-    with pytest.raises(DeviceError, match=r"105B .* the 100B"):
+    free = 70  # others took some
+    with pytest.raises(DeviceError, match=r"20B .* the 10B"):
+        managed.allocate(20, oversubscribe=False)
+    moved = True  # pages are there
+    managed.allocate(20, oversubscribe=False)
+    free, moved = 120, False  # others gave theirs back, and somebody else made an array of managed memory
+    cuda._alive[1] = 30
+    with pytest.raises(DeviceError, match=r"15B .* the 10B"):
         managed.allocate(15, oversubscribe=False)
-    managed.allocate(10, oversubscribe=False)
 
 
 def test_on_a_cpu_it_is_ordinary_memory_and_said_once():

@@ -123,17 +123,22 @@ def expected(program, kept=lambda array: array):
 
 
 def run(program, device, seed=0, without=None, codec=None, host=10**7, machine=None):
-    """Run a program on a pool, and give what it saw, its last values, and the pool."""
+    """Run a program on a pool, and give what it saw, its last values, and the pool; codecs may be given in turns."""
     machine = machine or VirtualMachine(seed, without)
-    pool = Pool(ps.Budget(device=device, host=host), codec, machine)
+    pool = Pool(ps.Budget(device=device, host=host), None, machine)
+    turns = codec if isinstance(codec, tuple) else (codec,)
+
+    def put(number, array):
+        return pool.put(array, codec=turns[number % len(turns)])
+
     with patch.object(coding, "SHARE", 1 if seed % 2 else 4):  # two rooms each way for encodings, or one
-        arrays, seen = [pool.put(array) for array in initial(program.lengths)], []
+        arrays, seen = [put(number, array) for number, array in enumerate(initial(program.lengths))], []
     for number, step in enumerate(program.steps):
         if step.get is not None:
             seen.append(pool.get(arrays[step.get]).tolist())
         elif step.renew is not None:
             arrays[step.renew] = None
-            arrays[step.renew] = pool.put(np.full(program.lengths[step.renew], number / 8))
+            arrays[step.renew] = put(step.renew, np.full(program.lengths[step.renew], number / 8))
         else:
             given = [[arrays[n] for n in group] for group in (step.reads, step.writes, step.overwrites)]
             with pool.use(*given) as handed:

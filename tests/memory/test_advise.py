@@ -108,9 +108,9 @@ class TestGuard:
     @pytest.fixture
     def memory(self, monkeypatch):
         """A device with 100 GB free, of which managed memory takes none before it is touched."""
-        state = SimpleNamespace(free=100 * GB, alive=[])
+        state = SimpleNamespace(free=100 * GB, alive=[], moved=set())
         monkeypatch.setattr(driver, "device_memory", lambda: (state.free, 140 * GB))
-        monkeypatch.setattr(managed, "device_memory", lambda: (state.free, 140 * GB))
+        monkeypatch.setattr(managed, "_place", lambda what, at, nbytes: "device" if at in state.moved else None)
         monkeypatch.setattr(managed, "current_device", lambda: None)
         monkeypatch.setattr(managed, "current_context", lambda: None)
         monkeypatch.setattr(managed, "release", lambda context, call, pointer: state.alive.remove(pointer))
@@ -125,6 +125,7 @@ class TestGuard:
         fake = SimpleNamespace(
             cuMemAllocManaged=take, cuMemFree=None, CUmemAttach_flags=managed.driver.CUmemAttach_flags
         )
+        fake.CUmem_range_attribute = managed.driver.CUmem_range_attribute
         fake.CUresult = managed.driver.CUresult
         monkeypatch.setattr(managed, "driver", fake)
         monkeypatch.setattr(managed, "checked", lambda result, doing: result[1])
@@ -138,10 +139,19 @@ class TestGuard:
         assert not memory.alive
         managed_empty(90 * GB, "u1")
 
-    def test_it_counts_once_when_it_is_touched(self, memory):
+    def test_it_counts_once_when_it_was_moved_to_the_device(self, memory):
         kept = managed_empty(60 * GB, "u1")
         memory.free = 40 * GB
+        memory.moved.add(kept.ctypes.data)
         more = managed_empty(30 * GB, "u1")
         with pytest.raises(BudgetError, match="has 10GB free"):
             managed_empty(20 * GB, "u1")
         assert kept.nbytes + more.nbytes == 90 * GB
+
+    def test_what_others_take_and_free_later_counts(self, memory):
+        kept = managed_empty(60 * GB, "u1")
+        memory.free = 70 * GB  # others have taken 30
+        with pytest.raises(BudgetError, match="has 10GB free"):
+            managed_empty(20 * GB, "u1")
+        memory.free = 139 * GB  # and given all back, and more
+        assert kept.nbytes + managed_empty(70 * GB, "u1").nbytes == 130 * GB

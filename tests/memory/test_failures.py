@@ -75,8 +75,71 @@ class TestOnTheWayIn:
                         values += 1
             assert [pool.get(array)[0] for array in small] == [number + 2 for number in range(8)]
 
+    def test_rooms_for_encodings_of_a_put_that_failed_make_way(self):
+        pool = pool_of(40)
+        arrays = [pool.put(full(1, length * LENGTH)) for length in (16, 16, 5)]
+        with pool.use(reads=arrays[:2]), pytest.raises(BudgetError, match="finds no room between the arrays of blocks"):
+            pool.put(full(2, 3 * LENGTH), codec=Trimmed())
+        with pool.use(reads=arrays):
+            pass
+
+    @pytest.mark.parametrize("left", [True, False])
+    def test_rooms_for_encodings_of_arrays_that_were_dropped_make_way(self, left):
+        pool = pool_of(16)
+        small = pool.put(full(1, 32), codec=Trimmed() if left else None)
+        pool.drop(pool.put(full(2, 4 * LENGTH), codec=Trimmed()))
+        large = pool.put(full(3, 13 * LENGTH))
+        for array, value in ((large, 3), (small, 1)):
+            with pool.use(writes=[array]) as (values,):
+                assert values[0] == value
+        assert pool.get(small)[0] == 1
+
+    @pytest.mark.parametrize("from_host", [True, False])
+    def test_rooms_for_encodings_taken_in_a_block_are_in_nobodys_way_after_it(self, from_host, monkeypatch):
+        monkeypatch.setattr(VirtualMachine, "on_host", lambda machine, array: from_host)
+        pool = pool_of(40)
+        first = pool.put(full(1, 16 * LENGTH))
+        with pool.use(reads=[first]):
+            small = pool.put(full(2, LENGTH), codec=Trimmed())
+        large = pool.put(full(3, 24 * LENGTH))
+        for array, value in ((large, 3), (small, 2), (first, 1), (large, 3)):
+            with pool.use(writes=[array]) as (values,):
+                assert values[0] == value
+
+    def test_a_first_codec_finds_no_room_beside_a_block_that_takes_all(self):
+        pool = pool_of(8)
+        arrays = [pool.put(full(1)) for _ in range(8)]
+        with pool.use(reads=arrays), pytest.raises(BudgetError, match="no room for encodings"):
+            pool.put(full(1), codec=Trimmed())
+
 
 class TestInABlock:
+    def test_its_own_error_is_seen_where_the_host_is_full_too(self):
+        for seed in range(12):
+            pool = pool_of(12, host=2 * ARRAY, codec=Trimmed(), machine=VirtualMachine(seed))
+            kept = []
+
+            def fill(pool=pool, kept=kept):
+                for number in range(12):
+                    kept.append(pool.put(full(number + 1, 2 * LENGTH)))
+
+            def fail(pool=pool, kept=kept):
+                with pool.use(reads=kept[-1:]):
+                    raise ZeroDivisionError
+
+            with pytest.raises(BudgetError, match=r"encoding of array \d+ .* It fits beside what is there into Budget"):
+                fill()
+            with pytest.raises(ZeroDivisionError):
+                fail()
+            assert [pool.get(array)[0] for array in kept] == [number + 1 for number in range(len(kept))]
+
+    def test_an_encoding_that_waits_for_room_on_the_host_can_be_read(self):
+        pool = pool_of(12, host=ARRAY, codec=Trimmed())
+        array = pool.put(full(7, 2 * LENGTH))
+        pool._pager.coding.settle_arrived = lambda: None  # its size is not known yet
+        pool._pager.evict(array._page)
+        assert pool.get(array)[0] == 7
+
     @pytest.mark.parametrize("codec", [None, Trimmed()])
     def test_what_a_failed_block_overwrites_has_no_values(self, codec):
         pool = pool_of(8, codec=codec)

@@ -128,3 +128,29 @@ def test_inputs_by_name_and_in_containers_are_seen():
 def test_only_models_are_taken():
     with pytest.raises(StateError, match="takes a torch module, not list"):
         prefetch_hooks([1])
+
+
+def test_nothing_is_left_on_a_parameter_that_a_module_gives_out():
+    class Given(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(4))
+
+        def forward(self):
+            return self.weight
+
+    model = Given()
+    with attach(model, Asked(model)):
+        for _ in range(3):
+            model().sum().backward()
+    assert not model.weight._backward_hooks
+
+
+def test_a_graph_that_outlives_the_hooks_asks_for_nothing():
+    model = linears()
+    asked = Asked(model)
+    with attach(model, asked):
+        out = model(torch.zeros(2, 4))
+    asked.calls.clear()
+    out.sum().backward()
+    assert not asked.calls

@@ -112,3 +112,38 @@ def test_where_only_the_exact_size_fits_it_is_taken():
 def test_rooms_are_never_too_small_and_at_most_an_eighth_too_large():
     for nbytes in (1, 255, 256, 257, 2048, 2049, 5000, 10**5 + 1, 2**26 - 1, 2**26 + 1, 10**9):
         assert nbytes <= host.coarse(nbytes) <= max(nbytes * 9 / 8, nbytes + 256)
+
+
+def test_the_budget_that_is_named_is_enough():
+    def fill(budget):
+        pool = Pool(ps.Budget(device=102_800, host=budget), arrays="numpy")
+        small = [pool.put(zeros_after(112, 112, number + 1), codec=Trimmed()) for number in range(8)]
+        large = pool.put(np.zeros(12_500))
+        for arrays in ([large], small, [large]):
+            with pool.use(reads=arrays):
+                pass
+        pool.wait()
+        pool._pager.coding.settle_arrived()
+        pool.put(np.zeros(12_500))
+        assert [pool.get(array)[0] for array in small] == [number + 1 for number in range(8)]
+
+    with pytest.raises(BudgetError, match="no room on the host for array 10 of 100kB") as raised:
+        fill("160kB")
+    fill(str(raised.value).split("Budget(host='")[1].split("'")[0])
+
+
+def test_the_budget_that_is_named_for_an_encoding_holds_it():
+    def fill(budget):
+        memory = host.HostMemory(budget, VirtualMachine())
+        memory.promise(3000, "u")
+        for nbytes in (1000, 1100, 5000, 1200, 700, 2100, 4200):
+            memory.take(nbytes, "v")
+
+    budget = 3000
+    for _ in range(7):
+        with pytest.raises(BudgetError, match="encoding of v") as raised:
+            fill(budget)
+        named = ps.Budget(host=str(raised.value).split("Budget(host='")[1].split("'")[0])["host"]
+        assert named > budget
+        budget = named
+    fill(budget)

@@ -388,3 +388,23 @@ def test_numba_takes_it_up_before_its_first_array():
         "numba_cuda",
         "rmm",
     )
+
+
+def test_what_was_moved_to_the_device_counts_once():
+    child(
+        """
+        import penstock.memory as pm
+        from penstock.cuda import managed
+        from cuda.core import LEGACY_DEFAULT_STREAM as stream
+        before = managed.untouched()
+        kept = pm.managed_empty(64 * 10**6, "u1")
+        kept[:] = 1
+        counts = []
+        for place in ("device", "host"):
+            counts.append(managed.untouched() - before)
+            pm.prefetch(kept, place)
+            stream.sync()
+        counts.append(managed.untouched() - before)
+        assert counts == [64 * 10**6, 0, 64 * 10**6], counts
+        """
+    )

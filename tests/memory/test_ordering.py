@@ -54,7 +54,7 @@ def goes_wrong(program, device, seed, without, codec, wanted):
 PROGRAMS = [
     (program, codec, expected(program))
     for program in (*(sweeps(7, 128, 3, kind) for kind in KINDS), *map(at_random, range(12)))
-    for codec in CODECS
+    for codec in (*CODECS, (Trimmed(), "raw"))
 ]
 
 
@@ -83,6 +83,7 @@ def test_the_waits_are_those_known_here():
         "fetch: staging free",
         "fetch: stored",
         "get: computed",
+        "get: encoded",
         "get: fetched",
         "get: stored",
         "put: host room free",

@@ -13,6 +13,7 @@ from penstock.memory.guard import HEADROOM, Limit, decide
 from penstock.memory.report import Report, Usage
 from penstock.memory.resources import build
 from penstock.memory.spill import Spill
+from penstock.memory.unify import room
 from tests.memory.fakes import FAKE, GB, FakeCupy
 
 
@@ -267,9 +268,18 @@ class TestUnify:
         from penstock.cuda import managed
 
         monkeypatch.setattr(managed, "_alive", {4096: 90 * GB})
-        monkeypatch.setattr(managed, "_free_before", 100 * GB)
+        monkeypatch.setattr(managed, "_place", lambda *_range: None)
         with pytest.raises(BudgetError, match="has 10GB free"):
             unify("cupy", limit="20GB")
+
+    @pytest.mark.parametrize(("options", "left"), [({"pool": False}, 60), ({}, 100 - 100 / GB)])
+    def test_so_does_what_is_behind_libraries_unless_it_was_prefetched(self, cupy, options, left):
+        with unify("cupy", prefetch=False, **options) as unified:
+            unified.counted["cupy"].allocation_counts.current_bytes = 40 * GB
+            assert room() == left * GB
+            unified.counted["cupy"].allocation_counts.current_bytes = 0
+        with unify("cupy", **options):
+            assert room() == 100 * GB
 
 
 def test_rmm_that_is_missing_is_told_of(monkeypatch):

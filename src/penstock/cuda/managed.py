@@ -9,7 +9,7 @@ from cuda.bindings import driver
 from cuda.core import LEGACY_DEFAULT_STREAM, Stream
 from numpy.typing import NDArray
 
-from penstock.cuda.driver import checked, current_context, current_device, device_memory, release
+from penstock.cuda.driver import checked, current_context, current_device, release
 from penstock.cuda.stream import callers_streams, stream_of
 from penstock.units import to_text
 
@@ -21,15 +21,11 @@ _ADVICE = {
 }
 
 _alive: dict[int, int] = {}  # bytes by address
-_free_before = 0  # what was free when the first of them was taken
 
 
 def allocate(nbytes: int) -> NDArray[np.uint8]:
     """Take managed memory, and give it as bytes that NumPy keeps alive."""
-    global _free_before
     current_device()
-    if not _alive:
-        _free_before = device_memory()[0]
     flags = driver.CUmemAttach_flags.CU_MEM_ATTACH_GLOBAL.value
     doing = f"allocating {to_text(nbytes)} of managed memory"
     pointer = int(checked(driver.cuMemAllocManaged(max(1, nbytes), flags), doing))
@@ -39,13 +35,14 @@ def allocate(nbytes: int) -> NDArray[np.uint8]:
     return np.ctypeslib.as_array(memory)
 
 
-def room(free: int) -> int:
-    """Give the bytes that more managed memory may take of those that the driver calls free.
+def untouched() -> int:
+    """Count the bytes handed out here that may still come to the device, and that the driver calls free until then.
 
-    It calls them so until they are touched: what was handed out here counts from the start.
+    It tells where a range was moved to, not where its pages are: of one that was never moved to the device, all count.
     """
-    alive = sum(list(_alive.values()))
-    return min(free, max(0, _free_before - alive)) if alive else free
+    last = driver.CUmem_range_attribute.CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION
+    ranges = [(pointer, nbytes) for pointer, nbytes in list(_alive.items()) if nbytes]
+    return sum(nbytes for pointer, nbytes in ranges if _place(last, pointer, nbytes) != "device")
 
 
 def advise(pointer: int, nbytes: int, advice: str) -> None:

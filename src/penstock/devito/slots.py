@@ -51,8 +51,10 @@ def slots_of(operator: Any, arguments: Mapping[str, Any], descends: bool) -> dic
 def _alive(operator: Any, function: Any, actual: Any, arguments: Mapping[str, Any], descends: bool) -> list[int]:
     """Give the times, from that of the step, whose slots a step may need: all, or all but the one that it fills."""
     size, back = actual.shape_allocated[0], 1 if descends else -1
-    filled = None if _bounded(operator, function, arguments) else _filled(operator, function, size)
-    if filled is None or _spills(operator, function, filled, size, arguments):
+    # What is written outside of the domain stays there until it is written again: it may be read before, in any slot.
+    partial = _bounded(operator, function, arguments) or _spills(operator, function, arguments)
+    filled = None if partial else _filled(operator, function, size)
+    if filled is None:
         return [back * count for count in range(size)]
     return [filled + back * count for count in range(1, size)]
 
@@ -102,20 +104,33 @@ def _bounded(operator: Any, function: Any, arguments: Mapping[str, Any]) -> bool
     return given or any(any(getattr(operator._dspace[dimension], "offsets", ())) for dimension in space)
 
 
-def _spills(operator: Any, function: Any, time: int, size: int, arguments: Mapping[str, Any]) -> bool:
-    """Tell whether points add to the halo of a slot, where it stays, because nothing overwrites it."""
-    adds = any(
-        one.is_reduction and one.write is function and _near(_shift(one.expr.lhs, function), time, size)
-        for one in [*FindNodes(Expression).visit(operator), *_called(operator)]
-    )
+def _spills(operator: Any, function: Any, arguments: Mapping[str, Any]) -> bool:
+    """Tell whether something is written outside of a function's domain, or added there by points."""
+    expressions = [*FindNodes(Expression).visit(operator), *_called(operator)]
+    beyond = [_beyond(one, function) for one in expressions if one.write is function]
+    if any(kind is True for kind in beyond):
+        return True
     parents = {getattr(one, "parent", None) or one for one in operator.reads}
     only_written = {*operator.writes} - {*operator.reads}
     points = [one for one in parents if getattr(one, "is_SparseFunction", False) and one not in only_written]
-    return adds and any(_leaves_the_domain(arguments.get(one.name, one)) for one in points)
+    return None in beyond and any(_leaves_the_domain(arguments.get(one.name, one)) for one in points)
 
 
-def _near(shift: int | None, time: int, size: int) -> bool:
-    return shift is None or (shift - time) % size == 0
+def _beyond(expression: Any, function: Any) -> bool | None:
+    """Tell whether an expression writes outside of a function's domain; None where that depends on points."""
+    by_points = False
+    indices, before = expression.expr.lhs.indices, function._size_nodomain.left
+    for dimension, size, index, left in [*zip(function.dimensions, function.shape, indices, before, strict=True)][1:]:
+        place = index - left
+        if place.is_Integer:
+            inside = 0 <= place < size
+        elif expression.is_reduction and not any(getattr(one, "root", None) is dimension for one in index.free_symbols):
+            inside = by_points = True
+        else:
+            inside = getattr(place, "root", None) is dimension
+        if not inside:
+            return True
+    return None if by_points else False
 
 
 def _leaves_the_domain(points: Any) -> bool:

@@ -26,7 +26,7 @@ class Run:
     Parameters
     ----------
     operator : devito.Operator
-        It must loop over time, either way.
+        It must have one loop over time, either way.
     **arguments
         As for ``operator.apply``, without those of time, and without ``autotune``.
     """
@@ -36,6 +36,8 @@ class Run:
         loops = [loop for loop in FindNodes(Iteration).visit(operator) if loop.dim.is_Time]
         if not loops:
             raise DevitoError(f"operator {operator.name} does not loop over time: there are no steps to run")
+        if len(loops) > 1:  # each goes through all times of a call before the next begins
+            raise DevitoError(f"operator {operator.name} has several loops over time: build one operator for each")
         self.operator, self._arguments = operator, arguments
         self._first, self._last = loops[0].dim.min_name, loops[0].dim.max_name
         self.descends = loops[0].direction is Backward
@@ -100,7 +102,7 @@ class Forward:
     Parameters
     ----------
     operator : devito.Operator
-        It must loop over time.
+        It must have one loop over time.
     first : int
         Devito's time of step 0. An operator that steps downwards in time goes on from there to smaller times.
     **arguments

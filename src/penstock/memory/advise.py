@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from penstock.errors import StateError
 from penstock.memory import guard
+from penstock.memory.unify import room
 
 ADVICE = ("read_mostly", "prefer_device", "prefer_host", "accessed_by")
 PLACES = ("device", "host")
@@ -73,15 +74,15 @@ def where(array: Any) -> Where:
 def managed_empty(shape: int | tuple[int, ...], dtype: Any = "float32") -> NDArray[Any]:
     """Make a NumPy array in managed memory, which kernels reach at its address.
 
-    Asking for more than the device has free is refused.
+    Asking for more than the device has free is refused. Memory handed out before that was not moved there by
+    `prefetch` counts as if none of it were there yet.
     """
     from penstock.cuda import managed
-    from penstock.cuda.driver import device_memory
 
     form = np.dtype(dtype)
     extents = (shape,) if isinstance(shape, int) else tuple(shape)
     nbytes = math.prod(extents) * form.itemsize
-    guard.decide(max(1, nbytes), managed.room(device_memory()[0]), spill=None, oversubscribe=False)
+    guard.decide(max(1, nbytes), room(), spill=None, oversubscribe=False)
     data: NDArray[Any] = managed.allocate(nbytes).view(form)
     return data.reshape(extents)
 

@@ -53,6 +53,8 @@ class Blocks:
         others = self._open - sum(page.size for page in pages if page.open)
         wanted = needed + others
         if wanted > self.pager.usable:
+            self.pager.coding.shrink()
+        if wanted > self.pager.usable:
             beside = f" beside the {to_text(others)} of open blocks" if others else ""
             raise BudgetError(
                 f"{len(pages)} arrays of {to_text(needed)} are used together{beside}, but the device budget of "
@@ -119,7 +121,7 @@ class Blocks:
                     pager.wrote(page)
         finally:
             self._release(lease)
-        if self.closed:
+        if self.closed or failed:  # what goes wrong from here on would hide what went wrong before
             return
         pager.coding.settle_arrived()
         self.look_ahead.run()

@@ -47,9 +47,9 @@ class Coding:
 
     def prepare(self, page: Page) -> None:
         """Make sure that there is room for a new array, and for its encodings to pass through beside any other."""
-        most, largest, device = self._size, page, self._pager.heap.nbytes
-        if page.codec is not None:
-            most = max(most, aligned(page.codec.max_bytes(page.form.shape, page.form.dtype)))
+        if 2 * max(self._size, _most(page)) + page.size > self._pager.heap.nbytes:
+            self.shrink()
+        most, largest, device = max(self._size, _most(page)), page, self._pager.heap.nbytes
         if most > self._size:  # the arrays that are there must find room beside
             largest = max((page, *self._pager.pages.values()), key=lambda one: one.size)
         needed = 2 * most + largest.size
@@ -66,6 +66,16 @@ class Coding:
             self._resize(most, 2 if two and 4 * most * SHARE <= device else 1)
         elif not two and self.nbytes > 2 * most:
             self._resize(most, 1)
+
+    def shrink(self) -> None:
+        """Keep no larger rooms than the arrays that are left need, or none where no array has a codec."""
+        most = max(map(_most, self._pager.pages.values()), default=0)
+        if most < self._size:
+            self._resize(most, len(self._up) if most else 0)
+
+    def lay_anew(self) -> None:
+        """Take the rooms again, beside each other where nothing is in between."""
+        self._resize(self._size, len(self._up))
 
     def store(self, page: Page) -> None:
         """Encode a page, and send what becomes of it down as soon as its size is known."""
@@ -145,10 +155,16 @@ class Coding:
         return event
 
     def decoded(self, page: Page) -> NDArray[np.uint8]:
-        """Decode what the host has of a page, on the host."""
-        assert page.codec is not None and page.room is not None and page.room.block.array is not None
+        """Decode a page on the host, from there or from where its encoding waits for room."""
+        assert page.codec is not None
+        if page.encoding is not None and page.staging is not None:
+            waiting = self._block(page.staging, page.encoding.size())
+            payload = self._pager.machine.read(waiting, [Wait("get: encoded", page.encoding.event)])
+        else:
+            assert page.room is not None and page.room.block.array is not None
+            payload = page.room.block.array
         array = np.empty(page.form.shape, page.form.dtype)
-        page.codec.decode_host(page.room.block.array, array)
+        page.codec.decode_host(payload, array)
         return array.reshape(-1).view(np.uint8)
 
     def _release(self, page: Page, event: Any) -> None:
@@ -192,3 +208,8 @@ class Coding:
 
     def _block(self, staging: Staging, nbytes: int) -> Block:
         return self._pager.machine.block(staging.offset, nbytes)
+
+
+def _most(page: Page) -> int:
+    """Give the bytes of the device that an encoding of a page may take."""
+    return 0 if page.codec is None else aligned(page.codec.max_bytes(page.form.shape, page.form.dtype))

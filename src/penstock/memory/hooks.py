@@ -41,11 +41,12 @@ class Hooks:
         self._ended.add(id(module))
 
         def before_backward(_gradient: Any) -> None:
-            self._before(module, self.preceding, "backward")
+            if self.handles:  # a graph may outlive them
+                self._before(module, self.preceding, "backward")
 
         # Not a hook of the module: that would pass its output through a view, which may not be changed in place.
         for tensor in _tensors(output):
-            if tensor.requires_grad:
+            if tensor.grad_fn is not None:  # on a parameter it would stay for good
                 tensor.register_hook(before_backward)
 
     def remove(self) -> None:

@@ -12,8 +12,11 @@ from penstock.tier.lanes import Wait
 from penstock.units import to_text
 
 STEP = 64 * 2**20
-"""Bytes that are pinned at a time for encodings, or the sixteenth part of a small budget, or what one of them needs:
-pinning is slow, and their sizes are not known before."""
+"""Bytes that are pinned at a time for encodings, at most but for one that needs more: pinning is slow, and their sizes
+are not known before."""
+GROWTH = 8
+"""As long as they are few, so many parts of them that are pinned make the next. It does not depend on the budget, so
+that a larger one is filled in the same way, and can be named."""
 GRAINS = 8
 """Sizes of rooms for encodings between one power of two and the next: encodings of about one size take each other's
 places, and none takes more than an eighth too much."""
@@ -42,6 +45,8 @@ class Room:
     """bytes that are taken of a slab that is shared"""
     events: list[Any] = field(default_factory=list)
     """of whatever was done with it by those who had it before"""
+    short: int = 0
+    """bytes more that would be pinned for it, had the budget been larger"""
 
 
 @dataclass(eq=False)
@@ -50,6 +55,8 @@ class _Shared:
 
     slab: Slab
     heap: Heap
+    short: int
+    """bytes more that it would have, had the budget been larger"""
 
 
 class HostMemory:
@@ -68,6 +75,7 @@ class HostMemory:
         self._shared: list[_Shared] = []
         self._slabs: set[Slab] = set()
         self._encodings = 0  # bytes of shared slabs
+        self._squeezed = 0  # bytes that rooms are short of
         self.held = 0
         """Bytes that are pinned."""
 
@@ -79,8 +87,8 @@ class HostMemory:
         if needed > self._budget:
             raise BudgetError(
                 f"no room on the host for {name} of {to_text(nbytes)}: {to_text(needed - nbytes)} of the host budget "
-                f"of {to_text(self._budget)} are taken. Give Budget(host={enough(needed)!r}) or more, a codec, or "
-                "drop arrays that are not needed any more"
+                f"of {to_text(self._budget)} are taken. Give Budget(host={self._enough(nbytes)!r}) or more, a codec, "
+                "or drop arrays that are not needed any more"
             )
         self._promised += nbytes
 
@@ -101,18 +109,24 @@ class HostMemory:
     def take(self, nbytes: int, name: str) -> Room:
         """Give room for an encoding."""
         # Room of the exact size is looked for only where there is no other: it would fit nothing else later.
-        room = self._take(coarse(nbytes), nbytes) or self._take(aligned(nbytes), nbytes)
-        if room is None:
-            raise BudgetError(
-                f"no room on the host for the encoding of {name} ({to_text(nbytes)}): the host budget of "
-                f"{to_text(self._budget)} is taken. Give a larger one, or a codec with a higher ratio"
-            )
-        return room
+        if (room := self._take(coarse(nbytes), nbytes)) is not None:
+            return room
+        if (room := self._take(aligned(nbytes), nbytes)) is not None:
+            room.short = coarse(nbytes)
+            self._squeezed += room.short
+            return room
+        raise BudgetError(
+            f"no room on the host for the encoding of {name} ({to_text(nbytes)}): the host budget of "
+            f"{to_text(self._budget)} is taken. It fits beside what is there into "
+            f"Budget(host={self._enough(coarse(nbytes))!r}), and others need more; or give a codec with a higher "
+            "ratio, or drop arrays that are not needed any more"
+        )
 
     def give(self, room: Room, events: Sequence[Any]) -> None:
         """Take a room back, with the events of its last uses."""
         if isinstance(room.slab, _Shared):
             room.slab.heap.give(room.offset, room.size, events)
+            self._squeezed -= room.short
         else:
             self._spare[room.block.nbytes].append((room.slab, list(events)))
 
@@ -138,14 +152,19 @@ class HostMemory:
         if self.held + size > self._budget:
             self._let_go_of_unused()
         left = self._budget - max(self.held, self._promised + self._encodings)
-        step = min(STEP, self._budget // 16)
-        slab = self._pin(size * max(1, min(-(-step // size), left // size)))  # a whole number of such rooms
+        rooms = max(1, -(-min(STEP, self._encodings // GROWTH) // size))
+        slab = self._pin(size * max(1, min(rooms, left // size)))
         self._encodings += slab.nbytes
-        shared = _Shared(slab, Heap(slab.nbytes, passed=self._machine.passed))
+        shared = _Shared(slab, Heap(slab.nbytes, passed=self._machine.passed), short=size * rooms - slab.nbytes)
         self._shared.append(shared)
         taken = shared.heap.take(size)
         assert taken is not None
         return _room(shared, *taken, size, nbytes)
+
+    def _enough(self, more: int) -> str:
+        """Name the budget in which all that is here finds room, and more, as it is laid out where there is no want."""
+        short = self._squeezed + sum(shared.short for shared in self._shared)
+        return enough(self._promised + self._encodings + short + more)
 
     def _pin(self, nbytes: int) -> Slab:
         slab = self._machine.pin(nbytes)

@@ -78,7 +78,7 @@ class Pager:
         for page in pages:
             if page.offset is not None and page.open == 1:
                 self.evict(page)
-        self.join()
+        self.coding.lay_anew()  # its rooms may have been taken between arrays of blocks that were open then
         for page in sorted(pages, key=lambda page: -page.size):
             if page.offset is None and not self.take_room(page):
                 raise BudgetError(
@@ -88,7 +88,8 @@ class Pager:
 
     def join(self) -> None:
         """Make one piece of free pieces that lie side by side."""
-        self.heap.fits(self.heap.nbytes - self.heap.used)  # the heap joins them when it is asked for more than one has
+        if left := self.heap.nbytes - self.heap.used:
+            self.heap.fits(left)  # the heap joins them when it is asked for more than one has
 
     def fetch(self, page: Page) -> None:
         """Bring the values of a page to its place on the device."""
@@ -188,14 +189,12 @@ class Pager:
             self.store(page)
             self.machine.sync([Wait("get: stored", page.stored)])
             page.events, page.origin = [], "computed"
-        if page.encoding is not None:
-            self.coding.settle(page)
-        assert page.room is not None and page.room.block.array is not None
         if page.stored is not None:
             self.machine.sync([Wait("get: stored", page.stored)])
-        if page.codec is None:
-            return page.room.block.array.copy()
-        return self.coding.decoded(page)
+        if page.codec is not None:
+            return self.coding.decoded(page)
+        assert page.room is not None and page.room.block.array is not None
+        return page.room.block.array.copy()
 
     def count(self, lane: str, *, moved: int = 0, per_use: int = 0) -> None:
         """Count bytes that moved, and those that copies before and after every use would have moved."""

@@ -180,8 +180,7 @@ class Pool:
             self._machine.copy_in(page.room.block.array, array)
             page.clean = page.filled = True
             return
-        if not self._pager.take_room(page):
-            raise BudgetError(f"{page.name} finds no room beside the arrays of open blocks: leave those first")
+        self._pager.take_rooms([page])
         self._blocks.look_ahead.rewind()
         event = self._machine.fill(self._pager.block(page), array, page.waits("put"))
         page.events, page.origin = [event], "computed"

@@ -28,6 +28,8 @@ class Stack:
     """what libraries allocate from"""
     plain: Any
     """the pool of plain device memory for exchange between processes, or None"""
+    prefetched: bool
+    """whether pages were put on the device when they were taken"""
 
 
 def rmm() -> Any:
@@ -80,7 +82,7 @@ def build(mr: Any, limit: Limit, *, pool: bool, prefetch: bool, spill: bool, pla
     if plain:
         size = -(-plain // GRAIN) * GRAIN
         apart = mr.PoolMemoryResource(mr.CudaMemoryResource(), initial_pool_size=size, maximum_pool_size=size)
-    return Stack(kept, spilling, top, apart)
+    return Stack(kept, spilling, top, apart, prefetch)
 
 
 class _Explain:

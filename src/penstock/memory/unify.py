@@ -44,6 +44,14 @@ class Unified:
         """Bytes of the arrays that lie in it."""
         return sum(one.allocation_counts.current_bytes for one in self.statistics)
 
+    @property
+    def untouched(self) -> int:
+        """Bytes taken from the driver whose pages are not known to be on the device."""
+        if self.stack.prefetched:
+            return 0
+        spilled = 0 if self.stack.spill is None else self.stack.spill.live
+        return self.live - spilled if self.stack.pool is None else int(self.stack.pool.pool_size())
+
     def restore(self) -> None:
         """Put back what was there before, where libraries allow it; again is no error."""
         while self._undo:
@@ -117,15 +125,14 @@ def unify(
             "set up now: drop them first"
         )
     rmm = resources.rmm()
-    from penstock.cuda import managed
-    from penstock.cuda.driver import device_memory, managed_concurrently
+    from penstock.cuda.driver import managed_concurrently
 
     if not managed_concurrently():
         raise DeviceError(
             "this device and system cannot share managed memory while kernels run (no concurrent managed access, as on "
             "Windows and WSL): use penstock.memory.Pool, which moves arrays itself"
         )
-    free = managed.room(device_memory()[0])
+    free = room()
     plain = to_bytes(comm_pool) if comm_pool is not None else 0
     allowed = guard.decide(limit, free, spill=spill, oversubscribe=oversubscribe, beside=plain)
     stack = resources.build(
@@ -157,6 +164,18 @@ def known() -> tuple[Unified, ...]:
     """Give the unified memory that is set up, and that before of which arrays are left, or a library keeps it."""
     _known[:] = [unified for unified in _known if unified.active or unified.kept or unified.live]
     return tuple(_known)
+
+
+def room() -> int:
+    """Give the bytes of the device that more managed memory may take.
+
+    What was handed out is called free by the driver until its pages come to the device, so it is taken off, but for
+    what is known to be there.
+    """
+    from penstock.cuda import managed
+    from penstock.cuda.driver import device_memory
+
+    return max(0, device_memory()[0] - managed.untouched() - sum(unified.untouched for unified in known()))
 
 
 def _alive_in_torch(unified: Unified) -> bool:
