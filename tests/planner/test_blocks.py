@@ -1,5 +1,6 @@
 """The planner of blocks: never above the budget, and as fast as the best of all combinations."""
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -99,6 +100,23 @@ def test_what_cannot_be_done_says_by_how_much():
     _picks, foreseen = choose(chain, 50)
     assert foreseen.excess > 0
     assert choose(chain, 50 + foreseen.excess)[1].excess == 0
+
+
+@pytest.mark.parametrize("count", [6, 24, 100])
+@pytest.mark.parametrize("host", [0, 50, 500])
+def test_what_every_block_can_do_is_found_where_blocks_have_different_choices(count, host):
+    """Half of the blocks have fewer choices, so the same choice is at another place among them."""
+    alike = chain_of([100] * count)
+    blocks = [
+        replace(block, choices=block.choices[2:]) if number % 2 else replace(block, choices=block.choices[:4])
+        for number, block in enumerate(alike.blocks)
+    ]
+    chain = replace(alike, blocks=tuple(blocks), host=host)
+    again = [next(one for one in block.choices if one.name == "recompute") for block in chain.blocks]
+    least = max(max(block.peak_forward, block.peak_backward) for block in chain.blocks)
+    foreseen = choose(chain, least)[1]
+    assert foreseen.excess == simulate(chain, again, least).excess == 0
+    assert foreseen.seconds <= simulate(chain, again, least).seconds + 1e-6
 
 
 def test_the_same_question_has_the_same_answer():

@@ -22,7 +22,7 @@ from tests.torch.models import (  # noqa: E402
 from tests.torch.models import deterministic as deterministic  # noqa: E402
 from torch import nn  # noqa: E402
 
-from penstock.torch import fit  # noqa: E402
+from penstock.torch import belongings, fit  # noqa: E402
 
 
 @pytest.mark.parametrize("choice", EXACT)
@@ -130,15 +130,32 @@ def test_a_parameter_that_is_changed_before_backward_is_refused():
         loss.backward()
 
 
-def test_statistics_that_are_read_may_not_change_before_backward():
-    model, x = problem(Residual)
-    fit(model.eval(), AMPLE, choice="recompute")
-    loss = model(x).sum()
+def between(model, x):
+    """Differentiate an evaluation after the statistics that it read were changed."""
+    loss = model.eval()(x).sum()
     model.train()
     with torch.no_grad():
         model(x)
+    model.zero_grad()
+    loss.backward()
+    return [one.grad for one in model.parameters()]
+
+
+def test_small_buffers_that_are_read_may_change_before_backward():
+    model, x = problem(Residual)
+    plain, _ = problem(Residual)
+    fit(model, AMPLE, choice="recompute")
+    found = between(model, x)
+    plain.eval()(x).sum().backward()
+    assert equal(found, [one.grad for one in plain.parameters()])
+
+
+def test_large_buffers_that_are_read_may_not_change_before_backward(monkeypatch):
+    monkeypatch.setattr(belongings, "SMALL", 0)
+    model, x = problem(Residual)
+    fit(model, AMPLE, choice="recompute")
     with pytest.raises(RuntimeError, match="parameter or buffer of a block"):
-        loss.backward()
+        between(model, x)
 
 
 def test_a_second_run_is_in_the_mode_of_the_first():

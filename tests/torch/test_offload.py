@@ -257,6 +257,32 @@ def test_what_fits_is_let_through_until_it_no_longer_does():
     assert moved[2] == 0 and moved[3] > 0 and moved[4] > moved[3]
 
 
+def test_what_is_let_through_is_counted_though_addresses_come_again():
+    def chain(size):
+        y = torch.ones(size, requires_grad=True)
+        for _ in range(10):
+            y = torch.tanh(y)
+        return y.sum()
+
+    saved = offload(Budget(device=1_000_000, host=HOST), min_bytes=0)
+    for size in (10_000, 10_000, 100_000):
+        with saved:
+            chain(100)  # its storages are gone, and their addresses free, before the next are made
+            chain(size).backward()
+    assert saved.metrics.moved["down 1"] >= 3_000_000
+
+
+def test_what_is_let_through_and_gone_is_no_longer_counted():
+    x = torch.ones(10_000, requires_grad=True)
+    saved = offload(Budget(device=250_000, host=HOST), min_bytes=0)
+    for dropped in (0, 0, 5):
+        with saved:
+            for _ in range(dropped):
+                x.tanh().tanh().tanh().tanh().sum()
+            x.tanh().tanh().tanh().tanh().sum().backward()
+    assert saved.metrics.moved["down 1"] == 0
+
+
 def test_an_error_inside_leaves_autograd_as_it_was():
     with pytest.raises(ZeroDivisionError), offload(Budget(device=0, host=HOST), min_bytes=0):
         (torch.ones(10, requires_grad=True).exp()) / (1 // 0)
@@ -444,6 +470,27 @@ def test_threads_at_one_place_have_keepers_of_their_own():
         sys.setswitchinterval(interval)
     assert found == [True] * 40
     assert len(keepers()) == 4
+
+
+def test_threads_that_have_ended_keep_no_host_memory():
+    x, saved = torch.ones(10_000, requires_grad=True), offload(Budget(device=0, host=HOST), min_bytes=0)
+    together = threading.Barrier(4)
+
+    def work():
+        together.wait()
+        with saved:
+            x.tanh().sum().backward()
+        together.wait()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(saved._keepers) == 4
+    with saved:
+        x.tanh().sum().backward()
+    assert [owner for _, owner in saved._keepers] == [threading.get_ident()]
 
 
 def test_order_is_that_of_first_use_and_else_the_reverse_of_saving():

@@ -190,13 +190,22 @@ Change = tuple[tuple[int, int], ...]
 
 
 def _divided(chain: Chain) -> Iterator[Picks]:
-    """Give all pairs of choices, one before and one behind each of some places."""
+    """Give all pairs of choices, one before and one behind each of some places; each alone is among them.
+
+    A block that has no choice of that name does with the fewest bytes instead.
+    """
     count = len(chain.blocks)
-    most = [len(block.choices) - 1 for block in chain.blocks]
-    kinds = range(max(most) + 1)
+    alike = [_alike(chain, name) for name in dict.fromkeys(one.name for block in chain.blocks for one in block.choices)]
     for place in range(0, count + 1, -(-count // DIVISIONS)):
-        for one, other in product(kinds, kinds):
-            yield tuple(min(one if number < place else other, last) for number, last in enumerate(most))
+        for one, other in product(alike, alike):
+            yield one[:place] + other[place:]
+
+
+def _alike(chain: Chain, name: str) -> Picks:
+    return tuple(
+        min(range(len(some)), key=lambda place: (some[place].name != name, some[place].kept + some[place].moved))
+        for some in (block.choices for block in chain.blocks)
+    )
 
 
 def _priced(chain: Chain) -> Iterator[Picks]:

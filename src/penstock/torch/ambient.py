@@ -1,5 +1,6 @@
-"""What a step depends on besides its arguments: random number generators and autocast, kept and set again."""
+"""What a step depends on besides its arguments: random number generators, autocast, and who runs it."""
 
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -58,3 +59,20 @@ class Autocast:
                 if enabled or torch.is_autocast_enabled(kind):
                     stack.enter_context(torch.autocast(kind, dtype=dtype, enabled=enabled, cache_enabled=False))
             yield
+
+
+def others_recompute() -> bool:
+    """Tell whether what runs now is run again by others, and warn: torch.utils.checkpoint, or a backward function.
+
+    Both runs have to save the same tensors in the same order, so nothing may come between in either.
+    """
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(False)
+    checkpoint = hooks is not None and getattr(hooks[0], "__module__", "") == "torch.utils.checkpoint"
+    if checkpoint or torch._C._current_graph_task_id() != -1:
+        warnings.warn(
+            "a block of a fitted model runs inside of torch.utils.checkpoint or of a backward function and is left to "
+            "it: switch that off to let fit decide",
+            stacklevel=2,
+        )
+        return True
+    return False

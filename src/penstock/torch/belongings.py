@@ -5,12 +5,16 @@ Buffers that a block changes as it runs, such as the statistics of BatchNorm, ar
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
+from torch.nn.modules.instancenorm import _InstanceNorm
+
+SMALL = 10**6
+"""Buffers of fewer bytes are copied before every run, changed or not."""
 
 Place = tuple[int, str]
 """The number of a module in the block, and the name of one of its buffers."""
@@ -25,24 +29,30 @@ class Noted:
     buffers: dict[Place, tuple[torch.Tensor, int]]
     """those that it reads"""
     values: dict[Place, torch.Tensor]
-    """copies of those that it changes"""
-    training: list[bool]
+    """copies of those that are small, or that it changes"""
+    training: tuple[bool, ...]
+    lost: set[str] = field(default_factory=set)
+    """names of those that the run has changed without there being a copy"""
 
 
 class Belongings:
     """The parameters, buffers and modes of a block.
 
-    Which buffers its forward changes is noticed when it runs: all of them are copied before the first run, and only
-    those that have changed before later ones. The statistics of a normalisation that trains are never read.
+    Which large buffers its forward changes is noticed when it runs: all of them are copied before the first run in each
+    combination of modes, and only those that have changed before later ones. Small ones are always copied: some change
+    now and then, and `torch.nn.functional.batch_norm` changes without counting. The statistics of torch's own
+    normalisations are only written while these train.
     """
 
     def __init__(self, module: nn.Module) -> None:
         self._parts = list(module.modules())
-        self._changing: set[Place] | None = None  # not known before the first run
+        self._changing: dict[tuple[bool, ...], set[Place]] = {}  # by modes; those that have not run are not known
 
     def note(self) -> Noted:
         """Take note of what the block has now."""
         parameters, buffers, values = [], {}, {}
+        training = tuple(part.training for part in self._parts)
+        changing = self._changing.get(training)
         for number, part in enumerate(self._parts):
             for name, tensor in part._parameters.items():
                 if tensor is not None:
@@ -52,25 +62,35 @@ class Belongings:
                     continue
                 place = number, name
                 buffers[place] = buffer, buffer._version
-                if self._changing is None or place in self._changing:
+                if changing is None or place in changing or _small(buffer):
                     values[place] = buffer.detach().clone()
-        return Noted(parameters, buffers, values, [part.training for part in self._parts])
+        return Noted(parameters, buffers, values, training)
 
     @contextmanager
     def watched(self, noted: Noted) -> Iterator[None]:
-        """Notice which buffers a run changes, in place or by assigning another, and drop the copies of others."""
+        """Notice which large buffers a run changes, in place or by assigning another, and drop the copies of others."""
         yield
-        self._changing = self._changing or set()
+        first = noted.training not in self._changing
+        changing = self._changing.setdefault(noted.training, set())
         for place, (buffer, version) in noted.buffers.items():
             number, name = place
-            if self._parts[number]._buffers.get(name) is not buffer or buffer._version != version:
-                self._changing.add(place)
-            elif place not in self._changing:
+            if _small(buffer) and place in noted.values:
+                continue
+            moved = buffer._version != version
+            if moved and place not in noted.values:
+                noted.lost.add(name)
+            # Not all that changes a buffer counts that: the first time values are compared.
+            other = self._parts[number]._buffers.get(name) is not buffer
+            if moved or other or (first and not _same(noted.values[place], buffer)):
+                changing.add(place)
+            elif place not in changing:
                 noted.values.pop(place, None)
 
     @contextmanager
     def again(self, noted: Noted) -> Iterator[None]:
         """Let a second run find what the first one had, and put all back as it is now."""
+        if noted.lost:
+            raise RuntimeError(_LOST.format(", ".join(sorted(noted.lost))))
         before: list[tuple[Any, str, Any]] = []
 
         def lend(table: Any, name: str, tensor: torch.Tensor | None) -> None:
@@ -106,10 +126,24 @@ class Belongings:
 
 
 _MISSING = object()
+_LOST = (
+    "a block changed a large buffer of its own ({}) for the first time after it had run without that, so there is no "
+    "copy to run it again with. From the next iteration on there is one: skip this one, or leave the block out with "
+    "blocks=..."
+)
+_WRITING = frozenset({_BatchNorm.forward, SyncBatchNorm.forward, _InstanceNorm.forward})
 
 
 def _only_written(part: nn.Module) -> bool:
-    return isinstance(part, _NormBase) and part.training
+    return part.training and type(part).forward in _WRITING  # a subclass with another forward may read them
+
+
+def _small(buffer: torch.Tensor) -> bool:
+    return buffer.numel() * buffer.element_size() < SMALL
+
+
+def _same(copy: torch.Tensor, buffer: torch.Tensor) -> bool:
+    return copy.layout is not torch.strided or torch.equal(copy, buffer)  # others do not compare
 
 
 def _check(name: str, tensor: torch.Tensor, version: int) -> None:

@@ -55,6 +55,11 @@ class Output:
         with _counting():
             self._kept = [keep(leaf.detach()) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
 
+    @property
+    def changed(self) -> bool:
+        """Whether it was changed in place since: it is then no longer what the operation gave."""
+        return any(one.changed for one in self._kept if isinstance(one, Kept | Held))
+
     def value(self) -> Any:
         """Give it again."""
         leaves = [one.tensor().detach() if isinstance(one, Kept | Held) else one for one in self._kept]
@@ -79,7 +84,7 @@ class Keeping(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class Replaying(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Gives the outputs that were kept in place of running dear operations again."""
+    """Gives the outputs that were kept in place of running dear operations again, but for those that were changed."""
 
     def __init__(self, outputs: dict[int, Output]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -89,7 +94,7 @@ class Replaying(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if is_dear(func, args, kwargs or {}):
             kept = self._outputs.get(self._next)
             self._next += 1
-            if kept is not None:
+            if kept is not None and not kept.changed:
                 return kept.value()
         return func(*args, **(kwargs or {}))
 

@@ -92,7 +92,8 @@ class Frame:
                 return self._call(*args, **kwargs)
             with Keeping(self._wanted, self._keep_output) as keeping:
                 output = self._call(*args, **kwargs)
-            self._outputs = keeping.outputs
+            # Those that the block itself has changed in place are of no use: they are computed again.
+            self._outputs = {number: one for number, one in keeping.outputs.items() if not one.changed}
             return output
 
     def saved_of(self, tensors: list[torch.Tensor]) -> tuple[frozenset[int], tuple[tuple[StorageWeakRef, int], ...]]:

@@ -1,6 +1,7 @@
 """A fitted model at work: iterations measured, planned, and carried out block by block."""
 
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from penstock.codec import Codec
 from penstock.errors import BudgetError
 from penstock.metrics import Metrics
 from penstock.planner import Link
+from penstock.torch.ambient import others_recompute
 from penstock.torch.choices import TREATMENTS
 from penstock.torch.fitplan import FitPlan
 from penstock.torch.frame import Frame
@@ -79,9 +81,10 @@ class Fitting:
 
     def call(self, part: Part, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a block as the plan says."""
+        if not torch.is_grad_enabled() or others_recompute():
+            return part.call(*args, **kwargs)
         tensors = tensors_in((args, kwargs))
-        wanted = any(one.requires_grad for one in tensors) or any(one.requires_grad for one in part.module.parameters())
-        if not torch.is_grad_enabled() or not wanted:
+        if not any(one.requires_grad for one in chain(tensors, part.module.parameters())):
             return part.call(*args, **kwargs)
         if self._fresh or self._now is None or self._now.task is not None:
             self._open(part, tensors)

@@ -3,10 +3,11 @@
 from weakref import ref
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from penstock.codec import Codec
 from penstock.errors import BudgetError
-from penstock.torch.mover import mover_for
+from penstock.torch.mover import mover_for, weakly
 from penstock.torch.order import fetch_order, to_move
 from penstock.torch.saved import Entry, Held, Kept, Store
 from penstock.units import Budget, to_text
@@ -66,7 +67,7 @@ class Keeper:
         self._moved: frozenset[int] = frozenset()
         self._next = 0
         self._fits = False  # whether the last iteration had room for everything
-        self._plain: set[int] = set()  # storages that were let through
+        self._plain: dict[int, tuple[StorageWeakRef, int]] = {}  # storages that were let through, and their bytes
         self._plain_bytes = 0
 
     def restart(self) -> None:
@@ -95,6 +96,8 @@ class Keeper:
             self._entries.append(ref(entry))
             if self._as_learned() and entry.number in self._moved:
                 self._send(entry, tensor)
+            if self.store.held + self._plain_bytes > self._budget:
+                self._forget_gone()
             while self.store.held + self._plain_bytes > self._budget and (self.store.settle() or self._evict()):
                 pass
         return Opened(self, held, alive) if isinstance(held, Held) else held
@@ -113,13 +116,22 @@ class Keeper:
         """Only count a tensor where all are known to fit; False when there are more than there were."""
         storage = tensor.untyped_storage()
         if storage._cdata not in self._plain:
-            if self._plain_bytes + storage.nbytes() > self._budget:
+            nbytes = storage.nbytes()
+            if self._plain_bytes + nbytes > self._budget:
+                self._forget_gone()
+            if self._plain_bytes + nbytes > self._budget:
                 self._fits = False
                 self._learned = []
                 return False
-            self._plain.add(storage._cdata)
-            self._plain_bytes += storage.nbytes()
+            self._plain[storage._cdata] = weakly(storage), nbytes  # no other storage has its address meanwhile
+            self._plain_bytes += nbytes
         return True
+
+    def _forget_gone(self) -> None:
+        """Count no longer those that were let through and whose memory is free again."""
+        gone = [address for address, (one, _) in self._plain.items() if one.expired()]  # type: ignore[no-untyped-call]
+        for address in gone:
+            self._plain_bytes -= self._plain.pop(address)[1]
 
     def _as_learned(self) -> bool:
         """Tell whether this iteration goes like the one that the plan was made from, so far."""

@@ -101,15 +101,18 @@ class Offload:
 
     @property
     def metrics(self) -> Metrics:
-        """What moved, since this place in the program was first reached, on all devices and from all threads."""
+        """What moved, since this place in the program was first reached, on all devices; from threads still running."""
         several = [keeper.store.metrics for keeper in self._keepers.values()]
         return several[0] if len(several) == 1 else _together(several)
 
     def __enter__(self) -> Self:
-        thread = threading.get_ident()
-        for (_, owner), keeper in list(self._keepers.items()):
+        thread = threading.current_thread().ident or 0
+        running = {one.ident for one in threading.enumerate()}
+        for (device, owner), keeper in list(self._keepers.items()):
             if owner == thread:
                 keeper.restart()
+            elif owner not in running:  # it would keep its host memory for nobody
+                self._keepers.pop((device, owner), None)
         # A backward pass that saves more does so in another thread, on behalf of this one.
         hooks = torch.autograd.graph.saved_tensors_hooks(partial(self._pack, thread), _unpack)
         hooks.__enter__()

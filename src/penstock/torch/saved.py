@@ -27,6 +27,11 @@ class Kept:
         self._tensor = tensor if tensor.is_leaf else tensor.detach()
         self._version = tensor._version
 
+    @property
+    def changed(self) -> bool:
+        """Whether it was changed in place after it was saved."""
+        return self._tensor._version != self._version
+
     def tensor(self) -> torch.Tensor:
         """Give the tensor, unless it was changed."""
         check_version(self._tensor, self._version)
@@ -87,6 +92,11 @@ class Held:
         self._witness.data = _nothing(tensor.dtype, tensor.device)
         self._id = id(self)
         entry.left.add(self._id)
+
+    @property
+    def changed(self) -> bool:
+        """Whether it was changed in place after it was saved."""
+        return self._witness._version != self._version
 
     def tensor(self) -> torch.Tensor:
         """Give the tensor, unless it was changed after it was saved."""

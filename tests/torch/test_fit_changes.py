@@ -1,0 +1,237 @@
+"""`fit`: blocks that change tensors and buffers as they run, and blocks that others run again."""
+
+import os
+
+import pytest
+
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what deterministic products need on a GPU
+
+torch = pytest.importorskip("torch")
+
+from tests.torch.models import AMPLE, MLP, equal, pair, step  # noqa: E402
+from tests.torch.models import deterministic as deterministic  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
+
+from penstock import Budget  # noqa: E402
+from penstock.errors import PlanError  # noqa: E402
+from penstock.torch import belongings, fit, plan_of  # noqa: E402
+
+DEAR = ["keep dear, recompute the rest", "offload dear, recompute the rest"]
+
+
+class Dropping(MLP):
+    """Changes the output of its last product, after all that a second run needs."""
+
+    def forward(self, x):
+        return x + functional.dropout(self.down(functional.gelu(self.up(x)).sin()), 0.2, self.training, inplace=True)
+
+
+class Branching(MLP):
+    """Changes the output of a product in one of two branches, and in the other it does not."""
+
+    def forward(self, x):
+        h = self.up(x)
+        h = torch.tanh(h) if torch.rand(()) < 0.5 else functional.leaky_relu(h, 0.1, inplace=True)
+        return x + torch.tanh(self.down(torch.sin(h)))
+
+
+def trains_alike(kind, choice, device="cpu"):
+    model, plain = (one.to(device) for one in pair(kind))
+    fit(model, AMPLE, choice=choice)
+    for seed in range(5):
+        x, found = torch.randn(32, 8, generator=torch.Generator().manual_seed(seed)).to(device), []
+        for net in (model, plain):
+            torch.manual_seed(seed)
+            net.zero_grad()
+            net(x).square().mean().backward()
+            found.append([*(one.grad for one in net.parameters()), *(one.clone() for one in net.buffers())])
+        assert equal(*found)
+    return model
+
+
+@pytest.mark.parametrize("kind", [Dropping, Branching], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("choice", DEAR)
+def test_an_output_that_its_block_changes_in_place_is_computed_again(kind, choice):
+    assert choice in plan_of(trains_alike(kind, choice)).choices.values()
+
+
+@pytest.mark.parametrize("choice", DEAR)
+def test_an_output_that_is_changed_in_place_behind_its_block_is_computed_again(choice):
+    class Both(MLP):
+        def forward(self, x):
+            h = self.up(x)
+            return h, self.down(torch.tanh(h * 2.0).sin())
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.blocks = nn.ModuleList(Both() for _ in range(3))
+
+        def forward(self, x):
+            for block in self.blocks:
+                h, y = block(x)
+                x = x + y + h.mul_(0.5).mean(-1, keepdim=True)
+            return x
+
+    torch.manual_seed(0)
+    model, plain, x = Net(), Net(), torch.randn(32, 8)
+    plain.load_state_dict(model.state_dict())
+    fit(model, AMPLE, choice=choice)
+    for _ in range(3):
+        assert equal(step(model, x), step(plain, x))
+    assert choice in plan_of(model).choices.values()
+
+
+class Own(nn.Module):
+    """A normalisation whose statistics are changed by an operation that does not count changes."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(8))
+        self.register_buffer("variance", torch.ones(8))
+
+    def forward(self, x):
+        return functional.batch_norm(x, self.mean, self.variance, training=self.training)
+
+
+class Renorm(nn.BatchNorm1d):
+    """A normalisation that reads its statistics while it trains."""
+
+    def __init__(self):
+        super().__init__(8)
+
+    def forward(self, x):
+        ratio = (x.detach().var(0) + self.eps).sqrt() / (self.running_var + self.eps).sqrt()
+        return super().forward(x) * ratio.clamp(0.3, 3.0)
+
+
+def normalised(norm):
+    class Normalised(MLP):
+        def __init__(self):
+            super().__init__()
+            self.norm = norm()
+
+        def forward(self, x):
+            return super().forward(self.norm(x))
+
+    return Normalised
+
+
+@pytest.mark.parametrize("small", [belongings.SMALL, 0])
+@pytest.mark.parametrize("norm", [Own, Renorm])
+@pytest.mark.parametrize("choice", ["recompute", "keep dear, recompute the rest", None])
+def test_statistics_of_all_kinds_change_once(norm, choice, small, monkeypatch):
+    monkeypatch.setattr(belongings, "SMALL", small)
+    trains_alike(normalised(norm), choice)
+
+
+class Seldom(MLP):
+    """Changes a buffer in its third run."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("codes", torch.ones(8))
+        self.register_buffer("runs", torch.zeros(()))
+
+    def forward(self, x):
+        y = super().forward(x * self.codes.clone())
+        self.runs += 1
+        if self.runs == 3:
+            self.codes.mul_(1.1)
+        return y
+
+
+def test_a_buffer_that_is_first_changed_in_a_later_iteration():
+    trains_alike(Seldom, "recompute")
+
+
+def test_a_large_buffer_that_is_first_changed_later_is_lost_once_and_the_message_says_so(monkeypatch):
+    monkeypatch.setattr(belongings, "SMALL", 0)
+    model, plain = pair(Seldom)
+    fit(model, AMPLE, choice="recompute")
+    x = torch.randn(32, 8)
+    for number in range(4):
+        expected = step(plain, x)
+        if number == 2:
+            with pytest.raises(RuntimeError, match=r"a block changed a large buffer of its own \(codes\)"):
+                step(model, x)
+        else:
+            assert equal(step(model, x), expected)
+
+
+@pytest.mark.parametrize("small", [belongings.SMALL, 0])
+def test_a_buffer_that_changes_only_in_training_after_an_evaluation_with_gradients(small, monkeypatch):
+    monkeypatch.setattr(belongings, "SMALL", small)
+
+    class Spectral(MLP):
+        def __init__(self):
+            super().__init__()
+            nn.utils.parametrizations.spectral_norm(self.up)
+
+    model, plain = pair(Spectral)
+    fit(model, AMPLE, choice="recompute")
+    x = torch.randn(32, 8)
+    for training in (False, True, True, False, True):
+        assert equal(step(model.train(training), x), step(plain.train(training), x))
+
+
+def test_a_sparse_buffer_is_no_obstacle(monkeypatch):
+    monkeypatch.setattr(belongings, "SMALL", 0)
+
+    class Mixing(MLP):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("mix", torch.eye(8).to_sparse())
+
+        def forward(self, x):
+            return super().forward(x @ self.mix.to_dense())
+
+    model, plain = pair(Mixing)
+    fit(model, AMPLE, choice="recompute")
+    x = torch.randn(32, 8)
+    for _ in range(3):
+        assert equal(step(model, x)[:-3], step(plain, x)[:-3])
+
+
+class Checkpointed(nn.Module):
+    """Blocks inside of torch.utils.checkpoint: all in one, or each with something around it."""
+
+    def __init__(self, reentrant, whole):
+        super().__init__()
+        self.first, self.blocks = nn.Linear(8, 8), nn.Sequential(*(MLP() for _ in range(3)))
+        self.reentrant, self.whole = reentrant, whole
+
+    def forward(self, x):
+        x = self.first(x)
+        if self.whole:
+            return checkpoint(self.blocks, x, use_reentrant=self.reentrant)
+        for block in self.blocks:
+            x = checkpoint(lambda x, block=block: block(x.exp()).sin(), x, use_reentrant=self.reentrant)
+        return x
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("choice", ["keep", "recompute", "offload", None])
+def test_blocks_inside_of_a_checkpoint_are_left_to_it(reentrant, whole, choice):
+    torch.manual_seed(0)
+    model, plain = Checkpointed(reentrant, whole), Checkpointed(reentrant, whole)
+    plain.load_state_dict(model.state_dict())
+    fit(model, Budget(device=3000, host="1GB") if choice is None else AMPLE, choice=choice)
+    x = torch.randn(16, 8)
+    for _ in range(4):
+        with pytest.warns(UserWarning, match="is left to it"):
+            found = step(model, x)
+        assert equal(found, step(plain, x))
+    with pytest.raises(PlanError):
+        plan_of(model)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("kind", [Dropping, Branching, normalised(Own), normalised(Renorm), Seldom])
+@pytest.mark.parametrize("choice", ["recompute", *DEAR, None])
+def test_on_a_gpu_what_blocks_change_is_as_in_the_plain_model(kind, choice):
+    trains_alike(kind, choice, "cuda")
