@@ -6,7 +6,7 @@ recording costs by itself is shared. So the number of steps is one more thing to
 """
 
 import tempfile
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,10 @@ from penstock.codec import Codec
 from penstock.codec.auto import choices
 from penstock.engine.costing import read_budget
 from penstock.engine.library import Library
+from penstock.engine.reversal import Reversal
+from penstock.engine.reverse import prepare
 from penstock.errors import BudgetError, PlanError
-from penstock.planner import Costs, Plan
+from penstock.planner import Costs, Plan, check_budget
 from penstock.planner import plan as make_plan
 from penstock.schedule import Schedule
 from penstock.schedule.names import split_name
@@ -53,11 +55,34 @@ class Request:
                 f"the plan records {self.plan.every} steps at once, but chunk={self.chunk} was asked for: make another"
             )
 
-    def check_room(self, steps: int, state_bytes: int, budget: Budget) -> None:
+    def check_budget(self, steps: int, state_bytes: int, budget: Budget) -> None:
         """Refuse a budget in which no plan works, before anything is run."""
         if self.codec is None:
-            smallest = "revolve:1" if self._is_auto else self.schedule
-            make_plan(steps, state_bytes, budget, schedule=smallest, every=self.chunk or 1)
+            check_budget(steps, state_bytes, budget, schedule=self.schedule, every=self.chunk or 1)
+
+    def prepare(
+        self,
+        forward: Callable[..., Any],
+        backward: Callable[[Any, int], Any],
+        state: Any,
+        steps: int,
+        plan: Plan,
+        note: str,
+    ) -> Reversal:
+        """Take the memory of a reversal that follows a plan."""
+        reversal = prepare(
+            forward,
+            backward,
+            state,
+            steps,
+            every=plan.every,
+            plan=plan,
+            budget=self.budget,
+            codec=self.codec,
+            directory=self.directory,
+        )
+        reversal.note = note
+        return reversal
 
     @property
     def _is_auto(self) -> bool:

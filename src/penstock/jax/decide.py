@@ -73,7 +73,7 @@ def decide(compiled: Compiled, request: Request, state: Leaves, inputs: Leaves, 
     """Record the loop as a whole where there is room for that; otherwise time the first steps on copies, and plan."""
     budget, note = read_budget(request.budget, host())
     shapes = [np.broadcast_to(np.empty((), leaf.dtype), leaf.shape) for leaf in state]
-    request.check_room(compiled.count, Layout.of(tuple(shapes), describe).nbytes, budget)
+    request.check_budget(compiled.count, Layout.of(tuple(shapes), describe).nbytes, budget)
     device = device_of((*state, *inputs, *params))
     on_host = device.platform == "cpu"
     sizes = request.sizes(compiled.count)

@@ -12,7 +12,7 @@ from jax.custom_batching import custom_vmap
 from penstock.engine import Result
 from penstock.engine.recorded import Request
 from penstock.engine.reversal import Reversal
-from penstock.engine.reverse import prepare, shown
+from penstock.engine.reverse import shown
 from penstock.errors import StateError
 from penstock.jax.compiled import Compiled, is_inexact
 from penstock.jax.decide import Course, Whole, check_concrete, decide
@@ -171,19 +171,9 @@ def _run_forward(
     call: Call, course: Course, state: Leaves, inputs: Leaves, params: Leaves, first: bool
 ) -> tuple[_Sweep, Reversal]:
     sweep = _Sweep(call, course, state, inputs, params, first)
-    request = call.request
-    reversal = prepare(
-        sweep.forward,
-        sweep.backward,
-        to_host(state),
-        call.compiled.count,
-        every=course.plan.every,
-        plan=course.plan,
-        budget=request.budget,
-        codec=request.codec,
-        directory=request.directory,
+    reversal = call.request.prepare(
+        sweep.forward, sweep.backward, to_host(state), call.compiled.count, course.plan, course.note
     )
-    reversal.note = course.note
     try:
         sweep.turn(reversal.forward())
         reversal.wait()

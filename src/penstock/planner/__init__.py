@@ -4,6 +4,6 @@ from penstock.planner.costs import MACHINES as MACHINES
 from penstock.planner.costs import CodecCost as CodecCost
 from penstock.planner.costs import Costs as Costs
 from penstock.planner.costs import Link as Link
-from penstock.planner.make import check_room as check_room
+from penstock.planner.make import check_budget as check_budget
 from penstock.planner.make import plan as plan
 from penstock.planner.plan import Plan as Plan

@@ -123,7 +123,7 @@ def plan(
     )
 
 
-def check_room(
+def check_budget(
     steps: int,
     state_bytes: int,
     budget: Budget,

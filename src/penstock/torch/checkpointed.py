@@ -13,7 +13,7 @@ from penstock.engine.library import library_of
 from penstock.engine.recorded import Request
 from penstock.planner import Costs, Plan
 from penstock.schedule import Schedule
-from penstock.torch.loops.arguments import Params, read_inputs
+from penstock.torch.loops.arguments import Given, Params, read_inputs
 from penstock.torch.loops.likeness import Likeness
 from penstock.torch.loops.node import Call, differentiate
 from penstock.torch.loops.planned import planned
@@ -98,27 +98,26 @@ def checkpointed(
     >>> round(rate.grad.item(), 6) == round(-300 * 0.9**99, 6)
     True
     """
-    form, given = Form.of(state), Params.of(params)
+    form = Form.of(state)
     structure, slices = read_inputs(inputs, steps)
     loop = Steps(step, steps, form, structure, outputs)
     tensors, values = form.split(state, "the state")
+    given = Given(tensors, values, slices, Params.of(params))
     request = Request(budget, schedule, codec, chunk, plan, costs, directory)
     request.check(steps, library_of(tensors))
-    if not torch.is_grad_enabled():
-        return _unrecorded(loop, tensors, values, slices, given)
-    if not any(tensor.requires_grad for tensor in (*tensors, *slices, *given.tensors)):
-        return _unrecorded(loop, tensors, values, slices, given)
-    like = Likeness((step, *given.leaves))
-    decision = planned(loop, request, tensors, values, slices, given, like)
+    if not torch.is_grad_enabled() or not given.differentiable:
+        return _unrecorded(loop, given)
+    like = Likeness((step, *given.params.leaves))
+    decision = planned(loop, request, given, like)
     if decision.plan is None:
-        return _whole(loop, tensors, values, slices, given)
+        return _whole(loop, given)
     call = Call(
         loop=loop,
         plan=decision.plan,
         in_place=decision.in_place,
         values=values,
         inputs=len(slices),
-        params=given,
+        params=given.params,
         modules=like.modules,
         request=request,
         note=decision.note,
@@ -133,16 +132,14 @@ def checkpointed(
     return result, call.notes.structure.build(stacked)
 
 
-def _unrecorded(
-    loop: Steps, tensors: list[Tensor], values: tuple[Any, ...], inputs: Sequence[Tensor], params: Params
-) -> Any:
+def _unrecorded(loop: Steps, given: Given) -> Any:
     """Run the loop where nothing that was given has a gradient: nothing is kept."""
-    arguments = params.build(params.tensors)
+    arguments = given.params.build(given.params.tensors)
     stacked: list[Tensor] = []
     structure = Structure()
-    tensors = [tensor.detach().clone() for tensor in tensors]  # a step may change them
+    tensors, values = [tensor.detach().clone() for tensor in given.tensors], given.values  # a step may change them
     for step in range(loop.count):
-        tensors, values, output = loop.once(tensors, values, step, [x[step] for x in inputs], arguments)
+        tensors, values, output = loop.once(tensors, values, step, [x[step] for x in given.inputs], arguments)
         leaves = output_leaves(output, loop.returns_outputs)
         if not step:
             check_known((*tensors, *leaves), ())  # it may use what was not given
@@ -156,16 +153,14 @@ def _unrecorded(
     return (final, structure.build(stacked)) if loop.returns_outputs else final
 
 
-def _whole(
-    loop: Steps, tensors: list[Tensor], values: tuple[Any, ...], inputs: Sequence[Tensor], params: Params
-) -> Any:
+def _whole(loop: Steps, given: Given) -> Any:
     """Have autograd record the whole loop, whose graph the budget holds."""
     outputs: list[list[Tensor]] = []
     structure = Structure()
-    slices = [x.unbind() for x in inputs]
-    arguments = params.build(params.tensors)
-    copies = [tensor.clone() for tensor in tensors]  # a step may change them
-    tensors = [copies[first] for first in twins_of(tensors)]
+    slices = [x.unbind() for x in given.inputs]
+    arguments = given.params.build(given.params.tensors)
+    copies = [tensor.clone() for tensor in given.tensors]  # a step may change them
+    tensors, values = [copies[first] for first in twins_of(given.tensors)], given.values
     for step in range(loop.count):
         tensors, values, output = loop.once(tensors, values, step, [x[step] for x in slices], arguments)
         if loop.returns_outputs:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock import planner
 from penstock.engine.layout import Layout
 from penstock.errors import BudgetError, WaveError
-from penstock.planner import check_room
 from penstock.wave.advice import advice
 from penstock.wave.files import whole
 from penstock.wave.geometry import part_of, windows
@@ -163,7 +163,7 @@ def check_budget(job: Job, part: Grid, steps: int, every: int) -> None:
     state = _kept(fields, 2 if acoustic else {2: 5, 3: 9}[part.ndim])
     record = _kept(part.shape, 1 if acoustic or job.imaging.image == "pp" else part.ndim)
     try:
-        check_room(steps, state, budget, record_bytes=record, every=every, schedule=job.memory.schedule)
+        planner.check_budget(steps, state, budget, record_bytes=record, every=every, schedule=job.memory.schedule)
     except BudgetError as error:
         raise BudgetError(f"memory: {error}. Give more, or set imaging.aperture") from error
 

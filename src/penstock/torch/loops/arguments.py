@@ -1,4 +1,4 @@
-"""The further arguments of a step: which tensors in them have gradients, and how recordings stand in for them."""
+"""What a loop is given: which tensors in it have gradients, and how recordings stand in for them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -56,6 +56,22 @@ class Params:
             tensor if itself or not tensor.requires_grad else tensor.detach().requires_grad_()
             for tensor, itself in zip(self.tensors, self.themselves, strict=True)
         ]
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a loop is run on."""
+
+    tensors: list[Tensor]
+    values: tuple[Any, ...]
+    """the plain ones, which with the tensors are the initial state"""
+    inputs: list[Tensor]
+    params: Params
+
+    @property
+    def differentiable(self) -> bool:
+        """Whether anything of it has a gradient."""
+        return any(tensor.requires_grad for tensor in (*self.tensors, *self.inputs, *self.params.tensors))
 
 
 def read_inputs(inputs: Any, steps: int) -> tuple[Structure | None, list[Tensor]]:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from penstock.engine import Result
 from penstock.engine.recorded import Request
 from penstock.engine.reversal import Reversal
-from penstock.engine.reverse import prepare, shown
+from penstock.engine.reverse import shown
 from penstock.errors import PenstockError
 from penstock.planner import Plan
 from penstock.torch.ambient import random_untouched
@@ -50,20 +50,8 @@ class Call:
     def start(self, state: Sequence[Tensor], inputs: Sequence[Tensor], first: bool) -> tuple[Sweep, Reversal]:
         """Take the memory of a reversal."""
         sweep = Sweep(self.loop, self.plan.every, inputs, self.params, self.notes, in_place=self.in_place, first=first)
-        request = self.request
-        reversal = prepare(
-            sweep.forward,
-            sweep.backward,
-            self.loop.form.pack(state),
-            self.loop.count,
-            every=self.plan.every,
-            plan=self.plan,
-            budget=request.budget,
-            codec=request.codec,
-            directory=request.directory,
-        )
-        reversal.note = self.note
-        return sweep, reversal
+        state = self.loop.form.pack(state)
+        return sweep, self.request.prepare(sweep.forward, sweep.backward, state, self.loop.count, self.plan, self.note)
 
 
 def differentiate(call: Call, state: Sequence[Tensor], inputs: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:

@@ -3,7 +3,6 @@
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +14,7 @@ from penstock.engine.recorded import Request, plan_recorded
 from penstock.errors import PlanError
 from penstock.planner import Plan
 from penstock.torch.ambient import Autocast, random_untouched
-from penstock.torch.loops.arguments import Params
+from penstock.torch.loops.arguments import Given
 from penstock.torch.loops.likeness import Likeness
 from penstock.torch.loops.probe import probe
 from penstock.torch.loops.steps import Steps
@@ -44,23 +43,15 @@ def forget_plans() -> None:
     _decisions.clear()
 
 
-def planned(
-    loop: Steps,
-    request: Request,
-    tensors: Sequence[Tensor],
-    values: tuple[Any, ...],
-    inputs: Sequence[Tensor],
-    params: Params,
-    like: Likeness,
-) -> Decision:
+def planned(loop: Steps, request: Request, given: Given, like: Likeness) -> Decision:
     """Give the decision for a loop like this one, making it if there is none yet."""
-    key = _key(loop, request, inputs, params, like)
+    key = _key(loop, request, given, like)
     if key is not None and key in _decisions:
         _decisions.move_to_end(key)
         return _decisions[key]
     # Hooks around the call, such as those of a block that is recomputed, must not see the steps that are tried out.
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor):
-        decision = _decide(loop, request, tensors, values, inputs, params, like.modules)
+        decision = _decide(loop, request, given, like.modules)
     if key is not None:
         _decisions[key] = decision
         while len(_decisions) > MOST_KEPT:
@@ -68,10 +59,10 @@ def planned(
     return decision
 
 
-def _key(loop: Steps, request: Request, inputs: Sequence[Tensor], params: Params, like: Likeness) -> Hashable | None:
+def _key(loop: Steps, request: Request, given: Given, like: Likeness) -> Hashable | None:
     """Name everything that a decision depends on; None where that cannot be done."""
-    kinds = tuple((tuple(x.shape), x.dtype, x.requires_grad) for x in (*inputs, *params.tensors))
-    form = (loop.count, loop.form, loop.inputs, loop.returns_outputs, params.structure)
+    kinds = tuple((tuple(x.shape), x.dtype, x.requires_grad) for x in (*given.inputs, *given.params.tensors))
+    form = (loop.count, loop.form, loop.inputs, loop.returns_outputs, given.params.structure)
     key = (like.key, *form, kinds, Autocast.now(loop.form.device), request.key())
     try:
         hash(key)
@@ -80,34 +71,26 @@ def _key(loop: Steps, request: Request, inputs: Sequence[Tensor], params: Params
     return key
 
 
-def _decide(
-    loop: Steps,
-    request: Request,
-    tensors: Sequence[Tensor],
-    values: tuple[Any, ...],
-    inputs: Sequence[Tensor],
-    params: Params,
-    modules: Sequence[nn.Module],
-) -> Decision:
+def _decide(loop: Steps, request: Request, given: Given, modules: Sequence[nn.Module]) -> Decision:
     count = loop.count
     encoders, error = choices(request.codec)
-    noted = {0: values}
+    noted = {0: given.values}
 
     def advance(state: Sequence[Tensor], start: int, stop: int) -> tuple[Tensor, ...]:
-        given, here = loop.form.unpack(state), noted[start]
+        tensors, here = loop.form.unpack(state), noted[start]
         with torch.no_grad(), autocast.again():
             for step in range(start, stop):
-                given, here, _ = loop.once(given, here, step, [x[step] for x in inputs], arguments)
+                tensors, here, _ = loop.once(tensors, here, step, [x[step] for x in given.inputs], arguments)
         noted[stop] = here
-        return loop.form.pack(given)
+        return loop.form.pack(tensors)
 
-    autocast, arguments = Autocast.now(loop.form.device), params.build(params.tensors)
-    engine = Loop(advance, lambda state, step: None, loop.form.pack(tensors), count, 1, None)
+    autocast, arguments = Autocast.now(loop.form.device), given.params.build(given.params.tensors)
+    engine = Loop(advance, lambda state, step: None, loop.form.pack(given.tensors), count, 1, None)
     nbytes = engine.layout.nbytes
     budget, note = read_budget(request.budget, engine.library)
     if request.plan is None:
-        request.check_room(count, nbytes, budget)
-    seen = probe(loop, tensors, values, inputs, params, modules)
+        request.check_budget(count, nbytes, budget)
+    seen = probe(loop, given, modules)
     at_once = request.chunk if request.plan is None else request.plan.every
     if seen.in_place and at_once not in (None, 1):
         raise PlanError(

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from penstock.engine.recorded import Recording
 from penstock.errors import StateError
 from penstock.torch.ambient import Autocast, random_untouched
-from penstock.torch.loops.arguments import Params
+from penstock.torch.loops.arguments import Given
 from penstock.torch.loops.recording import Recorded, record
 from penstock.torch.loops.steps import Steps
 from penstock.torch.loops.watched import Watched
@@ -30,21 +30,14 @@ class Probe:
     recording: Recording
 
 
-def probe(
-    steps: Steps,
-    state: Sequence[Tensor],
-    values: tuple[Any, ...],
-    inputs: Sequence[Tensor],
-    params: Params,
-    modules: Sequence[nn.Module],
-) -> Probe:
+def probe(steps: Steps, given: Given, modules: Sequence[nn.Module]) -> Probe:
     """Run and record the first steps on copies, leaving random numbers and buffers of modules as they were."""
     autocast = Autocast.now(steps.form.device)
-    leaves = params.stand_ins()
-    arguments = params.build(leaves)
+    values, inputs, leaves = given.values, given.inputs, given.params.stand_ins()
+    arguments = given.params.build(leaves)
 
     def fresh() -> list[Tensor]:
-        return [tensor.detach().clone() for tensor in state]
+        return [tensor.detach().clone() for tensor in given.tensors]
 
     def recorded(count: int) -> Recorded:
         with autocast.again():
