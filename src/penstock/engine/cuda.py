@@ -16,21 +16,17 @@ import numpy as np
 from cuda.core import Stream
 from numpy.typing import NDArray
 
-from penstock.codec import Codec
 from penstock.codec.device import check_damage, clear_damage
-from penstock.cuda import arrays as device_arrays
 from penstock.cuda.arrays import View
 from penstock.cuda.copy import copy_async
 from penstock.cuda.driver import current_device
 from penstock.cuda.mailbox import post
 from penstock.cuda.slab import DeviceSlab, kept_pinned
 from penstock.cuda.stream import Mark, callers_streams, current, kept_streams
+from penstock.engine import cuda_arrays
 from penstock.engine.layout import Layout
-from penstock.engine.measure import REPEATS, codec_cost, keeps_error
 from penstock.engine.packing import Packing, Place
-from penstock.errors import CodecError, StateError
 from penstock.metrics import Metrics, Span
-from penstock.planner import CodecCost
 from penstock.tier.disk import Disk
 from penstock.tier.lanes import Wait
 
@@ -163,7 +159,7 @@ class CudaBackend:
         """Enqueue the copies of arrays into a block."""
         self.wait(step, after)
         for leaf, array in zip(layout.leaves, arrays, strict=True):
-            source = readable(array).pointer
+            source = cuda_arrays.readable(array).pointer
             copy_async(block.pointer + leaf.offset, source, leaf.nbytes, self._streams.compute)
         return self._lap("save", step)
 
@@ -178,7 +174,7 @@ class CudaBackend:
         sizes: list[Callable[[], int]] = []
         for codec, (offset, most), array in zip(packing.codecs, packing.worst, arrays, strict=True):
             room = View.at(staging.pointer + offset, (most,), np.uint8)
-            codec.encode_device(readable(array), room, compute)
+            codec.encode_device(cuda_arrays.readable(array), room, compute)
             sizes.append(partial(int, most) if codec.fixed else post(room.pointer, compute).value)
         self._lap("compress", step)
         return lambda: [size() for size in sizes]
@@ -242,14 +238,14 @@ class CudaBackend:
         """Give the arrays that lie in a block, in the library they came from."""
         if block.pointer not in self._known:
             self._known[block.pointer] = [
-                _array_at(block.pointer + leaf.offset, leaf.shape, leaf.dtype, kind)
+                cuda_arrays.array_at(block.pointer + leaf.offset, leaf.shape, leaf.dtype, kind)
                 for leaf, kind in zip(layout.leaves, self._kinds, strict=True)
             ]
         return self._known[block.pointer]
 
     def describe(self, array: Any) -> Any:
         """Give shape and dtype of an array."""
-        return describe(array)
+        return cuda_arrays.describe(array)
 
     @contextmanager
     def timed(self, what: str, step: int) -> Iterator[None]:
@@ -319,77 +315,3 @@ class CudaBackend:
 def _event(wait: Wait) -> Any:
     """Give the CUDA event of a wait, once the thread that makes it has; None for what the host has seen end."""
     return wait.event.result() if isinstance(wait.event, Future) else wait.event
-
-
-def describe(array: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Give shape and dtype of a GPU array, refusing one that cannot be kept."""
-    view = readable(array)
-    if not view.contiguous:
-        raise StateError(
-            "an array of the state has gaps or another order: make it contiguous first "
-            "(cupy.ascontiguousarray(x), tensor.contiguous())"
-        )
-    return view.shape, view.dtype
-
-
-def readable(array: Any) -> View:
-    """Give a view that codecs and quality read."""
-    return device_arrays.view(_readable(array))
-
-
-def kind_of(array: Any) -> Any:
-    """Tell the library of an array: torch's dtype, or None for CuPy."""
-    return array.dtype if type(array).__module__.partition(".")[0] == "torch" else None
-
-
-def _readable(array: Any) -> Any:
-    """Give a view that has an interface: torch's tensors with gradients, and those of bfloat16, have none."""
-    if kind_of(array) is None:
-        return array
-    import torch
-
-    array = array.detach()
-    return array.view(torch.int16) if array.dtype is torch.bfloat16 else array
-
-
-def _array_at(pointer: int, shape: tuple[int, ...], dtype: np.dtype[Any], kind: Any) -> Any:
-    view = device_arrays.View.at(pointer, shape, dtype)
-    if kind is None:
-        import cupy
-
-        return cupy.asarray(view)
-    import torch
-
-    tensor = torch.as_tensor(view, device="cuda")
-    return tensor.view(kind) if tensor.dtype is not kind else tensor
-
-
-def measure_codec(layout: Layout, codec: Codec, arrays: list[Any], error: float | None) -> CodecCost | None:
-    """Time a codec on a state of the first steps; None where it does not keep the error that all must keep."""
-    packing = Packing.of(layout, codec, "device")
-    backend = CudaBackend([kind_of(array) for array in arrays], Path())
-    try:
-        backend.reserve(0, layout.nbytes + packing.most)
-        room, block = backend.block(0, 0, layout.nbytes), backend.block(0, layout.nbytes, packing.most)
-        for step in range(1 + REPEATS):  # the first compiles
-            sizes = backend.encode(step, block, layout, packing, arrays)()
-            where = [Place(start, size) for (start, _), size in zip(packing.worst, sizes, strict=True)]
-            backend.decode(step, room, block, layout, packing, where, [])
-        backend.finish()
-        before, after = (
-            [device_arrays.view(_readable(one)) for one in many] for many in (arrays, backend.arrays(room, layout))
-        )
-        if error is not None and not keeps_error(before, after, error):
-            return None
-    except CodecError:
-        if error is None:
-            raise
-        return None  # it does not work here
-    finally:
-        backend.close()
-    spans = [span for span in backend.metrics.timeline if span.step]
-    encoded, decoded = (
-        sum(span.stop - span.start for span in spans if span.what == what) / REPEATS
-        for what in ("compress", "decompress")
-    )
-    return codec_cost(layout, packing, sizes, max(encoded, 1e-9), max(decoded, 1e-9))

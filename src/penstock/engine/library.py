@@ -63,7 +63,7 @@ def _host() -> Library:
 
 
 def _device() -> Library:
-    from penstock.engine import cuda  # it needs cuda.core
+    from penstock.engine import cuda, cuda_arrays  # they need cuda.core
 
     def free_bytes() -> int:
         capacity = device_capacity()
@@ -71,13 +71,13 @@ def _device() -> Library:
 
     return Library(
         tier="device",
-        describe=cuda.describe,
-        readable=cuda.readable,
-        kind_of=cuda.kind_of,
+        describe=cuda_arrays.describe,
+        readable=cuda_arrays.readable,
+        kind_of=cuda_arrays.kind_of,
         copy=_copy,
         backend=cuda.CudaBackend,
         measure=measure.measure_device,
-        measure_codec=cuda.measure_codec,
+        measure_codec=measure.measure_device_codec,
         free_bytes=free_bytes,
     )
 

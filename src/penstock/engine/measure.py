@@ -105,6 +105,38 @@ def measure_host_codec(layout: Layout, codec: Codec, arrays: list[Any], error: f
     return codec_cost(layout, packing, sizes, encoded, decoded)
 
 
+def measure_device_codec(layout: Layout, codec: Codec, arrays: list[Any], error: float | None) -> CodecCost | None:
+    """Time a codec on a state of the first steps; None where it does not keep the error that all must keep."""
+    from penstock.engine.cuda import CudaBackend
+    from penstock.engine.cuda_arrays import kind_of, readable
+
+    packing = Packing.of(layout, codec, "device")
+    backend = CudaBackend([kind_of(array) for array in arrays], Path())
+    try:
+        backend.reserve(0, layout.nbytes + packing.most)
+        room, block = backend.block(0, 0, layout.nbytes), backend.block(0, layout.nbytes, packing.most)
+        for step in range(1 + REPEATS):  # the first compiles
+            sizes = backend.encode(step, block, layout, packing, arrays)()
+            where = [Place(start, size) for (start, _), size in zip(packing.worst, sizes, strict=True)]
+            backend.decode(step, room, block, layout, packing, where, [])
+        backend.finish()
+        before, after = ([readable(one) for one in many] for many in (arrays, backend.arrays(room, layout)))
+        if error is not None and not keeps_error(before, after, error):
+            return None
+    except CodecError:
+        if error is None:
+            raise
+        return None  # it does not work here
+    finally:
+        backend.close()
+    spans = [span for span in backend.metrics.timeline if span.step]
+    encoded, decoded = (
+        sum(span.stop - span.start for span in spans if span.what == what) / REPEATS
+        for what in ("compress", "decompress")
+    )
+    return codec_cost(layout, packing, sizes, max(encoded, 1e-9), max(decoded, 1e-9))
+
+
 def keeps_error(before: Sequence[Any], after: Sequence[Any], error: float) -> bool:
     """Tell whether every array came back within an error relative to its range."""
     for one, other in zip(before, after, strict=True):

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.cuda.arrays import View
-from penstock.engine import cuda as engine
-from penstock.engine import numpy_arrays
+from penstock.engine import cuda_arrays, numpy_arrays
 from penstock.errors import StateError
 from penstock.memory.machine import Form
 
@@ -22,8 +21,8 @@ class Library:
 
     def form(self, array: Any) -> Form:
         """Describe an array, refusing one that cannot be kept."""
-        shape, dtype = numpy_arrays.describe(array) if self.on_host(array) else engine.describe(array)
-        return self._formed(tuple(shape), _number_type(dtype), engine.kind_of(array))
+        shape, dtype = numpy_arrays.describe(array) if self.on_host(array) else cuda_arrays.describe(array)
+        return self._formed(tuple(shape), _number_type(dtype), cuda_arrays.kind_of(array))
 
     def on_host(self, array: Any) -> bool:
         """Tell whether an array is in host memory."""
@@ -37,7 +36,7 @@ class Library:
 
     def view(self, array: Any) -> View:
         """Tell where an array of the device lies."""
-        return engine.readable(array)
+        return cuda_arrays.readable(array)
 
     def form_of(self, shape: tuple[int, ...], dtype: Any) -> Form:
         """Describe an array of a shape and type."""

@@ -85,7 +85,7 @@ class Lanes:
         while self._random.random() < self._eagerness / (1 + self._eagerness) and self._run_one():
             pass
 
-    def run_until(self, reached: Callable[[], bool]) -> None:
+    def _run_until(self, reached: Callable[[], bool]) -> None:
         """Let them go on until something holds."""
         while not reached():
             if not self._run_one():
@@ -93,11 +93,11 @@ class Lanes:
 
     def wait(self, events: Sequence[Event]) -> None:
         """Let them go on until events are done."""
-        self.run_until(lambda: all(event.done for event in events))
+        self._run_until(lambda: all(event.done for event in events))
 
     def finish(self) -> None:
         """Let them go on to their end."""
-        self.run_until(lambda: not any(self._queues.values()))
+        self._run_until(lambda: not any(self._queues.values()))
 
     @contextmanager
     def rehearsal(self) -> Iterator[None]:
