@@ -192,7 +192,7 @@ class Search:
         axes = len(self.layout.axes)
         needed: set[int | None] = set(range(axes)) if axes > 1 else set()
         even_needed = axes > 1
-        foreseen = False
+        foreseen = confirmed = False
         while self.samples_left > 0 and self.seconds_left > 0 and len(self.refused) < self.limits.samples:
             model = self.model
             pool = self._pool(model, side)
@@ -216,10 +216,16 @@ class Search:
                 continue
             run = model.at(sample.lengths, sample.features)
             foreseen = tight and run.bytes - (run.upper - run.bytes) <= sample.peak <= run.upper
-            if chosen.stretched in needed:
-                needed.discard(chosen.stretched)
-                if not needed and self.samples_left and self.model.doubts.notes:  # for what reason, chance?
-                    self._run(max(self.samples, key=lambda known: known.peak).lengths, 0)
+            needed.discard(chosen.stretched)
+            if not needed and not confirmed and self.samples_left:
+                confirmed = True
+                self._confirm()
+
+    def _confirm(self) -> None:
+        """Run the largest shape again where runs differed: is it chance? In small ones two may have agreed by luck."""
+        dropped = self.runs > len(self.samples)
+        if dropped or self.model.doubts.notes:
+            self._run(max(self.samples, key=lambda known: known.peak).lengths, 0)
 
     def _pool(self, model: Model, side: float) -> list[Proposal]:
         """List what may be run next: nothing that was run before, or would take too much memory or time."""
