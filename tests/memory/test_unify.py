@@ -209,6 +209,11 @@ class TestReport:
     def test_without_unified_memory_there_is_none(self):
         assert report().unused is None
 
+    def test_a_library_is_not_asked_where_there_is_no_gpu(self, monkeypatch):
+        monkeypatch.setattr(sys.modules["penstock.memory.report"], "device_capacity", lambda: None)
+        monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace())  # raises when asked, as CuPy does without a driver
+        assert report().usages == () and report().free is None
+
 
 class TestUnify:
     def test_a_library_allocates_from_the_stack_and_gets_its_own_back(self, cupy):

@@ -78,11 +78,11 @@ def report() -> Report:
             names = [name for name, statistics in unified.counted.items() if statistics is shared]
             counts = shared.allocation_counts
             usages.append(Usage(" and ".join(names), counts.current_bytes, counts.peak_bytes, pool, managed=True))
-    for name, native in (("cupy", _cupy), ("torch", _torch)):
+    capacity = device_capacity()
+    for name, native in (("cupy", _cupy), ("torch", _torch)) if capacity is not None else ():
         if (module := sys.modules.get(name)) is not None and (usage := native(module)) is not None:
             usages.append(usage)
     spills = [unified.stack.spill for unified in unify.known() if unified.stack.spill is not None]
-    capacity = device_capacity()
     return Report(
         tuple(usages),
         pools,
