@@ -87,6 +87,12 @@ def test_a_single_run_that_also_pays_for_what_a_library_keeps_does_not_pass_for_
         assert model.doubts.notes == () and model.predict((3000, 2000)).upper <= 1.1 * 16 * 3000 * 2000
 
 
+def test_memory_by_chance_is_found_even_where_two_small_runs_agree():
+    pretend = Pretend(lambda a, b: 8 * a * b * {3: 3, 4: 18, 5: 18}.get(len(pretend.shapes), 12 + len(pretend.shapes)))
+    model = search(pretend, ndim=2)
+    assert "its memory is random" in model.doubts.notes[0] and model.predict((3000, 2000)).upper >= 8 * 22 * 3000 * 2000
+
+
 @pytest.mark.parametrize("shape", [(60, 50, 70), (200, 300, 100), (400, 500, 300)])
 def test_samples_are_a_twentieth_of_the_shape_that_matters_but_never_so_small_that_they_drown(shape, monkeypatch):
     pretend = Pretend(lambda a, b, c: 4 * a * b * c + 40 * b * c)
