@@ -266,7 +266,7 @@ class TestMapBlocks:
             """
 def spans(block):
     begun = time.time()
-    time.sleep(0.1)
+    time.sleep(0.3)
     return np.array([[[begun, time.time()]]])
 """,
             "spans",

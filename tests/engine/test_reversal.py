@@ -88,11 +88,12 @@ def test_one_that_has_ended_is_not_taken_up_again(tmp_path):
 
 
 def test_the_wait_is_no_part_of_the_measured_time(tmp_path):
+    start = time.perf_counter()
     reversal = waiting(Loop(), tmp_path)
     time.sleep(0.6)
     reversal.resume()
     result = reversal.backward()
-    assert result.metrics.seconds < 0.6 + result.metrics.phases["stall"]
+    assert result.metrics.seconds <= time.perf_counter() - start - 0.6
     assert max(span.stop for span in result.metrics.timeline) <= result.metrics.seconds + 1e-3
 
 
