@@ -1,5 +1,6 @@
 """Footprints on a GPU: peaks from the allocators of CuPy and PyTorch, and large shapes foreseen from them."""
 
+from importlib import import_module
 from math import prod
 
 import numpy as np
@@ -8,7 +9,9 @@ import pytest
 from penstock.cuda.available import gpu_count, why_not
 from penstock.footprint import learn
 from penstock.footprint.inputs import Layout, Recipe
+from penstock.footprint.lengths import next_fast_len
 from penstock.footprint.measure import device_gauge
+from penstock.footprint.measurement import Sample
 from penstock.footprint.operators_gpu import OPERATORS
 from penstock.footprint.process import Child, Work
 from penstock.units import Budget
@@ -16,6 +19,27 @@ from penstock.units import Budget
 on_gpu = [pytest.mark.gpu, pytest.mark.skipif(gpu_count() == 0, reason=why_not())]
 LARGEST = 1.2e6
 HELD_OUT = [(240, 300, 410), (511, 203, 301), (190, 420, 733)]
+
+
+def in_blocks(*sizes):
+    """Add up what CuPy's allocator gives for each."""
+    return sum(-(-size // 512) * 512 for size in sizes)
+
+
+def padded_in_turn(a, b, c):
+    """Two copies padded by 24 beside a volume, at the second axis or at the third."""
+    return 12 * a * b * c + max(96 * c * (a + b) + 16 * (b + 24), 96 * a * (b + c) + 16 * (c + 24))
+
+
+PEAKS = {
+    "cupy_envelope": lambda a, b, c: in_blocks(4 * a * b * c, *2 * [8 * a * b * next_fast_len(c)]),
+    "cupy_gaussian": lambda a, b, c: in_blocks(*2 * [4 * a * b * c]) + 2048,
+    "cupy_gst3d": lambda a, b, c: in_blocks(*19 * [4 * (a - 2) * (b - 2) * (c - 2)], (a - 2) * (b - 2) * (c - 2)),
+    "torch_envelope": lambda a, b, c: 12 * a * b * c + 16 * a * b * next_fast_len(c),
+    "torch_gaussian": padded_in_turn,
+    "torch_gst3d": lambda a, b, c: 77 * (a - 2) * (b - 2) * (c - 2),
+}
+"""what the allocators were asked for on an H200, to the byte"""
 
 
 def volume_of(library, shape):
@@ -44,6 +68,37 @@ def test_they_compute_what_their_namesakes_do(name):
     found = on_host(operator(volume))
     assert found.shape == expected.shape and found.dtype == expected.dtype
     assert np.quantile(np.abs(found - expected), 0.99) < 1e-3 and np.median(np.abs(found - expected)) < 1e-4
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_peaks_as_allocators_tell_them_are_foreseen(name, monkeypatch):
+    class Told:
+        """Knows the peaks without running anything."""
+
+        how, exact, resolution, gpu, returned, dtypes = "told", True, 128 * 1024, "H200", "ndarray", ("float32",)
+
+        def __init__(self, work):
+            self.trim = 2 if "gst3d" in work.function.__name__ else 0
+
+        def measure(self, lengths, seed=0, timeout=None):
+            shape = tuple(length - self.trim for length in lengths)
+            inputs = 4 * prod(lengths)
+            return Sample(lengths, 0, 0.01, PEAKS[name](*lengths), shape, "float32", seed=seed, inputs=inputs)
+
+        def versions(self):
+            return {}
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr(import_module("penstock.footprint.learn"), "Child", Told)
+    library, operator = OPERATORS[name]
+    model = learn(operator, ndim=3, library=library, largest=LARGEST)
+    assert model.place == "device" and len(model.samples) <= 10
+    for shape in HELD_OUT:
+        foreseen, peak = model.predict(shape), PEAKS[name](*shape)
+        assert abs(foreseen.bytes / peak - 1) <= 0.01
+        assert peak <= foreseen.upper <= 1.08 * peak
 
 
 @pytest.mark.gpu

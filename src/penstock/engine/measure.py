@@ -52,7 +52,7 @@ def measure_device(
     synchronous: bool,
 ) -> Costs:
     """Time forward on GPU arrays by events, and the links of the device."""
-    from penstock.cuda.stream import current, kept_streams, mark, seconds
+    from penstock.cuda.stream import callers_streams, current, kept_streams, mark, seconds
 
     def timed(call: Callable[[], Any]) -> float:
         start = mark(compute)
@@ -65,9 +65,12 @@ def measure_device(
             mark(compute).sync()  # forward will read the copy on a stream of its own
         return state
 
-    with kept_streams() as streams, current(streams.compute) as compute:
-        step = _step(forward, start, steps, timed)
-        compute.record().sync()
+    with kept_streams() as streams:
+        for stream in callers_streams():
+            streams.compute.wait(stream)  # the state may still be on its way there
+        with current(streams.compute) as compute:
+            step = _step(forward, start, steps, timed)
+            compute.record().sync()
     links = measure_links(directory, min(nbytes, 2**28))
     assert links.device_copy and links.pinned_up and links.pinned_down
     disk = Link(links.disk_read, links.disk_write) if directory and links.disk_read and links.disk_write else None

@@ -84,6 +84,11 @@ def _of_input(axes: list[int], names: Sequence[str]) -> list[Term]:
     if len(axes) > 2:
         for face in combinations(axes, len(axes) - 1):
             terms.append(Term(_name([names[axis] for axis in face]), _product(list(face)), False, 1.0, ELEMENT))
+    if len(axes) == 3:  # what pads or shifts one axis after the other peaks at one or another of them
+        for shared in axes:
+            one, other = (axis for axis in axes if axis != shared)
+            name = f"{names[shared]}*max({names[one]},{names[other]})"
+            terms.append(Term(name, _larger_face(shared, one, other), False, 2.0, ELEMENT))
     if len(axes) > 1:
         terms += [Term(names[axis], _product([axis]), False, 1.5, LINE) for axis in axes]
         pairs = list(combinations(axes, 2)) if len(axes) <= 3 else [(axes[-2], axes[-1])]
@@ -131,6 +136,10 @@ def _ints(column: Table) -> list[int]:
 
 def _least_squared(pair: Sequence[int]) -> Callable[[Table], Table]:
     return lambda x: np.min(x[:, list(pair)], axis=1) ** 2
+
+
+def _larger_face(shared: int, one: int, other: int) -> Callable[[Table], Table]:
+    return lambda x: x[:, shared] * np.maximum(x[:, one], x[:, other])
 
 
 def _column(index: int) -> Callable[[Table], Table]:
