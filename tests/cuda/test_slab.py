@@ -157,12 +157,14 @@ def test_too_much_device_memory_names_the_budget():
 
 
 @pytest.mark.gpu
-def test_a_device_slab_gives_its_memory_back():
-    from penstock.cuda.driver import device_memory
-
-    free, _ = device_memory()
+def test_the_driver_knows_a_device_slab_until_it_is_closed():
+    attribute = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE
     made = DeviceSlab(1 << 30)
-    assert device_memory()[0] <= free - (1 << 30)
+    pointer = made.pointer
+    status, kind = driver.cuPointerGetAttribute(attribute, pointer + (1 << 30) - 1)
+    assert status == driver.CUresult.CUDA_SUCCESS
+    assert int(kind) == int(driver.CUmemorytype.CU_MEMORYTYPE_DEVICE)
     made.close()
     made.close()
-    assert device_memory()[0] > free - (1 << 29)
+    status, _ = driver.cuPointerGetAttribute(attribute, pointer)
+    assert status != driver.CUresult.CUDA_SUCCESS

@@ -104,6 +104,24 @@ class TestStream:
         assert moved[-1] == 2
 
 
+class TestPlace:
+    @pytest.mark.parametrize(("number", "place"), [(-1, "host"), (-2, None), (0, "device"), (3, "device")])
+    def test_it_is_told_by_the_number_of_a_device(self, monkeypatch, number, place):
+        asked = []
+
+        def answer(size, attribute, pointer, nbytes):
+            asked.append((size, attribute.name.removeprefix("CU_MEM_RANGE_ATTRIBUTE_"), pointer, nbytes))
+            return managed.driver.CUresult.CUDA_SUCCESS, number
+
+        monkeypatch.setattr(managed.driver, "cuMemRangeGetAttribute", answer)
+        monkeypatch.setattr(managed, "_kind", lambda pointer: "managed")
+        found = where(OnDevice((2, 3)))
+        assert (found.kind, found.prefetched, found.preferred) == ("managed", place, place)
+        # Those that every version of the bindings knows.
+        assert {name for _, name, _, _ in asked} == {"LAST_PREFETCH_LOCATION", "PREFERRED_LOCATION", "READ_MOSTLY"}
+        assert {(size, pointer, nbytes) for size, _, pointer, nbytes in asked} == {(4, 4096, 24)}
+
+
 class TestGuard:
     @pytest.fixture
     def memory(self, monkeypatch):

@@ -127,7 +127,7 @@ class TestInABlock:
                 with pool.use(reads=kept[-1:]):
                     raise ZeroDivisionError
 
-            with pytest.raises(BudgetError, match=r"encoding of array \d+ .* It fits beside what is there into Budget"):
+            with pytest.raises(BudgetError, match=r"encoding of array \d+ .* Give Budget\(host=.* holds it with all"):
                 fill()
             with pytest.raises(ZeroDivisionError):
                 fail()
@@ -266,6 +266,17 @@ class TestNumbers:
         with pytest.raises(BudgetError, match=r"20 arrays of 20.5kB are used together") as raised:
             use(8 * ARRAY)
         use(str(raised.value).split("Budget(device='")[1].split("'")[0])
+
+    def test_rooms_for_encodings_are_fewer_where_arrays_that_are_used_together_need_theirs(self):
+        device, room = 100 * ARRAY, 6400
+        pool = Pool(ps.Budget(device=device, host=10**7), None, VirtualMachine())
+        small = pool.put(full(1, room // 8 - 1), codec=Trimmed())
+        assert pool._pager.coding.nbytes == 4 * room
+        large = [pool.put(full(number, (device - 2 * room) // 16)) for number in (2, 3)]
+        with pool.use(reads=large) as (a, b):
+            assert (a[0], b[0]) == (2, 3)
+        with pool.use(reads=[small]) as (values,):
+            assert values[0] == 1
 
     def test_bytes_avoided_are_never_less_than_none(self):
         pool = pool_of(16, codec=Trimmed())

@@ -1,5 +1,7 @@
 """The host's side of a pool: what is pinned, and how often."""
 
+import random
+
 import numpy as np
 import pytest
 
@@ -129,6 +131,59 @@ def test_the_budget_that_is_named_is_enough():
 
     with pytest.raises(BudgetError, match="no room on the host for array 10 of 100kB") as raised:
         fill("160kB")
+    fill(str(raised.value).split("Budget(host='")[1].split("'")[0])
+
+
+class Repeated:
+    """Takes rooms and gives them back, the same ones however often it runs."""
+
+    def __init__(self, seed):
+        generator = random.Random(seed)
+        self.steps = [
+            (generator.random(), generator.choice((300, 900, 1300, 2500, 5000)) + generator.randrange(200))
+            for _ in range(60)
+        ]
+
+    def run(self, budget):
+        """Give the step that finds no room and the budget that is named for it; None where there is no such step."""
+        memory, rooms, arrays = host.HostMemory(budget, VirtualMachine()), [], []
+        for number, (chance, nbytes) in enumerate(self.steps):
+            try:
+                if chance < 0.5 or not rooms:
+                    rooms.append(memory.take(nbytes, "u"))
+                elif chance < 0.6:
+                    memory.promise(3 * nbytes, "v")
+                    arrays.append(memory.take_exact(3 * nbytes))
+                elif chance < 0.65 and arrays:
+                    array = arrays.pop(0)
+                    memory.give(array, [])
+                    memory.unpromise(array.block.nbytes)
+                else:
+                    memory.give(rooms.pop(nbytes % len(rooms)), [])
+            except BudgetError as error:
+                return number, ps.Budget(host=str(error).split("Budget(host='")[1].split("'")[0])["host"]
+            assert memory.held <= budget
+        return None
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_budget_that_is_named_is_enough_whatever_was_taken_and_given_back(seed):
+    program, budget, reached = Repeated(seed), 4000, -1
+    while (found := program.run(budget)) is not None:
+        assert found[0] > reached and found[1] > budget
+        reached, budget = found
+
+
+def test_the_budget_that_is_named_holds_what_is_still_to_be_encoded():
+    def fill(budget):
+        pool = Pool(ps.Budget(device="128kB", host=budget), Trimmed(), VirtualMachine())
+        arrays = [pool.put(zeros_after(500, 500, number + 1)) for number in range(24)]
+        with pool.use(reads=[pool.put(np.ones(11_000), codec=None)]):
+            pass
+        assert [pool.get(array)[0] for array in arrays] == [number + 1 for number in range(24)]
+
+    with pytest.raises(BudgetError, match="no room on the host for the encoding of array") as raised:
+        fill("110kB")
     fill(str(raised.value).split("Budget(host='")[1].split("'")[0])
 
 

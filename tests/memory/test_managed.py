@@ -335,19 +335,20 @@ def test_managed_memory_that_was_not_touched_counts():
     child(
         """
         import penstock.memory as pm
-        from penstock.cuda.driver import current_device, device_memory
+        from penstock.cuda import managed
+        from penstock.cuda.driver import device_memory
         from penstock.errors import BudgetError
-        current_device()
         part = int(0.6 * device_memory()[0])
         kept = pm.managed_empty(part, "u1")  # never touched: nothing moves
+        assert managed.untouched() == part
         try:
-            pm.managed_empty(part, "u1")
+            pm.managed_empty(device_memory()[0] - part // 2, "u1")
         except BudgetError as error:
             assert "of managed memory are asked for" in str(error)
         else:
             raise AssertionError
         del kept
-        pm.managed_empty(part, "u1")
+        assert managed.untouched() == 0
         """,
         "cupy",
     )

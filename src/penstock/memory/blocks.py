@@ -53,7 +53,7 @@ class Blocks:
         others = self._open - sum(page.size for page in pages if page.open)
         wanted = needed + others
         if wanted > self.pager.usable:
-            self.pager.coding.shrink()
+            self.pager.coding.shrink(wanted)
         if wanted > self.pager.usable:
             beside = f" beside the {to_text(others)} of open blocks" if others else ""
             raise BudgetError(

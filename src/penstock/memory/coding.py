@@ -7,6 +7,7 @@ the place of the array is free as soon as it is encoded, and its encoding goes d
 
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,6 +46,11 @@ class Coding:
         one = 2 * self._size
         return one if 4 * self._size * SHARE > 1.01 * (arrays + one) else 2 * one  # budgets are named in three digits
 
+    def to_come(self, page: Page) -> list[int]:
+        """List the most bytes that the encodings of other arrays take, of those that the host has none of."""
+        others = (other for other in self._pager.pages.values() if other is not page and other.room is None)
+        return [_most(other) for other in others if other.codec is not None]
+
     def prepare(self, page: Page) -> None:
         """Make sure that there is room for a new array, and for its encodings to pass through beside any other."""
         if 2 * max(self._size, _most(page)) + page.size > self._pager.heap.nbytes:
@@ -67,11 +73,14 @@ class Coding:
         elif not two and self.nbytes > 2 * most:
             self._resize(most, 1)
 
-    def shrink(self) -> None:
-        """Keep no larger rooms than the arrays that are left need, or none where no array has a codec."""
+    def shrink(self, arrays: int = 0) -> None:
+        """Keep no larger rooms than the arrays that are left need, and no more beside so many bytes of arrays."""
         most = max(map(_most, self._pager.pages.values()), default=0)
-        if most < self._size:
-            self._resize(most, len(self._up) if most else 0)
+        each_way = len(self._up) if most else 0
+        if arrays + 2 * each_way * most > self._pager.heap.nbytes:
+            each_way = min(1, each_way)
+        if (most, each_way) != (self._size, len(self._up)):
+            self._resize(most, each_way)
 
     def lay_anew(self) -> None:
         """Take the rooms again, beside each other where nothing is in between."""
@@ -114,7 +123,7 @@ class Coding:
         """Send an encoding down, waiting for its size."""
         assert page.encoding is not None and page.staging is not None
         nbytes = page.encoding.size()
-        room = self._pager.host.take(nbytes, page.name)
+        room = self._pager.host.take(nbytes, page.name, partial(self.to_come, page))
         free = [Wait("store: host room free", event) for event in room.events]
         page.room, page.read = room, None
         page.stored = self._pager.machine.move(

@@ -98,7 +98,7 @@ class Torch(Library):
         """Describe a tensor; the type may be torch's or NumPy's."""
         if not isinstance(dtype, self.module.dtype):
             return self._formed(shape, _number_type(dtype), None)
-        bare = self.module.empty(0, dtype=dtype)
+        bare = self.module.empty(0, dtype=dtype, device="cpu")
         return Form(shape, numpy_arrays.as_numpy(bare).dtype, dtype)
 
     def array_at(self, pointer: int, form: Form) -> Any:

@@ -6,6 +6,7 @@ the place over, its next owner or the link, waits for those and leaves its own b
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from penstock.errors import BudgetError
@@ -39,6 +40,18 @@ class Pager:
     def usable(self) -> int:
         """Bytes of the device that arrays may take."""
         return self.heap.nbytes - self.coding.nbytes
+
+    def add(self, page: Page) -> None:
+        """Take a page up that has no values yet, refusing one that finds no room."""
+        promised = page.form.nbytes if page.codec is None else 0
+        # First, so that whatever is stored to make room for it names a budget that holds both.
+        self.host.promise(promised, page.name, partial(self.coding.to_come, page))
+        try:
+            self.coding.prepare(page)
+        except BaseException:
+            self.host.unpromise(promised)
+            raise
+        self.pages[page.key] = page
 
     def block(self, page: Page) -> Block:
         """Give the place of a page on the device."""

@@ -194,10 +194,7 @@ class Pool:
         if chosen is not None and not (form.nbytes and self._machine.handles(chosen, form)):
             chosen = None
         page = Page(self._keys, name or f"array {self._keys}", form, chosen)
-        self._pager.coding.prepare(page)
-        if chosen is None:
-            self._pager.host.promise(form.nbytes, page.name)
-        self._pager.pages[page.key] = page
+        self._pager.add(page)
         return page
 
     def _handle(self, page: Page) -> Resident:
