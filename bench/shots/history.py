@@ -135,8 +135,7 @@ def similarity(arrays: Any, exact: Any, picture: Any) -> float:
     """Give the structural similarity over a range that few extreme values do not stretch."""
     reach = float(arrays.percentile(abs(exact[:: max(1, len(exact) // 100)]), PERCENTILE))
     one, other = (arrays.ascontiguousarray(image / arrays.float32(reach)) for image in (exact, picture))
-    found = replace(quality.compare(one, other), least=-1.0, most=1.0)
-    return float(quality._ssim(one, other, found, 7))
+    return quality.ssim(one, other, span=2.0)
 
 
 def table(

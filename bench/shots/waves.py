@@ -16,7 +16,7 @@ import penstock as ps
 from penstock.engine import Result
 from penstock.engine.layout import Layout
 from penstock.wave import Acoustic, AcousticModel, Adjoint, Grid, Loop, Shot, highest_frequency, largest_dt, ricker
-from penstock.wave.imaging import FLOOR, Imaging, imaging_interval
+from penstock.wave.imaging import DARK, FLOOR, Imaging, imaging_interval
 from penstock.wave.models import make
 from penstock.wave.stability import SAFETY, points_per_wavelength
 from penstock.wave.wavelet import band_limited
@@ -206,7 +206,8 @@ class Waves:
         """Give the image as it is looked at: over the light, rid of its smooth part, without the source's zone."""
         arrays = self.machine.arrays
         image, light = (self.propagator.within(one) for one in (self.image, self.light))
-        clean = arrays.pad(image / arrays.maximum(light, FLOOR * light.max()), 1, mode="edge")
+        least = FLOOR * arrays.median(light[light > DARK * light.max()])  # as `normalise` has it
+        clean = arrays.pad(image / arrays.maximum(light, least), 1, mode="edge")
         inner = (slice(1, -1),) * self.grid.ndim
         total = arrays.zeros_like(clean[inner])
         for axis, step in enumerate(self.grid.spacing):

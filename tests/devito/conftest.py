@@ -64,6 +64,7 @@ def device(fake_library, tmp_path_factory, monkeypatch):
     monkeypatch.setenv("FAKE_OPENMP", str(fake_library))
     monkeypatch.setattr(Device, "cupy_array_at", staticmethod(residency._array_at))
     monkeypatch.setattr(residency, "_array_at", _array_at)
+    monkeypatch.setitem(sys.modules, "cupy", None)  # there may be one, but its GPU is another
     runtime.runtime.cache_clear()
     with devito.switchconfig(platform="nvidiaX", language="openmp", compiler="clang"):
         yield Device(ctypes.CDLL(str(fake_library)))
