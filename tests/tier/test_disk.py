@@ -27,7 +27,7 @@ from penstock.tier.checksum import BLOCK
 from penstock.tier.disk import CHUNK, Disk
 
 MB = 10**6
-TIMEOUT = 20
+TIMEOUT = 120
 
 
 def snapshot(size: int, seed: int = 0, *, shift: int = 0) -> NDArray[np.uint8]:
