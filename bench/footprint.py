@@ -7,6 +7,7 @@ PyTorch on a GPU, and ``--prior`` compares how many samples learning takes with 
 Peaks are exact, so other work on the machine does not disturb them; seconds it does.
 """
 
+import argparse
 import json
 import platform
 import sys
@@ -39,16 +40,24 @@ Operator = Callable[[Any], Any]
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true")
+    kinds = parser.add_mutually_exclusive_group()
+    for kind in ("others", "gpu", "prior"):
+        kinds.add_argument(f"--{kind}", dest="kind", action="store_const", const=kind, default="operators")
+    parser.add_argument("operators", nargs="*", metavar="OPERATOR")
+    asked = parser.parse_args()
+    known = choose(asked.kind)
+    if unknown := set(asked.operators) - set(known):
+        parser.error(f"no operator is called {', '.join(sorted(unknown))}: take some of {', '.join(known)}")
     warnings.simplefilter("ignore", FootprintWarning)
-    kind = next((kind for kind in ("prior", "others", "gpu") if f"--{kind}" in sys.argv), "operators")
-    operators = choose(kind)
-    names = [name for name in sys.argv[1:] if not name.startswith("--")] or list(operators)
-    run = compare if kind == "prior" else try_out
-    rows = [run(name, *operators[name]) for name in names]
-    (show_comparison if kind == "prior" else show)(rows)
-    out = Path(__file__).parent / "out" / f"footprint{'' if kind == 'operators' else '_' + kind}.json"
+    out = Path(__file__).parent / "out" / f"footprint{'' if asked.kind == 'operators' else '_' + asked.kind}.json"
     out.parent.mkdir(exist_ok=True)
-    out.write_text(json.dumps({"setting": setting(rows), "rows": rows}, indent=2) + "\n")
+    rows: list[Row] = []
+    for name in asked.operators or known:
+        rows.append(compare(name, *known[name]) if asked.kind == "prior" else try_out(name, *known[name], asked.quick))
+        out.write_text(json.dumps({"setting": setting(rows), "rows": rows}, indent=2) + "\n")
+    (show_comparison if asked.kind == "prior" else show)(rows)
 
 
 def choose(kind: str) -> dict[str, tuple[str, Operator]]:
@@ -98,7 +107,7 @@ def setting(rows: list[Row]) -> dict[str, Any]:
     return found | {name: version for row in rows for name, version in row.get("versions", {}).items()}
 
 
-def try_out(name: str, library: str, operator: Operator) -> Row:
+def try_out(name: str, library: str, operator: Operator, quick: bool = False) -> Row:
     """Learn an operator, then measure shapes that it was not learned from."""
     start = time.perf_counter()
     most = LARGEST.get(name, ON_DEVICE if library != "numpy" else None)
@@ -108,7 +117,7 @@ def try_out(name: str, library: str, operator: Operator) -> Row:
     child = Child(Work(operator, Recipe(Layout.of(3), "float32", library)))
     child.measure((16, 16, 16))
     held = []
-    ratios = RATIOS[::2] if "--quick" in sys.argv else RATIOS[: FEWER.get(name, len(RATIOS))]
+    ratios = RATIOS[::2] if quick else RATIOS[: FEWER.get(name, len(RATIOS))]
     for shape in held_out(largest, ratios):
         foreseen, run = model.predict(shape), child.measure(shape)
         held.append(
