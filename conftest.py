@@ -15,6 +15,9 @@ settings.load_profile("default")
 # in all that it computes; threads that are started later begin like that too.
 os.environ.setdefault("DEVITO_SAFE_MATH", "1")
 
+# JAX would take three quarters of a GPU that other tests use at the same time.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background by a shell: the processes that tests interrupt would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -23,7 +23,7 @@ from torch_nets import halves, resnet, transformer, vnet
 
 from penstock import Budget
 from penstock.errors import BudgetError
-from penstock.torch import fit, offload, plan_of, unfit
+from penstock.torch import fit, offload, plan_of, release, unfit
 from penstock.torch.blocks import named
 from penstock.torch.choices import TREATMENTS
 from penstock.torch.gauge import gauge_for
@@ -39,6 +39,7 @@ TINY = {
 }
 NETS = {"transformer": transformer, "resnet": resnet, "vnet": vnet} if GPU else TINY
 PARTS = (2, 3)
+STEPS = 8
 
 
 def say(*what):
@@ -59,7 +60,7 @@ def one(model, x, around=nullcontext):
         loss.backward()
 
 
-def timed(model, x, steps=8, warm=2, around=nullcontext):
+def timed(model, x, steps=STEPS, warm=2, around=nullcontext):
     """Give the median seconds of a step, and the peak bytes of the device."""
     for _ in range(warm):
         one(model, x, around)
@@ -121,10 +122,9 @@ def best_subset(model, x, blocks, budget):
     return found
 
 
-def row(rows, net, what, budget, seconds, plain, peak, note=""):
-    rows.append(
-        {"net": net, "what": what, "budget": budget, "seconds": seconds, "plain": plain, "peak": peak, "note": note}
-    )
+def row(rows, net, what, budget, seconds, plain, peak, note="", **figures):
+    known = {"net": net, "what": what, "budget": budget, "seconds": seconds, "plain": plain, "peak": peak, "note": note}
+    rows.append(known | figures)
     save(rows)
     within = (
         "" if not budget or not GPU else f" of {budget / 2**30:.2f}" + ("" if peak <= budget else "  ABOVE THE BUDGET")
@@ -176,9 +176,9 @@ def fitted(rows, net, what, model, x, names, budget, plain):
         plan = plan_of(model)
         predicted = f"predicted {plan.seconds * 1e3:.1f} ms ({plan.seconds / seconds:.3f} of measured)"
         note = f"{predicted}, {plan.foreseen.peak / 2**30:.2f} GiB"
-        row(rows, net, what, budget, seconds, plain, peak, note)
+        row(rows, net, what, budget, seconds, plain, peak, note, predicted=plan.seconds)
         say(plan.explain())
-    except BudgetError as error:
+    except (BudgetError, torch.OutOfMemoryError) as error:
         say(f"{net:12} {what}: {error}")
     unfit(model)
     cleared()
@@ -198,7 +198,7 @@ def choices(rows):
         inside = sum(block.forward + block.backward for block in chain.blocks)
         parts = f"blocks {inside * 1e3:.1f} ms, outside {chain.outside * 1e3:.1f} ms"
         note = f"predicted {plan.seconds * 1e3:.1f} ms ({plan.seconds / seconds:.3f} of measured), {parts}"
-        row(rows, "transformer", choice, 0, seconds, plain, peak, note)
+        row(rows, "transformer", choice, 0, seconds, plain, peak, note, predicted=plan.seconds)
         unfit(model)
         cleared()
 
@@ -215,13 +215,17 @@ def only_offload(rows):
         cleared()
         for what, budget in (("1/2", max(need // 2 - 2 * parameters, need // 10)), ("ample", 2 * need)):
             saved = offload(Budget(device=budget if GPU else 3000, host=HOST), min_bytes="1MB" if GPU else 0)
-            seconds, peak = timed(model, x, 8, 4, lambda saved=saved: saved)
-            count = 12
-            down, up = (saved.metrics.moved[lane] / count for lane in ("down 1", "up 1"))
+            timed(model, x, 1, 3, lambda saved=saved: saved)
+            before = dict(saved.metrics.moved)
+            seconds, peak = timed(model, x, STEPS, 0, lambda saved=saved: saved)
+            down, up = ((saved.metrics.moved[lane] - before.get(lane, 0)) / STEPS for lane in ("down 1", "up 1"))
+            plain = min(plain, timed(model, x, STEPS, 1)[0])
             bound = max(forward, down / link.down) + max(plain - forward, up / link.up)
             beside = f"{pinned / seconds:.1f}x save_on_cpu"
             note = f"moved {down / 1e9:.2f} GB, bound {bound * 1e3:.1f} ms ({seconds / bound:.2f}), {beside}"
-            row(rows, net, f"offload {what}", 0, seconds, plain, peak, note)
+            row(rows, net, f"offload {what}", 0, seconds, plain, peak, note, bound=bound, save_on_cpu=pinned, need=need)
+        del model, x
+        release()
         cleared()
 
 
@@ -240,22 +244,29 @@ def forward_seconds(model, x):
 
 
 def huge(rows):
-    """Train with a step that needs about 200 GB beside the largest batch that fits the card."""
+    """Train with a step that needs 200 GB beside the largest batch that fits the card."""
     if not GPU:
         return
-    per = 9.4 * 2**30 / 8  # bytes of a batch of one, measured with the transformer
+    model, x, _ = transformer(DEVICE, depth=24, batch=1)
+    two, four = (timed(model, x.repeat(batch, 1, 1), 1, 1)[1] for batch in (2, 4))
+    each = (four - two) / 2
+    always = four - 4 * each
     card = torch.cuda.get_device_properties(0).total_memory
-    fits, large = int(0.85 * card / per), int(200e9 / per)
-    model, x, _ = transformer(DEVICE, batch=fits)
-    plain, peak = timed(model, x, 3, 2)
-    row(rows, "huge", f"plain, batch {fits}", 0, plain, plain, peak)
-    del model, x
+    fits, large = int((0.9 * card - always) / each), -int((always - 200e9) // each)
     cleared()
-    model, x, _ = transformer(DEVICE, batch=large)
-    fit(model, Budget(device=int(0.85 * card), host=HOST))
+    plain, peak = timed(model, x.repeat(fits, 1, 1), 3, 2)
+    row(rows, "huge", f"plain, batch {fits}", 0, plain, plain, peak, need=peak)
+    cleared()
+    fit(model, Budget(device=int(0.85 * card), host="64GB"))
+    x = x.repeat(large, 1, 1)
     seconds, peak = timed(model, x, 3, 4)
     say(f"samples a second: {large / seconds:.2f} beside {fits / plain:.2f}: {large / seconds / (fits / plain):.3f}")
-    row(rows, "huge", f"fit, batch {large}", int(0.85 * card), seconds, plain * large / fits, peak)
+    predicted, need = plan_of(model).seconds, int(always + large * each)
+    note = f"a step needs {need / 1e9:.0f} GB, predicted {predicted * 1e3:.1f} ms"
+    same = plain * large / fits
+    row(
+        rows, "huge", f"fit, batch {large}", int(0.85 * card), seconds, same, peak, note, predicted=predicted, need=need
+    )
     say(plan_of(model).explain())
 
 

@@ -14,9 +14,10 @@ import argparse
 import gc
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import date
+from itertools import chain
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -220,37 +221,40 @@ def ways(steps: int, few: bool) -> dict[str, Run]:
     return found
 
 
-def compare(loop: Loop, few: bool, repeats: int) -> tuple[list[Row], int]:
-    """Measure the memory of all ways, then their times; the ways that do not fit are timed too."""
-    runs = ways(loop.steps, few)
-    peaks = {}
-    for way, run in runs.items():
-        peaks[way] = peak_bytes(loop, run)
-        console.print(f"{way}: {to_text(peaks[way])}")
-    allowed = peaks["in memory"] // 50
+def ours_within(loop: Loop, allowed: int) -> Iterator[tuple[str, "Ours"]]:
+    """Give `checkpointed` with each tier below that there is."""
     below = {"checkpointed, device alone": {}, "checkpointed, device and host": {"host": "64GB"}}
     for way, more in below.items() if loop.device.type == "cuda" else (("checkpointed, host alone", {}),):
         try:
-            runs[way] = ours = Ours(loop, allowed, more)
-            peaks[way] = ours.peak
+            yield way, Ours(loop, allowed, more)
         except ps.PenstockError as error:
             console.print(f"{way}: {error}")
-    rows, wanted = [], None
-    for way, run in runs.items():
-        if way not in peaks:
-            continue
+
+
+def compare(loop: Loop, few: bool, repeats: int, save: Callable[[list[Row], int], None]) -> tuple[list[Row], int]:
+    """Measure memory and time of all ways, ours first; the ways that do not fit are timed too."""
+    (first, plain), *others = ways(loop.steps, few).items()
+    peak = peak_bytes(loop, plain)
+    seconds, got = timed(loop, plain, repeats)
+    wanted = [gradient.cpu() for gradient in got]
+    del got
+    allowed = peak // 50
+    rows = [Row(first, seconds, peak, False, True)]
+    console.print(f"{first}: {seconds_to_text(seconds)}, {to_text(peak)}")
+    for way, run in chain(ours_within(loop, allowed), others):
+        peak = run.peak if isinstance(run, Ours) else peak_bytes(loop, run)
         seconds, got = timed(loop, run, repeats)
-        wanted = wanted or [gradient.cpu() for gradient in got]
         equal = all(torch.equal(one.cpu(), other) for one, other in zip(got, wanted, strict=True))
         del got
-        row = Row(way, seconds, peaks[way], peaks[way] <= allowed, equal)
+        row = Row(way, seconds, peak, peak <= allowed, equal)
         if isinstance(run, Ours):
             seconds, _ = timed(loop, run, repeats)  # on a CPU the first one plans, because children did so before
             row.seconds, plan = min(seconds, row.seconds), run.results[-1].plan
             row.plan = f"{plan.schedule} of {plan.every} steps each, budget {to_text(run.budget)}"
             console.print(run.results[-1].explain(), highlight=False)
-        console.print(f"{way}: {seconds_to_text(row.seconds)}, equal {row.equal}")
+        console.print(f"{way}: {seconds_to_text(row.seconds)}, {to_text(peak)}, equal {row.equal}")
         rows.append(row)
+        save(rows, allowed)
     return rows, allowed
 
 
@@ -283,12 +287,17 @@ def main() -> None:
         Loop(options.points, 8, device).plain()
     else:
         torch.set_num_threads(1)  # children cannot use the threads of their parent
-    rows, allowed = compare(loop, options.few, options.repeats)
-    show(rows, allowed, f"{loop.points}² points, {loop.steps} steps")
-    OUT.parent.mkdir(exist_ok=True)
     name = torch.cuda.get_device_name() if device.type == "cuda" else "cpu"
-    facts = {"device": name, "torch": torch.__version__, "date": str(date.today()), "allowed": allowed}
-    OUT.write_text(json.dumps(facts | vars(options) | {"rows": [asdict(row) for row in rows]}, indent=2) + "\n")
+    facts = {"device": name, "torch": torch.__version__, "date": str(date.today())} | vars(options)
+
+    def save(rows: list[Row], allowed: int) -> None:
+        """Write what there is so far: a run that is stopped leaves what it has measured."""
+        OUT.parent.mkdir(exist_ok=True)
+        found = {"allowed": allowed, "rows": [asdict(row) for row in rows]}
+        OUT.write_text(json.dumps(facts | found, indent=2) + "\n")
+
+    rows, allowed = compare(loop, options.few, options.repeats, save)
+    show(rows, allowed, f"{loop.points}² points, {loop.steps} steps")
 
 
 if __name__ == "__main__":

@@ -46,9 +46,10 @@ class Block(nn.Module):
 
 def transformer(device, width=2048, depth=8, batch=8, length=2048):
     """Give a stack of blocks in bfloat16, its input, and the names of its blocks."""
-    model = nn.Sequential(*(Block(width, max(1, width // 128)) for _ in range(depth)))
+    with device:
+        model = nn.Sequential(*(Block(width, max(1, width // 128)) for _ in range(depth)))
     x = torch.randn(batch, length, width, device=device, dtype=torch.bfloat16)
-    return model.to(device, torch.bfloat16), x, None
+    return model.to(torch.bfloat16), x, None
 
 
 def halves(model):

@@ -142,7 +142,7 @@ INPUTS = {
 
 
 LARGE = {  # every saved tensor that counts is large enough to be moved from a GPU
-    Transformer: (lambda: Transformer(4, 128), (8, 128, 8)),
+    Transformer: (lambda: Transformer(4, 128), (32, 128, 8)),
     Residual: (lambda: Residual(4, 32), (8, 3, 32, 32)),
     Shared: (Shared, (64, 128, 8)),
 }

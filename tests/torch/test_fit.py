@@ -356,6 +356,22 @@ def test_a_fitted_model_that_nobody_holds_is_gone(whole):
     assert alive() is None
 
 
+def test_a_model_that_is_given_back_is_gone_as_soon_as_nobody_holds_it():
+    step(fit(*(problem(Transformer)[0], AMPLE)), problem(Transformer)[1])  # what torch keeps after a first time
+    gc.collect()
+    gc.disable()
+    try:
+        model, x = problem(Transformer)
+        fit(model, AMPLE)
+        for _ in range(2):
+            step(model, x)
+        gone = ref(unfit(model))
+        del model
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
 def test_a_fitted_model_refuses_to_be_copied():
     model, plain = pair(MLP)
     fit(model, AMPLE)

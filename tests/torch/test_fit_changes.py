@@ -8,7 +8,7 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what deterministi
 
 torch = pytest.importorskip("torch")
 
-from tests.torch.models import AMPLE, MLP, equal, pair, step  # noqa: E402
+from tests.torch.models import AMPLE, EXACT, MLP, equal, pair, step  # noqa: E402
 from tests.torch.models import deterministic as deterministic  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
@@ -193,6 +193,25 @@ def test_a_sparse_buffer_is_no_obstacle(monkeypatch):
     x = torch.randn(32, 8)
     for _ in range(3):
         assert equal(step(model, x)[:-3], step(plain, x)[:-3])
+
+
+@pytest.mark.parametrize("choice", [*EXACT, None])
+def test_a_sparse_tensor_that_a_block_saves_stays(choice):
+    class Mixing(MLP):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("mix", torch.eye(32).to_sparse())
+
+        def forward(self, x):
+            weighted = (self.mix * x.mean()).coalesce()
+            return super().forward(torch.sparse.mm(self.mix, x) + torch.sparse.mm(weighted, x))
+
+    model, plain = pair(Mixing)
+    fit(model, Budget(device=60_000, host="1GB") if choice is None else AMPLE, choice=choice)
+    x = torch.randn(32, 8)
+    for _ in range(3):
+        assert equal(step(model, x)[:-3], step(plain, x)[:-3])
+    assert choice is None or choice in plan_of(model).choices.values()
 
 
 class Checkpointed(nn.Module):

@@ -49,6 +49,7 @@ def test_on_a_gpu_gradients_are_bit_equal_and_what_has_to_leave_comes_back(kind,
     told = {name: peak for name, _, peak in plan.alternatives()}
     budget = (told["keep"] + told["recompute"]) // 2 if choice is None else least_of(plan) + 2**16
     unfit(model)
+    model = None  # its memory is free before the next is measured
     model, _ = large_problem(kind)
     fit(model, Budget(device=budget, host="1GB"), choice=choice, blocks=blocks_of(kind))
     for one in expected:
@@ -56,7 +57,9 @@ def test_on_a_gpu_gradients_are_bit_equal_and_what_has_to_leave_comes_back(kind,
     plan = plan_of(model)
     assert choice is None or choice in plan.choices.values()
     if choice is not None and "offload" in choice and ("inputs" not in choice or kind is not Shared):
-        assert plan.metrics.moved["down 1"] > 0 and plan.metrics.moved["up 1"] > 0
+        # Where the workspace of the first convolution is larger than all that blocks save, nothing has to leave.
+        leaves = kind is not Residual or any(plan.foreseen.fetch)
+        assert plan.metrics.moved["down 1"] > 0 and (plan.metrics.moved["up 1"] > 0 or not leaves)
 
 
 @pytest.mark.parametrize("codec", ["cast:float16", "bounded:1e-3"])
@@ -122,12 +125,12 @@ def test_on_a_gpu_the_peak_stays_within_the_budget(part, choice, codec):
     expected = [one.cpu() for one in step(plain, x)]
     budget = torch.cuda.max_memory_allocated() // part
     del plain
-    if choice is not None:  # one choice for all may not fit there; the planner's must
-        model, _ = made()
-        fit(model, Budget(device="100GB", host="8GB"), codec=codec, choice=choice)
-        step(model, x)
-        budget = max(budget, least_of(plan_of(model)) + 2**20)
-        unfit(model)
+    model, _ = made()  # one choice for all may not fit there; the planner's must, where recomputing all does
+    fit(model, Budget(device="100GB", host="8GB"), codec=codec, choice=choice or "recompute")
+    step(model, x)
+    budget = max(budget, least_of(plan_of(model)) + 2**20)
+    unfit(model)
+    model = None
     model, _ = made()
     fit(model, Budget(device=budget, host="8GB"), codec=codec, choice=choice)
     for number in range(6):

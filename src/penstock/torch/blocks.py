@@ -1,7 +1,7 @@
 """The blocks of a model: found where its modules repeat, and replaced by a call of ours until they are given back."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
 
 from torch import nn
@@ -25,25 +25,25 @@ def find(model: nn.Module) -> list[tuple[str, nn.Module]]:
     ['layers.0', 'layers.1', 'layers.2']
     """
     count = Counter(_kind(module) for module in model.modules())
-    found: list[tuple[str, nn.Module]] = []
-    seen: set[nn.Module] = set()
-
-    def walk(name: str, module: nn.Module) -> None:
-        if module in seen:
-            return
-        seen.add(module)
-        inner = getattr(module, "_orig_mod", module)
-        repeats = count[_kind(module)] > (1 if inner is module else 2)  # a compiled one is counted twice
-        whole = any(True for _ in inner.children()) and any(True for _ in inner.parameters())
-        if repeats and whole and not isinstance(inner, _CONTAINERS) and module is not model:
-            found.append((name, module))
-            return
-        for child, below in module.named_children():
-            walk(f"{name}.{child}" if name else child, below)
-
-    walk("", model)
+    found = list(_outermost(model, "", model, count, set()))
     inside = {below for _, module in found for below in module.modules() if below is not module}
     return [(name, module) for name, module in found if module not in inside]
+
+
+def _outermost(
+    model: nn.Module, name: str, module: nn.Module, count: Counter[type], seen: set[nn.Module]
+) -> Iterator[tuple[str, nn.Module]]:
+    if module in seen:
+        return
+    seen.add(module)
+    inner = getattr(module, "_orig_mod", module)
+    repeats = count[_kind(module)] > (1 if inner is module else 2)  # a compiled one is counted twice
+    whole = any(True for _ in inner.children()) and any(True for _ in inner.parameters())
+    if repeats and whole and not isinstance(inner, _CONTAINERS) and module is not model:
+        yield name, module
+        return
+    for child, below in module.named_children():
+        yield from _outermost(model, f"{name}.{child}" if name else child, below, count, seen)
 
 
 def _kind(module: nn.Module) -> type:

@@ -114,7 +114,8 @@ class Watching(TorchDispatchMode):  # type: ignore[no-untyped-call]
         start = self._mark()
         output = func(*args, **(kwargs or {}))
         end = self._mark()
-        tensors = [leaf for leaf in tree_flatten(output)[0] if isinstance(leaf, torch.Tensor)]
+        leaves = [leaf for leaf in tree_flatten(output)[0] if isinstance(leaf, torch.Tensor)]
+        tensors = [leaf for leaf in leaves if leaf.layout is torch.strided]
         aliases = []
         for tensor in tensors:
             with _counting():

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from penstock.torch.ambient import Autocast, random_state, random_untouched, set_random_state
 from penstock.torch.belongings import Belongings
 from penstock.torch.dear import Keep, Keeping, Output, Replaying
-from penstock.torch.mover import weakly
+from penstock.torch.mover import bytes_by_storage, storage_of, weakly
 from penstock.torch.saved import Held, Kept
 
 
@@ -71,7 +71,7 @@ class Frame:
         self._outputs: dict[int, Output] = {}
         self._kinds: list[tuple[torch.Size, torch.dtype]] = []
         self._dropped: set[int] = set()
-        self._storages: list[StorageWeakRef] = []
+        self._storages: list[StorageWeakRef | None] = []
         self._values: dict[int, torch.Tensor] = {}
         self.count = 0
         """tensors that the run in progress has saved"""
@@ -98,8 +98,10 @@ class Frame:
 
     def saved_of(self, tensors: list[torch.Tensor]) -> tuple[frozenset[int], tuple[tuple[StorageWeakRef, int], ...]]:
         """Give the numbers of the saved tensors that share memory with these, and that memory, of a watched frame."""
-        bytes_of = {one.untyped_storage()._cdata: one.untyped_storage().nbytes() for one in tensors}
-        found = [(number, one) for number, one in enumerate(self._storages) if one.cdata in bytes_of]
+        bytes_of = bytes_by_storage(tensors)
+        found = [
+            (number, one) for number, one in enumerate(self._storages) if one is not None and one.cdata in bytes_of
+        ]
         self._storages = []
         shared = {one.cdata: (one, bytes_of[one.cdata]) for _, one in found}
         return frozenset(number for number, _ in found), tuple(shared.values())
@@ -108,10 +110,11 @@ class Frame:
         number = self.count
         self.count += 1
         self._kinds.append((tensor.shape, tensor.dtype))
+        storage = storage_of(tensor)
         if self._watch is not None:
-            self._storages.append(weakly(tensor.untyped_storage()))
-        if tensor.is_leaf and tensor.requires_grad:
-            return Kept(tensor)  # parameters are there anyway
+            self._storages.append(None if storage is None else weakly(storage))
+        if storage is None or (tensor.is_leaf and tensor.requires_grad):
+            return Kept(tensor)  # parameters are there anyway; sparse tensors stay, whatever the plan
         self._dropped.add(number)
         return Again(self, number)
 

@@ -16,7 +16,7 @@ from penstock.torch.fitplan import FitPlan
 from penstock.torch.frame import Frame
 from penstock.torch.gauge import HostGauge, gauge_for
 from penstock.torch.known import Iteration, Known, Part
-from penstock.torch.mover import Mover, mover_for
+from penstock.torch.mover import Mover, bytes_by_storage, mover_for
 from penstock.torch.planning import make_plan
 from penstock.torch.record import Record, Watch, device_of, signature, tensors_in
 from penstock.torch.saved import Store
@@ -146,7 +146,7 @@ class Fitting:
         assert gauge is not None and mover is not None
         if number:
             now.records[number - 1].peak_after = gauge.peak()
-        inputs = {one.untyped_storage()._cdata: one.untyped_storage().nbytes() for one in tensors_in((args, kwargs))}
+        inputs = bytes_by_storage(tensors_in((args, kwargs)))
         record.given = frozenset(inputs)
         record.inputs = sum(nbytes for pointer, nbytes in inputs.items() if pointer not in now.given)
         record.lone = True

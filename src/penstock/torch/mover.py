@@ -5,8 +5,8 @@ come so far, memory is used again only by a stream that was made to wait for the
 follows from the order of the calls alone, not from how far the host has run ahead.
 """
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -71,13 +71,15 @@ class CudaMover:
     """A GPU, with pinned host memory as the tier below."""
 
     def __init__(self, device: torch.device, budget: int | None) -> None:
-        from penstock.cuda.slab import PinnedSlab  # it needs cuda.core
+        from penstock.cuda.driver import current_context  # it needs cuda.core
+        from penstock.cuda.slab import PinnedSlab
         from penstock.cuda.stream import create_streams
 
         self.device = device
         with torch.cuda.device(device):
             torch.cuda.current_stream()  # torch's context is the current one from here on
             self._streams = create_streams()
+            self._context = current_context()
         self.room = Room(budget, PinnedSlab, lambda copied: bool(copied.end.is_done))
         self._callers: dict[int, Any] = {}  # the streams that computations run on, by their handles
 
@@ -86,9 +88,20 @@ class CudaMover:
         with suppress(Exception):  # at the end of the process the driver may be gone
             from penstock.cuda.stream import Mark
 
-            with torch.cuda.device(self.device):
+            with self._current():
                 for stream in (self._streams.down, self._streams.up):
                     Mark(stream).sync()
+
+    @contextmanager
+    def _current(self) -> Iterator[None]:
+        """Make the device current: a thread of autograd, or one that collects garbage, may not have used it yet."""
+        from cuda.bindings import driver
+
+        from penstock.cuda.driver import checked
+
+        with torch.cuda.device(self.device):
+            checked(driver.cuCtxSetCurrent(self._context), "entering the context of a device")
+            yield
 
     def down(self, storage: torch.UntypedStorage, nbytes: int, piece: Piece) -> Any:
         """Enqueue a copy into a piece of host memory, after what was asked of the computation so far."""
@@ -102,7 +115,7 @@ class CudaMover:
         from penstock.cuda.copy import copy_async
         from penstock.cuda.stream import Mark
 
-        with torch.cuda.device(self.device):  # events and the default stream are those of the current device
+        with self._current():  # events and the default stream are those of the current device
             computing = self._computing()
             for event in (Mark(computing), *(copied.end for copied in after)):
                 event.hold(stream)
@@ -111,13 +124,13 @@ class CudaMover:
 
     def wait(self, event: Copied) -> None:
         """Make the computation wait for a copy."""
-        with torch.cuda.device(self.device):
+        with self._current():
             event.end.hold(self._computing())
 
     def free_after(self, event: Copied) -> bool:
         """Let memory that a copy uses be freed: the stream that would be given it again waits for the copy."""
         with suppress(Exception):  # at the end of the process the driver may be gone
-            with torch.cuda.device(self.device):
+            with self._current():
                 event.end.hold(event.computing)
             return True
         return False
@@ -138,7 +151,7 @@ class CudaMover:
         source = view(array)
         most = codec.max_bytes(source.shape, source.dtype)
         room = torch.empty(most, dtype=torch.uint8, device=self.device)
-        with torch.cuda.device(self.device):
+        with self._current():
             stream = self._computing()
             codec.encode_device(source, View.at(room.data_ptr(), (most,), np.uint8), stream)
             if codec.fixed:
@@ -155,7 +168,7 @@ class CudaMover:
         """Enqueue the decoding into a tensor."""
         from penstock.cuda.arrays import View, view
 
-        with torch.cuda.device(self.device):
+        with self._current():
             codec.decode_device(View.at(payload.data_ptr(), (nbytes,), np.uint8), view(out), self._computing())
 
     def handles(self, codec: Any, array: torch.Tensor) -> bool:
@@ -175,6 +188,17 @@ NUMPY = {torch.float32: "float32", torch.float64: "float64", torch.int32: "int32
 def mover_for(device: torch.device, budget: int | None) -> Mover:
     """Make the mover of a device, which may use so many bytes of host memory."""
     return CudaMover(device, budget) if device.type == "cuda" else HostMover(device, budget)
+
+
+def storage_of(tensor: torch.Tensor) -> torch.UntypedStorage | None:
+    """Give the memory of a tensor; None where it is not in one piece, as that of sparse ones."""
+    return tensor.untyped_storage() if tensor.layout is torch.strided else None
+
+
+def bytes_by_storage(tensors: Iterable[torch.Tensor]) -> dict[int, int]:
+    """Give the bytes of each storage of some tensors, by its identity."""
+    storages = (storage_of(one) for one in tensors)
+    return {storage._cdata: storage.nbytes() for storage in storages if storage is not None}
 
 
 def as_bytes(storage: torch.UntypedStorage) -> torch.Tensor:

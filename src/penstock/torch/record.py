@@ -14,7 +14,7 @@ from penstock.codec import Codec
 from penstock.torch.dear import Watching
 from penstock.torch.frame import Frame
 from penstock.torch.gauge import HostGauge
-from penstock.torch.mover import Mover, weakly
+from penstock.torch.mover import Mover, storage_of, weakly
 from penstock.torch.saved import dense
 
 
@@ -140,8 +140,10 @@ class Watch:
         if tensor.is_leaf and tensor.requires_grad and isinstance(tensor, torch.nn.Parameter):
             return
         self._last_saved = number
+        storage = storage_of(tensor)
+        if storage is None:  # it stays, and is part of every peak
+            return
         base = tensor if tensor._base is None else tensor._base
-        storage = tensor.untyped_storage()
         parameter = base.is_leaf and isinstance(base, torch.nn.Parameter)
         if parameter or storage._cdata in self._seen or number in self._record.outputs:
             return

@@ -173,7 +173,9 @@ class Store:
         base = tensor if tensor._base is None else tensor._base
         if type(tensor) is not torch.Tensor or (base.is_leaf and base.requires_grad):
             return False  # parameters, and their views, are there anyway
-        if tensor.layout is not torch.strided or tensor.device != self.mover.device or tensor.is_quantized:
+        if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_quantized:
+            return False
+        if tensor.device != self.mover.device:
             return False
         return tensor.untyped_storage().nbytes() >= max(1, self._min_bytes) and not tensor.is_conj()
 

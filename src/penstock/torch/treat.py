@@ -13,6 +13,7 @@ from penstock.torch.choices import Treatment
 from penstock.torch.frame import Frame
 from penstock.torch.gauge import HostGauge
 from penstock.torch.known import Iteration, Part
+from penstock.torch.mover import bytes_by_storage, storage_of
 from penstock.torch.record import Record, device_of, tensors_in
 from penstock.torch.saved import Entry, Held, Kept, Store
 
@@ -78,13 +79,14 @@ class Treating:
         sent: list["ref[Entry]"],
     ) -> Any:
         """Run a block once, its saved tensors going through the store; inputs and outputs are other blocks' too."""
-        inputs = {one.untyped_storage()._cdata for one in tensors_in((args, kwargs))}
+        inputs = bytes_by_storage(tensors_in((args, kwargs)))
         count = -1
 
         def pack(tensor: torch.Tensor) -> Kept | Held:
             nonlocal count
             count += 1
-            stays = count in outputs or tensor.untyped_storage()._cdata in inputs
+            storage = storage_of(tensor)
+            stays = storage is None or count in outputs or storage._cdata in inputs
             return Kept(tensor) if stays else self._hold(tensor, treatment, sent)
 
         shielded: Any = torch.compiler.disable(pack) if part.compiled else pack  # type: ignore[no-untyped-call]

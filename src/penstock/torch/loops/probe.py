@@ -16,6 +16,7 @@ from penstock.torch.loops.arguments import Given
 from penstock.torch.loops.recording import Recorded, record
 from penstock.torch.loops.steps import Steps
 from penstock.torch.loops.watched import Watched
+from penstock.torch.mover import storage_of
 
 REPEATS, ENOUGH = 5, 0.2
 """How often a call is timed, and the seconds after which it is enough."""
@@ -99,14 +100,16 @@ def _graph_bytes(recorded: Callable[[int], Recorded], count: int, params: Sequen
     held: list[Tensor] = []
 
     def pack(tensor: Tensor) -> None:
-        storage = tensor.untyped_storage()
-        pieces[storage.data_ptr()] = storage.nbytes()
+        storage = storage_of(tensor)
+        if storage is not None:
+            pieces[storage.data_ptr()] = storage.nbytes()
         held.append(tensor.detach())  # so that its memory is not used again, and taken for the same piece
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda packed: packed):
         result = recorded(count)
     for tensor in params:
-        pieces.pop(tensor.untyped_storage().data_ptr(), None)
+        if (storage := storage_of(tensor)) is not None:
+            pieces.pop(storage.data_ptr(), None)
     del result
     return sum(pieces.values())
 

@@ -14,6 +14,7 @@ from penstock.torch.loops.probe import check_known
 from penstock.torch.loops.recording import output_leaves, record, twins_of
 from penstock.torch.loops.steps import Steps
 from penstock.torch.loops.trees import Structure
+from penstock.torch.mover import storage_of
 
 
 @dataclass
@@ -186,4 +187,5 @@ def _flat(several: Sequence[Sequence[Tensor]]) -> list[Tensor]:
 
 def _own(gradient: Tensor | None, lent: set[int]) -> Tensor | None:
     """Copy a gradient that lies in the engine's memory: some operations hand back what they saved."""
-    return gradient.clone() if gradient is not None and gradient.untyped_storage().data_ptr() in lent else gradient
+    storage = None if gradient is None else storage_of(gradient)
+    return gradient.clone() if gradient is not None and storage is not None and storage.data_ptr() in lent else gradient
