@@ -83,10 +83,12 @@ class FakeStatistics:
 
 
 class FakeRmm:
-    """As much of RMM as `unify` asks for; `current` is its current resource."""
+    """As much of RMM as `unify` asks for; `current` is its current resource, `level` what it writes of."""
+
+    level_enum = SimpleNamespace(info="info", critical="critical")
 
     def __init__(self):
-        self.current = "first"
+        self.current, self.level = "first", self.level_enum.info
         pool = FAKE.PoolMemoryResource
         self.mr = SimpleNamespace(
             **vars(FAKE) | {"PoolMemoryResource": lambda *given, **named: pool(*given, pool_size=lambda: 100, **named)},
@@ -94,6 +96,12 @@ class FakeRmm:
             get_current_device_resource=lambda: self.current,
             set_current_device_resource=lambda resource: setattr(self, "current", resource),
         )
+
+    def get_logging_level(self):
+        return self.level
+
+    def set_logging_level(self, level):
+        self.level = level
 
     def DeviceBuffer(self, **named):  # noqa: N802 - RMM's name
         return SimpleNamespace(ptr=4096, **named)

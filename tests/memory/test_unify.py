@@ -247,6 +247,13 @@ class TestUnify:
             unify("cupy", "torch")
         assert cupy.allocator is cupy.before
 
+    def test_rmm_writes_no_errors_of_what_spills(self, cupy, rmm):
+        with unify("cupy"):
+            assert rmm.level == rmm.level_enum.info
+        with unify("cupy", limit="8GB", spill="host") as unified:
+            assert rmm.level == rmm.level_enum.critical
+        assert rmm.level == rmm.level_enum.info and not unified.kept and cupy.allocator is cupy.before
+
     def test_plain_memory_comes_from_the_pool_kept_apart(self, cupy):
         with unify("cupy", comm_pool="256MB") as unified:
             assert unified.buffer("1MB").mr is unified.stack.plain

@@ -37,6 +37,18 @@ def adopt(name: str, rmm: Any, resource: Any) -> Undo:
     return {"cupy": _cupy, "torch": _torch, "numba": _numba, "cudf": _cudf}[name](rmm, resource)
 
 
+def hush(rmm: Any) -> Undo:
+    """Keep RMM from writing an error for every allocation that finds its pool full, and give what restores it."""
+    before = rmm.get_logging_level()
+    rmm.set_logging_level(rmm.level_enum.critical)
+
+    def undo() -> bool:
+        rmm.set_logging_level(before)
+        return False
+
+    return undo
+
+
 def _cupy(rmm: Any, resource: Any) -> Undo:
     """Replace CuPy's allocator; arrays that it has already stay where they are."""
     cupy = importlib.import_module("cupy")

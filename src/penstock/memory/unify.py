@@ -149,6 +149,8 @@ def unify(
         name: shared if name in adopt.CURRENT else rmm.mr.StatisticsResourceAdaptor(stack.top) for name in libraries
     }
     unified = Unified(libraries, allowed.nbytes, stack, counted)
+    if spill is not None:  # it is told once, and by us
+        unified._undo.append(("rmm", adopt.hush(rmm)))
     try:
         for name in sorted(libraries, key=adopt.LIBRARIES.index):  # torch before cudf, whose undoing must not be last
             unified._undo.append((name, adopt.adopt(name, rmm, counted[name])))
