@@ -17,7 +17,7 @@ STEPS = 60
 def wave(state, t, source, speed):
     now, before = state
     laplacian = jnp.roll(now, 1) + jnp.roll(now, -1) - 2 * now
-    new = 2 * now - before + speed * laplacian + 0.01 * jnp.sin(speed * now * t) + source
+    new = 1.8 * now - 0.85 * before + speed * laplacian + 0.01 * jnp.sin(now + t) + source
     return (new, now), new[::2]
 
 
@@ -73,7 +73,7 @@ def test_as_a_scan_that_keeps_everything(points, schedule, chunk, host, disk, tm
     rounds = [jax.value_and_grad(loss, (0, 1, 2))(start, inputs, speed) for _ in range(2)]
     for found in rounds:
         for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
-            assert {device.platform for device in one.devices()} == {"gpu"}
+            assert all(device.platform != "cpu" for device in one.devices())
             np.testing.assert_allclose(one, other, rtol=0, atol=2e-5 * (1 + np.abs(other).max()))
     same = zip(jax.tree.leaves(rounds[0]), jax.tree.leaves(rounds[1]), strict=True)
     assert all(np.array_equal(one, other) for one, other in same)

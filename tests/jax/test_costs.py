@@ -8,6 +8,7 @@ import pytest
 
 import penstock as ps
 from penstock.engine.recorded import Recording, Request, plan_recorded
+from penstock.engine.reversal import Reversal
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
@@ -204,14 +205,61 @@ def test_what_a_span_takes_beside_its_steps_is_counted_where_states_are_saved_an
     times = iter(())
     monkeypatch.setattr(decide, "_seconds", lambda call: next(times))
     loop = decide.Loop(lambda state, start, stop: state, lambda *_: None, (np.zeros(1024),), 100, 1, None)
-    # Spans of one step and of sixteen, and moving a state both ways; each state that is kept takes a call and one move.
-    for one, many, moves, kept in (
+    # Spans of one step and of sixteen, and putting a state on the device, which is counted with the recordings.
+    for one, many, put, kept in (
         (2e-3, 32e-3, 5e-3, 1e-3),
         (12e-3, 42e-3, 0.0, 11e-3),
-        (12e-3, 42e-3, 4e-3, 9e-3),
-        (12e-3, 42e-3, 20e-3, 6e-3),
+        (12e-3, 42e-3, 4e-3, 7e-3),
+        (12e-3, 42e-3, 20e-3, 1e-3),
     ):
-        times = iter((one, many, moves))
+        times = iter((one, many, put))
         copying = ps.Costs(1.0, 1.0, 8192e3)  # a state in a millisecond
         costs = decide._measured(loop, copying, lambda arrays: arrays)
         assert costs.forward == pytest.approx(2e-3) and costs.copy == pytest.approx(8192 / kept)
+
+
+def test_recordings_are_timed_with_what_puts_their_states_on_the_device(monkeypatch):
+    puts, timed, put = [], [], Places.put
+
+    def count(call):
+        before = len(puts)
+        call()
+        timed.append(len(puts) - before)
+        return 1e-3
+
+    monkeypatch.setattr(decide, "_seconds", count)
+    monkeypatch.setattr(Places, "put", lambda self, arrays: puts.append(1) or put(self, arrays))
+    jax.grad(lambda w: checkpointed(lambda y, t, w: y * w, jnp.ones(5), 12, params=w, schedule="revolve:3").sum())(0.9)
+    assert timed == [1] * len(timed) and len(timed) == 4  # spans of one step and of several, a put, and recordings
+
+
+def test_nothing_is_compiled_while_a_reversal_is_timed(monkeypatch, caplog):
+    running, compiled_then = [], []
+
+    def watched(method):
+        def run(self, *given):
+            before = len(caplog.records)
+            result = method(self, *given)
+            compiled_then.extend(record.getMessage() for record in caplog.records[before:])
+            running.append(1)
+            return result
+
+        return run
+
+    monkeypatch.setattr(Reversal, "forward", watched(Reversal.forward))
+    monkeypatch.setattr(Reversal, "backward", watched(Reversal.backward))
+    inputs = jnp.ones((22, 5))
+    with jax.log_compiles():
+        jax.grad(
+            lambda w: checkpointed(
+                lambda y, t, x, w: (jnp.sin(y * w) + x, y[0]),
+                jnp.ones(5),
+                22,
+                params=w,
+                inputs=inputs,
+                outputs=True,
+                schedule="revolve:3",
+                chunk=4,
+            )[1].sum()
+        )(0.9)
+    assert len(running) == 2 and not compiled_then

@@ -175,7 +175,7 @@ def test_what_is_dropped_gives_its_device_memory_back(monkeypatch):
             start,
             100,
             params=weight,
-            budget="400MB",
+            budget="450MB",
             schedule="storeall",
             chunk=1,
         )

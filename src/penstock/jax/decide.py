@@ -25,7 +25,7 @@ from penstock.schedule import Backward, Forward, Save
 
 SPAN, LONG = 16, 0.02
 """Steps that are timed as one call, and the seconds of a step from which on two are enough."""
-REPEATS, ENOUGH = 3, 0.2
+REPEATS, ENOUGH = 9, 0.1
 """How often a call is timed, and the seconds after which it is enough."""
 
 
@@ -93,13 +93,13 @@ def decide(compiled: Compiled, request: Request, state: Leaves, inputs: Leaves, 
     costs = request.costs
     if costs is None:
         costs = measured(loop, request.where if "disk" in budget.tiers else None, False)
-        costs = _measured(loop, costs, lambda arrays: to_host(places.put(arrays)))
+        costs = _measured(loop, costs, places.put)
     costs = with_codecs(loop, costs, encoders, error)
     if len(sizes) == 1 and request.costs is not None:
         recording = Recording(0, 0.0, costs.backward)
     else:
         lengths = sizes if len(sizes) == 1 else [1, min(4, compiled.count)]
-        recording = _recording(compiled, lengths, state, inputs, params)
+        recording = _recording(compiled, lengths, loop.arrays, places.put, inputs, params)
     plan = plan_recorded(
         compiled.count,
         loop.layout.nbytes,
@@ -124,19 +124,22 @@ def graph_bytes(compiled: Compiled, state: Leaves, inputs: Leaves, params: Leave
 
 
 def _temporary_bytes(compiled: Compiled, length: int, state: Leaves, inputs: Leaves, params: Leaves) -> int:
-    shapes = [[jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves] for leaves in (state, inputs, params)]
+    shapes = [
+        [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, weak_type=leaf.weak_type) for leaf in leaves]
+        for leaves in (state, inputs, params)
+    ]
     outputs = jax.eval_shape(compiled.whole, *shapes)[1]
     given = [leaf for leaf in shapes[0] if is_inexact(leaf)], [leaf for leaf in outputs if is_inexact(leaf)]
     so_far = [leaf for leaf in shapes[1] if is_inexact(leaf)], [leaf for leaf in shapes[2] if is_inexact(leaf)]
-    start = jax.ShapeDtypeStruct((), jnp.int32)
-    analysis = compiled.back.lower(length, shapes[0], start, *shapes[1:], given, so_far).compile().memory_analysis()
+    analysis = compiled.back.lower(length, shapes[0], 0, *shapes[1:], given, so_far).compile().memory_analysis()
     return int(analysis.temp_size_in_bytes) if analysis is not None else 0
 
 
-def _measured(loop: Loop, costs: Costs, move: Callable[[Leaves], Any]) -> Costs:
-    """Part what a span of steps takes into steps, and the call and moves that saving and restoring states take.
+def _measured(loop: Loop, costs: Costs, put: Callable[[Leaves], Leaves]) -> Costs:
+    """Part what a span of steps takes into steps, and what saving and restoring a state take beside its copy.
 
-    After a state was saved or restored a span is run, so each takes a call, and one of the two moves.
+    After a state was saved or restored a span is run, so each takes a call, and a save brings the state to the host.
+    What puts it back is timed with the recordings: there is one for each restore.
     """
     state = loop.fresh()
 
@@ -147,24 +150,39 @@ def _measured(loop: Loop, costs: Costs, move: Callable[[Leaves], Any]) -> Costs:
     one = _seconds(lambda: span(1))
     length = min(SPAN if one < LONG else 2, loop.steps)
     each, beside = _parted(1, one, length, _seconds(lambda: span(length)))
-    beside -= min(beside, _seconds(lambda: move(state))) / 2
+    beside -= min(beside, _seconds(lambda: jax.block_until_ready(put(state))))
     nbytes = loop.layout.nbytes
     return replace(costs, forward=each, copy=nbytes / (nbytes / costs.copy + beside))
 
 
-def _recording(compiled: Compiled, lengths: list[int], state: Leaves, inputs: Leaves, params: Leaves) -> Recording:
-    zeros = [[jnp.zeros_like(leaf) for leaf in leaves if is_inexact(leaf)] for leaves in (state, inputs, params)]
-    outputs = jax.eval_shape(compiled.whole, state, inputs, params)[1]
-    given = zeros[0], [jnp.zeros(leaf.shape, leaf.dtype) for leaf in outputs if is_inexact(leaf)]
+def _recording(
+    compiled: Compiled,
+    lengths: list[int],
+    state: Leaves,
+    put: Callable[[Leaves], Leaves],
+    inputs: Leaves,
+    params: Leaves,
+) -> Recording:
+    """Time recordings as a reversal runs them: from a state of the host, which is put there while one is under way."""
+    there = put(state)
+    zeros = [[jnp.zeros_like(leaf) for leaf in leaves if is_inexact(leaf)] for leaves in (there, inputs, params)]
+    outputs = jax.eval_shape(compiled.whole, there, inputs, params)[1]
+    of_outputs = [jnp.zeros(leaf.shape, leaf.dtype) for leaf in outputs if is_inexact(leaf)]
+    del there
 
     def back(length: int) -> float:
+        of_state = zeros[0]
         sums = [jnp.array(leaf) for leaf in zeros[1]], [jnp.array(leaf) for leaf in zeros[2]]  # which are given away
 
         def once() -> None:
-            nonlocal sums
-            _, *sums = jax.block_until_ready(compiled.back(length, state, 0, inputs, params, given, tuple(sums)))
+            nonlocal of_state, sums
+            leaves = put(state)
+            jax.block_until_ready((of_state, sums))
+            of_state, *sums = compiled.back(length, leaves, 0, inputs, params, (of_state, of_outputs), tuple(sums))
 
-        return _seconds(once)
+        taken = _seconds(once)
+        jax.block_until_ready((of_state, sums))
+        return taken
 
     short, long = lengths[0], lengths[-1]
     one = back(short)

@@ -105,22 +105,24 @@ class _Sweep:
 
     def __init__(self, call: Call, course: Course, state: Leaves, inputs: Leaves, params: Leaves, first: bool) -> None:
         self._compiled, self._course = call.compiled, course
-        self._puts_out = first and call.returns_outputs
+        self._outputs: list[Any] | None = None
         self._state, self._inputs, self._params = list(state), inputs, params
         self._places = Places(state, device_of((*state, *inputs, *params)))
-        self._outputs: list[Any] | None = None
+        if first and call.returns_outputs:
+            shapes = jax.eval_shape(call.compiled.whole, state, inputs, params)[1]
+            self._outputs = [jnp.zeros(shape.shape, shape.dtype) for shape in shapes]
+            # Compiled before the reversal's clock starts.
+            arguments = (self._state, self._outputs, 0, call.compiled.count, inputs, params)
+            call.compiled.forward_putting_out.lower(*arguments).compile()
         self._last: tuple[Any, list[Any]] = (None, [])
         self.results: tuple[list[Any], list[Any]] = ([], [])
 
     def forward(self, state: Leaves, start: int, stop: int, replay: bool) -> tuple[Any, ...]:
         """Run a span of steps on the device; the new state stays there unless it will be kept."""
         compiled, leaves = self._compiled, self._there(state, start)
-        if replay or not self._puts_out:
+        if replay or self._outputs is None:
             leaves = compiled.forward(leaves, start, stop, self._inputs, self._params)
         else:
-            if self._outputs is None:
-                shapes = jax.eval_shape(compiled.whole, leaves, self._inputs, self._params)[1]
-                self._outputs = [jnp.zeros(shape.shape, shape.dtype) for shape in shapes]
             leaves, self._outputs = compiled.forward_putting_out(
                 leaves, self._outputs, start, stop, self._inputs, self._params
             )
@@ -141,30 +143,29 @@ class _Sweep:
         self._outputs = None
 
     def start_back(self, of_final: Leaves, of_outputs: Leaves) -> None:
-        """Take the gradients to start from, those of integers left out."""
+        """Take the gradients to start from, those of integers left out, and compile before the clock goes on."""
         self.of_state = [gradient for gradient in of_final if gradient.dtype != jax.dtypes.float0]
         self._of_outputs = [gradient for gradient in of_outputs if gradient.dtype != jax.dtypes.float0]
         self.of_inputs, self.of_params = (
             [jnp.zeros_like(leaf) for leaf in leaves if is_inexact(leaf)] for leaves in (self._inputs, self._params)
         )
+        count, every = self._compiled.count, self._course.plan.every
+        for length in {every, count % every or every}:
+            self._compiled.back.lower(length, self._state, 0, *self._beside()).compile()
+
+    def _beside(self) -> tuple[Any, ...]:
+        """Give what a span is differentiated with beside its state and time."""
+        return self._inputs, self._params, (self.of_state, self._of_outputs), (self.of_inputs, self.of_params)
 
     def backward(self, state: Leaves, start: int) -> None:
         """Differentiate a span of steps on the device, while the next snapshot is on its way where that can be."""
         length = min(self._course.plan.every, self._compiled.count - start)
         leaves = self._there(state, start)
-        jax.block_until_ready(self.of_state)  # no more than one at a time: each has its graph
-        self.of_state, self.of_inputs, self.of_params = self._compiled.back(
-            length,
-            leaves,
-            start,
-            self._inputs,
-            self._params,
-            (self.of_state, self._of_outputs),
-            (self.of_inputs, self.of_params),
-        )
+        jax.block_until_ready((self.of_state, self.of_inputs, self.of_params))  # one at a time: each has its graph
+        self.of_state, self.of_inputs, self.of_params = self._compiled.back(length, leaves, start, *self._beside())
         if start in self._course.followed or start == 0:
-            jax.block_until_ready(self.of_params)  # or the steps that follow would seem to take this long too
-            jax.block_until_ready(self.of_state)
+            # Or the steps that follow would seem to take this long too.
+            jax.block_until_ready((self.of_state, self.of_inputs, self.of_params))
 
 
 def _run_forward(
@@ -199,8 +200,8 @@ class _Waiting:
             state, inputs, params = arguments
             sweep, reversal = _run_forward(self._call, self._course, state, inputs, params, False)
         try:
-            reversal.resume()
             sweep.start_back(*given)
+            reversal.resume()
             with shown(self._course.plan, self._call.progress) as tick:
                 result = reversal.backward(tick)
         finally:

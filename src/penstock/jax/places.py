@@ -69,5 +69,5 @@ class Places:
         """Put arrays of the host there; they may be overwritten afterwards."""
         if self._on_host:  # where JAX would take them as they are
             arrays = [np.array(array) for array in arrays]
-        put = [jax.device_put(array, sharding) for array, sharding in zip(arrays, self._shardings, strict=True)]
-        return put if self._on_host else list(jax.block_until_ready(put))
+        put: list[Any] = jax.device_put(list(arrays), self._shardings)
+        return put if self._on_host else jax.block_until_ready(put)
