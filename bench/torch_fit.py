@@ -27,6 +27,7 @@ from penstock.torch import fit, offload, plan_of, release, unfit
 from penstock.torch.blocks import named
 from penstock.torch.choices import TREATMENTS
 from penstock.torch.gauge import gauge_for
+from penstock.torch.iteration import REFINED
 from penstock.torch.mover import mover_for
 
 GPU = torch.cuda.is_available()
@@ -40,6 +41,7 @@ TINY = {
 NETS = {"transformer": transformer, "resnet": resnet, "vnet": vnet} if GPU else TINY
 PARTS = (2, 3)
 STEPS = 8
+SETTLED = REFINED + 1  # steps after which a plan stays
 
 
 def say(*what):
@@ -172,7 +174,7 @@ def compare(net, rows):
 def fitted(rows, net, what, model, x, names, budget, plain):
     fit(model, Budget(device=budget, host=HOST), blocks=names)
     try:
-        seconds, peak = timed(model, x, 10, 6)
+        seconds, peak = timed(model, x, 10, SETTLED)
         plan = plan_of(model)
         predicted = f"predicted {plan.seconds * 1e3:.1f} ms ({plan.seconds / seconds:.3f} of measured)"
         note = f"{predicted}, {plan.foreseen.peak / 2**30:.2f} GiB"
@@ -192,7 +194,7 @@ def choices(rows):
         if "compress" in choice:
             continue
         fit(model, Budget(device="100GB" if GPU else "1GB", host=HOST), choice=choice)
-        seconds, peak = timed(model, x, 8, 5)
+        seconds, peak = timed(model, x, STEPS, SETTLED)
         plan = plan_of(model)
         chain = plan.chain
         inside = sum(block.forward + block.backward for block in chain.blocks)
@@ -259,7 +261,7 @@ def huge(rows):
     cleared()
     fit(model, Budget(device=int(0.85 * card), host="64GB"))
     x = x.repeat(large, 1, 1)
-    seconds, peak = timed(model, x, 3, 4)
+    seconds, peak = timed(model, x, 3, SETTLED)
     say(f"samples a second: {large / seconds:.2f} beside {fits / plain:.2f}: {large / seconds / (fits / plain):.3f}")
     predicted, need = plan_of(model).seconds, int(always + large * each)
     note = f"a step needs {need / 1e9:.0f} GB, predicted {predicted * 1e3:.1f} ms"

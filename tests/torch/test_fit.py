@@ -411,9 +411,9 @@ def test_plans_are_made_when_shapes_come_again_and_kept_where_little_changes(mon
     for length in range(5, 12):
         step(model, torch.randn(4, length, 8))
     assert counts == {"make_plan": 0, "choose": 0}
-    for _ in range(6):
+    for _ in range(iteration.REFINED + 3):
         step(model, torch.randn(4, 16, 8))
-    assert counts == {"make_plan": 3, "choose": 1}
+    assert counts == {"make_plan": 4, "choose": 1}
 
 
 def test_plans_for_many_shapes_are_not_kept_for_ever(monkeypatch):

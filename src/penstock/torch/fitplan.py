@@ -14,7 +14,7 @@ from penstock.units import Budget, seconds_to_text, to_text
 class FitPlan:
     """What a fitted model does with what its blocks save.
 
-    It is made when shapes are seen for the second time, and looked over twice more with the times of later iterations.
+    It is made when shapes are seen for the second time, and looked over with the times of some later iterations.
     """
 
     budget: Budget
@@ -33,6 +33,11 @@ class FitPlan:
     def seconds(self) -> float:
         """Predicted seconds of forward and backward."""
         return self.foreseen.seconds
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its choices."""
+        return tuple(pick.name for pick in self.picks)
 
     @cached_property
     def moving(self) -> tuple[int, ...]:

@@ -1,6 +1,8 @@
 """A fitted model at work: iterations measured, planned, and carried out block by block."""
 
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -23,8 +25,10 @@ from penstock.torch.saved import Store
 from penstock.torch.treat import Treating
 from penstock.units import Budget
 
-REFINED = 3
-"""The plan is made anew after each of so many iterations, with the best times so far."""
+REFINED = 6
+"""So many iterations are timed. A device that has paused for a plan is faster at first, so most follow each other."""
+LOOKED_OVER = (2, 3, REFINED)
+"""After so many that were timed the plan is made anew."""
 GROWTH = 2**20
 """When memory that was there before the iteration has grown by so many bytes, the plan is made anew."""
 MOST_SHAPES = 64
@@ -64,8 +68,8 @@ class Fitting:
             self._make_plan(known)
         if known.plan is None:
             return None
-        picks, seconds = known.measured or (None, None)
-        return replace(known.plan, measured=seconds if picks == known.plan.picks else None, metrics=self.metrics)
+        names, seconds = known.measured or (None, None)
+        return replace(known.plan, measured=seconds if names == known.plan.names else None, metrics=self.metrics)
 
     def close(self) -> None:
         """Let go of what iterations to come would have used."""
@@ -75,7 +79,7 @@ class Fitting:
 
     def begin(self) -> None:
         """Take note that the model is called."""
-        self._fresh = True
+        self._fresh, self._start = True, None
         if self._gauge is not None and torch.is_grad_enabled():
             self._start, self._base = self._gauge.mark(), self._gauge.allocated()
 
@@ -107,6 +111,7 @@ class Fitting:
         assert gauge is not None
         if self._start is None or not self._fresh:
             self._start, self._base = gauge.mark(), gauge.allocated()
+        before = self._start, gauge.mark()
         if self._now is not None and (self._now.timed or self._now.other_way):
             self._read(self._now)
         autocast = torch.is_autocast_enabled(device.type), torch.get_autocast_dtype(device.type)
@@ -114,17 +119,18 @@ class Fitting:
         known = self._known[key] = self._known.pop(key, Known())
         while len(self._known) > MOST_SHAPES:
             del self._known[next(iter(self._known))]
-        if known.seen and (known.plan is None or known.stale or self._base > known.planned + GROWTH):
+        looked_over = known.stale and known.seen in LOOKED_OVER
+        if known.seen and (known.plan is None or looked_over or self._base > known.planned + GROWTH):
             self._make_plan(known)
         measuring, timed = not known.seen, known.seen < REFINED
         if measuring:
             gauge.peak()
-        if timed:  # a plan may just have been made, whose seconds are none of the step's
-            self._start = gauge.mark()
-        self._now = Iteration(known, measuring, self._base, self._start, known.plan, timed, known.records)
-        self._fresh, self._start = False, None
+        # A plan may just have been made, whose seconds are none of the step's: the blocks begin now.
+        now = Iteration(known, measuring, self._base, before, gauge.mark(), known.plan, timed, known.records)
+        self._now, self._fresh, self._start = now, False, None
         if self._store is not None:
             self._store.restart()
+            self._store.watch = partial(now.waiting, gauge) if timed else nullcontext
 
     def _prepare(self, device: torch.device) -> None:
         if device.type not in ("cpu", "cuda"):
@@ -211,10 +217,10 @@ class Fitting:
         gauge, known = self._gauge, now.known
         if gauge is None or now.end is None or now.start is None:
             return
-        total = gauge.seconds(now.start, now.end)
+        total = gauge.seconds(*now.before) + gauge.seconds(now.start, now.end)
         now.start = None
         if now.plan is not None:
-            known.measured = now.plan.picks, total
+            known.measured = now.plan.names, total
         if now.other_way:
             known.forget()
         elif now.timed and not now.broken:

@@ -1,19 +1,20 @@
 """What a fitted model knows: its blocks, what was measured for each set of shapes, and the iteration at work."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import ref
 
 from torch import nn
 
-from penstock.planner.blocks import Choice
 from penstock.torch.belongings import Belongings
 from penstock.torch.blocks import Call
-from penstock.torch.choices import TREATMENTS, Timed
+from penstock.torch.choices import TREATMENTS
 from penstock.torch.fitplan import FitPlan
 from penstock.torch.gauge import HostGauge
 from penstock.torch.record import Record, find_loose
+from penstock.torch.runs import Run, first_run, planned_run, spent, together
 from penstock.torch.saved import Entry
 
 
@@ -37,10 +38,12 @@ class Known:
     """What is known of iterations with the same shapes."""
 
     records: list[Record] = field(default_factory=list)
-    times: list[Timed] = field(default_factory=list)
-    outside: float = 0.0
-    measured: tuple[tuple[Choice, ...], float] | None = None
-    """the choices of the last iteration whose times were read, and its seconds"""
+    first: Run | None = None
+    """of the iteration that was measured"""
+    later: list[Run] = field(default_factory=list)
+    """of those with a plan whose times were read"""
+    measured: tuple[tuple[str, ...], float] | None = None
+    """the names of the choices of the last iteration whose times were read, and its seconds"""
     base: int = 0
     """bytes of the device before the iteration that was measured"""
     planned: int = 0
@@ -50,16 +53,25 @@ class Known:
     stale: bool = False
     """whether times were read since the plan was made"""
 
+    @property
+    def parts(self) -> Run:
+        """The seconds that a plan is made from."""
+        assert self.first is not None
+        return together(self.first, self.later)
+
     def forget(self) -> None:
         """Have the next iteration measured anew."""
-        self.seen, self.times, self.plan = 0, [], None
+        self.seen, self.first, self.later, self.plan = 0, None, [], None
 
     def learn(self, now: "Iteration", gauge: HostGauge, total: float) -> None:
         """Take over what an iteration of so many seconds tells of its blocks."""
-        if bool(self.times) == now.measuring:  # this was forgotten, or measured, while that one was under way
+        if (self.first is None) != now.measuring:  # this was forgotten, or measured, while that one was under way
             return
-        records = now.records
-        if now.measuring:
+        inside = [record.forward for record in now.records if record.forward]
+        inside += [span for record in now.records for span in record.spans]
+        outside = max(0.0, total - spent(gauge, inside + now.waits))
+        if self.first is None:
+            records = now.records
             find_loose(records)
             if [_which(one) for one in self.records] == [_which(one) for one in records]:
                 # Of a block that this loss did not need, what is known from another time is better than nothing.
@@ -67,16 +79,10 @@ class Known:
                     old if old.spans and not new.spans else new for old, new in zip(self.records, records, strict=True)
                 ]
             self.records, self.base = records, now.base
-        before: Sequence[Timed | None] = self.times or [None] * len(records)
-        picks = now.plan.picks if now.plan is not None else [None] * len(records)
-        self.times = [
-            Timed.of(record, gauge, last, "nothing" if pick is None else TREATMENTS[pick.name].what)
-            for record, last, pick in zip(records, before, picks, strict=True)
-        ]
-        inside = [record.forward for record in now.records if record.forward]
-        inside += [span for record in now.records for span in record.spans]
-        outside = max(0.0, total - sum(gauge.seconds(*span) for span in inside))
-        self.outside = outside if not self.seen else min(self.outside, outside)
+            self.first = first_run(records, gauge, outside)
+        elif now.plan is not None:
+            treatments = [TREATMENTS[name] for name in now.plan.names]
+            self.later.append(planned_run(self.first, now.records, treatments, gauge, outside))
         self.seen += 1
         self.stale = True
 
@@ -92,6 +98,8 @@ class Iteration:
     known: Known
     measuring: bool
     base: int
+    before: tuple[Any, Any]
+    """what the model did before its first block"""
     start: Any
     plan: FitPlan | None
     timed: bool
@@ -102,6 +110,8 @@ class Iteration:
     gone: int = 0
     given: set[int] = field(default_factory=set)
     """the storages that blocks were given"""
+    waits: list[tuple[Any, Any]] = field(default_factory=list)
+    """in which the computation waited for copies, outside of the backward of all blocks"""
     open: tuple[Record, Any] | None = None
     """the block whose backward began last, and when"""
     task: int | None = None
@@ -129,3 +139,10 @@ class Iteration:
         self.open = None if record is None else (record, moment)
         if record is None:
             self.end = moment
+
+    @contextmanager
+    def waiting(self, gauge: HostGauge) -> Iterator[None]:
+        """Be around what makes the computation wait for a copy."""
+        start = gauge.mark()
+        yield
+        (self.waits if self.open is None else self.open[0].waits).append((start, gauge.mark()))

@@ -35,15 +35,16 @@ def make_plan(known: Known, budget: Budget, counts: bool, link: Link | None, cho
     choice
         The only treatment allowed, if one was asked for.
     """
-    grown, given, blocks = known.planned - known.base, 0, []
-    for record, timed in zip(known.records, known.times, strict=True):
+    grown, given, blocks, parts = known.planned - known.base, 0, [], known.parts
+    for record, timed in zip(known.records, parts.blocks, strict=True):
+        assert timed is not None
         given += record.inputs
         peaks = given, given, given + record.saved
         if counts:
             peaks = grown + record.peak_forward, grown + record.peak_after, grown + record.peak_backward
         blocks.append(block_of(record, timed, peaks, bool(budget.host), choice))
     speed = link or Link(1e9, 1e9)
-    chain = Chain(tuple(blocks), known.outside, speed.down, speed.up, budget.host or 0)
+    chain = Chain(tuple(blocks), parts.outside, speed.down, speed.up, budget.host or 0)
     room = int(budget["device"] * (1 - MARGIN))
     picks, foreseen = _kept(known.plan, chain, room) or choose(chain, room)
     if foreseen.excess:

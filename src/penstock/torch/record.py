@@ -57,6 +57,10 @@ class Record:
     """of its second run, and of one more for each further backward pass"""
     spans: list[tuple[Any, Any]] = field(default_factory=list)
     """of its backward; none where the loss did not need it"""
+    waits: list[tuple[Any, Any]] = field(default_factory=list)
+    """of these, in which the computation waited for copies, but for those of a second run"""
+    waits_again: list[tuple[Any, Any]] = field(default_factory=list)
+    """those of a second run"""
     task: int = -1
     """the backward pass that came to it last"""
     saved: int = 0

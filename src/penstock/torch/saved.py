@@ -5,6 +5,8 @@ so views and aliases cost nothing more, gaps between elements stay as they are, 
 """
 
 from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any
 from weakref import ref
@@ -138,6 +140,8 @@ class Store:
         self.ended: deque[tuple[int, Piece | None, Any, torch.UntypedStorage | None]] = deque()
         self.held = 0
         """bytes on the device"""
+        self.watch: Callable[[], AbstractContextManager[None]] = nullcontext
+        """is around what makes the computation wait for a copy"""
         self._min_bytes = min_bytes
         self._moving: deque[ref[Entry]] = deque()
         self._known: dict[tuple[int, int], ref[Entry]] = {}
@@ -185,7 +189,7 @@ class Store:
             held, away, ready, under_way = self.ended.popleft()
             self.held -= held
             if under_way is not None:
-                self.mover.wait(ready)
+                self._wait(ready)
             if away is not None:
                 self.mover.room.give(away, [] if ready is None else [ready])
 
@@ -229,9 +233,13 @@ class Store:
     def leave(self, entry: Entry) -> None:
         """Free the device's copy of an entry that has been sent, once the copies that use it have ended."""
         if entry.ready is not None:
-            self.mover.wait(entry.ready)  # memory that the computation takes again is no longer read or written
+            self._wait(entry.ready)  # memory that the computation takes again is no longer read or written
         entry.storage = None
         self.held -= entry.size
+
+    def _wait(self, event: Any) -> None:
+        with self.watch():
+            self.mover.wait(event)
 
     def fetch(self, entry: Entry) -> None:
         """Begin to bring an entry back."""
@@ -253,7 +261,7 @@ class Store:
         storage = entry.storage
         assert storage is not None
         if entry.away is not None and entry.ready is not None:
-            self.mover.wait(entry.ready)
+            self._wait(entry.ready)
         if entry.codec is not None:
             codec, dtype, shape = entry.codec
             whole = new_storage(entry.nbytes, storage.device)

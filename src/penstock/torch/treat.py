@@ -130,6 +130,9 @@ class Stopwatch:
     @contextmanager
     def __call__(self, frame: Frame) -> Iterator[None]:
         """Be around it."""
+        record, before = self._record, len(self._record.waits)
         start = self._gauge.mark()
         yield
-        self._record.again.append((start, self._gauge.mark()))
+        record.again.append((start, self._gauge.mark()))
+        record.waits_again += record.waits[before:]
+        del record.waits[before:]

@@ -1,0 +1,92 @@
+"""The predicted seconds of a step are those of a step that was run: under a clock that only the model moves."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tests.torch.models import AMPLE  # noqa: E402
+from torch import nn  # noqa: E402
+
+from penstock.torch import fit, plan_of  # noqa: E402
+from penstock.torch.gauge import HostGauge  # noqa: E402
+from penstock.torch.iteration import REFINED  # noqa: E402
+from penstock.torch.mover import HostMover  # noqa: E402
+
+NAMES = [f"blocks.{number}" for number in range(4)]
+
+
+class Clock:
+    def __init__(self):
+        self.now, self.step = 0.0, 0
+
+
+class Taking(torch.autograd.Function):
+    """Something that takes time, forward and twice that backward, and saves its input."""
+
+    @staticmethod
+    def forward(ctx, x, clock, seconds):
+        clock.now += seconds
+        ctx.clock, ctx.seconds = clock, seconds
+        ctx.save_for_backward(x)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        assert ctx.saved_tensors
+        ctx.clock.now += 2 * ctx.seconds
+        return gradient * 2, None, None
+
+
+class Part(nn.Module):
+    """Takes as long as a list says for each step; odd parts are slow when even ones are fast."""
+
+    def __init__(self, clock, seconds):
+        super().__init__()
+        self.clock, self.seconds, self.scale = clock, seconds, nn.Linear(4, 4)
+
+    def forward(self, x):
+        return Taking.apply(self.scale(x), self.clock, self.seconds[self.clock.step % len(self.seconds)])
+
+
+class Net(nn.Module):
+    def __init__(self, clock):
+        super().__init__()
+        self.stem, self.head = Part(clock, [1.0]), Part(clock, [2.0])
+        self.blocks = nn.ModuleList(Part(clock, [3.0, 5.0] if number % 2 else [5.0, 3.0]) for number in range(4))
+
+    def forward(self, x):
+        x = self.stem(x)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+@pytest.mark.parametrize("choice", ["keep", "recompute", "offload"])
+def test_a_predicted_step_takes_as_long_as_whole_ones_do(choice, monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(HostGauge, "mark", lambda gauge: clock.now)
+    model = Net(clock)
+    fit(model, AMPLE, blocks=NAMES, choice=choice)
+    taken = []
+    for clock.step in range(REFINED + 2):
+        start = clock.now
+        model(torch.ones(8, 4)).sum().backward()
+        taken.append(clock.now - start)
+    plan = plan_of(model)
+    assert set(plan.choices.values()) == {choice}
+    assert plan.seconds == pytest.approx(taken[-1])
+    assert plan.measured == pytest.approx(taken[-1])
+
+
+def test_seconds_of_waiting_for_copies_are_none_of_the_blocks(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(HostGauge, "mark", lambda gauge: clock.now)
+    monkeypatch.setattr(HostMover, "down", lambda mover, storage, nbytes, piece: "copied")
+    monkeypatch.setattr(HostMover, "wait", lambda mover, event: setattr(clock, "now", clock.now + 100))
+    model = Net(clock)
+    fit(model, AMPLE, blocks=NAMES, choice="offload")
+    for _ in range(REFINED + 2):
+        model(torch.ones(64, 4)).sum().backward()
+    plan = plan_of(model)
+    assert plan.metrics.moved["down 1"] and plan.measured is not None and plan.measured > 400
+    assert plan.seconds == pytest.approx(3 * (1 + 2 + 3 + 5 + 3 + 5))
