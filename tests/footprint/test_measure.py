@@ -17,8 +17,8 @@ from penstock.footprint.measure.command import Command
 from penstock.footprint.process import Child, Work, environment
 
 VOLUME = Recipe(Layout.of(3), "float32")
-NOISE = 600_000
-"""each of two readings may be short by 32 pages on each of two processors, and in threads of other tests memory ends"""
+NOISE = 2 * 2 * 32 * 4096
+"""each of two readings may be short by 32 pages on each of two processors"""
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells exact peaks")
 
 

@@ -249,7 +249,7 @@ def test_both_directions_of_the_link_are_busy_at_once():
     ups = [span for span in spans if span.lane == "up 1"]
     downs = [span for span in spans if span.lane == "down 1"]
     together = sum(max(0.0, min(u.stop, d.stop) - max(u.start, d.start)) for u in ups for d in downs)
-    assert together > 0.2 * sum(span.stop - span.start for span in ups)
+    assert together > 0.5 * sum(span.stop - span.start for span in ups)
     pool.close()
 
 

@@ -57,9 +57,7 @@ def test_on_a_gpu_gradients_are_bit_equal_and_what_has_to_leave_comes_back(kind,
     plan = plan_of(model)
     assert choice is None or choice in plan.choices.values()
     if choice is not None and "offload" in choice and ("inputs" not in choice or kind is not Shared):
-        # Where the workspace of the first convolution is larger than all that blocks save, nothing has to leave.
-        leaves = kind is not Residual or any(plan.foreseen.fetch)
-        assert plan.metrics.moved["down 1"] > 0 and (plan.metrics.moved["up 1"] > 0 or not leaves)
+        assert plan.metrics.moved["down 1"] > 0 and plan.metrics.moved["up 1"] > 0
 
 
 @pytest.mark.parametrize("codec", ["cast:float16", "bounded:1e-3"])
@@ -125,12 +123,13 @@ def test_on_a_gpu_the_peak_stays_within_the_budget(part, choice, codec):
     expected = [one.cpu() for one in step(plain, x)]
     budget = torch.cuda.max_memory_allocated() // part
     del plain
-    model, _ = made()  # one choice for all may not fit there; the planner's must, where recomputing all does
-    fit(model, Budget(device="100GB", host="8GB"), codec=codec, choice=choice or "recompute")
-    step(model, x)
-    budget = max(budget, least_of(plan_of(model)) + 2**20)
-    unfit(model)
-    model = None
+    if choice is not None:  # one choice for all may not fit there; the planner's must
+        model, _ = made()
+        fit(model, Budget(device="100GB", host="8GB"), codec=codec, choice=choice)
+        step(model, x)
+        budget = max(budget, least_of(plan_of(model)) + 2**20)
+        unfit(model)
+        model = None  # its memory is free before the next is measured
     model, _ = made()
     fit(model, Budget(device=budget, host="8GB"), codec=codec, choice=choice)
     for number in range(6):
