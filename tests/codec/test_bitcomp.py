@@ -233,10 +233,12 @@ def test_damage_raises_the_flag_on_a_gpu_and_is_never_decoded():
         damaged = sound.copy()
         places = rng.integers(0, damaged.nbytes, rng.integers(1, 200))
         damaged[places] ^= rng.integers(1, 256, places.size).astype(np.uint8)
-        codec.decode_device(view(cupy.asarray(damaged)), view(out), stream)
+        there = cupy.asarray(damaged)  # a view does not keep the memory alive
+        codec.decode_device(view(there), view(out), stream)
         with pytest.raises(EncodingError):
             device.check_damage(stream)
         assert not out.any()  # the stream of zeros that was put in its place
-    codec.decode_device(view(cupy.asarray(sound)), view(out), stream)
+    there = cupy.asarray(sound)
+    codec.decode_device(view(there), view(out), stream)
     device.check_damage(stream)
     assert error(FIELD, out.get()) <= bound_of(encoded)

@@ -287,6 +287,25 @@ def test_decoders_notice_a_bound_or_a_step_that_cannot_be(offset, number):
     assert flag and not out.any()
 
 
+def saying_another_size(shape, by):
+    """Give an encoding of zeros, whose tiles tell nothing, with a few bytes after it; its header says another size."""
+    codec = get("bounded:1e-3")
+    encoded = codec.encode(np.zeros(shape, np.float32))
+    payload = np.append(encoded.payload[: encoded.nbytes], np.zeros(8, np.uint8))
+    payload[:8] = np.array([encoded.nbytes + by], np.uint64).view("u1")
+    with pytest.raises(EncodingError):
+        codec.decode_host(payload, np.empty(shape, np.float32))
+    return payload
+
+
+@on_cpu
+@pytest.mark.parametrize("by", [-64, -4, 2, 12])
+@pytest.mark.parametrize("shape", [(77,), (67, 45), (8, 16, 32), (12, 20, 67)])
+def test_decoders_notice_a_size_that_cannot_be(shape, by):
+    out, flag = decoded_by(None, saying_another_size(shape, by), shape, "float32")
+    assert flag and not out.any()
+
+
 def test_volumes_whose_lines_begin_anywhere_have_decoders_of_their_own():
     def name(pointer, shape, dtype="float32"):
         return decoder(pointer, layout(shape, np.dtype(dtype)))[0]
@@ -476,6 +495,21 @@ def test_a_damaged_tile_is_left_zero(cupy, stream):
     assert not decoded[:8, :16, :16].any()
     decoded[:8, :16, :16] = codec.decode(whole)[:8, :16, :16]
     assert_alike(decoded, codec.decode(whole))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("by", [-64, -4, 2, 12])
+@pytest.mark.parametrize("shape", [(77,), (67, 45), (8, 16, 32), (12, 20, 67)])
+def test_a_size_that_cannot_be_raises_the_flag(cupy, stream, shape, by):
+    from penstock.codec.device import check_damage
+    from penstock.cuda.arrays import view
+
+    on_device, out = cupy.asarray(saying_another_size(shape, by)), cupy.full(shape, 7, "float32")
+    cupy.cuda.get_current_stream().synchronize()
+    get("bounded:1e-3").decode_device(view(on_device), view(out), stream)
+    with pytest.raises(EncodingError, match="damaged"):
+        check_damage(stream)
+    assert not out.any()
 
 
 @pytest.mark.gpu

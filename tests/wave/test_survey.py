@@ -573,3 +573,9 @@ class TestOnAGpu:
         assert same(survey, run_job(parse(self.TEXT, tmp_path / "two")))
         with pytest.raises(WaveError, match=r"run\.workers: expected at most \d+, one for each GPU"):
             run_job(changed(parse(self.TEXT, tmp_path / "three"), workers=99))
+
+    def test_workers_of_dask_cuda_compute_there(self, tmp_path, monkeypatch):
+        pytest.importorskip("dask_cuda")
+        monkeypatch.setattr("penstock.wave.cluster.gpu_count", lambda: 2)  # as a machine with several has them started
+        survey = run_job(changed(parse(self.TEXT, tmp_path / "one"), workers=1))
+        assert same(survey, run_job(parse(self.TEXT, tmp_path / "two")))

@@ -725,10 +725,11 @@ __device__ inline bool possible(double x) { return x >= 0 && x <= LARGEST; }
 __device__ inline Opened open_tile(const Payload& p, const Shape& s, u32 tile, int values, int lane, u8* widths) {
     const u8* payload = p.bytes;
     const Header* header = (const Header*)payload;
-    const u64 start = HEADER + 4 * (u64)p.tiles;
+    const u64 start = (HEADER + 4 * (u64)p.tiles + (1ull << p.shift) - 1) >> p.shift << p.shift;
     bool whole = p.nbytes >= start && header->magic == p.magic && header->kind == p.kind && header->n2 == s.n2 &&
-                 header->n1 == s.n1 && header->n0 == s.n0 && header->tiles == p.tiles && header->size <= p.nbytes &&
-                 possible(header->bound) && possible(header->step);
+                 header->n1 == s.n1 && header->n0 == s.n0 && header->tiles == p.tiles && header->size >= start &&
+                 header->size <= p.nbytes && header->size % 4 == 0 && possible(header->bound) &&
+                 possible(header->step);
     const u32 place = whole ? ((const u32*)(payload + HEADER))[tile] : RAW;
     const real step = whole ? (real)header->step : 0;
     const u64 end = whole ? header->size : 0;
