@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-THREADS = int(sys.argv[1]) if len(sys.argv) > 1 else os.cpu_count() or 1
+THREADS = int(sys.argv[1]) if sys.argv[1:] and sys.argv[1].isdigit() else os.cpu_count() or 1
 # Both read these when they are loaded.
 os.environ["NUMBA_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = str(THREADS)
 os.environ.setdefault("DEVITO_LANGUAGE", "openmp")

@@ -6,6 +6,7 @@ those of this one are used, and only if they were not moved to the device before
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import cycle
 from typing import Any, Self
 
 from penstock.errors import StateError
@@ -115,7 +116,8 @@ def _mover() -> Callable[[Any, bool], bool]:
     from penstock.cuda import managed
     from penstock.cuda.stream import Mark, create_streams
 
-    beside = create_streams().up
+    # One movement leaves a part of the link idle while the driver maps pages; two, one after the other, fill it.
+    beside = cycle([create_streams().up, create_streams().up])
     under_way: dict[int, Mark] = {}  # by address
 
     def move(tensor: Any, ahead: bool) -> bool:
@@ -128,11 +130,13 @@ def _mover() -> Callable[[Any, bool], bool]:
         about = managed.describe(*found)
         if about["kind"] != "managed" or about.get("prefetched") == "device":
             return False
-        if ahead:
-            Mark(stream).hold(beside)  # so that it follows whatever pushed the memory away
-        managed.prefetch(*found, "device", beside if ahead else stream)
-        if ahead:
-            under_way[found[0]] = Mark(beside)
+        if not ahead:
+            managed.prefetch(*found, "device", stream)
+            return True
+        lane = next(beside)
+        Mark(stream).hold(lane)  # so that it follows whatever pushed the memory away
+        managed.prefetch(*found, "device", lane)
+        under_way[found[0]] = Mark(lane)
         return True
 
     return move
