@@ -38,8 +38,10 @@ from penstock.codec import get  # noqa: E402
 from penstock.errors import BudgetError, CodecError, PlanError  # noqa: E402
 from penstock.planner.blockwise import choose  # noqa: E402
 from penstock.torch import fit, iteration, plan_of, planning, unfit  # noqa: E402
+from penstock.torch.belongings import Belongings  # noqa: E402
 from penstock.torch.blocks import find  # noqa: E402
 from penstock.torch.fit import _of  # noqa: E402
+from penstock.torch.frame import Frame  # noqa: E402
 from penstock.torch.mover import HostMover  # noqa: E402
 from penstock.torch.record import device_of  # noqa: E402
 
@@ -132,6 +134,30 @@ def test_saved_bytes_on_the_device_follow_the_plan():
     gc.collect()
     store.collect()
     assert store.held == 0 and store.mover.room.used == 0
+
+
+def test_dear_outputs_are_let_go_as_they_are_given_again():
+    for retained in (False, True):
+        torch.manual_seed(0)
+        block = nn.Sequential(nn.Linear(8, 64), nn.Dropout(0.5), nn.Linear(64, 8), nn.GELU())  # dropout saves a mask
+        x = torch.randn(4, 8, requires_grad=True)
+        frame = Frame(block.forward, Belongings(block), x.device, wanted=frozenset({0, 1}))
+        loss = frame.run((x,), {}).sum()
+        assert set(frame._outputs) == {0, 1}
+        (first,) = torch.autograd.grad(loss, x, retain_graph=retained)
+        assert set(frame._outputs) == ({0, 1} if retained else set())
+        if retained:
+            assert torch.equal(torch.autograd.grad(loss, x)[0], first)
+
+
+def test_a_batch_that_the_caller_holds_is_not_moved_as_that_would_free_nothing():
+    model, x = pair(MLP)[0], torch.randn(32, 8)
+    fit(model, AMPLE, choice="recompute, inputs offloaded")
+    for _ in range(2):
+        step(model, x)
+    plan = plan_of(model)
+    assert list(plan.choices.values()) == ["recompute", *["recompute, inputs offloaded"] * 2]
+    assert plan.metrics.moved["down 1"] == 2 * x.nbytes
 
 
 def test_a_codec_compresses_within_its_error():
@@ -413,7 +439,7 @@ def test_plans_are_made_when_shapes_come_again_and_kept_where_little_changes(mon
     assert counts == {"make_plan": 0, "choose": 0}
     for _ in range(iteration.REFINED + 3):
         step(model, torch.randn(4, 16, 8))
-    assert counts == {"make_plan": 4, "choose": 1}
+    assert counts == {"make_plan": 1 + len(iteration.LOOKED_OVER), "choose": 1}
 
 
 def test_plans_for_many_shapes_are_not_kept_for_ever(monkeypatch):

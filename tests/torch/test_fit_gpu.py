@@ -16,6 +16,7 @@ from tests.torch.models import (  # noqa: E402
     Shared,
     Transformer,
     blocks_of,
+    empty_device,
     equal,
     large_problem,
     least_of,
@@ -39,10 +40,12 @@ def alike_on_a_gpu(found, expected):
 @pytest.mark.parametrize("kind", [Transformer, Residual, Shared])  # pooling and interpolation in 3-D add in any order
 @pytest.mark.parametrize("choice", [*EXACT, None])
 def test_on_a_gpu_gradients_are_bit_equal_and_what_has_to_leave_comes_back(kind, choice):
+    empty_device(workspaces=True)
     plain, x = large_problem(kind)
     expected = [[one.cpu() for one in step(plain, x)] for _ in range(4)]
     del plain
-    model, _ = large_problem(kind)
+    empty_device()
+    model = large_problem(kind)[0]
     fit(model, Budget(device="100GB", host="1GB"), choice=choice, blocks=blocks_of(kind))
     step(model, x)
     plan = plan_of(model)
@@ -50,7 +53,8 @@ def test_on_a_gpu_gradients_are_bit_equal_and_what_has_to_leave_comes_back(kind,
     budget = (told["keep"] + told["recompute"]) // 2 if choice is None else least_of(plan) + 2**16
     unfit(model)
     model = None  # its memory is free before the next is measured
-    model, _ = large_problem(kind)
+    empty_device()
+    model = large_problem(kind)[0]
     fit(model, Budget(device=budget, host="1GB"), choice=choice, blocks=blocks_of(kind))
     for one in expected:
         assert equal([other.cpu() for other in step(model, x)], one)
@@ -114,23 +118,27 @@ def test_on_a_gpu_an_input_on_the_host_does_not_hide_its_generator():
 )
 def test_on_a_gpu_the_peak_stays_within_the_budget(part, choice, codec):
     def made():
+        empty_device()
         torch.manual_seed(0)
-        return nn.Sequential(*(Block(512) for _ in range(8))).cuda(), torch.randn(8, 512, 512, device="cuda")
+        return nn.Sequential(*(Block(512) for _ in range(8))).cuda()
 
-    plain, x = made()
+    empty_device(workspaces=True)
+    plain = made()
+    # So many that a third of the memory is more than parameters, gradients and workspaces with one block's tensors.
+    x = torch.randn(16, 512, 512, device="cuda")
     step(plain, x)
     torch.cuda.reset_peak_memory_stats()
     expected = [one.cpu() for one in step(plain, x)]
     budget = torch.cuda.max_memory_allocated() // part
     del plain
     if choice is not None:  # one choice for all may not fit there; the planner's must
-        model, _ = made()
+        model = made()
         fit(model, Budget(device="100GB", host="8GB"), codec=codec, choice=choice)
         step(model, x)
         budget = max(budget, least_of(plan_of(model)) + 2**20)
         unfit(model)
         model = None  # its memory is free before the next is measured
-    model, _ = made()
+    model = made()
     fit(model, Budget(device=budget, host="8GB"), codec=codec, choice=choice)
     for number in range(6):
         torch.cuda.reset_peak_memory_stats()

@@ -553,6 +553,7 @@ def test_on_a_gpu_a_forward_that_is_dropped_leaves_nothing_on_the_device():
     net, x = stack_on_a_gpu()
     with torch.no_grad():
         net(x)  # what products keep for themselves is there from now on
+    gc.collect()  # what other tests left
     before = torch.cuda.memory_allocated()
     with offload(Budget(device=6 * x.nbytes, host="4GB")) as saved:
         loss = net(x).sum()

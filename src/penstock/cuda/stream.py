@@ -58,14 +58,18 @@ class Mark:
     """A moment in a stream, which knows its time.
 
     An engine marks several for every operation. So these are made of the driver's own calls, and their events are used
-    again when nothing refers to them any more.
+    again when nothing refers to them any more: those of `spare`, which are of the stream's context, or, where it is not
+    given, those of the context that is current.
     """
 
     __slots__ = ("_event", "_spare")
 
-    def __init__(self, stream: Stream) -> None:
-        self._spare = _spare_events.setdefault(int(checked(driver.cuCtxGetCurrent(), "asking for the context")), [])
-        self._event = self._spare.pop() if self._spare else checked(driver.cuEventCreate(0), "making an event")
+    def __init__(self, stream: Stream, spare: list[Any] | None = None) -> None:
+        self._spare = spare_events() if spare is None else spare
+        try:
+            self._event = self._spare.pop()
+        except IndexError:  # asking first would not do: other threads take some, too
+            self._event = checked(driver.cuEventCreate(0), "making an event")
         checked(driver.cuEventRecord(self._event, stream.handle), "recording an event")
 
     @property
@@ -96,6 +100,11 @@ class Mark:
 
 
 _spare_events: dict[int, list[Any]] = {}  # by context
+
+
+def spare_events() -> list[Any]:
+    """Give the events of the current context that are to be used again."""
+    return _spare_events.setdefault(int(checked(driver.cuCtxGetCurrent(), "asking for the context")), [])
 
 
 def mark(stream: Stream) -> Mark:

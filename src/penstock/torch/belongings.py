@@ -47,6 +47,7 @@ class Belongings:
     def __init__(self, module: nn.Module) -> None:
         self._parts = list(module.modules())
         self._changing: dict[tuple[bool, ...], set[Place]] = {}  # by modes; those that have not run are not known
+        self._scratch: dict[Place, torch.Tensor] = {}
 
     def note(self) -> Noted:
         """Take note of what the block has now."""
@@ -94,17 +95,20 @@ class Belongings:
         before: list[tuple[Any, str, Any]] = []
 
         def lend(table: Any, name: str, tensor: torch.Tensor | None) -> None:
-            before.append((table, name, table.get(name, _MISSING)))
-            if before[-1][2] is not tensor:
+            own = table.get(name, _MISSING)
+            if own is not tensor:
+                before.append((table, name, own))
                 table[name] = tensor
 
         modes = [part.training for part in self._parts]
         try:
-            for part, mode in zip(self._parts, noted.training, strict=True):
-                part.training = mode
+            for number, (part, mode) in enumerate(zip(self._parts, noted.training, strict=True)):
+                if part.training != mode:
+                    part.training = mode
                 if _only_written(part):
                     for name, buffer in part._buffers.items():
-                        lend(part._buffers, name, None if buffer is None else buffer.detach().clone())
+                        if buffer is not None:
+                            lend(part._buffers, name, self._lent(part, (number, name), buffer))
             for part, name, tensor, version in noted.parameters:
                 _check(name, tensor, version)
                 lend(part._parameters, name, tensor)  # torch.func.functional_call has others for a call
@@ -122,7 +126,17 @@ class Belongings:
                 elif table.get(name) is not own:
                     table[name] = own
             for part, mode in zip(self._parts, modes, strict=True):
-                part.training = mode
+                if part.training != mode:
+                    part.training = mode
+
+    def _lent(self, part: nn.Module, place: Place, buffer: torch.Tensor) -> torch.Tensor | None:
+        """Give what a second run may write instead of a buffer that it does not read: any values do."""
+        if place[1] == "num_batches_tracked" and type(part).forward is _BatchNorm.forward and part.momentum is not None:
+            return None  # it counts where there is something to count with
+        scratch = self._scratch.get(place)
+        if scratch is None or _kind(scratch) != _kind(buffer):
+            scratch = self._scratch[place] = torch.zeros_like(buffer)
+        return scratch
 
 
 _MISSING = object()
@@ -136,6 +150,10 @@ _WRITING = frozenset({_BatchNorm.forward, SyncBatchNorm.forward, _InstanceNorm.f
 
 def _only_written(part: nn.Module) -> bool:
     return part.training and type(part).forward in _WRITING  # a subclass with another forward may read them
+
+
+def _kind(buffer: torch.Tensor) -> tuple[torch.Size, torch.dtype, torch.device]:
+    return buffer.shape, buffer.dtype, buffer.device
 
 
 def _small(buffer: torch.Tensor) -> bool:

@@ -1,6 +1,7 @@
 """From what was measured of each block to the choices that the planner has for it."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from penstock.planner.blocks import Block, Choice
 from penstock.torch.record import Record
@@ -39,12 +40,13 @@ class Timed:
 
     forward: float
     backward: float
-    again: float | None = None
-    """of a second run, which ends when all that was saved has been computed; None where there was none"""
-    cheap: float | None = None
-    """of a second run in which dear operations are skipped"""
-    encode: float = 0.0
-    decode: float = 0.0
+    more: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """that its forward and its backward take longer with each treatment"""
+
+    def times(self, factor: float) -> "Timed":
+        """Give all of it slower or faster."""
+        more = {name: (factor * forward, factor * backward) for name, (forward, backward) in self.more.items()}
+        return Timed(factor * self.forward, factor * self.backward, more)
 
 
 def block_of(record: Record, timed: Timed, peaks: tuple[int, int, int], host: bool, forced: str | None) -> Block:
@@ -65,26 +67,30 @@ def block_of(record: Record, timed: Timed, peaks: tuple[int, int, int], host: bo
         # What it saves would stay as long as its output does, and nobody knows how long: so nothing is kept of it.
         return Block(record.name, timed.forward, timed.backward, *peaks, choices=(Choice("recompute"),))
     kept = bool(record.outputs)
-    saved, inputs = record.saved, record.inputs if record.lone else 0
-    choices = {
-        "keep": Choice("keep", kept=saved + record.loose, keeps_output=kept),
-        "recompute": Choice("recompute", backward=timed.again or 0.0),
-    }
+    saved, inputs = record.saved, record.inputs - record.outside if record.lone else 0
+    choices = [
+        Choice("keep", kept=saved + record.loose, keeps_output=kept),
+        Choice("recompute"),
+    ]
     if record.dear and record.dear_bytes < WORTH * saved:
-        rest = "dear, recompute the rest"
-        choices[f"keep {rest}"] = Choice(f"keep {rest}", kept=record.dear_bytes, backward=timed.cheap or 0.0)
+        choices.append(Choice("keep dear, recompute the rest", kept=record.dear_bytes))
         if host:
-            choices[f"offload {rest}"] = Choice(f"offload {rest}", moved=record.dear_bytes, backward=timed.cheap or 0.0)
+            choices.append(Choice("offload dear, recompute the rest", moved=record.dear_bytes))
     if record.encoded < WORTH * saved:
-        coded = Choice("compress", forward=timed.encode, backward=timed.decode, room=record.room, keeps_output=kept)
-        choices["compress"] = replace(coded, kept=record.encoded + record.loose)
+        coded = Choice("compress", kept=record.encoded + record.loose, room=record.room, keeps_output=kept)
+        choices.append(coded)
         if host:
             name = "offload compressed"
-            choices[name] = replace(coded, name=name, kept=record.loose, moved=record.encoded, gradual=True)
+            choices.append(replace(coded, name=name, kept=record.loose, moved=record.encoded, gradual=True))
     if host and saved:
-        choices["offload"] = Choice("offload", kept=record.loose, moved=saved, gradual=True, keeps_output=kept)
+        choices.append(Choice("offload", kept=record.loose, moved=saved, gradual=True, keeps_output=kept))
     if host and inputs:
-        name = "recompute, inputs offloaded"
-        choices[name] = Choice(name, moved=inputs, freed=inputs, backward=timed.again or 0.0)
-    allowed = tuple(choices[name] for name in TREATMENTS if name in choices and forced in (None, name))
-    return Block(record.name, timed.forward, timed.backward, *peaks, choices=allowed or (choices["recompute"],))
+        choices.append(Choice("recompute, inputs offloaded", moved=inputs, freed=inputs))
+    timely = {one.name: _timely(one, timed) for one in choices}
+    allowed = tuple(timely[name] for name in TREATMENTS if name in timely and forced in (None, name))
+    return Block(record.name, timed.forward, timed.backward, *peaks, choices=allowed or (timely["recompute"],))
+
+
+def _timely(choice: Choice, timed: Timed) -> Choice:
+    forward, backward = timed.more.get(choice.name, (0.0, 0.0))
+    return replace(choice, forward=forward, backward=backward)

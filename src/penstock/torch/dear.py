@@ -84,7 +84,11 @@ class Keeping(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class Replaying(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Gives the outputs that were kept in place of running dear operations again, but for those that were changed."""
+    """Gives the outputs that were kept in place of running dear operations again, but for those that were changed.
+
+    Each is let go as it is given, unless another backward pass may come: what nobody saved of them is then gone, and
+    what was saved goes when it has been used, so that the device holds no more than in a run without them.
+    """
 
     def __init__(self, outputs: dict[int, Output]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -95,6 +99,8 @@ class Replaying(TorchDispatchMode):  # type: ignore[no-untyped-call]
             kept = self._outputs.get(self._next)
             self._next += 1
             if kept is not None and not kept.changed:
+                if not torch._C._autograd._get_current_graph_task_keep_graph():
+                    del self._outputs[self._next - 1]
                 return kept.value()
         return func(*args, **(kwargs or {}))
 

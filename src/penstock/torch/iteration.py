@@ -18,17 +18,17 @@ from penstock.torch.fitplan import FitPlan
 from penstock.torch.frame import Frame
 from penstock.torch.gauge import HostGauge, gauge_for
 from penstock.torch.known import Iteration, Known, Part
-from penstock.torch.mover import Mover, bytes_by_storage, mover_for
+from penstock.torch.mover import Mover, bytes_by_storage, from_outside, mover_for
 from penstock.torch.planning import make_plan
 from penstock.torch.record import Record, Watch, device_of, signature, tensors_in
 from penstock.torch.saved import Store
 from penstock.torch.treat import Treating
 from penstock.units import Budget
 
-REFINED = 6
+REFINED = 10
 """So many iterations are timed. A device that has paused for a plan is faster at first, so most follow each other."""
-LOOKED_OVER = (2, 3, REFINED)
-"""After so many that were timed the plan is made anew."""
+LOOKED_OVER = (2, 3, 4, 6, REFINED)
+"""After so many that were timed the plan is made anew; the last time it is the fastest of those that were tried."""
 GROWTH = 2**20
 """When memory that was there before the iteration has grown by so many bytes, the plan is made anew."""
 MOST_SHAPES = 64
@@ -95,7 +95,8 @@ class Fitting:
         now = self._now
         assert now is not None
         number = len(now.records)
-        record = Record(part.name, id(part.module), signature((args, kwargs)), part.compiled)
+        given = signature(tensors)
+        record = Record(part.name, id(part.module), given, part.compiled, (part.kind, given))
         now.records.append(record)
         run = self._measured if now.measuring else self._planned
         output = run(now, number, record, part, args, kwargs)
@@ -153,8 +154,10 @@ class Fitting:
         if number:
             now.records[number - 1].peak_after = gauge.peak()
         inputs = bytes_by_storage(tensors_in((args, kwargs)))
+        outside = bytes_by_storage(filter(from_outside, tensors_in((args, kwargs))))
         record.given = frozenset(inputs)
         record.inputs = sum(nbytes for pointer, nbytes in inputs.items() if pointer not in now.given)
+        record.outside = sum(nbytes for pointer, nbytes in outside.items() if pointer not in now.given)
         record.lone = True
         for other in now.records[:number]:
             if other.given & record.given:  # moving it for one would not free it
@@ -229,7 +232,8 @@ class Fitting:
     def _make_plan(self, known: Known) -> None:
         assert self._gauge is not None and self._mover is not None
         known.planned = max(self._base, known.base)
-        known.plan = make_plan(known, self._budget, self._gauge.counts, self._link, self._choice)
+        last = known.seen >= REFINED
+        known.plan = make_plan(known, self._budget, self._gauge.counts, self._link, self._choice, last)
         known.stale = False
         moved, room = known.plan.foreseen.moved, self._mover.room
         if moved + moved // 16 > room.nbytes:  # one slab for all of it; pieces that do not fit together take others

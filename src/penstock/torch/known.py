@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 from weakref import ref
 
@@ -10,11 +11,10 @@ from torch import nn
 
 from penstock.torch.belongings import Belongings
 from penstock.torch.blocks import Call
-from penstock.torch.choices import TREATMENTS
 from penstock.torch.fitplan import FitPlan
 from penstock.torch.gauge import HostGauge
 from penstock.torch.record import Record, find_loose
-from penstock.torch.runs import Run, first_run, planned_run, spent, together
+from penstock.torch.runs import Run, Trial, first_run, spent, together, trial
 from penstock.torch.saved import Entry
 
 
@@ -26,6 +26,11 @@ class Part:
     call: Call
     belongings: Belongings
     module: nn.Module
+
+    @cached_property
+    def kind(self) -> tuple[Any, ...]:
+        """What blocks that are alike have in common, besides what they are given."""
+        return type(self.module), tuple(one.shape for one in self.module.parameters())
 
     @property
     def compiled(self) -> bool:
@@ -40,8 +45,10 @@ class Known:
     records: list[Record] = field(default_factory=list)
     first: Run | None = None
     """of the iteration that was measured"""
-    later: list[Run] = field(default_factory=list)
-    """of those with a plan whose times were read"""
+    later: list[Trial] = field(default_factory=list)
+    """those with a plan whose times were read"""
+    tried: dict[tuple[str, ...], list[float]] = field(default_factory=dict)
+    """seconds of whole iterations, by the names of their choices"""
     measured: tuple[tuple[str, ...], float] | None = None
     """the names of the choices of the last iteration whose times were read, and its seconds"""
     base: int = 0
@@ -57,11 +64,11 @@ class Known:
     def parts(self) -> Run:
         """The seconds that a plan is made from."""
         assert self.first is not None
-        return together(self.first, self.later)
+        return together(self.first, [one.kind for one in self.records], self.later)
 
     def forget(self) -> None:
         """Have the next iteration measured anew."""
-        self.seen, self.first, self.later, self.plan = 0, None, [], None
+        self.seen, self.first, self.later, self.tried, self.plan = 0, None, [], {}, None
 
     def learn(self, now: "Iteration", gauge: HostGauge, total: float) -> None:
         """Take over what an iteration of so many seconds tells of its blocks."""
@@ -81,8 +88,8 @@ class Known:
             self.records, self.base = records, now.base
             self.first = first_run(records, gauge, outside)
         elif now.plan is not None:
-            treatments = [TREATMENTS[name] for name in now.plan.names]
-            self.later.append(planned_run(self.first, now.records, treatments, gauge, outside))
+            self.later.append(trial(self.first, now.records, now.plan.names, gauge, outside))
+            self.tried.setdefault(now.plan.names, []).append(total)
         self.seen += 1
         self.stale = True
 

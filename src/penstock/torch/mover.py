@@ -5,8 +5,10 @@ come so far, memory is used again only by a stream that was made to wait for the
 follows from the order of the calls alone, not from how far the host has run ahead.
 """
 
+import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,23 +67,43 @@ class Copied(NamedTuple):
     end: Any
     computing: Any
     """the stream that computes with the memory that is read or written"""
+    lane: int
+    """the identity of the stream that copies"""
+    number: int
+    """of the copies of its lane, which end in their order"""
+
+
+class _Here(threading.local):
+    """What a thread has done."""
+
+    entered = False
 
 
 class CudaMover:
-    """A GPU, with pinned host memory as the tier below."""
+    """A GPU, with pinned host memory as the tier below.
+
+    Convolutional networks save hundreds of tensors a step, so what is asked of the driver for each of them is little: a
+    stream that waits for a copy has waited for all that its lane was asked for before.
+    """
 
     def __init__(self, device: torch.device, budget: int | None) -> None:
         from penstock.cuda.driver import current_context  # it needs cuda.core
         from penstock.cuda.slab import PinnedSlab
-        from penstock.cuda.stream import create_streams
+        from penstock.cuda.stream import create_streams, spare_events
 
         self.device = device
         with torch.cuda.device(device):
             torch.cuda.current_stream()  # torch's context is the current one from here on
             self._streams = create_streams()
             self._context = current_context()
+            self._spare = spare_events()
+            self._index = torch.cuda.current_device()
         self.room = Room(budget, PinnedSlab, lambda copied: bool(copied.end.is_done))
         self._callers: dict[int, Any] = {}  # the streams that computations run on, by their handles
+        self._here = _Here()
+        self._numbers = count(1)
+        self._waited: dict[tuple[int, int], int] = {}  # the last copy of a lane that a stream was made to wait for
+        self._lock = threading.Lock()
 
     def __del__(self) -> None:
         """Wait for the copies under way before the pinned memory goes."""
@@ -92,15 +114,20 @@ class CudaMover:
                 for stream in (self._streams.down, self._streams.up):
                     Mark(stream).sync()
 
-    @contextmanager
-    def _current(self) -> Iterator[None]:
+    def _current(self) -> AbstractContextManager[None]:
         """Make the device current: a thread of autograd, or one that collects garbage, may not have used it yet."""
+        there = self._here.entered and torch.cuda.current_device() == self._index
+        return _NOTHING if there else self._enter()
+
+    @contextmanager
+    def _enter(self) -> Iterator[None]:
         from cuda.bindings import driver
 
         from penstock.cuda.driver import checked
 
         with torch.cuda.device(self.device):
             checked(driver.cuCtxSetCurrent(self._context), "entering the context of a device")
+            self._here.entered = True
             yield
 
     def down(self, storage: torch.UntypedStorage, nbytes: int, piece: Piece) -> Any:
@@ -117,31 +144,41 @@ class CudaMover:
 
         with self._current():  # events and the default stream are those of the current device
             computing = self._computing()
-            for event in (Mark(computing), *(copied.end for copied in after)):
-                event.hold(stream)
-            copy_async(target, source, nbytes, stream)
-            return Copied(Mark(stream), computing)
+            Mark(computing, self._spare).hold(stream)
+            for copied in after:
+                self._hold(copied, stream)
+            with self._lock:  # numbers are in the order of the lane
+                copy_async(target, source, nbytes, stream)
+                return Copied(Mark(stream, self._spare), computing, id(stream), next(self._numbers))
+
+    def _hold(self, copied: Copied, stream: Any) -> None:
+        """Make a stream wait for a copy, unless it has waited for it or for a later one of its lane."""
+        key = copied.lane, id(stream)
+        if copied.number > self._waited.get(key, 0):
+            copied.end.hold(stream)
+            self._waited[key] = copied.number
 
     def wait(self, event: Copied) -> None:
         """Make the computation wait for a copy."""
         with self._current():
-            event.end.hold(self._computing())
+            self._hold(event, self._computing())
 
     def free_after(self, event: Copied) -> bool:
         """Let memory that a copy uses be freed: the stream that would be given it again waits for the copy."""
         with suppress(Exception):  # at the end of the process the driver may be gone
             with self._current():
-                event.end.hold(event.computing)
+                self._hold(event, event.computing)
             return True
         return False
 
     def _computing(self) -> Any:
-        from cuda.core import LEGACY_DEFAULT_STREAM, Stream
+        handle = torch._C._cuda_getCurrentRawStream(self._index)
+        found = self._callers.get(handle)
+        if found is None:
+            from cuda.core import LEGACY_DEFAULT_STREAM, Stream
 
-        handle = int(torch.cuda.current_stream(self.device).cuda_stream)
-        if handle not in self._callers:
-            self._callers[handle] = LEGACY_DEFAULT_STREAM if handle == 0 else Stream.from_handle(handle)
-        return self._callers[handle]
+            found = self._callers[handle] = LEGACY_DEFAULT_STREAM if handle == 0 else Stream.from_handle(handle)
+        return found
 
     def encode(self, codec: Any, array: torch.Tensor) -> tuple[torch.UntypedStorage, int]:
         """Enqueue the encoding of a tensor; where its size depends on the data, wait to learn it."""
@@ -179,6 +216,7 @@ class CudaMover:
         return bool(codec.handles(dtype)) and bool(codec.handles_on_device(tuple(array.shape), dtype))
 
 
+_NOTHING: AbstractContextManager[None] = nullcontext()
 Mover = HostMover | CudaMover
 
 NUMPY = {torch.float32: "float32", torch.float64: "float64", torch.int32: "int32", torch.int64: "int64"}
@@ -199,6 +237,11 @@ def bytes_by_storage(tensors: Iterable[torch.Tensor]) -> dict[int, int]:
     """Give the bytes of each storage of some tensors, by its identity."""
     storages = (storage_of(one) for one in tensors)
     return {storage._cdata: storage.nbytes() for storage in storages if storage is not None}
+
+
+def from_outside(tensor: torch.Tensor) -> bool:
+    """Tell whether no recorded operation made the memory of a tensor: whoever did may hold it, such as a batch."""
+    return tensor.is_leaf if tensor._base is None else tensor._base.is_leaf
 
 
 def as_bytes(storage: torch.UntypedStorage) -> torch.Tensor:

@@ -1,6 +1,8 @@
 """The plan of a fitted model, from what was measured of its blocks."""
 
+from collections.abc import Sequence
 from math import inf
+from statistics import median
 
 from penstock.errors import BudgetError
 from penstock.planner import Link
@@ -19,7 +21,9 @@ NEAR = 0.02
 """Where times have changed by less than this part of a step, the choices stay."""
 
 
-def make_plan(known: Known, budget: Budget, counts: bool, link: Link | None, choice: str | None) -> FitPlan:
+def make_plan(
+    known: Known, budget: Budget, counts: bool, link: Link | None, choice: str | None, last: bool = False
+) -> FitPlan:
     """Choose what happens to each block, or keep what was chosen where little has changed.
 
     Parameters
@@ -34,10 +38,11 @@ def make_plan(known: Known, budget: Budget, counts: bool, link: Link | None, cho
         Between device and host, where there is one.
     choice
         The only treatment allowed, if one was asked for.
+    last
+        Whether nothing more will be tried: the fastest of all that was, as measured, is then taken.
     """
     grown, given, blocks, parts = known.planned - known.base, 0, [], known.parts
     for record, timed in zip(known.records, parts.blocks, strict=True):
-        assert timed is not None
         given += record.inputs
         peaks = given, given, given + record.saved
         if counts:
@@ -46,7 +51,8 @@ def make_plan(known: Known, budget: Budget, counts: bool, link: Link | None, cho
     speed = link or Link(1e9, 1e9)
     chain = Chain(tuple(blocks), parts.outside, speed.down, speed.up, budget.host or 0)
     room = int(budget["device"] * (1 - MARGIN))
-    picks, foreseen = _kept(known.plan, chain, room) or choose(chain, room)
+    found = _fastest(known, chain, room) if last else _kept(known.plan, chain, room)
+    picks, foreseen = found or choose(chain, room)
     if foreseen.excess:
         raise BudgetError(
             f"the step does not fit in {budget!r} with any choice for its blocks: it lacks about "
@@ -60,9 +66,21 @@ def _kept(plan: FitPlan | None, chain: Chain, room: int) -> tuple[tuple[Choice, 
     """Give the choices of an earlier plan, as they are now, where they fit and times are near those of that plan."""
     if plan is None or _apart(plan.chain, chain) > NEAR * plan.seconds:
         return None
+    return _named(plan.names, chain, room)
+
+
+def _fastest(known: Known, chain: Chain, room: int) -> tuple[tuple[Choice, ...], Foreseen] | None:
+    """Give the choices with which iterations took the least, of those that fit."""
+    for names in sorted(known.tried, key=lambda names: median(known.tried[names])):
+        found = _named(names, chain, room)
+        if found is not None:
+            return found
+    return None
+
+
+def _named(names: Sequence[str], chain: Chain, room: int) -> tuple[tuple[Choice, ...], Foreseen] | None:
     picks = tuple(
-        next(one for one in block.choices if one.name == old.name)
-        for block, old in zip(chain.blocks, plan.picks, strict=True)
+        next(one for one in block.choices if one.name == name) for block, name in zip(chain.blocks, names, strict=True)
     )
     foreseen = simulate(chain, picks, room)
     return None if foreseen.excess else (picks, foreseen)

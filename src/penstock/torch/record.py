@@ -20,7 +20,15 @@ from penstock.torch.saved import dense
 
 def tensors_in(tree: Any) -> list[torch.Tensor]:
     """Give the tensors of arguments or results, however nested."""
-    return [leaf for leaf in tree_flatten(tree)[0] if isinstance(leaf, torch.Tensor)]
+    if isinstance(tree, torch.Tensor):
+        return [tree]
+    if type(tree) in _PLAIN:  # what nearly all blocks take: it is asked for each of them, several times a step
+        items = tree.values() if type(tree) is dict else tree
+        return [tensor for item in items for tensor in tensors_in(item)]
+    return [] if tree is None else [leaf for leaf in tree_flatten(tree)[0] if isinstance(leaf, torch.Tensor)]
+
+
+_PLAIN = (tuple, list, dict)
 
 
 def device_of(tensors: list[torch.Tensor], module: torch.nn.Module) -> torch.device:
@@ -51,6 +59,8 @@ class Record:
     """the identity of the module"""
     signature: tuple[Any, ...]
     compiled: bool
+    kind: tuple[Any, ...] = ()
+    """what blocks that are alike have in common"""
     forward: tuple[Any, Any] | None = None
     """moments"""
     again: list[tuple[Any, Any]] = field(default_factory=list)
@@ -67,6 +77,8 @@ class Record:
     """bytes, but for parameters, inputs and outputs"""
     inputs: int = 0
     """bytes of tensors that no block before was given"""
+    outside: int = 0
+    """those of them that no operation made, as a batch: the caller holds them, and moving them would free nothing"""
     given: frozenset[int] = frozenset()
     """the storages of its inputs"""
     made: tuple[tuple[StorageWeakRef, int], ...] = ()

@@ -1,27 +1,49 @@
-"""Seconds of a step's parts: those of one and the same iteration, so that they add up to a step that was run."""
+"""Seconds of a step's parts, from those of whole iterations.
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+Blocks that are alike take the same time, whatever it was that one of them happened to have in an iteration. And what
+happens to a block takes time of its own, if only that of the host, which a fast GPU has to wait for: so each treatment
+is known by what blocks took that had it.
+"""
 
-from penstock.torch.choices import Timed, Treatment
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, median
+from typing import Any, NamedTuple
+
+from penstock.torch.choices import TREATMENTS, Timed
 from penstock.torch.gauge import HostGauge
 from penstock.torch.record import Record
 
 
 @dataclass(frozen=True)
 class Run:
-    """Seconds of one iteration."""
+    """Seconds of a step."""
 
-    blocks: tuple[Timed | None, ...]
-    """None where the loss did not need it, other than when it was measured"""
+    blocks: tuple[Timed, ...]
     outside: float
     """of what is around the blocks"""
 
-    @property
-    def work(self) -> float:
-        """What is the same however blocks are treated."""
-        return self.outside + sum(one.forward + one.backward for one in self.blocks if one is not None)
+
+class Seen(NamedTuple):
+    """Seconds of a block in an iteration with a plan, without those in which it waited for copies."""
+
+    name: str
+    """of its treatment"""
+    forward: float
+    backward: float | None = None
+    """without a second run; None where no loss needs it"""
+    again: float = 0.0
+    """of a second run"""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """An iteration with a plan."""
+
+    blocks: tuple[Seen | None, ...]
+    """None where the loss did not need it, other than when it was measured"""
+    outside: float
 
 
 def first_run(records: Sequence[Record], gauge: HostGauge, outside: float) -> Run:
@@ -33,7 +55,7 @@ def _guessed(record: Record, gauge: HostGauge) -> Timed:
     encode, decode = spent(gauge, record.encode), spent(gauge, record.decode)
     forward = gauge.seconds(*record.forward) if record.forward else 0.0
     if not record.spans:
-        return Timed(forward, 0.0, 0.0, 0.0)
+        return Timed(forward, 0.0)
     backward = max(spent(gauge, record.spans) - spent(gauge, record.again), 0.2 * forward)
     # The first run of all also chose and loaded its kernels; and watching operations one by one slows the second run
     # down, so that only the share of the cheap ones is taken from it.
@@ -43,73 +65,152 @@ def _guessed(record: Record, gauge: HostGauge) -> Timed:
     watched = gauge.seconds(*record.again[0]) - encode - decode if passes else 0.0
     share = 1 - spent(gauge, record.dear_spans) / watched if watched > 0 else 1.0
     runs = first * max(passes, 1)
-    return Timed(first, backward, runs, max(share, 0.02) * runs, encode, decode)
+    whole = {"all": 0.0, "dear": max(share, 0.02) * runs, "nothing": runs}
+    more = {
+        name: (encode, decode) if treatment.encoded else (0.0, whole[treatment.what])
+        for name, treatment in TREATMENTS.items()
+    }
+    return Timed(first, backward, more)
 
 
-def planned_run(
-    first: Run, records: Sequence[Record], treatments: Sequence[Treatment], gauge: HostGauge, outside: float
-) -> Run:
+def trial(first: Run, records: Sequence[Record], names: Sequence[str], gauge: HostGauge, outside: float) -> Trial:
     """Read an iteration in which blocks were treated as a plan says."""
-    rows = zip(first.blocks, records, treatments, strict=True)
-    return Run(tuple(_treated(guess, record, treatment, gauge) for guess, record, treatment in rows), outside)
+    rows = zip(first.blocks, records, names, strict=True)
+    return Trial(tuple(_seen(guess, record, name, gauge) for guess, record, name in rows), outside)
 
 
-def _treated(guess: Timed | None, record: Record, treatment: Treatment, gauge: HostGauge) -> Timed | None:
-    assert guess is not None
+def _seen(guess: Timed, record: Record, name: str, gauge: HostGauge) -> Seen | None:
     forward = gauge.seconds(*record.forward) if record.forward else guess.forward
     if not record.spans:
-        return None if guess.backward else replace(guess, forward=forward)
+        return None if guess.backward else Seen(name, forward)
     runs = spent(gauge, record.again)
     backward = max(spent(gauge, record.spans) - runs - spent(gauge, record.waits), 0.0)
-    runs -= spent(gauge, record.waits_again)
-    if treatment.encoded:  # what it takes longer than without is the codec's
-        plain = Timed(min(forward, guess.forward), min(backward, guess.backward))
-        return replace(plain, encode=forward - plain.forward, decode=backward - plain.backward)
-    again = runs if record.again and treatment.what == "nothing" else None
-    cheap = runs if record.again and treatment.what == "dear" else None
-    return Timed(forward, backward, again, cheap, guess.encode, guess.decode)
+    return Seen(name, forward, backward, max(runs - spent(gauge, record.waits_again), 0.0))
 
 
-def together(first: Run, later: Sequence[Run]) -> Run:
-    """Give what is known after some iterations: the parts of the one in the middle of those that had a plan.
+@dataclass
+class _Kind:
+    """What was seen of the blocks of one kind, by their treatments."""
 
-    What a treatment costs that a block did not have in it is taken from the last one in which it did. Where it never
-    did, it is what the first iteration told, multiplied by what that was wrong by for others.
+    forward: dict[str, float] = field(default_factory=dict)
+    backward: dict[str, float] = field(default_factory=dict)
+    again: dict[str, float] = field(default_factory=dict)
+    """of a second run, by what is left of the first one"""
+
+    @property
+    def least(self) -> tuple[float, float]:
+        """Seconds forward and backward that no treatment goes below."""
+        return min(self.forward.values()), min(self.backward.values())
+
+
+def together(first: Run, kinds: Sequence[Hashable], later: Sequence[Trial]) -> Run:
+    """Give what is known after some iterations.
+
+    Parameters
+    ----------
+    first
+        What the iteration without a plan told.
+    kinds
+        What blocks that are alike have in common.
+    later
+        Those with a plan.
+
+    Returns
+    -------
+    Run
+        A treatment that no block of a kind had costs what it costs others on top of a second run, and that what the
+        first iteration told, multiplied by what this was wrong by for others. The parts add up to whole iterations.
 
     Examples
     --------
-    >>> first = Run((Timed(2.0, 4.0, 2.0, 1.0), Timed(2.0, 4.0, 2.0, 1.0)), outside=1.0)
-    >>> later = [Run((Timed(1.0, work, again=0.5), Timed(1.0, work)), outside=0.5) for work in (2.0, 4.0, 3.0)]
-    >>> found = together(first, later)
-    >>> found.outside, found.blocks[1]
-    (0.5, Timed(forward=1.0, backward=3.0, again=0.5, cheap=1.0, encode=0.0, decode=0.0))
+    >>> guess = Timed(2.0, 4.0, {"recompute": (0.0, 2.0)})
+    >>> first = Run((guess, guess), outside=1.0)
+    >>> later = [Trial((Seen("recompute", 1.0, work, 0.5), Seen("keep", 0.9, work)), 0.5) for work in (2.0, 4.0, 3.0)]
+    >>> found = together(first, ["like", "like"], later)
+    >>> found.outside, found.blocks[1].forward, found.blocks[1].backward
+    (0.5, 0.9, 3.0)
+    >>> [round(more, 3) for more in found.blocks[1].more["recompute"]]
+    [0.1, 0.5]
     """
     if not later:
         return first
-    middle = sorted(later, key=lambda run: run.work)[len(later) // 2]
-    newest_first = [middle, *reversed(later)]
-    again = _completed(first, newest_first, lambda one: one.again)
-    cheap = _completed(first, newest_first, lambda one: one.cheap)
+    sorts = _sorts(kinds, later)
+    more = {name: _more(name, list(sorts.values())) for name in TREATMENTS}
+    pairs = [(sorts[kind], guess) for kind, guess in zip(kinds, first.blocks, strict=True) if kind in sorts]
+    pace = _pace((sort.least[0], guess.forward) for sort, guess in pairs)
+    again = {
+        what: _pace(
+            (sort.again[what], guess.more[name][1]) for sort, guess in pairs if guess.more and what in sort.again
+        )
+        for what, name in (("dear", "keep dear, recompute the rest"), ("nothing", "recompute"))
+    }
     blocks = []
-    for number, guess in enumerate(first.blocks):
-        block = next((run.blocks[number] for run in newest_first if run.blocks[number] is not None), guess)
-        assert block is not None
-        blocks.append(replace(block, again=again[number], cheap=cheap[number]))
-    return Run(tuple(blocks), middle.outside)
+    for kind, guess in zip(kinds, first.blocks, strict=True):
+        sort = sorts.get(kind, _Kind())
+        forward, backward = sort.least if sort.forward else (pace * guess.forward, pace * guess.backward)
+        costs = {}
+        for name, expected in guess.more.items():
+            treatment = TREATMENTS[name]
+            second = 0.0
+            if treatment.what != "all":
+                second = sort.again.get(treatment.what, again[treatment.what] * expected[1])
+            if name in sort.forward:
+                ahead, behind = sort.forward[name] - forward, sort.backward[name] - backward
+            else:
+                ahead, behind = more[name] or (expected if treatment.encoded else (0.0, 0.0))
+            costs[name] = ahead, behind + second
+        blocks.append(Timed(forward, backward if guess.more else 0.0, costs))
+    return Run(_adding_up(blocks, later), median(one.outside for one in later))
 
 
-def _completed(first: Run, runs: Sequence[Run], of: Callable[[Timed], float | None]) -> list[float]:
-    guesses = [0.0 if one is None else of(one) or 0.0 for one in first.blocks]
-    of_each = zip(*(run.blocks for run in runs), strict=True)
-    measured = [_first_of(of(one) for one in several if one is not None) for several in of_each]
-    known = [(seconds, guess) for seconds, guess in zip(measured, guesses, strict=True) if seconds is not None]
-    guessed = sum(guess for _, guess in known)
-    pace = sum(seconds for seconds, _ in known) / guessed if guessed else 1.0
-    return [pace * guess if seconds is None else seconds for seconds, guess in zip(measured, guesses, strict=True)]
+def _sorts(kinds: Sequence[Hashable], later: Sequence[Trial]) -> dict[Hashable, _Kind]:
+    seen: dict[tuple[Hashable, str], list[tuple[float, float, float]]] = defaultdict(list)
+    for one in later:
+        for kind, block in zip(kinds, one.blocks, strict=True):
+            if block is not None and block.backward is not None:
+                seen[kind, block.name].append((block.forward, block.backward, block.again))
+    sorts: dict[Hashable, _Kind] = defaultdict(_Kind)
+    runs: dict[tuple[Hashable, str], list[float]] = defaultdict(list)
+    for (kind, name), several in seen.items():
+        forward, backward, again = zip(*several, strict=True)
+        sorts[kind].forward[name], sorts[kind].backward[name] = median(forward), median(backward)
+        if TREATMENTS[name].what != "all":
+            runs[kind, TREATMENTS[name].what] += again
+    for (kind, what), seconds in runs.items():
+        sorts[kind].again[what] = median(seconds)
+    return dict(sorts)
 
 
-def _first_of(several: Iterable[float | None]) -> float | None:
-    return next((one for one in several if one is not None), None)
+def _more(name: str, sorts: Sequence[_Kind]) -> tuple[float, float] | None:
+    """Give what a treatment costs blocks on top of the least that their kind took, but for second runs."""
+    found = [sort for sort in sorts if name in sort.forward]
+    if not found:
+        return None
+    return (
+        fmean(sort.forward[name] - sort.least[0] for sort in found),
+        fmean(sort.backward[name] - sort.least[1] for sort in found),
+    )
+
+
+def _pace(pairs: Iterable[tuple[float, float]]) -> float:
+    """Give by how much guesses were wrong."""
+    several = list(pairs)
+    guessed = sum(guess for _, guess in several)
+    return sum(seconds for seconds, _ in several) / guessed if guessed else 1.0
+
+
+def _adding_up(blocks: Sequence[Timed], later: Sequence[Trial]) -> tuple[Timed, ...]:
+    """Have the parts add up to the iterations that were run."""
+    ratios = []
+    for one in later:
+        added = taken = 0.0
+        for block, seen in zip(blocks, one.blocks, strict=True):
+            if seen is not None:
+                taken += seen.forward + (seen.backward or 0.0) + seen.again
+                added += block.forward + block.backward + sum(block.more.get(seen.name, ()))
+        if added > 0:
+            ratios.append(taken / added)
+    return tuple(one.times(median(ratios)) for one in blocks) if ratios else tuple(blocks)
 
 
 def spent(gauge: HostGauge, spans: Iterable[tuple[Any, Any]]) -> float:

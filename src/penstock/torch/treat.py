@@ -13,7 +13,7 @@ from penstock.torch.choices import Treatment
 from penstock.torch.frame import Frame
 from penstock.torch.gauge import HostGauge
 from penstock.torch.known import Iteration, Part
-from penstock.torch.mover import bytes_by_storage, storage_of
+from penstock.torch.mover import bytes_by_storage, from_outside, storage_of
 from penstock.torch.record import Record, device_of, tensors_in
 from penstock.torch.saved import Entry, Held, Kept, Store
 
@@ -57,11 +57,14 @@ class Treating:
         def hold(tensor: torch.Tensor) -> Kept | Held:
             return self._hold(tensor, treatment, sent)
 
+        def hold_input(tensor: torch.Tensor) -> Kept | Held:
+            return Kept(tensor) if from_outside(tensor) else hold(tensor)
+
         frame = Frame(
             part.call,
             part.belongings,
             device_of(tensors_in((args, kwargs)), part.module),
-            keep_input=hold if treatment.inputs_away else Kept,
+            keep_input=hold_input if treatment.inputs_away else Kept,
             wanted=expected.dear if treatment.what == "dear" else frozenset(),
             keep_output=hold if treatment.away else Kept,
             watch=None if record is None else Stopwatch(record, self._gauge),
