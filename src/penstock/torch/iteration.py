@@ -19,7 +19,7 @@ from penstock.torch.frame import Frame
 from penstock.torch.gauge import HostGauge, gauge_for
 from penstock.torch.known import Iteration, Known, Part
 from penstock.torch.mover import Mover, bytes_by_storage, from_outside, mover_for
-from penstock.torch.planning import make_plan
+from penstock.torch.planning import foreseen_anew, make_plan
 from penstock.torch.record import Record, Watch, device_of, signature, tensors_in
 from penstock.torch.saved import Store
 from penstock.torch.treat import Treating
@@ -64,12 +64,14 @@ class Fitting:
             return None
         self._read(self._now)
         known = self._now.known
-        if known.seen and (known.plan is None or known.stale):
+        if known.seen and known.plan is None:
             self._make_plan(known)
         if known.plan is None:
             return None
+        assert self._gauge is not None
+        plan = foreseen_anew(known, known.plan, self._gauge.counts) if known.stale else known.plan
         names, seconds = known.measured or (None, None)
-        return replace(known.plan, measured=seconds if names == known.plan.names else None, metrics=self.metrics)
+        return replace(plan, measured=seconds if names == plan.names else None, metrics=self.metrics)
 
     def close(self) -> None:
         """Let go of what iterations to come would have used."""
@@ -167,7 +169,7 @@ class Fitting:
             part.call,
             part.belongings,
             device_of(tensors_in((args, kwargs)), part.module),
-            watch=Watch(record, gauge, mover, self._codec, set(inputs)),
+            watch=Watch(record, gauge, mover, self._codec, set(inputs), LEAST_MOVED[gauge.device.type]),
             compiled=part.compiled,
         )
         start = gauge.mark()

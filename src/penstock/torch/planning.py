@@ -1,6 +1,7 @@
 """The plan of a fitted model, from what was measured of its blocks."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import inf
 from statistics import median
 
@@ -41,16 +42,8 @@ def make_plan(
     last
         Whether nothing more will be tried: the fastest of all that was, as measured, is then taken.
     """
-    grown, given, blocks, parts = known.planned - known.base, 0, [], known.parts
-    for record, timed in zip(known.records, parts.blocks, strict=True):
-        given += record.inputs
-        peaks = given, given, given + record.saved
-        if counts:
-            peaks = grown + record.peak_forward, grown + record.peak_after, grown + record.peak_backward
-        blocks.append(block_of(record, timed, peaks, bool(budget.host), choice))
-    speed = link or Link(1e9, 1e9)
-    chain = Chain(tuple(blocks), parts.outside, speed.down, speed.up, budget.host or 0)
-    room = int(budget["device"] * (1 - MARGIN))
+    chain = _chain(known, budget, counts, link, choice)
+    room = _room(budget)
     found = _fastest(known, chain, room) if last else _kept(known.plan, chain, room)
     picks, foreseen = found or choose(chain, room)
     if foreseen.excess:
@@ -60,6 +53,30 @@ def make_plan(
             "small, or make the batch or the blocks smaller (blocks=...)"
         )
     return FitPlan(budget, chain, picks, foreseen, link, counts)
+
+
+def foreseen_anew(known: Known, plan: FitPlan, counts: bool) -> FitPlan:
+    """Give a plan with what is known by now of the times of its choices."""
+    chain = _chain(known, plan.budget, counts, plan.link, None)
+    found = _named(plan.names, chain, _room(plan.budget))
+    return plan if found is None else replace(plan, chain=chain, picks=found[0], foreseen=found[1])
+
+
+def _room(budget: Budget) -> int:
+    return int(budget["device"] * (1 - MARGIN))
+
+
+def _chain(known: Known, budget: Budget, counts: bool, link: Link | None, choice: str | None) -> Chain:
+    """Give the planner what was measured."""
+    grown, given, blocks, parts = known.planned - known.base, 0, [], known.parts
+    for record, timed in zip(known.records, parts.blocks, strict=True):
+        given += record.inputs
+        peaks = given, given, given + record.saved
+        if counts:
+            peaks = grown + record.peak_forward, grown + record.peak_after, grown + record.peak_backward
+        blocks.append(block_of(record, timed, peaks, bool(budget.host), choice))
+    speed = link or Link(1e9, 1e9)
+    return Chain(tuple(blocks), parts.outside, speed.down, speed.up, budget.host or 0)
 
 
 def _kept(plan: FitPlan | None, chain: Chain, room: int) -> tuple[tuple[Choice, ...], Foreseen] | None:
@@ -79,11 +96,11 @@ def _fastest(known: Known, chain: Chain, room: int) -> tuple[tuple[Choice, ...],
 
 
 def _named(names: Sequence[str], chain: Chain, room: int) -> tuple[tuple[Choice, ...], Foreseen] | None:
-    picks = tuple(
-        next(one for one in block.choices if one.name == name) for block, name in zip(chain.blocks, names, strict=True)
-    )
-    foreseen = simulate(chain, picks, room)
-    return None if foreseen.excess else (picks, foreseen)
+    """Give the choices with some names, where blocks have them and they fit."""
+    offered = ({one.name: one for one in block.choices} for block in chain.blocks)
+    picks = tuple(choices[name] for choices, name in zip(offered, names, strict=True) if name in choices)
+    foreseen = simulate(chain, picks, room) if len(picks) == len(chain.blocks) else None
+    return None if foreseen is None or foreseen.excess else (picks, foreseen)
 
 
 def _apart(one: Chain, other: Chain) -> float:

@@ -89,6 +89,8 @@ class Record:
     """whether its inputs are given to no other block"""
     outputs: frozenset[int] = frozenset()
     """the numbers of saved tensors that are the block's output"""
+    small: set[int] = field(default_factory=set)
+    """the numbers of those that are parameters, or smaller than what is moved"""
     dear: frozenset[int] = frozenset()
     """the numbers of dear operations whose outputs are worth keeping"""
     dear_bytes: int = 0
@@ -116,9 +118,11 @@ def find_loose(records: list[Record]) -> None:
 class Watch:
     """Measures a block while it runs again."""
 
-    def __init__(self, record: Record, gauge: HostGauge, mover: Mover, codec: Codec | None, inputs: set[int]) -> None:
+    def __init__(
+        self, record: Record, gauge: HostGauge, mover: Mover, codec: Codec | None, inputs: set[int], least: int
+    ) -> None:
         self._record, self._gauge, self._mover, self._codec = record, gauge, mover, codec
-        self._inputs = inputs
+        self._inputs, self._least = inputs, least
         self._seen: dict[int, StorageWeakRef] = {}
 
     @contextmanager
@@ -154,11 +158,14 @@ class Watch:
 
     def _take(self, number: int, tensor: torch.Tensor) -> None:
         if tensor.is_leaf and tensor.requires_grad and isinstance(tensor, torch.nn.Parameter):
+            self._record.small.add(number)
             return
         self._last_saved = number
         storage = storage_of(tensor)
         if storage is None:  # it stays, and is part of every peak
             return
+        if storage.nbytes() < self._least:
+            self._record.small.add(number)
         base = tensor if tensor._base is None else tensor._base
         parameter = base.is_leaf and isinstance(base, torch.nn.Parameter)
         if parameter or storage._cdata in self._seen or number in self._record.outputs:

@@ -52,7 +52,7 @@ class Treating:
         if treatment.what == "all" and not treatment.away and not treatment.encoded:
             return part.call(*args, **kwargs)
         if treatment.what == "all":
-            return self._saving(part, args, kwargs, treatment, expected.outputs, sent)
+            return self._saving(part, args, kwargs, treatment, expected.outputs | expected.small, sent)
 
         def hold(tensor: torch.Tensor) -> Kept | Held:
             return self._hold(tensor, treatment, sent)
@@ -78,18 +78,20 @@ class Treating:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         treatment: Treatment,
-        outputs: frozenset[int],
+        staying: frozenset[int],
         sent: list["ref[Entry]"],
     ) -> Any:
-        """Run a block once, its saved tensors going through the store; inputs and outputs are other blocks' too."""
+        """Run a block once, its saved tensors going through the store but for some; inputs are other blocks' too."""
         inputs = bytes_by_storage(tensors_in((args, kwargs)))
         count = -1
 
         def pack(tensor: torch.Tensor) -> Kept | Held:
             nonlocal count
             count += 1
+            if count in staying:
+                return Kept(tensor)
             storage = storage_of(tensor)
-            stays = storage is None or count in outputs or storage._cdata in inputs
+            stays = storage is None or storage._cdata in inputs
             return Kept(tensor) if stays else self._hold(tensor, treatment, sent)
 
         shielded: Any = torch.compiler.disable(pack) if part.compiled else pack  # type: ignore[no-untyped-call]
