@@ -37,6 +37,10 @@ class HostGauge:
         """Give the most bytes since it was last asked, where they are counted."""
         return 0
 
+    def most(self) -> int:
+        """Give the most bytes so far, and go on counting."""
+        return 0
+
     def link(self, mover: Mover) -> Link | None:
         """Time copies between the tiers."""
         return _link(self, mover)
@@ -64,9 +68,13 @@ class CudaGauge(HostGauge):
 
     def peak(self) -> int:
         """Ask the allocator, and begin anew."""
-        peak = int(torch.cuda.max_memory_allocated(self.device))
+        peak = self.most()
         torch.cuda.reset_peak_memory_stats(self.device)
         return peak
+
+    def most(self) -> int:
+        """Ask the allocator, for whom others may have begun anew."""
+        return int(torch.cuda.max_memory_allocated(self.device))
 
 
 def gauge_for(device: torch.device) -> HostGauge:

@@ -130,6 +130,7 @@ class Fitting:
             gauge.peak()
         # A plan may just have been made, whose seconds are none of the step's: the blocks begin now.
         now = Iteration(known, measuring, self._base, before, gauge.mark(), known.plan, timed, known.records)
+        now.most = gauge.most() if timed and not measuring else 0
         self._now, self._fresh, self._start = now, False, None
         if self._store is not None:
             self._store.restart()
@@ -216,6 +217,10 @@ class Fitting:
         if self._gauge is None or now.start is None:
             return
         now.clock(self._gauge, None)
+        if now.most and now.plan is not None and not now.broken:
+            most = self._gauge.most()
+            if most > now.most:  # else it was no more than what others had taken before
+                now.known.weigh(now.plan, most)
 
     def _read(self, now: Iteration) -> None:
         """Read the times of an iteration that has ended, once."""

@@ -55,6 +55,8 @@ class Known:
     """bytes of the device before the iteration that was measured"""
     planned: int = 0
     """the same before the one that the plan was made for"""
+    short: int = 0
+    """bytes that an iteration took above what its plan foresaw, at most"""
     seen: int = 0
     plan: FitPlan | None = None
     stale: bool = False
@@ -69,6 +71,12 @@ class Known:
     def forget(self) -> None:
         """Have the next iteration measured anew."""
         self.seen, self.first, self.later, self.tried, self.plan = 0, None, [], {}, None
+
+    def weigh(self, plan: FitPlan, taken: int) -> None:
+        """Take note of the bytes that an iteration with a plan took; above the budget, have another plan made."""
+        self.short = max(self.short, taken - plan.foreseen.peak)
+        if taken > plan.budget["device"]:
+            self.plan = None
 
     def learn(self, now: "Iteration", gauge: HostGauge, total: float) -> None:
         """Take over what an iteration of so many seconds tells of its blocks."""
@@ -124,6 +132,8 @@ class Iteration:
     task: int | None = None
     """the backward pass that is under way, or was last; none before the turn"""
     end: Any = None
+    most: int = 0
+    """bytes that the device had held at most before it, where they are counted"""
     broken: bool = False
     """whether it went otherwise than its plan"""
 

@@ -33,6 +33,10 @@ class HostMover:
         """Copy a piece of host memory into a storage."""
         as_bytes(storage)[:nbytes].copy_(torch.from_numpy(piece.array))
 
+    def waited(self, event: Any) -> bool:
+        """Tell whether the computation has waited for a copy."""
+        return False
+
     def wait(self, event: Any) -> None:
         """Make the computation wait for a copy."""
 
@@ -157,6 +161,10 @@ class CudaMover:
         if copied.number > self._waited.get(key, 0):
             copied.end.hold(stream)
             self._waited[key] = copied.number
+
+    def waited(self, event: Copied) -> bool:
+        """Tell whether the computation has waited for a copy, or for a later one of its lane."""
+        return event.number <= self._waited.get((event.lane, id(self._computing())), 0)
 
     def wait(self, event: Copied) -> None:
         """Make the computation wait for a copy."""

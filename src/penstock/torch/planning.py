@@ -16,8 +16,8 @@ from penstock.units import Budget, to_text
 
 MARGIN = 0.01
 """The part of the budget that is left for what varies between iterations."""
-
-
+LOOSE = 2**24
+"""Bytes of a GPU that are left besides: with each tensor torch's allocator may hand out up to a mebibyte too many."""
 NEAR = 0.02
 """Where times have changed by less than this part of a step, the choices stay."""
 
@@ -43,13 +43,15 @@ def make_plan(
         Whether nothing more will be tried: the fastest of all that was, as measured, is then taken.
     """
     chain = _chain(known, budget, counts, link, choice)
-    room = _room(budget)
-    found = _fastest(known, chain, room) if last else _kept(known.plan, chain, room)
-    picks, foreseen = found or choose(chain, room)
-    if foreseen.excess:
+    for room in _rooms(known, budget, counts):
+        found = _fastest(known, chain, room) if last else _kept(known.plan, chain, room)
+        picks, foreseen = found or choose(chain, room)
+        if not foreseen.excess:
+            break
+    else:
         raise BudgetError(
             f"the step does not fit in {budget!r} with any choice for its blocks: it lacks about "
-            f"{to_text(foreseen.excess / (1 - MARGIN))}. Raise the budget of the device, or of the host where it is "
+            f"{to_text(foreseen.excess)}. Raise the budget of the device, or of the host where it is "
             "small, or make the batch or the blocks smaller (blocks=...)"
         )
     return FitPlan(budget, chain, picks, foreseen, link, counts)
@@ -58,12 +60,17 @@ def make_plan(
 def foreseen_anew(known: Known, plan: FitPlan, counts: bool) -> FitPlan:
     """Give a plan with what is known by now of the times of its choices."""
     chain = _chain(known, plan.budget, counts, plan.link, None)
-    found = _named(plan.names, chain, _room(plan.budget))
+    rooms = _rooms(known, plan.budget, counts)
+    room = next((room for room in rooms if room >= plan.foreseen.peak), rooms[-1])
+    found = _named(plan.names, chain, room)
     return plan if found is None else replace(plan, chain=chain, picks=found[0], foreseen=found[1])
 
 
-def _room(budget: Budget) -> int:
-    return int(budget["device"] * (1 - MARGIN))
+def _rooms(known: Known, budget: Budget, counts: bool) -> tuple[int, ...]:
+    """Give the bytes to plan with: some are left where that is possible, and all are taken where nothing else is."""
+    device = budget["device"]
+    most = int(device * (1 - MARGIN))
+    return (most - max(LOOSE, known.short), most, device) if counts else (most, device)
 
 
 def _chain(known: Known, budget: Budget, counts: bool, link: Link | None, choice: str | None) -> Chain:

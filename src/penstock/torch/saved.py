@@ -238,8 +238,9 @@ class Store:
         self.held -= entry.size
 
     def _wait(self, event: Any) -> None:
-        with self.watch():
-            self.mover.wait(event)
+        if not self.mover.waited(event):
+            with self.watch():
+                self.mover.wait(event)
 
     def fetch(self, entry: Entry) -> None:
         """Begin to bring an entry back."""
