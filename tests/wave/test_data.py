@@ -165,6 +165,24 @@ def test_sums_follow_the_tree_and_keep_parts_in_their_place():
     assert tree_sum([None, None]) is None
 
 
+def test_parts_fade_out_towards_sides_inside_of_the_model_alone():
+    inside, left = (Part(*np.ones((2, 4, 20), np.float32), (slice(0, 4), box)) for box in (slice(10, 30), slice(0, 20)))
+    faded = inside.faded([0, 6], (4, 40))
+    assert np.array_equal(faded.image, faded.image[:, ::-1]) and np.array_equal(faded.image, faded.illumination)
+    row = faded.image[0]
+    assert (
+        faded.image.dtype == np.float32
+        and 0 < row[0] < 0.05
+        and (np.diff(row[:6]) > 0).all()
+        and (row[6:14] == 1).all()
+    )
+    row = left.faded([0, 6], (4, 40)).image[0]
+    assert (row[:14] == 1).all() and (np.diff(row[13:]) < 0).all()
+    assert left.faded([0, 50], (4, 40)).image.max() < 0.5  # of a margin wider than the part, what it has
+    for margins, shape in (([0, 0], (4, 40)), ([0, 6], (4, 20))):
+        assert left.faded(margins, shape).image is left.image
+
+
 def test_few_sums_are_held_at_a_time():
     alive, most = set(), 0
 

@@ -297,10 +297,12 @@ def test_a_shot_migrates_in_its_part_of_the_model(whole, tmp_path):
     model = AcousticModel(workspace.fields("model", box)["velocity"], part_of(workspace.grid, box))
     data = work.data_of(workspace, 0, shot)
     alone = migrate(shot.with_data(data), model, dt=workspace.step, budget="64MB")
-    part = workspace.part(0)
-    assert np.array_equal(part.image, alone.image) and part.box == box
+    part, fading = workspace.part(0), int(200 / workspace.grid.spacing[1])
+    assert part.box == box and box[1].start == 0
+    assert np.array_equal(part.image[:, :-fading], alone.image[:, :-fading])
+    assert not np.array_equal(part.image, alone.image)
     spread = part.spread(workspace.grid.shape).image
-    assert np.array_equal(spread[box], alone.image) and not spread[:, box[1].stop :].any()
+    assert np.array_equal(spread[box], part.image) and not spread[:, box[1].stop :].any()
 
 
 def test_recorded_shots_at_another_sampling_give_the_same_image(whole, tmp_path):

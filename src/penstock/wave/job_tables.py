@@ -203,7 +203,8 @@ class ImagingTable(Table):
     image: Literal["pp", "velocity"] = "pp"
     """of elastic waves: pressure waves alone, or the motion of particles"""
     aperture: Depth | None = None
-    """metres around sources and receivers in which a shot migrates; unless told, the whole model"""
+    """metres around sources and receivers in which a shot migrates, its image fading out in the outer half of them;
+    unless told, the whole model"""
     mute: Depth = 0.0
     """metres from the top in which the final image is faded out"""
 

@@ -5,7 +5,7 @@ then those sums in pairs, and so on. So the image has the same bits on one machi
 without one, and no machine has to hold more than a few sums.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,24 @@ class Part:
             _placed(self.illumination, self.box, box) + _placed(other.illumination, other.box, box),
             box,
         )
+
+    def faded(self, margins: Sequence[int], shape: tuple[int, ...]) -> "Part":
+        """Fade both out towards those sides that lie inside of a model, within so many points of each axis.
+
+        Where parts end abruptly, their sides would be seen in the sum.
+        """
+        image, illumination = self.image, self.illumination
+        for axis, (side, margin, points) in enumerate(zip(self.box, margins, shape, strict=True)):
+            ramp = np.ones(side.stop - side.start, self.image.dtype)
+            rise = np.sin(np.pi / 2 * (np.arange(margin) + 0.5) / max(margin, 1)) ** 2
+            if side.start > 0:
+                ramp[:margin] *= rise[: len(ramp)]
+            if side.stop < points:
+                ramp[::-1][:margin] *= rise[: len(ramp)]
+            if (ramp < 1).any():
+                along = ramp.reshape([-1 if other == axis else 1 for other in range(len(shape))])
+                image, illumination = image * along, illumination * along
+        return Part(image, illumination, self.box)
 
     def spread(self, shape: tuple[int, ...]) -> "Part":
         """Give the same in the whole model."""

@@ -128,7 +128,10 @@ def _run(workspace: Workspace, number: int, budget: Budget | None, tell: Tell) -
         "error": max((sample.relative for sample in result.metrics.samples), default=None),
         "note": result.note,
     }
-    workspace.keep(number, Part(np.asarray(migration.image), np.asarray(migration.illumination), box), summary)
+    part = Part(np.asarray(migration.image), np.asarray(migration.illumination), box)
+    # Half of what lies beyond source and receivers, along the horizontal axes.
+    margins = [0, *(int((job.imaging.aperture or 0.0) / 2 / step) for step in workspace.grid.spacing[1:])]
+    workspace.keep(number, part.faded(margins, workspace.grid.shape), summary)
     return dict(json.loads(json.dumps(summary)))
 
 
