@@ -42,12 +42,17 @@ def checked(result: tuple[Any, ...], doing: str) -> Any:
     None, the value, or a tuple of values
         As many as the call has.
     """
-    status, *values = result
-    if status != driver.CUresult.CUDA_SUCCESS:
+    status = result[0]
+    if status != _SUCCESS:
         _, text = driver.cuGetErrorString(status)
         reason = text.decode() if text else "unknown error"
         raise DeviceError(f"{doing} failed: {reason} ({getattr(status, 'name', status)})")
-    return values[0] if len(values) == 1 else tuple(values) or None
+    if len(result) == 1:  # there are several for each copy
+        return None
+    return result[1] if len(result) == 2 else result[1:]
+
+
+_SUCCESS = driver.CUresult.CUDA_SUCCESS
 
 
 def current_device() -> Device:

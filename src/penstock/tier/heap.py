@@ -15,7 +15,7 @@ class _Use(NamedTuple):
     events: Sequence[Any]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class _Piece:
     offset: int
     nbytes: int
@@ -23,6 +23,8 @@ class _Piece:
 
     def events(self) -> list[Any]:
         """List the events of its bytes, each once."""
+        if len(self.uses) == 1:
+            return list(self.uses[0].events)
         return list(dict.fromkeys(event for use in self.uses for event in use.events))
 
     def cut(self, nbytes: int) -> "_Piece":
@@ -73,7 +75,9 @@ class Heap:
         """Tell whether a piece can be taken."""
         if self.used + nbytes > self.nbytes:
             return False
-        if nbytes not in self._free and max(self._free) < nbytes:
+        if nbytes in self._free:
+            return True
+        if max(self._free) < nbytes:
             self._join()
         return max(self._free) >= nbytes
 

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -13,15 +13,20 @@ Random = tuple[torch.Tensor, ...]
 
 def random_state(device: torch.device) -> Random:
     """Read the generators of the host and of a device."""
-    host = torch.get_rng_state()
-    return (host, torch.cuda.get_rng_state(device)) if device.type == "cuda" else (host,)
+    host = torch.default_generator.get_state()
+    return (host, _generator(device).get_state()) if device.type == "cuda" else (host,)
 
 
 def set_random_state(device: torch.device, state: Random) -> None:
     """Set the generators of the host and of a device."""
-    torch.set_rng_state(state[0])
+    torch.default_generator.set_state(state[0])
     if device.type == "cuda":
-        torch.cuda.set_rng_state(state[1], device)
+        _generator(device).set_state(state[1])
+
+
+def _generator(device: torch.device) -> torch.Generator:
+    torch.cuda.init()  # type: ignore[no-untyped-call]  # there are none before
+    return torch.cuda.default_generators[torch.cuda.current_device() if device.index is None else device.index]
 
 
 def same_random(one: Random, other: Random) -> bool:
@@ -48,17 +53,27 @@ class Autocast:
     @classmethod
     def now(cls, device: torch.device) -> "Autocast":
         """Read what is set."""
-        kinds = dict.fromkeys(("cpu", device.type))
-        return cls(tuple((kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in kinds))
+        kinds = ("cpu",) if device.type == "cpu" else ("cpu", device.type)
+        return cls(tuple([(kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in kinds]))
+
+    def again(self) -> AbstractContextManager[None]:
+        """Set it again, without the cache of cast parameters, which would outlive the graph that it belongs to."""
+        for kind, enabled, _ in self.settings:
+            if enabled or torch.is_autocast_enabled(kind):
+                return self._set()
+        return NOTHING
 
     @contextmanager
-    def again(self) -> Iterator[None]:
-        """Set it again, without the cache of cast parameters, which would outlive the graph that it belongs to."""
+    def _set(self) -> Iterator[None]:
         with ExitStack() as stack:
             for kind, enabled, dtype in self.settings:
                 if enabled or torch.is_autocast_enabled(kind):
                     stack.enter_context(torch.autocast(kind, dtype=dtype, enabled=enabled, cache_enabled=False))
             yield
+
+
+NOTHING: AbstractContextManager[None] = nullcontext()
+"""Is around what needs nothing around it."""
 
 
 def others_recompute() -> bool:

@@ -6,6 +6,7 @@ Buffers that a block changes as it runs, such as the statistics of BatchNorm, ar
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from operator import is_
 from typing import Any
 
 import torch
@@ -47,19 +48,24 @@ class Belongings:
     def __init__(self, module: nn.Module) -> None:
         self._parts = list(module.modules())
         self._changing: dict[tuple[bool, ...], set[Place]] = {}  # by modes; those that have not run are not known
-        self._scratch: dict[Place, torch.Tensor] = {}
+        self._lent: dict[nn.Module, tuple[dict[str, Any], dict[str, Any]]] = {}  # buffers, and what stands in for them
 
     def note(self) -> Noted:
         """Take note of what the block has now."""
-        parameters, buffers, values = [], {}, {}
-        training = tuple(part.training for part in self._parts)
+        parameters = [
+            (part, name, tensor, tensor._version)
+            for part in self._parts
+            for name, tensor in part._parameters.items()
+            if tensor is not None
+        ]
+        buffers, values = {}, {}
+        training = tuple([part.training for part in self._parts])
         changing = self._changing.get(training)
         for number, part in enumerate(self._parts):
-            for name, tensor in part._parameters.items():
-                if tensor is not None:
-                    parameters.append((part, name, tensor, tensor._version))
+            if not part._buffers or _only_written(part):
+                continue
             for name, buffer in part._buffers.items():
-                if buffer is None or _only_written(part):
+                if buffer is None:
                     continue
                 place = number, name
                 buffers[place] = buffer, buffer._version
@@ -67,10 +73,8 @@ class Belongings:
                     values[place] = buffer.detach().clone()
         return Noted(parameters, buffers, values, training)
 
-    @contextmanager
-    def watched(self, noted: Noted) -> Iterator[None]:
-        """Notice which large buffers a run changes, in place or by assigning another, and drop the copies of others."""
-        yield
+    def look(self, noted: Noted) -> None:
+        """Notice which large buffers a run has changed, in place or by assigning another; drop the copies of others."""
         first = noted.training not in self._changing
         changing = self._changing.setdefault(noted.training, set())
         for place, (buffer, version) in noted.buffers.items():
@@ -93,31 +97,28 @@ class Belongings:
         if noted.lost:
             raise RuntimeError(_LOST.format(", ".join(sorted(noted.lost))))
         before: list[tuple[Any, str, Any]] = []
-
-        def lend(table: Any, name: str, tensor: torch.Tensor | None) -> None:
-            own = table.get(name, _MISSING)
-            if own is not tensor:
-                before.append((table, name, own))
-                table[name] = tensor
-
         modes = [part.training for part in self._parts]
         try:
-            for number, (part, mode) in enumerate(zip(self._parts, noted.training, strict=True)):
+            for part, mode in zip(self._parts, noted.training, strict=True):
                 if part.training != mode:
                     part.training = mode
-                if _only_written(part):
-                    for name, buffer in part._buffers.items():
-                        if buffer is not None:
-                            lend(part._buffers, name, self._lent(part, (number, name), buffer))
+                if part._buffers and _only_written(part):
+                    before.append((vars(part), "_buffers", part._buffers))
+                    vars(part)["_buffers"] = self._scratch(part)
             for part, name, tensor, version in noted.parameters:
-                _check(name, tensor, version)
-                lend(part._parameters, name, tensor)  # torch.func.functional_call has others for a call
+                if tensor._version != version:
+                    raise _changed(name)
+                own = part._parameters.get(name, _MISSING)
+                if own is not tensor:  # torch.func.functional_call has others for a call
+                    before.append((part._parameters, name, own))
+                    vars(part)["_parameters"][name] = tensor
             for place, (buffer, version) in noted.buffers.items():
                 number, name = place
-                if place not in noted.values:
-                    _check(name, buffer, version)
-                value = noted.values[place].clone() if place in noted.values else buffer
-                lend(self._parts[number]._buffers, name, value)
+                if place not in noted.values and buffer._version != version:
+                    raise _changed(name)
+                table = self._parts[number]._buffers
+                before.append((table, name, table.get(name, _MISSING)))
+                table[name] = noted.values[place].clone() if place in noted.values else buffer
             yield
         finally:
             for table, name, own in before:
@@ -129,14 +130,16 @@ class Belongings:
                 if part.training != mode:
                     part.training = mode
 
-    def _lent(self, part: nn.Module, place: Place, buffer: torch.Tensor) -> torch.Tensor | None:
-        """Give what a second run may write instead of a buffer that it does not read: any values do."""
-        if place[1] == "num_batches_tracked" and type(part).forward is _BatchNorm.forward and part.momentum is not None:
-            return None  # it counts where there is something to count with
-        scratch = self._scratch.get(place)
-        if scratch is None or _kind(scratch) != _kind(buffer):
-            scratch = self._scratch[place] = torch.zeros_like(buffer)
-        return scratch
+    def _scratch(self, part: nn.Module) -> dict[str, Any]:
+        """Give what a second run may write instead of buffers that it does not read: any values do."""
+        own = part._buffers
+        known, lent = self._lent.get(part, ({}, {}))
+        if len(known) != len(own) or not all(map(is_, known.values(), own.values())):
+            lent = {name: None if one is None else torch.zeros_like(one) for name, one in own.items()}
+            if type(part).forward is _BatchNorm.forward and part.momentum is not None:
+                lent["num_batches_tracked"] = None  # it counts where there is something to count with
+            self._lent[part] = dict(own), lent
+        return lent
 
 
 _MISSING = object()
@@ -152,10 +155,6 @@ def _only_written(part: nn.Module) -> bool:
     return part.training and type(part).forward in _WRITING  # a subclass with another forward may read them
 
 
-def _kind(buffer: torch.Tensor) -> tuple[torch.Size, torch.dtype, torch.device]:
-    return buffer.shape, buffer.dtype, buffer.device
-
-
 def _small(buffer: torch.Tensor) -> bool:
     return buffer.numel() * buffer.element_size() < SMALL
 
@@ -164,9 +163,8 @@ def _same(copy: torch.Tensor, buffer: torch.Tensor) -> bool:
     return copy.layout is not torch.strided or torch.equal(copy, buffer)  # others do not compare
 
 
-def _check(name: str, tensor: torch.Tensor, version: int) -> None:
-    if tensor._version != version:
-        raise RuntimeError(
-            f"a parameter or buffer of a block ({name}) was changed between its forward and its backward pass: its "
-            "forward cannot be run again as it was. Change it after backward, or leave the block out with blocks=..."
-        )
+def _changed(name: str) -> RuntimeError:
+    return RuntimeError(
+        f"a parameter or buffer of a block ({name}) was changed between its forward and its backward pass: its forward "
+        "cannot be run again as it was. Change it after backward, or leave the block out with blocks=..."
+    )

@@ -68,22 +68,26 @@ def block_of(record: Record, timed: Timed, peaks: tuple[int, int, int], host: bo
         return Block(record.name, timed.forward, timed.backward, *peaks, choices=(Choice("recompute"),))
     kept = bool(record.outputs)
     saved, inputs = record.saved, record.inputs - record.outside if record.lone else 0
+    staying = record.stays + record.loose
     choices = [
         Choice("keep", kept=saved + record.loose, keeps_output=kept),
         Choice("recompute"),
     ]
     if record.dear and record.dear_bytes < WORTH * saved:
         choices.append(Choice("keep dear, recompute the rest", kept=record.dear_bytes))
+        moved = record.dear_bytes - record.dear_stays
         if host:
-            choices.append(Choice("offload dear, recompute the rest", moved=record.dear_bytes))
+            choices.append(Choice("offload dear, recompute the rest", kept=record.dear_stays, moved=moved))
     if record.encoded < WORTH * saved:
         coded = Choice("compress", kept=record.encoded + record.loose, room=record.room, keeps_output=kept)
         choices.append(coded)
+        moved = record.encoded - record.stays
         if host:
             name = "offload compressed"
-            choices.append(replace(coded, name=name, kept=record.loose, moved=record.encoded, gradual=True))
+            choices.append(replace(coded, name=name, kept=staying, moved=moved, gradual=True))
     if host and saved:
-        choices.append(Choice("offload", kept=record.loose, moved=saved, gradual=True, keeps_output=kept))
+        moved = saved - record.stays
+        choices.append(Choice("offload", kept=staying, moved=moved, gradual=True, keeps_output=kept))
     if host and inputs:
         choices.append(Choice("recompute, inputs offloaded", moved=inputs, freed=inputs))
     timely = {one.name: _timely(one, timed) for one in choices}

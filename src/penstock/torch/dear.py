@@ -110,8 +110,8 @@ class Watching(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self, mark: Callable[[], Any], packed: Callable[[], int]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.seen: list[tuple[Any, Any, int, int, list[tuple[torch.Tensor, int]]]] = []
-        """start, end, bytes, how many tensors had been saved by then, and aliases that tell of changes"""
+        self.seen: list[tuple[Any, Any, list[int], int, list[tuple[torch.Tensor, int]]]] = []
+        """start, end, bytes of each output, how many tensors had been saved by then, aliases that tell of changes"""
         self._mark, self._packed = mark, packed
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -128,6 +128,6 @@ class Watching(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 alias = tensor.detach()
             alias.data = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
             aliases.append((alias, tensor._version))
-        nbytes = sum(tensor.untyped_storage().nbytes() for tensor in tensors)
-        self.seen.append((start, end, nbytes, self._packed(), aliases))
+        sizes = [tensor.untyped_storage().nbytes() for tensor in tensors]
+        self.seen.append((start, end, sizes, self._packed(), aliases))
         return output

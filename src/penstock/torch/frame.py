@@ -1,15 +1,14 @@
 """One call of a block that can be made again: what autograd saved of it is dropped, and computed anew when needed."""
 
 from collections.abc import Callable
-from contextlib import ExitStack
 from typing import Any
 
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
-from penstock.torch.ambient import Autocast, random_state, random_untouched, set_random_state
+from penstock.torch.ambient import NOTHING, Autocast, random_state, random_untouched, set_random_state
 from penstock.torch.belongings import Belongings
 from penstock.torch.dear import Keep, Keeping, Output, Replaying
 from penstock.torch.mover import bytes_by_storage, storage_of, weakly
@@ -20,17 +19,18 @@ class _EnoughError(Exception):
     """All that was saved has been computed: the rest of the block need not run."""
 
 
-class Again:
-    """A saved tensor that was dropped."""
+class _Weighed:
+    """The number of a tensor that was dropped; holds the tensor from when it is given until autograd lets go of it.
 
-    __slots__ = ("_frame", "_number")
+    So the peak of a frame that is weighed is that of a block that is kept: a node's saved tensors stay until its
+    gradients have been summed to the shapes of its inputs, which takes memory of its own on a GPU, 32 MiB of an H200's.
+    """
 
-    def __init__(self, frame: "Frame", number: int) -> None:
-        self._frame, self._number = frame, number
+    __slots__ = ("number", "tensor")
 
-    def tensor(self) -> torch.Tensor:
-        """Compute it anew, with all others of its block, unless that has just been done."""
-        return self._frame.value(self._number)
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.tensor: torch.Tensor | None = None
 
 
 class Frame:
@@ -50,6 +50,10 @@ class Frame:
         The numbers of the dear operations whose outputs are kept, and how.
     watch
         Called with the frame around a second run: a context manager that measures it.
+    ends
+        The numbers of saved tensors that are its output: after these there is nothing to leave out of a second run.
+    weighed
+        Whether it will be asked for these.
     compiled
         Whether torch.compile made the call: it would trace what is called from inside.
     """
@@ -63,15 +67,17 @@ class Frame:
         wanted: frozenset[int] = frozenset(),
         keep_output: Keep = Kept,
         watch: "Callable[[Frame], Any] | None" = None,
+        ends: frozenset[int] = frozenset(),
+        weighed: bool = False,
         compiled: bool = False,
     ) -> None:
-        self._call, self._belongings, self._device = call, belongings, device
-        self._shield: Callable[[Any], Any] = torch.compiler.disable if compiled else (lambda hook: hook)
+        self._call, self._belongings, self._device, self._compiled = call, belongings, device, compiled
         self._keep_input, self._keep_output, self._wanted, self._watch = keep_input, keep_output, wanted, watch
+        self._ends = ends
         self._outputs: dict[int, Output] = {}
         self._kinds: list[tuple[torch.Size, torch.dtype]] = []
         self._dropped: set[int] = set()
-        self._storages: list[StorageWeakRef | None] = []
+        self._storages: list[StorageWeakRef | None] | None = [] if weighed else None
         self._values: dict[int, torch.Tensor] = {}
         self.count = 0
         """tensors that the run in progress has saved"""
@@ -80,84 +86,82 @@ class Frame:
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the block for the first time."""
-        leaves, self._structure = tree_flatten((args, kwargs))
+        leaves, self._structure = _flatten(args, kwargs)
         self._inputs = [
             (self._keep_input(leaf), leaf.requires_grad) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves
         ]
         self._random = random_state(self._device)
         self._autocast = Autocast.now(self._device)
         self._noted = self._belongings.note()
-        with saved_tensors_hooks(self._shield(self._pack), _unpack), self._belongings.watched(self._noted):
+        with self._hooks(self._pack, self._unpack):
             if not self._wanted:
-                return self._call(*args, **kwargs)
-            with Keeping(self._wanted, self._keep_output) as keeping:
                 output = self._call(*args, **kwargs)
-            # Those that the block itself has changed in place are of no use: they are computed again.
-            self._outputs = {number: one for number, one in keeping.outputs.items() if not one.changed}
-            return output
+            else:
+                with Keeping(self._wanted, self._keep_output) as keeping:
+                    output = self._call(*args, **kwargs)
+                # Those that the block itself has changed in place are of no use: they are computed again.
+                self._outputs = {number: one for number, one in keeping.outputs.items() if not one.changed}
+        self._belongings.look(self._noted)
+        return output
+
+    def _hooks(self, pack: Callable[[torch.Tensor], Any], unpack: Callable[[Any], torch.Tensor]) -> saved_tensors_hooks:
+        if self._compiled:
+            pack = torch.compiler.disable(pack)  # type: ignore[no-untyped-call]
+        return saved_tensors_hooks(pack, unpack)
 
     def saved_of(self, tensors: list[torch.Tensor]) -> tuple[frozenset[int], tuple[tuple[StorageWeakRef, int], ...]]:
-        """Give the numbers of the saved tensors that share memory with these, and that memory, of a watched frame."""
+        """Give the numbers of the saved tensors that share memory with these, and that memory, of a weighed frame."""
         bytes_of = bytes_by_storage(tensors)
-        found = [
-            (number, one) for number, one in enumerate(self._storages) if one is not None and one.cdata in bytes_of
-        ]
-        self._storages = []
+        storages, self._storages = self._storages or [], None
+        found = [(number, one) for number, one in enumerate(storages) if one is not None and one.cdata in bytes_of]
         shared = {one.cdata: (one, bytes_of[one.cdata]) for _, one in found}
         return frozenset(number for number, _ in found), tuple(shared.values())
 
-    def _pack(self, tensor: torch.Tensor) -> Kept | Again:
+    def _pack(self, tensor: torch.Tensor) -> "Kept | int | _Weighed":
+        """Drop a tensor, and give its number; an object for each would be much for networks that save hundreds."""
         number = self.count
-        self.count += 1
+        self.count = number + 1
         self._kinds.append((tensor.shape, tensor.dtype))
-        storage = storage_of(tensor)
-        if self._watch is not None:
+        if self._storages is not None:
+            storage = storage_of(tensor)
             self._storages.append(None if storage is None else weakly(storage))
-        if storage is None or (tensor.is_leaf and tensor.requires_grad):
+        if (tensor.is_leaf and tensor.requires_grad) or tensor.layout is not torch.strided:
             return Kept(tensor)  # parameters are there anyway; sparse tensors stay, whatever the plan
         self._dropped.add(number)
-        return Again(self, number)
+        return number if self._storages is None else _Weighed(number)
 
-    def value(self, number: int) -> torch.Tensor:
+    def _unpack(self, saved: "Kept | int | _Weighed") -> torch.Tensor:
         """Give a tensor that was dropped. Each is given once; a second backward pass computes them once more."""
+        if isinstance(saved, Kept):
+            return saved.tensor()
+        number = saved.number if isinstance(saved, _Weighed) else saved
         if number not in self._values:
             self._run_again()
-        return self._values.pop(number)
+        tensor = self._values.pop(number)
+        if isinstance(saved, _Weighed) and not torch._C._autograd._get_current_graph_task_keep_graph():
+            saved.tensor = tensor
+        return tensor
 
     def _run_again(self) -> None:
         leaves = [
             leaf[0].tensor().detach().requires_grad_(leaf[1])
-            if isinstance(leaf, tuple) and isinstance(leaf[0], Kept | Held)
+            if isinstance(leaf, tuple) and isinstance(leaf[0], _HOLDING)
             else leaf
             for leaf in self._inputs
         ]
-        args, kwargs = tree_unflatten(leaves, self._structure)
+        args, kwargs = (leaves, {}) if self._structure is None else tree_unflatten(leaves, self._structure)
         saved, self.count = self.count, 0
         last = max(self._dropped)
-
-        def take(tensor: torch.Tensor) -> None:
-            number = self.count
-            self.count += 1
-            if number >= saved or self._kinds[number] != (tensor.shape, tensor.dtype):
-                raise RuntimeError(_OTHERWISE)
-            if number in self._dropped:
-                self._values[number] = tensor.detach()
-            if self.taken is not None:
-                self.taken(number, tensor)
-            if number == last:
-                raise _EnoughError
-
-        with ExitStack() as stack:
-            stack.enter_context(random_untouched(self._device))
+        with (
+            random_untouched(self._device),
+            self._autocast.again(),
+            self._belongings.again(self._noted),
+            torch.enable_grad(),
+            NOTHING if self._watch is None else self._watch(self),
+            self._hooks(self._taking(saved, last), _refuse),
+            Replaying(self._outputs) if self._outputs else NOTHING,
+        ):
             set_random_state(self._device, self._random)
-            stack.enter_context(self._autocast.again())
-            stack.enter_context(self._belongings.again(self._noted))
-            stack.enter_context(torch.enable_grad())
-            if self._watch is not None:
-                stack.enter_context(self._watch(self))
-            stack.enter_context(saved_tensors_hooks(self._shield(take), _refuse))
-            if self._outputs:
-                stack.enter_context(Replaying(self._outputs))
             try:
                 self._call(*args, **kwargs)
             except _EnoughError:
@@ -168,15 +172,42 @@ class Frame:
             finally:
                 self.count = saved
 
+    def _taking(self, saved: int, last: int) -> Callable[[torch.Tensor], None]:
+        """Give what takes the tensors of a second run, which saves as many as the first, up to the last dropped one."""
+        kinds, dropped, values, taken = self._kinds, self._dropped, self._values, self.taken
+        rest = last not in self._ends
+
+        def take(tensor: torch.Tensor) -> None:
+            number = self.count
+            self.count = number + 1
+            if number >= saved or kinds[number] != (tensor.shape, tensor.dtype):
+                raise RuntimeError(_OTHERWISE)
+            if number in dropped:
+                values[number] = tensor.detach() if tensor.requires_grad else tensor
+            if taken is not None:
+                taken(number, tensor)
+            if number == last and rest:
+                raise _EnoughError
+
+        return take
+
+
+_HOLDING = (Kept, Held)
+_LEAVES = (torch.Tensor, float, int, str, type(None))
+
+
+def _flatten(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], TreeSpec | None]:
+    """Give the leaves of arguments, and their structure where they are more than a few that follow each other."""
+    for one in args:
+        if not isinstance(one, _LEAVES):
+            return tree_flatten((args, kwargs))
+    return tree_flatten((args, kwargs)) if kwargs else (list(args), None)
+
 
 _OTHERWISE = (
     "a block that was run again saved other tensors than the first time: its forward must depend on nothing but its "
     "inputs, its parameters and torch's random numbers. Leave it out with blocks=..., or make it so"
 )
-
-
-def _unpack(saved: Kept | Again) -> torch.Tensor:
-    return saved.tensor()
 
 
 def _refuse(saved: None) -> torch.Tensor:

@@ -83,13 +83,13 @@ class Fitting:
         """Take note that the model is called."""
         self._fresh, self._start = True, None
         if self._gauge is not None and torch.is_grad_enabled():
-            self._start, self._base = self._gauge.mark(), self._gauge.allocated()
+            self._start = self._gauge.mark()
 
     def call(self, part: Part, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a block as the plan says."""
         if not torch.is_grad_enabled() or others_recompute():
             return part.call(*args, **kwargs)
-        tensors = tensors_in((args, kwargs))
+        tensors = tensors_in((args, kwargs) if kwargs else args)
         if not any(one.requires_grad for one in chain(tensors, part.module.parameters())):
             return part.call(*args, **kwargs)
         if self._fresh or self._now is None or self._now.task is not None:
@@ -113,7 +113,9 @@ class Fitting:
         gauge = self._gauge
         assert gauge is not None
         if self._start is None or not self._fresh:
-            self._start, self._base = gauge.mark(), gauge.allocated()
+            self._start = gauge.mark()
+        # Always at the first block: before the first iteration of all nobody knows what is in front of it.
+        self._base = gauge.allocated()
         before = self._start, gauge.mark()
         if self._now is not None and (self._now.timed or self._now.other_way):
             self._read(self._now)
@@ -157,7 +159,9 @@ class Fitting:
         if number:
             now.records[number - 1].peak_after = gauge.peak()
         inputs = bytes_by_storage(tensors_in((args, kwargs)))
+        least = LEAST_MOVED[gauge.device.type]
         outside = bytes_by_storage(filter(from_outside, tensors_in((args, kwargs))))
+        outside |= {pointer: nbytes for pointer, nbytes in inputs.items() if nbytes < least}
         record.given = frozenset(inputs)
         record.inputs = sum(nbytes for pointer, nbytes in inputs.items() if pointer not in now.given)
         record.outside = sum(nbytes for pointer, nbytes in outside.items() if pointer not in now.given)
@@ -170,7 +174,8 @@ class Fitting:
             part.call,
             part.belongings,
             device_of(tensors_in((args, kwargs)), part.module),
-            watch=Watch(record, gauge, mover, self._codec, set(inputs), LEAST_MOVED[gauge.device.type]),
+            watch=Watch(record, gauge, mover, self._codec, set(inputs), least),
+            weighed=True,
             compiled=part.compiled,
         )
         start = gauge.mark()
@@ -182,7 +187,7 @@ class Fitting:
 
     def _hook(self, now: Iteration, number: int, inputs: list[torch.Tensor], output: Any) -> None:
         """Be told when the backward of a block begins: the gradient of one of its outputs is there."""
-        given = {id(one) for one in inputs}
+        given = [id(one) for one in inputs]
         for one in tensors_in(output):
             if one.grad_fn is not None and id(one) not in given:  # the caller's own tensors may outlive the iteration
                 one.register_hook(lambda gradient: self._turn(now, number))  # type: ignore[no-untyped-call]

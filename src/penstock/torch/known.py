@@ -52,7 +52,7 @@ class Known:
     measured: tuple[tuple[str, ...], float] | None = None
     """the names of the choices of the last iteration whose times were read, and its seconds"""
     base: int = 0
-    """bytes of the device before the iteration that was measured"""
+    """bytes of the device before the first block of the iteration that was measured"""
     planned: int = 0
     """the same before the one that the plan was made for"""
     short: int = 0

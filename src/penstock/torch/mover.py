@@ -7,7 +7,7 @@ follows from the order of the calls alone, not from how far the host has run ahe
 
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from penstock.torch.ambient import NOTHING
 from penstock.torch.room import Piece, Room
 
 
@@ -32,6 +33,10 @@ class HostMover:
     def up(self, piece: Piece, storage: torch.UntypedStorage, nbytes: int, after: Any) -> Any:
         """Copy a piece of host memory into a storage."""
         as_bytes(storage)[:nbytes].copy_(torch.from_numpy(piece.array))
+
+    def several_up(self, several: Sequence["Rise"]) -> list[Any]:
+        """Copy several pieces, each with what `up` takes."""
+        return [self.up(*one) for one in several]
 
     def waited(self, event: Any) -> bool:
         """Tell whether the computation has waited for a copy."""
@@ -91,10 +96,12 @@ class CudaMover:
     """
 
     def __init__(self, device: torch.device, budget: int | None) -> None:
-        from penstock.cuda.driver import current_context  # it needs cuda.core
+        from penstock.cuda.copy import copy_async  # it needs cuda.core
+        from penstock.cuda.driver import current_context
         from penstock.cuda.slab import PinnedSlab
-        from penstock.cuda.stream import create_streams, spare_events
+        from penstock.cuda.stream import Mark, create_streams, spare_events
 
+        self._mark, self._copy_async = Mark, copy_async  # to import them for each copy would take as long as it does
         self.device = device
         with torch.cuda.device(device):
             torch.cuda.current_stream()  # torch's context is the current one from here on
@@ -111,17 +118,14 @@ class CudaMover:
 
     def __del__(self) -> None:
         """Wait for the copies under way before the pinned memory goes."""
-        with suppress(Exception):  # at the end of the process the driver may be gone
-            from penstock.cuda.stream import Mark
-
-            with self._current():
-                for stream in (self._streams.down, self._streams.up):
-                    Mark(stream).sync()
+        with suppress(Exception), self._current():  # at the end of the process the driver may be gone
+            for stream in (self._streams.down, self._streams.up):
+                self._mark(stream).sync()
 
     def _current(self) -> AbstractContextManager[None]:
         """Make the device current: a thread of autograd, or one that collects garbage, may not have used it yet."""
-        there = self._here.entered and torch.cuda.current_device() == self._index
-        return _NOTHING if there else self._enter()
+        there = self._here.entered and torch._C._cuda_getDevice() == self._index
+        return NOTHING if there else self._enter()
 
     @contextmanager
     def _enter(self) -> Iterator[None]:
@@ -136,35 +140,44 @@ class CudaMover:
 
     def down(self, storage: torch.UntypedStorage, nbytes: int, piece: Piece) -> Any:
         """Enqueue a copy into a piece of host memory, after what was asked of the computation so far."""
-        return self._copy(self._streams.down, piece.array.ctypes.data, storage.data_ptr(), nbytes, piece.after)
+        wanted = [(piece.address, storage.data_ptr(), nbytes, piece.after)]
+        return self._copy(self._streams.down, wanted)[0]
 
     def up(self, piece: Piece, storage: torch.UntypedStorage, nbytes: int, after: Any) -> Any:
         """Enqueue a copy into a storage that was allocated on the computation's stream just now."""
-        return self._copy(self._streams.up, storage.data_ptr(), piece.array.ctypes.data, nbytes, [after])
+        return self.several_up([(piece, storage, nbytes, after)])[0]
 
-    def _copy(self, stream: Any, target: int, source: int, nbytes: int, after: Sequence[Copied]) -> Copied:
-        from penstock.cuda.copy import copy_async
-        from penstock.cuda.stream import Mark
+    def several_up(self, several: Sequence["Rise"]) -> list[Any]:
+        """Enqueue copies into several storages, each with what `up` takes."""
+        wanted = [(storage.data_ptr(), piece.address, nbytes, [after]) for piece, storage, nbytes, after in several]
+        return self._copy(self._streams.up, wanted)
 
+    def _copy(self, stream: Any, several: Sequence[tuple[int, int, int, Sequence[Copied]]]) -> list[Copied]:
+        copies = []
         with self._current():  # events and the default stream are those of the current device
             computing = self._computing()
-            Mark(computing, self._spare).hold(stream)
-            for copied in after:
-                self._hold(copied, stream)
-            with self._lock:  # numbers are in the order of the lane
-                copy_async(target, source, nbytes, stream)
-                return Copied(Mark(stream, self._spare), computing, id(stream), next(self._numbers))
+            self._mark(computing, self._spare).hold(stream)
+            for target, source, nbytes, after in several:
+                for copied in after:
+                    self._hold(copied, stream)
+                with self._lock:  # numbers are in the order of the lane
+                    self._copy_async(target, source, nbytes, stream)
+                    end = self._mark(stream, self._spare)
+                    copies.append(Copied(end, computing, id(stream), next(self._numbers)))
+        return copies
 
     def _hold(self, copied: Copied, stream: Any) -> None:
         """Make a stream wait for a copy, unless it has waited for it or for a later one of its lane."""
-        key = copied.lane, id(stream)
-        if copied.number > self._waited.get(key, 0):
+        if not self._has_waited(copied, stream):
             copied.end.hold(stream)
-            self._waited[key] = copied.number
+            self._waited[copied.lane, id(stream)] = copied.number
+
+    def _has_waited(self, copied: Copied, stream: Any) -> bool:
+        return copied.number <= self._waited.get((copied.lane, id(stream)), 0)
 
     def waited(self, event: Copied) -> bool:
         """Tell whether the computation has waited for a copy, or for a later one of its lane."""
-        return event.number <= self._waited.get((event.lane, id(self._computing())), 0)
+        return self._has_waited(event, self._computing())
 
     def wait(self, event: Copied) -> None:
         """Make the computation wait for a copy."""
@@ -173,6 +186,8 @@ class CudaMover:
 
     def free_after(self, event: Copied) -> bool:
         """Let memory that a copy uses be freed: the stream that would be given it again waits for the copy."""
+        if self._has_waited(event, event.computing):
+            return True
         with suppress(Exception):  # at the end of the process the driver may be gone
             with self._current():
                 self._hold(event, event.computing)
@@ -224,8 +239,9 @@ class CudaMover:
         return bool(codec.handles(dtype)) and bool(codec.handles_on_device(tuple(array.shape), dtype))
 
 
-_NOTHING: AbstractContextManager[None] = nullcontext()
 Mover = HostMover | CudaMover
+Rise = tuple[Piece, torch.UntypedStorage, int, Any]
+"""A piece, the storage to copy it into, its bytes, and what has to end before."""
 
 NUMPY = {torch.float32: "float32", torch.float64: "float64", torch.int32: "int32", torch.int64: "int64"}
 """The types whose values codecs may read; NumPy has none for bfloat16."""

@@ -23,8 +23,13 @@ def tensors_in(tree: Any) -> list[torch.Tensor]:
     if isinstance(tree, torch.Tensor):
         return [tree]
     if type(tree) in _PLAIN:  # what nearly all blocks take: it is asked for each of them, several times a step
-        items = tree.values() if type(tree) is dict else tree
-        return [tensor for item in items for tensor in tensors_in(item)]
+        found: list[torch.Tensor] = []
+        for item in tree.values() if type(tree) is dict else tree:
+            if isinstance(item, torch.Tensor):
+                found.append(item)
+            elif item is not None:
+                found += tensors_in(item)
+        return found
     return [] if tree is None else [leaf for leaf in tree_flatten(tree)[0] if isinstance(leaf, torch.Tensor)]
 
 
@@ -45,12 +50,12 @@ def device_of(tensors: list[torch.Tensor], module: torch.nn.Module) -> torch.dev
     return first or torch.device("cpu")
 
 
-def signature(tree: Any) -> tuple[Any, ...]:
+def signature(tensors: list[torch.Tensor]) -> tuple[Any, ...]:
     """Give what a plan depends on: shapes, types, and whether gradients are wanted."""
-    return tuple((tuple(one.shape), one.dtype, one.requires_grad, one.device) for one in tensors_in(tree))
+    return tuple([(one.shape, one.dtype, one.requires_grad, one.device) for one in tensors])
 
 
-@dataclass
+@dataclass(slots=True)
 class Record:
     """One block in one iteration."""
 
@@ -75,10 +80,12 @@ class Record:
     """the backward pass that came to it last"""
     saved: int = 0
     """bytes, but for parameters, inputs and outputs"""
+    stays: int = 0
+    """those of them that are in storages smaller than what is moved"""
     inputs: int = 0
     """bytes of tensors that no block before was given"""
     outside: int = 0
-    """those of them that no operation made, as a batch: the caller holds them, and moving them would free nothing"""
+    """those of them that do not move: small ones, and those that no operation made, as a batch that the caller holds"""
     given: frozenset[int] = frozenset()
     """the storages of its inputs"""
     made: tuple[tuple[StorageWeakRef, int], ...] = ()
@@ -94,6 +101,8 @@ class Record:
     dear: frozenset[int] = frozenset()
     """the numbers of dear operations whose outputs are worth keeping"""
     dear_bytes: int = 0
+    dear_stays: int = 0
+    """those of them that are in storages smaller than what is moved"""
     dear_spans: list[tuple[Any, Any]] = field(default_factory=list)
     encoded: int = 0
     """bytes of the encodings of those that the codec takes, and of the others as they are"""
@@ -148,12 +157,13 @@ class Watch:
 
     def _note_dear(self, watching: Watching) -> None:
         wanted = []
-        for number, (start, end, nbytes, packed, aliases) in enumerate(watching.seen):
+        for number, (start, end, sizes, packed, aliases) in enumerate(watching.seen):
             self._record.dear_spans.append((start, end))
             changed = any(alias._version != version for alias, version in aliases)
             if packed <= self._last_saved and not changed:  # something after it is saved, which needs it
                 wanted.append(number)
-                self._record.dear_bytes += nbytes
+                self._record.dear_bytes += sum(sizes)
+                self._record.dear_stays += sum(nbytes for nbytes in sizes if nbytes < self._least)
         self._record.dear = frozenset(wanted)
 
     def _take(self, number: int, tensor: torch.Tensor) -> None:
@@ -164,7 +174,8 @@ class Watch:
         storage = storage_of(tensor)
         if storage is None:  # it stays, and is part of every peak
             return
-        if storage.nbytes() < self._least:
+        small = storage.nbytes() < self._least
+        if small:
             self._record.small.add(number)
         base = tensor if tensor._base is None else tensor._base
         parameter = base.is_leaf and isinstance(base, torch.nn.Parameter)
@@ -174,7 +185,8 @@ class Watch:
         if storage._cdata in self._inputs:
             return
         self._record.saved += storage.nbytes()
-        self._record.encoded += self._try_codec(tensor)
+        self._record.stays += storage.nbytes() if small else 0
+        self._record.encoded += storage.nbytes() if small else self._try_codec(tensor)
 
     def _try_codec(self, tensor: torch.Tensor) -> int:
         nbytes = tensor.untyped_storage().nbytes()

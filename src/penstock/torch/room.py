@@ -20,9 +20,16 @@ class Piece(NamedTuple):
     slab: int
     offset: int
     nbytes: int
-    array: NDArray[np.uint8]
+    address: int
+    whole: NDArray[np.uint8]
+    """the slab"""
     after: Sequence[Any]
     """what has to end before it may be written"""
+
+    @property
+    def array(self) -> NDArray[np.uint8]:
+        """The bytes."""
+        return self.whole[self.offset : self.offset + self.nbytes]
 
 
 class Room:
@@ -56,23 +63,21 @@ class Room:
     ) -> None:
         self.budget = budget or 0
         self.nbytes = 0
+        self.used = 0
+        """bytes that are taken"""
         self._slab = slab
         self._passed = passed
-        self._slabs: list[tuple[Any, NDArray[np.uint8], Heap]] = []
-
-    @property
-    def used(self) -> int:
-        """Bytes that are taken."""
-        return sum(heap.used for _, _, heap in self._slabs)
+        self._slabs: list[tuple[Any, NDArray[np.uint8], int, Heap]] = []  # with their addresses
 
     def take(self, nbytes: int) -> Piece | None:
         """Take a piece, from a new slab where those that are there have no room; None where the budget has none."""
         wanted = -(-nbytes // ALIGNMENT) * ALIGNMENT
-        for number, (_, array, heap) in enumerate(self._slabs):
+        for number, (_, array, address, heap) in enumerate(self._slabs):
             found = heap.take(wanted)
             if found is not None:
                 offset, after = found
-                return Piece(number, offset, nbytes, array[offset : offset + nbytes], after)
+                self.used += wanted
+                return Piece(number, offset, nbytes, address + offset, array, after)
         return self.take(nbytes) if self.reserve(wanted) else None
 
     def reserve(self, nbytes: int) -> bool:
@@ -82,10 +87,12 @@ class Room:
             return False
         slab = self._slab(size)
         array = slab if isinstance(slab, np.ndarray) else slab.array
-        self._slabs.append((slab, array, Heap(size, passed=self._passed)))
+        self._slabs.append((slab, array, int(array.ctypes.data), Heap(size, passed=self._passed)))
         self.nbytes += size
         return True
 
     def give(self, piece: Piece, events: Sequence[Any]) -> None:
         """Give a piece back, with what has to end before it is written again."""
-        self._slabs[piece.slab][2].give(piece.offset, -(-piece.nbytes // ALIGNMENT) * ALIGNMENT, events)
+        taken = -(-piece.nbytes // ALIGNMENT) * ALIGNMENT
+        self.used -= taken
+        self._slabs[piece.slab][-1].give(piece.offset, taken, events)

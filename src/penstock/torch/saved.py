@@ -15,7 +15,7 @@ import torch
 
 from penstock.codec import Codec
 from penstock.metrics import Metrics
-from penstock.torch.mover import Mover, new_storage, weakly
+from penstock.torch.mover import Mover, Rise, new_storage
 from penstock.torch.room import Piece
 
 
@@ -60,7 +60,8 @@ class Entry:
     def __init__(self, store: "Store", storage: torch.UntypedStorage, number: int) -> None:
         self.store = store
         self.storage: torch.UntypedStorage | None = storage
-        self.weak = weakly(storage)
+        self.weak: Any = storage._weak_ref()
+        """while this is held no other storage has the same address"""
         self.nbytes = storage.nbytes()
         self.number = number
         self.codec: tuple[Codec, torch.dtype, tuple[int, ...]] | None = None
@@ -69,8 +70,8 @@ class Entry:
         self.away: Piece | None = None
         self.ready: Any = None
         """the end of the last copy"""
-        self.left: set[int] = set()
-        """the saved tensors that have not been asked for in this backward pass"""
+        self.left = 0
+        """how many of its saved tensors have never been asked for"""
 
     def __del__(self) -> None:
         # It may end in any thread, in the middle of anything: the store takes note when it is next used.
@@ -78,12 +79,13 @@ class Entry:
         if under_way is not None and self.store.mover.free_after(self.ready):
             under_way = None  # else it goes along, so that nobody is given the memory that a copy still uses
         self.store.ended.append((self.size if self.storage is not None else 0, self.away, self.ready, under_way))
+        _free_weak_ref(self.weak)
 
 
 class Held:
     """A saved tensor whose storage may be elsewhere."""
 
-    __slots__ = ("_dtype", "_id", "_offset", "_shape", "_strides", "_version", "_witness", "entry")
+    __slots__ = ("_asked", "_dtype", "_offset", "_shape", "_strides", "_version", "_witness", "entry")
 
     def __init__(self, entry: Entry, tensor: torch.Tensor) -> None:
         self.entry = entry
@@ -92,8 +94,8 @@ class Held:
         # An alias without memory shares the count of changes, and so tells of them as autograd would.
         self._witness = tensor.detach()
         self._witness.data = _nothing(tensor.dtype, tensor.device)
-        self._id = id(self)
-        entry.left.add(self._id)
+        self._asked = False
+        entry.left += 1
 
     @property
     def changed(self) -> bool:
@@ -103,9 +105,15 @@ class Held:
     def tensor(self) -> torch.Tensor:
         """Give the tensor, unless it was changed after it was saved."""
         check_version(self._witness, self._version)
-        storage = self.entry.store.open(self.entry, self._id)
-        empty = torch.empty(0, dtype=self._dtype, device=storage.device)
-        return empty.set_(storage, self._offset, self._shape, self._strides)
+        if not self._asked:
+            self._asked = True
+            self.entry.left -= 1
+        store = self.entry.store
+        empty = torch.empty(0, dtype=self._dtype, device=store.mover.device)
+        return empty.set_(store.open(self.entry), self._offset, self._shape, self._strides)
+
+
+_free_weak_ref: Callable[[Any], None] = torch.UntypedStorage._free_weak_ref  # torch may be gone before the last entry
 
 
 @cache
@@ -168,9 +176,13 @@ class Store:
         entry = Entry(self, storage, self._numbers)
         self._numbers += 1
         self._known[key] = ref(entry)
-        self.held += entry.size
-        self.metrics.peak["device"] = max(self.metrics.peak["device"], self.held)
+        self._hold(entry.size)
         return Held(entry, tensor), entry
+
+    def _hold(self, nbytes: int) -> None:
+        self.held += nbytes
+        if self.held > self.metrics.peak["device"]:
+            self.metrics.peak["device"] = self.held
 
     def movable(self, tensor: torch.Tensor) -> bool:
         """Tell whether a tensor is one that may be moved."""
@@ -217,7 +229,8 @@ class Store:
         entry.away = piece
         entry.ready = self.mover.down(entry.storage, entry.size, piece)
         self.metrics.moved["down 1"] += entry.size
-        self.metrics.peak["host"] = max(self.metrics.peak["host"], self.mover.room.used)
+        if self.mover.room.used > self.metrics.peak["host"]:
+            self.metrics.peak["host"] = self.mover.room.used
         self._moving.append(ref(entry))
         return True
 
@@ -242,23 +255,35 @@ class Store:
             with self.watch():
                 self.mover.wait(event)
 
-    def fetch(self, entry: Entry) -> None:
-        """Begin to bring an entry back."""
-        if entry.storage is not None or entry.away is None:
-            return
-        storage = new_storage(entry.size, self.mover.device)
-        entry.ready = self.mover.up(entry.away, storage, entry.size, entry.ready)
-        entry.storage = storage
-        self.held += entry.size
-        self.metrics.moved["up 1"] += entry.size
-        self.metrics.peak["device"] = max(self.metrics.peak["device"], self.held)
+    def fetch(self, *entries: Entry) -> None:
+        """Begin to bring entries back, those that have left."""
+        gone: list[Entry] = []
+        rises: list[Rise] = []
+        for entry in entries:
+            if entry.storage is None and entry.away is not None and not self._found(entry):
+                gone.append(entry)
+                rises.append((entry.away, new_storage(entry.size, self.mover.device), entry.size, entry.ready))
+        for entry, rise, ready in zip(gone, rises, self.mover.several_up(rises) if gone else (), strict=True):
+            entry.storage, entry.ready = rise[1], ready
+            self._hold(entry.size)
+            self.metrics.moved["up 1"] += entry.size
 
-    def open(self, entry: Entry, reader: int) -> torch.UntypedStorage:
+    def _found(self, entry: Entry) -> bool:
+        """Take the storage back where others have held it all the while: a second copy would take more memory."""
+        if entry.codec is None:
+            storage: Any = torch.UntypedStorage
+            entry.storage = storage._new_with_weak_ptr(entry.weak)
+            self._hold(0 if entry.storage is None else entry.size)
+        return entry.storage is not None
+
+    def open(self, entry: Entry) -> torch.UntypedStorage:
         """Give the storage of an entry to one of its saved tensors, fetching it where nobody has."""
         self.collect()
-        self.metrics.hits += entry.storage is not None
-        self.metrics.misses += entry.storage is None
-        self.fetch(entry)
+        if entry.storage is None:
+            self.metrics.misses += 1
+            self.fetch(entry)
+        else:
+            self.metrics.hits += 1
         storage = entry.storage
         assert storage is not None
         if entry.away is not None and entry.ready is not None:
@@ -269,7 +294,6 @@ class Store:
             out = torch.empty(0, dtype=dtype, device=storage.device).set_(whole).reshape(shape)
             self.mover.decode(codec, storage, entry.size, out)
             storage = whole
-        entry.left.discard(reader)
         if not entry.left and entry.away is not None:
             # All have been served: who needs it now holds it. A second backward pass finds the copy below.
             entry.storage = None

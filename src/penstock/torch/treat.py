@@ -68,7 +68,8 @@ class Treating:
             wanted=expected.dear if treatment.what == "dear" else frozenset(),
             keep_output=hold if treatment.away else Kept,
             watch=None if record is None else Stopwatch(record, self._gauge),
-            compiled=part.compiled,
+            ends=expected.outputs,
+            compiled=expected.compiled,
         )
         return frame.run(args, kwargs)
 
@@ -112,7 +113,7 @@ class Treating:
         if now.plan is None:
             return
         while now.gone < count:
-            for reference in now.sent.get(now.plan.moving[now.gone], []):
+            for reference in reversed(now.sent.get(now.plan.moving[now.gone], [])):  # who waits for the last waits once
                 entry = reference()
                 if entry is not None and entry.storage is not None and entry.away is not None:
                     self._store.leave(entry)
@@ -120,10 +121,8 @@ class Treating:
 
     def fetch(self, now: Iteration, number: int) -> None:
         """Begin to bring back what a block sent away, what was saved last first."""
-        for reference in reversed(now.sent.get(number, [])):
-            entry = reference()
-            if entry is not None:
-                self._store.fetch(entry)
+        found = [reference() for reference in reversed(now.sent.get(number, []))]
+        self._store.fetch(*[entry for entry in found if entry is not None])
 
 
 class Stopwatch:

@@ -1,0 +1,316 @@
+"""Plans of `fit` and the room that they are made in: what allocators take on top, and what iterations have told."""
+
+from itertools import count
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tests.torch.models import AMPLE, Transformer, problem, step  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.multiprocessing.reductions import StorageWeakRef  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
+from penstock import Budget  # noqa: E402
+from penstock.errors import BudgetError  # noqa: E402
+from penstock.planner import Link  # noqa: E402
+from penstock.torch import fit, iteration, plan_of, planning  # noqa: E402
+from penstock.torch.belongings import Belongings  # noqa: E402
+from penstock.torch.choices import TREATMENTS, Timed, block_of  # noqa: E402
+from penstock.torch.fit import _of  # noqa: E402
+from penstock.torch.frame import Frame  # noqa: E402
+from penstock.torch.gauge import HostGauge  # noqa: E402
+from penstock.torch.known import Known  # noqa: E402
+from penstock.torch.mover import HostMover  # noqa: E402
+from penstock.torch.planning import LOOSE, MARGIN, make_plan  # noqa: E402
+from penstock.torch.record import Record  # noqa: E402
+from penstock.torch.runs import Run  # noqa: E402
+from penstock.torch.saved import Store  # noqa: E402
+
+LEAST, SAVED = 10**9, 10**8
+"""Bytes of the device when all blocks are recomputed, and those that each block saves."""
+ALL_KEPT = LEAST + 2 * SAVED  # what the last block saves is part of its own peak
+
+
+def known(**others):
+    """What is known of three blocks, of which to recompute each takes a second."""
+    records = [
+        Record(f"{number}", number, (), False, spans=[(0, 1)], saved=SAVED, encoded=SAVED) for number in range(3)
+    ]
+    for record in records:
+        record.peak_forward = record.peak_after = LEAST - SAVED
+        record.peak_backward = LEAST
+    guess = Timed(1.0, 2.0, {"keep": (0.0, 0.0), "recompute": (0.0, 1.0)})
+    return Known(records=records, first=Run((guess,) * 3, 0.0), seen=1, **others)
+
+
+def planned(known, device, last=False):
+    return make_plan(known, Budget(device=device), True, None, None, last)
+
+
+def least_budget(room):
+    """The smallest budget whose part without the margin is a room."""
+    device = int(room / (1 - MARGIN)) - 2
+    return next(device + more for more in range(8) if int((device + more) * (1 - MARGIN)) >= room)
+
+
+@pytest.fixture
+def rooms(monkeypatch):
+    """The rooms that plans were sought in."""
+    tried, choose = [], planning.choose
+
+    def recording(chain, room):
+        tried.append(room)
+        return choose(chain, room)
+
+    monkeypatch.setattr(planning, "choose", recording)
+    return tried
+
+
+# Rooms.
+
+
+def test_room_is_left_where_something_fits_without_it(rooms):
+    device = least_budget(ALL_KEPT + LOOSE)
+    assert set(planned(known(), device).names) == {"keep"}
+    assert "recompute" in planned(known(), device - 10**6).names  # it would fit in what is left
+    assert rooms == [int(device * (1 - MARGIN)) - LOOSE, int((device - 10**6) * (1 - MARGIN)) - LOOSE]
+
+
+@pytest.mark.parametrize(
+    ("device", "tried"),
+    [
+        (least_budget(LEAST + LOOSE), 1),
+        (least_budget(LEAST + LOOSE) - 10**6, 2),
+        (least_budget(LEAST), 2),
+        (least_budget(LEAST) - 10**6, 3),
+        (LEAST, 3),
+    ],
+)
+def test_rooms_are_tried_from_the_cautious_one_to_the_whole_budget(device, tried, rooms):
+    plan = planned(known(), device)
+    assert set(plan.names[:2]) == {"recompute"} and plan.foreseen.peak == LEAST
+    most = int(device * (1 - MARGIN))
+    assert rooms == [most - LOOSE, most, device][:tried]
+
+
+def test_only_where_the_whole_budget_does_not_do_there_is_an_error(rooms):
+    with pytest.raises(BudgetError, match=r"does not fit .* lacks about 1B\b"):
+        planned(known(), LEAST - 1)
+    assert rooms == sorted(rooms) and rooms[-1] == LEAST - 1 and len(rooms) == 3
+
+
+def test_what_nobody_counts_has_no_allocator_to_leave_room_for(rooms):
+    make_plan(known(), Budget(device=10**9), False, None, None)
+    assert rooms == [int(10**9 * (1 - MARGIN))]
+    rooms.clear()
+    make_plan(known(), Budget(device=SAVED), False, None, None)  # all that blocks save at once: it does just fit
+    assert rooms == [int(SAVED * (1 - MARGIN)), SAVED]
+
+
+def test_the_room_is_smaller_by_what_an_iteration_was_short_of(rooms):
+    device = least_budget(ALL_KEPT + LOOSE)
+    plan = planned(known(), device)
+    seen = known()
+    seen.weigh(plan, plan.foreseen.peak + LOOSE - 1)  # which was left
+    assert planned(seen, device).names == plan.names
+    seen.weigh(plan, plan.foreseen.peak + LOOSE + 1)
+    seen.weigh(plan, plan.foreseen.peak - LOOSE)  # the most counts
+    assert planned(seen, device).foreseen.peak <= int(device * (1 - MARGIN)) - LOOSE - 1 < ALL_KEPT
+    rooms.clear()
+    assert planned(seen, LEAST).foreseen.peak == LEAST == rooms[-1]  # there is no other way
+
+
+# What iterations tell.
+
+
+class Counting(HostGauge):
+    """A gauge that counts: an iteration takes what its plan foresaw, or what it is told."""
+
+    counts, taken, model = True, 0, None
+
+    def __init__(self, device):
+        super().__init__(device)
+        self._asked = count(1)
+
+    def peak(self):
+        return LEAST
+
+    allocated = peak
+
+    def most(self):
+        began = next(self._asked) % 2  # it is asked when an iteration begins and when it ends
+        return 1 if began else Counting.taken or _of(Counting.model).fitting._now.plan.foreseen.peak
+
+
+@pytest.fixture
+def plans(monkeypatch):
+    """The plans that were made, of a model whose blocks are not to fit all at once."""
+    made, make = [], iteration.make_plan
+
+    def recording(*args):
+        made.append(make(*args))
+        return made[-1]
+
+    monkeypatch.setattr(iteration, "make_plan", recording)
+    monkeypatch.setattr(iteration, "gauge_for", Counting)
+    monkeypatch.setattr(iteration, "LOOKED_OVER", ())
+    monkeypatch.setattr(planning, "LOOSE", 10_000)
+    monkeypatch.setattr(Counting, "link", lambda gauge, mover: Link(1e9, 1e9))
+    return made
+
+
+def counted_steps(part):
+    """Run a model whose third iteration takes so much of the budget, and one byte."""
+    device = least_budget(LEAST + 10_000 + 200_000)
+    Counting.model, x = problem(Transformer)
+    fit(Counting.model, Budget(device=device, host="1GB"))
+    for number in range(5):
+        Counting.taken = int(part * device) + 1 if number == 2 else 0
+        step(Counting.model, x)
+    return device
+
+
+def test_a_plan_whose_peak_was_exceeded_is_made_anew_with_that_many_bytes_less(plans):
+    device = counted_steps(1.0)
+    first, second = plans
+    assert LEAST < first.foreseen.peak <= int(device * (1 - MARGIN)) - 10_000
+    short = device + 1 - first.foreseen.peak
+    assert LEAST <= second.foreseen.peak <= device - short
+    assert plan_of(Counting.model).names == second.names != first.names
+
+
+def test_a_plan_that_took_more_than_foreseen_but_not_than_the_budget_stays(plans):
+    counted_steps(0.999)
+    assert len(plans) == 1
+
+
+def test_what_is_in_front_of_the_first_block_is_none_of_the_memory_that_has_grown(plans, monkeypatch):
+    class Net(Transformer):
+        def forward(self, x):
+            Counting.there = LEAST
+            x = self.first(x)
+            Counting.there += 10**8  # what the first layer saves
+            for block in self.blocks:
+                x = block(x)
+            Counting.there = LEAST
+            return self.last(x)
+
+    monkeypatch.setattr(Counting, "allocated", lambda gauge: Counting.there + Counting.taken, raising=False)
+    monkeypatch.setattr(Counting, "there", 0, raising=False)
+    Counting.model, x, grown = Net(), problem(Transformer)[1], 3 * 10**6
+    fit(Counting.model, Budget(device="3GB", host="1GB"))
+    for Counting.taken in (0, grown, grown):  # as the states of an optimizer
+        step(Counting.model, x)
+    assert [block.peak_backward for block in plans[0].chain.blocks] == [LEAST + grown] * 4
+
+
+# The last look.
+
+
+def tried(seconds):
+    """What is known when choices were tried, named by their first letters, with the seconds that iterations took."""
+    names = {"k": "keep", "r": "recompute"}
+    found = known(tried={tuple(names[one] for one in letters): taken for letters, taken in seconds.items()})
+    found.plan = planned(known(), 2 * ALL_KEPT)  # the choices that are carried out now
+    return found
+
+
+def letters_of(plan):
+    return "".join(name[0] for name in plan.names)
+
+
+def test_the_last_look_settles_on_the_fastest_that_was_tried():
+    seen = tried({"kkk": [3.0, 3.0, 3.0], "rrk": [9.0, 1.0, 1.0], "krk": [0.5, 2.0, 2.0]})
+    assert letters_of(planned(seen, 2 * ALL_KEPT, last=True)) == "rrk"  # by their medians
+    assert letters_of(planned(seen, 2 * ALL_KEPT)) == "kkk"
+
+
+def test_the_last_look_leaves_out_what_does_not_fit_or_is_not_offered():
+    device = least_budget(LEAST + SAVED + LOOSE)
+    seen = tried({"kkk": [1.0], "rrk": [4.0], "rkr": [3.0], "rrr": [5.0]})
+    seen.tried["offload", "keep", "keep"] = [0.1]
+    assert letters_of(planned(seen, device, last=True)) == "rkr"
+    seen = tried({"kkk": [1.0]})
+    assert letters_of(planned(seen, device, last=True)).count("k") == 2  # none of those fits: the planner's
+
+
+# What a block takes.
+
+
+def test_small_tensors_stay_where_others_move():
+    record = Record("0", 0, (), False, spans=[(0, 1)], dear=frozenset({0}), outputs=frozenset({9}))
+    record.saved, record.stays, record.encoded, record.loose = 1000, 10, 510, 7
+    record.dear_bytes, record.dear_stays = 400, 4
+    found = {one.name: (one.kept, one.moved) for one in block_of(record, Timed(1, 1), (1, 1, 1), True, None).choices}
+    assert found["keep"] == (1007, 0) and found["keep dear, recompute the rest"] == (400, 0)
+    assert found["offload"] == (17, 990) and found["offload dear, recompute the rest"] == (4, 396)
+    assert found["compress"] == (517, 0) and found["offload compressed"] == (17, 500)
+
+
+@pytest.mark.parametrize("choice", [name for name in TREATMENTS if "offload" in name])
+@pytest.mark.parametrize("least", [2**8, 2**13 + 1, 2**14])
+def test_what_moves_is_what_the_plan_says_to_the_byte(choice, least, monkeypatch):
+    monkeypatch.setitem(iteration.LEAST_MOVED, "cpu", least)
+    codec = "cast:float16" if "compressed" in choice else None
+    model, x = problem(Transformer)
+    fit(model, AMPLE, codec=codec, choice=choice)
+    for _ in range(2):
+        step(model, x)
+    plan = plan_of(model)
+    assert plan.metrics.moved["down 1"] == plan.foreseen.moved
+    assert (plan.foreseen.moved > 0) == ("inputs" not in choice or least == 2**8)
+
+
+class Summing(TorchDispatchMode):
+    """Looks whether a storage is there while gradients are summed to the shape of a bias."""
+
+    def __init__(self, weak):
+        super().__init__()
+        self.weak, self.there = weak, []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is torch.ops.aten.sum.dim_IntList:
+            self.there.append(not self.weak[-1].expired())
+        return func(*args, **(kwargs or {}))
+
+
+def there_while_summing(way):
+    torch.manual_seed(0)
+    block, weak = nn.Sequential(nn.GELU(), nn.Linear(8, 8)), []
+    block[0].register_forward_hook(lambda module, args, output: weak.append(StorageWeakRef(output.untyped_storage())))
+    x = torch.randn(4, 8, requires_grad=True)
+    frame = Frame(block.forward, Belongings(block), x.device, weighed=way == "weighed")
+    output = block(x) if way == "kept" else frame.run((x,), {})
+    with Summing(weak) as summing:
+        output.sum().backward()
+    assert len(weak) == (1 if way == "kept" else 2)
+    frame, output = None, None
+    assert all(one.expired() for one in weak)
+    return summing.there
+
+
+def test_a_block_is_weighed_with_what_it_holds_while_gradients_are_summed_as_if_it_were_kept():
+    assert there_while_summing("kept") == there_while_summing("weighed") == [True]
+    assert there_while_summing("recomputed") == [False]
+
+
+def test_what_others_hold_is_not_fetched_a_second_time():
+    store = Store(HostMover(torch.device("cpu"), 10**6))
+    for held in (True, False):
+        x = torch.arange(64.0)
+        place, expected = x.data_ptr(), x.tolist()
+        saved, entry = store.save(x)
+        assert store.send(entry)
+        store.leave(entry)
+        assert store.held == 0
+        if not held:
+            x = None
+        store.fetch(entry)
+        assert store.held == entry.size and store.metrics.moved["up 1"] == (0 if held else entry.size)
+        found = saved.tensor()
+        assert found.tolist() == expected and (not held or found.data_ptr() == place)
+        assert store.held == 0
+        saved = entry = None
+        store.collect()
+    assert store.mover.room.used == 0
