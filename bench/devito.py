@@ -5,7 +5,7 @@ whole elastic migration of one shot, forward and backward under the same Revolve
 same on all sides; without Penstock's doors the state, and so the snapshots, are on the host. Results are compared bit
 by bit. Compiling is left out; bringing fields to the device and home again is in the migration's time.
 
-The whole migration by Devito alone takes a quarter of an hour at full size, so it is done on the largest grid that
+The whole migration by Devito alone takes more than ten minutes at full size, so it is done on the largest grid that
 should end within ``--seconds``, all ways on the same one.
 
 Needs Devito set to a GPU: DEVITO_PLATFORM=nvidiaX DEVITO_LANGUAGE=openmp DEVITO_ARCH=clang. Run
