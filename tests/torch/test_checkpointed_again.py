@@ -283,6 +283,31 @@ def test_a_plan_is_found_again_for_a_step_made_anew_with_other_numbers():
     assert plans[0] is plans[1]
 
 
+class Wave:
+    """A loop as people write them: the step belongs to an object with several attributes."""
+
+    def __init__(self):
+        self.points, self.name, self.free = 2000, "wave", True
+        self.rate = torch.rand(2000, requires_grad=True)
+
+    def step(self, y, t, rate):
+        return y - rate * y
+
+
+def test_a_plan_is_found_again_for_a_method():
+    wave, plans = Wave(), []
+    for _ in range(2):
+        checkpointed(
+            wave.step,
+            torch.ones(wave.points),
+            50,
+            params=wave.rate / 2,
+            budget="64kB",
+            report=lambda result: plans.append(result.plan),
+        ).sum().backward()
+    assert plans[0] is plans[1]
+
+
 def test_plans_do_not_keep_alive_what_they_were_made_for():
     layer, held = nn.Linear(3, 3), Stepper(keeping)
     weight = torch.ones(3, requires_grad=True)
