@@ -21,6 +21,10 @@ class PlanError(PenstockError, ValueError):
     """A plan that contradicts itself or the problem it is used for."""
 
 
+class SlowerError(PlanError):
+    """No plan is as fast as was asked for."""
+
+
 class DeviceError(PenstockError, RuntimeError):
     """No GPU, or a call that its driver refused."""
 

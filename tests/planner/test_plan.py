@@ -6,6 +6,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
+from penstock.errors import SlowerError
 from penstock.planner.choose import Setting, evaluate, fits
 from penstock.planner.settings import Problem
 from penstock.schedule import Foreign, Revolve, StoreAll, TwoLevel
@@ -192,6 +193,23 @@ def test_more_budget_never_predicts_more_time(steps, budget, x, tier, data):
     more = budget.with_tier(tier, budget[tier] + data.draw(st.integers(1, 10)) * STATE)
     fewer, larger = (ps.plan(steps, STATE, given, costs=costs(x)) for given in (budget, more))
     assert larger.seconds <= fewer.seconds * (1 + 1e-9)
+
+
+@settings(max_examples=40)
+@given(st.integers(1, 150), budgets, st.sampled_from([0.5, 2, 25, 100]), st.floats(0.5, 2))
+def test_a_plan_below_a_time_is_the_fastest_or_there_is_none(steps, budget, x, factor):
+    fastest = ps.plan(steps, STATE, budget, costs=costs(x))
+    below = factor * fastest.seconds
+    if fastest.seconds < below:
+        assert ps.plan(steps, STATE, budget, costs=costs(x), below=below).seconds == fastest.seconds
+    else:
+        with pytest.raises(SlowerError, match="no plan takes less"):
+            ps.plan(steps, STATE, budget, costs=costs(x), below=below)
+
+
+def test_a_budget_that_cannot_work_is_refused_as_such_whatever_the_time():
+    with pytest.raises(ps.BudgetError, match="needs"):
+        ps.plan(100, STATE, "0.5GB", costs=costs(2), below=1.0)
 
 
 @pytest.mark.parametrize("disk", [20, 200])

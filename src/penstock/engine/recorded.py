@@ -8,6 +8,7 @@ recording costs by itself is shared. So the number of steps is one more thing to
 import tempfile
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from penstock.engine.costing import read_budget
 from penstock.engine.library import Library
 from penstock.engine.reversal import Reversal
 from penstock.engine.reverse import prepare
-from penstock.errors import BudgetError, PlanError
+from penstock.errors import BudgetError, PlanError, SlowerError
 from penstock.planner import Costs, Plan, check_budget
 from penstock.planner import plan as make_plan
 from penstock.schedule import Schedule
@@ -144,18 +145,18 @@ def plan_recorded(
     best: Plan | None = None
     refused: BudgetError | None = None
     tier, chunk = budget.tiers[0], request.chunk
-    for size in request.sizes(steps):
+    if largest is not None and chunk is not None and min(chunk, steps) > max(1, largest):
+        raise BudgetError(f"chunk={chunk}: the device holds the graphs of {largest} steps; ask for fewer at once")
+    for size in reversed(request.sizes(steps)):  # the largest leave the least to search, and are often the fastest
         if largest is not None and size > max(1, largest):
-            if chunk is None:
-                break
-            raise BudgetError(f"chunk={chunk}: the device holds the graphs of {largest} steps; ask for fewer at once")
+            continue
         graphs = (size - 1) * recording.graph_bytes
         beside = f"the graphs of {size - 1} further steps take {to_text(graphs)} of the {tier} budget"
         if graphs >= budget[tier]:
-            refused = refused or BudgetError(f"{beside} of {to_text(budget[tier])}: try a smaller chunk")
-            break
+            refused = BudgetError(f"{beside} of {to_text(budget[tier])}: try a smaller chunk")
+            continue
         try:
-            found = make_plan(
+            best = make_plan(
                 steps,
                 state_bytes,
                 budget.with_tier(tier, budget[tier] - graphs),
@@ -163,12 +164,12 @@ def plan_recorded(
                 schedule=request.schedule,
                 codec=codecs,
                 every=size,
+                below=inf if best is None else best.seconds,
             )
-        except BudgetError as error:
-            refused = refused or (BudgetError(f"{error} ({beside}: try a smaller chunk)") if graphs else error)
+        except SlowerError:
             continue
-        if best is None or found.seconds < best.seconds:
-            best = found
+        except BudgetError as error:
+            refused = BudgetError(f"{error} ({beside}: try a smaller chunk)") if graphs else error
     if best is None:
         assert refused is not None  # the smallest size is always tried
         raise refused

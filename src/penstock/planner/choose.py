@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 from itertools import count
+from math import inf
 from typing import NamedTuple
 
 from penstock.planner.bounds import least_seconds, unmoved
@@ -223,9 +224,11 @@ class Alternative(NamedTuple):
 
 
 def choose(
-    settings: Sequence[Setting], schedules: dict[str, list[Segmented]]
+    settings: Sequence[Setting], schedules: dict[str, list[Segmented]], below: float = inf
 ) -> tuple[Choice | None, list[Alternative]]:
     """Find the choice of smallest predicted time, and what the best of each other kind takes, or takes at least.
+
+    Where nothing takes less than `below` seconds there may be no choice at all, which is found much sooner.
 
     Parameters
     ----------
@@ -233,6 +236,8 @@ def choose(
         the ways to keep snapshots
     schedules
         the schedules to try for states, and for records
+    below
+        seconds of what is known already
     """
     order = count()
     bounds: list[tuple[float, int, int, Setting, Segmented]] = []
@@ -257,13 +262,13 @@ def choose(
             if best is None or choice.seconds < best.seconds:
                 best = choice
 
-    for setting in settings if bounds else ():
+    for setting in settings if bounds and bounds[0][0] < below else ():
         in_it = [entry[-1] for entry in bounds if entry[-2] is setting]
         good, simulated = find_good(in_it, setting, most_effort // (3 * len(settings)))
         effort += simulated
         if good is not None:
             take(evaluate(good, setting.slots, setting))
-    while bounds and (best is None or bounds[0][0] < best.seconds):
+    while bounds and bounds[0][0] < (below if best is None else min(below, best.seconds)):
         bound, _, tightened, setting, schedule = heappop(bounds)
         if best is not None and effort > most_effort:
             break

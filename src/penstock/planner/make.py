@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
 from typing import Any, NoReturn
 
-from penstock.errors import BudgetError, PlanError
+from penstock.errors import BudgetError, PlanError, SlowerError
 from penstock.planner.choose import POLICIES, Alternative, candidates, choose, evaluate, fits
 from penstock.planner.costs import Costs, assumed_costs
 from penstock.planner.plan import Plan
@@ -12,7 +13,7 @@ from penstock.planner.settings import Problem, check_tiers, reserved, slot_size,
 from penstock.schedule import Schedule, StoreAll, foreign, named
 from penstock.schedule.names import FAMILIES, split_name
 from penstock.schedule.segmented import Segmented, check_count, check_steps
-from penstock.units import Budget, to_bytes, to_text
+from penstock.units import Budget, seconds_to_text, to_bytes, to_text
 
 
 def plan(
@@ -29,6 +30,7 @@ def plan(
     policy: str = "min",
     slots: int | None = None,
     reversals: int = 1,
+    below: float = inf,
 ) -> Plan:
     """Decide how to reverse a loop inside a budget: the plan of smallest predicted time, or the one asked for.
 
@@ -59,6 +61,8 @@ def plan(
         snapshots in the first tier, where it should be fewer than fit
     reversals
         reversals, such as the shots of a survey, that share the host memory pinned once
+    below
+        seconds of another plan: where none is faster, `SlowerError` is raised, much sooner than the fastest is found
 
     Examples
     --------
@@ -100,9 +104,12 @@ def plan(
         choices = (evaluate(wanted, setting.slots, setting) for setting in roomy if setting.keep == "states")
         best = min(filter(fits, choices), key=lambda choice: choice.seconds, default=None)
     else:
-        best, others = choose(roomy, tried)
-    if best is None:
-        _refuse(problem, codecs, tried if wanted is None else {"states": [wanted]})
+        best, others = choose(roomy, tried, below)
+    schedules = tried if wanted is None else {"states": [wanted]}
+    if best is None and (below == inf or _need(problem, codecs, schedules) is not None):
+        _refuse(problem, codecs, schedules)
+    if best is None or best.seconds >= below:
+        raise SlowerError(f"no plan takes less than {seconds_to_text(below)}: ask for any, without below=")
     return Plan(
         steps=steps,
         every=every,
