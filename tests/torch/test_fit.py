@@ -437,7 +437,7 @@ def test_plans_are_made_when_shapes_come_again_and_kept_where_little_changes(mon
     for length in range(5, 12):
         step(model, torch.randn(4, length, 8))
     assert counts == {"make_plan": 0, "choose": 0}
-    for _ in range(iteration.REFINED + 3):
+    for _ in range(iteration.SETTLED + 2):
         step(model, torch.randn(4, 16, 8))
     assert counts == {"make_plan": 1 + len(iteration.LOOKED_OVER), "choose": 1}
 

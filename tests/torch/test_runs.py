@@ -141,3 +141,18 @@ def test_an_iteration_in_which_all_blocks_are_slower_than_medians_of_each_is_met
     found = together(first, ["like", "like"], [one, other])
     for names in (("keep", "offload"), ("offload", "keep")):
         assert taken(found, names) == near(10.0)
+
+
+def test_an_iteration_that_was_slow_as_a_whole_makes_no_treatment_dearer():
+    first = Run((GUESS,) * 3, 0.0)
+    keep, offload = Seen("keep", 1.0, 2.0), Seen("offload", 1.5, 2.5)
+    recompute = Seen("recompute", 1.0, 2.0, again=1.0)
+
+    def slower(pace, *blocks):
+        return Trial(tuple(Seen(one.name, *(pace * seconds for seconds in one[1:])) for one in blocks), 0.0)
+
+    trials = [slower(1.0, keep, keep, recompute), slower(1.4, keep, offload, offload), slower(1.0, keep, recompute, keep)]
+    found = together(first, ["like"] * 3, trials)
+    for block in found.blocks:
+        assert block.more["offload"] == near((0.5, 0.5))
+        assert block.more["recompute"] == near((0.0, 1.0))

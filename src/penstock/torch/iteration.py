@@ -25,10 +25,16 @@ from penstock.torch.saved import Store
 from penstock.torch.treat import Treating
 from penstock.units import Budget
 
-REFINED = 10
-"""So many iterations are timed. A device that has paused for a plan is faster at first, so most follow each other."""
-LOOKED_OVER = (2, 3, 4, 6, REFINED)
-"""After so many that were timed the plan is made anew; the last time it is the fastest of those that were tried."""
+LOOKED_OVER = (3, 5, 7, 9)
+"""After so many iterations that were timed the plan is made anew; the last time it is the fastest that was tried.
+
+The first iteration with a plan is not timed: memory is pinned and allocated in it, and a device that has paused for the
+planning is faster at first.
+"""
+REFINED = LOOKED_OVER[-1]
+"""So many iterations are timed."""
+SETTLED = REFINED + len(LOOKED_OVER)
+"""After so many iterations at most, a plan stays."""
 GROWTH = 2**20
 """When memory that was there before the iteration has grown by so many bytes, the plan is made anew."""
 MOST_SHAPES = 64
@@ -127,12 +133,14 @@ class Fitting:
         looked_over = known.stale and known.seen in LOOKED_OVER
         if known.seen and (known.plan is None or looked_over or self._base > known.planned + GROWTH):
             self._make_plan(known)
-        measuring, timed = not known.seen, known.seen < REFINED
+        measuring, learning = not known.seen, known.seen < REFINED
+        timed = learning and (known.plan is None or known.plan.names == known.followed)
+        known.followed = None if known.plan is None else known.plan.names
         if measuring:
             gauge.peak()
         # A plan may just have been made, whose seconds are none of the step's: the blocks begin now.
         now = Iteration(known, measuring, self._base, before, gauge.mark(), known.plan, timed, known.records)
-        now.most = gauge.most() if timed and not measuring else 0
+        now.most = gauge.most() if learning and not measuring else 0
         self._now, self._fresh, self._start = now, False, None
         if self._store is not None:
             self._store.restart()

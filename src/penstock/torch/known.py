@@ -49,6 +49,8 @@ class Known:
     """those with a plan whose times were read"""
     tried: dict[tuple[str, ...], list[float]] = field(default_factory=dict)
     """seconds of whole iterations, by the names of their choices"""
+    followed: tuple[str, ...] | None = None
+    """the names of the choices of the last iteration"""
     measured: tuple[tuple[str, ...], float] | None = None
     """the names of the choices of the last iteration whose times were read, and its seconds"""
     base: int = 0

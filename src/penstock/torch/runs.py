@@ -5,7 +5,7 @@ happens to a block takes time of its own, if only that of the host, which a fast
 is known by what blocks took that had it.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median
@@ -15,6 +15,8 @@ from penstock.torch.choices import TREATMENTS, Timed
 from penstock.torch.gauge import HostGauge
 from penstock.torch.record import Record
 
+ROUNDS = 3
+"""What iterations and blocks took is told apart in so many rounds, each from what the last one found."""
 
 @dataclass(frozen=True)
 class Run:
@@ -165,10 +167,10 @@ def together(first: Run, kinds: Sequence[Hashable], later: Sequence[Trial]) -> R
 
 def _sorts(kinds: Sequence[Hashable], later: Sequence[Trial]) -> dict[Hashable, _Kind]:
     seen: dict[tuple[Hashable, str], list[tuple[float, float, float]]] = defaultdict(list)
-    for one in later:
+    for one, pace in zip(later, _paces(kinds, later), strict=True):
         for kind, block in zip(kinds, one.blocks, strict=True):
             if block is not None and block.backward is not None:
-                seen[kind, block.name].append((block.forward, block.backward, block.again))
+                seen[kind, block.name].append((block.forward / pace, block.backward / pace, block.again / pace))
     sorts: dict[Hashable, _Kind] = defaultdict(_Kind)
     runs: dict[tuple[Hashable, str], list[float]] = defaultdict(list)
     for (kind, name), several in seen.items():
@@ -179,6 +181,28 @@ def _sorts(kinds: Sequence[Hashable], later: Sequence[Trial]) -> dict[Hashable, 
     for (kind, what), seconds in runs.items():
         sorts[kind].again[what] = median(seconds)
     return dict(sorts)
+
+
+def _paces(kinds: Sequence[Hashable], later: Sequence[Trial]) -> list[float]:
+    """Give by how much each iteration was slower than the others, by the blocks that had the same treatment in some."""
+    taken = [
+        [
+            ((kind, block.name), block.forward + block.backward + block.again)
+            for kind, block in zip(kinds, one.blocks, strict=True)
+            if block is not None and block.backward is not None
+        ]
+        for one in later
+    ]
+    times = Counter(key for one in taken for key in {key for key, _ in one})
+    paces = [1.0] * len(later)
+    for _ in range(ROUNDS):
+        several = defaultdict(list)
+        for pace, one in zip(paces, taken, strict=True):
+            for key, seconds in one:
+                several[key].append(seconds / pace)
+        usual = {key: median(found) for key, found in several.items() if times[key] > 1 and median(found) > 0}
+        paces = [median([seconds / usual[key] for key, seconds in one if key in usual] or [1.0]) for one in taken]
+    return [pace or 1.0 for pace in paces]
 
 
 def _more(name: str, sorts: Sequence[_Kind]) -> tuple[float, float] | None:
