@@ -151,8 +151,8 @@ def test_an_iteration_that_was_slow_as_a_whole_makes_no_treatment_dearer():
     def slower(pace, *blocks):
         return Trial(tuple(Seen(one.name, *(pace * seconds for seconds in one[1:])) for one in blocks), 0.0)
 
-    trials = [slower(1.0, keep, keep, recompute), slower(1.4, keep, offload, offload), slower(1.0, keep, recompute, keep)]
-    found = together(first, ["like"] * 3, trials)
+    usual, slow = slower(1.0, keep, keep, recompute), slower(1.4, keep, offload, offload)
+    found = together(first, ["like"] * 3, [usual, slow, usual])
     for block in found.blocks:
         assert block.more["offload"] == near((0.5, 0.5))
         assert block.more["recompute"] == near((0.0, 1.0))

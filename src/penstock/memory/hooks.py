@@ -66,12 +66,12 @@ class Hooks:
         if last is not None and last is not module:
             after[id(last)] = module
         self._last[direction] = module
-        for tensor in self._needed(module):
-            self.moved += self.move(tensor, False)
         following = after.get(id(module))
-        if following is not None:
+        if following is not None:  # first: after the computation waits for its own, this would wait for that, too
             for tensor in self._needed(following):
                 self.moved += self.move(tensor, True)
+        for tensor in self._needed(module):
+            self.moved += self.move(tensor, False)
 
     def _needed(self, module: Any) -> Iterable[Any]:
         """List what a module owns, and what parts of it own that it does not call but computes with itself."""

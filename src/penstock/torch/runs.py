@@ -18,6 +18,7 @@ from penstock.torch.record import Record
 ROUNDS = 3
 """What iterations and blocks took is told apart in so many rounds, each from what the last one found."""
 
+
 @dataclass(frozen=True)
 class Run:
     """Seconds of a step."""
