@@ -155,12 +155,13 @@ class Offload:
 
     def _pack(self, thread: int, tensor: torch.Tensor) -> Kept | Opened:
         device = tensor.device
-        if device.type not in ("cpu", "cuda") or (device.type == "cpu" and not tensor.dim()):
-            return Kept(tensor)  # numbers are on the host even where all else is on a GPU
         keeper = self._keepers.get((device, thread))
-        if keeper is None:
-            keeper = Keeper(self._budget, self._codec, self._min_bytes, device)
-            self._keepers[device, thread] = keeper
+        if keeper is None or not tensor.dim():
+            if device.type not in ("cpu", "cuda") or (device.type == "cpu" and not tensor.dim()):
+                return Kept(tensor)  # numbers are on the host even where all else is on a GPU
+            if keeper is None:
+                keeper = Keeper(self._budget, self._codec, self._min_bytes, device)
+                self._keepers[device, thread] = keeper
         return keeper.pack(tensor)
 
 

@@ -36,7 +36,8 @@ class Kept:
 
     def tensor(self) -> torch.Tensor:
         """Give the tensor, unless it was changed."""
-        check_version(self._tensor, self._version)
+        if self._tensor._version != self._version:  # thousands are asked for in a step: no call for each
+            check_version(self._tensor, self._version)
         return self._tensor
 
 
