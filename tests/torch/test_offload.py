@@ -65,7 +65,7 @@ def forgotten():
 
 
 def keepers():
-    return [keeper for place in _places.values() for keeper in place.values()]
+    return [keeper for place in _places.values() for keeper in place.keepers.values()]
 
 
 @pytest.mark.parametrize("device", [0, 4000, 20_000, 40_000, "1GB"])

@@ -9,7 +9,7 @@ from penstock.codec import Codec
 from penstock.errors import BudgetError
 from penstock.torch.mover import mover_for, weakly
 from penstock.torch.order import fetch_order, to_move
-from penstock.torch.saved import Entry, Held, Kept, Store
+from penstock.torch.saved import Entry, Held, Kept, Store, check_version
 from penstock.units import Budget, to_text
 
 
@@ -31,7 +31,9 @@ class Passed(Kept):
     def tensor(self) -> torch.Tensor:
         """Give the tensor, unless it was changed."""
         self._keeper.turned = True
-        return super().tensor()
+        if self._tensor._version != self._version:
+            check_version(self._tensor, self._version)
+        return self._tensor
 
 
 class Opened:
@@ -57,7 +59,14 @@ class Keeper:
         self.store = Store(mover_for(device, budget.host), min_bytes)
         self.turned = False
         """whether something of this iteration has been asked for"""
-        self._host, self._budget, self._codec = budget["host"], budget["device"], codec
+        self.rounds = 0
+        """iterations that have ended since the last `with`"""
+        self.entered = False
+        """whether since then something was more than counted"""
+        self.most = 0
+        """bytes that were let through since then, in one iteration"""
+        self.budget = budget["device"]
+        self._host, self._codec = budget["host"], codec
         self._alive: ref[Alive] | None = None
         self._sizes: list[int] = []
         self._uses: list[int] = []
@@ -67,18 +76,30 @@ class Keeper:
         self._moved: frozenset[int] = frozenset()
         self._next = 0
         self._fits = False  # whether the last iteration had room for everything
+        self._partly = False  # whether some of this one was only counted, so that its order is not known
         self._plain: dict[int, tuple[StorageWeakRef, int]] = {}  # storages that were let through, and their bytes
         self._plain_bytes = 0
 
+    def begin(self, learn: bool) -> None:
+        """Begin another `with` statement, and learn from the last unless only its first tensors were looked at."""
+        self._partly = self._partly or not learn
+        self.restart()
+        self.rounds, self.entered, self.most = 0, False, 0
+
     def restart(self) -> None:
         """Plan the next iteration from the last."""
-        if self._sizes and self._uses and self._sizes != self._learned:
+        if self._sizes and self._uses and self._sizes != self._learned and not self._partly:
             self._order = fetch_order(len(self._sizes), self._uses)
-            self._moved = to_move(self._sizes, self._order, self._budget)
+            self._moved = to_move(self._sizes, self._order, self.budget)
             self._learned = self._sizes
             self._fits = not self._moved
-        self._plain.clear()
-        self._plain_bytes = 0
+        if self._alive is not None and self._alive() is not None:  # a graph of it is still held
+            self._forget_gone()
+        else:
+            self._plain.clear()
+            self._plain_bytes = 0
+        self.rounds += 1
+        self._partly = False
         self._sizes, self._uses, self._entries, self._next = [], [], [], 0
         self.turned, self._alive = False, None
         self.store.restart()
@@ -90,15 +111,18 @@ class Keeper:
         alive = self._iteration()
         if self._fits and self._let_through(tensor):
             return Passed(self, tensor, alive)
+        self.entered = True
         held, entry = self.store.save(tensor)
         if entry is not None:
             self._sizes.append(entry.nbytes)
             self._entries.append(ref(entry))
             if self._as_learned() and entry.number in self._moved:
                 self._send(entry, tensor)
-            if self.store.held + self._plain_bytes > self._budget:
+            if self.store.held + self._plain_bytes > self.budget:
                 self._forget_gone()
-            while self.store.held + self._plain_bytes > self._budget and (self.store.settle() or self._evict()):
+            if self._plain_bytes:
+                self.store.count_let_through(self._plain_bytes)
+            while self.store.held + self._plain_bytes > self.budget and (self.store.settle() or self._evict()):
                 pass
         return Opened(self, held, alive) if isinstance(held, Held) else held
 
@@ -117,14 +141,18 @@ class Keeper:
         storage = tensor.untyped_storage()
         if storage._cdata not in self._plain:
             nbytes = storage.nbytes()
-            if self._plain_bytes + nbytes > self._budget:
+            if self.store.held + self._plain_bytes + nbytes > self.budget:
+                self.store.collect()
                 self._forget_gone()
-            if self._plain_bytes + nbytes > self._budget:
-                self._fits = False
+            if self.store.held + self._plain_bytes + nbytes > self.budget:
+                self._fits, self._partly = False, bool(self._plain)
                 self._learned = []
                 return False
             self._plain[storage._cdata] = weakly(storage), nbytes  # no other storage has its address meanwhile
             self._plain_bytes += nbytes
+            if self._plain_bytes > self.most:
+                self.most = self._plain_bytes
+                self.store.count_let_through(self.most)
         return True
 
     def _forget_gone(self) -> None:
@@ -153,7 +181,7 @@ class Keeper:
         if not self.store.send(entry):
             raise BudgetError(
                 f"the host budget of {to_text(self._host)} has no room for another {to_text(entry.size)} of saved "
-                f"tensors, and the device budget of {to_text(self._budget)} is full: raise one of them"
+                f"tensors, and the device budget of {to_text(self.budget)} is full: raise one of them"
             )
 
     def used(self, entry: Entry) -> None:
@@ -175,7 +203,7 @@ class Keeper:
                 and ahead.storage is None
                 and ahead.left
             ):
-                if self.store.held + ahead.size > self._budget:
+                if self.store.held + ahead.size > self.budget:
                     return
                 self.store.fetch(ahead)
             self._next += 1

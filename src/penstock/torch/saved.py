@@ -36,7 +36,8 @@ class Kept:
 
     def tensor(self) -> torch.Tensor:
         """Give the tensor, unless it was changed."""
-        check_version(self._tensor, self._version)
+        if self._tensor._version != self._version:  # thousands are asked for in a step: no call for each
+            check_version(self._tensor, self._version)
         return self._tensor
 
 
@@ -150,7 +151,7 @@ class Store:
         """bytes on the device"""
         self.watch: Callable[[], AbstractContextManager[None]] = nullcontext
         """is around what makes the computation wait for a copy"""
-        self._min_bytes = min_bytes
+        self._least = max(1, min_bytes)
         self._moving: deque[ref[Entry]] = deque()
         self._known: dict[tuple[int, int], ref[Entry]] = {}
         self._numbers = 0
@@ -184,16 +185,21 @@ class Store:
         if self.held > self.metrics.peak["device"]:
             self.metrics.peak["device"] = self.held
 
+    def count_let_through(self, nbytes: int) -> None:
+        """Take note of bytes on the device that somebody else has counted."""
+        if self.held + nbytes > self.metrics.peak["device"]:
+            self.metrics.peak["device"] = self.held + nbytes
+
     def movable(self, tensor: torch.Tensor) -> bool:
         """Tell whether a tensor is one that may be moved."""
+        if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided or tensor.is_nested:
+            return False
+        if tensor.untyped_storage().nbytes() < self._least:  # most are small: that is asked early
+            return False
         base = tensor if tensor._base is None else tensor._base
-        if type(tensor) is not torch.Tensor or (base.is_leaf and base.requires_grad):
+        if base.is_leaf and base.requires_grad:
             return False  # parameters, and their views, are there anyway
-        if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_quantized:
-            return False
-        if tensor.device != self.mover.device:
-            return False
-        return tensor.untyped_storage().nbytes() >= max(1, self._min_bytes) and not tensor.is_conj()
+        return tensor.device == self.mover.device and not tensor.is_quantized and not tensor.is_conj()
 
     def collect(self) -> None:
         """Take note of the entries that have ended."""
