@@ -3,9 +3,10 @@
     python bench/torch_fit.py [transformer] [resnet] [vnet] [offload] [choices] [huge]   (the first four by default)
 
 Every time is the median of steps run one after another in this process, forward and backward without an optimizer, and
-every speed is relative to plain steps right before. `fit` is measured in rounds, each with plain steps before and a
-plan of its own, because hosts and clocks change with the seconds: the round of the median speed is told, and the
-speeds of all. On a CPU the networks are tiny and the figures mean nothing: it only shows that everything runs.
+every speed is relative to plain steps right before, after as many that are not timed. `fit` is measured in rounds, each
+with plain steps before and a plan of its own, because hosts and clocks change with the seconds: the round of the median
+speed is told, and the speeds of all. On a CPU the networks are tiny and the figures mean nothing: it only shows that
+everything runs.
 """
 
 import gc
@@ -42,8 +43,10 @@ TINY = {
 }
 NETS = {"transformer": transformer, "resnet": resnet, "vnet": vnet} if GPU else TINY
 PARTS = (2, 3)
-STEPS = 8
+STEPS = 10
 ROUNDS = 3
+WARM = SETTLED + 1
+"""Steps before any that is timed: a plan stays by then, and a GPU's clocks have come down as far as they do."""
 
 
 def say(*what):
@@ -64,7 +67,7 @@ def one(model, x, around=nullcontext):
         loss.backward()
 
 
-def timed(model, x, steps=STEPS, warm=2, around=nullcontext):
+def timed(model, x, steps=STEPS, warm=WARM, around=nullcontext):
     """Give the median seconds of a step, and the peak bytes of the device."""
     for _ in range(warm):
         one(model, x, around)
@@ -148,12 +151,11 @@ def save(rows):
 def compare(net, rows):
     model, x, names = NETS[net](DEVICE)
     blocks = [module for _, module in named(model, names)]
-    plain, need = timed(model, x, 10, 3)
+    plain, need = timed(model, x)
     with Checkpointed(blocks):
         every, least = timed(model, x)
     pinned, low = timed(model, x, 3, 1, lambda: save_on_cpu(pin_memory=GPU))
     cleared()  # the pinned memory that it leaves behind is torch's
-    plain = min(plain, timed(model, x)[0])
     row(rows, net, "plain", 0, plain, plain, need, f"{len(blocks)} blocks")
     row(rows, net, "save_on_cpu", 0, pinned, plain, low)
     row(rows, net, "checkpoint on all", 0, every, plain, least)
@@ -178,7 +180,7 @@ def fitted(rows, net, what, model, x, names, budget):
         plain, _ = timed(model, x)
         fit(model, Budget(device=budget, host=HOST), blocks=names)
         try:
-            seconds, peak = timed(model, x, 10, SETTLED + 1)
+            seconds, peak = timed(model, x)
             rounds.append((plain / seconds, seconds, plain, peak, plan_of(model)))
         except (BudgetError, torch.OutOfMemoryError) as error:
             say(f"{net:12} {what}: {error}")
@@ -203,7 +205,7 @@ def choices(rows):
         if "compress" in choice:
             continue
         fit(model, Budget(device="100GB" if GPU else "1GB", host=HOST), choice=choice)
-        seconds, peak = timed(model, x, STEPS, SETTLED + 1)
+        seconds, peak = timed(model, x)
         plan = plan_of(model)
         chain = plan.chain
         inside = sum(block.forward + block.backward for block in chain.blocks)
@@ -283,7 +285,7 @@ def huge(rows):
     cleared()
     fit(model, Budget(device=int(0.85 * card), host="64GB"))
     x = x.repeat(large, 1, 1)
-    seconds, peak = timed(model, x, 3, SETTLED + 1)
+    seconds, peak = timed(model, x, 3)
     say(f"samples a second: {large / seconds:.2f} beside {fits / plain:.2f}: {large / seconds / (fits / plain):.3f}")
     predicted, need = plan_of(model).seconds, int(always + large * each)
     note = f"a step needs {need / 1e9:.0f} GB, predicted {predicted * 1e3:.1f} ms"
