@@ -2,11 +2,11 @@
 
 The loop is a damped 2-D wave whose speed and damping have gradients, heard by receivers. Each way runs in a process of
 its own. The scan in memory goes first, and a fiftieth of the memory that it took (``--part``) is what all others may
-take: on a GPU JAX is given no more than that, and a way that does not fit fails. `checkpointed` has the same as its budget,
-less the arguments, their gradients and what the receivers hear. Segments are tried with the counts that keep the least,
-in one, two and three levels, so that the best that `jax.checkpoint` can do in that memory is there. On a CPU, memory is
-what a process had at most above what it had before, which is rough. Times are the best of several runs after one that
-compiles; the compilation is told beside them. Gradients are compared with those of the scan.
+take: on a GPU JAX is given no more than that, and a way that does not fit fails. `checkpointed` has as much as its
+budget, less the arguments, their gradients and what the receivers hear. Segments are tried with the counts that keep
+the least, in one, two and three levels, so that the best that `jax.checkpoint` can do in that memory is there. On a
+CPU, memory is what a process had at most above what it had before, which is rough. Times are the best of several runs
+after one that compiles; the compilation is told beside them. Gradients are compared with those of the scan.
 
 Run ``python bench/jax_loop.py``: it prints a table and writes ``bench/out/jax_loop.json`` as it goes. Without a GPU,
 ``--points 256 --steps 400 --part 8`` is over in a minute or two.

@@ -13,7 +13,7 @@ from penstock.errors import StateError
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
 checkpointed = pytest.importorskip("penstock.jax").checkpointed
-from penstock.jax import decide  # noqa: E402
+from penstock.jax import compiled, decide  # noqa: E402
 
 POINTS = 1000
 STATE = 2 * 4 * POINTS + 4
@@ -58,6 +58,11 @@ def assert_close(got, wanted):
     for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(wanted), strict=True):
         assert one.dtype == other.dtype
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-5 * (1 + np.abs(other).max()))
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_known_from_other_tests():
+    compiled._known.clear()
 
 
 @pytest.fixture
@@ -107,7 +112,7 @@ def test_at_the_turn_only_the_outermost_states_are_held(said):
     before = held()
     value, pull = jax.vjp(lambda *given: loss(*given)[0], *given)
     assert "200 steps stay on the device, as 10 x 10 x 2 steps, each run forward 3 times" in said()[0]
-    assert held() - before <= 13 * STATE
+    assert held() - before <= 15 * STATE  # those of ten segments, and results
     first, second = pull(value), pull(value)
     assert all(map(np.array_equal, jax.tree.leaves(first), jax.tree.leaves(second)))
 
@@ -117,10 +122,10 @@ def test_nothing_is_compiled_twice(caplog):
     with jax.log_compiles():
         for _ in range(2):
             differentiated(loss, given)
-    compiled = [
+    messages = [
         record.getMessage() for record in caplog.records if "XLA compilation of jit(_nested" in record.getMessage()
     ]
-    assert len(compiled) == 2  # forward and back
+    assert len(messages) == 2  # forward and back
 
 
 def test_vmap_nests_for_all_of_its_loops(said):
