@@ -1,22 +1,28 @@
 """A differentiable wave loop in JAX: a scan in memory, segments of `jax.checkpoint`, and `checkpointed`.
 
 The loop is a damped 2-D wave whose speed and damping have gradients, heard by receivers. Each way runs in a process of
-its own. The scan in memory goes first, and a fiftieth of the memory that it took is what all others may take: on a GPU
-JAX is given no more than that, and a way that does not fit fails. On a CPU, memory is what a process had at most above
-what it had before, which is rough. Times are the best of several runs after one that compiles; the compilation is told
-beside them. Gradients are compared with those of the scan.
+its own. The scan in memory goes first, and a fiftieth of the memory that it took (``--part``) is what all others may
+take: on a GPU JAX is given no more than that, and a way that does not fit fails. `checkpointed` has as much as its
+budget, less the arguments, their gradients and what the receivers hear. Segments are tried with the counts that keep
+the least, in one, two and three levels, so that the best that `jax.checkpoint` can do in that memory is there. On a
+CPU, memory is what a process had at most above what it had before, which is rough. Times are the best of several runs
+after one that compiles; the compilation is told beside them. Gradients are compared with those of the scan.
 
 Run ``python bench/jax_loop.py``: it prints a table and writes ``bench/out/jax_loop.json`` as it goes. Without a GPU,
-``--points 256 --steps 400`` is over in a minute or two.
+``--points 256 --steps 400 --part 8`` is over in a minute or two.
 """
 
 import argparse
+import heapq
 import json
+import logging
+import math
 import os
 import subprocess
 import sys
 import tempfile
 from datetime import date
+from itertools import product
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -65,6 +71,20 @@ def loss(start: Any, squared: Any, damping: Any, steps: int, counts: tuple[int, 
     return (span((start, start), jax.numpy.arange(steps), counts)[1] ** 2).sum()
 
 
+def allowance(given: Any, options: argparse.Namespace) -> Any:
+    """Give the budget beside arguments and their gradients, and beside traces, their squares and their gradients."""
+    import jax
+
+    import penstock as ps
+
+    if options.allowed is None:
+        return None
+    traces = 4 * options.steps * -(-options.points // 8)
+    bytes_left = options.allowed - 2 * sum(one.nbytes for one in given) - 3 * traces
+    on_host = jax.default_backend() == "cpu"
+    return ps.Budget(host=bytes_left) if on_host else ps.Budget(device=bytes_left, host="64GB")
+
+
 def ours(start: Any, squared: Any, damping: Any, steps: int, budget: Any, results: list[Any]) -> Any:
     """Give it a budget."""
     from penstock.jax import checkpointed
@@ -81,12 +101,17 @@ def child(options: argparse.Namespace) -> None:
     import jax
 
     results: list[Any] = []
+    said: list[str] = []
+    given = problem(options.points)
     if options.way == "ours":
-        gradient = jax.grad(lambda *given: ours(*given, options.steps, options.budget, results), (0, 1, 2))
+        budget = allowance(given, options)
+        gradient = jax.grad(lambda *given: ours(*given, options.steps, budget, results), (0, 1, 2))
+        told = logging.getLogger("penstock.jax")
+        told.setLevel(logging.INFO)
+        told.addFilter(lambda record: said.append(record.getMessage()) or False)
     else:
         counts = tuple(json.loads(options.way))
         gradient = jax.jit(jax.grad(lambda *given: loss(*given, options.steps, counts), (0, 1, 2)))
-    given = problem(options.points)
     jax.block_until_ready(jax.jit(jax.grad(lambda *given: loss(*given, 8, ())))(*given))  # the compiler is there now
     before = _status("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")
@@ -111,8 +136,8 @@ def child(options: argparse.Namespace) -> None:
     if results:
         plan = results[-1].plan
         row |= {"plan": f"{plan.schedule} of {plan.every} steps each", "predicted": plan.seconds}
-    elif options.way == "ours":
-        row["plan"] = "the whole graph"
+    elif said:
+        row["plan"] = said[-1]
     print(json.dumps(row | {"limit": stats.get("bytes_limit"), "jax": jax.__version__}))
 
 
@@ -137,17 +162,28 @@ def measured(way: str, options: argparse.Namespace, reference: Path, more: list[
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def segments(steps: int) -> list[tuple[int, ...]]:
+    """List counts of segments that divide the loop, those of each number of levels that keep the least first."""
+    divisors = [count for count in range(2, steps) if steps % count == 0]
+
+    def kept(counts: tuple[int, ...]) -> float:  # a step's graph takes about one and a half states here
+        return sum(counts) + 1.5 * steps / math.prod(counts)
+
+    found: list[tuple[int, ...]] = []
+    for levels, tried in ((1, 2), (2, 3), (3, 2)):
+        several = (one for one in product(divisors, repeat=levels) if steps % math.prod(one) == 0)
+        found += heapq.nsmallest(tried, several, key=lambda counts: (kept(counts), counts))
+    return found
+
+
 def compare(options: argparse.Namespace) -> None:
     """Measure all ways, writing what is known after each."""
-    steps, third = options.steps, round(options.steps ** (1 / 3))
-    divisors = [count for count in range(2, steps) if steps % count == 0]
-    near = [min(divisors, key=lambda count, w=wanted: abs(count - w)) for wanted in (steps**0.5, 2 * steps**0.5, third)]
-    inner = min((n for n in divisors if steps // near[2] % n == 0), key=lambda count: abs(count - third))
+    steps = options.steps
     ways = {"in memory": "[]", "checkpointed": "ours", "checkpoint every step": f"[{steps}]"}
-    ways |= {f"segments {n}": f"[{n}]" for n in near[:2]}
-    ways |= {f"segments {near[2]} x {inner}": f"[{near[2]}, {inner}]"}
+    ways |= {f"segments {' x '.join(map(str, counts))}": json.dumps(counts) for counts in segments(steps)}
     rows: dict[str, Any] = {}
-    allowed, limit, more = 0, None, []
+    allowed, limit = 0, None
+    more: list[str] = []
     table = Table("way", "seconds", "of in memory", "first call", "memory", "fits", "off by", "plan")
     with tempfile.TemporaryDirectory() as folder:
         for name, way in ways.items():
@@ -158,11 +194,10 @@ def compare(options: argparse.Namespace) -> None:
                 table.add_row(name, "failed")
                 continue
             if not rows:
-                allowed = row["peak"] // 50
+                allowed = row["peak"] // options.part
+                more = ["--allowed", str(allowed)]
                 if row["limit"]:  # of the device, of which JAX takes three quarters unless told otherwise
-                    limit, more = 0.75 * allowed / row["limit"], ["--budget", "64GB"]
-                else:
-                    more = ["--budget", str(allowed // 2)]
+                    limit = 0.75 * allowed / row["limit"]
             rows[name] = row | {"fits": row["peak"] <= allowed}
             table.add_row(
                 name,
@@ -187,9 +222,10 @@ def main() -> None:
     parser.add_argument("--points", type=int, default=1024)
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--part", type=int, default=50, help="which part of the scan's memory all others may take")
     parser.add_argument("--limit", type=int, default=120, help="seconds after which a way is stopped")
     parser.add_argument("--way", help=argparse.SUPPRESS)
-    parser.add_argument("--budget", help=argparse.SUPPRESS)
+    parser.add_argument("--allowed", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--reference", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.way:

@@ -93,3 +93,35 @@ def test_where_the_whole_graph_fits_the_device_nothing_is_kept_on_the_host():
         return (final**2).sum()
 
     assert jnp.isfinite(jax.jit(jax.grad(loss))(jnp.float32(0.9))) and not results
+
+
+@pytest.mark.parametrize(("steps", "states"), [(1000, 110), (1000, 55), (997, 55), (997, 45)])
+def test_nested_on_the_device_no_more_is_taken_than_its_budget(steps, states):
+    if jax.default_backend() == "cpu":
+        pytest.skip("this JAX computes on the host alone")
+    points = 1_000_000
+    keys = jax.random.split(jax.random.PRNGKey(steps), 2)
+    start, speed = jax.random.normal(keys[0], (points,)), 0.3 * jax.random.uniform(keys[1], (points,))
+
+    def step(state, t, speed):
+        return wave(state, t, 0.0, speed)[0]
+
+    def nested(start, speed):
+        budget = ps.Budget(device=states * 2 * start.nbytes)
+        return checkpointed(step, (start, start), steps, params=speed, budget=budget)
+
+    def scan(start, speed):
+        return jax.lax.scan(lambda state, t: (step(state, t, speed), None), (start, start), jnp.arange(steps))[0]
+
+    def gradient(loop):
+        return jax.grad(lambda start, speed: (loop(start, speed)[0] ** 2).sum(), (0, 1))
+
+    wanted = jax.jit(gradient(scan))(start, speed)
+    for found in (gradient(nested)(start, speed), jax.jit(gradient(nested))(start, speed)):
+        for one, other in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(one, other, rtol=0, atol=2e-5 * (1 + np.abs(other).max()))
+    within, everything = (
+        jax.jit(gradient(loop)).lower(start, speed).compile().memory_analysis().temp_size_in_bytes
+        for loop in (nested, scan)
+    )
+    assert within <= 1.1 * states * 2 * start.nbytes < everything  # inside of jit the compiler is not asked beforehand

@@ -13,7 +13,7 @@ from penstock.engine.reversal import Reversal
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
 checkpointed = pytest.importorskip("penstock.jax").checkpointed
-from penstock.jax import compiled, decide, node  # noqa: E402
+from penstock.jax import compiled, decide, node, planned  # noqa: E402
 from penstock.jax.places import Places  # noqa: E402
 
 QUICK = ps.Costs(1e-3, 1e-3, 1e9)
@@ -200,11 +200,11 @@ def test_a_chunk_that_does_not_fit_is_refused_with_what_it_takes(largest, graph,
 
 
 def test_what_a_span_takes_beside_its_steps_is_counted_where_states_are_saved_and_restored(monkeypatch):
-    assert decide._parted(1, 1.5, 16, 9.0) == (0.5, 1.0)
-    assert decide._parted(3, 1.5, 3, 1.5) == (0.5, 0.0)
+    assert planned._parted(1, 1.5, 16, 9.0) == (0.5, 1.0)
+    assert planned._parted(3, 1.5, 3, 1.5) == (0.5, 0.0)
     times = iter(())
-    monkeypatch.setattr(decide, "_seconds", lambda call: next(times))
-    loop = decide.Loop(lambda state, start, stop: state, lambda *_: None, (np.zeros(1024),), 100, 1, None)
+    monkeypatch.setattr(planned, "_seconds", lambda call: next(times))
+    loop = planned.Loop(lambda state, start, stop: state, lambda *_: None, (np.zeros(1024),), 100, 1, None)
     # Spans of one step and of sixteen, and putting a state on the device, which is counted with the recordings.
     for one, many, put, kept in (
         (2e-3, 32e-3, 5e-3, 1e-3),
@@ -214,7 +214,7 @@ def test_what_a_span_takes_beside_its_steps_is_counted_where_states_are_saved_an
     ):
         times = iter((one, many, put))
         copying = ps.Costs(1.0, 1.0, 8192e3)  # a state in a millisecond
-        costs = decide._measured(loop, copying, lambda arrays: arrays)
+        costs = planned._measured(loop, copying, lambda arrays: arrays)
         assert costs.forward == pytest.approx(2e-3) and costs.copy == pytest.approx(8192 / kept)
 
 
@@ -227,7 +227,7 @@ def test_recordings_are_timed_with_what_puts_their_states_on_the_device(monkeypa
         timed.append(len(puts) - before)
         return 1e-3
 
-    monkeypatch.setattr(decide, "_seconds", count)
+    monkeypatch.setattr(planned, "_seconds", count)
     monkeypatch.setattr(Places, "put", lambda self, arrays: puts.append(1) or put(self, arrays))
     jax.grad(lambda w: checkpointed(lambda y, t, w: y * w, jnp.ones(5), 12, params=w, schedule="revolve:3").sum())(0.9)
     assert timed == [1] * len(timed) and len(timed) == 4  # spans of one step and of several, a put, and recordings

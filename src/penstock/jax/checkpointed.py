@@ -1,4 +1,4 @@
-"""Differentiating a JAX time loop inside a budget: compiled spans on the device, snapshots kept by the engine."""
+"""Differentiating a JAX time loop inside a budget: nested on the device, or in spans with snapshots of the engine."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ from penstock.engine import Result
 from penstock.engine.recorded import Request
 from penstock.errors import StateError
 from penstock.jax.compiled import compiled_for
-from penstock.jax.decide import host
+from penstock.jax.decide import host, part_budget
 from penstock.jax.node import Call
 from penstock.jax.traced import CLOSED_OVER, Trees, trace
 from penstock.planner import Costs, Plan
@@ -40,8 +40,10 @@ def checkpointed(
 ) -> Any:
     """Run a time loop that JAX can differentiate, keeping and recomputing states inside a budget.
 
-    Spans of steps run compiled on the device. Between them, states are kept on the host and the disk, so `jax.grad` and
-    `jax.vjp` must be called outside of `jax.jit`, `jax.vmap` and the like, unless the graph of the whole loop fits.
+    Where the graph of the whole loop fits the memory of the device, or scans in scans that keep a few states each, and
+    nothing else was asked for, the loop stays there as one compiled computation, which works inside of `jax.jit`,
+    `jax.vmap` and the like too. Otherwise spans of steps run compiled on the device, and between them states are kept
+    on the host and the disk: `jax.grad` and `jax.vjp` must then be called outside of those.
 
     Parameters
     ----------
@@ -62,17 +64,20 @@ def checkpointed(
     outputs
         Whether a step returns ``(state, output)``; all outputs are then returned, stacked along a first axis.
     budget
-        Bytes of the host, and of the disk, for snapshots. Where JAX computes on the host, the graphs of all but one of
-        the steps that are differentiated at once count too; an accelerator gives half of its free memory for them.
-        None takes half of what is free on the host.
+        Bytes for what is kept: ``Budget(device=..., host=..., disk=...)``; a bare amount is that of the host. On an
+        accelerator, `device` is for the states and graphs that stay there, all that the computation takes beside its
+        arguments and results; where it is not named, half of what is free there. Without `host`, nothing is moved.
+        Where JAX computes on the host, `host` plays that role too, and there is no `device`. None takes half of what is
+        free on the host. While states are moved, one step's graph comes on top.
     schedule, codec, costs, plan, directory, progress
         As for `penstock.reverse`. A lossy codec's bound holds at each state that is kept, and passes through
-        recomputation.
+        recomputation. With another schedule than "auto", a codec, a plan or a directory, states are moved.
     chunk
         Steps that are differentiated at once; None leaves it to the plan. A schedule with numbers counts in these.
     report
-        Called with the result of each backward pass: its plan, metrics and explanation. Where the graph of the whole
-        loop fits, JAX differentiates it by itself, and nothing is reported.
+        Called with the result of each backward pass: its plan, metrics and explanation. A loop that stays on the device
+        is differentiated by JAX itself, and nothing is reported; how it is nested is logged once, at level INFO, by the
+        logger ``penstock.jax``.
 
     Returns
     -------
@@ -89,20 +94,21 @@ def checkpointed(
     >>> bool(abs(jax.grad(total)(0.1) + 300 * 0.9**99) < 1e-6)
     True
     """
-    request = Request(budget, schedule, codec, chunk, plan, costs, directory)
-    request.check(steps, host())
     given = tuple(params) if isinstance(params, tuple | list) else (params,)
     parted = [_part(tree, what) for tree, what in ((state, "the state"), (inputs, "inputs"), (given, "params"))]
+    leaves = [leaves for leaves, _ in parted]
+    allowed, rest = part_budget(budget, [leaf for several in leaves for leaf in several])
+    request = Request(rest, schedule, codec, chunk, plan, costs, directory)
+    request.check(steps, host())
     if not parted[0][0]:
         raise StateError("the state holds no arrays: give an array, or a pytree of arrays")
     if any(leaf.ndim < 1 or leaf.shape[0] != steps for leaf in parted[1][0]):
         raise StateError(f"inputs must have a first axis of {steps} entries, one a step")
     trees = Trees(parted[0][1], None if inputs is None else parted[1][1], parted[2][1], outputs)
-    leaves = [leaves for leaves, _ in parted]
     try:
         traced = trace(step, trees, *leaves)
         compiled = compiled_for(step, steps, trees, traced)
-        final, stacked = Call(compiled, outputs, request, progress, report).differentiable()(*leaves)
+        final, stacked = Call(compiled, outputs, request, allowed, progress, report).differentiable()(*leaves)
     except jax.errors.UnexpectedTracerError as error:
         raise StateError(CLOSED_OVER) from error
     result = jax.tree_util.tree_unflatten(trees.state, final)

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from penstock.jax.nest import Lengths, blocks
 from penstock.jax.places import Leaves
 from penstock.jax.traced import Traced, Trees
 
@@ -33,6 +34,8 @@ class Compiled:
         self.forward_putting_out = jax.jit(self._forward_putting_out, donate_argnums=1)
         self.back = jax.jit(self._back, static_argnums=0, donate_argnums=6)
         self.whole = jax.jit(partial(self.scan, self.count, 0))
+        self.nested = jax.jit(self._nested, static_argnums=0)
+        self.nested_back = jax.jit(self._nested_back, static_argnums=0)
 
     def _forward(self, state: Leaves, start: Any, stop: Any, inputs: Leaves, params: Leaves) -> list[Any]:
         def body(t: Any, state: Leaves) -> Leaves:
@@ -63,9 +66,75 @@ class Compiled:
         state, outputs = lax.scan(body, list(state), (times, list(inputs)))
         return list(state), list(outputs)
 
+    def _segment(
+        self, lengths: Lengths, start: Any, state: Leaves, inputs: Leaves, params: Leaves
+    ) -> tuple[list[Any], list[Any]]:
+        """Run a span that, differentiated, keeps the first states of its segments alone, level by level."""
+        if len(lengths) == 1:
+            return self.scan(lengths[0], start, state, inputs, params)
+        each, count = lengths[1], lengths[0] // lengths[1]
+
+        def body(state: Leaves, now: tuple[Any, Leaves]) -> tuple[list[Any], list[Any]]:
+            return self._segment(lengths[1:], now[0], state, now[1], params)
+
+        starts = _time(start) + each * jnp.arange(count, dtype=jnp.int32)
+        folded = [x.reshape(count, each, *x.shape[1:]) for x in inputs]
+        state, outputs = lax.scan(jax.checkpoint(body, prevent_cse=False), list(state), (starts, folded))
+        return list(state), [x.reshape(lengths[0], *x.shape[2:]) for x in outputs]
+
+    def _nested(
+        self, lengths: Lengths, state: Leaves, inputs: Leaves, params: Leaves
+    ) -> tuple[tuple[list[Any], list[Any]], list[list[Any]]]:
+        """Run the whole loop, and keep the first states of the outermost segments."""
+        kinds = self.traced.jaxpr.out_avals[len(state) :]
+        carried = list(state), [jnp.zeros((self.count, *kind.shape), kind.dtype) for kind in kinds]
+        kept = []
+        for starts, inner in self._outermost(lengths):
+
+            def body(carried: Any, start: Any, inner: Lengths = inner) -> Any:
+                state, outputs = carried
+                slices = [lax.dynamic_slice_in_dim(x, start, inner[0]) for x in inputs]
+                new, found = self._segment(inner, start, state, slices, params)
+                pairs = zip(outputs, found, strict=True)
+                return (new, [lax.dynamic_update_slice_in_dim(whole, one, start, 0) for whole, one in pairs]), state
+
+            carried, first = lax.scan(body, carried, starts)
+            kept.append(first)
+        return carried, kept
+
+    def _nested_back(
+        self,
+        lengths: Lengths,
+        kept: Sequence[Leaves],
+        inputs: Leaves,
+        params: Leaves,
+        given: tuple[Leaves, Leaves],
+    ) -> Differentiated:
+        """Differentiate the whole loop from what was kept of it, `given` gradients of its final state and outputs."""
+        zeros = [[jnp.zeros_like(leaf) for leaf in leaves if is_inexact(leaf)] for leaves in (inputs, params)]
+        carried: Differentiated = list(given[0]), zeros[0], zeros[1]
+        for (starts, inner), first in zip(reversed(self._outermost(lengths)), reversed(kept), strict=True):
+
+            def body(carried: Differentiated, now: Any, inner: Lengths = inner) -> tuple[Differentiated, None]:
+                start, state = now
+                of_state, of_inputs, of_params = carried
+                so_far = of_inputs, of_params
+                return self._back(inner, state, start, inputs, params, (of_state, given[1]), so_far), None
+
+            carried, _ = lax.scan(body, carried, (starts, first), reverse=True)
+        return carried
+
+    def _outermost(self, lengths: Lengths) -> list[tuple[Any, Lengths]]:
+        """List where the outermost segments start, and the lengths in them."""
+        found, start = [], 0
+        for count, inner in blocks(self.count, lengths):
+            found.append((start + inner[0] * jnp.arange(count, dtype=jnp.int32), inner))
+            start += count * inner[0]
+        return found
+
     def _back(
         self,
-        length: int,
+        lengths: Lengths,
         state: Leaves,
         start: Any,
         inputs: Leaves,
@@ -77,11 +146,11 @@ class Compiled:
 
         `given` are gradients of the state after it and of all outputs, `so_far` those of all inputs and of parameters.
         """
-        start = _time(start)
+        start, length = _time(start), lengths[0]
         slices = [lax.dynamic_slice_in_dim(x, start, length) for x in inputs]
 
         def span(state: Leaves, slices: Leaves, params: Leaves) -> tuple[list[Any], list[Any]]:
-            final, outputs = self.scan(length, start, state, slices, params)
+            final, outputs = self._segment(lengths, start, state, slices, params)
             return [leaf for leaf in final if is_inexact(leaf)], [leaf for leaf in outputs if is_inexact(leaf)]
 
         _, pull = jax.vjp(*_freed(span, (state, slices, params)))

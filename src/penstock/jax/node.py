@@ -1,7 +1,8 @@
 """The loop as one operation of JAX: forward to the turn, a wait for the gradients, and back."""
 
+import logging
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -15,8 +16,11 @@ from penstock.engine.reversal import Reversal
 from penstock.engine.reverse import shown
 from penstock.errors import StateError
 from penstock.jax.compiled import Compiled, is_inexact
-from penstock.jax.decide import Course, Whole, check_concrete, decide
-from penstock.jax.places import Leaves, Places, device_of, settled, to_host, where
+from penstock.jax.decide import Course, OnDevice, check_concrete, decide
+from penstock.jax.nest import Lengths
+from penstock.jax.places import Leaves, Places, device_of, is_traced, settled, to_host, where
+
+_log = logging.getLogger("penstock.jax")
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,8 @@ class Call:
     compiled: Compiled
     returns_outputs: bool
     request: Request
+    allowed: int | None
+    """bytes of an accelerator; None where half of what is free there may be taken"""
     progress: bool | None
     report: Callable[[Result], None] | None
 
@@ -39,10 +45,15 @@ class Call:
     def _forward(self, state: Leaves, inputs: Leaves, params: Leaves) -> tuple[Any, Any]:
         with settled():
             decided = self._decided(state, inputs, params)
-        if isinstance(decided, Whole):
-            _when_batched(1, decided.times)(jax.lax.stop_gradient((state, inputs, params)))
-            results, pull = jax.vjp(self.compiled.whole, state, inputs, params)
-            return results, pull
+        if isinstance(decided, OnDevice):
+            if any(map(is_traced, (*state, *inputs, *params))):
+                _when_batched(decided.times)(jax.lax.stop_gradient((state, inputs, params)))
+            if not decided.lengths:
+                results, pull = jax.vjp(self.compiled.whole, state, inputs, params)
+                return results, pull
+            with settled():
+                results, kept = self.compiled.nested(decided.lengths, state, inputs, params)
+            return results, _Nested(decided.lengths, kept, (state, inputs, params))
         check_concrete(state, inputs, params)
         with settled():
             waiting = _Waiting(self, decided, *_run_forward(self, decided, state, inputs, params, True))
@@ -50,36 +61,55 @@ class Call:
         waiting.sweep.results = ([], [])
         return results, (_Held(waiting), state, inputs, params)
 
-    def _decided(self, state: Leaves, inputs: Leaves, params: Leaves) -> Course | Whole:
+    def _decided(self, state: Leaves, inputs: Leaves, params: Leaves) -> Course | OnDevice:
         leaves = (*state, *inputs, *params)
         shapes = tuple((leaf.shape, str(leaf.dtype)) for leaf in leaves)
-        key: Hashable = (self.request.key(), shapes, where(leaves))
+        loops = _loops_at_once(leaves)
+        key: Hashable = (self.request.key(), self.allowed, loops, any(map(is_traced, leaves)), shapes, where(leaves))
         decisions = self.compiled.decisions
         try:
             if (known := decisions.get(key)) is not None:
-                found: Course | Whole = known
+                found: Course | OnDevice = known
                 return found
         except TypeError:  # a schedule of another library
             key = None
         if self.request.plan is not None:
-            decided: Course | Whole = Course.of(self.request.plan)
+            decided: Course | OnDevice = Course.of(self.request.plan)
         else:
-            decided = decide(self.compiled, self.request, state, inputs, params)
+            decided = decide(self.compiled, self.request, self.allowed, loops, state, inputs, params)
+            if isinstance(decided, OnDevice):
+                _log.info(decided.explain(self.compiled.count))
         if key is not None:
             decisions[key] = decided
         return decided
 
     def _back(self, kept: Any, given: tuple[Leaves, Leaves]) -> tuple[list[Any], ...]:
+        if isinstance(kept, _Nested):
+            _, inputs, params = kept.arguments
+            with settled():
+                found = self.compiled.nested_back(kept.lengths, kept.states, inputs, params, _without_integers(given))
+            return _filled(kept.arguments, found)
         if not isinstance(kept, tuple):  # of the whole loop
             pulled: tuple[list[Any], ...] = kept(given)
             return pulled
         held, *arguments = kept
         with settled():
-            found: tuple[list[Any], ...] = held.waiting.back(arguments, given)
-        return found
+            back: tuple[list[Any], ...] = held.waiting.back(arguments, given)
+        return back
 
 
-def _when_batched(batch: int, most: float) -> Callable[[Any], Any]:
+def _loops_at_once(leaves: Leaves) -> int:
+    """Give how many loops vmap runs at once, where it tells by now."""
+    seen = [1]
+    if not any(map(is_traced, leaves)):
+        return 1
+    _when_batched(told=seen.append)(jax.lax.stop_gradient(list(leaves)))
+    return seen[-1]
+
+
+def _when_batched(
+    most: float = float("inf"), told: Callable[[int], None] = lambda loops: None, loops: int = 1
+) -> Callable[[Any], Any]:
     """Give something that is told by vmap, now or later, of how many loops there are at once, and refuses too many."""
 
     @custom_vmap  # type: ignore[untyped-decorator]
@@ -88,16 +118,32 @@ def _when_batched(batch: int, most: float) -> Callable[[Any], Any]:
 
     @alone.def_vmap  # type: ignore[untyped-decorator]
     def batched(size: int, is_batched: Any, leaves: Any) -> Any:
-        if batch * size > most:
+        told(loops * size)
+        if loops * size > most:
             raise StateError(
-                f"vmap takes the graphs of {batch * size} loops at once, which do not fit the budget: differentiate "
+                f"vmap takes the memory of {loops * size} loops at once, which do not fit the budget: differentiate "
                 "outside of it, or give the loop a state with one more axis"
             )
         ones = jax.tree.map(lambda leaf, several: leaf[0] if several else leaf, leaves, is_batched[0])
-        return _when_batched(batch * size, most)(ones), False
+        return _when_batched(most, told, loops * size)(ones), False
 
-    told: Callable[[Any], Any] = alone
-    return told
+    batching: Callable[[Any], Any] = alone
+    return batching
+
+
+def _without_integers(given: tuple[Leaves, Leaves]) -> tuple[list[Any], list[Any]]:
+    """Leave the gradients of integers out."""
+    of_final, of_outputs = ([one for one in leaves if one.dtype != jax.dtypes.float0] for leaves in given)
+    return of_final, of_outputs
+
+
+def _filled(arguments: Sequence[Leaves], gradients: Sequence[Leaves]) -> tuple[list[Any], ...]:
+    """Put in those of integers again."""
+    left = iter([one for leaves in gradients for one in leaves])
+    return tuple(
+        [next(left) if is_inexact(leaf) else np.zeros(leaf.shape, jax.dtypes.float0) for leaf in leaves]
+        for leaves in arguments
+    )
 
 
 class _Sweep:
@@ -144,14 +190,13 @@ class _Sweep:
 
     def start_back(self, of_final: Leaves, of_outputs: Leaves) -> None:
         """Take the gradients to start from, those of integers left out, and compile before the clock goes on."""
-        self.of_state = [gradient for gradient in of_final if gradient.dtype != jax.dtypes.float0]
-        self._of_outputs = [gradient for gradient in of_outputs if gradient.dtype != jax.dtypes.float0]
+        self.of_state, self._of_outputs = _without_integers((of_final, of_outputs))
         self.of_inputs, self.of_params = (
             [jnp.zeros_like(leaf) for leaf in leaves if is_inexact(leaf)] for leaves in (self._inputs, self._params)
         )
         count, every = self._compiled.count, self._course.plan.every
         for length in {every, count % every or every}:
-            self._compiled.back.lower(length, self._state, 0, *self._beside()).compile()
+            self._compiled.back.lower((length,), self._state, 0, *self._beside()).compile()
 
     def _beside(self) -> tuple[Any, ...]:
         """Give what a span is differentiated with beside its state and time."""
@@ -162,7 +207,7 @@ class _Sweep:
         length = min(self._course.plan.every, self._compiled.count - start)
         leaves = self._there(state, start)
         jax.block_until_ready((self.of_state, self.of_inputs, self.of_params))  # one at a time: each has its graph
-        self.of_state, self.of_inputs, self.of_params = self._compiled.back(length, leaves, start, *self._beside())
+        self.of_state, self.of_inputs, self.of_params = self._compiled.back((length,), leaves, start, *self._beside())
         if start in self._course.followed or start == 0:
             # Or the steps that follow would seem to take this long too.
             jax.block_until_ready((self.of_state, self.of_inputs, self.of_params))
@@ -208,11 +253,7 @@ class _Waiting:
             reversal.give_up()
         if self._call.report is not None:
             self._call.report(result)
-        found = iter([*sweep.of_state, *sweep.of_inputs, *sweep.of_params])
-        return tuple(
-            [next(found) if is_inexact(leaf) else np.zeros(leaf.shape, jax.dtypes.float0) for leaf in leaves]
-            for leaves in arguments
-        )
+        return _filled(arguments, (sweep.of_state, sweep.of_inputs, sweep.of_params))
 
 
 class _Held:
@@ -223,3 +264,14 @@ class _Held:
 
 
 jax.tree_util.register_pytree_node(_Held, lambda held: ((), held.waiting), lambda waiting, _: _Held(waiting))
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class _Nested:
+    """What a nested loop leaves for the way back."""
+
+    lengths: Lengths = field(metadata={"static": True})
+    states: list[list[Any]]
+    """the first ones of its outermost segments"""
+    arguments: tuple[Leaves, ...]
