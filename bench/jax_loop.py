@@ -2,11 +2,12 @@
 
 The loop is a damped 2-D wave whose speed and damping have gradients, heard by receivers. Each way runs in a process of
 its own. The scan in memory goes first, and a fiftieth of the memory that it took (``--part``) is what all others may
-take: on a GPU JAX is given no more than that, and a way that does not fit fails. `checkpointed` has as much as its
-budget, less the arguments, their gradients and what the receivers hear. Segments are tried with the counts that keep
-the least, in one, two and three levels, so that the best that `jax.checkpoint` can do in that memory is there. On a
-CPU, memory is what a process had at most above what it had before, which is rough. Times are the best of several runs
-after one that compiles; the compilation is told beside them. Gradients are compared with those of the scan.
+take: on a GPU that is what JAX says it had in use at most. `checkpointed` has as much as its budget, less the
+arguments, their gradients and what the receivers hear, by itself and inside of `jax.jit`. Segments are tried with the
+counts that keep the least, in one, two and three levels, so that the best that `jax.checkpoint` can do in that memory
+is there. On a CPU, memory is what a process had at most above what it had before, which is rough. Times are the best of
+several runs after one that compiles; the compilation is told beside them. Gradients are compared with those of the
+scan.
 
 Run ``python bench/jax_loop.py``: it prints a table and writes ``bench/out/jax_loop.json`` as it goes. Without a GPU,
 ``--points 256 --steps 400 --part 8`` is over in a minute or two.
@@ -17,7 +18,6 @@ import heapq
 import json
 import logging
 import math
-import os
 import subprocess
 import sys
 import tempfile
@@ -103,9 +103,11 @@ def child(options: argparse.Namespace) -> None:
     results: list[Any] = []
     said: list[str] = []
     given = problem(options.points)
-    if options.way == "ours":
+    if options.way.startswith("ours"):
         budget = allowance(given, options)
         gradient = jax.grad(lambda *given: ours(*given, options.steps, budget, results), (0, 1, 2))
+        if options.way == "ours in jit":
+            gradient = jax.jit(gradient)
         told = logging.getLogger("penstock.jax")
         told.setLevel(logging.INFO)
         told.addFilter(lambda record: said.append(record.getMessage()) or False)
@@ -138,7 +140,7 @@ def child(options: argparse.Namespace) -> None:
         row |= {"plan": f"{plan.schedule} of {plan.every} steps each", "predicted": plan.seconds}
     elif said:
         row["plan"] = said[-1]
-    print(json.dumps(row | {"limit": stats.get("bytes_limit"), "jax": jax.__version__}))
+    print(json.dumps(row | {"jax": jax.__version__}))
 
 
 def _status(name: str) -> int:
@@ -146,13 +148,12 @@ def _status(name: str) -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
 
 
-def measured(way: str, options: argparse.Namespace, reference: Path, more: list[str], limit: float | None) -> Any:
-    """Run one way in a process of its own, with so much of the device; None where it fails."""
+def measured(way: str, options: argparse.Namespace, reference: Path, more: list[str]) -> Any:
+    """Run one way in a process of its own; None where it fails."""
     arguments = [f"--points={options.points}", f"--steps={options.steps}", f"--repeats={options.repeats}"]
-    env = os.environ | ({"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{limit:.5f}"} if limit else {})
     command = [sys.executable, __file__, *arguments, "--way", way, "--reference", str(reference), *more]
     try:
-        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=options.limit)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=options.limit)
     except subprocess.TimeoutExpired:
         console.print(f"{way}: stopped after {options.limit} s")
         return None
@@ -179,15 +180,20 @@ def segments(steps: int) -> list[tuple[int, ...]]:
 def compare(options: argparse.Namespace) -> None:
     """Measure all ways, writing what is known after each."""
     steps = options.steps
-    ways = {"in memory": "[]", "checkpointed": "ours", "checkpoint every step": f"[{steps}]"}
+    ways = {
+        "in memory": "[]",
+        "checkpointed": "ours",
+        "checkpointed in jit": "ours in jit",
+        "checkpoint every step": f"[{steps}]",
+    }
     ways |= {f"segments {' x '.join(map(str, counts))}": json.dumps(counts) for counts in segments(steps)}
     rows: dict[str, Any] = {}
-    allowed, limit = 0, None
+    allowed = 0
     more: list[str] = []
     table = Table("way", "seconds", "of in memory", "first call", "memory", "fits", "off by", "plan")
     with tempfile.TemporaryDirectory() as folder:
         for name, way in ways.items():
-            row = measured(way, options, Path(folder) / "gradients.npz", more, limit)
+            row = measured(way, options, Path(folder) / "gradients.npz", more)
             if row is None:
                 if name == "in memory":
                     raise SystemExit("the scan in memory does not run: take fewer points or steps")
@@ -196,8 +202,6 @@ def compare(options: argparse.Namespace) -> None:
             if not rows:
                 allowed = row["peak"] // options.part
                 more = ["--allowed", str(allowed)]
-                if row["limit"]:  # of the device, of which JAX takes three quarters unless told otherwise
-                    limit = 0.75 * allowed / row["limit"]
             rows[name] = row | {"fits": row["peak"] <= allowed}
             table.add_row(
                 name,

@@ -2,11 +2,11 @@
 
     python bench/torch_fit.py [transformer] [resnet] [vnet] [offload] [choices] [huge]   (the first four by default)
 
-Every time is the median of steps run one after another in this process, forward and backward without an optimizer, and
-every speed is relative to plain steps right before, after as many that are not timed. `fit` is measured in rounds, each
-with plain steps before and a plan of its own, because hosts and clocks change with the seconds: the round of the median
-speed is told, and the speeds of all. On a CPU the networks are tiny and the figures mean nothing: it only shows that
-everything runs.
+Every time is the median of steps run one after another in this process, forward and backward without an optimizer,
+after some that are not timed: WARM of them but for `save_on_cpu` and `offload`. Speeds are relative to plain steps.
+`fit` is measured in rounds, each with plain steps before and a plan of its own, because hosts and clocks change with
+the seconds: the round of the median speed is told, and the speeds of all. On a CPU the networks are tiny and the
+figures mean nothing: it only shows that everything runs.
 """
 
 import gc
@@ -161,8 +161,8 @@ def compare(net, rows):
     row(rows, net, "checkpoint on all", 0, every, plain, least)
     for part in PARTS:
         budget = need // part if GPU else 10**9
-        picked = best_subset(model, x, blocks, budget) if GPU else None
         plain, _ = timed(model, x)
+        picked = best_subset(model, x, blocks, budget) if GPU else None
         if picked:
             row(rows, net, f"1/{part}: best subset", budget, picked[0], plain, picked[1], picked[2])
         else:

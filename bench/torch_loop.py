@@ -3,8 +3,9 @@
 The loop is a damped 2-D wave whose speed and damping have gradients, heard by receivers. It is run forward and backward
 in memory first. A fiftieth of the memory that this took, as measured, is then what all others may take: segments of
 many sizes, segments in segments, segments whose states autograd's `save_on_cpu` moves to the host, and `checkpointed`
-on the device alone and with the host below it. Those that fit are timed in rounds, one after the other, and the best
-time of each counts: such loops are bound by a host, whose speed changes with the seconds. The others are timed once.
+on the device alone and with the host below it. Those that fit, and the run in memory, are timed in rounds, one after
+the other, and the best time of each counts: such loops are bound by a host, whose speed changes with the seconds. The
+others are timed once.
 Gradients are compared bit by bit with those of the run in memory.
 
 Memory is what torch's allocator had at most, and what the engine takes beside it, above what is there before the loop;
@@ -239,7 +240,7 @@ def compare(loop: Loop, few: bool, repeats: int, save: Callable[[list[Row], int]
     del got
     allowed = peak // 50
     rows, runs = [Row(first, seconds, peak, False, True)], [plain]
-    console.print(f"{first}: {to_text(peak)}")
+    console.print(f"{first}: {seconds_to_text(seconds)}, {to_text(peak)}")
     for way, run in chain(ours_within(loop, allowed), others):
         peak = run.peak if isinstance(run, Ours) else peak_bytes(loop, run)
         seconds, got = timed(loop, run)
@@ -248,9 +249,10 @@ def compare(loop: Loop, few: bool, repeats: int, save: Callable[[list[Row], int]
         rows.append(Row(way, seconds, peak, peak <= allowed, equal))
         runs.append(run)
         console.print(f"{way}: {seconds_to_text(seconds)}, {to_text(peak)}, equal {equal}")
+        save(rows, allowed)
     for turn in range(repeats):
         for row, run in zip(rows, runs, strict=True):
-            if row.fits or row.way == first or isinstance(run, Ours):
+            if row.fits or row.way == first:
                 row.seconds = min(row.seconds, timed(loop, run)[0])
             if isinstance(run, Ours):
                 plan = run.results[-1].plan

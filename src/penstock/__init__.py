@@ -11,6 +11,7 @@ from penstock.errors import BudgetError as BudgetError
 from penstock.errors import PenstockError as PenstockError
 from penstock.errors import PlanError as PlanError
 from penstock.errors import ScheduleError as ScheduleError
+from penstock.errors import SlowerError as SlowerError
 from penstock.errors import UnitError as UnitError
 from penstock.planner import CodecCost as CodecCost
 from penstock.planner import Costs as Costs

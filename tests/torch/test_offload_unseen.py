@@ -51,12 +51,6 @@ def looks(monkeypatch):
     return counted
 
 
-def looked(looks, run):
-    before = len(looks)
-    run()
-    return len(looks) - before
-
-
 def learn(saved, run=chain):
     for _ in range(LEARNED):
         with saved:
@@ -257,6 +251,49 @@ def test_graphs_that_are_still_held_are_counted():
         loss.backward()
 
 
+@pytest.mark.parametrize("between", ["another iteration", "nothing that is saved"])
+def test_graphs_that_are_held_for_long_are_counted(between):
+    saved, held = offload(AMPLE, min_bytes=0), []
+    learn(saved)
+    for _ in range(6):
+        with saved:
+            y = torch.full((SIZE,), 0.5, requires_grad=True)
+            for _ in range(DEPTH):
+                y = torch.tanh(y)
+            held.append(y.sum())
+        with saved, torch.set_grad_enabled(between == "another iteration"):
+            y = torch.tanh(torch.full((SIZE,), 0.5, requires_grad=True))
+    assert saved.metrics.moved["down 1"] >= 5 * DEPTH * BYTES - AMPLE.device
+    for loss in held:
+        loss.backward()
+
+
+def test_what_was_skipped_and_failed_teaches_nothing():
+    half = Budget(device=DEPTH * BYTES, host="100MB")
+    saved, moved = offload(half, min_bytes=0), []
+    learn(saved, lambda: chain(size=SIZE // 2))
+    for fails in (False, False, False, True, False):
+        before = saved.metrics.moved["down 1"]
+        try:
+            with saved:
+                chain(size=SIZE // 2 if fails else 2 * SIZE)
+                assert not fails, "it stops here"
+        except AssertionError:
+            assert saved.unseen == 1
+        else:
+            moved.append(saved.metrics.moved["down 1"] - before)
+    assert moved[-1] == moved[-2] > 0  # by the same plan
+
+
+def test_a_loop_inside_is_looked_at_though_all_of_it_is_small():
+    saved = offload(Budget(device="1MB", host="100MB"), min_bytes="100kB")
+    for large in (False, False, False, True):
+        with saved:
+            for number in range(2 * MOST_ROUNDS):
+                chain(size=50_000 if large and number > MOST_ROUNDS else SIZE)
+    assert saved.unseen == 0 and saved.metrics.moved["down 1"] > 0
+
+
 def test_hooks_of_others_inside_work_and_are_popped_in_order():
     saved, packed = offload(AMPLE, min_bytes=0), []
 
@@ -296,7 +333,7 @@ def test_hooks_of_others_around_are_not_called_inside():
     assert saved.unseen == 1
 
 
-def test_nested_offloads_keep_to_their_own(looks):
+def test_nested_offloads_keep_to_their_own():
     outer, inner = offload(Budget(device=0, host="100MB"), min_bytes=0), offload(AMPLE, min_bytes=0)
     learn(inner)
     for _ in range(2):

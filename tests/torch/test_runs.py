@@ -143,7 +143,8 @@ def test_an_iteration_in_which_all_blocks_are_slower_than_medians_of_each_is_met
         assert taken(found, names) == near(10.0)
 
 
-def test_an_iteration_that_was_slow_as_a_whole_makes_no_treatment_dearer():
+@pytest.mark.parametrize("turns", ["usual slow usual", "usual usual slow slow", "slow slow usual usual"])
+def test_an_iteration_that_was_slow_as_a_whole_makes_no_treatment_dearer(turns):
     first = Run((GUESS,) * 3, 0.0)
     keep, offload = Seen("keep", 1.0, 2.0), Seen("offload", 1.5, 2.5)
     recompute = Seen("recompute", 1.0, 2.0, again=1.0)
@@ -151,8 +152,9 @@ def test_an_iteration_that_was_slow_as_a_whole_makes_no_treatment_dearer():
     def slower(pace, *blocks):
         return Trial(tuple(Seen(one.name, *(pace * seconds for seconds in one[1:])) for one in blocks), 0.0)
 
-    usual, slow = slower(1.0, keep, keep, recompute), slower(1.4, keep, offload, offload)
-    found = together(first, ["like"] * 3, [usual, slow, usual])
+    trials = {"usual": slower(1.0, keep, keep, recompute), "slow": slower(1.4, keep, offload, offload)}
+    found = together(first, ["like"] * 3, [trials[turn] for turn in turns.split()])
+    scale = found.blocks[0].forward  # the pace that is taken for the usual one
     for block in found.blocks:
-        assert block.more["offload"] == near((0.5, 0.5))
-        assert block.more["recompute"] == near((0.0, 1.0))
+        assert block.more["offload"] == near((0.5 * scale, 0.5 * scale))
+        assert block.more["recompute"] == near((0.0, 1.0 * scale))

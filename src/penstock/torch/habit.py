@@ -77,9 +77,13 @@ class Visit:
         self.thread = threading.get_ident()
         self.count = 0
         """of saved tensors that were looked at"""
+        self.rounds = 0
+        """iterations that have ended"""
         self.first: list[Look] = []
         self.off = False
         """whether it was taken off before the end"""
+        self.failed = False
+        """whether it ended by an exception, so that it tells nothing"""
         self.alone = alone
         """whether nothing else is under way that would be mistaken for its own"""
         self.before: Bytes = {}
@@ -93,11 +97,16 @@ class Visit:
         """Pack a tensor."""
         self.count += 1
         saved = self._pack(self.thread, tensor)  # a backward pass that saves more does so in another thread
-        return saved if len(self.first) == FIRST or _is_parameter(tensor) else self._note(tensor, saved)
+        if len(self.first) == FIRST and self.held:
+            return saved
+        return saved if _is_parameter(tensor) else self._note(tensor, saved)
 
     def _note(self, tensor: torch.Tensor, saved: Kept | Opened) -> Noted:
-        self.first.append((tensor.shape, tensor.dtype, tensor.device))
-        if len(self.first) == FIRST and self._may_be_taken_off() and self._habit.knows(self):
+        if len(self.first) == FIRST:
+            self.rounds += torch._C._current_graph_task_id() == -1
+        else:
+            self.first.append((tensor.shape, tensor.dtype, tensor.device))
+        if not self.rounds and len(self.first) == FIRST and self._may_be_taken_off() and self._habit.may_skip(self):
             _pop()
             self.off = True
         alive = None if self._alive is None else self._alive()
@@ -154,7 +163,7 @@ class Kind:
     unseen: int = 0
     """how many have not been looked at since"""
     allocated: Bytes = field(default_factory=dict)
-    """bytes that they allocated on each GPU, at most"""
+    """bytes that the last one that was looked at allocated on each GPU"""
 
 
 class Habit:
@@ -167,6 +176,7 @@ class Habit:
         self._wanted = ALIKE
         self._open: list[Visit] = []
         self._last: Visit | None = None
+        self._held: list[Visit] = []  # those of which somebody holds a graph
 
     def enter(
         self, pack: Callable[[int, torch.Tensor], Kept | Opened], unpack: Callable[[Any], torch.Tensor], own: Keepers
@@ -174,12 +184,15 @@ class Habit:
         """Learn from the last visit, and begin another."""
         last, self._last = self._last, None
         if last is not None:
-            self._judge(last, own)
+            self._held.append(last)
+            if not last.failed:
+                self._judge(last, own)
+        self._held = [one for one in self._held if one.held]
         for keeper in own.values():
             keeper.begin(last is None or not last.off)
         for outer in self._open:
             outer.alone = False
-        visit = Visit(self, pack, not self._open and (last is None or not last.held))
+        visit = Visit(self, pack, not self._open and not self._held)
         visit.begin(unpack, own)
         self._open.append(visit)
         return visit
@@ -188,10 +201,11 @@ class Habit:
         """End the visit that was begun last. One that failed tells nothing."""
         visit = self._open.pop()
         visit.end()
-        self._last = None if failed else visit  # it is judged at the next, as its backward pass may be still to come
+        visit.failed = failed
+        self._last = visit  # it is judged at the next, as its backward pass may be still to come
 
-    def knows(self, visit: Visit) -> bool:
-        """Tell whether a visit that began like this need not be looked at."""
+    def may_skip(self, visit: Visit) -> bool:
+        """Tell whether the rest of a visit that began like this need not be looked at, and count those that are not."""
         kind = self._kinds.get(tuple(visit.first))
         if kind is None or kind.alike < self._wanted or kind.unseen + 1 >= LOOK_EVERY:
             return False
@@ -217,10 +231,10 @@ class Habit:
         if saved is None or saved != kind.saved:
             if kind.alike >= self._wanted:
                 self._doubt()
+                return
             kind.saved, kind.alike, kind.allocated = saved, 0, {}
         kind.alike += saved is not None
-        for device, nbytes in visit.allocated.items():
-            kind.allocated[device] = max(nbytes, kind.allocated.get(device, 0))
+        kind.allocated = visit.allocated
 
     def _doubt(self) -> None:
         """Look at everything again, and for longer than before: what began alike was not."""
@@ -229,8 +243,10 @@ class Habit:
 
 
 def _saved_with_room(visit: Visit, own: Keepers) -> tuple[int, Bytes] | None:
+    if visit.rounds >= MOST_ROUNDS:
+        return None
     for keeper in own.values():
-        if keeper.rounds >= MOST_ROUNDS or keeper.entered or keeper.most > keeper.budget * (1 - SPARE):
+        if keeper.stored or keeper.most > keeper.budget * (1 - SPARE):
             return None
     return visit.count, {device: keeper.most for device, keeper in own.items()}
 

@@ -59,15 +59,14 @@ class Keeper:
         self.store = Store(mover_for(device, budget.host), min_bytes)
         self.turned = False
         """whether something of this iteration has been asked for"""
-        self.rounds = 0
-        """iterations that have ended since the last `with`"""
-        self.entered = False
-        """whether since then something was more than counted"""
+        self.stored = False
+        """whether something was more than counted since the last `with`"""
         self.most = 0
         """bytes that were let through since then, in one iteration"""
         self.budget = budget["device"]
         self._host, self._codec = budget["host"], codec
         self._alive: ref[Alive] | None = None
+        self._held: list[ref[Alive]] = []  # earlier iterations whose graphs somebody holds
         self._sizes: list[int] = []
         self._uses: list[int] = []
         self._entries: list[ref[Entry]] = []
@@ -84,7 +83,7 @@ class Keeper:
         """Begin another `with` statement, and learn from the last unless only its first tensors were looked at."""
         self._partly = self._partly or not learn
         self.restart()
-        self.rounds, self.entered, self.most = 0, False, 0
+        self.stored, self.most = False, 0
 
     def restart(self) -> None:
         """Plan the next iteration from the last."""
@@ -93,12 +92,12 @@ class Keeper:
             self._moved = to_move(self._sizes, self._order, self.budget)
             self._learned = self._sizes
             self._fits = not self._moved
-        if self._alive is not None and self._alive() is not None:  # a graph of it is still held
+        self._held = [one for one in (*self._held, self._alive) if one is not None and one() is not None]
+        if self._held:
             self._forget_gone()
         else:
             self._plain.clear()
             self._plain_bytes = 0
-        self.rounds += 1
         self._partly = False
         self._sizes, self._uses, self._entries, self._next = [], [], [], 0
         self.turned, self._alive = False, None
@@ -111,7 +110,7 @@ class Keeper:
         alive = self._iteration()
         if self._fits and self._let_through(tensor):
             return Passed(self, tensor, alive)
-        self.entered = True
+        self.stored = True
         held, entry = self.store.save(tensor)
         if entry is not None:
             self._sizes.append(entry.nbytes)

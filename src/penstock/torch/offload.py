@@ -126,7 +126,7 @@ class Offload:
 
     @property
     def unseen(self) -> int:
-        """Iterations of which only the first saved tensors were looked at, the rest being known to fit."""
+        """Iterations of which only the first saved tensors were looked at, of threads that are still running."""
         return sum(habit.unseen for habit in self._habits.values())
 
     def __enter__(self) -> Self:
@@ -145,11 +145,12 @@ class Offload:
 
     def _forget_ended_threads(self) -> None:
         """Let go of what they would keep for nobody: host memory."""
+        keepers, habits = list(self._keepers), list(self._habits)  # before: a thread may begin meanwhile
         running = {one.ident for one in threading.enumerate()}
-        for device, owner in list(self._keepers):
+        for device, owner in keepers:
             if owner not in running:
                 self._keepers.pop((device, owner), None)
-        for owner in list(self._habits):
+        for owner in habits:
             if owner not in running:
                 self._habits.pop(owner, None)
 

@@ -194,16 +194,19 @@ def _paces(kinds: Sequence[Hashable], later: Sequence[Trial]) -> list[float]:
         ]
         for one in later
     ]
-    times = Counter(key for one in taken for key in {key for key, _ in one})
+    plans = [tuple(block and block.name for block in one.blocks) for one in later]
+    met = {(key, names) for names, one in zip(plans, taken, strict=True) for key, _ in one}
+    times = Counter(key for key, _ in met)  # what only one plan has tells nothing of others
     paces = [1.0] * len(later)
     for _ in range(ROUNDS):
         several = defaultdict(list)
         for pace, one in zip(paces, taken, strict=True):
             for key, seconds in one:
                 several[key].append(seconds / pace)
-        usual = {key: median(found) for key, found in several.items() if times[key] > 1 and median(found) > 0}
-        paces = [median([seconds / usual[key] for key, seconds in one if key in usual] or [1.0]) for one in taken]
-    return [pace or 1.0 for pace in paces]
+        usual = {key: median(one) for key, one in several.items() if times[key] > 1 and median(one) > 0}
+        found = [median([seconds / usual[key] for key, seconds in one if key in usual] or [1.0]) for one in taken]
+        paces = [pace or 1.0 for pace in found]
+    return paces
 
 
 def _more(name: str, sorts: Sequence[_Kind]) -> tuple[float, float] | None:

@@ -4,6 +4,7 @@ import functools
 import types
 import weakref
 from collections.abc import Hashable, Iterable
+from itertools import chain
 from typing import Any
 
 from torch import Tensor, nn
@@ -31,8 +32,6 @@ class Likeness:
             return (type(thing),)
         if isinstance(thing, Tensor):
             return tuple(thing.shape), thing.dtype, thing.device, thing.requires_grad
-        if isinstance(thing, tuple):  # often made for this look alone: its address says nothing
-            return type(thing), self._all(thing)
         if id(thing) in self._met:
             return _Same(thing)
         self._met.add(id(thing))
@@ -43,12 +42,19 @@ class Likeness:
         if (compiled := getattr(thing, "_torchdynamo_orig_callable", None)) is not None:
             return "compiled", self._of(compiled)
         if isinstance(thing, functools.partial):
-            return "partial", self._of(thing.func), self._all(thing.args), self._all(sorted(thing.keywords.items()))
+            return (
+                "partial",
+                self._of(thing.func),
+                self._all(thing.args),
+                self._all(_flat(sorted(thing.keywords.items()))),
+            )
         if isinstance(thing, types.MethodType):
             return self._of(thing.__func__), self._of(thing.__self__)
         if isinstance(thing, types.FunctionType):
-            defaults = (*(thing.__defaults__ or ()), *sorted((thing.__kwdefaults__ or {}).items()))
+            defaults = (*(thing.__defaults__ or ()), *_flat(sorted((thing.__kwdefaults__ or {}).items())))
             return thing.__code__, self._all(defaults), self._all(map(_inside, thing.__closure__ or ()))
+        if isinstance(thing, tuple):
+            return type(thing), self._all(thing)
         return _Same(thing), self._all(_parts(thing))
 
     def _all(self, things: Iterable[Any]) -> tuple[Hashable, ...]:
@@ -98,4 +104,9 @@ def _parts(thing: Any) -> Iterable[Any]:
     if isinstance(thing, list | set | frozenset):
         return (part for part in thing if isinstance(part, Tensor | nn.Module))
     named = thing if isinstance(thing, dict) else getattr(thing, "__dict__", {})
-    return (pair for pair in named.items() if isinstance(pair[1], Tensor | nn.Module | bool | int | str))
+    return _flat(pair for pair in named.items() if isinstance(pair[1], Tensor | nn.Module | bool | int | str))
+
+
+def _flat(pairs: Iterable[tuple[str, Any]]) -> Iterable[Any]:
+    """Give names and values one after the other: the address of a pair that is made for the look says nothing."""
+    return chain.from_iterable(pairs)

@@ -1,0 +1,49 @@
+"""Plans of loops that are recorded: of all numbers of steps that may be recorded at once, the fastest."""
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import penstock as ps
+from penstock.engine.recorded import Recording, Request, plan_recorded
+
+STATE = 10**6
+
+
+def fastest(steps, budget, costs, recording, request):
+    """Plan for every size by itself."""
+    found = []
+    for size in request.sizes(steps):
+        graphs = (size - 1) * recording.graph_bytes
+        if graphs >= budget["device"]:
+            break
+        known = replace(costs, backward=recording.step + recording.overhead / size)
+        left = budget.with_tier("device", budget["device"] - graphs)
+        try:
+            found.append(ps.plan(steps, STATE, left, costs=known, schedule=request.schedule, every=size))
+        except ps.BudgetError:
+            continue
+    return min((plan.seconds for plan in found), default=None)
+
+
+@settings(max_examples=30)
+@given(
+    st.integers(1, 300),
+    st.sampled_from([2, 3, 5, 9, 20, 60]),
+    st.sampled_from([None, 5, 30, 200]),
+    st.sampled_from([0.5, 2, 10]),
+    st.sampled_from([0, STATE // 10, STATE, 3 * STATE]),
+    st.sampled_from([0.0, 0.5, 5.0]),
+    st.sampled_from(["auto", "revolve", "uniform"]),
+)
+def test_no_other_number_of_steps_is_faster(steps, device, host, link, graph, overhead, schedule):
+    budget = ps.Budget(device=device * STATE, host=host and host * STATE)
+    costs = ps.Costs(1.0, 1.0, 10.0 * STATE, host=ps.Link(STATE / link, STATE / link), pin=1e-8)
+    recording, request = Recording(graph, overhead, 2.0), Request(budget, schedule, None, None, None, None, None)
+    wanted = fastest(steps, budget, costs, recording, request)
+    try:
+        found = plan_recorded(steps, STATE, budget, costs, recording, request, codecs=[]).seconds
+    except ps.BudgetError:
+        found = None
+    assert found == wanted
