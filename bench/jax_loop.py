@@ -2,12 +2,13 @@
 
 The loop is a damped 2-D wave whose speed and damping have gradients, heard by receivers. Each way runs in a process of
 its own. The scan in memory goes first, and a fiftieth of the memory that it took (``--part``) is what all others may
-take: on a GPU that is what JAX says it had in use at most. `checkpointed` has as much as its budget, less the
-arguments, their gradients and what the receivers hear, by itself and inside of `jax.jit`. Segments are tried with the
-counts that keep the least, in one, two and three levels, so that the best that `jax.checkpoint` can do in that memory
-is there. On a CPU, memory is what a process had at most above what it had before, which is rough. Times are the best of
-several runs after one that compiles; the compilation is told beside them. Gradients are compared with those of the
-scan.
+take: on a GPU that is what JAX says it had in use at most, of memory that it has taken beforehand (where it takes
+memory as it goes, it counts the whole of pieces that it rounds up to powers of two). `checkpointed` has as much as its
+budget, less the arguments, their gradients and what the receivers hear, by itself and inside of `jax.jit`. Segments are
+tried with the counts that keep the least, in one, two and three levels, so that the best that `jax.checkpoint` can do
+in that memory is there. On a CPU, memory is what a process had at most above what it had before, which is rough. Times
+are the best of several runs after one that compiles; the compilation is told beside them. Gradients are compared with
+those of the scan.
 
 Run ``python bench/jax_loop.py``: it prints a table and writes ``bench/out/jax_loop.json`` as it goes. Without a GPU,
 ``--points 256 --steps 400 --part 8`` is over in a minute or two.
@@ -18,6 +19,7 @@ import heapq
 import json
 import logging
 import math
+import os
 import subprocess
 import sys
 import tempfile
@@ -153,7 +155,8 @@ def measured(way: str, options: argparse.Namespace, reference: Path, more: list[
     arguments = [f"--points={options.points}", f"--steps={options.steps}", f"--repeats={options.repeats}"]
     command = [sys.executable, __file__, *arguments, "--way", way, "--reference", str(reference), *more]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=options.limit)
+        ahead = os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "true"}
+        done = subprocess.run(command, capture_output=True, text=True, timeout=options.limit, env=ahead)
     except subprocess.TimeoutExpired:
         console.print(f"{way}: stopped after {options.limit} s")
         return None

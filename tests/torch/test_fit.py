@@ -183,9 +183,17 @@ class Counting(TorchDispatchMode):
 
 
 @pytest.mark.parametrize(
-    ("choice", "again"), [("keep", 0), ("keep dear, recompute the rest", 0), ("offload", 0), ("recompute", 4 * 3)]
+    ("choice", "again"),
+    [
+        ("keep", 0),
+        ("keep dear, recompute the rest", 0),
+        ("keep 3/4 of dear, recompute the rest", 4),
+        ("offload 1/2 of dear, recompute the rest", 4 * 2),
+        ("offload", 0),
+        ("recompute", 4 * 3),
+    ],
 )
-def test_dear_operations_run_again_only_where_the_whole_block_is_recomputed(choice, again):
+def test_dear_operations_run_again_only_where_their_outputs_are_not_kept(choice, again):
     model, x = problem(Transformer)
     fit(model, AMPLE, choice=choice)
     step(model, x)

@@ -7,6 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from tests.torch.models import AMPLE, Transformer, problem, step  # noqa: E402
+from tests.torch.models import deterministic as deterministic  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.multiprocessing.reductions import StorageWeakRef  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
@@ -17,6 +18,7 @@ from penstock.planner import Link  # noqa: E402
 from penstock.torch import fit, iteration, plan_of, planning  # noqa: E402
 from penstock.torch.belongings import Belongings  # noqa: E402
 from penstock.torch.choices import TREATMENTS, Timed, block_of  # noqa: E402
+from penstock.torch.dear import Part  # noqa: E402
 from penstock.torch.fit import _of  # noqa: E402
 from penstock.torch.frame import Frame  # noqa: E402
 from penstock.torch.gauge import HostGauge  # noqa: E402
@@ -239,12 +241,14 @@ def test_the_last_look_leaves_out_what_does_not_fit_or_is_not_offered():
 
 
 def test_small_tensors_stay_where_others_move():
-    record = Record("0", 0, (), False, spans=[(0, 1)], dear=frozenset({0}), outputs=frozenset({9}))
+    record = Record("0", 0, (), False, spans=[(0, 1)], outputs=frozenset({9}))
     record.saved, record.stays, record.encoded, record.loose = 1000, 10, 510, 7
-    record.dear_bytes, record.dear_stays = 400, 4
+    record.dear = {"dear": Part(frozenset({0, 1}), 400, 4), "1/4 of dear": Part(frozenset({1}), 100, 1)}
     found = {one.name: (one.kept, one.moved) for one in block_of(record, Timed(1, 1), (1, 1, 1), True, None).choices}
     assert found["keep"] == (1007, 0) and found["keep dear, recompute the rest"] == (400, 0)
     assert found["offload"] == (17, 990) and found["offload dear, recompute the rest"] == (4, 396)
+    assert found["keep 1/4 of dear, recompute the rest"] == (100, 0)
+    assert found["offload 1/4 of dear, recompute the rest"] == (1, 99)
     assert found["compress"] == (517, 0) and found["offload compressed"] == (17, 500)
 
 

@@ -1,5 +1,7 @@
 """Seconds of a step's parts from those of whole iterations: no tensors, no clock."""
 
+from dataclasses import replace
+
 import pytest
 
 pytest.importorskip("torch")
@@ -61,6 +63,15 @@ def test_second_runs_are_told_apart_from_what_a_treatment_costs():
         assert block.more["keep dear, recompute the rest"] == near((0.0, 0.75))
         # No block had it: its second run is as long as that of the other that keeps what is dear.
         assert block.more["offload dear, recompute the rest"] == near((0.0, 0.25))
+
+
+def test_a_part_of_dear_outputs_that_no_block_kept_costs_what_other_parts_do():
+    half = "keep 1/2 of dear, recompute the rest"
+    guess = replace(GUESS, more={**GUESS.more, half: (0.0, 1.0)})
+    seen = Seen("keep", 1.0, 2.0), Seen("keep dear, recompute the rest", 1.125, 2.25, again=0.25)
+    found = together(Run((guess, guess), 0.0), ["like", "like"], [Trial(seen, 0.0)])
+    # Its second run was guessed to be twice as long as that of the other part.
+    assert [block.more[half] for block in found.blocks] == [near((0.125, 0.25 + 0.5))] * 2
 
 
 def test_kinds_have_second_runs_of_their_own():

@@ -14,9 +14,9 @@ STARTS = 3
 """So many of the best beginnings are improved."""
 DIVISIONS = 16
 """At so many places at most a chain is divided in two."""
-PAIRS = 12
+PAIRS = 16
 """In chains of so many blocks at most any two are changed at once."""
-MOST = 20_000
+MOST = 60_000
 """When simulations have gone over so many blocks, nothing more is improved."""
 
 Picks = tuple[int, ...]

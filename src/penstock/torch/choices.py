@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from penstock.planner.blocks import Block, Choice
+from penstock.torch.dear import SHARES
 from penstock.torch.record import Record
 
 
@@ -12,18 +13,23 @@ class Treatment:
     """What is done with what a block saves."""
 
     what: str
-    """all, dear (the outputs of dear operations, the rest being recomputed) or nothing"""
+    """all, nothing, or which of the outputs of dear operations, the rest being recomputed"""
     away: bool = False
     """on the host rather than on the device"""
     encoded: bool = False
     inputs_away: bool = False
 
+    @property
+    def sort(self) -> "Treatment":
+        """What it shares with others that keep another part of the dear outputs."""
+        return replace(self, what="dear") if self.what in SHARES else self
+
 
 TREATMENTS = {
     "keep": Treatment("all"),
-    "keep dear, recompute the rest": Treatment("dear"),
+    **{f"keep {part}, recompute the rest": Treatment(part) for part in SHARES},
     "offload": Treatment("all", away=True),
-    "offload dear, recompute the rest": Treatment("dear", away=True),
+    **{f"offload {part}, recompute the rest": Treatment(part, away=True) for part in SHARES},
     "compress": Treatment("all", encoded=True),
     "offload compressed": Treatment("all", away=True, encoded=True),
     "recompute": Treatment("nothing"),
@@ -73,11 +79,12 @@ def block_of(record: Record, timed: Timed, peaks: tuple[int, int, int], host: bo
         Choice("keep", kept=saved + record.loose, keeps_output=kept),
         Choice("recompute"),
     ]
-    if record.dear and record.dear_bytes < WORTH * saved:
-        choices.append(Choice("keep dear, recompute the rest", kept=record.dear_bytes))
-        moved = record.dear_bytes - record.dear_stays
-        if host:
-            choices.append(Choice("offload dear, recompute the rest", kept=record.dear_stays, moved=moved))
+    for name, part in record.dear.items():
+        if part.nbytes < WORTH * saved:
+            choices.append(Choice(f"keep {name}, recompute the rest", kept=part.nbytes))
+            moved = part.nbytes - part.stays
+            if host and moved:
+                choices.append(Choice(f"offload {name}, recompute the rest", kept=part.stays, moved=moved))
     if record.encoded < WORTH * saved:
         coded = Choice("compress", kept=record.encoded + record.loose, room=record.room, keeps_output=kept)
         choices.append(coded)

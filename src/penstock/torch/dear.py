@@ -1,7 +1,8 @@
 """Operations whose outputs are worth keeping: products, convolutions and attention take most of a block's time."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -25,7 +26,55 @@ _NAMES = (
 )
 DEAR = frozenset(getattr(torch.ops.aten, name).default for name in _NAMES if hasattr(torch.ops.aten, name))
 
+SHARES = {"dear": 1.0, "3/4 of dear": 0.75, "1/2 of dear": 0.5, "1/4 of dear": 0.25}
+"""Parts of the dear outputs that may be kept, by their share of the bytes."""
+
 Keep = Callable[[torch.Tensor], Kept | Held]
+
+
+class Operation(NamedTuple):
+    """A dear operation of a block."""
+
+    number: int
+    nbytes: int
+    """of its outputs"""
+    stays: int = 0
+    """those of them that are in storages smaller than what is moved"""
+
+
+class Part(NamedTuple):
+    """Some dear operations of a block, whose outputs are kept."""
+
+    numbers: frozenset[int]
+    nbytes: int
+    stays: int = 0
+
+
+def parts_of(operations: Sequence[Operation], seconds: Sequence[float]) -> dict[str, Part]:
+    """Give the parts of a block's dear outputs that may be kept: all, and those that take the longest for their bytes.
+
+    Examples
+    --------
+    >>> several = [Operation(0, 300), Operation(1, 100), Operation(2, 100), Operation(3, 400)]
+    >>> {name: sorted(part.numbers) for name, part in parts_of(several, [0.60, 0.30, 0.18, 0.76]).items()}
+    {'dear': [0, 1, 2, 3], '3/4 of dear': [0, 1, 3], '1/2 of dear': [0, 1], '1/4 of dear': [1]}
+    """
+    timed = zip(operations, seconds, strict=True)
+    ranked = [one for one, taken in sorted(timed, key=lambda pair: (-pair[1] / max(1, pair[0].nbytes), pair[0].number))]
+    whole = sum(one.nbytes for one in ranked)
+    sizes = list(accumulate(one.nbytes for one in ranked))[:-1]
+    nearest: dict[str, tuple[float, int]] = {}
+    for count, size in enumerate(sizes, 1):
+        apart, name = min((abs(share * whole - size), name) for name, share in SHARES.items() if share < 1)
+        nearest[name] = min(nearest.get(name, (apart, count)), (apart, count))
+    some = {name: part_of(ranked[: nearest[name][1]]) for name in SHARES if name in nearest}
+    return {"dear": part_of(ranked), **some} if ranked else {}
+
+
+def part_of(operations: Sequence[Operation]) -> Part:
+    """Give some operations as one part."""
+    numbers, nbytes, stays = zip(*operations, strict=True)
+    return Part(frozenset(numbers), sum(nbytes), sum(stays))
 
 
 def is_dear(operation: Any, arguments: Sequence[Any], named: dict[str, Any]) -> bool:

@@ -13,7 +13,7 @@ from penstock.torch.belongings import Belongings
 from penstock.torch.blocks import Call
 from penstock.torch.fitplan import FitPlan
 from penstock.torch.gauge import HostGauge
-from penstock.torch.record import Record, find_loose
+from penstock.torch.record import Record, find_dear, find_loose
 from penstock.torch.runs import Run, Trial, first_run, spent, together, trial
 from penstock.torch.saved import Entry
 
@@ -90,6 +90,7 @@ class Known:
         if self.first is None:
             records = now.records
             find_loose(records)
+            find_dear(records, gauge)
             if [_which(one) for one in self.records] == [_which(one) for one in records]:
                 # Of a block that this loss did not need, what is known from another time is better than nothing.
                 records = [

@@ -1,9 +1,11 @@
 """What one iteration tells of a block: seconds, bytes saved, the dear part of it, and the peaks around it."""
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
+from statistics import median
 from typing import Any
 
 import torch
@@ -11,7 +13,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._pytree import tree_flatten
 
 from penstock.codec import Codec
-from penstock.torch.dear import Watching
+from penstock.torch.dear import Operation, Part, Watching, parts_of
 from penstock.torch.frame import Frame
 from penstock.torch.gauge import HostGauge
 from penstock.torch.mover import Mover, storage_of, weakly
@@ -98,12 +100,12 @@ class Record:
     """the numbers of saved tensors that are the block's output"""
     small: set[int] = field(default_factory=set)
     """the numbers of those that are parameters, or smaller than what is moved"""
-    dear: frozenset[int] = frozenset()
-    """the numbers of dear operations whose outputs are worth keeping"""
-    dear_bytes: int = 0
-    dear_stays: int = 0
-    """those of them that are in storages smaller than what is moved"""
-    dear_spans: list[tuple[Any, Any]] = field(default_factory=list)
+    operations: list[Operation] = field(default_factory=list)
+    """dear ones whose outputs are worth keeping"""
+    operation_spans: list[tuple[Any, Any]] = field(default_factory=list)
+    """of these"""
+    dear: Mapping[str, Part] = field(default_factory=dict)
+    """the parts of their outputs that may be kept"""
     encoded: int = 0
     """bytes of the encodings of those that the codec takes, and of the others as they are"""
     encode: list[tuple[Any, Any]] = field(default_factory=list)
@@ -122,6 +124,18 @@ def find_loose(records: list[Record]) -> None:
         record.loose = sum(nbytes for storage, nbytes in record.made if storage.cdata not in later)
         record.made = ()
         later |= record.given
+
+
+def find_dear(records: list[Record], gauge: HostGauge) -> None:
+    """Find the parts of dear outputs that may be kept: the same for blocks that are alike."""
+    alike: dict[Any, list[Record]] = defaultdict(list)
+    for record in records:
+        alike[record.kind, tuple(record.operations)].append(record)
+    for several in alike.values():
+        seconds = [[gauge.seconds(*span) for span in record.operation_spans] for record in several]
+        parts = parts_of(several[0].operations, [median(one) for one in zip(*seconds, strict=True)])
+        for record in several:
+            record.dear = parts
 
 
 class Watch:
@@ -156,15 +170,12 @@ class Watch:
         self._seen.clear()
 
     def _note_dear(self, watching: Watching) -> None:
-        wanted = []
         for number, (start, end, sizes, packed, aliases) in enumerate(watching.seen):
-            self._record.dear_spans.append((start, end))
             changed = any(alias._version != version for alias, version in aliases)
             if packed <= self._last_saved and not changed:  # something after it is saved, which needs it
-                wanted.append(number)
-                self._record.dear_bytes += sum(sizes)
-                self._record.dear_stays += sum(nbytes for nbytes in sizes if nbytes < self._least)
-        self._record.dear = frozenset(wanted)
+                stays = sum(nbytes for nbytes in sizes if nbytes < self._least)
+                self._record.operations.append(Operation(number, sum(sizes), stays))
+                self._record.operation_spans.append((start, end))
 
     def _take(self, number: int, tensor: torch.Tensor) -> None:
         if tensor.is_leaf and tensor.requires_grad and isinstance(tensor, torch.nn.Parameter):

@@ -8,6 +8,7 @@ is known by what blocks took that had it.
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
@@ -61,17 +62,21 @@ def _guessed(record: Record, gauge: HostGauge) -> Timed:
         return Timed(forward, 0.0)
     backward = max(spent(gauge, record.spans) - spent(gauge, record.again), 0.2 * forward)
     # The first run of all also chose and loaded its kernels; and watching operations one by one slows the second run
-    # down, so that only the share of the cheap ones is taken from it.
+    # down, so that only the share of those that run again is taken from it.
     passes = len(record.again)
     again = spent(gauge, record.again) - encode - decode
     first = min(forward, again / passes) if passes else forward
     watched = gauge.seconds(*record.again[0]) - encode - decode if passes else 0.0
-    share = 1 - spent(gauge, record.dear_spans) / watched if watched > 0 else 1.0
     runs = first * max(passes, 1)
-    whole = {"all": 0.0, "dear": max(share, 0.02) * runs, "nothing": runs}
+    second = {"all": 0.0, "nothing": runs}
+    for name, part in record.dear.items():
+        timed = zip(record.operations, record.operation_spans, strict=True)
+        left_out = spent(gauge, (span for one, span in timed if one.number in part.numbers))
+        second[name] = max(1 - left_out / watched if watched > 0 else 1.0, 0.02) * runs
     more = {
-        name: (encode, decode) if treatment.encoded else (0.0, whole[treatment.what])
+        name: (encode, decode) if treatment.encoded else (0.0, second[treatment.what])
         for name, treatment in TREATMENTS.items()
+        if treatment.what in second
     }
     return Timed(first, backward, more)
 
@@ -141,12 +146,7 @@ def together(first: Run, kinds: Sequence[Hashable], later: Sequence[Trial]) -> R
     more = {name: _more(name, list(sorts.values())) for name in TREATMENTS}
     pairs = [(sorts[kind], guess) for kind, guess in zip(kinds, first.blocks, strict=True) if kind in sorts]
     pace = _pace((sort.least[0], guess.forward) for sort, guess in pairs)
-    again = {
-        what: _pace(
-            (sort.again[what], guess.more[name][1]) for sort, guess in pairs if guess.more and what in sort.again
-        )
-        for what, name in (("dear", "keep dear, recompute the rest"), ("nothing", "recompute"))
-    }
+    again = _paces_again(pairs)
     blocks = []
     for kind, guess in zip(kinds, first.blocks, strict=True):
         sort = sorts.get(kind, _Kind())
@@ -209,15 +209,18 @@ def _paces(kinds: Sequence[Hashable], later: Sequence[Trial]) -> list[float]:
     return paces
 
 
-def _more(name: str, sorts: Sequence[_Kind]) -> tuple[float, float] | None:
-    """Give what a treatment costs blocks on top of the least that their kind took, but for second runs."""
-    found = [sort for sort in sorts if name in sort.forward]
-    if not found:
-        return None
-    return (
-        fmean(sort.forward[name] - sort.least[0] for sort in found),
-        fmean(sort.backward[name] - sort.least[1] for sort in found),
-    )
+def _more(name: str, kinds: Sequence[_Kind]) -> tuple[float, float] | None:
+    """Give what a treatment costs blocks on top of the least that their kind took, but for second runs.
+
+    Where no block had it, one that keeps another part of the dear outputs tells.
+    """
+    alike = [other for other, treatment in TREATMENTS.items() if treatment.sort == TREATMENTS[name].sort]
+    for names in ([name], alike):
+        found = [(kind, one) for kind in kinds for one in names if one in kind.forward]
+        if found:
+            forward = fmean(kind.forward[one] - kind.least[0] for kind, one in found)
+            return forward, fmean(kind.backward[one] - kind.least[1] for kind, one in found)
+    return None
 
 
 def _pace(pairs: Iterable[tuple[float, float]]) -> float:
@@ -225,6 +228,18 @@ def _pace(pairs: Iterable[tuple[float, float]]) -> float:
     several = list(pairs)
     guessed = sum(guess for _, guess in several)
     return sum(seconds for seconds, _ in several) / guessed if guessed else 1.0
+
+
+def _paces_again(pairs: Sequence[tuple[_Kind, Timed]]) -> dict[str, float]:
+    """Give by how much guesses of second runs were wrong, by what is left of the first; where none was seen, of all."""
+    seen: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    first = {treatment.what: name for name, treatment in reversed(TREATMENTS.items())}
+    for sort, guess in pairs:
+        for what, seconds in sort.again.items():
+            if first[what] in guess.more:
+                seen[what].append((seconds, guess.more[first[what]][1]))
+    every = _pace(chain.from_iterable(seen.values()))
+    return {what: _pace(seen[what]) if what in seen else every for what in first}
 
 
 def _adding_up(blocks: Sequence[Timed], later: Sequence[Trial]) -> tuple[Timed, ...]:

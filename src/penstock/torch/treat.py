@@ -65,7 +65,7 @@ class Treating:
             part.belongings,
             device_of(tensors_in((args, kwargs)), part.module),
             keep_input=hold_input if treatment.inputs_away else Kept,
-            wanted=expected.dear if treatment.what == "dear" else frozenset(),
+            wanted=expected.dear[treatment.what].numbers if treatment.what in expected.dear else frozenset(),
             keep_output=hold if treatment.away else Kept,
             watch=None if record is None else Stopwatch(record, self._gauge),
             ends=expected.outputs,
