@@ -15,14 +15,16 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from penstock import Budget  # noqa: E402
 from penstock.errors import BudgetError  # noqa: E402
 from penstock.planner import Link  # noqa: E402
+from penstock.planner.blocks import Chain, Foreseen  # noqa: E402
 from penstock.torch import fit, iteration, plan_of, planning  # noqa: E402
 from penstock.torch.belongings import Belongings  # noqa: E402
 from penstock.torch.choices import TREATMENTS, Timed, block_of  # noqa: E402
 from penstock.torch.dear import Part  # noqa: E402
 from penstock.torch.fit import _of  # noqa: E402
+from penstock.torch.fitplan import FitPlan  # noqa: E402
 from penstock.torch.frame import Frame  # noqa: E402
 from penstock.torch.gauge import HostGauge  # noqa: E402
-from penstock.torch.known import Known  # noqa: E402
+from penstock.torch.known import Known, turns  # noqa: E402
 from penstock.torch.mover import HostMover  # noqa: E402
 from penstock.torch.planning import LOOSE, MARGIN, make_plan  # noqa: E402
 from penstock.torch.record import Record  # noqa: E402
@@ -318,3 +320,28 @@ def test_what_others_hold_is_not_fetched_a_second_time():
         saved = entry = None
         store.collect()
     assert store.mover.room.used == 0
+
+
+# Whose backward a plan is told of.
+
+
+def told(fetch, leave, spans, settle=0):
+    """The blocks whose backward a plan is told of that fetches and lets go so."""
+    foreseen = Foreseen(1.0, 0.0, 0, 0, 0, (0,) * len(spans) + (settle,), tuple(leave), tuple(fetch))
+    plan = FitPlan(AMPLE, Chain(()), (), foreseen, None, True)
+    return sorted(turns(plan, [Record("", 0, (), False, spans=[(0, 1)] * count) for count in spans]))
+
+
+def test_a_settled_plan_is_told_where_a_pass_begins_and_where_something_moves():
+    assert told([(), (), (), (), ()], [0] * 5, [1] * 5) == [4]
+    assert told([(), (), (0, 1), (), ()], [0] * 5, [1] * 5) == [2, 4]
+    assert told([(), (), (), (), ()], [3, 3, 2, 2, 2], [1] * 5, settle=2) == [1, 4]
+
+
+def test_what_belongs_to_a_block_that_no_loss_comes_to_is_done_at_the_one_before_it():
+    assert told([(), (), (), (0,), ()], [0] * 5, [1, 1, 1, 0, 1]) == [2, 3, 4]
+    assert told([(), (), (), (), ()], [0] * 5, [1, 1, 1, 1, 0]) == [3, 4]
+
+
+def test_where_there_were_several_passes_all_blocks_tell():
+    assert told([(), (), ()], [0] * 3, [1, 2, 1]) == [0, 1, 2]

@@ -17,10 +17,10 @@ from penstock.torch.choices import TREATMENTS
 from penstock.torch.fitplan import FitPlan
 from penstock.torch.frame import Frame
 from penstock.torch.gauge import HostGauge, gauge_for
-from penstock.torch.known import Iteration, Known, Part
+from penstock.torch.known import Iteration, Known, Part, turns
 from penstock.torch.mover import Mover, bytes_by_storage, from_outside, mover_for
 from penstock.torch.planning import foreseen_anew, make_plan
-from penstock.torch.record import Record, Watch, device_of, signature, tensors_in
+from penstock.torch.record import Signature, Watch, device_of, signature, tensors_in
 from penstock.torch.saved import Store
 from penstock.torch.treat import Treating
 from penstock.units import Budget
@@ -103,12 +103,10 @@ class Fitting:
         now = self._now
         assert now is not None
         number = len(now.records)
-        given = signature(tensors)
-        record = Record(part.name, id(part.module), given, part.compiled, (part.kind, given))
-        now.records.append(record)
         run = self._measured if now.measuring else self._planned
-        output = run(now, number, record, part, args, kwargs)
-        self._hook(now, number, tensors, output)
+        output = run(now, number, part, signature(tensors), args, kwargs)
+        if now.turns is None or number in now.turns:
+            self._hook(now, number, tensors, output)
         return output
 
     def _open(self, part: Part, tensors: list[torch.Tensor]) -> None:
@@ -139,7 +137,8 @@ class Fitting:
         if measuring:
             gauge.peak()
         # A plan may just have been made, whose seconds are none of the step's: the blocks begin now.
-        now = Iteration(known, measuring, self._base, before, gauge.mark(), known.plan, timed, known.records)
+        turns = None if measuring or timed else known.turns
+        now = Iteration(known, measuring, self._base, before, gauge.mark(), known.plan, timed, known.records, turns)
         now.most = gauge.most() if learning and not measuring else 0
         self._now, self._fresh, self._start = now, False, None
         if self._store is not None:
@@ -160,10 +159,12 @@ class Fitting:
     # Measuring.
 
     def _measured(
-        self, now: Iteration, number: int, record: Record, part: Part, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, now: Iteration, number: int, part: Part, given: Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         gauge, mover = self._gauge, self._mover
         assert gauge is not None and mover is not None
+        record = part.record(given)
+        now.records.append(record)
         if number:
             now.records[number - 1].peak_after = gauge.peak()
         inputs = bytes_by_storage(tensors_in((args, kwargs)))
@@ -202,16 +203,16 @@ class Fitting:
 
     def _turn(self, now: Iteration, number: int) -> None:
         """Come to a block in a backward pass."""
-        task, record = torch._C._current_graph_task_id(), now.records[number]
+        task = torch._C._current_graph_task_id()
         if now.task != task:
             now.task = task
             engine: Any = torch.autograd.Variable._execution_engine
             engine.queue_callback(lambda: self._end(now))
-        if record.task == task:  # another of its outputs
+        if now.turned.get(number) == task:  # another of its outputs
             return
-        record.task = task
+        now.turned[number] = task
         if self._gauge is not None and now.timed and now.start is not None:
-            now.clock(self._gauge, record)
+            now.clock(self._gauge, now.records[number])
         if now.plan is None or self._treating is None or now.broken:
             return
         measured = now.expected
@@ -254,6 +255,7 @@ class Fitting:
         known.planned = max(self._base, known.base)
         last = known.seen >= REFINED
         known.plan = make_plan(known, self._budget, self._gauge.counts, self._link, self._choice, last)
+        known.turns = turns(known.plan, known.records)
         known.stale = False
         moved, room = known.plan.foreseen.moved, self._mover.room
         if moved + moved // 16 > room.nbytes:  # one slab for all of it; pieces that do not fit together take others
@@ -262,20 +264,23 @@ class Fitting:
     # Carrying out.
 
     def _planned(
-        self, now: Iteration, number: int, record: Record, part: Part, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, now: Iteration, number: int, part: Part, given: Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         gauge, plan, treating = self._gauge, now.plan, self._treating
         assert gauge is not None and plan is not None and treating is not None
         expected = now.expected[number] if number < len(now.expected) else None
-        if now.broken or expected is None or (expected.module, expected.signature) != (record.module, record.signature):
+        if now.broken or expected is None or (expected.module, expected.signature) != (id(part.module), given):
             now.broken = True
             now.known.forget()
+            now.records.append(part.record(given))
             device = device_of(tensors_in((args, kwargs)), part.module)
             return Frame(part.call, part.belongings, device, compiled=part.compiled).run(args, kwargs)
-        start = gauge.mark() if now.timed else None
+        record = part.record(given) if now.timed else None
+        now.records.append(record or expected)
+        start = gauge.mark() if record else None
         treatment, sent = TREATMENTS[plan.picks[number].name], now.sent.setdefault(number, [])
-        output = treating.run(part, args, kwargs, treatment, expected, sent, record if now.timed else None)
-        if now.timed:
+        output = treating.run(part, args, kwargs, treatment, expected, sent, record)
+        if record:
             record.forward = start, gauge.mark()
         treating.leave(now, plan.foreseen.settle[number + 1])
         return output

@@ -13,7 +13,7 @@ from penstock.torch.belongings import Belongings
 from penstock.torch.blocks import Call
 from penstock.torch.fitplan import FitPlan
 from penstock.torch.gauge import HostGauge
-from penstock.torch.record import Record, find_dear, find_loose
+from penstock.torch.record import Record, Signature, find_dear, find_loose
 from penstock.torch.runs import Run, Trial, first_run, spent, together, trial
 from penstock.torch.saved import Entry
 
@@ -36,6 +36,10 @@ class Part:
     def compiled(self) -> bool:
         """Whether torch.compile made its call, whose operations cannot be seen one by one."""
         return hasattr(self.module, "_orig_mod") or getattr(self.module, "_compiled_call_impl", None) is not None
+
+    def record(self, given: Signature) -> Record:
+        """Begin to take note of a call, with what it is given."""
+        return Record(self.name, id(self.module), given, self.compiled, (self.kind, given))
 
 
 @dataclass
@@ -61,6 +65,8 @@ class Known:
     """bytes that an iteration took above what its plan foresaw, at most"""
     seen: int = 0
     plan: FitPlan | None = None
+    turns: frozenset[int] = frozenset()
+    """the blocks at whose backward the plan has something to do"""
     stale: bool = False
     """whether times were read since the plan was made"""
 
@@ -105,6 +111,27 @@ class Known:
         self.stale = True
 
 
+def turns(plan: FitPlan, records: list[Record]) -> frozenset[int]:
+    """Give the blocks whose backward has to be told of: to be told of each takes as long as a small operation.
+
+    Something leaves or is fetched with them, or with those behind them that no loss comes to; a pass begins with them;
+    or no loss came to them so far.
+    """
+    if any(len(record.spans) > 1 for record in records):  # several passes, each of which may begin anywhere
+        return frozenset(range(len(records)))
+    found, gone, begun, waiting = set(), plan.foreseen.settle[-1], False, False
+    for number in reversed(range(len(records))):
+        leave = plan.foreseen.leave[number]
+        waiting = waiting or leave > gone or bool(plan.foreseen.fetch[number])
+        gone = max(gone, leave)
+        if not records[number].spans:
+            found.add(number)
+        elif waiting or not begun:
+            found.add(number)
+            begun, waiting = True, False
+    return frozenset(found)
+
+
 def _which(record: Record) -> tuple[int, Any]:
     return record.module, record.signature
 
@@ -123,7 +150,10 @@ class Iteration:
     timed: bool
     expected: list[Record]
     """what was measured of each block, where it has a plan"""
+    turns: frozenset[int] | None
+    """the blocks whose backward is of interest; None where all are"""
     records: list[Record] = field(default_factory=list)
+    """of its blocks so far; where nothing is timed, those that were measured"""
     sent: dict[int, list["ref[Entry]"]] = field(default_factory=dict)
     gone: int = 0
     given: set[int] = field(default_factory=set)
@@ -134,6 +164,8 @@ class Iteration:
     """the block whose backward began last, and when"""
     task: int | None = None
     """the backward pass that is under way, or was last; none before the turn"""
+    turned: dict[int, int] = field(default_factory=dict)
+    """the backward pass that came to each block last"""
     end: Any = None
     most: int = 0
     """bytes that the device had held at most before it, where they are counted"""

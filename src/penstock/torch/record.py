@@ -52,7 +52,10 @@ def device_of(tensors: list[torch.Tensor], module: torch.nn.Module) -> torch.dev
     return first or torch.device("cpu")
 
 
-def signature(tensors: list[torch.Tensor]) -> tuple[Any, ...]:
+Signature = tuple[Any, ...]
+
+
+def signature(tensors: list[torch.Tensor]) -> Signature:
     """Give what a plan depends on: shapes, types, and whether gradients are wanted."""
     return tuple([(one.shape, one.dtype, one.requires_grad, one.device) for one in tensors])
 
@@ -64,7 +67,7 @@ class Record:
     name: str
     module: int
     """the identity of the module"""
-    signature: tuple[Any, ...]
+    signature: Signature
     compiled: bool
     kind: tuple[Any, ...] = ()
     """what blocks that are alike have in common"""
@@ -78,8 +81,6 @@ class Record:
     """of these, in which the computation waited for copies, but for those of a second run"""
     waits_again: list[tuple[Any, Any]] = field(default_factory=list)
     """those of a second run"""
-    task: int = -1
-    """the backward pass that came to it last"""
     saved: int = 0
     """bytes, but for parameters, inputs and outputs"""
     stays: int = 0
