@@ -164,19 +164,20 @@ def plans(monkeypatch):
     return made
 
 
-def counted_steps(part):
-    """Run a model whose third iteration takes so much of the budget, and one byte."""
+def counted_steps(part, which=2):
+    """Run a model one of whose iterations takes so much of the budget, and one byte."""
     device = least_budget(LEAST + 10_000 + 200_000)
     Counting.model, x = problem(Transformer)
     fit(Counting.model, Budget(device=device, host="1GB"))
     for number in range(5):
-        Counting.taken = int(part * device) + 1 if number == 2 else 0
+        Counting.taken = int(part * device) + 1 if number == which else 0
         step(Counting.model, x)
     return device
 
 
-def test_a_plan_whose_peak_was_exceeded_is_made_anew_with_that_many_bytes_less(plans):
-    device = counted_steps(1.0)
+@pytest.mark.parametrize("which", [1, 2], ids=["not timed", "timed"])
+def test_a_plan_whose_peak_was_exceeded_is_made_anew_with_that_many_bytes_less(plans, which):
+    device = counted_steps(1.0, which)
     first, second = plans
     assert LEAST < first.foreseen.peak <= int(device * (1 - MARGIN)) - 10_000
     short = device + 1 - first.foreseen.peak

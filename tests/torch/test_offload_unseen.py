@@ -539,6 +539,54 @@ def test_a_plan_outlives_iterations_that_are_not_looked_at():
     assert saved.metrics.peak["device"] <= (DEPTH + 2) * BYTES
 
 
+def test_kinds_that_were_met_longest_ago_are_forgotten(monkeypatch):
+    monkeypatch.setattr(habit, "MOST_KINDS", 1)
+    saved = offload(AMPLE, min_bytes=0)
+    learn(saved)
+    for size in (SIZE // 2, SIZE):
+        with saved:
+            chain(size=size)
+        with saved:
+            chain(size=SIZE // 2)
+    assert saved.unseen == 0
+
+
+def test_who_is_entered_again_inside_learns_nothing_of_both():
+    saved = offload(AMPLE, min_bytes=0)
+    for _ in range(LEARNED + 3):
+        with saved:
+            chain()
+            with saved:
+                chain()
+    assert saved.unseen == 0
+
+
+def test_hooks_that_are_on_again_at_the_end_are_taken_off():
+    saved = offload(AMPLE, min_bytes=0)
+    learn(saved)
+    with saved:
+        hooks = top()
+        chain()
+        assert top() is None
+        torch._C._autograd._push_saved_tensors_default_hooks(*hooks)  # as when the state of a thread is restored
+    assert top() is None and saved.unseen == 1
+
+
+def test_what_is_let_through_is_counted_beside_what_others_hold():
+    saved = offload(Budget(device=3 * DEPTH * BYTES // 2, host="100MB"), min_bytes=0)
+    with saved:
+        y = torch.full((SIZE,), 0.5, requires_grad=True)
+        for _ in range(DEPTH):
+            y = torch.tanh(y)
+        y.sum().backward(retain_graph=True)
+    assert not saved.metrics.moved
+    with saved:
+        chain()
+    assert saved.metrics.moved["down 1"] >= DEPTH * BYTES // 2 - BYTES
+    assert saved.metrics.peak["device"] <= 3 * DEPTH * BYTES // 2 + BYTES
+    y.sum().backward()
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 def test_on_a_gpu_growth_is_noticed_after_one_iteration():
