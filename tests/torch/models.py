@@ -13,7 +13,7 @@ from penstock import Budget
 from penstock.planner.blocks import simulate
 from penstock.torch import fit, plan_of, record
 from penstock.torch.choices import TREATMENTS
-from penstock.torch.dear import SHARES, part_of
+from penstock.torch.dear import SHARES, share_of
 
 AMPLE = Budget(device="1GB", host="1GB")
 EXACT = [name for name in TREATMENTS if "compress" not in name]
@@ -22,12 +22,12 @@ EXACT = [name for name in TREATMENTS if "compress" not in name]
 def first_of(operations, seconds):
     """Take the first operations for the dearest: which are depends on the clock."""
     counts = {name: ceil(share * len(operations)) for name, share in SHARES.items()}
-    return {name: part_of(operations[:count]) for name, count in counts.items()} if operations else {}
+    return {name: share_of(operations[:count]) for name, count in counts.items()} if operations else {}
 
 
 @pytest.fixture(autouse=True)
 def deterministic(monkeypatch):
-    monkeypatch.setattr(record, "parts_of", first_of)
+    monkeypatch.setattr(record, "shares_of", first_of)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)

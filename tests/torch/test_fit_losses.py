@@ -18,6 +18,7 @@ from torch import nn  # noqa: E402
 
 from penstock.torch import fit, plan_of  # noqa: E402
 from penstock.torch.fit import _of  # noqa: E402
+from penstock.torch.iteration import SETTLED  # noqa: E402
 
 
 class Twice(MLP):
@@ -113,3 +114,68 @@ def test_a_block_that_gives_its_input_back_leaves_no_hooks_on_it():
     for _ in range(3):
         model(x).sum().backward()
     assert not x._backward_hooks
+
+
+def settled(model, x):
+    """Give what is at work when a model's plan stays."""
+    for _ in range(SETTLED + 2):
+        one_loss(model(x))
+    fitting = _of(model).fitting
+    assert fitting._now.told is not None and len(fitting._now.told) == 1
+    return fitting
+
+
+def test_a_settled_model_that_takes_a_shorter_way_is_measured_anew():
+    class Short(Heads):
+        depth = 3
+
+        def forward(self, x):
+            outputs = []
+            for block in self.blocks[: self.depth]:
+                x = block(x)
+                outputs.append(x)
+            return outputs
+
+    model, x = fit(Short(), AMPLE), torch.randn(32, 8)
+    settled(model, x)
+    model.depth = 1
+    for _ in range(3):
+        one_loss(model(x))
+    assert len(plan_of(model).picks) == 1
+
+
+def test_a_settled_model_is_not_measured_anew_because_of_an_error_or_without_gradients():
+    class Failing(Heads):
+        fails = False
+
+        def forward(self, x):
+            if self.fails:
+                self.blocks[0](x)
+                raise ZeroDivisionError
+            return super().forward(x)
+
+    model, x = fit(Failing(), AMPLE), torch.randn(32, 8)
+    fitting = settled(model, x)
+    model.fails = True
+    with pytest.raises(ZeroDivisionError):
+        model(x)
+    model.fails = False
+    with torch.no_grad():
+        model(x)
+    one_loss(model(x))
+    assert not fitting._now.measuring and len(plan_of(model).picks) == 3
+
+
+@pytest.mark.parametrize("odd", ["a loss that needs fewer blocks", "no loss at all"])
+def test_blocks_that_are_called_without_their_model_come_to_a_plan_again(odd):
+    model, x = fit(Heads(), AMPLE), torch.randn(32, 8)
+    for _ in range(SETTLED + 2):
+        one_loss(model.forward(x))
+    outputs = model.forward(x)
+    if odd == "a loss that needs fewer blocks":
+        outputs[0].sum().backward()
+    for _ in range(3):
+        one_loss(model.forward(x))
+    fitting = _of(model).fitting
+    assert len(fitting._now.records) == 3 and not fitting._now.broken
+    assert len(plan_of(model).picks) == 3

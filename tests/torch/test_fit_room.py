@@ -15,16 +15,16 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from penstock import Budget  # noqa: E402
 from penstock.errors import BudgetError  # noqa: E402
 from penstock.planner import Link  # noqa: E402
-from penstock.planner.blocks import Chain, Foreseen  # noqa: E402
+from penstock.planner.blocks import Block, Chain, Choice, Foreseen, simulate  # noqa: E402
 from penstock.torch import fit, iteration, plan_of, planning  # noqa: E402
 from penstock.torch.belongings import Belongings  # noqa: E402
 from penstock.torch.choices import TREATMENTS, Timed, block_of  # noqa: E402
-from penstock.torch.dear import Part  # noqa: E402
+from penstock.torch.dear import Share  # noqa: E402
 from penstock.torch.fit import _of  # noqa: E402
 from penstock.torch.fitplan import FitPlan  # noqa: E402
 from penstock.torch.frame import Frame  # noqa: E402
 from penstock.torch.gauge import HostGauge  # noqa: E402
-from penstock.torch.known import Known, turns  # noqa: E402
+from penstock.torch.known import Known, turning_points  # noqa: E402
 from penstock.torch.mover import HostMover  # noqa: E402
 from penstock.torch.planning import LOOSE, MARGIN, make_plan  # noqa: E402
 from penstock.torch.record import Record  # noqa: E402
@@ -246,12 +246,17 @@ def test_the_last_look_leaves_out_what_does_not_fit_or_is_not_offered():
 def test_small_tensors_stay_where_others_move():
     record = Record("0", 0, (), False, spans=[(0, 1)], outputs=frozenset({9}))
     record.saved, record.stays, record.encoded, record.loose = 1000, 10, 510, 7
-    record.dear = {"dear": Part(frozenset({0, 1}), 400, 4), "1/4 of dear": Part(frozenset({1}), 100, 1)}
+    record.dear = {
+        "dear": Share(frozenset({0, 1, 2}), 400, 4),
+        "1/2 of dear": Share(frozenset({1, 2}), 103, 4),
+        "1/4 of dear": Share(frozenset({2}), 3, 3),
+    }
     found = {one.name: (one.kept, one.moved) for one in block_of(record, Timed(1, 1), (1, 1, 1), True, None).choices}
     assert found["keep"] == (1007, 0) and found["keep dear, recompute the rest"] == (400, 0)
     assert found["offload"] == (17, 990) and found["offload dear, recompute the rest"] == (4, 396)
-    assert found["keep 1/4 of dear, recompute the rest"] == (100, 0)
-    assert found["offload 1/4 of dear, recompute the rest"] == (1, 99)
+    assert found["offload 1/2 of dear, recompute the rest"] == (4, 99)
+    assert found["keep 1/4 of dear, recompute the rest"] == (3, 0)
+    assert "offload 1/4 of dear, recompute the rest" not in found  # nothing of it would move
     assert found["compress"] == (517, 0) and found["offload compressed"] == (17, 500)
 
 
@@ -326,23 +331,39 @@ def test_what_others_hold_is_not_fetched_a_second_time():
 # Whose backward a plan is told of.
 
 
-def told(fetch, leave, spans, settle=0):
+def told(fetch, leave, needed=(1, 1, 1, 1, 1), settle=(0,) * 6, passes=1):
     """The blocks whose backward a plan is told of that fetches and lets go so."""
-    foreseen = Foreseen(1.0, 0.0, 0, 0, 0, (0,) * len(spans) + (settle,), tuple(leave), tuple(fetch))
-    plan = FitPlan(AMPLE, Chain(()), (), foreseen, None, True)
-    return sorted(turns(plan, [Record("", 0, (), False, spans=[(0, 1)] * count) for count in spans]))
+    foreseen = Foreseen(1.0, 0.0, 0, 0, 0, settle, tuple(leave), tuple(fetch))
+    records = [Record("", 0, (), False, spans=[(0, 1)] * count) for count in needed]
+    return sorted(turning_points(FitPlan(AMPLE, Chain(()), (), foreseen, None, True), records, passes))
 
 
 def test_a_settled_plan_is_told_where_a_pass_begins_and_where_something_moves():
-    assert told([(), (), (), (), ()], [0] * 5, [1] * 5) == [4]
-    assert told([(), (), (0, 1), (), ()], [0] * 5, [1] * 5) == [2, 4]
-    assert told([(), (), (), (), ()], [3, 3, 2, 2, 2], [1] * 5, settle=2) == [1, 4]
+    assert told([()] * 5, [0] * 5) == [4]
+    assert told([(), (), (0, 1), (), ()], [0] * 5) == [2, 4]
+    assert told([()] * 5, [3, 3, 2, 2, 2], settle=(0, 0, 2, 2, 2, 2)) == [0, 1, 4]
+
+
+def test_what_has_to_leave_leaves_though_no_pass_comes_to_the_blocks_behind():
+    assert told([()] * 5, [1] * 5) == [0, 1, 2, 3, 4]
 
 
 def test_what_belongs_to_a_block_that_no_loss_comes_to_is_done_at_the_one_before_it():
-    assert told([(), (), (), (0,), ()], [0] * 5, [1, 1, 1, 0, 1]) == [2, 3, 4]
-    assert told([(), (), (), (), ()], [0] * 5, [1, 1, 1, 1, 0]) == [3, 4]
+    assert told([(), (), (), (0,), ()], [0] * 5, (1, 1, 1, 0, 1)) == [2, 3, 4]
+    assert told([()] * 5, [0] * 5, (1, 1, 1, 1, 0)) == [3, 4]
 
 
 def test_where_there_were_several_passes_all_blocks_tell():
-    assert told([(), (), ()], [0] * 3, [1, 2, 1]) == [0, 1, 2]
+    assert told([()] * 5, [0] * 5, passes=2) == [0, 1, 2, 3, 4]
+
+
+def test_a_block_that_lacks_a_choice_has_the_one_with_the_fewest_bytes_in_what_is_told_of_others():
+    keep, again = Choice("keep", kept=100), Choice("recompute", backward=1.0)
+    dear, quarter = (Choice(f"keep {name}, recompute the rest", kept=40) for name in ("dear", "1/4 of dear"))
+    several = (
+        Block("0", 1.0, 2.0, 50, 50, 150, (keep, dear, quarter, again)),
+        Block("1", 1, 2, 50, 50, 150, (keep, again)),
+    )
+    plan = FitPlan(AMPLE, Chain(several), (keep, keep), simulate(Chain(several), (keep, keep), 10**6), None, True)
+    told = {name: seconds for name, seconds, _ in plan.alternatives()}
+    assert told == {"keep": 6.0, "keep dear, recompute the rest": 7.0, "recompute": 8.0}

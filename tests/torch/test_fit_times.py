@@ -8,9 +8,12 @@ from tests.torch.models import AMPLE  # noqa: E402
 from torch import nn  # noqa: E402
 
 from penstock.torch import fit, plan_of  # noqa: E402
+from penstock.torch.dear import Operation, Share, shares_of  # noqa: E402
 from penstock.torch.gauge import HostGauge  # noqa: E402
 from penstock.torch.iteration import SETTLED  # noqa: E402
 from penstock.torch.mover import HostMover  # noqa: E402
+from penstock.torch.record import Record, find_dear  # noqa: E402
+from penstock.torch.runs import first_run  # noqa: E402
 
 NAMES = [f"blocks.{number}" for number in range(4)]
 
@@ -103,3 +106,51 @@ def test_the_first_iteration_with_a_plan_teaches_nothing(monkeypatch):
     for clock.step in range(3):
         model(torch.ones(8, 4)).sum().backward()
     assert plan_of(model).seconds == pytest.approx(3 * 2.0 * 6)
+
+
+def test_all_passes_of_a_settled_step_are_measured(monkeypatch):
+    class Local(Net):
+        def forward(self, x):
+            outputs = []
+            for block in self.blocks:
+                x = block(x.detach())
+                outputs.append(x)
+            return outputs
+
+    clock = Clock()
+    monkeypatch.setattr(HostGauge, "mark", lambda gauge: clock.now)
+    model = Local(clock)
+    fit(model, AMPLE, blocks=NAMES, choice="keep")
+    for _ in range(SETTLED + 2):
+        for output in reversed(model(torch.ones(8, 4))):
+            output.sum().backward()
+    assert plan_of(model).measured == plan_of(model).seconds == pytest.approx(3 * (3 + 5 + 3 + 5))
+
+
+def test_a_second_run_is_guessed_by_the_operations_that_run_again():
+    record = Record("0", 0, (), False, forward=(0.0, 10.0), again=[(20.0, 30.0)], spans=[(20.0, 50.0)])
+    record.operations = [Operation(0, 100), Operation(1, 100)]
+    record.operation_spans = [(20.0, 26.0), (27.0, 29.0)]
+    record.dear = {"dear": Share(frozenset({0, 1}), 200), "1/2 of dear": Share(frozenset({0}), 100)}
+    (block,) = first_run([record], HostGauge(torch.device("cpu")), 0.0).blocks
+    assert block.more["recompute"] == pytest.approx((0.0, 10.0))
+    assert block.more["keep dear, recompute the rest"] == pytest.approx((0.0, 2.0))
+    assert block.more["keep 1/2 of dear, recompute the rest"] == pytest.approx((0.0, 4.0))
+    assert "keep 1/4 of dear, recompute the rest" not in block.more
+
+
+def test_blocks_that_are_alike_keep_the_same_share_of_their_dear_outputs():
+    def record(kind, *seconds):
+        found = Record("", 0, (), False, kind=(kind,), operations=[Operation(0, 100), Operation(1, 100)])
+        found.operation_spans = [(0.0, one) for one in seconds]
+        return found
+
+    records = [record("one", 9.0, 1.0), record("one", 1.0, 2.0), record("one", 1.0, 2.0), record("two", 2.0, 1.0)]
+    find_dear(records, HostGauge(torch.device("cpu")))
+    assert [sorted(one.dear["1/2 of dear"].numbers) for one in records] == [[1], [1], [1], [0]]
+
+
+def test_operations_that_cannot_be_parted_are_kept_all_or_not():
+    assert list(shares_of([Operation(0, 99), Operation(1, 1)], [1.0, 1.0])) == ["dear"]
+    assert list(shares_of([Operation(0, 8), Operation(1, 1)], [8.0, 0.5])) == ["dear", "3/4 of dear"]
+    assert shares_of([], []) == {}

@@ -21,20 +21,23 @@ class Treatment:
 
     @property
     def sort(self) -> "Treatment":
-        """What it shares with others that keep another part of the dear outputs."""
+        """What it has in common with others that keep another share of the dear outputs."""
         return replace(self, what="dear") if self.what in SHARES else self
 
 
 TREATMENTS = {
     "keep": Treatment("all"),
-    **{f"keep {part}, recompute the rest": Treatment(part) for part in SHARES},
+    **{f"keep {share}, recompute the rest": Treatment(share) for share in SHARES},
     "offload": Treatment("all", away=True),
-    **{f"offload {part}, recompute the rest": Treatment(part, away=True) for part in SHARES},
+    **{f"offload {share}, recompute the rest": Treatment(share, away=True) for share in SHARES},
     "compress": Treatment("all", encoded=True),
     "offload compressed": Treatment("all", away=True, encoded=True),
     "recompute": Treatment("nothing"),
     "recompute, inputs offloaded": Treatment("nothing", inputs_away=True),
 }
+
+SIMPLE = frozenset(name for name, treatment in TREATMENTS.items() if treatment.sort == treatment)
+"""Those that keep no mere share of the dear outputs."""
 
 WORTH = 0.95
 """Dear outputs are kept alone only where they are smaller than all by this, and encodings likewise."""
@@ -79,12 +82,12 @@ def block_of(record: Record, timed: Timed, peaks: tuple[int, int, int], host: bo
         Choice("keep", kept=saved + record.loose, keeps_output=kept),
         Choice("recompute"),
     ]
-    for name, part in record.dear.items():
-        if part.nbytes < WORTH * saved:
-            choices.append(Choice(f"keep {name}, recompute the rest", kept=part.nbytes))
-            moved = part.nbytes - part.stays
+    for name, share in record.dear.items():
+        if share.nbytes < WORTH * saved:
+            choices.append(Choice(f"keep {name}, recompute the rest", kept=share.nbytes))
+            moved = share.nbytes - share.stays
             if host and moved:
-                choices.append(Choice(f"offload {name}, recompute the rest", kept=part.stays, moved=moved))
+                choices.append(Choice(f"offload {name}, recompute the rest", kept=share.stays, moved=moved))
     if record.encoded < WORTH * saved:
         coded = Choice("compress", kept=record.encoded + record.loose, room=record.room, keeps_output=kept)
         choices.append(coded)

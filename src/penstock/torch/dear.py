@@ -27,7 +27,10 @@ _NAMES = (
 DEAR = frozenset(getattr(torch.ops.aten, name).default for name in _NAMES if hasattr(torch.ops.aten, name))
 
 SHARES = {"dear": 1.0, "3/4 of dear": 0.75, "1/2 of dear": 0.5, "1/4 of dear": 0.25}
-"""Parts of the dear outputs that may be kept, by their share of the bytes."""
+"""What may be kept of the dear outputs, by its share of their bytes."""
+
+LEAST = 0.05
+"""Less than this share of the bytes is not kept alone, nor dropped alone."""
 
 Keep = Callable[[torch.Tensor], Kept | Held]
 
@@ -42,7 +45,7 @@ class Operation(NamedTuple):
     """those of them that are in storages smaller than what is moved"""
 
 
-class Part(NamedTuple):
+class Share(NamedTuple):
     """Some dear operations of a block, whose outputs are kept."""
 
     numbers: frozenset[int]
@@ -50,31 +53,33 @@ class Part(NamedTuple):
     stays: int = 0
 
 
-def parts_of(operations: Sequence[Operation], seconds: Sequence[float]) -> dict[str, Part]:
-    """Give the parts of a block's dear outputs that may be kept: all, and those that take the longest for their bytes.
+def shares_of(operations: Sequence[Operation], seconds: Sequence[float]) -> dict[str, Share]:
+    """Give the shares of a block's dear outputs that may be kept: all, and those that take the longest for their bytes.
+
+    Where operations cannot be parted so, the nearest that there is, unless that is nearly all or nearly nothing.
 
     Examples
     --------
     >>> several = [Operation(0, 300), Operation(1, 100), Operation(2, 100), Operation(3, 400)]
-    >>> {name: sorted(part.numbers) for name, part in parts_of(several, [0.60, 0.30, 0.18, 0.76]).items()}
+    >>> {name: sorted(share.numbers) for name, share in shares_of(several, [0.60, 0.30, 0.18, 0.76]).items()}
     {'dear': [0, 1, 2, 3], '3/4 of dear': [0, 1, 3], '1/2 of dear': [0, 1], '1/4 of dear': [1]}
     """
     timed = zip(operations, seconds, strict=True)
     ranked = [one for one, taken in sorted(timed, key=lambda pair: (-pair[1] / max(1, pair[0].nbytes), pair[0].number))]
     whole = sum(one.nbytes for one in ranked)
-    sizes = list(accumulate(one.nbytes for one in ranked))[:-1]
     nearest: dict[str, tuple[float, int]] = {}
-    for count, size in enumerate(sizes, 1):
-        apart, name = min((abs(share * whole - size), name) for name, share in SHARES.items() if share < 1)
-        nearest[name] = min(nearest.get(name, (apart, count)), (apart, count))
-    some = {name: part_of(ranked[: nearest[name][1]]) for name in SHARES if name in nearest}
-    return {"dear": part_of(ranked), **some} if ranked else {}
+    for count, size in enumerate(accumulate(one.nbytes for one in ranked), 1):
+        if LEAST * whole <= size <= (1 - LEAST) * whole:
+            apart, name = min((abs(share * whole - size), name) for name, share in SHARES.items() if share < 1)
+            nearest[name] = min(nearest.get(name, (apart, count)), (apart, count))
+    some = {name: share_of(ranked[: nearest[name][1]]) for name in SHARES if name in nearest}
+    return {"dear": share_of(ranked), **some} if ranked else {}
 
 
-def part_of(operations: Sequence[Operation]) -> Part:
-    """Give some operations as one part."""
+def share_of(operations: Sequence[Operation]) -> Share:
+    """Give some operations as one share."""
     numbers, nbytes, stays = zip(*operations, strict=True)
-    return Part(frozenset(numbers), sum(nbytes), sum(stays))
+    return Share(frozenset(numbers), sum(nbytes), sum(stays))
 
 
 def is_dear(operation: Any, arguments: Sequence[Any], named: dict[str, Any]) -> bool:

@@ -99,7 +99,8 @@ def unfit(model: Model) -> Model:
     fitted = _of(model)
     for patch in reversed(fitted.patches):
         patch.undo()
-    fitted.hook.remove()
+    for hook in fitted.hooks:
+        hook.remove()
     object.__delattr__(model, "_penstock")
     fitted.fitting.close()
     return model
@@ -118,10 +119,13 @@ class Fitted(Single):
 
     def __init__(self, model: nn.Module, fitting: Fitting, patches: list[Patch]) -> None:
         self.fitting, self.patches = fitting, patches
-        self.hook = model.register_forward_pre_hook(self._begin)
+        self.hooks = model.register_forward_pre_hook(self._begin), model.register_forward_hook(self._ran)
 
     def _begin(self, *_: Any) -> None:
         self.fitting.begin()
+
+    def _ran(self, *_: Any) -> None:
+        self.fitting.ran()
 
 
 def _of(model: nn.Module) -> Fitted:

@@ -7,6 +7,7 @@ from functools import cached_property
 from penstock.metrics import Metrics
 from penstock.planner import Link
 from penstock.planner.blocks import Chain, Choice, Foreseen, simulate
+from penstock.torch.choices import SIMPLE
 from penstock.units import Budget, seconds_to_text, to_text
 
 
@@ -80,11 +81,16 @@ class FitPlan:
         return "\n".join(lines)
 
     def alternatives(self) -> list[tuple[str, float, int]]:
-        """Give name, predicted seconds and peak bytes of each choice made for all blocks alike."""
+        """Give name, predicted seconds and peak bytes of each simple choice made for all blocks alike.
+
+        A block that does not have it has the one with the fewest bytes.
+        """
         found = []
         for name in dict.fromkeys(choice.name for block in self.chain.blocks for choice in block.choices):
+            if name not in SIMPLE:
+                continue
             picks = [
-                next((one for one in block.choices if one.name == name), block.choices[0])
+                min(block.choices, key=lambda one: (one.name != name, one.kept + one.moved))
                 for block in self.chain.blocks
             ]
             foreseen = simulate(self.chain, picks, self.budget["device"])

@@ -17,7 +17,7 @@ from penstock.torch.choices import TREATMENTS
 from penstock.torch.fitplan import FitPlan
 from penstock.torch.frame import Frame
 from penstock.torch.gauge import HostGauge, gauge_for
-from penstock.torch.known import Iteration, Known, Part, turns
+from penstock.torch.known import Iteration, Known, Part, turning_points
 from penstock.torch.mover import Mover, bytes_by_storage, from_outside, mover_for
 from penstock.torch.planning import foreseen_anew, make_plan
 from penstock.torch.record import Signature, Watch, device_of, signature, tensors_in
@@ -51,6 +51,7 @@ class Fitting:
         self._known: dict[tuple[Any, ...], Known] = {}
         self._now: Iteration | None = None
         self._fresh = True
+        self._called = False
         self._start: Any = None
         self._base = 0
         self._gauge: HostGauge | None = None
@@ -87,9 +88,14 @@ class Fitting:
 
     def begin(self) -> None:
         """Take note that the model is called."""
-        self._fresh, self._start = True, None
+        self._fresh, self._called, self._start = True, True, None
         if self._gauge is not None and torch.is_grad_enabled():
             self._start = self._gauge.mark()
+
+    def ran(self) -> None:
+        """Take note that the model has returned; one that took a shorter way than its plan is measured anew."""
+        if self._now is not None and not self._fresh and self._now.other_way:
+            self._now.known.forget()
 
     def call(self, part: Part, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a block as the plan says."""
@@ -105,7 +111,7 @@ class Fitting:
         number = len(now.records)
         run = self._measured if now.measuring else self._planned
         output = run(now, number, part, signature(tensors), args, kwargs)
-        if now.turns is None or number in now.turns:
+        if now.told is None or number in now.told:
             self._hook(now, number, tensors, output)
         return output
 
@@ -137,8 +143,10 @@ class Fitting:
         if measuring:
             gauge.peak()
         # A plan may just have been made, whose seconds are none of the step's: the blocks begin now.
-        turns = None if measuring or timed else known.turns
-        now = Iteration(known, measuring, self._base, before, gauge.mark(), known.plan, timed, known.records, turns)
+        # Where blocks are called without their model, only a backward pass tells one iteration from the next.
+        told = known.told if self._called and not measuring and not timed else None
+        self._called = False
+        now = Iteration(known, measuring, self._base, before, gauge.mark(), known.plan, timed, known.records, told)
         now.most = gauge.most() if learning and not measuring else 0
         self._now, self._fresh, self._start = now, False, None
         if self._store is not None:
@@ -206,6 +214,7 @@ class Fitting:
         task = torch._C._current_graph_task_id()
         if now.task != task:
             now.task = task
+            now.passes += 1
             engine: Any = torch.autograd.Variable._execution_engine
             engine.queue_callback(lambda: self._end(now))
         if now.turned.get(number) == task:  # another of its outputs
@@ -255,7 +264,7 @@ class Fitting:
         known.planned = max(self._base, known.base)
         last = known.seen >= REFINED
         known.plan = make_plan(known, self._budget, self._gauge.counts, self._link, self._choice, last)
-        known.turns = turns(known.plan, known.records)
+        known.told = turning_points(known.plan, known.records, known.passes)
         known.stale = False
         moved, room = known.plan.foreseen.moved, self._mover.room
         if moved + moved // 16 > room.nbytes:  # one slab for all of it; pieces that do not fit together take others

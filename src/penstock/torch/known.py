@@ -65,8 +65,10 @@ class Known:
     """bytes that an iteration took above what its plan foresaw, at most"""
     seen: int = 0
     plan: FitPlan | None = None
-    turns: frozenset[int] = frozenset()
-    """the blocks at whose backward the plan has something to do"""
+    told: frozenset[int] = frozenset()
+    """the blocks whose backward the plan has to be told of"""
+    passes: int = 0
+    """backward passes of the iteration that was measured"""
     stale: bool = False
     """whether times were read since the plan was made"""
 
@@ -102,7 +104,7 @@ class Known:
                 records = [
                     old if old.spans and not new.spans else new for old, new in zip(self.records, records, strict=True)
                 ]
-            self.records, self.base = records, now.base
+            self.records, self.base, self.passes = records, now.base, now.passes
             self.first = first_run(records, gauge, outside)
         elif now.plan is not None:
             self.later.append(trial(self.first, now.records, now.plan.names, gauge, outside))
@@ -111,19 +113,19 @@ class Known:
         self.stale = True
 
 
-def turns(plan: FitPlan, records: list[Record]) -> frozenset[int]:
-    """Give the blocks whose backward has to be told of: to be told of each takes as long as a small operation.
+def turning_points(plan: FitPlan, records: list[Record], passes: int) -> frozenset[int]:
+    """Give the blocks whose backward a plan has to be told of, which takes the host as long as a small operation.
 
-    Something leaves or is fetched with them, or with those behind them that no loss comes to; a pass begins with them;
-    or no loss came to them so far.
+    Something leaves or is fetched with them, or with those behind them that no loss comes to; the pass begins with
+    them; or no loss came to them so far. Where there are several passes, they are all: each may begin anywhere.
     """
-    if any(len(record.spans) > 1 for record in records):  # several passes, each of which may begin anywhere
+    if passes > 1:
         return frozenset(range(len(records)))
-    found, gone, begun, waiting = set(), plan.foreseen.settle[-1], False, False
+    found, foreseen, begun, waiting = set(), plan.foreseen, False, False
     for number in reversed(range(len(records))):
-        leave = plan.foreseen.leave[number]
-        waiting = waiting or leave > gone or bool(plan.foreseen.fetch[number])
-        gone = max(gone, leave)
+        # By then its forward has let go of so many, whether or not a pass came to the blocks behind it.
+        leaves = foreseen.leave[number] > foreseen.settle[number + 1]
+        waiting = waiting or leaves or bool(foreseen.fetch[number])
         if not records[number].spans:
             found.add(number)
         elif waiting or not begun:
@@ -150,8 +152,8 @@ class Iteration:
     timed: bool
     expected: list[Record]
     """what was measured of each block, where it has a plan"""
-    turns: frozenset[int] | None
-    """the blocks whose backward is of interest; None where all are"""
+    told: frozenset[int] | None
+    """the blocks whose backward it is told of; of all where that is None"""
     records: list[Record] = field(default_factory=list)
     """of its blocks so far; where nothing is timed, those that were measured"""
     sent: dict[int, list["ref[Entry]"]] = field(default_factory=dict)
@@ -164,6 +166,8 @@ class Iteration:
     """the block whose backward began last, and when"""
     task: int | None = None
     """the backward pass that is under way, or was last; none before the turn"""
+    passes: int = 0
+    """backward passes so far"""
     turned: dict[int, int] = field(default_factory=dict)
     """the backward pass that came to each block last"""
     end: Any = None

@@ -13,7 +13,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._pytree import tree_flatten
 
 from penstock.codec import Codec
-from penstock.torch.dear import Operation, Part, Watching, parts_of
+from penstock.torch.dear import Operation, Share, Watching, shares_of
 from penstock.torch.frame import Frame
 from penstock.torch.gauge import HostGauge
 from penstock.torch.mover import Mover, storage_of, weakly
@@ -105,8 +105,8 @@ class Record:
     """dear ones whose outputs are worth keeping"""
     operation_spans: list[tuple[Any, Any]] = field(default_factory=list)
     """of these"""
-    dear: Mapping[str, Part] = field(default_factory=dict)
-    """the parts of their outputs that may be kept"""
+    dear: Mapping[str, Share] = field(default_factory=dict)
+    """the shares of their outputs that may be kept"""
     encoded: int = 0
     """bytes of the encodings of those that the codec takes, and of the others as they are"""
     encode: list[tuple[Any, Any]] = field(default_factory=list)
@@ -128,15 +128,15 @@ def find_loose(records: list[Record]) -> None:
 
 
 def find_dear(records: list[Record], gauge: HostGauge) -> None:
-    """Find the parts of dear outputs that may be kept: the same for blocks that are alike."""
+    """Find the shares of dear outputs that may be kept: the same for blocks that are alike."""
     alike: dict[Any, list[Record]] = defaultdict(list)
     for record in records:
         alike[record.kind, tuple(record.operations)].append(record)
     for several in alike.values():
         seconds = [[gauge.seconds(*span) for span in record.operation_spans] for record in several]
-        parts = parts_of(several[0].operations, [median(one) for one in zip(*seconds, strict=True)])
+        shares = shares_of(several[0].operations, [median(one) for one in zip(*seconds, strict=True)])
         for record in several:
-            record.dear = parts
+            record.dear = shares
 
 
 class Watch:

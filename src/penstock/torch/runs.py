@@ -69,9 +69,9 @@ def _guessed(record: Record, gauge: HostGauge) -> Timed:
     watched = gauge.seconds(*record.again[0]) - encode - decode if passes else 0.0
     runs = first * max(passes, 1)
     second = {"all": 0.0, "nothing": runs}
-    for name, part in record.dear.items():
+    for name, share in record.dear.items():
         timed = zip(record.operations, record.operation_spans, strict=True)
-        left_out = spent(gauge, (span for one, span in timed if one.number in part.numbers))
+        left_out = spent(gauge, (span for one, span in timed if one.number in share.numbers))
         second[name] = max(1 - left_out / watched if watched > 0 else 1.0, 0.02) * runs
     more = {
         name: (encode, decode) if treatment.encoded else (0.0, second[treatment.what])
@@ -209,17 +209,17 @@ def _paces(kinds: Sequence[Hashable], later: Sequence[Trial]) -> list[float]:
     return paces
 
 
-def _more(name: str, kinds: Sequence[_Kind]) -> tuple[float, float] | None:
+def _more(name: str, sorts: Sequence[_Kind]) -> tuple[float, float] | None:
     """Give what a treatment costs blocks on top of the least that their kind took, but for second runs.
 
-    Where no block had it, one that keeps another part of the dear outputs tells.
+    Where no block had it, those tell that keep another share of the dear outputs.
     """
     alike = [other for other, treatment in TREATMENTS.items() if treatment.sort == TREATMENTS[name].sort]
     for names in ([name], alike):
-        found = [(kind, one) for kind in kinds for one in names if one in kind.forward]
+        found = [(sort, one) for sort in sorts for one in names if one in sort.forward]
         if found:
-            forward = fmean(kind.forward[one] - kind.least[0] for kind, one in found)
-            return forward, fmean(kind.backward[one] - kind.least[1] for kind, one in found)
+            forward = fmean(sort.forward[one] - sort.least[0] for sort, one in found)
+            return forward, fmean(sort.backward[one] - sort.least[1] for sort, one in found)
     return None
 
 
