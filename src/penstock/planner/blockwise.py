@@ -8,6 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations, product
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from penstock.planner.blocks import Chain, Choice, Foreseen, simulate
 
 STARTS = 3
@@ -131,62 +134,79 @@ class _Search:
         return found
 
     def improved(self, rank: Rank, picks: Picks) -> tuple[Rank, Picks]:
-        """Change one block, or exchange the choices of two, as long as that helps."""
+        """Change one block, or two at once, as long as that helps."""
         while self._left > 0:
-            better = self._better(rank, picks, self._changed(picks)) or self._better(rank, picks, self._paired(picks))
+            changes = [
+                (number, place)
+                for number, block in enumerate(self._chain.blocks)
+                for place in range(len(block.choices))
+                if place != picks[number]
+            ]
+            single = np.arange(len(changes))[:, None]
+            better = self._better(rank, picks, changes, single)
+            if better is None:
+                better = self._better(rank, picks, changes, self._pairs(picks, changes))
             if better is None:
                 break
             rank, picks = better
         return rank, picks
 
-    def _better(self, rank: Rank, picks: Picks, changes: Iterator["Change"]) -> tuple[Rank, Picks] | None:
-        """Make the best of some changes, if there is one that helps."""
-        sums, found = self.sums(picks), None
-        promising = []
-        for change in changes:
-            new = sums
-            for number, place in change:
-                less, more = self._sums[number][picks[number]], self._sums[number][place]
-                new = _Sums(
-                    new.forward - less.forward + more.forward,
-                    new.backward - less.backward + more.backward,
-                    new.there - less.there + more.there,
-                    new.moved - less.moved + more.moved,
-                )
-            least = self.least(new)
-            if rank[0] or (0, *least) < rank:
-                promising.append((least, change))
-        for least, change in sorted(promising):
-            if (not rank[0] and (0, *least) >= rank) or self._left <= 0:
+    def _better(
+        self, rank: Rank, picks: Picks, changes: Sequence["Change"], several: NDArray[np.intp]
+    ) -> tuple[Rank, Picks] | None:
+        """Make the best of some changes, or sets of them, a row of their numbers each, if there is one that helps."""
+        found = None
+        for ticks, moved, row in self._promising(rank, picks, changes, several):
+            if (not rank[0] and (0, ticks, moved) >= rank) or self._left <= 0:
                 break
             other = list(picks)
-            for number, place in change:
+            for one in several[row]:
+                number, place = changes[one]
                 other[number] = place
             candidate = tuple(other)
             if (rank[0] or self.fits(candidate)) and self.rank(candidate) < rank:
                 rank, found = self.rank(candidate), candidate
         return None if found is None else (rank, found)
 
-    def _changed(self, picks: Picks) -> Iterator["Change"]:
-        for number, block in enumerate(self._chain.blocks):
-            yield from (((number, place),) for place in range(len(block.choices)) if place != picks[number])
+    def _promising(
+        self, rank: Rank, picks: Picks, changes: Sequence["Change"], several: NDArray[np.intp]
+    ) -> Iterator[tuple[int, int, int]]:
+        """Give the bounds of those that might help, and their rows, most promising first."""
+        if not several.size:
+            return
+        new = np.array([self._sums[number][place] for number, place in changes])
+        old = np.array([self._sums[number][picks[number]] for number, _ in changes])
+        forward, backward, there, moved = (np.array(self.sums(picks)) + (new - old)[several].sum(axis=1)).T
+        chain = self._chain
+        gone = np.minimum(np.maximum(chain.blocks[-1].peak_backward + there - self._budget, 0), moved)
+        seconds = np.maximum(self._forward + forward, gone / chain.down) + chain.outside
+        seconds += np.maximum(self._backward + backward, gone / chain.up)
+        ticks = np.rint(seconds / self._tick)
+        keep = np.ones(len(ticks), bool)
+        if not rank[0]:
+            keep = (ticks < rank[1]) | ((ticks == rank[1]) & (moved < rank[2]))
+        rows = np.flatnonzero(keep)
+        for row in rows[np.lexsort((rows, moved[rows], ticks[rows]))]:
+            yield int(ticks[row]), int(moved[row]), int(row)
 
-    def _paired(self, picks: Picks) -> Iterator["Change"]:
+    def _pairs(self, picks: Picks, changes: Sequence["Change"]) -> NDArray[np.intp]:
         """Give each of two blocks the choice that the other has; in a short chain any two changes."""
         blocks, places = self._chain.blocks, self._places
-        for one, other in combinations(range(len(blocks)), 2):
-            if len(blocks) <= PAIRS:
-                for first, second in product(range(len(blocks[one].choices)), range(len(blocks[other].choices))):
-                    if first != picks[one] and second != picks[other]:
-                        yield (one, first), (other, second)
-                continue
-            first_name, second_name = blocks[one].choices[picks[one]].name, blocks[other].choices[picks[other]].name
-            if first_name != second_name and second_name in places[one] and first_name in places[other]:
-                yield (one, places[one][second_name]), (other, places[other][first_name])
+        if len(blocks) <= PAIRS:
+            numbers = np.array([number for number, _ in changes], np.intp)
+            return np.argwhere(numbers[:, None] < numbers)
+        where = {change: row for row, change in enumerate(changes)}
+        names = [block.choices[place].name for block, place in zip(blocks, picks, strict=True)]
+        pairs = [
+            (where[one, places[one][names[other]]], where[other, places[other][names[one]]])
+            for one, other in combinations(range(len(blocks)), 2)
+            if names[one] != names[other] and names[other] in places[one] and names[one] in places[other]
+        ]
+        return np.array(pairs, np.intp).reshape(-1, 2)
 
 
-Change = tuple[tuple[int, int], ...]
-"""Blocks and the places of their new choices."""
+Change = tuple[int, int]
+"""A block, and the place of its new choice."""
 
 
 def _divided(chain: Chain) -> Iterator[Picks]:
