@@ -9,8 +9,9 @@ from torch import nn  # noqa: E402
 
 from penstock.torch import fit, plan_of  # noqa: E402
 from penstock.torch.dear import Operation, Share, shares_of  # noqa: E402
+from penstock.torch.fit import _of  # noqa: E402
 from penstock.torch.gauge import HostGauge  # noqa: E402
-from penstock.torch.iteration import SETTLED  # noqa: E402
+from penstock.torch.iteration import CALM, LOOKED_OVER, SETTLED  # noqa: E402
 from penstock.torch.mover import HostMover  # noqa: E402
 from penstock.torch.record import Record, find_dear  # noqa: E402
 from penstock.torch.runs import first_run  # noqa: E402
@@ -92,7 +93,7 @@ def test_seconds_of_waiting_for_copies_are_none_of_the_blocks(monkeypatch):
         model(torch.ones(64, 4)).sum().backward()
     plan = plan_of(model)
     assert plan.metrics.moved["down 1"] and plan.measured is not None and plan.measured > 400
-    assert plan.seconds == pytest.approx(3 * (1 + 2 + 3 + 5 + 3 + 5))
+    assert plan.foreseen.seconds == pytest.approx(3 * (1 + 2 + 3 + 5 + 3 + 5))
 
 
 def test_the_first_iteration_with_a_plan_teaches_nothing(monkeypatch):
@@ -106,6 +107,31 @@ def test_the_first_iteration_with_a_plan_teaches_nothing(monkeypatch):
     for clock.step in range(3):
         model(torch.ones(8, 4)).sum().backward()
     assert plan_of(model).seconds == pytest.approx(3 * 2.0 * 6)
+
+
+def test_the_time_that_timing_takes_is_not_predicted(monkeypatch):
+    clock = Clock()
+
+    def mark(gauge):
+        clock.now += 1.0
+        return clock.now
+
+    monkeypatch.setattr(HostGauge, "mark", mark)
+    model = Net(clock)
+    fit(model, AMPLE, blocks=NAMES, choice="keep")
+    for _ in range(LOOKED_OVER[-1]):
+        model(torch.ones(8, 4)).sum().backward()
+    timed = plan_of(model).seconds
+    for _ in range(SETTLED + CALM):
+        model(torch.ones(8, 4)).sum().backward()
+    plan = plan_of(model)
+    work = 3 * (1 + 2 + 3 + 5 + 3 + 5)
+    assert work < plan.seconds == plan.measured < work + 4 < timed
+    assert {name: seconds for name, seconds, _ in plan.alternatives()}["keep"] == plan.seconds
+    assert f"{plan.seconds:.0f} s a step predicted" in plan.explain() and "(1.00 times" in plan.explain()
+    for _ in range(2):
+        model(torch.ones(8, 4)).sum().backward()
+    assert len(_of(model).fitting._now.known.calm) == CALM
 
 
 def test_all_passes_of_a_settled_step_are_measured(monkeypatch):

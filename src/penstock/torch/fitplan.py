@@ -25,6 +25,8 @@ class FitPlan:
     link: Link | None
     counts: bool
     """whether the budget covers all of the device's memory, as on a GPU, or saved tensors and inputs of blocks alone"""
+    pace: float = 1.0
+    """what steps take beside what was foreseen, once they are no longer timed block by block"""
     measured: float | None = None
     """seconds of the last iteration whose times were read, forward and backward"""
     metrics: Metrics = field(default_factory=Metrics, compare=False)
@@ -33,7 +35,7 @@ class FitPlan:
     @property
     def seconds(self) -> float:
         """Predicted seconds of forward and backward."""
-        return self.foreseen.seconds
+        return self.pace * self.foreseen.seconds
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -58,9 +60,9 @@ class FitPlan:
     def explain(self) -> str:
         """Tell in a few lines what was chosen, what it costs, and what else there was."""
         foreseen, chain = self.foreseen, self.chain
-        least = sum(block.forward + block.backward for block in chain.blocks) + chain.outside
+        least = self.pace * (sum(block.forward + block.backward for block in chain.blocks) + chain.outside)
         lines = [
-            f"{len(chain.blocks)} blocks, {self.budget!r}: {seconds_to_text(foreseen.seconds)} a step predicted, "
+            f"{len(chain.blocks)} blocks, {self.budget!r}: {seconds_to_text(self.seconds)} a step predicted, "
             f"{seconds_to_text(least)} with memory for everything",
             *(f"  {name}: {_numbers(positions)}" for name, positions in _grouped(self.picks).items()),
             f"device    {to_text(foreseen.peak)} at most, of {'all memory' if self.counts else 'what blocks save'}",
@@ -76,7 +78,7 @@ class FitPlan:
         if self.measured is not None:
             lines.append(
                 f"measured  {seconds_to_text(self.measured)} "
-                f"({self.measured / foreseen.seconds:.2f} times what was predicted)"
+                f"({self.measured / self.seconds:.2f} times what was predicted)"
             )
         return "\n".join(lines)
 
@@ -94,7 +96,7 @@ class FitPlan:
                 for block in self.chain.blocks
             ]
             foreseen = simulate(self.chain, picks, self.budget["device"])
-            found.append((name, foreseen.seconds, foreseen.peak))
+            found.append((name, self.pace * foreseen.seconds, foreseen.peak))
         return found
 
 

@@ -4,6 +4,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import chain
+from statistics import median
 from typing import Any
 
 import torch
@@ -35,6 +36,8 @@ REFINED = LOOKED_OVER[-1]
 """So many iterations are timed."""
 SETTLED = REFINED + len(LOOKED_OVER)
 """After so many iterations at most, a plan stays."""
+CALM = 3
+"""So many iterations after that are timed as a whole: block by block takes time of its own."""
 GROWTH = 2**20
 """When memory that was there before the iteration has grown by so many bytes, the plan is made anew."""
 MOST_SHAPES = 64
@@ -78,7 +81,8 @@ class Fitting:
         assert self._gauge is not None
         plan = foreseen_anew(known, known.plan, self._gauge.counts) if known.stale else known.plan
         names, seconds = known.measured or (None, None)
-        return replace(plan, measured=seconds if names == plan.names else None, metrics=self.metrics)
+        pace = median(known.calm) / plan.foreseen.seconds if known.calm else 1.0
+        return replace(plan, pace=pace, measured=seconds if names == plan.names else None, metrics=self.metrics)
 
     def close(self) -> None:
         """Let go of what iterations to come would have used."""
@@ -127,7 +131,7 @@ class Fitting:
         # Always at the first block: before the first iteration of all nobody knows what is in front of it.
         self._base = gauge.allocated()
         before = self._start, gauge.mark()
-        if self._now is not None and (self._now.timed or self._now.other_way):
+        if self._now is not None and (self._now.timed or self._now.calm or self._now.other_way):
             self._read(self._now)
         autocast = torch.is_autocast_enabled(device.type), torch.get_autocast_dtype(device.type)
         key = signature(tensors), part.module.training, autocast
@@ -138,7 +142,8 @@ class Fitting:
         if known.seen and (known.plan is None or looked_over or self._base > known.planned + GROWTH):
             self._make_plan(known)
         measuring, learning = not known.seen, known.seen < REFINED
-        timed = learning and (known.plan is None or known.plan.names == known.followed)
+        again = known.plan is None or known.plan.names == known.followed
+        timed, calm = learning and again, not learning and again and len(known.calm) < CALM
         known.followed = None if known.plan is None else known.plan.names
         if measuring:
             gauge.peak()
@@ -146,7 +151,9 @@ class Fitting:
         # Where blocks are called without their model, only a backward pass tells one iteration from the next.
         told = known.told if self._called and not measuring and not timed else None
         self._called = False
-        now = Iteration(known, measuring, self._base, before, gauge.mark(), known.plan, timed, known.records, told)
+        now = Iteration(
+            known, measuring, self._base, before, gauge.mark(), known.plan, timed, known.records, told, calm
+        )
         now.most = gauge.most() if learning and not measuring else 0
         self._now, self._fresh, self._start = now, False, None
         if self._store is not None:
@@ -258,6 +265,8 @@ class Fitting:
             known.forget()
         elif now.timed and not now.broken:
             known.learn(now, gauge, total)
+        elif now.calm and not now.broken:
+            known.calm.append(total)
 
     def _make_plan(self, known: Known) -> None:
         assert self._gauge is not None and self._mover is not None
@@ -265,7 +274,7 @@ class Fitting:
         last = known.seen >= REFINED
         known.plan = make_plan(known, self._budget, self._gauge.counts, self._link, self._choice, last)
         known.told = turning_points(known.plan, known.records, known.passes)
-        known.stale = False
+        known.stale, known.calm = False, []
         moved, room = known.plan.foreseen.moved, self._mover.room
         if moved + moved // 16 > room.nbytes:  # one slab for all of it; pieces that do not fit together take others
             room.reserve(min(moved + moved // 16, room.budget) - room.nbytes)

@@ -71,6 +71,8 @@ class Known:
     """backward passes of the iteration that was measured"""
     stale: bool = False
     """whether times were read since the plan was made"""
+    calm: list[float] = field(default_factory=list)
+    """seconds of the first iterations with a plan that stays, none of whose blocks was timed"""
 
     @property
     def parts(self) -> Run:
@@ -80,7 +82,7 @@ class Known:
 
     def forget(self) -> None:
         """Have the next iteration measured anew."""
-        self.seen, self.first, self.later, self.tried, self.plan = 0, None, [], {}, None
+        self.seen, self.first, self.later, self.tried, self.plan, self.calm = 0, None, [], {}, None, []
 
     def weigh(self, plan: FitPlan, taken: int) -> None:
         """Take note of the bytes that an iteration with a plan took; above the budget, have another plan made."""
@@ -154,6 +156,8 @@ class Iteration:
     """what was measured of each block, where it has a plan"""
     told: frozenset[int] | None
     """the blocks whose backward it is told of; of all where that is None"""
+    calm: bool = False
+    """whether it is timed as a whole, and nothing in it"""
     records: list[Record] = field(default_factory=list)
     """of its blocks so far; where nothing is timed, those that were measured"""
     sent: dict[int, list["ref[Entry]"]] = field(default_factory=dict)
