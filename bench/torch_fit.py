@@ -1,6 +1,8 @@
 """Training steps under a half and a third of the memory they need: `fit` and `offload` beside what PyTorch offers.
 
-    python bench/torch_fit.py [transformer] [resnet] [vnet] [offload] [choices] [huge]   (the first four by default)
+    python bench/torch_fit.py [transformer] [resnet] [vnet] [offload] [resnet128] [choices] [huge]
+
+The first four are run by default; `resnet128` has a batch of 128, with which the device rather than the host binds it.
 
 Every time is the median of steps run one after another in this process, forward and backward without an optimizer,
 after some that are not timed: WARM of them but for `save_on_cpu` and `offload`. Speeds are relative to plain steps.
@@ -16,6 +18,7 @@ import sys
 import time
 import traceback
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -30,7 +33,7 @@ from penstock.torch.blocks import named
 from penstock.torch.choices import TREATMENTS
 from penstock.torch.gauge import gauge_for
 from penstock.torch.habit import LEARNED
-from penstock.torch.iteration import SETTLED
+from penstock.torch.iteration import CALM, SETTLED
 from penstock.torch.mover import mover_for
 
 GPU = torch.cuda.is_available()
@@ -39,14 +42,16 @@ HOST = "48GB" if GPU else "1GB"
 TINY = {
     "transformer": lambda device: transformer(device, 32, 4, 2, 16),
     "resnet": lambda device: resnet(device, (1, 1, 2, 1), 4, 2, 32),
+    "resnet128": lambda device: resnet(device, (1, 1, 2, 1), 4, 4, 32),
     "vnet": lambda device: vnet(device, (2, 4, 8), 1, 16),
 }
-NETS = {"transformer": transformer, "resnet": resnet, "vnet": vnet} if GPU else TINY
+LARGE = {"transformer": transformer, "resnet": resnet, "resnet128": partial(resnet, batch=128), "vnet": vnet}
+NETS = LARGE if GPU else TINY
 PARTS = (2, 3)
 STEPS = 10
 ROUNDS = 3
-WARM = SETTLED + 1
-"""Steps before any that is timed: a plan stays by then, and a GPU's clocks have come down as far as they do."""
+WARM = SETTLED + CALM + 1
+"""Steps before any that is timed: a plan and its prediction stay by then, and clocks have come down as they do."""
 
 
 def say(*what):
@@ -298,7 +303,7 @@ def huge(rows):
 
 def main():
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
-    wanted = sys.argv[1:] or [*NETS, "offload"]
+    wanted = sys.argv[1:] or ["transformer", "resnet", "vnet", "offload"]
     rows = []
     for name in wanted:
         cleared()
