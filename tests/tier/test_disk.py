@@ -462,11 +462,13 @@ def test_files_of_a_killed_run_are_removed_by_the_next_and_those_of_a_live_one_a
 @pytest.mark.parametrize("moment", ["waiting for a transfer", "closing"])
 def test_ctrl_c_leaves_no_files_and_no_threads(tmp_path: Path, moment: str) -> None:
     script = f"""
-        disk_module.write_chunk = lambda *args: time.sleep(0.3)
+        begun, slowly = threading.Event(), 2.0 if {moment == "closing"} else 0.3
+        disk_module.write_chunk = lambda *args: (begun.set(), time.sleep(slowly))
         try:
             with Disk(directory, 10**8, threads=2) as disk:
                 futures = [disk.write(step, np.tile(data, 6)) for step in range(9)]
                 if {moment == "closing"}:
+                    begun.wait()  # closing waits for what has begun, and for nothing else
                     threading.Timer(0.1, print, ["ready"], dict(flush=True)).start()
                 else:
                     print("ready", flush=True)
