@@ -215,13 +215,16 @@ def _divided(chain: Chain) -> Iterator[Picks]:
     A block that has no choice of that name does with the fewest bytes instead.
     """
     count = len(chain.blocks)
-    alike = [_alike(chain, name) for name in dict.fromkeys(one.name for block in chain.blocks for one in block.choices)]
+    several = [
+        alike(chain, name) for name in dict.fromkeys(one.name for block in chain.blocks for one in block.choices)
+    ]
     for place in range(0, count + 1, -(-count // DIVISIONS)):
-        for one, other in product(alike, alike):
+        for one, other in product(several, several):
             yield one[:place] + other[place:]
 
 
-def _alike(chain: Chain, name: str) -> Picks:
+def alike(chain: Chain, name: str) -> Picks:
+    """Give all blocks the same choice, and one that does not have it the choice with the fewest bytes."""
     return tuple(
         min(range(len(some)), key=lambda place: (some[place].name != name, some[place].kept + some[place].moved))
         for some in (block.choices for block in chain.blocks)

@@ -20,7 +20,7 @@ class Treatment:
     inputs_away: bool = False
 
     @property
-    def sort(self) -> "Treatment":
+    def family(self) -> "Treatment":
         """What it has in common with others that keep another share of the dear outputs."""
         return replace(self, what="dear") if self.what in SHARES else self
 
@@ -36,7 +36,7 @@ TREATMENTS = {
     "recompute, inputs offloaded": Treatment("nothing", inputs_away=True),
 }
 
-SIMPLE = frozenset(name for name, treatment in TREATMENTS.items() if treatment.sort == treatment)
+SIMPLE = frozenset(name for name, treatment in TREATMENTS.items() if treatment.family == treatment)
 """Those that keep no mere share of the dear outputs."""
 
 WORTH = 0.95

@@ -7,6 +7,7 @@ from functools import cached_property
 from penstock.metrics import Metrics
 from penstock.planner import Link
 from penstock.planner.blocks import Chain, Choice, Foreseen, simulate
+from penstock.planner.blockwise import alike
 from penstock.torch.choices import SIMPLE
 from penstock.units import Budget, seconds_to_text, to_text
 
@@ -91,10 +92,8 @@ class FitPlan:
         for name in dict.fromkeys(choice.name for block in self.chain.blocks for choice in block.choices):
             if name not in SIMPLE:
                 continue
-            picks = [
-                min(block.choices, key=lambda one: (one.name != name, one.kept + one.moved))
-                for block in self.chain.blocks
-            ]
+            places = zip(self.chain.blocks, alike(self.chain, name), strict=True)
+            picks = [block.choices[place] for block, place in places]
             foreseen = simulate(self.chain, picks, self.budget["device"])
             found.append((name, self.pace * foreseen.seconds, foreseen.peak))
         return found

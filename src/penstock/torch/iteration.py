@@ -53,8 +53,7 @@ class Fitting:
         self._budget, self._codec, self._choice = budget, codec, choice
         self._known: dict[tuple[Any, ...], Known] = {}
         self._now: Iteration | None = None
-        self._fresh = True
-        self._called = False
+        self._fresh = False
         self._start: Any = None
         self._base = 0
         self._gauge: HostGauge | None = None
@@ -92,7 +91,7 @@ class Fitting:
 
     def begin(self) -> None:
         """Take note that the model is called."""
-        self._fresh, self._called, self._start = True, True, None
+        self._fresh, self._start = True, None
         if self._gauge is not None and torch.is_grad_enabled():
             self._start = self._gauge.mark()
 
@@ -149,8 +148,7 @@ class Fitting:
             gauge.peak()
         # A plan may just have been made, whose seconds are none of the step's: the blocks begin now.
         # Where blocks are called without their model, only a backward pass tells one iteration from the next.
-        told = known.told if self._called and not measuring and not timed else None
-        self._called = False
+        told = known.told if self._fresh and not measuring and not timed else None
         now = Iteration(
             known, measuring, self._base, before, gauge.mark(), known.plan, timed, known.records, told, calm
         )

@@ -214,7 +214,7 @@ def _more(name: str, sorts: Sequence[_Kind]) -> tuple[float, float] | None:
 
     Where no block had it, those tell that keep another share of the dear outputs.
     """
-    alike = [other for other, treatment in TREATMENTS.items() if treatment.sort == TREATMENTS[name].sort]
+    alike = [other for other, treatment in TREATMENTS.items() if treatment.family == TREATMENTS[name].family]
     for names in ([name], alike):
         found = [(sort, one) for sort in sorts for one in names if one in sort.forward]
         if found:
