@@ -248,6 +248,37 @@ def test_blocks_inside_of_a_checkpoint_are_left_to_it(reentrant, whole, choice):
         plan_of(model)
 
 
+def draws_alike(choice, device="cpu"):
+    """Seed, and draw, between the passes: the second run has the masks of the first, and later draws are as plain."""
+    model, plain = (one.to(device) for one in pair(Dropping))
+    fit(model, AMPLE, choice=choice)
+    x = torch.randn(32, 8).to(device)
+    for seed in (3, 2**63 + 5):
+        found = []
+        for net in (model, plain):
+            torch.manual_seed(1)
+            net.zero_grad()
+            loss = net(x).square().mean()
+            torch.manual_seed(seed)
+            between = torch.rand(3, device=device)
+            loss.backward()
+            after = torch.rand(3, device=device), torch.rand(3)
+            found.append([*(one.grad for one in net.parameters()), between, *after])
+        assert equal(*found)
+
+
+@pytest.mark.parametrize("choice", ["recompute", *DEAR, None])
+def test_seeds_that_are_set_between_the_passes_stay_set(choice):
+    draws_alike(choice)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("choice", ["recompute", *DEAR, None])
+def test_on_a_gpu_seeds_that_are_set_between_the_passes_stay_set(choice):
+    draws_alike(choice, "cuda")
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 @pytest.mark.parametrize("kind", [Dropping, Branching, normalised(Own), normalised(Renorm), Seldom])

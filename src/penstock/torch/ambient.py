@@ -4,24 +4,37 @@ import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
-Random = tuple[torch.Tensor, ...]
-"""The states of the generators that steps on a device may draw from."""
+
+class Random(NamedTuple):
+    """The states of the generators that steps on a device may draw from."""
+
+    host: torch.Tensor
+    device: tuple[int, int] | None
+    """seed and offset of a GPU's, which are all of its state, and need no tensor to be read"""
 
 
 def random_state(device: torch.device) -> Random:
     """Read the generators of the host and of a device."""
     host = torch.default_generator.get_state()
-    return (host, _generator(device).get_state()) if device.type == "cuda" else (host,)
+    if device.type != "cuda":
+        return Random(host, None)
+    generator = _generator(device)
+    return Random(host, (generator.initial_seed(), generator.get_offset()))
 
 
 def set_random_state(device: torch.device, state: Random) -> None:
     """Set the generators of the host and of a device."""
-    torch.default_generator.set_state(state[0])
-    if device.type == "cuda":
-        _generator(device).set_state(state[1])
+    torch.default_generator.set_state(state.host)
+    if state.device is not None:
+        generator, (seed, offset) = _generator(device), state.device
+        if generator.initial_seed() != seed:
+            generator.manual_seed(seed)
+        if generator.get_offset() != offset:
+            generator.set_offset(offset)
 
 
 def _generator(device: torch.device) -> torch.Generator:
@@ -31,7 +44,7 @@ def _generator(device: torch.device) -> torch.Generator:
 
 def same_random(one: Random, other: Random) -> bool:
     """Tell whether nothing was drawn between two states."""
-    return all(map(torch.equal, one, other))
+    return one.device == other.device and torch.equal(one.host, other.host)
 
 
 @contextmanager

@@ -47,6 +47,7 @@ class Belongings:
 
     def __init__(self, module: nn.Module) -> None:
         self._parts = list(module.modules())
+        self._norms = [part for part in self._parts if _writes(part)]
         self._changing: dict[tuple[bool, ...], set[Place]] = {}  # by modes; those that have not run are not known
         self._lent: dict[nn.Module, tuple[dict[str, Any], dict[str, Any]]] = {}  # buffers, and what stands in for them
 
@@ -62,7 +63,7 @@ class Belongings:
         training = tuple([part.training for part in self._parts])
         changing = self._changing.get(training)
         for number, part in enumerate(self._parts):
-            if not part._buffers or _only_written(part):
+            if not part._buffers or (part.training and _writes(part)):
                 continue
             for name, buffer in part._buffers.items():
                 if buffer is None:
@@ -97,12 +98,12 @@ class Belongings:
         if noted.lost:
             raise RuntimeError(_LOST.format(", ".join(sorted(noted.lost))))
         before: list[tuple[Any, str, Any]] = []
-        modes = [part.training for part in self._parts]
+        modes = tuple([part.training for part in self._parts])
         try:
-            for part, mode in zip(self._parts, noted.training, strict=True):
-                if part.training != mode:
-                    part.training = mode
-                if part._buffers and _only_written(part):
+            if modes != noted.training:
+                self._set_modes(noted.training)
+            for part in self._norms:
+                if part.training and part._buffers:
                     before.append((vars(part), "_buffers", part._buffers))
                     vars(part)["_buffers"] = self._scratch(part)
             for part, name, tensor, version in noted.parameters:
@@ -126,9 +127,12 @@ class Belongings:
                     table.pop(name, None)
                 elif table.get(name) is not own:
                     table[name] = own
-            for part, mode in zip(self._parts, modes, strict=True):
-                if part.training != mode:
-                    part.training = mode
+            self._set_modes(modes)
+
+    def _set_modes(self, modes: tuple[bool, ...]) -> None:
+        for part, mode in zip(self._parts, modes, strict=True):
+            if part.training != mode:
+                part.training = mode
 
     def _scratch(self, part: nn.Module) -> dict[str, Any]:
         """Give what a second run may write instead of buffers that it does not read: any values do."""
@@ -151,8 +155,9 @@ _LOST = (
 _WRITING = frozenset({_BatchNorm.forward, SyncBatchNorm.forward, _InstanceNorm.forward})
 
 
-def _only_written(part: nn.Module) -> bool:
-    return part.training and type(part).forward in _WRITING  # a subclass with another forward may read them
+def _writes(part: nn.Module) -> bool:
+    """Tell whether a module only writes its buffers while it trains; a subclass with another forward may read them."""
+    return type(part).forward in _WRITING
 
 
 def _small(buffer: torch.Tensor) -> bool:

@@ -1,6 +1,7 @@
 """One call of a block that can be made again: what autograd saved of it is dropped, and computed anew when needed."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -8,7 +9,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
-from penstock.torch.ambient import NOTHING, Autocast, random_state, random_untouched, set_random_state
+from penstock.torch.ambient import NOTHING, Autocast, random_state, set_random_state
 from penstock.torch.belongings import Belongings
 from penstock.torch.dear import Keep, Keeping, Output, Replaying
 from penstock.torch.mover import bytes_by_storage, storage_of, weakly
@@ -75,12 +76,12 @@ class Frame:
         self._keep_input, self._keep_output, self._wanted, self._watch = keep_input, keep_output, wanted, watch
         self._ends = ends
         self._outputs: dict[int, Output] = {}
-        self._kinds: list[tuple[torch.Size, torch.dtype]] = []
-        self._dropped: set[int] = set()
+        self._kinds: list[int] = []  # of what the first run saved: hashes, which the garbage collector need not see
+        self._staying: set[int] = set()  # the numbers of those that were not dropped
         self._storages: list[StorageWeakRef | None] | None = [] if weighed else None
         self._values: dict[int, torch.Tensor] = {}
         self.count = 0
-        """tensors that the run in progress has saved"""
+        """tensors that a second run has saved so far, where it is watched"""
         self.taken: Callable[[int, torch.Tensor], None] | None = None
         """told of every tensor that a second run saves"""
 
@@ -93,7 +94,7 @@ class Frame:
         self._random = random_state(self._device)
         self._autocast = Autocast.now(self._device)
         self._noted = self._belongings.note()
-        with self._hooks(self._pack, self._unpack):
+        with self._hooks(self._packing(), self._unpack):
             if not self._wanted:
                 output = self._call(*args, **kwargs)
             else:
@@ -117,18 +118,22 @@ class Frame:
         shared = {one.cdata: (one, bytes_of[one.cdata]) for _, one in found}
         return frozenset(number for number, _ in found), tuple(shared.values())
 
-    def _pack(self, tensor: torch.Tensor) -> "Kept | int | _Weighed":
-        """Drop a tensor, and give its number; an object for each would be much for networks that save hundreds."""
-        number = self.count
-        self.count = number + 1
-        self._kinds.append((tensor.shape, tensor.dtype))
-        if self._storages is not None:
-            storage = storage_of(tensor)
-            self._storages.append(None if storage is None else weakly(storage))
-        if (tensor.is_leaf and tensor.requires_grad) or tensor.layout is not torch.strided:
-            return Kept(tensor)  # parameters are there anyway; sparse tensors stay, whatever the plan
-        self._dropped.add(number)
-        return number if self._storages is None else _Weighed(number)
+    def _packing(self) -> "Callable[[torch.Tensor], Kept | int | _Weighed]":
+        """Give what drops the tensors of the first run; networks save hundreds, so all it does for each is little."""
+        kinds, staying, storages, strided = self._kinds, self._staying, self._storages, torch.strided
+
+        def pack(tensor: torch.Tensor) -> "Kept | int | _Weighed":
+            number = len(kinds)
+            kinds.append(hash((tensor.shape, tensor.dtype)))
+            if storages is not None:
+                storage = storage_of(tensor)
+                storages.append(None if storage is None else weakly(storage))
+            if (tensor.requires_grad and tensor.is_leaf) or tensor.layout is not strided:
+                staying.add(number)
+                return Kept(tensor)  # parameters are there anyway; sparse tensors stay, whatever the plan
+            return number if storages is None else _Weighed(number)
+
+        return pack
 
     def _unpack(self, saved: "Kept | int | _Weighed") -> torch.Tensor:
         """Give a tensor that was dropped. Each is given once; a second backward pass computes them once more."""
@@ -150,41 +155,42 @@ class Frame:
             for leaf in self._inputs
         ]
         args, kwargs = (leaves, {}) if self._structure is None else tree_unflatten(leaves, self._structure)
-        saved, self.count = self.count, 0
-        last = max(self._dropped)
-        with (
-            random_untouched(self._device),
-            self._autocast.again(),
-            self._belongings.again(self._noted),
-            torch.enable_grad(),
-            NOTHING if self._watch is None else self._watch(self),
-            self._hooks(self._taking(saved, last), _refuse),
-            Replaying(self._outputs) if self._outputs else NOTHING,
-        ):
-            set_random_state(self._device, self._random)
-            try:
-                self._call(*args, **kwargs)
-            except _EnoughError:
-                pass
-            else:
-                if last not in self._values:
-                    raise RuntimeError(_OTHERWISE)
-            finally:
-                self.count = saved
+        last = len(self._kinds) - 1
+        while last in self._staying:
+            last -= 1
+        now = random_state(self._device)
+        try:
+            with (
+                self._autocast.again(),
+                self._belongings.again(self._noted),
+                torch.enable_grad(),
+                NOTHING if self._watch is None else self._watch(self),
+                self._hooks(self._taking(last), _refuse),
+                Replaying(self._outputs) if self._outputs else NOTHING,
+            ):
+                set_random_state(self._device, self._random)
+                with suppress(_EnoughError):
+                    self._call(*args, **kwargs)
+        finally:
+            set_random_state(self._device, now)
+        if last not in self._values:
+            raise RuntimeError(_OTHERWISE)
 
-    def _taking(self, saved: int, last: int) -> Callable[[torch.Tensor], None]:
+    def _taking(self, last: int) -> Callable[[torch.Tensor], None]:
         """Give what takes the tensors of a second run, which saves as many as the first, up to the last dropped one."""
-        kinds, dropped, values, taken = self._kinds, self._dropped, self._values, self.taken
-        rest = last not in self._ends
+        kinds, staying, values, taken = self._kinds, self._staying, self._values, self.taken
+        rest, saved, count = last not in self._ends, len(kinds), 0
 
         def take(tensor: torch.Tensor) -> None:
-            number = self.count
-            self.count = number + 1
-            if number >= saved or kinds[number] != (tensor.shape, tensor.dtype):
+            nonlocal count
+            number = count
+            count = number + 1
+            if number >= saved or kinds[number] != hash((tensor.shape, tensor.dtype)):
                 raise RuntimeError(_OTHERWISE)
-            if number in dropped:
+            if number not in staying:
                 values[number] = tensor.detach() if tensor.requires_grad else tensor
             if taken is not None:
+                self.count = count
                 taken(number, tensor)
             if number == last and rest:
                 raise _EnoughError

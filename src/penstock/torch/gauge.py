@@ -63,8 +63,9 @@ class CudaGauge(HostGauge):
         return float(start.elapsed_time(end)) / 1e3
 
     def allocated(self) -> int:
-        """Ask the allocator."""
-        return int(torch.cuda.memory_allocated(self.device))
+        """Ask the allocator, without having the hundred figures that it tells named and sorted."""
+        told = torch.cuda.memory_stats_as_nested_dict(self.device)  # nothing before there is a context
+        return int(told["allocated_bytes"]["all"]["current"]) if told else 0
 
     def peak(self) -> int:
         """Ask the allocator, and begin anew."""

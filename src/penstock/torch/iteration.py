@@ -1,9 +1,9 @@
 """A fitted model at work: iterations measured, planned, and carried out block by block."""
 
+from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 from statistics import median
 from typing import Any
 
@@ -21,7 +21,7 @@ from penstock.torch.gauge import HostGauge, gauge_for
 from penstock.torch.known import Iteration, Known, Part, turning_points
 from penstock.torch.mover import Mover, bytes_by_storage, from_outside, mover_for
 from penstock.torch.planning import foreseen_anew, make_plan
-from penstock.torch.record import Signature, Watch, device_of, signature, tensors_in
+from penstock.torch.record import Watch, device_of, signature, tensors_in
 from penstock.torch.saved import Store
 from penstock.torch.treat import Treating
 from penstock.units import Budget
@@ -105,7 +105,7 @@ class Fitting:
         if not torch.is_grad_enabled() or others_recompute():
             return part.call(*args, **kwargs)
         tensors = tensors_in((args, kwargs) if kwargs else args)
-        if not any(one.requires_grad for one in chain(tensors, part.module.parameters())):
+        if not _any_differentiable(tensors) and not _any_differentiable(part.module.parameters()):
             return part.call(*args, **kwargs)
         if self._fresh or self._now is None or self._now.task is not None:
             self._open(part, tensors)
@@ -113,7 +113,7 @@ class Fitting:
         assert now is not None
         number = len(now.records)
         run = self._measured if now.measuring else self._planned
-        output = run(now, number, part, signature(tensors), args, kwargs)
+        output = run(now, number, part, tensors, args, kwargs)
         if now.told is None or number in now.told:
             self._hook(now, number, tensors, output)
         return output
@@ -130,7 +130,8 @@ class Fitting:
         # Always at the first block: before the first iteration of all nobody knows what is in front of it.
         self._base = gauge.allocated()
         before = self._start, gauge.mark()
-        if self._now is not None and (self._now.timed or self._now.calm or self._now.other_way):
+        paused = self._now is not None and (self._now.timed or self._now.calm or self._now.other_way)
+        if self._now is not None and paused:
             self._read(self._now)
         autocast = torch.is_autocast_enabled(device.type), torch.get_autocast_dtype(device.type)
         key = signature(tensors), part.module.training, autocast
@@ -140,18 +141,18 @@ class Fitting:
         looked_over = known.stale and known.seen in LOOKED_OVER
         if known.seen and (known.plan is None or looked_over or self._base > known.planned + GROWTH):
             self._make_plan(known)
+            paused = True
         measuring, learning = not known.seen, known.seen < REFINED
         again = known.plan is None or known.plan.names == known.followed
         timed, calm = learning and again, not learning and again and len(known.calm) < CALM
         known.followed = None if known.plan is None else known.plan.names
         if measuring:
             gauge.peak()
-        # A plan may just have been made, whose seconds are none of the step's: the blocks begin now.
+        # Times may just have been read, or a plan made, whose seconds are none of the step's: the blocks begin now.
+        start = gauge.mark() if paused else before[1]
         # Where blocks are called without their model, only a backward pass tells one iteration from the next.
         told = known.told if self._fresh and not measuring and not timed else None
-        now = Iteration(
-            known, measuring, self._base, before, gauge.mark(), known.plan, timed, known.records, told, calm
-        )
+        now = Iteration(known, measuring, self._base, before, start, known.plan, timed, known.records, told, calm)
         now.most = gauge.most() if learning and not measuring else 0
         self._now, self._fresh, self._start = now, False, None
         if self._store is not None:
@@ -172,17 +173,23 @@ class Fitting:
     # Measuring.
 
     def _measured(
-        self, now: Iteration, number: int, part: Part, given: Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        now: Iteration,
+        number: int,
+        part: Part,
+        tensors: list[torch.Tensor],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> Any:
         gauge, mover = self._gauge, self._mover
         assert gauge is not None and mover is not None
-        record = part.record(given)
+        record = part.record(signature(tensors))
         now.records.append(record)
         if number:
             now.records[number - 1].peak_after = gauge.peak()
-        inputs = bytes_by_storage(tensors_in((args, kwargs)))
+        inputs = bytes_by_storage(tensors)
         least = LEAST_MOVED[gauge.device.type]
-        outside = bytes_by_storage(filter(from_outside, tensors_in((args, kwargs))))
+        outside = bytes_by_storage(filter(from_outside, tensors))
         outside |= {pointer: nbytes for pointer, nbytes in inputs.items() if nbytes < least}
         record.given = frozenset(inputs)
         record.inputs = sum(nbytes for pointer, nbytes in inputs.items() if pointer not in now.given)
@@ -195,7 +202,7 @@ class Fitting:
         frame = Frame(
             part.call,
             part.belongings,
-            device_of(tensors_in((args, kwargs)), part.module),
+            device_of(tensors, part.module),
             watch=Watch(record, gauge, mover, self._codec, set(inputs), least),
             weighed=True,
             compiled=part.compiled,
@@ -280,23 +287,34 @@ class Fitting:
     # Carrying out.
 
     def _planned(
-        self, now: Iteration, number: int, part: Part, given: Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        now: Iteration,
+        number: int,
+        part: Part,
+        tensors: list[torch.Tensor],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> Any:
         gauge, plan, treating = self._gauge, now.plan, self._treating
         assert gauge is not None and plan is not None and treating is not None
+        given = signature(tensors)
         expected = now.expected[number] if number < len(now.expected) else None
         if now.broken or expected is None or (expected.module, expected.signature) != (id(part.module), given):
             now.broken = True
             now.known.forget()
             now.records.append(part.record(given))
-            device = device_of(tensors_in((args, kwargs)), part.module)
+            device = device_of(tensors, part.module)
             return Frame(part.call, part.belongings, device, compiled=part.compiled).run(args, kwargs)
         record = part.record(given) if now.timed else None
         now.records.append(record or expected)
         start = gauge.mark() if record else None
         treatment, sent = TREATMENTS[plan.picks[number].name], now.sent.setdefault(number, [])
-        output = treating.run(part, args, kwargs, treatment, expected, sent, record)
+        output = treating.run(part, args, kwargs, tensors, treatment, expected, sent, record)
         if record:
             record.forward = start, gauge.mark()
         treating.leave(now, plan.foreseen.settle[number + 1])
         return output
+
+
+def _any_differentiable(tensors: Iterable[torch.Tensor]) -> bool:
+    return any(one.requires_grad for one in tensors)

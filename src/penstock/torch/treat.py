@@ -14,7 +14,7 @@ from penstock.torch.frame import Frame
 from penstock.torch.gauge import HostGauge
 from penstock.torch.known import Iteration, Part
 from penstock.torch.mover import bytes_by_storage, from_outside, storage_of
-from penstock.torch.record import Record, device_of, tensors_in
+from penstock.torch.record import Record, device_of
 from penstock.torch.saved import Entry, Held, Kept, Store
 
 
@@ -29,6 +29,7 @@ class Treating:
         part: Part,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
+        tensors: list[torch.Tensor],
         treatment: Treatment,
         expected: Record,
         sent: list["ref[Entry]"],
@@ -38,8 +39,8 @@ class Treating:
 
         Parameters
         ----------
-        part, args, kwargs
-            The block, and what it is given.
+        part, args, kwargs, tensors
+            The block, what it is given, and the tensors in that.
         treatment
             What is done with what it saves.
         expected
@@ -52,7 +53,7 @@ class Treating:
         if treatment.what == "all" and not treatment.away and not treatment.encoded:
             return part.call(*args, **kwargs)
         if treatment.what == "all":
-            return self._saving(part, args, kwargs, treatment, expected.outputs | expected.small, sent)
+            return self._saving(part, args, kwargs, tensors, treatment, expected.outputs | expected.small, sent)
 
         def hold(tensor: torch.Tensor) -> Kept | Held:
             return self._hold(tensor, treatment, sent)
@@ -63,7 +64,7 @@ class Treating:
         frame = Frame(
             part.call,
             part.belongings,
-            device_of(tensors_in((args, kwargs)), part.module),
+            device_of(tensors, part.module),
             keep_input=hold_input if treatment.inputs_away else Kept,
             wanted=expected.dear[treatment.what].numbers if treatment.what in expected.dear else frozenset(),
             keep_output=hold if treatment.away else Kept,
@@ -78,12 +79,13 @@ class Treating:
         part: Part,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
+        tensors: list[torch.Tensor],
         treatment: Treatment,
         staying: frozenset[int],
         sent: list["ref[Entry]"],
     ) -> Any:
         """Run a block once, its saved tensors going through the store but for some; inputs are other blocks' too."""
-        inputs = bytes_by_storage(tensors_in((args, kwargs)))
+        inputs = bytes_by_storage(tensors)
         count = -1
 
         def pack(tensor: torch.Tensor) -> Kept | Held:
