@@ -151,11 +151,25 @@ def test_small_buffers_that_are_read_may_change_before_backward():
 
 
 def test_large_buffers_that_are_read_may_not_change_before_backward(monkeypatch):
+    class Scaled(MLP):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("scale", torch.ones(8))
+
+        def forward(self, x):
+            return super().forward(x * self.scale)
+
     monkeypatch.setattr(belongings, "SMALL", 0)
-    model, x = problem(Residual)
+    model, _ = pair(Scaled)
     fit(model, AMPLE, choice="recompute")
-    with pytest.raises(RuntimeError, match="parameter or buffer of a block"):
-        between(model, x)
+    x = torch.randn(32, 8)
+    for _ in range(2):  # the first run in a mode copies them all
+        loss = model(x).sum()
+        loss.backward()
+    loss = model(x).sum()
+    model[0].scale.mul_(2)
+    with pytest.raises(RuntimeError, match=r"parameter or buffer of a block \(scale\)"):
+        loss.backward()
 
 
 def test_a_second_run_is_in_the_mode_of_the_first():

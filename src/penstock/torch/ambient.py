@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
+from torch.autograd import forward_ad
 
 
 class Random(NamedTuple):
@@ -87,6 +88,18 @@ class Autocast:
 
 NOTHING: AbstractContextManager[None] = nullcontext()
 """Is around what needs nothing around it."""
+
+
+def others_differentiate() -> bool:
+    """Tell whether what runs now is transformed by torch.func or forward AD, and warn: nothing is saved as usual."""
+    if torch._C._functorch.peek_interpreter_stack() is None and forward_ad._current_level < 0:
+        return False
+    warnings.warn(
+        "a block of a fitted model runs inside of torch.func or forward AD, which take its memory in their own way: it "
+        "runs as if it were not fitted",
+        stacklevel=2,
+    )
+    return True
 
 
 def others_recompute() -> bool:

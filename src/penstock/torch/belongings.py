@@ -3,16 +3,16 @@
 Buffers that a block changes as it runs, such as the statistics of BatchNorm, are changed once, however often it runs.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from operator import is_
 from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
-from torch.nn.modules.instancenorm import _InstanceNorm
+
+from penstock.torch.mover import as_bytes
 
 SMALL = 10**6
 """Buffers of fewer bytes are copied before every run, changed or not."""
@@ -25,8 +25,8 @@ Place = tuple[int, str]
 class Noted:
     """What a block had when its first run began."""
 
-    parameters: Sequence[tuple[nn.Module, str, torch.Tensor, int]]
-    """modules, names, tensors, and how often these had been changed"""
+    parameters: Sequence[tuple[nn.Module, str, torch.Tensor, int, bool]]
+    """modules, names, tensors, how often these had been changed, and whether they wanted gradients"""
     buffers: dict[Place, tuple[torch.Tensor, int]]
     """those that it reads"""
     values: dict[Place, torch.Tensor]
@@ -41,38 +41,35 @@ class Belongings:
 
     Which large buffers its forward changes is noticed when it runs: all of them are copied before the first run in each
     combination of modes, and only those that have changed before later ones. Small ones are always copied: some change
-    now and then, and `torch.nn.functional.batch_norm` changes without counting. The statistics of torch's own
-    normalisations are only written while these train.
+    now and then, and `torch.nn.functional.batch_norm` changes without counting.
     """
 
     def __init__(self, module: nn.Module) -> None:
         self._parts = list(module.modules())
-        self._norms = [part for part in self._parts if _writes(part)]
         self._changing: dict[tuple[bool, ...], set[Place]] = {}  # by modes; those that have not run are not known
-        self._lent: dict[nn.Module, tuple[dict[str, Any], dict[str, Any]]] = {}  # buffers, and what stands in for them
 
     def note(self) -> Noted:
         """Take note of what the block has now."""
         parameters = [
-            (part, name, tensor, tensor._version)
+            (part, name, tensor, tensor._version, tensor.requires_grad)
             for part in self._parts
             for name, tensor in part._parameters.items()
             if tensor is not None
         ]
-        buffers, values = {}, {}
         training = tuple([part.training for part in self._parts])
+        found = {
+            (number, name): buffer
+            for number, part in enumerate(self._parts)
+            for name, buffer in part._buffers.items()
+            if buffer is not None
+        }
+        storages = {place: one.untyped_storage()._cdata for place, one in found.items() if _strided(one)}
         changing = self._changing.get(training)
-        for number, part in enumerate(self._parts):
-            if not part._buffers or (part.training and _writes(part)):
-                continue
-            for name, buffer in part._buffers.items():
-                if buffer is None:
-                    continue
-                place = number, name
-                buffers[place] = buffer, buffer._version
-                if changing is None or place in changing or _small(buffer):
-                    values[place] = buffer.detach().clone()
-        return Noted(parameters, buffers, values, training)
+        copied = {place: one for place, one in found.items() if changing is None or place in changing or _small(one)}
+        touched = {storages[place] for place in copied if place in storages}
+        copied |= {place: one for place, one in found.items() if storages.get(place) in touched}
+        buffers = {place: (one, one._version) for place, one in found.items()}
+        return Noted(parameters, buffers, _copied(copied), training)
 
     def look(self, noted: Noted) -> None:
         """Notice which large buffers a run has changed, in place or by assigning another; drop the copies of others."""
@@ -98,28 +95,29 @@ class Belongings:
         if noted.lost:
             raise RuntimeError(_LOST.format(", ".join(sorted(noted.lost))))
         before: list[tuple[Any, str, Any]] = []
+        wanting: list[tuple[torch.Tensor, bool]] = []
         modes = tuple([part.training for part in self._parts])
         try:
             if modes != noted.training:
                 self._set_modes(noted.training)
-            for part in self._norms:
-                if part.training and part._buffers:
-                    before.append((vars(part), "_buffers", part._buffers))
-                    vars(part)["_buffers"] = self._scratch(part)
-            for part, name, tensor, version in noted.parameters:
+            for part, name, tensor, version, wanted in noted.parameters:
                 if tensor._version != version:
                     raise _changed(name)
                 own = part._parameters.get(name, _MISSING)
                 if own is not tensor:  # torch.func.functional_call has others for a call
                     before.append((part._parameters, name, own))
                     vars(part)["_parameters"][name] = tensor
+                if tensor.requires_grad != wanted and tensor.is_leaf:  # frozen or thawed since
+                    wanting.append((tensor, not wanted))
+                    tensor.requires_grad_(wanted)
+            copies = _copied(noted.values)
             for place, (buffer, version) in noted.buffers.items():
+                if place not in copies and buffer._version != version:
+                    raise _changed(place[1])
                 number, name = place
-                if place not in noted.values and buffer._version != version:
-                    raise _changed(name)
                 table = self._parts[number]._buffers
                 before.append((table, name, table.get(name, _MISSING)))
-                table[name] = noted.values[place].clone() if place in noted.values else buffer
+                table[name] = copies.get(place, buffer)
             yield
         finally:
             for table, name, own in before:
@@ -127,6 +125,8 @@ class Belongings:
                     table.pop(name, None)
                 elif table.get(name) is not own:
                     table[name] = own
+            for tensor, wanted in wanting:
+                tensor.requires_grad_(wanted)
             self._set_modes(modes)
 
     def _set_modes(self, modes: tuple[bool, ...]) -> None:
@@ -134,30 +134,63 @@ class Belongings:
             if part.training != mode:
                 part.training = mode
 
-    def _scratch(self, part: nn.Module) -> dict[str, Any]:
-        """Give what a second run may write instead of buffers that it does not read: any values do."""
-        own = part._buffers
-        known, lent = self._lent.get(part, ({}, {}))
-        if len(known) != len(own) or not all(map(is_, known.values(), own.values())):
-            lent = {name: None if one is None else torch.zeros_like(one) for name, one in own.items()}
-            if type(part).forward is _BatchNorm.forward and part.momentum is not None:
-                lent["num_batches_tracked"] = None  # it counts where there is something to count with
-            self._lent[part] = dict(own), lent
-        return lent
+
+def _copied(several: dict[Place, torch.Tensor]) -> dict[Place, torch.Tensor]:
+    """Copy tensors; those that share memory go on sharing it: who changes one changes the others."""
+    sharing: dict[Any, list[torch.Tensor]] = defaultdict(list)
+    for one in several.values():
+        sharing[one.untyped_storage()._cdata if _strided(one) else id(one)].append(one)
+    copies: dict[int, torch.Tensor] = {}
+    alone: dict[Any, list[torch.Tensor]] = defaultdict(list)
+    for those in sharing.values():
+        if len(those) > 1:
+            copies |= _windows(those)
+        elif _strided(those[0]):
+            alone[those[0].dtype, those[0].device].append(those[0])
+        else:
+            copies[id(those[0])] = those[0].detach().clone()
+    for alike in alone.values():
+        fresh = [torch.empty_like(one, requires_grad=False) for one in alike]
+        with torch.no_grad():
+            torch._foreach_copy_(fresh, alike)  # normalisations have many small ones: one call copies them all
+        copies |= {id(one): copy for one, copy in zip(alike, fresh, strict=True)}
+    return {place: copies[id(one)] for place, one in several.items()}
 
 
+def _windows(sharing: list[torch.Tensor]) -> dict[int, torch.Tensor]:
+    """Copy the memory that tensors share, and give each its window onto the copy, by its identity.
+
+    One that is there under several names is one tensor again.
+    """
+    starts = {id(one): one.storage_offset() * one.element_size() for one in sharing}
+    ends = [
+        starts[id(one)]
+        + one.element_size() * (1 + sum((n - 1) * by for n, by in zip(one.shape, one.stride(), strict=True)))
+        for one in sharing
+        if one.numel()
+    ]
+    first = min(starts.values()) // _ALIGNED * _ALIGNED
+    memory = as_bytes(sharing[0].untyped_storage())[first : max(ends, default=first)].clone().untyped_storage()
+    windows = {}
+    for one in sharing:
+        offset = (starts[id(one)] - first) // one.element_size()
+        empty = torch.empty(0, dtype=one.dtype, device=one.device)
+        windows[id(one)] = empty.set_(memory, offset, one.shape, one.stride())
+    return windows
+
+
+def _strided(buffer: torch.Tensor) -> bool:
+    return buffer.layout is torch.strided
+
+
+_ALIGNED = 512
+"""What torch's allocators align memory to, at most: a copy is read as fast, and summed in the same order."""
 _MISSING = object()
 _LOST = (
     "a block changed a large buffer of its own ({}) for the first time after it had run without that, so there is no "
     "copy to run it again with. From the next iteration on there is one: skip this one, or leave the block out with "
     "blocks=..."
 )
-_WRITING = frozenset({_BatchNorm.forward, SyncBatchNorm.forward, _InstanceNorm.forward})
-
-
-def _writes(part: nn.Module) -> bool:
-    """Tell whether a module only writes its buffers while it trains; a subclass with another forward may read them."""
-    return type(part).forward in _WRITING
 
 
 def _small(buffer: torch.Tensor) -> bool:

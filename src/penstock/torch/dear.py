@@ -5,9 +5,11 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from penstock.torch.mover import bytes_by_storage, weakly
 from penstock.torch.saved import Held, Kept
 
 _NAMES = (
@@ -93,6 +95,20 @@ def is_dear(operation: Any, arguments: Sequence[Any], named: dict[str, Any]) -> 
     return True
 
 
+def written(operation: Any, arguments: Sequence[Any], named: dict[str, Any]) -> frozenset[int]:
+    """Give the storages that an operation changes in place.
+
+    Versions do not tell of all: the parts that `unsafe_chunk` makes of a tensor each count their own changes.
+    """
+    if not operation._schema.is_mutable:
+        return frozenset()
+    found: list[Any] = []
+    for number, argument in enumerate(operation._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            found.append(arguments[number] if number < len(arguments) else named.get(argument.name))
+    return frozenset(bytes_by_storage(leaf for leaf in tree_flatten(found)[0] if isinstance(leaf, torch.Tensor)))
+
+
 def _counting() -> Any:
     """Let aliases that are made inside of an operation share its tensor's count of changes, as they do outside."""
     return torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.ADInplaceOrView, False)
@@ -101,10 +117,12 @@ def _counting() -> Any:
 class Output:
     """What a dear operation gave, kept."""
 
-    __slots__ = ("_kept", "_structure")
+    __slots__ = ("_kept", "_structure", "_written", "storages")
 
     def __init__(self, output: Any, keep: Keep) -> None:
         leaves, self._structure = tree_flatten(output)
+        self.storages = frozenset(bytes_by_storage(leaf for leaf in leaves if isinstance(leaf, torch.Tensor)))
+        self._written = False
         # Aliases without history: the outputs themselves will know of the graph that is being built.
         with _counting():
             self._kept = [keep(leaf.detach()) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
@@ -112,7 +130,11 @@ class Output:
     @property
     def changed(self) -> bool:
         """Whether it was changed in place since: it is then no longer what the operation gave."""
-        return any(one.changed for one in self._kept if isinstance(one, Kept | Held))
+        return self._written or any(one.changed for one in self._kept if isinstance(one, Kept | Held))
+
+    def note_written(self, storages: frozenset[int]) -> None:
+        """Take note of storages that an operation has changed."""
+        self._written = self._written or not self.storages.isdisjoint(storages)
 
     def value(self) -> Any:
         """Give it again."""
@@ -134,6 +156,9 @@ class Keeping(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if self._next in self._wanted:
                 self.outputs[self._next] = Output(output, self._keep)
             self._next += 1
+        elif self.outputs and (storages := written(func, args, kwargs or {})):
+            for one in self.outputs.values():
+                one.note_written(storages)
         return output
 
 
@@ -166,10 +191,17 @@ class Watching(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.seen: list[tuple[Any, Any, list[int], int, list[tuple[torch.Tensor, int]]]] = []
         """start, end, bytes of each output, how many tensors had been saved by then, aliases that tell of changes"""
+        self.written: set[int] = set()
+        """the numbers of those whose outputs were changed in place"""
+        self._storages: list[list[StorageWeakRef]] = []  # while these are held, no other has the same address
         self._mark, self._packed = mark, packed
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if not is_dear(func, args, kwargs or {}):
+            storages = written(func, args, kwargs or {})
+            if storages:
+                several = enumerate(self._storages)
+                self.written |= {number for number, held in several if any(one.cdata in storages for one in held)}
             return func(*args, **(kwargs or {}))
         start = self._mark()
         output = func(*args, **(kwargs or {}))
@@ -183,5 +215,6 @@ class Watching(TorchDispatchMode):  # type: ignore[no-untyped-call]
             alias.data = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
             aliases.append((alias, tensor._version))
         sizes = [tensor.untyped_storage().nbytes() for tensor in tensors]
+        self._storages.append([weakly(tensor.untyped_storage()) for tensor in tensors])
         self.seen.append((start, end, sizes, self._packed(), aliases))
         return output

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 import torch
 from torch import nn
@@ -71,13 +72,24 @@ def fit(
         raise BudgetError("fit needs the bytes of the device: give Budget(device='8GB', host='64GB')")
     if "_penstock" in vars(model):
         raise PlanError("the model is fitted already: call unfit(model) first")
+    if any(module in _inside for module in model.modules()):
+        raise PlanError(
+            "a part of the model is in a block of another fitted model: call unfit of that one first, or fit one "
+            "module that holds both"
+        )
     if choice is not None and choice not in TREATMENTS:
         raise PlanError(f"choice: {choice!r} is none of {', '.join(map(repr, TREATMENTS))}")
     fitting = Fitting(budget, None if codec is None else get_codec(codec), choice)
     chosen = named(model, blocks)
     patches = [Patch(module, _maker(fitting, name, module)) for name, module in chosen]
-    object.__setattr__(model, "_penstock", Fitted(model, fitting, patches))
+    inside = [part for _, module in chosen for part in module.modules()]
+    _inside.update(inside)
+    object.__setattr__(model, "_penstock", Fitted(model, fitting, patches, inside))
     return model
+
+
+_inside: "WeakSet[nn.Module]" = WeakSet()
+"""The modules that the blocks of fitted models are made of: two plans for one would get in each other's way."""
 
 
 def _maker(fitting: Fitting, name: str, module: nn.Module) -> Callable[[Call], Call]:
@@ -101,6 +113,7 @@ def unfit(model: Model) -> Model:
         patch.undo()
     for hook in fitted.hooks:
         hook.remove()
+    _inside.difference_update(fitted.inside)
     object.__delattr__(model, "_penstock")
     fitted.fitting.close()
     return model
@@ -117,12 +130,13 @@ def plan_of(model: nn.Module) -> FitPlan:
 class Fitted(Single):
     """What a fitted model holds of ours; it goes with the model."""
 
-    def __init__(self, model: nn.Module, fitting: Fitting, patches: list[Patch]) -> None:
-        self.fitting, self.patches = fitting, patches
-        self.hooks = model.register_forward_pre_hook(self._begin), model.register_forward_hook(self._ran)
+    def __init__(self, model: nn.Module, fitting: Fitting, patches: list[Patch], inside: list[nn.Module]) -> None:
+        self.fitting, self.patches, self.inside = fitting, patches, inside
+        begin = model.register_forward_pre_hook(self._begin, with_kwargs=True)
+        self.hooks = begin, model.register_forward_hook(self._ran)
 
-    def _begin(self, *_: Any) -> None:
-        self.fitting.begin()
+    def _begin(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.fitting.begin(args, kwargs)
 
     def _ran(self, *_: Any) -> None:
         self.fitting.ran()

@@ -16,8 +16,8 @@ from penstock.torch.mover import bytes_by_storage, storage_of, weakly
 from penstock.torch.saved import Held, Kept
 
 
-class _EnoughError(Exception):
-    """All that was saved has been computed: the rest of the block need not run."""
+class _EnoughError(BaseException):
+    """All that was saved has been computed: the rest of the block need not run. No handler of its own is meant."""
 
 
 class _Weighed:
@@ -212,7 +212,8 @@ def _flatten(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], 
 
 _OTHERWISE = (
     "a block that was run again saved other tensors than the first time: its forward must depend on nothing but its "
-    "inputs, its parameters and torch's random numbers. Leave it out with blocks=..., or make it so"
+    "inputs, its parameters and torch's random numbers. Leave it out with blocks=..., or make it so; where a context "
+    "such as torch.nn.attention.sdpa_kernel was around the forward pass, have it around backward as well"
 )
 
 

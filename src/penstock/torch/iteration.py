@@ -13,7 +13,7 @@ from penstock.codec import Codec
 from penstock.errors import BudgetError
 from penstock.metrics import Metrics
 from penstock.planner import Link
-from penstock.torch.ambient import others_recompute
+from penstock.torch.ambient import others_differentiate, others_recompute
 from penstock.torch.choices import TREATMENTS
 from penstock.torch.fitplan import FitPlan
 from penstock.torch.frame import Frame
@@ -21,7 +21,7 @@ from penstock.torch.gauge import HostGauge, gauge_for
 from penstock.torch.known import Iteration, Known, Part, turning_points
 from penstock.torch.mover import Mover, bytes_by_storage, from_outside, mover_for
 from penstock.torch.planning import foreseen_anew, make_plan
-from penstock.torch.record import Watch, device_of, signature, tensors_in
+from penstock.torch.record import Signature, Watch, device_of, signature, tensors_in
 from penstock.torch.saved import Store
 from penstock.torch.treat import Treating
 from penstock.units import Budget
@@ -55,6 +55,9 @@ class Fitting:
         self._now: Iteration | None = None
         self._fresh = False
         self._start: Any = None
+        self._begun: tuple[Any, ...] = ()
+        self._called: Signature = ()
+        self._forked: dict[tuple[Any, ...], None] = {}  # how iterations begin that go on with several shapes
         self._base = 0
         self._gauge: HostGauge | None = None
         self._mover: Mover | None = None
@@ -89,9 +92,10 @@ class Fitting:
         self._now = None
         self._store = self._mover = self._treating = None
 
-    def begin(self) -> None:
-        """Take note that the model is called."""
+    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Take note that the model is called, and with what."""
         self._fresh, self._start = True, None
+        self._called = signature(tensors_in((args, kwargs))) if self._forked else ()
         if self._gauge is not None and torch.is_grad_enabled():
             self._start = self._gauge.mark()
 
@@ -102,7 +106,7 @@ class Fitting:
 
     def call(self, part: Part, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a block as the plan says."""
-        if not torch.is_grad_enabled() or others_recompute():
+        if not torch.is_grad_enabled() or others_recompute() or others_differentiate():
             return part.call(*args, **kwargs)
         tensors = tensors_in((args, kwargs) if kwargs else args)
         if not _any_differentiable(tensors) and not _any_differentiable(part.module.parameters()):
@@ -130,11 +134,14 @@ class Fitting:
         # Always at the first block: before the first iteration of all nobody knows what is in front of it.
         self._base = gauge.allocated()
         before = self._start, gauge.mark()
+        if self._now is not None and not self._now.broken:
+            self._now.known.missed = False
         paused = self._now is not None and (self._now.timed or self._now.calm or self._now.other_way)
         if self._now is not None and paused:
             self._read(self._now)
         autocast = torch.is_autocast_enabled(device.type), torch.get_autocast_dtype(device.type)
-        key = signature(tensors), part.module.training, autocast
+        begun = signature(tensors), part.module.training, autocast
+        key = (*begun, self._called) if begun in self._forked and self._fresh else begun
         known = self._known[key] = self._known.pop(key, Known())
         while len(self._known) > MOST_SHAPES:
             del self._known[next(iter(self._known))]
@@ -154,7 +161,7 @@ class Fitting:
         told = known.told if self._fresh and not measuring and not timed else None
         now = Iteration(known, measuring, self._base, before, start, known.plan, timed, known.records, told, calm)
         now.most = gauge.most() if learning and not measuring else 0
-        self._now, self._fresh, self._start = now, False, None
+        self._now, self._begun, self._fresh, self._start = now, begun, False, None
         if self._store is not None:
             self._store.restart()
             self._store.watch = partial(now.waiting, gauge) if timed else nullcontext
@@ -300,8 +307,12 @@ class Fitting:
         given = signature(tensors)
         expected = now.expected[number] if number < len(now.expected) else None
         if now.broken or expected is None or (expected.module, expected.signature) != (id(part.module), given):
-            now.broken = True
-            now.known.forget()
+            if not now.broken:
+                now.broken = True
+                self._forked[self._begun] = None
+                if len(self._forked) > MOST_SHAPES:
+                    del self._forked[next(iter(self._forked))]
+                now.known.miss()
             now.records.append(part.record(given))
             device = device_of(tensors, part.module)
             return Frame(part.call, part.belongings, device, compiled=part.compiled).run(args, kwargs)

@@ -71,6 +71,8 @@ class Known:
     """backward passes of the iteration that was measured"""
     stale: bool = False
     """whether times were read since the plan was made"""
+    missed: bool = False
+    """whether the last iteration went otherwise"""
     calm: list[float] = field(default_factory=list)
     """seconds of the first iterations with a plan that stays, none of whose blocks was timed"""
 
@@ -83,6 +85,12 @@ class Known:
     def forget(self) -> None:
         """Have the next iteration measured anew."""
         self.seen, self.first, self.later, self.tried, self.plan, self.calm = 0, None, [], {}, None, []
+
+    def miss(self) -> None:
+        """Take note of an iteration that went otherwise; after two in a row, have the next measured anew."""
+        if self.missed:
+            self.forget()
+        self.missed = not self.missed
 
     def weigh(self, plan: FitPlan, taken: int) -> None:
         """Take note of the bytes that an iteration with a plan took; above the budget, have another plan made."""

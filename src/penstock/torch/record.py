@@ -172,7 +172,7 @@ class Watch:
 
     def _note_dear(self, watching: Watching) -> None:
         for number, (start, end, sizes, packed, aliases) in enumerate(watching.seen):
-            changed = any(alias._version != version for alias, version in aliases)
+            changed = number in watching.written or any(alias._version != version for alias, version in aliases)
             if packed <= self._last_saved and not changed:  # something after it is saved, which needs it
                 stays = sum(nbytes for nbytes in sizes if nbytes < self._least)
                 self._record.operations.append(Operation(number, sum(sizes), stays))

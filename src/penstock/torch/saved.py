@@ -27,17 +27,18 @@ class Kept:
     def __init__(self, tensor: torch.Tensor) -> None:
         # An output that is saved would hold the node that saved it, and so itself: it is kept without its history.
         self._tensor = tensor if tensor.is_leaf else tensor.detach()
-        self._version = tensor._version
+        self._version = None if tensor.is_inference() else tensor._version  # nobody counts changes of those
 
     @property
     def changed(self) -> bool:
         """Whether it was changed in place after it was saved."""
-        return self._tensor._version != self._version
+        return self._version is not None and self._tensor._version != self._version
 
     def tensor(self) -> torch.Tensor:
         """Give the tensor, unless it was changed."""
-        if self._tensor._version != self._version:  # thousands are asked for in a step: no call for each
-            check_version(self._tensor, self._version)
+        version = self._version
+        if version is not None and self._tensor._version != version:  # thousands are asked for in a step
+            check_version(self._tensor, version)
         return self._tensor
 
 
@@ -153,7 +154,7 @@ class Store:
         """is around what makes the computation wait for a copy"""
         self._least = max(1, min_bytes)
         self._moving: deque[ref[Entry]] = deque()
-        self._known: dict[tuple[int, int], ref[Entry]] = {}
+        self._known: dict[tuple[int, int, Any], ref[Entry]] = {}
         self._numbers = 0
 
     def restart(self) -> None:
@@ -168,7 +169,7 @@ class Store:
         if not self.movable(tensor):
             return Kept(tensor), None
         storage = tensor.untyped_storage()
-        key = storage._cdata, tensor._version
+        key = storage._cdata, tensor._version, _part(tensor, storage)
         known = self._known.get(key)
         entry = known() if known is not None else None
         if entry is not None:
@@ -199,7 +200,8 @@ class Store:
         base = tensor if tensor._base is None else tensor._base
         if base.is_leaf and base.requires_grad:
             return False  # parameters, and their views, are there anyway
-        return tensor.device == self.mover.device and not tensor.is_quantized and not tensor.is_conj()
+        plain = not (tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
+        return plain and tensor.device == self.mover.device
 
     def collect(self) -> None:
         """Take note of the entries that have ended."""
@@ -305,6 +307,17 @@ class Store:
             entry.storage = None
             self.held -= entry.size
         return storage
+
+
+def _part(tensor: torch.Tensor, storage: torch.UntypedStorage) -> Any:
+    """Tell parts of a storage apart that count their changes each by itself, as those of `unsafe_chunk` do.
+
+    Views count together with the tensor that they look onto; that has all of its storage, but for such parts.
+    """
+    whole = tensor if tensor._base is None else tensor._base
+    if whole.numel() * whole.element_size() == storage.nbytes():
+        return None
+    return whole.storage_offset(), whole.shape, whole.stride()
 
 
 def dense(tensor: torch.Tensor) -> torch.Tensor | None:
