@@ -235,6 +235,17 @@ def test_a_lossy_codec_keeps_close():
     assert 0 < jnp.abs(exact - rounded).max() <= 1e-2 * jnp.abs(exact).max()
 
 
+def test_a_codec_that_does_not_pay_is_named():
+    slow = {"cast:float16": ps.CodecCost(ratio=2, encode=1e3, decode=1e3)}
+    costs = ps.Costs(1e-3, 1e-3, 1e12, codecs=slow)
+    results = []
+    for _ in range(2):
+        more = {"codec": "cast:float16", "costs": costs, "report": results.append}
+        jax.grad(lambda weight, more=more: run(weight, schedule="auto", **more).sum())(WEIGHT)
+    assert all(result.plan.codec is None for result in results)
+    assert all("codec cast:float16 is not used" in result.explain() for result in results)
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "says"),
     [

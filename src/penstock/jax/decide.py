@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.engine.costing import read_budget
+from penstock.engine.costing import read_budget, with_unused
 from penstock.engine.layout import Layout
 from penstock.engine.library import Library, library_of
 from penstock.engine.numpy_arrays import describe
@@ -117,7 +117,7 @@ def decide(
     plan, each = planned(compiled, request, budget, sizes.graph, room, device, state, inputs, params)
     if nest is not None and compiled.count * (len(nest.lengths) * each.forward + each.recorded) <= plan.seconds:
         return nest
-    return Course.of(plan, note)
+    return Course.of(plan, with_unused(note, request.codec, plan))
 
 
 def _room(budget: Budget, allowed: int | None, device: Any) -> int | None:
