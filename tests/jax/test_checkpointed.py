@@ -2,6 +2,7 @@
 
 import gc
 import threading
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -137,6 +138,30 @@ def run(weight, **more):
 
 WEIGHT = jnp.linspace(0.5, 1.5, 5)
 WEIGHTS = jnp.linspace(0.5, 1.5, 2000)
+
+
+class Line(NamedTuple):
+    """A tree with names."""
+
+    slope: jax.Array
+    offset: jax.Array
+
+
+def along(y, t, line):
+    return jnp.sin(y * line.slope + line.offset)
+
+
+@pytest.mark.parametrize("several", [lambda line: line, lambda line: (line,), lambda line: [line]])
+def test_a_named_tuple_is_one_of_the_params(several):
+    def total(line):
+        params = several(line)
+        return checkpointed(along, jnp.ones(5), 12, params=params, budget="64kB", schedule="revolve:3").sum()
+
+    def scanned(line):
+        return jax.lax.scan(lambda y, t: (along(y, t, line), None), jnp.ones(5), jnp.arange(12))[0].sum()
+
+    line = Line(WEIGHT, jnp.float32(0.1))
+    assert_close(jax.grad(total)(line), jax.grad(scanned)(line))
 
 
 def test_several_backward_passes_and_several_loops_at_once():
