@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -47,3 +48,25 @@ def test_no_other_number_of_steps_is_faster(steps, device, host, link, graph, ov
     except ps.BudgetError:
         found = None
     assert found == wanted
+
+
+def test_a_loop_in_pytorch_names_a_codec_that_does_not_pay():
+    torch = pytest.importorskip("torch")
+    checkpointed = pytest.importorskip("penstock.torch").checkpointed
+    slow = {"cast:float16": ps.CodecCost(ratio=2, encode=1e3, decode=1e3)}
+    results = []
+    weight = torch.full((5,), 0.9, requires_grad=True)
+    for _ in range(2):
+        final = checkpointed(
+            lambda y, t, weight: torch.sin(y * weight),
+            torch.ones(5),
+            12,
+            params=weight,
+            budget="64kB",
+            codec="cast:float16",
+            costs=ps.Costs(1e-3, 1e-3, 1e12, codecs=slow),
+            report=results.append,
+        )
+        final.sum().backward()
+    assert all(result.plan.codec is None for result in results)
+    assert all("codec cast:float16 is not used" in result.explain() for result in results)

@@ -2,6 +2,7 @@
 
 import gc
 import threading
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -139,6 +140,30 @@ WEIGHT = jnp.linspace(0.5, 1.5, 5)
 WEIGHTS = jnp.linspace(0.5, 1.5, 2000)
 
 
+class Line(NamedTuple):
+    """A tree with names."""
+
+    slope: jax.Array
+    offset: jax.Array
+
+
+def along(y, t, line):
+    return jnp.sin(y * line.slope + line.offset)
+
+
+@pytest.mark.parametrize("several", [lambda line: line, lambda line: (line,), lambda line: [line]])
+def test_a_named_tuple_is_one_of_the_params(several):
+    def total(line):
+        params = several(line)
+        return checkpointed(along, jnp.ones(5), 12, params=params, budget="64kB", schedule="revolve:3").sum()
+
+    def scanned(line):
+        return jax.lax.scan(lambda y, t: (along(y, t, line), None), jnp.ones(5), jnp.arange(12))[0].sum()
+
+    line = Line(WEIGHT, jnp.float32(0.1))
+    assert_close(jax.grad(total)(line), jax.grad(scanned)(line))
+
+
 def test_several_backward_passes_and_several_loops_at_once():
     _, pull_one = jax.vjp(run, WEIGHT)
     _, pull_other = jax.vjp(lambda weight: run(0.5 * weight), WEIGHT)
@@ -233,6 +258,17 @@ def test_a_lossy_codec_keeps_close():
     exact, rounded = gradient(None), gradient("cast:bfloat16")
     assert results[1].plan.codec == "cast:bfloat16" and "errors" in results[1].explain()
     assert 0 < jnp.abs(exact - rounded).max() <= 1e-2 * jnp.abs(exact).max()
+
+
+def test_a_codec_that_does_not_pay_is_named():
+    slow = {"cast:float16": ps.CodecCost(ratio=2, encode=1e3, decode=1e3)}
+    costs = ps.Costs(1e-3, 1e-3, 1e12, codecs=slow)
+    results = []
+    for _ in range(2):
+        more = {"codec": "cast:float16", "costs": costs, "report": results.append}
+        jax.grad(lambda weight, more=more: run(weight, schedule="auto", **more).sum())(WEIGHT)
+    assert all(result.plan.codec is None for result in results)
+    assert all("codec cast:float16 is not used" in result.explain() for result in results)
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from penstock.codec import Codec
+from penstock.codec.auto import choices
 from penstock.codec.registry import canonical
 from penstock.engine.layout import arrays_of
 from penstock.engine.library import Library
 from penstock.engine.loop import Loop
 from penstock.engine.packing import Packing
 from penstock.errors import BudgetError
-from penstock.planner import Costs
+from penstock.planner import Costs, Plan
 from penstock.units import Budget, to_text
 
 
@@ -26,6 +27,16 @@ def read_budget(budget: Budget | str | int | None, library: Library) -> tuple[Bu
     if budget.tiers[0] != library.tier:
         raise BudgetError(f"the arrays are on the {library.tier}, so the budget must start there, not with {budget!r}")
     return budget, note
+
+
+def with_unused(note: str, codec: str | Codec | Sequence[str | Codec] | None, plan: Plan) -> str:
+    """Add to a note that a plan does without the codec that was asked for, where it does."""
+    encoders, _ = choices(codec)
+    if not encoders or plan.codec is not None:
+        return note
+    asked = codec if isinstance(codec, str) else " or ".join(encoder.name for encoder in encoders)
+    unused = f"codec {asked} is not used: no plan with it that fits the budget is predicted to be faster"
+    return f"{note}; {unused}" if note else unused
 
 
 def measured(loop: Loop, disk: Path | None, synchronous: bool) -> Costs:

@@ -11,7 +11,7 @@ from rich.progress import Progress
 
 from penstock.codec import Codec, get
 from penstock.codec.auto import choices
-from penstock.engine.costing import measured, read_budget, with_codecs
+from penstock.engine.costing import measured, read_budget, with_codecs, with_unused
 from penstock.engine.layout import Layout
 from penstock.engine.library import Library
 from penstock.engine.loop import Loop, Record
@@ -186,10 +186,7 @@ def prepare(
             slots=slots,
             reversals=reversals,
         )
-        if encoders and plan.codec is None:
-            asked = codec if isinstance(codec, str) else " or ".join(encoder.name for encoder in encoders)
-            unused = f"codec {asked} is not used: the reversal is predicted to be faster without"
-            note = f"{note}; {unused}" if note else unused
+        note = with_unused(note, codec, plan)
     keeps = plan.keep == "states"
     kept = loop.layout if keeps else loop.record_layout
     if kept is None:

@@ -58,7 +58,7 @@ def checkpointed(
     steps
         Steps of the loop.
     params
-        What every step gets: a tuple or list of pytrees of arrays, or a single pytree.
+        What every step gets: a tuple or list of pytrees of arrays, or a single pytree, as a named tuple is.
     inputs
         A pytree of arrays whose first axis is time: each step gets its own slice as `x`.
     outputs
@@ -94,7 +94,7 @@ def checkpointed(
     >>> bool(abs(jax.grad(total)(0.1) + 300 * 0.9**99) < 1e-6)
     True
     """
-    given = tuple(params) if isinstance(params, tuple | list) else (params,)
+    given = tuple(params) if _are_several(params) else (params,)
     parted = [_part(tree, what) for tree, what in ((state, "the state"), (inputs, "inputs"), (given, "params"))]
     leaves = [leaves for leaves, _ in parted]
     allowed, rest = part_budget(budget, [leaf for several in leaves for leaf in several])
@@ -113,6 +113,11 @@ def checkpointed(
         raise StateError(CLOSED_OVER) from error
     result = jax.tree_util.tree_unflatten(trees.state, final)
     return (result, jax.tree_util.tree_unflatten(traced.output, stacked)) if outputs else result
+
+
+def _are_several(params: Any) -> bool:
+    """Tell whether there is one argument for each entry; a named tuple is a tree with names, and so one argument."""
+    return isinstance(params, tuple | list) and not hasattr(params, "_fields")
 
 
 def _part(tree: Any, what: str) -> tuple[list[Any], Any]:

@@ -5,14 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from penstock.engine.costing import read_budget
+from penstock.engine.costing import read_budget, with_unused
 from penstock.engine.layout import Layout
 from penstock.engine.library import Library, library_of
 from penstock.engine.numpy_arrays import describe
 from penstock.engine.recorded import Request
 from penstock.errors import BudgetError, StateError
 from penstock.jax.compiled import Compiled
-from penstock.jax.fitting import fitted, sizes_of
+from penstock.jax.fitting import fitted, least_room, sizes_of
 from penstock.jax.nest import Lengths, Sizes, choose, counts_to_text, least_bytes, nested_bytes
 from penstock.jax.places import Leaves, device_of, free_bytes, is_traced
 from penstock.jax.planned import planned
@@ -107,17 +107,19 @@ def decide(
     if nest is not None and (len(nest.lengths) <= UNMEASURED or not is_there or not may_move):
         return nest
     if not may_move:
+        needed = _needed(compiled, sizes, loops, state, inputs, params)
         raise BudgetError(
-            f"{compiled.count} steps do not fit the device budget of {to_text(room or 0)}: {_needed(compiled, sizes)}, "
+            f"{compiled.count} steps do not fit the device budget of {to_text(room or 0)}: {needed}, "
             "or let states go to the host, with Budget(device=..., host=...)"
         )
     if not is_there and _may_nest(request):
-        _refuse_traced(f", or give it a budget to stay on the device: {_needed(compiled, sizes)} for each loop")
+        needed = _needed(compiled, sizes, loops, state, inputs, params)
+        _refuse_traced(f", or give it a budget to stay on the device: {needed}")
     check_concrete(state, inputs, params)
     plan, each = planned(compiled, request, budget, sizes.graph, room, device, state, inputs, params)
     if nest is not None and compiled.count * (len(nest.lengths) * each.forward + each.recorded) <= plan.seconds:
         return nest
-    return Course.of(plan, note)
+    return Course.of(plan, with_unused(note, request.codec, plan))
 
 
 def _room(budget: Budget, allowed: int | None, device: Any) -> int | None:
@@ -155,8 +157,14 @@ def _on_device(
     return None if lengths is None else OnDevice(lengths, taken, room)
 
 
-def _needed(compiled: Compiled, sizes: Sizes) -> str:
-    return f"keeping states there takes about {to_text(least_bytes(compiled.count, sizes))}"
+def _needed(compiled: Compiled, sizes: Sizes, loops: int, state: Leaves, inputs: Leaves, params: Leaves) -> str:
+    """Say what is enough to keep a loop on the device, to the byte, so that it can be given as it is."""
+    if any(map(is_traced, (*state, *inputs, *params))):
+        nested = least_bytes(compiled.count, sizes)
+    else:
+        nested = least_room(compiled, sizes, state, inputs, params)
+    nbytes = loops * min(nested, compiled.count * sizes.graph)
+    return f"keeping states there takes {nbytes} bytes" + (f" for {loops} loops at once" if loops > 1 else "")
 
 
 def check_concrete(*several: Leaves) -> None:

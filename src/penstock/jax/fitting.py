@@ -6,7 +6,7 @@ from typing import Any
 import jax
 
 from penstock.jax.compiled import Compiled, is_inexact
-from penstock.jax.nest import Lengths, Sizes, choose, nested_bytes
+from penstock.jax.nest import Lengths, Sizes, choose, least_bytes, nested_bytes
 from penstock.jax.places import Leaves, placed
 
 TRIES = 4
@@ -34,8 +34,12 @@ def _span_bytes(compiled: Compiled, length: int, state: Leaves, inputs: Leaves, 
 def fitted(
     compiled: Compiled, sizes: Sizes, room: int, state: Leaves, inputs: Leaves, params: Leaves
 ) -> tuple[Lengths | None, int]:
-    """Give a nest for which the compiler takes no more than the room, and its bytes; None where none is found."""
+    """Give a nest for which the compiler takes no more than the room, and its bytes.
+
+    Where none is found it is None, with the bytes of the smallest that was tried.
+    """
     steps = compiled.count
+    tried: list[int] = []
     for _ in range(TRIES):
         lengths = choose(steps, sizes, room)
         if lengths is None:
@@ -44,8 +48,19 @@ def fitted(
         taken = _compiled_bytes(compiled, lengths, state, inputs, params) or foreseen
         if taken <= room:
             return lengths, taken
+        tried.append(taken)
         sizes = replace(sizes, beside=sizes.beside + taken - foreseen)  # which the next will take too
-    return None, 0
+    return None, min(tried, default=0)
+
+
+def least_room(compiled: Compiled, sizes: Sizes, state: Leaves, inputs: Leaves, params: Leaves) -> int:
+    """Give the smallest room in which a nest is found: what is foreseen, or what the compiler says of it instead."""
+    room = least_bytes(compiled.count, sizes)
+    while True:  # there is one nest of each number of levels: it ends with the largest at the latest
+        lengths, taken = fitted(compiled, sizes, room, state, inputs, params)
+        if lengths is not None:
+            return room
+        room = taken
 
 
 def _compiled_bytes(compiled: Compiled, lengths: Lengths, state: Leaves, inputs: Leaves, params: Leaves) -> int | None:

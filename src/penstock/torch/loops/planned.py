@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from penstock.codec.auto import choices
-from penstock.engine.costing import measured, read_budget, with_codecs
+from penstock.engine.costing import measured, read_budget, with_codecs, with_unused
 from penstock.engine.loop import Loop
 from penstock.engine.recorded import Request, plan_recorded
 from penstock.errors import PlanError
@@ -114,4 +114,4 @@ def _decide(loop: Steps, request: Request, given: Given, modules: Sequence[nn.Mo
         replace(request, chunk=1) if seen.in_place else request,
         codecs=[encoder.name for encoder in encoders if encoder.name in costs.codecs],
     )
-    return Decision(seen.in_place, plan, note)
+    return Decision(seen.in_place, plan, with_unused(note, request.codec, plan))
