@@ -58,7 +58,7 @@ def least_room(compiled: Compiled, sizes: Sizes, state: Leaves, inputs: Leaves, 
     room = least_bytes(compiled.count, sizes)
     while True:  # there is one nest of each number of levels: it ends with the largest at the latest
         lengths, taken = fitted(compiled, sizes, room, state, inputs, params)
-        if lengths is not None:
+        if lengths is not None or taken <= room:
             return room
         room = taken
 
