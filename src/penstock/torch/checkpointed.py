@@ -141,8 +141,7 @@ def _unrecorded(loop: Steps, given: Given) -> Any:
     for step in range(loop.count):
         tensors, values, output = loop.once(tensors, values, step, [x[step] for x in given.inputs], arguments)
         leaves = output_leaves(output, loop.returns_outputs)
-        if not step:
-            check_known((*tensors, *leaves), ())  # it may use what was not given
+        check_known((*tensors, *leaves), ())  # it may use what was not given
         if loop.returns_outputs:
             if not step:
                 structure = Structure.of(output)

@@ -79,19 +79,28 @@ def _buffers_checked(modules: Sequence[nn.Module]) -> Iterator[None]:
 def check_known(results: Sequence[Tensor], known: Sequence[Tensor]) -> None:
     """Refuse results that depend on tensors whose gradients nobody would hand on."""
     allowed = {id(tensor) for tensor in known}
-    nodes: list[Any] = [tensor.grad_fn for tensor in results if tensor.grad_fn is not None]
-    seen = set(nodes)
-    while nodes:
-        node = nodes.pop()
-        leaf = getattr(node, "variable", None)
-        if isinstance(leaf, Tensor) and id(leaf) not in allowed:
+    for leaf in _leaves(results):
+        if id(leaf) not in allowed:
             raise StateError(
                 f"the step uses a tensor of shape {list(leaf.shape)} that requires a gradient and was not given: "
                 "pass it, or the module that it belongs to, in params="
             )
-        fresh = {following for following, _ in node.next_functions if following is not None} - seen
-        seen |= fresh
-        nodes += fresh
+
+
+def _leaves(results: Sequence[Tensor]) -> Iterator[Tensor]:
+    """Give the leaves of the graph that some results come from, among them results that are leaves themselves."""
+    yield from (tensor for tensor in results if tensor.requires_grad and tensor.grad_fn is None)
+    nodes: list[Any] = [tensor.grad_fn for tensor in results if tensor.grad_fn is not None]
+    seen = set(nodes)
+    while nodes:
+        node = nodes.pop()
+        following = node.next_functions
+        if not following and isinstance(leaf := getattr(node, "variable", None), Tensor):
+            yield leaf
+        for other, _ in following:
+            if other is not None and other not in seen:
+                seen.add(other)
+                nodes.append(other)
 
 
 def _graph_bytes(recorded: Callable[[int], Recorded], count: int, params: Sequence[Tensor]) -> int:

@@ -127,7 +127,6 @@ class Sweep:
     def start_back(self, of_final: Sequence[Tensor | None], of_outputs: Sequence[Tensor | None]) -> None:
         """Take the gradients to start from."""
         self._of_state, self._of_outputs = list(of_final), list(of_outputs)
-        self._checked = False
         self._leaves = self._params.stand_ins()
         self._arguments = self._params.build(self._leaves)
         self.of_params: list[Tensor | None] = [None] * len(self._leaves)
@@ -156,11 +155,9 @@ class Sweep:
                 in_place=self._in_place,
                 twins=notes.twins.get(start),
             )
-        if not self._checked:  # once a pass: what a step uses may have changed since it was planned
-            check_known(
-                (*recorded.final, *recorded.outputs[-1]), (*recorded.state, *_flat(recorded.inputs), *self._leaves)
-            )
-            self._checked = True
+        check_known(
+            (*recorded.final, *_flat(recorded.outputs)), (*recorded.state, *_flat(recorded.inputs), *self._leaves)
+        )
         of_outputs = [[None if g is None else g[step] for g in self._of_outputs] for step in span]
         if span.stop < steps.count:
             # These have arrived already, at the start of the steps after.
