@@ -1,7 +1,12 @@
 """Steps that would give other gradients when they run again: each is done right, or refused with a reason."""
 
+import functools
+import random
+
+import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import penstock as ps
 from penstock.errors import StateError
@@ -58,3 +63,60 @@ def test_a_tensor_that_was_forgotten_is_noticed_where_only_an_output_uses_it():
     _, outputs = checkpointed(step, torch.ones(3), 12, params=weight, outputs=True, budget="64kB", chunk=4, costs=QUICK)
     with pytest.raises(StateError, match="params="):
         outputs.sum().backward()
+
+
+GENERATOR = torch.Generator()
+
+
+class Drawing(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight, self.inner = nn.Parameter(torch.ones(3)), nn.Identity()
+        self.inner.generator = torch.Generator()
+
+    def step(self, y, t, *_):
+        return y * self.weight + torch.rand(3, generator=self.inner.generator)
+
+
+class Noise:
+    def __init__(self):
+        self.generator = np.random.default_rng(1)
+
+    def step(self, y, t, weight):
+        return y * weight + self.generator.random()
+
+
+def closing_over(generator):
+    return lambda y, t, weight: y * weight + torch.rand(3, generator=generator)
+
+
+@pytest.mark.parametrize(
+    ("step", "more"),
+    [
+        (closing_over(torch.Generator()), ()),
+        (closing_over([torch.Generator()]), ()),
+        (lambda y, t, weight: y * weight + torch.rand(3, generator=GENERATOR), ()),
+        (lambda y, t, weight, g: y * weight + torch.rand(3, generator=g), (torch.Generator(),)),
+        (lambda y, t, weight, g: y * weight + torch.rand(3, generator=g["g"]), ({"g": torch.Generator()},)),
+        (functools.partial(lambda y, t, weight, g: y * weight + g.random(), g=random.Random(1)), ()),
+        (Noise().step, ()),
+        (Drawing().step, ()),
+        (lambda y, t, weight, drawing: drawing.step(y, t), (Drawing(),)),
+    ],
+    ids=["closure", "list", "global", "params", "tree", "partial", "object", "method", "module"],
+)
+def test_generators_that_are_not_set_again_are_refused_before_any_step(step, more):
+    weight = torch.ones(3, requires_grad=True)
+    for budget in ("8kB", "1MB"):
+        with pytest.raises(StateError, match="default generators"):
+            checkpointed(step, torch.ones(3), 10, params=(weight, *more), budget=budget)
+
+
+def test_the_default_generator_may_be_named():
+    weight = torch.ones(3, requires_grad=True)
+    step = closing_over(torch.default_generator)
+    torch.manual_seed(3)
+    wanted = torch.autograd.grad(written_out(step, torch.ones(3), 10, weight).sum(), weight)
+    torch.manual_seed(3)
+    final = checkpointed(step, torch.ones(3), 10, params=weight, budget="64kB", schedule="revolve:2")
+    assert_equal(torch.autograd.grad(final.sum(), weight), wanted)

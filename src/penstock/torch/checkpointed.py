@@ -17,7 +17,7 @@ from penstock.torch.loops.arguments import Given, Params, read_inputs
 from penstock.torch.loops.likeness import Likeness
 from penstock.torch.loops.node import Call, differentiate
 from penstock.torch.loops.planned import planned
-from penstock.torch.loops.probe import check_known
+from penstock.torch.loops.probe import check_known, check_random
 from penstock.torch.loops.recording import output_leaves, twins_of
 from penstock.torch.loops.steps import Form, Steps
 from penstock.torch.loops.trees import Structure
@@ -108,6 +108,7 @@ def checkpointed(
     if not torch.is_grad_enabled() or not given.differentiable:
         return _unrecorded(loop, given)
     like = Likeness((step, *given.params.leaves))
+    check_random(like.generators)
     decision = planned(loop, request, given, like)
     if decision.plan is None:
         return _whole(loop, given)

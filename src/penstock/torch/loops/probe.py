@@ -76,6 +76,17 @@ def _buffers_checked(modules: Sequence[nn.Module]) -> Iterator[None]:
     watched.check()
 
 
+def check_random(generators: Sequence[Any]) -> None:
+    """Refuse generators other than torch's own, which alone are set again before a step runs again."""
+    own = (torch.default_generator, *torch.cuda.default_generators)
+    if others := [thing for thing in generators if not any(thing is one for one in own)]:
+        kind = type(others[0])
+        raise StateError(
+            f"the step may draw from a {kind.__module__}.{kind.__name__}: steps are run again, and would draw other "
+            "numbers; draw from torch's default generators (torch.manual_seed), or pass the random numbers as inputs="
+        )
+
+
 def check_known(results: Sequence[Tensor], known: Sequence[Tensor]) -> None:
     """Refuse results that depend on tensors whose gradients nobody would hand on."""
     allowed = {id(tensor) for tensor in known}
