@@ -120,3 +120,109 @@ def test_the_default_generator_may_be_named():
     torch.manual_seed(3)
     final = checkpointed(step, torch.ones(3), 10, params=weight, budget="64kB", schedule="revolve:2")
     assert_equal(torch.autograd.grad(final.sum(), weight), wanted)
+
+
+class Layered(nn.Module):
+    """A step with everything that may change between the passes, and a head that is no part of it."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.dropout, self.head = nn.Linear(4, 4), nn.Dropout(0.3), nn.BatchNorm1d(4)
+        self.register_buffer("scale", torch.full((4,), 0.9))
+        self.frozen = nn.Parameter(torch.full((4,), 1.1), requires_grad=False)
+        self.constant = torch.full((4,), 0.7)
+
+    def step(self, y, t, *_):
+        return self.dropout(torch.tanh(self.layer(y) * self.scale * self.frozen[:4] + self.constant)) + y
+
+    def run(self, **more):
+        start = torch.linspace(0, 1, 12).reshape(3, 4)
+        params = tuple(self.layer.parameters())
+        return checkpointed(self.step, start, 12, params=params, budget="64kB", schedule="revolve:2", **more)
+
+
+@torch.no_grad()
+def double(module, name):
+    getattr(module, name).mul_(2)
+
+
+@torch.no_grad()
+def replace(module, name):
+    made = getattr(module, name).clone()
+    setattr(module, name, nn.Parameter(made, requires_grad=False) if name == "frozen" else made)
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        (double, "scale"),
+        (double, "frozen"),
+        (double, "constant"),
+        (replace, "scale"),
+        (replace, "frozen"),
+        (replace, "constant"),
+    ],
+)
+@pytest.mark.parametrize("again", [False, True], ids=["first pass", "second pass"])
+def test_what_a_step_uses_must_not_change_between_the_passes(change, name, again):
+    module = Layered()
+    loss = module.run().sum()
+    if again:
+        loss.backward(retain_graph=True)
+    change(module, name)
+    with pytest.raises(ps.PenstockError, match=f"{name} of a module was changed or replaced"):
+        loss.backward()
+
+
+def test_what_a_step_closes_over_must_not_change_between_the_passes():
+    weight, constant = torch.ones(4, requires_grad=True), torch.ones(4)
+    final = checkpointed(
+        lambda y, t, w: torch.sin(y * w * constant),
+        torch.ones(4),
+        12,
+        params=weight,
+        budget="64kB",
+        schedule="revolve:2",
+    )
+    constant.mul_(2)
+    with pytest.raises(ps.PenstockError, match=r"a tensor of shape \[4\] was changed"):
+        final.sum().backward()
+
+
+def test_what_a_compiled_step_uses_must_not_change_between_the_passes():
+    module, compiled = Layered().eval(), torch.compile(torch.tanh, backend="aot_eager")
+    step = torch.compile(lambda y, t, layer, module: compiled(layer(y) * module.scale), backend="aot_eager")
+    final = checkpointed(
+        step, torch.ones(3, 4), 12, params=(module.layer, module), budget="64kB", schedule="revolve:2", costs=QUICK
+    )
+    double(module, "scale")
+    with pytest.raises(ps.PenstockError, match="scale of a module was changed"):
+        final.sum().backward()
+
+
+def modes(module):
+    return [part.training for part in module.modules()]
+
+
+def change_what_no_step_uses(module):
+    module.head(torch.randn(5, 4))
+    double(module.head, "running_mean")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [nn.Module.eval, lambda module: module.dropout.eval(), change_what_no_step_uses],
+    ids=["eval", "eval of a part", "the buffers of another part"],
+)
+def test_what_may_change_between_the_passes(change):
+    module = Layered()
+    torch.manual_seed(3)
+    (wanted,) = torch.autograd.grad(module.run().square().sum(), module.layer.weight)
+    torch.manual_seed(3)
+    loss = module.run().square().sum()
+    change(module)
+    left = modes(module)
+    for retain in (True, False):
+        (found,) = torch.autograd.grad(loss, module.layer.weight, retain_graph=retain)
+        assert torch.equal(found, wanted)
+        assert modes(module) == left

@@ -120,6 +120,7 @@ def checkpointed(
         inputs=len(slices),
         params=given.params,
         modules=like.modules,
+        tensors=like.tensors,
         request=request,
         note=decision.note,
         progress=progress,

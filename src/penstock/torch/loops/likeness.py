@@ -28,6 +28,8 @@ class Likeness:
     def __init__(self, things: Iterable[Any]) -> None:
         self.modules: list[nn.Module] = []
         """all modules that were met: steps may change their buffers"""
+        self.tensors: list[weakref.ref[Tensor]] = []
+        """all tensors that were met by themselves, which need not live on"""
         self.generators: list[Any] = []
         """all generators of random numbers that were met: steps may draw from them"""
         self._met: set[int] = set()
@@ -39,6 +41,7 @@ class Likeness:
         if isinstance(thing, float | complex):
             return (type(thing),)
         if isinstance(thing, Tensor):
+            self.tensors.append(weakref.ref(thing))
             return tuple(thing.shape), thing.dtype, thing.device, thing.requires_grad
         if id(thing) in self._met:
             return _Same(thing)
