@@ -226,3 +226,21 @@ def test_what_may_change_between_the_passes(change):
         (found,) = torch.autograd.grad(loss, module.layer.weight, retain_graph=retain)
         assert torch.equal(found, wanted)
         assert modes(module) == left
+
+
+def pushed(y, t, weight):
+    """Move by a force, which is the derivative of an energy: forward sweeps record nothing unless they are told to."""
+    with torch.enable_grad():
+        y = y if y.requires_grad else y.detach().requires_grad_()
+        (force,) = torch.autograd.grad((y * weight).sin().exp().sum(), y, create_graph=True)
+    return y - 0.1 * force
+
+
+@pytest.mark.parametrize("more", [{"schedule": "revolve:3"}, {"chunk": 4}, {}], ids=["revolve", "chunks", "whole"])
+def test_a_step_that_differentiates_inside_itself(more):
+    start, weight = torch.linspace(0, 1, 50, requires_grad=True), torch.full((50,), 0.9, requires_grad=True)
+    wanted = written_out(pushed, start, 20, weight)
+    final = checkpointed(pushed, start, 20, params=weight, budget="1MB", costs=QUICK, **more)
+    assert torch.equal(final, wanted)
+    found, wanted = (torch.autograd.grad(loss.square().sum(), (start, weight)) for loss in (final, wanted))
+    assert_equal(found, wanted)

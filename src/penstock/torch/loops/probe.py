@@ -119,11 +119,12 @@ def _graph_bytes(recorded: Callable[[int], Recorded], count: int, params: Sequen
     pieces: dict[int, int] = {}
     held: list[Tensor] = []
 
-    def pack(tensor: Tensor) -> None:
+    def pack(tensor: Tensor) -> Tensor:
         storage = storage_of(tensor)
         if storage is not None:
             pieces[storage.data_ptr()] = storage.nbytes()
         held.append(tensor.detach())  # so that its memory is not used again, and taken for the same piece
+        return held[-1]  # a step may differentiate inside itself
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda packed: packed):
         result = recorded(count)
