@@ -18,7 +18,7 @@ from penstock.torch.loops.likeness import Likeness
 from penstock.torch.loops.node import Call, differentiate
 from penstock.torch.loops.planned import planned
 from penstock.torch.loops.probe import check_known, check_random
-from penstock.torch.loops.recording import output_leaves, twins_of
+from penstock.torch.loops.recording import copies_of, output_leaves
 from penstock.torch.loops.steps import Form, Steps
 from penstock.torch.loops.trees import Structure
 from penstock.units import Budget
@@ -139,7 +139,7 @@ def _unrecorded(loop: Steps, given: Given) -> Any:
     arguments = given.params.build(given.params.tensors)
     stacked: list[Tensor] = []
     structure = Structure()
-    tensors, values = [tensor.detach().clone() for tensor in given.tensors], given.values  # a step may change them
+    tensors, values = [tensor.detach() for tensor in copies_of(given.tensors)], given.values
     for step in range(loop.count):
         tensors, values, output = loop.once(tensors, values, step, [x[step] for x in given.inputs], arguments)
         leaves = output_leaves(output, loop.returns_outputs)
@@ -160,8 +160,7 @@ def _whole(loop: Steps, given: Given) -> Any:
     structure = Structure()
     slices = [x.unbind() for x in given.inputs]
     arguments = given.params.build(given.params.tensors)
-    copies = [tensor.clone() for tensor in given.tensors]  # a step may change them
-    tensors, values = [copies[first] for first in twins_of(given.tensors)], given.values
+    tensors, values = copies_of(given.tensors), given.values
     for step in range(loop.count):
         tensors, values, output = loop.once(tensors, values, step, [x[step] for x in slices], arguments)
         if loop.returns_outputs:

@@ -17,6 +17,7 @@ from penstock.planner import Plan
 from penstock.torch.ambient import random_untouched
 from penstock.torch.loops.arguments import Params
 from penstock.torch.loops.meanwhile import Meanwhile
+from penstock.torch.loops.recording import share_memory
 from penstock.torch.loops.steps import Steps
 from penstock.torch.loops.sweep import Notes, Sweep
 from penstock.torch.loops.watched import Watched
@@ -49,11 +50,11 @@ class Call:
     notes: Notes = field(init=False)
 
     def __post_init__(self) -> None:
-        self.notes = Notes({0: self.values})
+        self.notes = Notes({0: self.values}, in_place=self.in_place)
 
     def start(self, state: Sequence[Tensor], inputs: Sequence[Tensor], first: bool) -> tuple[Sweep, Reversal]:
         """Take the memory of a reversal."""
-        sweep = Sweep(self.loop, self.plan.every, inputs, self.params, self.notes, in_place=self.in_place, first=first)
+        sweep = Sweep(self.loop, self.plan.every, inputs, self.params, self.notes, first=first)
         state = self.loop.form.pack(state)
         return sweep, self.request.prepare(sweep.forward, sweep.backward, state, self.loop.count, self.plan, self.note)
 
@@ -61,6 +62,7 @@ class Call:
 def differentiate(call: Call, state: Sequence[Tensor], inputs: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
     """Run a loop forward as a node of autograd's graph, and give its final state and its outputs."""
     call.notes.note_twins(0, state)
+    call.notes.joined = share_memory(state)
     results = list(
         _Loop.apply(  # type: ignore[no-untyped-call]
             call, *state, *inputs, *call.params.tensors

@@ -13,7 +13,7 @@ from penstock.engine.recorded import Recording
 from penstock.errors import StateError
 from penstock.torch.ambient import Autocast, random_untouched
 from penstock.torch.loops.arguments import Given
-from penstock.torch.loops.recording import Recorded, record
+from penstock.torch.loops.recording import Recorded, check_apart, record, share_memory, versions_of
 from penstock.torch.loops.steps import Steps
 from penstock.torch.loops.watched import Watched
 from penstock.torch.mover import storage_of
@@ -45,12 +45,9 @@ def probe(steps: Steps, given: Given, modules: Sequence[nn.Module]) -> Probe:
             return record(steps, fresh(), values, range(count), inputs, leaves, arguments, in_place=in_place)
 
     with random_untouched(steps.form.device), _buffers_checked(modules):
-        with torch.no_grad(), autocast.again():
-            tensors = fresh()
-            versions = [tensor._version for tensor in tensors]
-            steps.once(tensors, values, 0, [x[0] for x in inputs], arguments)
-            in_place = versions != [tensor._version for tensor in tensors]
-            del tensors
+        with autocast.again():
+            in_place = _changes_state(steps, fresh(), values, inputs, arguments)
+        check_apart(in_place and share_memory(given.tensors))
         one = recorded(1)
         check_known((*one.final, *one.outputs[0]), (*one.state, *one.inputs[0], *leaves))
         del one
@@ -62,6 +59,19 @@ def probe(steps: Steps, given: Given, modules: Sequence[nn.Module]) -> Probe:
         both = _seconds(lambda: _back(recorded(count)), steps.form.device) if count > 1 else 2 * one_step
     each = max(both - one_step, both / 4)  # no measurement is so good that a step costs nothing
     return Probe(in_place, Recording(max(0, sizes[-1] - sizes[0]), max(0.0, one_step - each), each))
+
+
+@torch.no_grad()
+def _changes_state(
+    steps: Steps, tensors: list[Tensor], values: Sequence[Any], inputs: Sequence[Tensor], arguments: Sequence[Any]
+) -> bool:
+    """Tell whether one of the first two steps changes its state in place: the first may do something else."""
+    for step in range(min(2, steps.count)):
+        before, versions = tensors, versions_of(tensors)
+        tensors, values, _ = steps.once(tensors, values, step, [x[step] for x in inputs], arguments)
+        if versions != versions_of(before):
+            return True
+    return False
 
 
 @contextmanager

@@ -8,6 +8,7 @@ it is sent through an operation on the parameter that comes after all of them.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -115,6 +116,40 @@ def twins_of(tensors: Sequence[Tensor]) -> tuple[int, ...]:
     """Give for each tensor the first place at which it is."""
     first = {id(tensor): number for number, tensor in reversed(list(enumerate(tensors)))}
     return tuple(first[id(tensor)] for tensor in tensors)
+
+
+def copies_of(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Copy the tensors of a state, which a step may change: one that is there twice is one again."""
+    copies = [tensor.clone() for tensor in tensors]
+    return [copies[first] for first in twins_of(tensors)]
+
+
+def versions_of(tensors: Sequence[Tensor]) -> list[int]:
+    """Give the numbers that grow when tensors are changed in place."""
+    return [tensor._version for tensor in tensors]
+
+
+def share_memory(tensors: Sequence[Tensor]) -> bool:
+    """Tell whether a tensor is at several places, or some of them overlap in memory."""
+    if len(tensors) < 2:
+        return False
+    spans = sorted(_span(tensor) for tensor in tensors if tensor.numel())
+    return any(stop > start for (_, stop), (start, _) in pairwise(spans))
+
+
+def _span(tensor: Tensor) -> tuple[int, int]:
+    """Give where the memory of a tensor starts and stops."""
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.data_ptr(), tensor.data_ptr() + (last + 1) * tensor.element_size()
+
+
+def check_apart(shared: bool) -> None:
+    """Refuse a state that is changed in place where a change of one tensor would be one of another."""
+    if shared:
+        raise StateError(
+            "the step changes its state in place, and the state holds a tensor twice, or tensors that share memory: "
+            "when they are kept, each has memory of its own; give copies, or return new tensors"
+        )
 
 
 def output_leaves(output: Any, wanted: bool) -> list[Tensor]:

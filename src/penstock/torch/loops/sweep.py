@@ -11,7 +11,7 @@ from penstock.errors import StateError
 from penstock.torch.ambient import Autocast, Random, random_state, same_random, set_random_state
 from penstock.torch.loops.arguments import Params
 from penstock.torch.loops.probe import check_known
-from penstock.torch.loops.recording import output_leaves, record, twins_of
+from penstock.torch.loops.recording import check_apart, output_leaves, record, share_memory, twins_of, versions_of
 from penstock.torch.loops.steps import Steps
 from penstock.torch.loops.trees import Structure
 from penstock.torch.mover import storage_of
@@ -30,6 +30,10 @@ class Notes:
     """for steps some of whose outputs are tensors of the new state: the number of that tensor, or -1, by output"""
     twins: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """for states in which a tensor is at several places: the first of its places, by place"""
+    in_place: bool = False
+    """whether any step changes the tensors of its state"""
+    joined: bool = False
+    """whether tensors of the state that the first sweep has come to shared memory, before the engine parted them"""
     outputs: list[Tensor] = field(default_factory=list)
     """each with a first axis of steps"""
     structure: Structure | None = None
@@ -52,11 +56,10 @@ class Sweep:
         params: Params,
         notes: Notes,
         *,
-        in_place: bool,
         first: bool,
     ) -> None:
         self._steps, self._chunk, self._inputs, self._params = steps, chunk, inputs, params
-        self._in_place, self._first = in_place, first
+        self._first = first
         self.notes = notes
         self._autocast = Autocast.now(steps.form.device)
         self._borrowed: set[int] = set()  # the memory that the last states given to forward are in
@@ -76,15 +79,37 @@ class Sweep:
                     self._note_random(step)
                     notes.values[step] = values
                 given = [x[step] for x in self._inputs]
+                before, versions = tensors, versions_of(tensors)
                 tensors, values, output = steps.once(tensors, values, step, given, arguments)
                 if again:
                     continue
+                if versions != versions_of(before):
+                    check_apart(self._joined(before))
+                    self._note_change(step)
                 if steps.returns_outputs:
                     self._put_out(step, output, tensors)
                 if (step + 1) % self._chunk == 0:
                     notes.note_twins(step + 1, tensors)
             notes.values[stop] = values
+        if not again:
+            notes.joined = self._joined(tensors)
         return steps.form.pack(tensors)
+
+    def _joined(self, tensors: Sequence[Tensor]) -> bool:
+        """Tell whether tensors of a state share memory, or did before the engine parted them."""
+        if share_memory(tensors):
+            return True
+        parted = [tensor for tensor in tensors if tensor.untyped_storage().data_ptr() in self._borrowed]
+        return self.notes.joined and len(parted) > 1
+
+    def _note_change(self, step: int) -> None:
+        """Note that a step has changed its state in place, refusing one for which nothing was planned."""
+        if not self.notes.in_place and self._chunk > 1:
+            raise StateError(
+                f"step {step} changes its state in place, and the first steps do not: such steps are recorded one at "
+                "a time; give chunk=1, or return new tensors"
+            )
+        self.notes.in_place = True
 
     def final(self, state: Sequence[Tensor]) -> list[Tensor]:
         """Give the tensors of the final state, none of them in memory that the engine uses again."""
@@ -152,7 +177,7 @@ class Sweep:
                 self._inputs,
                 self._leaves,
                 self._arguments,
-                in_place=self._in_place,
+                in_place=notes.in_place,
                 twins=notes.twins.get(start),
             )
         check_known(
