@@ -317,3 +317,20 @@ def test_a_state_that_comes_to_share_memory_must_not_be_changed_in_place():
 
 def test_a_tensor_that_is_in_the_state_twice_may_be_changed_where_nothing_is_kept():
     assert_equal(checkpointed(adding, doubled(), 12, params=torch.ones(4))[1:], [torch.full((4,), 12.0)] * 2)
+
+
+WAYS = {"nothing kept": (False, {}), "whole": (True, {}), "planned": (True, {"schedule": "revolve:2"})}
+OTHERWISE = {
+    "type": lambda y, t: torch.tensor(1.5 if t else 1),
+    "shape": lambda y, t: torch.ones(1 if t else 3),
+    "structure": lambda y, t: (y, y) if t else [y, y],
+    "number": lambda y, t: (y, y) if t else (y,),
+}
+
+
+@pytest.mark.parametrize("output", OTHERWISE.values(), ids=OTHERWISE)
+@pytest.mark.parametrize(("gradient", "more"), WAYS.values(), ids=WAYS)
+def test_outputs_that_change_their_form_are_refused_in_every_way(gradient, more, output):
+    start = torch.ones(3, requires_grad=gradient)
+    with pytest.raises(StateError, match="step 1 put out something else"):
+        checkpointed(lambda y, t: (y * 1.0, output(y, t)), start, 4, outputs=True, budget="1MB", **more)

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from penstock.errors import StateError
+from penstock.torch.loops.outputs import output_leaves
 from penstock.torch.loops.steps import Steps
-from penstock.torch.loops.trees import Structure
 
 
 @dataclass
@@ -150,14 +150,3 @@ def check_apart(shared: bool) -> None:
             "the step changes its state in place, and the state holds a tensor twice, or tensors that share memory: "
             "when they are kept, each has memory of its own; give copies, or return new tensors"
         )
-
-
-def output_leaves(output: Any, wanted: bool) -> list[Tensor]:
-    """Take the output of a step apart."""
-    if not wanted:
-        return []
-    leaves = Structure.of(output).leaves(output, "an output")
-    for leaf in leaves:
-        if not isinstance(leaf, Tensor):
-            raise StateError(f"a step put out a {type(leaf).__name__}: outputs are tensors, in tuples, lists and dicts")
-    return leaves

@@ -10,10 +10,10 @@ from torch import Tensor
 from penstock.errors import StateError
 from penstock.torch.ambient import Autocast, Random, random_state, same_random, set_random_state
 from penstock.torch.loops.arguments import Params
+from penstock.torch.loops.outputs import OutputForm, put
 from penstock.torch.loops.probe import check_known
-from penstock.torch.loops.recording import check_apart, output_leaves, record, share_memory, twins_of, versions_of
+from penstock.torch.loops.recording import check_apart, record, share_memory, twins_of, versions_of
 from penstock.torch.loops.steps import Steps
-from penstock.torch.loops.trees import Structure
 from penstock.torch.mover import storage_of
 
 
@@ -36,7 +36,7 @@ class Notes:
     """whether tensors of the state that the first sweep has come to shared memory, before the engine parted them"""
     outputs: list[Tensor] = field(default_factory=list)
     """each with a first axis of steps"""
-    structure: Structure | None = None
+    form: OutputForm | None = None
     """of the outputs of a step"""
 
     def note_twins(self, step: int, tensors: Sequence[Tensor]) -> None:
@@ -134,17 +134,11 @@ class Sweep:
 
     def _put_out(self, step: int, output: Any, tensors: Sequence[Tensor]) -> None:
         notes = self.notes
-        leaves = output_leaves(output, True)
-        if notes.structure is None:
-            notes.structure = Structure.of(output)
-            notes.outputs = [leaf.new_empty((self._steps.count, *leaf.shape)) for leaf in leaves]
-        if Structure.of(output) != notes.structure or any(
-            leaf.shape != whole.shape[1:] or leaf.dtype is not whole.dtype
-            for leaf, whole in zip(leaves, notes.outputs, strict=True)
-        ):
-            raise StateError(f"step {step} put out something else than step 0: every step puts out the same shapes")
-        for leaf, whole in zip(leaves, notes.outputs, strict=True):
-            whole[step].copy_(leaf)
+        if notes.form is None:
+            notes.form = OutputForm.of(output)
+            notes.outputs = notes.form.empty(self._steps.count)
+        leaves = notes.form.leaves(output, step)
+        put(leaves, notes.outputs, step)
         same = tuple(next((n for n, tensor in enumerate(tensors) if tensor is leaf), -1) for leaf in leaves)
         if any(number >= 0 for number in same):
             notes.same[step] = same
