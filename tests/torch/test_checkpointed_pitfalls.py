@@ -2,6 +2,7 @@
 
 import functools
 import random
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -334,3 +335,40 @@ def test_outputs_that_change_their_form_are_refused_in_every_way(gradient, more,
     start = torch.ones(3, requires_grad=gradient)
     with pytest.raises(StateError, match="step 1 put out something else"):
         checkpointed(lambda y, t: (y * 1.0, output(y, t)), start, 4, outputs=True, budget="1MB", **more)
+
+
+class Medium(NamedTuple):
+    speed: torch.Tensor
+    damping: torch.Tensor
+
+
+def test_a_named_tuple_is_one_argument():
+    medium = Medium(torch.full((4,), 0.9, requires_grad=True), torch.full((4,), 0.1, requires_grad=True))
+
+    def step(y, t, medium):
+        return torch.sin(y * medium.speed) - medium.damping * y
+
+    wanted = torch.autograd.grad(written_out(step, torch.ones(4), 12, medium).sum(), medium)
+    final = checkpointed(step, torch.ones(4), 12, params=medium, budget="64kB", schedule="revolve:2")
+    assert_equal(torch.autograd.grad(final.sum(), medium), wanted)
+    assert torch.equal(checkpointed(step, torch.ones(4), 12, params=Medium(*map(torch.detach, medium))), final)
+
+
+@pytest.mark.parametrize("chunk", [1, 3])
+@pytest.mark.parametrize("order", ["C", "transposed"])
+def test_states_that_are_conjugates_or_negatives(chunk, order):
+    start = torch.randn(4, 4, dtype=torch.complex64)
+    start = (start if order == "C" else start.T).requires_grad_()
+    weight = torch.randn(4, 4, dtype=torch.complex64, requires_grad=True)
+
+    def step(state, t, weight):
+        y, shift = state
+        return (y * weight).conj(), shift * 0.5 if t % 2 else y.conj().imag  # whose negative is only noted
+
+    begin = (start.conj(), start.conj().imag)
+    assert begin[0].is_conj() and begin[1].is_neg()
+    final = checkpointed(step, begin, 12, params=weight, budget="64kB", schedule="revolve:2", chunk=chunk, costs=QUICK)
+    wanted = written_out(step, begin, 12, weight)
+    assert_equal(final, wanted)
+    found, wanted = (torch.autograd.grad(y.abs().sum() + shift.sum(), (start, weight)) for y, shift in (final, wanted))
+    assert_equal(found, wanted)

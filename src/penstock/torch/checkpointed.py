@@ -58,7 +58,8 @@ def checkpointed(
     steps
         Steps of the loop.
     params
-        What every step gets, and may have gradients: tensors, modules, trees of them, or a single one.
+        What every step gets, and may have gradients: a tuple or list of tensors, modules and trees of them, or a
+        single one. A dict or a named tuple is a single one.
     inputs
         A tensor, or a tree of tensors, whose first axis is time: each step gets its own slice as `x`.
     outputs
