@@ -79,7 +79,7 @@ class Sweep:
                     self._note_random(step)
                     notes.values[step] = values
                 given = [x[step] for x in self._inputs]
-                before, versions = tensors, versions_of(tensors)
+                before, versions = tensors, [] if again else versions_of(tensors)
                 tensors, values, output = steps.once(tensors, values, step, given, arguments)
                 if again:
                     continue
