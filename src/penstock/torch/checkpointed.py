@@ -16,11 +16,11 @@ from penstock.schedule import Schedule
 from penstock.torch.loops.arguments import Given, Params, read_inputs
 from penstock.torch.loops.likeness import Likeness
 from penstock.torch.loops.node import Call, differentiate
+from penstock.torch.loops.outputs import OutputForm, output_leaves, put
 from penstock.torch.loops.planned import planned
-from penstock.torch.loops.probe import check_known
-from penstock.torch.loops.recording import output_leaves, twins_of
+from penstock.torch.loops.probe import check_known, check_random
+from penstock.torch.loops.recording import copies_of
 from penstock.torch.loops.steps import Form, Steps
-from penstock.torch.loops.trees import Structure
 from penstock.units import Budget
 
 
@@ -58,7 +58,8 @@ def checkpointed(
     steps
         Steps of the loop.
     params
-        What every step gets, and may have gradients: tensors, modules, trees of them, or a single one.
+        What every step gets, and may have gradients: a tuple or list of tensors, modules and trees of them, or a
+        single one. A dict or a named tuple is a single one.
     inputs
         A tensor, or a tree of tensors, whose first axis is time: each step gets its own slice as `x`.
     outputs
@@ -108,6 +109,7 @@ def checkpointed(
     if not torch.is_grad_enabled() or not given.differentiable:
         return _unrecorded(loop, given)
     like = Likeness((step, *given.params.leaves))
+    check_random(like.generators)
     decision = planned(loop, request, given, like)
     if decision.plan is None:
         return _whole(loop, given)
@@ -119,6 +121,7 @@ def checkpointed(
         inputs=len(slices),
         params=given.params,
         modules=like.modules,
+        tensors=like.tensors,
         request=request,
         note=decision.note,
         progress=progress,
@@ -128,45 +131,41 @@ def checkpointed(
     result = form.join(final, call.notes.values[steps])
     if not outputs:
         return result
-    assert call.notes.structure is not None
-    return result, call.notes.structure.build(stacked)
+    assert call.notes.form is not None
+    return result, call.notes.form.structure.build(stacked)
 
 
 def _unrecorded(loop: Steps, given: Given) -> Any:
     """Run the loop where nothing that was given has a gradient: nothing is kept."""
     arguments = given.params.build(given.params.tensors)
     stacked: list[Tensor] = []
-    structure = Structure()
-    tensors, values = [tensor.detach().clone() for tensor in given.tensors], given.values  # a step may change them
+    form: OutputForm | None = None
+    tensors, values = [tensor.detach() for tensor in copies_of(given.tensors)], given.values
     for step in range(loop.count):
         tensors, values, output = loop.once(tensors, values, step, [x[step] for x in given.inputs], arguments)
-        leaves = output_leaves(output, loop.returns_outputs)
-        if not step:
-            check_known((*tensors, *leaves), ())  # it may use what was not given
+        check_known((*tensors, *output_leaves(output, loop.returns_outputs)), ())  # it may use what was not given
         if loop.returns_outputs:
-            if not step:
-                structure = Structure.of(output)
-                stacked = [leaf.new_empty((loop.count, *leaf.shape)) for leaf in leaves]
-            for whole, leaf in zip(stacked, leaves, strict=True):
-                whole[step].copy_(leaf)
+            if form is None:
+                form = OutputForm.of(output)
+                stacked = form.empty(loop.count)
+            put(form.leaves(output, step), stacked, step)
     final = loop.form.join(tensors, values)
-    return (final, structure.build(stacked)) if loop.returns_outputs else final
+    return final if form is None else (final, form.structure.build(stacked))
 
 
 def _whole(loop: Steps, given: Given) -> Any:
     """Have autograd record the whole loop, whose graph the budget holds."""
     outputs: list[list[Tensor]] = []
-    structure = Structure()
+    form: OutputForm | None = None
     slices = [x.unbind() for x in given.inputs]
     arguments = given.params.build(given.params.tensors)
-    copies = [tensor.clone() for tensor in given.tensors]  # a step may change them
-    tensors, values = [copies[first] for first in twins_of(given.tensors)], given.values
+    tensors, values = copies_of(given.tensors), given.values
     for step in range(loop.count):
         tensors, values, output = loop.once(tensors, values, step, [x[step] for x in slices], arguments)
         if loop.returns_outputs:
-            outputs.append(output_leaves(output, True))
-            structure = Structure.of(output)
+            form = form or OutputForm.of(output)
+            outputs.append(form.leaves(output, step))
     final = loop.form.join(tensors, values)
-    if not loop.returns_outputs:
+    if form is None:
         return final
-    return final, structure.build([torch.stack(leaves) for leaves in zip(*outputs, strict=True)])
+    return final, form.structure.build([torch.stack(leaves) for leaves in zip(*outputs, strict=True)])

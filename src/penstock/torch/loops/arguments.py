@@ -24,8 +24,9 @@ class Params:
 
     @classmethod
     def of(cls, params: Any) -> "Params":
-        """Read what was given: one thing, or a tuple or list of several."""
+        """Read what was given: one thing, or a tuple or list of several; a named tuple is one thing."""
         one = isinstance(params, Tensor | nn.Module | dict | str) or not hasattr(params, "__iter__")
+        one |= hasattr(params, "_fields")
         given = (params,) if one else tuple(params)
         structure = Structure.of(given)
         leaves = structure.leaves(given, "params")

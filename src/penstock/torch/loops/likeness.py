@@ -1,13 +1,19 @@
 """Telling whether a step is like one that was planned before, though it may be a function made anew."""
 
 import functools
+import random
 import types
 import weakref
 from collections.abc import Hashable, Iterable
 from itertools import chain
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor, nn
+
+GENERATORS = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
+"""Types of what random numbers are drawn from."""
 
 
 class Likeness:
@@ -22,6 +28,10 @@ class Likeness:
     def __init__(self, things: Iterable[Any]) -> None:
         self.modules: list[nn.Module] = []
         """all modules that were met: steps may change their buffers"""
+        self.tensors: list[weakref.ref[Tensor]] = []
+        """all tensors that were met by themselves, which need not live on"""
+        self.generators: list[Any] = []
+        """all generators of random numbers that were met: steps may draw from them"""
         self._met: set[int] = set()
         self.key = tuple(map(self._of, things))
 
@@ -31,12 +41,17 @@ class Likeness:
         if isinstance(thing, float | complex):
             return (type(thing),)
         if isinstance(thing, Tensor):
+            self.tensors.append(weakref.ref(thing))
             return tuple(thing.shape), thing.dtype, thing.device, thing.requires_grad
         if id(thing) in self._met:
             return _Same(thing)
         self._met.add(id(thing))
+        if isinstance(thing, GENERATORS):
+            self.generators.append(thing)
+            return _Same(thing)
         if isinstance(thing, nn.Module):
             self.modules.append(thing)
+            self.generators += _generators(value for part in thing.modules() for value in vars(part).values())
             modes = tuple(_flags(part) for part in thing.modules())
             return _Same(thing), modes, tuple(tensor.requires_grad for tensor in thing.parameters())
         if (compiled := getattr(thing, "_torchdynamo_orig_callable", None)) is not None:
@@ -51,6 +66,7 @@ class Likeness:
         if isinstance(thing, types.MethodType):
             return self._of(thing.__func__), self._of(thing.__self__)
         if isinstance(thing, types.FunctionType):
+            self.generators += _generators(thing.__globals__.get(name) for name in thing.__code__.co_names)
             defaults = (*(thing.__defaults__ or ()), *_flat(sorted((thing.__kwdefaults__ or {}).items())))
             return thing.__code__, self._all(defaults), self._all(map(_inside, thing.__closure__ or ()))
         if isinstance(thing, tuple):
@@ -100,11 +116,17 @@ def _flags(module: nn.Module) -> Hashable:
 
 
 def _parts(thing: Any) -> Iterable[Any]:
-    """Give what is to be the same in an object: of a list or set, which may be long, only tensors and modules."""
+    """Give what is to be the same in an object: of a list or set, which may be long, no numbers and no strings."""
     if isinstance(thing, list | set | frozenset):
-        return (part for part in thing if isinstance(part, Tensor | nn.Module))
+        return (part for part in thing if isinstance(part, (Tensor, nn.Module, *GENERATORS)))
     named = thing if isinstance(thing, dict) else getattr(thing, "__dict__", {})
-    return _flat(pair for pair in named.items() if isinstance(pair[1], Tensor | nn.Module | bool | int | str))
+    return _flat(
+        pair for pair in named.items() if isinstance(pair[1], (Tensor, nn.Module, bool, int, str, *GENERATORS))
+    )
+
+
+def _generators(things: Iterable[Any]) -> list[Any]:
+    return [thing for thing in things if isinstance(thing, GENERATORS)]
 
 
 def _flat(pairs: Iterable[tuple[str, Any]]) -> Iterable[Any]:

@@ -1,5 +1,6 @@
 """The loop as one node of autograd's graph: forward to the turn, a wait for the gradients, and back."""
 
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,8 @@ from penstock.errors import PenstockError
 from penstock.planner import Plan
 from penstock.torch.ambient import random_untouched
 from penstock.torch.loops.arguments import Params
+from penstock.torch.loops.meanwhile import Meanwhile
+from penstock.torch.loops.recording import share_memory
 from penstock.torch.loops.steps import Steps
 from penstock.torch.loops.sweep import Notes, Sweep
 from penstock.torch.loops.watched import Watched
@@ -37,6 +40,8 @@ class Call:
     params: Params
     modules: Sequence[nn.Module]
     """those whose buffers a step might change"""
+    tensors: Sequence[weakref.ref[Tensor]]
+    """those that a step might use beside its arguments"""
     request: Request
     note: str
     """what was decided for the caller"""
@@ -45,11 +50,11 @@ class Call:
     notes: Notes = field(init=False)
 
     def __post_init__(self) -> None:
-        self.notes = Notes({0: self.values})
+        self.notes = Notes({0: self.values}, in_place=self.in_place)
 
     def start(self, state: Sequence[Tensor], inputs: Sequence[Tensor], first: bool) -> tuple[Sweep, Reversal]:
         """Take the memory of a reversal."""
-        sweep = Sweep(self.loop, self.plan.every, inputs, self.params, self.notes, in_place=self.in_place, first=first)
+        sweep = Sweep(self.loop, self.plan.every, inputs, self.params, self.notes, first=first)
         state = self.loop.form.pack(state)
         return sweep, self.request.prepare(sweep.forward, sweep.backward, state, self.loop.count, self.plan, self.note)
 
@@ -57,6 +62,7 @@ class Call:
 def differentiate(call: Call, state: Sequence[Tensor], inputs: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
     """Run a loop forward as a node of autograd's graph, and give its final state and its outputs."""
     call.notes.note_twins(0, state)
+    call.notes.joined = share_memory(state)
     results = list(
         _Loop.apply(  # type: ignore[no-untyped-call]
             call, *state, *inputs, *call.params.tensors
@@ -87,6 +93,7 @@ class _Loop(torch.autograd.Function):
         results = (*final, *outputs)
         _hand_over(results)
         ctx.call, ctx.waiting = call, (sweep, reversal)
+        ctx.meanwhile = Meanwhile(call.modules, call.tensors)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*tensors)
         whole = [tensor for tensor in results if not (tensor.is_floating_point() or tensor.is_complex())]
@@ -99,7 +106,7 @@ class _Loop(torch.autograd.Function):
         call: Call = ctx.call
         tensors = ctx.saved_tensors
         count = len(call.loop.form.shapes)
-        with torch.no_grad(), random_untouched(call.loop.form.device):
+        with torch.no_grad(), random_untouched(call.loop.form.device), ctx.meanwhile.again():
             waiting, ctx.waiting = ctx.waiting, None
             if waiting is None:
                 sweep, reversal = call.start(tensors[:count], tensors[count : count + call.inputs], False)

@@ -13,7 +13,7 @@ from penstock.engine.recorded import Recording
 from penstock.errors import StateError
 from penstock.torch.ambient import Autocast, random_untouched
 from penstock.torch.loops.arguments import Given
-from penstock.torch.loops.recording import Recorded, record
+from penstock.torch.loops.recording import Recorded, check_apart, record, share_memory, versions_of
 from penstock.torch.loops.steps import Steps
 from penstock.torch.loops.watched import Watched
 from penstock.torch.mover import storage_of
@@ -45,12 +45,9 @@ def probe(steps: Steps, given: Given, modules: Sequence[nn.Module]) -> Probe:
             return record(steps, fresh(), values, range(count), inputs, leaves, arguments, in_place=in_place)
 
     with random_untouched(steps.form.device), _buffers_checked(modules):
-        with torch.no_grad(), autocast.again():
-            tensors = fresh()
-            versions = [tensor._version for tensor in tensors]
-            steps.once(tensors, values, 0, [x[0] for x in inputs], arguments)
-            in_place = versions != [tensor._version for tensor in tensors]
-            del tensors
+        with autocast.again():
+            in_place = _changes_state(steps, fresh(), values, inputs, arguments)
+        check_apart(in_place and share_memory(given.tensors))
         one = recorded(1)
         check_known((*one.final, *one.outputs[0]), (*one.state, *one.inputs[0], *leaves))
         del one
@@ -62,6 +59,19 @@ def probe(steps: Steps, given: Given, modules: Sequence[nn.Module]) -> Probe:
         both = _seconds(lambda: _back(recorded(count)), steps.form.device) if count > 1 else 2 * one_step
     each = max(both - one_step, both / 4)  # no measurement is so good that a step costs nothing
     return Probe(in_place, Recording(max(0, sizes[-1] - sizes[0]), max(0.0, one_step - each), each))
+
+
+@torch.no_grad()
+def _changes_state(
+    steps: Steps, tensors: list[Tensor], values: Sequence[Any], inputs: Sequence[Tensor], arguments: Sequence[Any]
+) -> bool:
+    """Tell whether one of the first two steps changes its state in place: the first may do something else."""
+    for step in range(min(2, steps.count)):
+        before, versions = tensors, versions_of(tensors)
+        tensors, values, _ = steps.once(tensors, values, step, [x[step] for x in inputs], arguments)
+        if versions != versions_of(before):
+            return True
+    return False
 
 
 @contextmanager
@@ -76,22 +86,42 @@ def _buffers_checked(modules: Sequence[nn.Module]) -> Iterator[None]:
     watched.check()
 
 
+def check_random(generators: Sequence[Any]) -> None:
+    """Refuse generators other than torch's own, which alone are set again before a step runs again."""
+    own = (torch.default_generator, *torch.cuda.default_generators)
+    if others := [thing for thing in generators if not any(thing is one for one in own)]:
+        kind = type(others[0])
+        raise StateError(
+            f"the step may draw from a {kind.__module__}.{kind.__name__}: steps are run again, and would draw other "
+            "numbers; draw from torch's default generators (torch.manual_seed), or pass the random numbers as inputs="
+        )
+
+
 def check_known(results: Sequence[Tensor], known: Sequence[Tensor]) -> None:
     """Refuse results that depend on tensors whose gradients nobody would hand on."""
     allowed = {id(tensor) for tensor in known}
-    nodes: list[Any] = [tensor.grad_fn for tensor in results if tensor.grad_fn is not None]
-    seen = set(nodes)
-    while nodes:
-        node = nodes.pop()
-        leaf = getattr(node, "variable", None)
-        if isinstance(leaf, Tensor) and id(leaf) not in allowed:
+    for leaf in _leaves(results):
+        if id(leaf) not in allowed:
             raise StateError(
                 f"the step uses a tensor of shape {list(leaf.shape)} that requires a gradient and was not given: "
                 "pass it, or the module that it belongs to, in params="
             )
-        fresh = {following for following, _ in node.next_functions if following is not None} - seen
-        seen |= fresh
-        nodes += fresh
+
+
+def _leaves(results: Sequence[Tensor]) -> Iterator[Tensor]:
+    """Give the leaves of the graph that some results come from, among them results that are leaves themselves."""
+    yield from (tensor for tensor in results if tensor.requires_grad and tensor.grad_fn is None)
+    nodes: list[Any] = [tensor.grad_fn for tensor in results if tensor.grad_fn is not None]
+    seen = set(nodes)
+    while nodes:
+        node = nodes.pop()
+        following = node.next_functions
+        if not following and isinstance(leaf := getattr(node, "variable", None), Tensor):
+            yield leaf
+        for other, _ in following:
+            if other is not None and other not in seen:
+                seen.add(other)
+                nodes.append(other)
 
 
 def _graph_bytes(recorded: Callable[[int], Recorded], count: int, params: Sequence[Tensor]) -> int:
@@ -99,11 +129,12 @@ def _graph_bytes(recorded: Callable[[int], Recorded], count: int, params: Sequen
     pieces: dict[int, int] = {}
     held: list[Tensor] = []
 
-    def pack(tensor: Tensor) -> None:
+    def pack(tensor: Tensor) -> Tensor:
         storage = storage_of(tensor)
         if storage is not None:
             pieces[storage.data_ptr()] = storage.nbytes()
         held.append(tensor.detach())  # so that its memory is not used again, and taken for the same piece
+        return held[-1]  # a step may differentiate inside itself
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda packed: packed):
         result = recorded(count)

@@ -8,14 +8,15 @@ it is sent through an operation on the parameter that comes after all of them.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from penstock.errors import StateError
+from penstock.torch.loops.outputs import output_leaves
 from penstock.torch.loops.steps import Steps
-from penstock.torch.loops.trees import Structure
 
 
 @dataclass
@@ -117,12 +118,35 @@ def twins_of(tensors: Sequence[Tensor]) -> tuple[int, ...]:
     return tuple(first[id(tensor)] for tensor in tensors)
 
 
-def output_leaves(output: Any, wanted: bool) -> list[Tensor]:
-    """Take the output of a step apart."""
-    if not wanted:
-        return []
-    leaves = Structure.of(output).leaves(output, "an output")
-    for leaf in leaves:
-        if not isinstance(leaf, Tensor):
-            raise StateError(f"a step put out a {type(leaf).__name__}: outputs are tensors, in tuples, lists and dicts")
-    return leaves
+def copies_of(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Copy the tensors of a state, which a step may change: one that is there twice is one again."""
+    copies = [tensor.clone() for tensor in tensors]
+    return [copies[first] for first in twins_of(tensors)]
+
+
+def versions_of(tensors: Sequence[Tensor]) -> list[int]:
+    """Give the numbers that grow when tensors are changed in place."""
+    return [tensor._version for tensor in tensors]
+
+
+def share_memory(tensors: Sequence[Tensor]) -> bool:
+    """Tell whether a tensor is at several places, or some of them overlap in memory."""
+    if len(tensors) < 2:
+        return False
+    spans = sorted(_span(tensor) for tensor in tensors if tensor.numel())
+    return any(stop > start for (_, stop), (start, _) in pairwise(spans))
+
+
+def _span(tensor: Tensor) -> tuple[int, int]:
+    """Give where the memory of a tensor starts and stops."""
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.data_ptr(), tensor.data_ptr() + (last + 1) * tensor.element_size()
+
+
+def check_apart(shared: bool) -> None:
+    """Refuse a state that is changed in place where a change of one tensor would be one of another."""
+    if shared:
+        raise StateError(
+            "the step changes its state in place, and the state holds a tensor twice, or tensors that share memory: "
+            "when they are kept, each has memory of its own; give copies, or return new tensors"
+        )

@@ -91,8 +91,10 @@ class Form:
         return tensor.permute(tuple(order.index(axis) for axis in range(len(order))))
 
     def pack(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Give tensors to the engine."""
-        return tuple(self.inside(tensor.detach(), number) for number, tensor in enumerate(tensors))
+        """Give tensors to the engine, which copies bytes: conjugates and negatives that are only noted are made."""
+        return tuple(
+            self.inside(tensor.detach().resolve_conj().resolve_neg(), number) for number, tensor in enumerate(tensors)
+        )
 
     def unpack(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Take tensors from the engine."""

@@ -10,10 +10,10 @@ from torch import Tensor
 from penstock.errors import StateError
 from penstock.torch.ambient import Autocast, Random, random_state, same_random, set_random_state
 from penstock.torch.loops.arguments import Params
+from penstock.torch.loops.outputs import OutputForm, put
 from penstock.torch.loops.probe import check_known
-from penstock.torch.loops.recording import output_leaves, record, twins_of
+from penstock.torch.loops.recording import check_apart, record, share_memory, twins_of, versions_of
 from penstock.torch.loops.steps import Steps
-from penstock.torch.loops.trees import Structure
 from penstock.torch.mover import storage_of
 
 
@@ -30,9 +30,13 @@ class Notes:
     """for steps some of whose outputs are tensors of the new state: the number of that tensor, or -1, by output"""
     twins: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """for states in which a tensor is at several places: the first of its places, by place"""
+    in_place: bool = False
+    """whether any step changes the tensors of its state"""
+    joined: bool = False
+    """whether tensors of the state that the first sweep has come to shared memory, before the engine parted them"""
     outputs: list[Tensor] = field(default_factory=list)
     """each with a first axis of steps"""
-    structure: Structure | None = None
+    form: OutputForm | None = None
     """of the outputs of a step"""
 
     def note_twins(self, step: int, tensors: Sequence[Tensor]) -> None:
@@ -52,11 +56,10 @@ class Sweep:
         params: Params,
         notes: Notes,
         *,
-        in_place: bool,
         first: bool,
     ) -> None:
         self._steps, self._chunk, self._inputs, self._params = steps, chunk, inputs, params
-        self._in_place, self._first = in_place, first
+        self._first = first
         self.notes = notes
         self._autocast = Autocast.now(steps.form.device)
         self._borrowed: set[int] = set()  # the memory that the last states given to forward are in
@@ -76,15 +79,37 @@ class Sweep:
                     self._note_random(step)
                     notes.values[step] = values
                 given = [x[step] for x in self._inputs]
+                before, versions = tensors, [] if again else versions_of(tensors)
                 tensors, values, output = steps.once(tensors, values, step, given, arguments)
                 if again:
                     continue
+                if versions != versions_of(before):
+                    check_apart(self._joined(before))
+                    self._note_change(step)
                 if steps.returns_outputs:
                     self._put_out(step, output, tensors)
                 if (step + 1) % self._chunk == 0:
                     notes.note_twins(step + 1, tensors)
             notes.values[stop] = values
+        if not again:
+            notes.joined = self._joined(tensors)
         return steps.form.pack(tensors)
+
+    def _joined(self, tensors: Sequence[Tensor]) -> bool:
+        """Tell whether tensors of a state share memory, or did before the engine parted them."""
+        if share_memory(tensors):
+            return True
+        parted = [tensor for tensor in tensors if tensor.untyped_storage().data_ptr() in self._borrowed]
+        return self.notes.joined and len(parted) > 1
+
+    def _note_change(self, step: int) -> None:
+        """Note that a step has changed its state in place, refusing one for which nothing was planned."""
+        if not self.notes.in_place and self._chunk > 1:
+            raise StateError(
+                f"step {step} changes its state in place, and the first steps do not: such steps are recorded one at "
+                "a time; give chunk=1, or return new tensors"
+            )
+        self.notes.in_place = True
 
     def final(self, state: Sequence[Tensor]) -> list[Tensor]:
         """Give the tensors of the final state, none of them in memory that the engine uses again."""
@@ -109,17 +134,11 @@ class Sweep:
 
     def _put_out(self, step: int, output: Any, tensors: Sequence[Tensor]) -> None:
         notes = self.notes
-        leaves = output_leaves(output, True)
-        if notes.structure is None:
-            notes.structure = Structure.of(output)
-            notes.outputs = [leaf.new_empty((self._steps.count, *leaf.shape)) for leaf in leaves]
-        if Structure.of(output) != notes.structure or any(
-            leaf.shape != whole.shape[1:] or leaf.dtype is not whole.dtype
-            for leaf, whole in zip(leaves, notes.outputs, strict=True)
-        ):
-            raise StateError(f"step {step} put out something else than step 0: every step puts out the same shapes")
-        for leaf, whole in zip(leaves, notes.outputs, strict=True):
-            whole[step].copy_(leaf)
+        if notes.form is None:
+            notes.form = OutputForm.of(output)
+            notes.outputs = notes.form.empty(self._steps.count)
+        leaves = notes.form.leaves(output, step)
+        put(leaves, notes.outputs, step)
         same = tuple(next((n for n, tensor in enumerate(tensors) if tensor is leaf), -1) for leaf in leaves)
         if any(number >= 0 for number in same):
             notes.same[step] = same
@@ -127,7 +146,6 @@ class Sweep:
     def start_back(self, of_final: Sequence[Tensor | None], of_outputs: Sequence[Tensor | None]) -> None:
         """Take the gradients to start from."""
         self._of_state, self._of_outputs = list(of_final), list(of_outputs)
-        self._checked = False
         self._leaves = self._params.stand_ins()
         self._arguments = self._params.build(self._leaves)
         self.of_params: list[Tensor | None] = [None] * len(self._leaves)
@@ -153,14 +171,12 @@ class Sweep:
                 self._inputs,
                 self._leaves,
                 self._arguments,
-                in_place=self._in_place,
+                in_place=notes.in_place,
                 twins=notes.twins.get(start),
             )
-        if not self._checked:  # once a pass: what a step uses may have changed since it was planned
-            check_known(
-                (*recorded.final, *recorded.outputs[-1]), (*recorded.state, *_flat(recorded.inputs), *self._leaves)
-            )
-            self._checked = True
+        check_known(
+            (*recorded.final, *_flat(recorded.outputs)), (*recorded.state, *_flat(recorded.inputs), *self._leaves)
+        )
         of_outputs = [[None if g is None else g[step] for g in self._of_outputs] for step in span]
         if span.stop < steps.count:
             # These have arrived already, at the start of the steps after.
