@@ -73,7 +73,12 @@ def said(caplog):
 
 
 # What two levels, or three, of so many steps fit into; one level less does not.
-NESTS = [(50, 30, 2), (53, 30, 2), (199, 60, 2), (200, 35, 3), (211, 35, 3), (211, 30, 4)]
+def slow(*cases):
+    """Give cases that take the compiler long and show what others show too."""
+    return [pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.slow) for case in cases]
+
+
+NESTS = [(53, 30, 2), (211, 35, 3), (211, 30, 4), *slow((50, 30, 2), (199, 60, 2), (200, 35, 3))]
 
 
 @pytest.mark.parametrize("around", [lambda function: function, jax.jit], ids=["alone", "in jit"])
@@ -96,7 +101,7 @@ def taken(loss, given):
     return jax.jit(jax.grad(loss, (0, 1, 2), has_aux=True)).lower(*given).compile().memory_analysis().temp_size_in_bytes
 
 
-@pytest.mark.parametrize("states", [28, 30, 40, 60, 90])
+@pytest.mark.parametrize("states", [28, *slow(30, 40, 60), 90])
 def test_the_compiled_gradient_takes_no_more_than_the_budget(states):
     steps = 211
     loss, given = loss_by(checkpointed, steps, budget=states * STATE)
@@ -218,7 +223,7 @@ def named_by(error):
     return int(re.search(r"takes (\d+) bytes", str(error.value))[1])
 
 
-@pytest.mark.parametrize("steps", [3, 50, 199])
+@pytest.mark.parametrize("steps", [3, *slow(50), 199])
 def test_inside_of_jit_the_amount_that_an_error_names_works_and_no_less(steps):
     def gradient(budget):
         loss, given = loss_by(checkpointed, steps, budget=budget)
@@ -232,7 +237,7 @@ def test_inside_of_jit_the_amount_that_an_error_names_works_and_no_less(steps):
         gradient(named - 1)
 
 
-@pytest.mark.parametrize("steps", [2, 10, 50, 199])
+@pytest.mark.parametrize("steps", [2, *slow(10, 50), 199])
 def test_the_device_budget_that_an_error_names_works(steps, monkeypatch):
     monkeypatch.setattr(decide, "device_of", lambda leaves: Accelerator())
 
