@@ -5,6 +5,7 @@ import threading
 
 import pytest
 import torch
+from tests.torch.loops import assert_equal
 from torch import nn
 
 import penstock as ps
@@ -69,11 +70,6 @@ def loss_of(state, outputs):
 
 def gradients(loss, state, inputs, params):
     return torch.autograd.grad(loss, (state["now"], inputs, *params))
-
-
-def assert_equal(got, wanted):
-    for one, other in zip(got, wanted, strict=True):
-        assert torch.equal(one, other), (one - other).abs().max()
 
 
 @pytest.mark.parametrize(("host", "disk"), [(40, 0), (6, 40), (2, 40)])

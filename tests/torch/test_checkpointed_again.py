@@ -6,24 +6,14 @@ import weakref
 
 import pytest
 import torch
+from tests.torch.loops import QUICK, assert_equal
+from tests.torch.loops import no_plans as no_plans
 from torch import nn
 
 import penstock as ps
 from penstock.errors import StateError
 from penstock.torch import checkpointed
 from penstock.torch.loops.planned import forget_plans
-
-QUICK = ps.Costs(1e-3, 1e-3, 1e9)
-
-
-@pytest.fixture(autouse=True)
-def no_plans():
-    torch.manual_seed(1)
-    forget_plans()
-
-
-def assert_equal(got, wanted):
-    assert all(torch.equal(one, other) for one, other in zip(got, wanted, strict=True))
 
 
 class Counting(nn.Module):

@@ -7,25 +7,13 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
+from tests.torch.loops import QUICK, assert_equal
+from tests.torch.loops import no_plans as no_plans
 from torch import nn
 
 import penstock as ps
 from penstock.errors import StateError
 from penstock.torch import checkpointed
-from penstock.torch.loops.planned import forget_plans
-
-QUICK = ps.Costs(1e-3, 1e-3, 1e9)
-
-
-@pytest.fixture(autouse=True)
-def no_plans():
-    torch.manual_seed(1)
-    forget_plans()
-
-
-def assert_equal(got, wanted):
-    for one, other in zip(got, wanted, strict=True):
-        assert torch.equal(one, other), (one - other).abs().max()
 
 
 def written_out(step, state, steps, *params):

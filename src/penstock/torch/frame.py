@@ -17,7 +17,7 @@ from penstock.torch.saved import Held, Kept
 
 
 class _EnoughError(BaseException):
-    """All that was saved has been computed: the rest of the block need not run. No handler of its own is meant."""
+    """All that was saved has been computed: the rest of the block need not run, nor catch this as a failure."""
 
 
 class _Weighed:

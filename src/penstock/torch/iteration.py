@@ -18,7 +18,7 @@ from penstock.torch.choices import TREATMENTS
 from penstock.torch.fitplan import FitPlan
 from penstock.torch.frame import Frame
 from penstock.torch.gauge import HostGauge, gauge_for
-from penstock.torch.known import Iteration, Known, Part, turning_points
+from penstock.torch.known import Inputs, Iteration, Known, Part, turning_points
 from penstock.torch.mover import Mover, bytes_by_storage, from_outside, mover_for
 from penstock.torch.planning import foreseen_anew, make_plan
 from penstock.torch.record import Signature, Watch, device_of, signature, tensors_in
@@ -117,7 +117,7 @@ class Fitting:
         assert now is not None
         number = len(now.records)
         run = self._measured if now.measuring else self._planned
-        output = run(now, number, part, tensors, args, kwargs)
+        output = run(now, number, part, Inputs(args, kwargs, tensors))
         if now.told is None or number in now.told:
             self._hook(now, number, tensors, output)
         return output
@@ -179,27 +179,19 @@ class Fitting:
 
     # Measuring.
 
-    def _measured(
-        self,
-        now: Iteration,
-        number: int,
-        part: Part,
-        tensors: list[torch.Tensor],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:
+    def _measured(self, now: Iteration, number: int, part: Part, inputs: Inputs) -> Any:
         gauge, mover = self._gauge, self._mover
         assert gauge is not None and mover is not None
-        record = part.record(signature(tensors))
+        record = part.record(signature(inputs.tensors))
         now.records.append(record)
         if number:
             now.records[number - 1].peak_after = gauge.peak()
-        inputs = bytes_by_storage(tensors)
+        bytes_of = bytes_by_storage(inputs.tensors)
         least = LEAST_MOVED[gauge.device.type]
-        outside = bytes_by_storage(filter(from_outside, tensors))
-        outside |= {pointer: nbytes for pointer, nbytes in inputs.items() if nbytes < least}
-        record.given = frozenset(inputs)
-        record.inputs = sum(nbytes for pointer, nbytes in inputs.items() if pointer not in now.given)
+        outside = bytes_by_storage(filter(from_outside, inputs.tensors))
+        outside |= {pointer: nbytes for pointer, nbytes in bytes_of.items() if nbytes < least}
+        record.given = frozenset(bytes_of)
+        record.inputs = sum(nbytes for pointer, nbytes in bytes_of.items() if pointer not in now.given)
         record.outside = sum(nbytes for pointer, nbytes in outside.items() if pointer not in now.given)
         record.lone = True
         for other in now.records[:number]:
@@ -209,13 +201,13 @@ class Fitting:
         frame = Frame(
             part.call,
             part.belongings,
-            device_of(tensors, part.module),
-            watch=Watch(record, gauge, mover, self._codec, set(inputs), least),
+            device_of(inputs.tensors, part.module),
+            watch=Watch(record, gauge, mover, self._codec, set(bytes_of), least),
             weighed=True,
             compiled=part.compiled,
         )
         start = gauge.mark()
-        output = frame.run(args, kwargs)
+        output = frame.run(inputs.args, inputs.kwargs)
         record.forward = start, gauge.mark()
         record.peak_forward = gauge.peak()
         record.outputs, record.made = frame.saved_of(tensors_in(output))
@@ -293,18 +285,10 @@ class Fitting:
 
     # Carrying out.
 
-    def _planned(
-        self,
-        now: Iteration,
-        number: int,
-        part: Part,
-        tensors: list[torch.Tensor],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:
+    def _planned(self, now: Iteration, number: int, part: Part, inputs: Inputs) -> Any:
         gauge, plan, treating = self._gauge, now.plan, self._treating
         assert gauge is not None and plan is not None and treating is not None
-        given = signature(tensors)
+        given = signature(inputs.tensors)
         expected = now.expected[number] if number < len(now.expected) else None
         if now.broken or expected is None or (expected.module, expected.signature) != (id(part.module), given):
             if not now.broken:
@@ -314,13 +298,13 @@ class Fitting:
                     del self._forked[next(iter(self._forked))]
                 now.known.miss()
             now.records.append(part.record(given))
-            device = device_of(tensors, part.module)
-            return Frame(part.call, part.belongings, device, compiled=part.compiled).run(args, kwargs)
+            device = device_of(inputs.tensors, part.module)
+            return Frame(part.call, part.belongings, device, compiled=part.compiled).run(inputs.args, inputs.kwargs)
         record = part.record(given) if now.timed else None
         now.records.append(record or expected)
         start = gauge.mark() if record else None
         treatment, sent = TREATMENTS[plan.picks[number].name], now.sent.setdefault(number, [])
-        output = treating.run(part, args, kwargs, tensors, treatment, expected, sent, record)
+        output = treating.run(part, inputs, treatment, expected, sent, record)
         if record:
             record.forward = start, gauge.mark()
         treating.leave(now, plan.foreseen.settle[number + 1])

@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import ref
 
+import torch
 from torch import nn
 
 from penstock.torch.belongings import Belongings
@@ -40,6 +41,15 @@ class Part:
     def record(self, given: Signature) -> Record:
         """Begin to take note of a call, with what it is given."""
         return Record(self.name, id(self.module), given, self.compiled, (self.kind, given))
+
+
+class Inputs(NamedTuple):
+    """What a block is called with."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    tensors: list[torch.Tensor]
+    """those among them"""
 
 
 @dataclass

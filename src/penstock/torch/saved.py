@@ -27,7 +27,7 @@ class Kept:
     def __init__(self, tensor: torch.Tensor) -> None:
         # An output that is saved would hold the node that saved it, and so itself: it is kept without its history.
         self._tensor = tensor if tensor.is_leaf else tensor.detach()
-        self._version = None if tensor.is_inference() else tensor._version  # nobody counts changes of those
+        self._version = version_of(tensor)
 
     @property
     def changed(self) -> bool:
@@ -121,6 +121,11 @@ _free_weak_ref: Callable[[Any], None] = torch.UntypedStorage._free_weak_ref  # t
 @cache
 def _nothing(dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     return torch.empty(0, dtype=dtype, device=device)
+
+
+def version_of(tensor: torch.Tensor) -> int | None:
+    """Give the number that grows when a tensor is changed in place; nobody counts for those made for inference."""
+    return None if tensor.is_inference() else tensor._version
 
 
 def check_version(tensor: torch.Tensor, version: int) -> None:

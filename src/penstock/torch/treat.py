@@ -12,7 +12,7 @@ from penstock.codec import Codec
 from penstock.torch.choices import Treatment
 from penstock.torch.frame import Frame
 from penstock.torch.gauge import HostGauge
-from penstock.torch.known import Iteration, Part
+from penstock.torch.known import Inputs, Iteration, Part
 from penstock.torch.mover import bytes_by_storage, from_outside, storage_of
 from penstock.torch.record import Record, device_of
 from penstock.torch.saved import Entry, Held, Kept, Store
@@ -27,9 +27,7 @@ class Treating:
     def run(
         self,
         part: Part,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        tensors: list[torch.Tensor],
+        inputs: Inputs,
         treatment: Treatment,
         expected: Record,
         sent: list["ref[Entry]"],
@@ -39,8 +37,8 @@ class Treating:
 
         Parameters
         ----------
-        part, args, kwargs, tensors
-            The block, what it is given, and the tensors in that.
+        part, inputs
+            The block, and what it is given.
         treatment
             What is done with what it saves.
         expected
@@ -51,9 +49,9 @@ class Treating:
             Filled with the time of a second run; None where nobody asks.
         """
         if treatment.what == "all" and not treatment.away and not treatment.encoded:
-            return part.call(*args, **kwargs)
+            return part.call(*inputs.args, **inputs.kwargs)
         if treatment.what == "all":
-            return self._saving(part, args, kwargs, tensors, treatment, expected.outputs | expected.small, sent)
+            return self._saving(part, inputs, treatment, expected.outputs | expected.small, sent)
 
         def hold(tensor: torch.Tensor) -> Kept | Held:
             return self._hold(tensor, treatment, sent)
@@ -64,7 +62,7 @@ class Treating:
         frame = Frame(
             part.call,
             part.belongings,
-            device_of(tensors, part.module),
+            device_of(inputs.tensors, part.module),
             keep_input=hold_input if treatment.inputs_away else Kept,
             wanted=expected.dear[treatment.what].numbers if treatment.what in expected.dear else frozenset(),
             keep_output=hold if treatment.away else Kept,
@@ -72,20 +70,18 @@ class Treating:
             ends=expected.outputs,
             compiled=expected.compiled,
         )
-        return frame.run(args, kwargs)
+        return frame.run(inputs.args, inputs.kwargs)
 
     def _saving(
         self,
         part: Part,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        tensors: list[torch.Tensor],
+        inputs: Inputs,
         treatment: Treatment,
         staying: frozenset[int],
         sent: list["ref[Entry]"],
     ) -> Any:
         """Run a block once, its saved tensors going through the store but for some; inputs are other blocks' too."""
-        inputs = bytes_by_storage(tensors)
+        given = bytes_by_storage(inputs.tensors)
         count = -1
 
         def pack(tensor: torch.Tensor) -> Kept | Held:
@@ -94,12 +90,12 @@ class Treating:
             if count in staying:
                 return Kept(tensor)
             storage = storage_of(tensor)
-            stays = storage is None or storage._cdata in inputs
+            stays = storage is None or storage._cdata in given
             return Kept(tensor) if stays else self._hold(tensor, treatment, sent)
 
         shielded: Any = torch.compiler.disable(pack) if part.compiled else pack  # type: ignore[no-untyped-call]
         with saved_tensors_hooks(shielded, lambda saved: saved.tensor()):
-            return part.call(*args, **kwargs)
+            return part.call(*inputs.args, **inputs.kwargs)
 
     def _hold(self, tensor: torch.Tensor, treatment: Treatment, sent: list["ref[Entry]"]) -> Kept | Held:
         held, entry = self._store.save(tensor)

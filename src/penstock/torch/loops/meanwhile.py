@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_leaves
 
 from penstock.errors import PenstockError
 from penstock.torch.mover import storage_of
+from penstock.torch.saved import version_of
 
 
 class ChangedError(PenstockError, RuntimeError):
@@ -27,13 +28,13 @@ class Meanwhile:
         parts = {id(part): (part, path) for module in modules for path, part in module.named_modules()}
         self._modes = [(part, part.training) for part, _ in parts.values()]
         self._held = [
-            (named, name, f"{path}.{name}" if path else name, _version(tensor), weakref.ref(tensor))
+            (named, name, f"{path}.{name}" if path else name, version_of(tensor), weakref.ref(tensor))
             for part, path in parts.values()
             for named in (part._buffers, part._parameters, vars(part))
             for name, tensor in named.items()
             if isinstance(tensor, Tensor)
         ]
-        self._others = [(refer, _version(tensor)) for refer in tensors if (tensor := refer()) is not None]
+        self._others = [(refer, version_of(tensor)) for refer in tensors if (tensor := refer()) is not None]
 
     @contextmanager
     def again(self) -> Iterator[None]:
@@ -52,10 +53,10 @@ class Meanwhile:
         changed = {}
         for named, name, path, version, refer in self._held:
             present = named.get(name)
-            if isinstance(present, Tensor) and (present is not refer() or _version(present) != version):
+            if isinstance(present, Tensor) and (present is not refer() or version_of(present) != version):
                 changed[_address(present)] = f"{path} of a module"
         for refer, version in self._others:
-            if (tensor := refer()) is not None and _version(tensor) != version:
+            if (tensor := refer()) is not None and version_of(tensor) != version:
                 changed[_address(tensor)] = f"a tensor of shape {list(tensor.shape)}"
         changed.pop(0, None)  # has no memory
         return changed
@@ -83,10 +84,6 @@ def _set_modes(modes: Iterable[tuple[nn.Module, bool]]) -> None:
     for part, training in modes:
         if part.training is not training:
             part.training = training
-
-
-def _version(tensor: Tensor) -> int | None:
-    return None if tensor.is_inference() else tensor._version
 
 
 def _address(tensor: Tensor) -> int:
