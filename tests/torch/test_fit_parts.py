@@ -1,6 +1,11 @@
 """`fit`: parts of one storage, buffers that are shared or read, parameters that thaw, shapes that fork, and others."""
 
 import copy
+import gc
+import subprocess
+import sys
+from types import MethodType
+from weakref import ref
 
 import pytest
 
@@ -187,6 +192,105 @@ def test_a_model_with_a_part_that_is_fitted_is_refused_in_either_order():
         unfit(first)
         fit(second, AMPLE, blocks=list(second))
         unfit(second)
+
+
+def plainly(block, x):
+    return MLP.forward(block, x)
+
+
+def with_a_forward_of_its_own(block):
+    block.forward = MethodType(plainly, block)
+
+
+def compiled_in_place(block):
+    block.compile(backend="eager")
+
+
+@pytest.mark.parametrize("cycle", [False, True], ids=["alone", "in a cycle"])
+@pytest.mark.parametrize("change", [None, with_a_forward_of_its_own, compiled_in_place])
+def test_a_fitted_model_that_is_gone_leaves_its_blocks_as_they_were(cycle, change):
+    model, plain = pair(MLP)
+    if change:
+        for block in model:
+            change(block)
+    before, blocks, x = [dict(vars(block)) for block in model], list(model), torch.randn(32, 8)
+    fit(model, AMPLE)
+    for _ in range(2):
+        step(model, x)
+    gone, model.cycle = ref(model), [model] if cycle else []
+    del model
+    other = nn.Sequential(*blocks)
+    fit(other, AMPLE)  # which looks for what nobody holds but itself
+    assert gone() is None
+    for _ in range(3):
+        assert equal(step(other, x), step(plain, x))
+    unfit(other)
+    assert [dict(vars(block)) for block in blocks] == before
+    assert equal(step(other, x), step(plain, x))
+
+
+def test_blocks_are_plain_as_soon_as_their_fitted_model_is_gone():
+    model, plain = pair(MLP)
+    block, x = model[0], torch.randn(32, 8)
+    fit(model, AMPLE)
+    step(model, x)
+    del model
+    assert "forward" not in vars(block)
+    assert equal(step(block, x), step(plain[0], x))
+    copy.deepcopy(block)
+
+
+def test_a_forward_that_others_have_set_since_stays():
+    model, _ = pair(MLP)
+    block = model[0]
+    fit(model, AMPLE)
+    block.forward = torch.tanh
+    del model
+    gc.collect()
+    assert block.forward is torch.tanh
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_a_graph_outlives_its_fitted_model(choice):
+    model, plain = pair(MLP)
+    parameters, x = list(model.parameters()), torch.randn(32, 8)
+    fit(model, AMPLE, choice=choice)
+    step(model, x)
+    model.zero_grad()
+    loss = model(x).square().mean()
+    del model
+    loss.backward()
+    assert equal([one.grad for one in parameters], step(plain, x)[1:])
+
+
+@pytest.mark.parametrize("change", [None, with_a_forward_of_its_own, compiled_in_place])
+def test_blocks_that_know_their_fitted_model_go_with_it(change):
+    model, x = pair(MLP)[0], torch.randn(32, 8)
+    for block in model:
+        block.models = [model]
+        if change:
+            change(block)
+    fit(model, AMPLE)
+    for _ in range(2):
+        step(model, x)
+    gone = [ref(model), *map(ref, model)]
+    del model, block
+    gc.collect()
+    assert not any(one() for one in gone)
+
+
+FITTED_AT_THE_END = """
+from torch import nn
+from penstock.torch import fit
+model = nn.Sequential(*(nn.TransformerEncoderLayer(8, 2, 16) for _ in range(2)))
+fit(model, "1GB").cycle = model, fit
+nn.blocks = list(model)
+"""
+
+
+def test_a_program_may_end_with_a_fitted_model():
+    run = subprocess.run([sys.executable, "-c", FITTED_AT_THE_END], capture_output=True, text=True, check=True)
+    assert run.stdout + run.stderr == ""
 
 
 class Pair(nn.Module):

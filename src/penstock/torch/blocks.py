@@ -92,30 +92,27 @@ class Single:
         self.__deepcopy__({})
 
 
-class Replacement(Single):
-    """The call that a block has while its model is fitted."""
+class Patch(Single):
+    """The call that a block has until it is given back; its parameters, hooks and names stay as they are.
 
-    def __init__(self, call: Call) -> None:
-        self._call = call
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the block as the plan says."""
-        return self._call(*args, **kwargs)
-
-
-class Patch:
-    """A module whose call is ours until it is given back; its parameters, hooks and names stay as they are."""
+    What is needed to give it back is held by the block alone, and goes with it.
+    """
 
     def __init__(self, module: nn.Module, make: Callable[[Call], Call]) -> None:
         self._module = module
         # What `module.compile()` made is called in place of `forward`, hooks and all.
         self._name = "_compiled_call_impl" if getattr(module, "_compiled_call_impl", None) is not None else "forward"
         self._own = vars(module).get(self._name)
-        object.__setattr__(module, self._name, Replacement(make(getattr(module, self._name))))
+        self._call = make(getattr(module, self._name))
+        object.__setattr__(module, self._name, self)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the block as the plan says."""
+        return self._call(*args, **kwargs)
 
     def undo(self) -> None:
         """Give the module back as it was."""
         if self._own is None:
-            object.__delattr__(self._module, self._name)
+            vars(self._module).pop(self._name, None)
         else:
             object.__setattr__(self._module, self._name, self._own)

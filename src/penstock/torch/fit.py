@@ -1,8 +1,9 @@
 """`fit`: a model's training step inside a budget, each block kept, moved, compressed or recomputed as a plan says."""
 
+import gc
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
-from weakref import WeakSet
+from weakref import WeakSet, finalize
 
 import torch
 from torch import nn
@@ -39,8 +40,8 @@ def fit(
     Parameters
     ----------
     model : torch.nn.Module
-        It is changed in place: its blocks are called through the plan until `unfit`. Parameters, their names and the
-        optimizer stay untouched. A fitted model refuses to be copied or pickled.
+        It is changed in place: its blocks are called through the plan until `unfit`, or until nobody holds the model.
+        Parameters, their names and the optimizer stay untouched. A fitted model refuses to be copied or pickled.
     budget : Budget, str or int
         On a GPU the device's part covers all of torch's memory: parameters, gradients, optimizer states, activations.
         On a CPU it covers what blocks save and are given. The host's part is pinned memory for what moves; none moves
@@ -72,7 +73,9 @@ def fit(
         raise BudgetError("fit needs the bytes of the device: give Budget(device='8GB', host='64GB')")
     if "_penstock" in vars(model):
         raise PlanError("the model is fitted already: call unfit(model) first")
-    if any(module in _inside for module in model.modules()):
+    if _taken(model):
+        gc.collect()  # by a model that nobody holds any more, perhaps, but for a cycle of its own
+    if _taken(model):
         raise PlanError(
             "a part of the model is in a block of another fitted model: call unfit of that one first, or fit one "
             "module that holds both"
@@ -92,6 +95,10 @@ _inside: "WeakSet[nn.Module]" = WeakSet()
 """The modules that the blocks of fitted models are made of: two plans for one would get in each other's way."""
 
 
+def _taken(model: nn.Module) -> bool:
+    return any(module in _inside for module in model.modules())
+
+
 def _maker(fitting: Fitting, name: str, module: nn.Module) -> Callable[[Call], Call]:
     def make(call: Call) -> Call:
         part = Part(name, call, Belongings(module), module)
@@ -109,11 +116,9 @@ def _maker(fitting: Fitting, name: str, module: nn.Module) -> Callable[[Call], C
 def unfit(model: Model) -> Model:
     """Give a model back as it was before `fit`; graphs that are still alive can be differentiated all the same."""
     fitted = _of(model)
-    for patch in reversed(fitted.patches):
-        patch.undo()
+    fitted.give_back()
     for hook in fitted.hooks:
         hook.remove()
-    _inside.difference_update(fitted.inside)
     object.__delattr__(model, "_penstock")
     fitted.fitting.close()
     return model
@@ -128,10 +133,13 @@ def plan_of(model: nn.Module) -> FitPlan:
 
 
 class Fitted(Single):
-    """What a fitted model holds of ours; it goes with the model."""
+    """What a fitted model holds of ours; it goes with the model, and so does what its blocks have of ours."""
 
     def __init__(self, model: nn.Module, fitting: Fitting, patches: list[Patch], inside: list[nn.Module]) -> None:
-        self.fitting, self.patches, self.inside = fitting, patches, inside
+        self.fitting = fitting
+        # Weakly: a block may hold the model, and others may hold blocks of a model that is gone.
+        self.give_back = finalize(model, _give_back, WeakSet(patches), WeakSet(inside))
+        self.give_back.atexit = False
         begin = model.register_forward_pre_hook(self._begin, with_kwargs=True)
         self.hooks = begin, model.register_forward_hook(self._ran)
 
@@ -140,6 +148,12 @@ class Fitted(Single):
 
     def _ran(self, *_: Any) -> None:
         self.fitting.ran()
+
+
+def _give_back(patches: "WeakSet[Patch]", inside: "WeakSet[nn.Module]") -> None:
+    for patch in patches:
+        patch.undo()
+    _inside.difference_update(inside)
 
 
 def _of(model: nn.Module) -> Fitted:
