@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from penstock import Budget  # noqa: E402
 from penstock.errors import PlanError  # noqa: E402
-from penstock.torch import copies, fit, plan_of  # noqa: E402
+from penstock.torch import belongings, fit, plan_of  # noqa: E402
 
 DEAR = ["keep dear, recompute the rest", "offload dear, recompute the rest"]
 
@@ -119,11 +119,11 @@ def normalised(norm):
     return Normalised
 
 
-@pytest.mark.parametrize("small", [copies.SMALL, 0])
+@pytest.mark.parametrize("small", [belongings.SMALL, 0])
 @pytest.mark.parametrize("norm", [Own, Renorm])
 @pytest.mark.parametrize("choice", ["recompute", "keep dear, recompute the rest", None])
 def test_statistics_of_all_kinds_change_once(norm, choice, small, monkeypatch):
-    monkeypatch.setattr(copies, "SMALL", small)
+    monkeypatch.setattr(belongings, "SMALL", small)
     trains_alike(normalised(norm), choice)
 
 
@@ -148,7 +148,7 @@ def test_a_buffer_that_is_first_changed_in_a_later_iteration():
 
 
 def test_a_large_buffer_that_is_first_changed_later_is_lost_once_and_the_message_says_so(monkeypatch):
-    monkeypatch.setattr(copies, "SMALL", 0)
+    monkeypatch.setattr(belongings, "SMALL", 0)
     model, plain = pair(Seldom)
     fit(model, AMPLE, choice="recompute")
     x = torch.randn(32, 8)
@@ -161,9 +161,9 @@ def test_a_large_buffer_that_is_first_changed_later_is_lost_once_and_the_message
             assert equal(step(model, x), expected)
 
 
-@pytest.mark.parametrize("small", [copies.SMALL, 0])
+@pytest.mark.parametrize("small", [belongings.SMALL, 0])
 def test_a_buffer_that_changes_only_in_training_after_an_evaluation_with_gradients(small, monkeypatch):
-    monkeypatch.setattr(copies, "SMALL", small)
+    monkeypatch.setattr(belongings, "SMALL", small)
 
     class Spectral(MLP):
         def __init__(self):
@@ -178,7 +178,7 @@ def test_a_buffer_that_changes_only_in_training_after_an_evaluation_with_gradien
 
 
 def test_a_sparse_buffer_is_no_obstacle(monkeypatch):
-    monkeypatch.setattr(copies, "SMALL", 0)
+    monkeypatch.setattr(belongings, "SMALL", 0)
 
     class Mixing(MLP):
         def __init__(self):
@@ -285,3 +285,75 @@ def test_on_a_gpu_seeds_that_are_set_between_the_passes_stay_set(choice):
 @pytest.mark.parametrize("choice", ["recompute", *DEAR, None])
 def test_on_a_gpu_what_blocks_change_is_as_in_the_plain_model(kind, choice):
     trains_alike(kind, choice, "cuda")
+
+
+class Buffered(MLP):
+    """Has buffers, and does something with them."""
+
+    def __init__(self, use, **buffers):
+        super().__init__()
+        self.use = use
+        for name, buffer in buffers.items():
+            self.register_buffer(name, buffer)
+
+    def forward(self, x):
+        return super().forward(self.use(self, x))
+
+
+def grows(self, x):
+    torch.mean(x.detach(), 0, out=self.mean)
+    return x * self.scale
+
+
+def grows_more(self, x):
+    self.mean.resize_(160)[100:] = 7.0
+    return x * self.scale
+
+
+def reads_all(self, x):
+    return x @ self.scale.as_strided((8, 8), (1, 1), 0)
+
+
+def swaps(self, x):
+    first, second = self.mean, self.scale
+    del self.mean, self.scale
+    self.register_buffer("scale", first)
+    self.register_buffer("mean", second)
+    return x * self.scale + self.mean
+
+
+def turns(self, x):
+    self.scale.t_()
+    return x @ self.scale
+
+
+def conjugates(self, x):
+    self.mean.mul_(1.5)
+    return x * (self.mean * (1 + 2j) * self.scale).real
+
+
+def waves():
+    first = torch.complex(torch.linspace(1, 2, 8), torch.linspace(0, 1, 8))
+    return {"mean": first, "scale": first.conj()}
+
+
+BUFFERED = {
+    "one grows from nothing": lambda: Buffered(grows, mean=torch.empty(0), scale=torch.linspace(1, 2, 8)),
+    "one grows": lambda: Buffered(grows_more, mean=torch.zeros(100), scale=torch.linspace(1, 2, 8)),
+    "all of one": lambda: Buffered(reads_all, mean=torch.ones(8), scale=torch.linspace(1, 2, 15)),
+    "names swapped": lambda: Buffered(swaps, mean=torch.ones(8), scale=torch.linspace(1, 2, 8)),
+    "turned": lambda: Buffered(turns, scale=torch.linspace(1, 2, 64).view(8, 8)),
+    "one element": lambda: Buffered(lambda self, x: x * self.scale, scale=torch.tensor(2.0).expand(1)),
+    "one of two": lambda: Buffered(lambda self, x: x * self.scale, scale=torch.linspace(1, 2, 16)[::15][:1]),
+    "conjugates": lambda: Buffered(conjugates, **waves()),
+}
+
+
+@pytest.mark.parametrize("kind", BUFFERED)
+@pytest.mark.parametrize("choice", ["recompute", "keep dear, recompute the rest", None])
+def test_buffers_in_all_their_shapes_are_as_the_first_run_found_them(kind, choice):
+    (model, _), (plain, _) = pair(BUFFERED[kind]), pair(BUFFERED[kind])  # copies do not share what their models do
+    fit(model, AMPLE, choice=choice)
+    x = torch.randn(8, 8)
+    for _ in range(4):
+        assert equal(step(model, x), step(plain, x))

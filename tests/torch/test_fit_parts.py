@@ -387,3 +387,45 @@ def test_inputs_that_were_made_for_inference_are_taken(choice):
             net.zero_grad()
             net(x, shift).square().mean().backward()
         assert equal(*([one.grad for one in net.parameters()] for net in (model, plain)))
+
+
+def test_a_call_that_others_have_put_around_a_block_stays_when_it_is_given_back():
+    model, plain = pair(MLP)
+    block, x = model[0], torch.randn(32, 8)
+    for gone in (unfit, None):
+        fit(model, AMPLE)
+        step(model, x)
+        fitted = block.forward
+        block.forward = lambda x, inside=fitted: 2 * inside(x)
+        if gone is None:
+            del model
+        else:
+            gone(model)
+        assert torch.equal(block(x), 2 * plain[0](x))
+        block.forward = fitted  # as one does who had put it aside for a while
+        assert torch.equal(block(x), plain[0](x))
+        del block.forward
+
+
+class Unready(MLP):
+    """Has no call yet."""
+
+    @property
+    def forward(self):
+        raise AttributeError("not yet")
+
+
+def test_where_a_block_cannot_be_fitted_none_is():
+    blocks = [MLP(), MLP(), Unready()]
+    model = nn.Sequential(*blocks)
+    with pytest.raises(AttributeError):
+        fit(model, AMPLE, blocks=blocks)
+    assert not any("forward" in vars(block) for block in blocks)
+    fit(nn.Sequential(*blocks[:2]), AMPLE)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_scripted_blocks_are_refused():
+    model = nn.Sequential(*(torch.jit.script(MLP()) for _ in range(3)))
+    with pytest.raises(PlanError, match="'0' is or has a ScriptModule"):
+        fit(model, AMPLE)

@@ -3,6 +3,7 @@
 Buffers that a block changes as it runs, such as the statistics of BatchNorm, are changed once, however often it runs.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,7 +12,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from penstock.torch.copies import Pack, Place, copied, memory_of, packs_of, small, strided
+from penstock.torch.mover import as_bytes
+
+SMALL = 10**6
+"""Buffers of fewer bytes are copied before every run, changed or not."""
+
+Place = tuple[int, str]
+"""The number of a module in the block, and the name of one of its buffers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,20 +29,11 @@ class Noted:
     """modules, names, tensors, how often these had been changed, and whether they wanted gradients"""
     buffers: dict[Place, tuple[torch.Tensor, int]]
     """those that it reads"""
-    packed: list[tuple[Pack, torch.Tensor]]
-    """copies of those that are small"""
     values: dict[Place, torch.Tensor]
-    """copies of others that are small, or that it changes"""
+    """copies of those that are small, or that it changes"""
     training: tuple[bool, ...]
     lost: set[str] = field(default_factory=set)
     """names of those that the run has changed without there being a copy"""
-
-    def copies(self) -> dict[Place, torch.Tensor]:
-        """Copy the copies, for a run that may change them."""
-        found = copied(self.values) if self.values else {}
-        for pack, copy in self.packed:
-            found |= pack.buffers(copy.clone())
-        return found
 
 
 class Belongings:
@@ -49,9 +47,6 @@ class Belongings:
     def __init__(self, module: nn.Module) -> None:
         self._parts = list(module.modules())
         self._changing: dict[tuple[bool, ...], set[Place]] = {}  # by modes; those that have not run are not known
-        self._packs: list[Pack] = []
-        self._packed: frozenset[Place] = frozenset()
-        self._where: list[tuple[int, int, torch.Size]] = []  # the buffers that the packs were made for
 
     def note(self) -> Noted:
         """Take note of what the block has now."""
@@ -68,33 +63,21 @@ class Belongings:
             for name, buffer in part._buffers.items()
             if buffer is not None
         }
-        where = [(id(one), one.data_ptr() if strided(one) else 0, one.shape) for one in found.values()]
-        if where != self._where:
-            self._packs, self._where = packs_of(found), where
-            self._packed = frozenset().union(*(pack.places for pack in self._packs))
-        packed = [(pack, pack.copy()) for pack in self._packs]
-        buffers = {place: (one, one._version) for place, one in found.items()}
-        values = self._copied(found, training) if len(found) > len(self._packed) else {}
-        return Noted(parameters, buffers, packed, values, training)
-
-    def _copied(self, found: dict[Place, torch.Tensor], training: tuple[bool, ...]) -> dict[Place, torch.Tensor]:
-        """Copy the buffers that are in no pack, but for large ones that do not change."""
-        others = {place: one for place, one in found.items() if place not in self._packed}
+        storages = {place: one.untyped_storage()._cdata for place, one in found.items() if _strided(one)}
         changing = self._changing.get(training)
-        chosen = {place: one for place, one in others.items() if changing is None or place in changing or small(one)}
-        touched = {memory_of(one) for one in chosen.values()}
-        return copied({place: one for place, one in others.items() if memory_of(one) in touched})
+        copied = {place: one for place, one in found.items() if changing is None or place in changing or _small(one)}
+        touched = {storages[place] for place in copied if place in storages}
+        copied |= {place: one for place, one in found.items() if storages.get(place) in touched}
+        buffers = {place: (one, one._version) for place, one in found.items()}
+        return Noted(parameters, buffers, _copied(copied), training)
 
     def look(self, noted: Noted) -> None:
         """Notice which large buffers a run has changed, in place or by assigning another; drop the copies of others."""
         first = noted.training not in self._changing
         changing = self._changing.setdefault(noted.training, set())
-        packed = frozenset().union(*(pack.places for pack, _ in noted.packed))
-        if len(packed) == len(noted.buffers):
-            return
         for place, (buffer, version) in noted.buffers.items():
             number, name = place
-            if place in packed or (small(buffer) and place in noted.values):
+            if _small(buffer) and place in noted.values:
                 continue
             moved = buffer._version != version
             if moved and place not in noted.values:
@@ -127,7 +110,7 @@ class Belongings:
                 if tensor.requires_grad != wanted and tensor.is_leaf:  # frozen or thawed since
                     wanting.append((tensor, not wanted))
                     tensor.requires_grad_(wanted)
-            copies = noted.copies()
+            copies = _copied(noted.values)
             for place, (buffer, version) in noted.buffers.items():
                 if place not in copies and buffer._version != version:
                     raise _changed(place[1])
@@ -152,12 +135,67 @@ class Belongings:
                 part.training = mode
 
 
+def _copied(several: dict[Place, torch.Tensor]) -> dict[Place, torch.Tensor]:
+    """Copy tensors; those that share memory go on sharing it: who changes one changes the others."""
+    sharing: dict[Any, list[torch.Tensor]] = defaultdict(list)
+    for one in several.values():
+        sharing[one.untyped_storage()._cdata if _strided(one) else id(one)].append(one)
+    copies: dict[int, torch.Tensor] = {}
+    alone: dict[Any, list[torch.Tensor]] = defaultdict(list)
+    for those in sharing.values():
+        if len(those) > 1:
+            copies |= _windows(those)
+        elif _strided(those[0]):
+            alone[those[0].dtype, those[0].device].append(those[0])
+        else:
+            copies[id(those[0])] = those[0].detach().clone()
+    for alike in alone.values():
+        fresh = [torch.empty_like(one, requires_grad=False) for one in alike]
+        with torch.no_grad():
+            torch._foreach_copy_(fresh, alike)  # normalisations have many small ones: one call copies them all
+        copies |= {id(one): copy for one, copy in zip(alike, fresh, strict=True)}
+    return {place: copies[id(one)] for place, one in several.items()}
+
+
+def _windows(sharing: list[torch.Tensor]) -> dict[int, torch.Tensor]:
+    """Copy the memory that tensors share, and give each its window onto the copy, by its identity.
+
+    One that is there under several names is one tensor again.
+    """
+    starts = {id(one): one.storage_offset() * one.element_size() for one in sharing}
+    ends = [
+        starts[id(one)]
+        + one.element_size() * (1 + sum((n - 1) * by for n, by in zip(one.shape, one.stride(), strict=True)))
+        for one in sharing
+        if one.numel()
+    ]
+    first = min(starts.values()) // _ALIGNED * _ALIGNED
+    memory = as_bytes(sharing[0].untyped_storage())[first : max(ends, default=first)].clone().untyped_storage()
+    windows = {}
+    for one in sharing:
+        offset = (starts[id(one)] - first) // one.element_size()
+        window = torch.empty(0, dtype=one.dtype, device=one.device).set_(memory, offset, one.shape, one.stride())
+        window = window.conj() if one.is_conj() else window
+        windows[id(one)] = torch._neg_view(window) if one.is_neg() else window
+    return windows
+
+
+def _strided(buffer: torch.Tensor) -> bool:
+    return buffer.layout is torch.strided
+
+
+_ALIGNED = 512
+"""What torch's allocators align memory to, at most: a copy is read as fast, and summed in the same order."""
 _MISSING = object()
 _LOST = (
     "a block changed a large buffer of its own ({}) for the first time after it had run without that, so there is no "
     "copy to run it again with. From the next iteration on there is one: skip this one, or leave the block out with "
     "blocks=..."
 )
+
+
+def _small(buffer: torch.Tensor) -> bool:
+    return buffer.numel() * buffer.element_size() < SMALL
 
 
 def _same(copy: torch.Tensor, buffer: torch.Tensor) -> bool:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
 
+import torch
 from torch import nn
 
 from penstock.errors import PlanError
@@ -58,6 +59,7 @@ def named(model: nn.Module, blocks: Iterable[nn.Module | str] | None) -> list[tu
             raise PlanError(
                 f"no module of {type(model).__name__} is there twice: name the blocks, blocks=[model.first, 'second']"
             )
+        _check_plain(found)
         return found
     names = {module: name for name, module in model.named_modules()}
     modules = dict(model.named_modules(remove_duplicate=False))
@@ -70,7 +72,9 @@ def named(model: nn.Module, blocks: Iterable[nn.Module | str] | None) -> list[tu
         else:
             raise PlanError(f"blocks: {block!r:.80} is no module of the model, nor the name of one")
     _check_apart(chosen)
-    return [(name, module) for module, name in chosen.items()]
+    found = [(name, module) for module, name in chosen.items()]
+    _check_plain(found)
+    return found
 
 
 def _check_apart(chosen: dict[nn.Module, str]) -> None:
@@ -80,6 +84,15 @@ def _check_apart(chosen: dict[nn.Module, str]) -> None:
                 raise PlanError(f"blocks: {chosen[below]!r} is inside {name!r}: name one of them")
     if not chosen:
         raise PlanError("blocks: name at least one module")
+
+
+def _check_plain(chosen: list[tuple[str, nn.Module]]) -> None:
+    for name, module in chosen:
+        if any(isinstance(part, torch.jit.ScriptModule) for part in module.modules()):
+            raise PlanError(
+                f"blocks: {name!r} is or has a ScriptModule, which cannot be lent buffers to run again: fit the module "
+                "that was scripted, or leave it out with blocks=..."
+            )
 
 
 class Single:
@@ -102,8 +115,8 @@ class Patch(Single):
         self._module = module
         # What `module.compile()` made is called in place of `forward`, hooks and all.
         self._name = "_compiled_call_impl" if getattr(module, "_compiled_call_impl", None) is not None else "forward"
-        self._own = vars(module).get(self._name)
-        self._call = make(getattr(module, self._name))
+        self._own, self._plain = vars(module).get(self._name), getattr(module, self._name)
+        self._call = make(self._plain)
         object.__setattr__(module, self._name, self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -111,8 +124,11 @@ class Patch(Single):
         return self._call(*args, **kwargs)
 
     def undo(self) -> None:
-        """Give the module back as it was."""
+        """Give the module back as it was; below a call that others have put around it, it does nothing any more."""
+        self._call = self._plain
+        if vars(self._module).get(self._name) is not self:
+            return
         if self._own is None:
-            vars(self._module).pop(self._name, None)
+            object.__delattr__(self._module, self._name)
         else:
             object.__setattr__(self._module, self._name, self._own)

@@ -84,7 +84,13 @@ def fit(
         raise PlanError(f"choice: {choice!r} is none of {', '.join(map(repr, TREATMENTS))}")
     fitting = Fitting(budget, None if codec is None else get_codec(codec), choice)
     chosen = named(model, blocks)
-    patches = [Patch(module, _maker(fitting, name, module)) for name, module in chosen]
+    patches: list[Patch] = []
+    try:
+        for name, module in chosen:
+            patches.append(Patch(module, _maker(fitting, name, module)))
+    except BaseException:
+        _give_back(patches, ())
+        raise
     inside = [part for _, module in chosen for part in module.modules()]
     _inside.update(inside)
     object.__setattr__(model, "_penstock", Fitted(model, fitting, patches, inside))
@@ -150,7 +156,7 @@ class Fitted(Single):
         self.fitting.ran()
 
 
-def _give_back(patches: "WeakSet[Patch]", inside: "WeakSet[nn.Module]") -> None:
+def _give_back(patches: Iterable[Patch], inside: Iterable[nn.Module]) -> None:
     for patch in patches:
         patch.undo()
     _inside.difference_update(inside)
