@@ -15,6 +15,10 @@ settings.load_profile("default")
 # in all that it computes; threads that are started later begin like that too.
 os.environ.setdefault("DEVITO_SAFE_MATH", "1")
 
+# Threads that wait for others by spinning take the cores that tests in other processes need: on two cores, two such
+# tests took three times as long as one after the other.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 # JAX would take three quarters of a GPU that other tests use at the same time.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
