@@ -1,6 +1,7 @@
 """A GPU of NumPy arrays: the kernels of waves compiled as plain C++, their threads run one after the other.
 
-Where threads of a warp exchange values, every thread of a block is one of the process.
+Where threads of a warp exchange values, those of a block take turns, each on a stack of its own: threads of the process
+took twenty times as long to begin and to wait for each other.
 """
 
 import ctypes
@@ -18,11 +19,10 @@ GPP = shutil.which("g++")
 SHIM = r"""
 #include <algorithm>
 #include <cmath>
-#include <pthread.h>
-#include <thread>
-#include <tuple>
+#include <csetjmp>
+#include <type_traits>
+#include <ucontext.h>
 #include <utility>
-#include <vector>
 using std::max;
 using std::min;
 #define __global__
@@ -30,22 +30,61 @@ using std::min;
 #define __restrict__
 #define __launch_bounds__(...)
 struct Index { unsigned x, y, z; };
-static thread_local Index threadIdx, blockIdx;
-static Index blockDim, gridDim;
+static Index threadIdx, blockIdx, blockDim, gridDim;
 struct alignas(16) float4 { float x, y, z, w; };
 static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 template <typename T> static inline T __ldg(const T *at) { return *at; }
 template <typename T> static inline T __ldcs(const T *at) { return *at; }
 template <typename T> static inline void __stcs(T *at, T value) { *at = value; }
-static pthread_barrier_t barriers[32];
+
+// A thread begins in a context of its own; later turns jump, which unlike contexts asks nothing of the system.
+static struct Thread {
+    ucontext_t begin;
+    jmp_buf at;
+    bool begun, ended;
+    char stack[1 << 16];
+} threads[1024];
+static jmp_buf launcher;
+static void wait_for_others()
+{
+    if (!_setjmp(threads[threadIdx.x].at)) _longjmp(launcher, 1);
+}
+template <typename Call> static void take_turns(unsigned count, Call call)
+{
+    static Call *job;
+    static unsigned left, x;  // a jump may lose what is not static
+    job = &call;
+    for (x = 0; x < count; ++x) threads[x].begun = threads[x].ended = false;
+    for (left = count; left;)
+        for (x = 0; x < count; ++x) {
+            Thread &thread = threads[x];
+            if (thread.ended) continue;
+            threadIdx = {x, 0, 0};
+            if (_setjmp(launcher)) {
+                left -= threads[x].ended;
+            } else if (thread.begun) {
+                _longjmp(thread.at, 1);
+            } else {
+                thread.begun = true;
+                getcontext(&thread.begin);
+                thread.begin.uc_stack.ss_sp = thread.stack;
+                thread.begin.uc_stack.ss_size = sizeof thread.stack;
+                makecontext(&thread.begin, [] {
+                    (*job)();
+                    threads[threadIdx.x].ended = true;
+                    _longjmp(launcher, 1);
+                }, 0);
+                setcontext(&thread.begin);
+            }
+        }
+}
 static float exchanged[1024];
 static float __shfl_xor_sync(unsigned, float value, int apart)
 {
-    pthread_barrier_t *barrier = &barriers[threadIdx.x / 32];
     exchanged[threadIdx.x] = value;
-    pthread_barrier_wait(barrier);
+    wait_for_others();
     const float other = exchanged[threadIdx.x ^ apart];
-    pthread_barrier_wait(barrier);
+    wait_for_others();
     return other;
 }
 #include SOURCE
@@ -73,24 +112,14 @@ static void launch(void (*kernel)(A...), const unsigned *grid, const unsigned *b
 {
     gridDim = {grid[0], grid[1], grid[2]};
     blockDim = {block[0], block[1], block[2]};
-    if (!together) {
-        all_blocks(grid, [&] {
-            for (unsigned y = 0; y < block[1]; ++y)
-                for (unsigned x = 0; x < block[0]; ++x) {
-                    threadIdx = {x, y, 0};
-                    one(kernel, arguments);
-                }
-        });
-        return;
-    }
-    for (unsigned warp = 0; warp < block[0] / 32; ++warp) pthread_barrier_init(&barriers[warp], nullptr, 32);
-    std::vector<std::thread> threads;
-    for (unsigned x = 0; x < block[0]; ++x)
-        threads.emplace_back([=] {
-            threadIdx = {x, 0, 0};
-            all_blocks(grid, [&] { one(kernel, arguments); });
-        });
-    for (auto &thread : threads) thread.join();
+    all_blocks(grid, [&] {
+        if (together) return take_turns(block[0], [&] { one(kernel, arguments); });
+        for (unsigned y = 0; y < block[1]; ++y)
+            for (unsigned x = 0; x < block[0]; ++x) {
+                threadIdx = {x, y, 0};
+                one(kernel, arguments);
+            }
+    });
 }
 """
 
@@ -135,7 +164,8 @@ def library(source, defines):
     )
     (folder / "shim.cpp").write_text(SHIM + entries)
     # A kernel may have the name of a function of the C library, which must not be called in its place.
-    options = ["-O1", "-std=c++17", "-ffp-contract=off", "-shared", "-Wl,-Bsymbolic", "-fPIC", "-pthread", "-w"]
+    options = ["-O1", "-std=c++17", "-ffp-contract=off", "-shared", "-Wl,-Bsymbolic", "-fPIC", "-w"]
+    options += ["-march=native", "-U_FORTIFY_SOURCE"]  # fmaf is one instruction, and jumps lead to other stacks
     options += [f'-DSOURCE="{source}"', *(f"-D{name}={value}" for name, value in defines)]
     subprocess.run([GPP, *options, "shim.cpp", "-o", "shim.so"], cwd=folder, check=True)
     built = ctypes.CDLL(str(folder / "shim.so"))
