@@ -4,6 +4,7 @@ import gc
 import logging
 import re
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import pytest
@@ -55,6 +56,12 @@ def differentiated(loss, given, around=lambda function: function):
     return around(jax.value_and_grad(loss, (0, 1, 2), has_aux=True))(*given)
 
 
+@cache
+def as_a_scan(steps):
+    """Give loss, results and gradients of a scan that keeps everything."""
+    return differentiated(*loss_by(scanned, steps))
+
+
 def assert_close(got, wanted):
     for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(wanted), strict=True):
         assert one.dtype == other.dtype
@@ -78,19 +85,29 @@ def slow(*cases):
     return [pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.slow) for case in cases]
 
 
-NESTS = [(53, 30, 2), (211, 35, 3), (211, 30, 4), *slow((50, 30, 2), (199, 60, 2), (200, 35, 3))]
+NESTS = [(53, 30, 2), (211, 35, 3), (211, 30, 4)]
+MORE = [(50, 30, 2), (199, 60, 2), (200, 35, 3)]
 
 
-@pytest.mark.parametrize("around", [lambda function: function, jax.jit], ids=["alone", "in jit"])
-@pytest.mark.parametrize(("steps", "states", "forward"), NESTS)
+def alone(function):
+    return function
+
+
+@pytest.mark.parametrize(
+    ("steps", "states", "forward", "around"),
+    [
+        *((*nest, alone) for nest in NESTS),
+        (*NESTS[1], jax.jit),
+        *slow(*((*nest, alone) for nest in MORE), *((*nest, jax.jit) for nest in (NESTS[0], NESTS[2], *MORE))),
+    ],
+)
 def test_as_a_scan_that_keeps_everything(steps, states, forward, around, said):
     results = []
     costs = ps.Costs(1e-6, 1e-6, 1e3)  # whose links are so slow that nothing is moved
     more = {"budget": states * STATE, "costs": costs, "report": results.append}
     loss, given = loss_by(checkpointed, steps, **more)
-    wanted = differentiated(loss_by(scanned, steps)[0], given, around)
     first, again = (differentiated(loss, given, around) for _ in range(2))
-    assert_close(first, wanted)
+    assert_close(first, as_a_scan(steps))
     for one, other in zip(jax.tree.leaves(first), jax.tree.leaves(again), strict=True):
         np.testing.assert_array_equal(one, other)
     assert not results and f"each run forward {forward} times" in said()[0]
@@ -101,7 +118,7 @@ def taken(loss, given):
     return jax.jit(jax.grad(loss, (0, 1, 2), has_aux=True)).lower(*given).compile().memory_analysis().temp_size_in_bytes
 
 
-@pytest.mark.parametrize("states", [28, *slow(30, 40, 60), 90])
+@pytest.mark.parametrize("states", [28, *slow(30, 40, 60, 90)])
 def test_the_compiled_gradient_takes_no_more_than_the_budget(states):
     steps = 211
     loss, given = loss_by(checkpointed, steps, budget=states * STATE)
@@ -188,7 +205,7 @@ def test_the_device_budget_is_that_of_an_accelerator(monkeypatch, said):
     monkeypatch.setattr(decide, "device_of", lambda leaves: Accelerator())
     for budget in (ps.Budget(device=60 * STATE), ps.Budget(device=60 * STATE, host="1GB")):
         loss, given = loss_by(checkpointed, 199, budget=budget)
-        assert_close(differentiated(loss, given), differentiated(loss_by(scanned, 199)[0], given))
+        assert_close(differentiated(loss, given), as_a_scan(199))
         assert f"of the {ps.units.to_text(60 * STATE)} allowed" in said()[-1]
     loss, given = loss_by(checkpointed, 199, budget=ps.Budget(host="1GB"))
     differentiated(loss, given)
@@ -216,7 +233,7 @@ def test_where_nothing_fits_inside_of_jit_the_error_says_how_much_would():
     loss, given = loss_by(checkpointed, 199, budget="80kB")
     with pytest.raises(StateError, match=r"outside of them.*takes \d+ bytes"):
         differentiated(loss, given, jax.jit)
-    assert_close(differentiated(loss, given), differentiated(loss_by(scanned, 199)[0], given))
+    assert_close(differentiated(loss, given), as_a_scan(199))
 
 
 def named_by(error):
@@ -232,7 +249,7 @@ def test_inside_of_jit_the_amount_that_an_error_names_works_and_no_less(steps):
     with pytest.raises(StateError) as error:
         gradient("16kB")
     named = named_by(error)
-    assert_close(gradient(named), differentiated(*loss_by(scanned, steps)))
+    assert_close(gradient(named), as_a_scan(steps))
     with pytest.raises(StateError):
         gradient(named - 1)
 
@@ -247,7 +264,7 @@ def test_the_device_budget_that_an_error_names_works(steps, monkeypatch):
 
     with pytest.raises(ps.BudgetError) as error:
         gradient(1)
-    assert_close(gradient(named_by(error)), differentiated(*loss_by(scanned, steps)))
+    assert_close(gradient(named_by(error)), as_a_scan(steps))
 
 
 def test_with_vmap_the_amount_is_that_of_all_of_its_loops():

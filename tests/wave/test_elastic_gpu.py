@@ -296,9 +296,9 @@ def test_arrays_that_are_neither_here_nor_there_are_refused():
         Elastic(model, 1e-4)
 
 
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
-@pytest.mark.parametrize("radius", [2, 4])
-@pytest.mark.parametrize("axes", [2, 3])
+@pytest.mark.parametrize(
+    ("axes", "radius", "arch"), [(2, 2, "sm_90"), (2, 4, "sm_90"), (3, 2, "sm_90"), (3, 4, "sm_90"), (3, 4, "sm_80")]
+)
 def test_the_sources_compile(axes, radius, arch):
     compile_only = pytest.importorskip("penstock.cuda.kernels").compile_only
     defines = ElasticVariant().defines(axes, radius, 40, 12)

@@ -58,19 +58,23 @@ def velocity_in_plane(time, away, force, heard):
 
 
 @pytest.mark.parametrize(
-    ("grid", "receivers", "solution"),
+    ("grid", "receivers", "solution", "forces"),
     [
-        (PLANE, [(450.0, 703.0), (603.0, 322.0), (451.7, 250.9)], velocity_in_plane),
-        (SPACE, [(173.0, 270.0, 190.0), (80.7, 82.3, 152.2)], velocity_in_space),
+        (PLANE, [(450.0, 703.0), (603.0, 322.0), (451.7, 250.9)], velocity_in_plane, "z"),
+        (PLANE, [(450.0, 703.0), (603.0, 322.0), (451.7, 250.9)], velocity_in_plane, "x"),
+        (SPACE, [(173.0, 270.0, 190.0), (80.7, 82.3, 152.2)], velocity_in_space, "zyx"),
     ],
-    ids=["2-D", "3-D"],
+    ids=["2-D z", "2-D x", "3-D all"],
 )
-@pytest.mark.parametrize("force", ["z", "x"])
-def test_velocities_of_a_force(grid, receivers, solution, force):
+def test_velocities_of_forces(grid, receivers, solution, forces):
+    """Forces at one place add up; where volumes take long, all are of one run."""
     source, (dt, samples) = tuple(points // 2 * 10.0 + 3.3 for points in grid.shape), SAMPLING[grid.ndim]
     axes = "zx" if grid.ndim == 2 else "zyx"
+    sends = [f"force {axis}" for axis in forces]
     hears = [f"velocity {axis}" for axis in axes for _ in receivers]
-    shot = Shot(source, receivers * grid.ndim, ricker(FREQUENCY, dt, samples), dt, sends=f"force {force}", hears=hears)
+    sizes = np.arange(1.0, len(forces) + 1)
+    sent = ricker(FREQUENCY, dt, samples)[:, None] * sizes
+    shot = Shot([source] * len(forces), receivers * grid.ndim, sent, dt, sends=sends, hears=hears)
 
     data = simulate(shot, uniform(grid))
 
@@ -78,7 +82,10 @@ def test_velocities_of_a_force(grid, receivers, solution, force):
     time = np.arange(samples)[every] * dt
     exact = np.stack(
         [
-            solution(time, np.subtract(receiver, source), axes.index(force), axes.index(axis))
+            sum(
+                size * solution(time, np.subtract(receiver, source), axes.index(force), axes.index(axis))
+                for size, force in zip(sizes, forces, strict=True)
+            )
             for axis in axes
             for receiver in receivers
         ],

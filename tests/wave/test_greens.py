@@ -36,21 +36,22 @@ def ricker_at(frequency):
     return wavelet
 
 
+PLANE, SPACE = Grid((71, 81), 10.0, absorb=30), Grid((34, 36, 38), 10.0, absorb=24)
+
+
 @pytest.mark.parametrize(
-    ("solution", "shape", "receivers"),
+    ("solution", "grid", "receivers", "frequency", "dt", "samples"),
     [
-        (in_plane, (71, 81), [(350.0, 603.0), (503.0, 222.0), (351.7, 100.9)]),
-        (in_space, (45, 48, 51), [(213.0, 430.0, 250.0), (100.7, 102.3, 222.2)]),
+        (in_plane, PLANE, [(350.0, 603.0), (503.0, 222.0), (351.7, 100.9)], 14.0, 0.0005, 800),
+        (in_space, SPACE, [(173.0, 270.0, 190.0), (100.7, 102.3, 152.2)], 16.0, 0.001, 250),
     ],
     ids=["2-D", "3-D"],
 )
-def test_pressure_of_a_point_source(solution, shape, receivers):
-    frequency, dt, samples = 14.0, 0.0005, 800
-    grid = Grid(shape, spacing=10.0, absorb=30)
-    source = tuple(points // 2 * 10.0 + 3.3 for points in shape)
+def test_pressure_of_a_point_source(solution, grid, receivers, frequency, dt, samples):
+    source = tuple(points // 2 * 10.0 + 3.3 for points in grid.shape)
     shot = Shot(source, receivers, ricker(frequency, dt, samples), dt)
 
-    data = simulate(shot, AcousticModel(np.full(shape, SPEED), grid))
+    data = simulate(shot, AcousticModel(np.full(grid.shape, SPEED), grid))
 
     time = np.arange(samples) * dt
     for heard, receiver in zip(data.T, receivers, strict=True):
