@@ -15,8 +15,8 @@ settings.load_profile("default")
 # in all that it computes; threads that are started later begin like that too.
 os.environ.setdefault("DEVITO_SAFE_MATH", "1")
 
-# Threads that wait for others by spinning take the cores that tests in other processes need: on two cores, two such
-# tests took three times as long as one after the other.
+# Threads that spin while they wait for others take the cores that tests in other processes need: on two cores, two such
+# tests at once took more than twice as long.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 # JAX would take three quarters of a GPU that other tests use at the same time.
