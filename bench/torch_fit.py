@@ -50,7 +50,7 @@ NETS = LARGE if GPU else TINY
 PARTS = (2, 3)
 STEPS = 10
 ROUNDS = 3
-WARM = SETTLED + CALM + 1
+WARM = SETTLED + CALM + 2
 """Steps before any that is timed: a plan and its prediction stay by then, and clocks have come down as they do."""
 
 

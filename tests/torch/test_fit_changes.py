@@ -2,6 +2,7 @@
 
 import os
 
+import numpy as np
 import pytest
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what deterministic products need on a GPU
@@ -332,6 +333,17 @@ def conjugates(self, x):
     return x * (self.mean * (1 + 2j) * self.scale).real
 
 
+def shifts(self, x):
+    self.mean.mul_(1.5)
+    return x * self.scale + self.mean[:8]
+
+
+def laid_over(first, second):
+    """Give two tensors that know nothing of each other, over parts of one array."""
+    array = np.linspace(1, 2, 24, dtype=np.float32)
+    return {"mean": torch.from_numpy(array[first]), "scale": torch.from_numpy(array[second])}
+
+
 def waves():
     first = torch.complex(torch.linspace(1, 2, 8), torch.linspace(0, 1, 8))
     return {"mean": first, "scale": first.conj()}
@@ -345,6 +357,9 @@ BUFFERED = {
     "turned": lambda: Buffered(turns, scale=torch.linspace(1, 2, 64).view(8, 8)),
     "one element": lambda: Buffered(lambda self, x: x * self.scale, scale=torch.tensor(2.0).expand(1)),
     "one of two": lambda: Buffered(lambda self, x: x * self.scale, scale=torch.linspace(1, 2, 16)[::15][:1]),
+    "over one array": lambda: Buffered(shifts, **laid_over(slice(0, 16), slice(8, 16))),
+    "over one array from its beginning": lambda: Buffered(shifts, **laid_over(slice(0, 12), slice(0, 8))),
+    "over one array, the second first": lambda: Buffered(shifts, **laid_over(slice(4, 24), slice(0, 8))),
     "conjugates": lambda: Buffered(conjugates, **waves()),
 }
 

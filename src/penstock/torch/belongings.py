@@ -4,10 +4,13 @@ Buffers that a block changes as it runs, such as the statistics of BatchNorm, ar
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import chain
+from operator import is_
+from typing import Any, NamedTuple
+from weakref import ref
 
 import torch
 from torch import nn
@@ -17,9 +20,6 @@ from penstock.torch.mover import as_bytes
 SMALL = 10**6
 """Buffers of fewer bytes are copied before every run, changed or not."""
 
-Place = tuple[int, str]
-"""The number of a module in the block, and the name of one of its buffers."""
-
 
 @dataclass(frozen=True, eq=False)
 class Noted:
@@ -27,10 +27,15 @@ class Noted:
 
     parameters: Sequence[tuple[nn.Module, str, torch.Tensor, int, bool]]
     """modules, names, tensors, how often these had been changed, and whether they wanted gradients"""
-    buffers: dict[Place, tuple[torch.Tensor, int]]
-    """those that it reads"""
-    values: dict[Place, torch.Tensor]
-    """copies of those that are small, or that it changes"""
+    buffers: dict[int, torch.Tensor]
+    """those that it reads, by number"""
+    versions: dict[int, int]
+    """how often these had been changed"""
+    copies: dict[int, torch.Tensor]
+    """of those that are small, or that it changes"""
+    layout: "_Layout"
+    groups: "_Groups"
+    """which were copied"""
     training: tuple[bool, ...]
     lost: set[str] = field(default_factory=set)
     """names of those that the run has changed without there being a copy"""
@@ -46,7 +51,8 @@ class Belongings:
 
     def __init__(self, module: nn.Module) -> None:
         self._parts = list(module.modules())
-        self._changing: dict[tuple[bool, ...], set[Place]] = {}  # by modes; those that have not run are not known
+        self._changing: dict[tuple[bool, ...], set[_Place]] = {}  # by modes; those that have not run are not known
+        self._layout: _Layout | None = None
 
     def note(self) -> Noted:
         """Take note of what the block has now."""
@@ -57,37 +63,31 @@ class Belongings:
             if tensor is not None
         ]
         training = tuple([part.training for part in self._parts])
-        found = {
-            (number, name): buffer
-            for number, part in enumerate(self._parts)
-            for name, buffer in part._buffers.items()
-            if buffer is not None
-        }
-        storages = {place: one.untyped_storage()._cdata for place, one in found.items() if _strided(one)}
-        changing = self._changing.get(training)
-        copied = {place: one for place, one in found.items() if changing is None or place in changing or _small(one)}
-        touched = {storages[place] for place in copied if place in storages}
-        copied |= {place: one for place, one in found.items() if storages.get(place) in touched}
-        buffers = {place: (one, one._version) for place, one in found.items()}
-        return Noted(parameters, buffers, _copied(copied), training)
+        seen = _Seen.of(self._parts)
+        if self._layout is None or not self._layout.holds(seen):
+            self._layout = _Layout(self._parts, seen)
+        layout = self._layout
+        buffers = {number: one for number, one in enumerate(seen.tensors) if one is not None}
+        versions = {number: one._version for number, one in buffers.items()}
+        groups = layout.groups(self._changing.get(training))
+        return Noted(parameters, buffers, versions, _copies(buffers, groups), layout, groups, training)
 
     def look(self, noted: Noted) -> None:
         """Notice which large buffers a run has changed, in place or by assigning another; drop the copies of others."""
         first = noted.training not in self._changing
         changing = self._changing.setdefault(noted.training, set())
-        for place, (buffer, version) in noted.buffers.items():
-            number, name = place
-            if _small(buffer) and place in noted.values:
-                continue
-            moved = buffer._version != version
-            if moved and place not in noted.values:
+        for number in noted.layout.large:
+            part, name = place = noted.layout.places[number]
+            buffer = noted.buffers[number]
+            moved = buffer._version != noted.versions[number]
+            if moved and number not in noted.copies:
                 noted.lost.add(name)
             # Not all that changes a buffer counts that: the first time values are compared.
-            other = self._parts[number]._buffers.get(name) is not buffer
-            if moved or other or (first and not _same(noted.values[place], buffer)):
+            other = self._parts[part]._buffers.get(name) is not buffer
+            if moved or other or (first and not _same(noted.copies[number], buffer)):
                 changing.add(place)
             elif place not in changing:
-                noted.values.pop(place, None)
+                noted.copies.pop(number, None)
 
     @contextmanager
     def again(self, noted: Noted) -> Iterator[None]:
@@ -110,14 +110,14 @@ class Belongings:
                 if tensor.requires_grad != wanted and tensor.is_leaf:  # frozen or thawed since
                     wanting.append((tensor, not wanted))
                     tensor.requires_grad_(wanted)
-            copies = _copied(noted.values)
-            for place, (buffer, version) in noted.buffers.items():
-                if place not in copies and buffer._version != version:
-                    raise _changed(place[1])
-                number, name = place
-                table = self._parts[number]._buffers
+            copies = _copies(noted.copies, noted.groups)
+            for number, buffer in noted.buffers.items():
+                place, name = noted.layout.places[number]
+                if number not in copies and buffer._version != noted.versions[number]:
+                    raise _changed(name)
+                table = self._parts[place]._buffers
                 before.append((table, name, table.get(name, _MISSING)))
-                table[name] = copies.get(place, buffer)
+                table[name] = copies.get(number, buffer)
             yield
         finally:
             for table, name, own in before:
@@ -135,48 +135,149 @@ class Belongings:
                 part.training = mode
 
 
-def _copied(several: dict[Place, torch.Tensor]) -> dict[Place, torch.Tensor]:
-    """Copy tensors; those that share memory go on sharing it: who changes one changes the others."""
-    sharing: dict[Any, list[torch.Tensor]] = defaultdict(list)
-    for one in several.values():
-        sharing[one.untyped_storage()._cdata if _strided(one) else id(one)].append(one)
-    copies: dict[int, torch.Tensor] = {}
-    alone: dict[Any, list[torch.Tensor]] = defaultdict(list)
-    for those in sharing.values():
-        if len(those) > 1:
-            copies |= _windows(those)
-        elif _strided(those[0]):
-            alone[those[0].dtype, those[0].device].append(those[0])
+_Place = tuple[int, str]
+"""The number of a module in the block, and the name of one of its buffers."""
+
+
+class _Seen(NamedTuple):
+    """What tells whether buffers are still those that they were, and where they were."""
+
+    tensors: list[torch.Tensor | None]
+    lie: tuple[list[int], list[str], list[tuple[int, int] | None]]
+    """how many modules have, their names, and addresses and bytes of those that are in one piece"""
+
+    @classmethod
+    def of(cls, parts: Sequence[nn.Module]) -> "_Seen":
+        tables = [part._buffers for part in parts]
+        tensors = list(chain.from_iterable([table.values() for table in tables]))
+        lie = [None if one is None or not _strided(one) else (one.data_ptr(), one.nbytes) for one in tensors]
+        return cls(tensors, ([len(table) for table in tables], list(chain.from_iterable(tables)), lie))
+
+
+class _Groups(NamedTuple):
+    """The numbers of buffers that are copied."""
+
+    alike: list[list[int]]
+    """of one type and device each: one call copies them, and normalisations have many"""
+    sharing: list[list[int]]
+    """in the same memory each: who changes one changes the others"""
+    odd: list[int]
+    """not in one piece"""
+
+
+class _Layout:
+    """How the buffers of a block lie in memory: found once, as long as they are the same and stay there."""
+
+    def __init__(self, parts: Sequence[nn.Module], seen: _Seen) -> None:
+        self._lie = seen.lie
+        self._tensors = [None if one is None else ref(one) for one in seen.tensors]  # nobody else may need them later
+        self.places = [(number, name) for number, part in enumerate(parts) for name in part._buffers]
+        found = [(number, one) for number, one in enumerate(seen.tensors) if one is not None]
+        self.large = [number for number, one in found if one.numel() * one.element_size() >= SMALL]
+        self._odd = [number for number, one in found if not _strided(one)]
+        self._sharing = _sharing(found)
+        self._alike = {number: (one.dtype, one.device) for number, one in found}
+        self._known: dict[frozenset[_Place] | None, _Groups] = {}
+
+    def holds(self, seen: _Seen) -> bool:
+        """Tell whether all is as it was found."""
+        if self._lie != seen.lie:
+            return False
+        before = [one if one is None else one() for one in self._tensors]
+        return all(map(is_, seen.tensors, before))
+
+    def groups(self, changing: set[_Place] | None) -> _Groups:
+        """Give those that are to be copied: all, or those that are small, that change, or that share memory with such.
+
+        Parameters
+        ----------
+        changing
+            The places of large ones that runs have changed; None where nobody knows.
+        """
+        key = None if changing is None else frozenset(changing)
+        if key not in self._known:
+            large = set() if key is None else {number for number in self.large if self.places[number] not in key}
+            self._known[key] = self._grouped(large)
+        return self._known[key]
+
+    def _grouped(self, left_out: set[int]) -> _Groups:
+        alike: dict[Any, list[int]] = defaultdict(list)
+        copied = [several for several in self._sharing if not left_out.issuperset(several)]
+        for several in copied:
+            if len(several) == 1:
+                alike[self._alike[several[0]]] += several
+        odd = [number for number in self._odd if number not in left_out]
+        return _Groups(list(alike.values()), [several for several in copied if len(several) > 1], odd)
+
+
+def _sharing(buffers: Sequence[tuple[int, torch.Tensor]]) -> list[list[int]]:
+    """Give the numbers of those in the same memory: of one storage, or of several that NumPy laid over one array."""
+    spans = []
+    for number, one in buffers:
+        if _strided(one):
+            storage = one.untyped_storage()
+            spans.append((str(one.device), storage.data_ptr(), storage.data_ptr() + storage.nbytes(), number))
+    groups: list[list[int]] = []
+    end: tuple[str, int] = "", 0
+    for device, first, last, number in sorted(spans):
+        if device == end[0] and first < end[1]:
+            groups[-1].append(number)
+            end = device, max(end[1], last)
         else:
-            copies[id(those[0])] = those[0].detach().clone()
-    for alike in alone.values():
-        fresh = [torch.empty_like(one, requires_grad=False) for one in alike]
-        with torch.no_grad():
-            torch._foreach_copy_(fresh, alike)  # normalisations have many small ones: one call copies them all
-        copies |= {id(one): copy for one, copy in zip(alike, fresh, strict=True)}
-    return {place: copies[id(one)] for place, one in several.items()}
+            groups.append([number])
+            end = device, last
+    return groups
 
 
-def _windows(sharing: list[torch.Tensor]) -> dict[int, torch.Tensor]:
-    """Copy the memory that tensors share, and give each its window onto the copy, by its identity.
+def _copies(several: Mapping[int, torch.Tensor], groups: _Groups) -> dict[int, torch.Tensor]:
+    """Copy those of some tensors that are in these groups."""
+    copies: dict[int, torch.Tensor] = {}
+    for alike in groups.alike:
+        numbers = [number for number in alike if number in several]
+        own = [several[number] for number in numbers]
+        fresh = [torch.empty_like(one) for one in own]
+        if fresh:
+            with torch.no_grad():
+                torch._foreach_copy_(fresh, own)
+        copies.update(zip(numbers, fresh, strict=True))
+    for sharing in groups.sharing:
+        copies |= _windows({number: several[number] for number in sharing if number in several})
+    for number in groups.odd:
+        if number in several:
+            copies[number] = several[number].detach().clone()
+    return copies
+
+
+def _windows(sharing: Mapping[int, torch.Tensor]) -> dict[int, torch.Tensor]:
+    """Copy the memory that tensors share, and give each its window onto the copy.
 
     One that is there under several names is one tensor again.
     """
-    starts = {id(one): one.storage_offset() * one.element_size() for one in sharing}
+    there = [one for one in sharing.values() if one.numel()]
+    storages = {one.untyped_storage()._cdata: one.untyped_storage() for one in there}
     ends = [
-        starts[id(one)]
+        one.data_ptr()
         + one.element_size() * (1 + sum((n - 1) * by for n, by in zip(one.shape, one.stride(), strict=True)))
-        for one in sharing
-        if one.numel()
+        for one in there
     ]
-    first = min(starts.values()) // _ALIGNED * _ALIGNED
-    memory = as_bytes(sharing[0].untyped_storage())[first : max(ends, default=first)].clone().untyped_storage()
-    windows = {}
-    for one in sharing:
-        offset = (starts[id(one)] - first) // one.element_size()
-        window = torch.empty(0, dtype=one.dtype, device=one.device).set_(memory, offset, one.shape, one.stride())
-        window = window.conj() if one.is_conj() else window
-        windows[id(one)] = torch._neg_view(window) if one.is_neg() else window
+    first = min((one.data_ptr() for one in there), default=0) // _ALIGNED * _ALIGNED
+    last = max(ends, default=first)
+    windows: dict[int, torch.Tensor] = {}
+    device = next((one.device for one in sharing.values()), None)
+    memory = torch.empty(last - first, dtype=torch.uint8, device=device)
+    for storage in storages.values():
+        start = storage.data_ptr()
+        low, high = max(first, start), min(last, start + storage.nbytes())
+        memory[low - first : high - first].copy_(as_bytes(storage)[low - start : high - start])
+    known: dict[int, torch.Tensor] = {}
+    for number, one in sharing.items():
+        if id(one) not in known:
+            offset = (one.data_ptr() - first) // one.element_size() if one.numel() else 0
+            window = torch.empty(0, dtype=one.dtype, device=one.device)
+            window = window.set_(memory.untyped_storage(), offset, one.shape, one.stride())
+            window = window.conj() if one.is_conj() else window
+            known[id(one)] = torch._neg_view(window) if one.is_neg() else window
+        windows[number] = known[id(one)]
     return windows
 
 
@@ -192,10 +293,6 @@ _LOST = (
     "copy to run it again with. From the next iteration on there is one: skip this one, or leave the block out with "
     "blocks=..."
 )
-
-
-def _small(buffer: torch.Tensor) -> bool:
-    return buffer.numel() * buffer.element_size() < SMALL
 
 
 def _same(copy: torch.Tensor, buffer: torch.Tensor) -> bool:

@@ -16,6 +16,7 @@ from penstock.torch.choices import TREATMENTS
 from penstock.torch.fitplan import FitPlan
 from penstock.torch.iteration import Fitting
 from penstock.torch.known import Part
+from penstock.torch.neighbours import ENOUGH, sequences
 from penstock.units import Budget
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -49,7 +50,8 @@ def fit(
     codec : str, optional
         A codec that the planner may use on what is moved or kept, such as ``"cast:float16"``.
     blocks : iterable of modules or names, optional
-        The blocks; the outermost modules that repeat where they are not given.
+        The blocks; the outermost modules that repeat where they are not given. Where these are more than 16, neighbours
+        in an `nn.Sequential` are taken together.
     choice : str, optional
         One treatment for all blocks instead of the planner's, for comparisons; one of the names in `plan_of(model)`.
 
@@ -88,6 +90,9 @@ def fit(
     try:
         for name, module in chosen:
             patches.append(Patch(module, _maker(fitting, name, module)))
+        if blocks is None and len(chosen) > ENOUGH:
+            for sequence in sequences(model, [module for _, module in chosen]):
+                patches.append(Patch(sequence, _sequence_maker(fitting, sequence)))
     except BaseException:
         _give_back(patches, ())
         raise
@@ -107,7 +112,7 @@ def _taken(model: nn.Module) -> bool:
 
 def _maker(fitting: Fitting, name: str, module: nn.Module) -> Callable[[Call], Call]:
     def make(call: Call) -> Call:
-        part = Part(name, call, Belongings(module), module)
+        part = fitting.parts[module] = Part(name, call, Belongings(module), module)
 
         def forward(*args: Any, **kwargs: Any) -> Any:
             return fitting.call(part, args, kwargs)
@@ -117,6 +122,14 @@ def _maker(fitting: Fitting, name: str, module: nn.Module) -> Callable[[Call], C
         return disabled
 
     return make
+
+
+def _sequence_maker(fitting: Fitting, sequence: nn.Sequential) -> Callable[[Call], Call]:
+    def forward(input: Any) -> Any:  # noqa: A002 - as in torch
+        return fitting.along(list(sequence), input)
+
+    disabled: Call = torch.compiler.disable(forward)  # type: ignore[no-untyped-call]
+    return lambda call: disabled
 
 
 def unfit(model: Model) -> Model:

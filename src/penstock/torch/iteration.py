@@ -1,6 +1,6 @@
 """A fitted model at work: iterations measured, planned, and carried out block by block."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -8,6 +8,7 @@ from statistics import median
 from typing import Any
 
 import torch
+from torch import nn
 
 from penstock.codec import Codec
 from penstock.errors import BudgetError
@@ -20,8 +21,9 @@ from penstock.torch.frame import Frame
 from penstock.torch.gauge import HostGauge, gauge_for
 from penstock.torch.known import Inputs, Iteration, Known, Part, turning_points
 from penstock.torch.mover import Mover, bytes_by_storage, from_outside, mover_for
+from penstock.torch.neighbours import bare, groups, one_of
 from penstock.torch.planning import foreseen_anew, make_plan
-from penstock.torch.record import Signature, Watch, device_of, signature, tensors_in
+from penstock.torch.record import Record, Signature, Watch, device_of, signature, tensors_in
 from penstock.torch.saved import Store
 from penstock.torch.treat import Treating
 from penstock.units import Budget
@@ -35,7 +37,7 @@ planning is faster at first.
 REFINED = LOOKED_OVER[-1]
 """So many iterations are timed."""
 SETTLED = REFINED + len(LOOKED_OVER)
-"""After so many iterations at most, a plan stays."""
+"""After so many iterations at most, a plan stays; where neighbours are taken together, after one more."""
 CALM = 3
 """So many iterations after that are timed as a whole: block by block takes time of its own."""
 GROWTH = 2**20
@@ -51,6 +53,9 @@ class Fitting:
 
     def __init__(self, budget: Budget, codec: Codec | None, choice: str | None) -> None:
         self._budget, self._codec, self._choice = budget, codec, choice
+        self.parts: dict[nn.Module, Part] = {}
+        """those that may be called by an `nn.Sequential`"""
+        self._groups: dict[tuple[nn.Module, ...], Part] = {}
         self._known: dict[tuple[Any, ...], Known] = {}
         self._now: Iteration | None = None
         self._fresh = False
@@ -89,6 +94,8 @@ class Fitting:
     def close(self) -> None:
         """Let go of what iterations to come would have used."""
         self._known.clear()
+        self._groups.clear()
+        self.parts.clear()
         self._now = None
         self._store = self._mover = self._treating = None
 
@@ -109,18 +116,61 @@ class Fitting:
         if not torch.is_grad_enabled() or others_recompute() or others_differentiate():
             return part.call(*args, **kwargs)
         tensors = tensors_in((args, kwargs) if kwargs else args)
-        if not _any_differentiable(tensors) and not _any_differentiable(part.module.parameters()):
+        if not _differentiable(part, tensors):
             return part.call(*args, **kwargs)
-        if self._fresh or self._now is None or self._now.task is not None:
-            self._open(part, tensors)
-        now = self._now
-        assert now is not None
+        now = self._opened(part, tensors)
         number = len(now.records)
         run = self._measured if now.measuring else self._planned
         output = run(now, number, part, Inputs(args, kwargs, tensors))
         if now.told is None or number in now.told:
             self._hook(now, number, tensors, output)
         return output
+
+    def along(self, modules: Sequence[nn.Module], given: Any) -> Any:
+        """Run the modules of an `nn.Sequential`: blocks that are taken together as one, all others one by one."""
+        at, before = 0, None
+        while at < len(modules):
+            part = self._group(modules, at, given)
+            if part is None:
+                given = modules[at](given)
+                before = self._note_follower(modules[at], before)
+                at += 1
+            else:
+                given = self.call(part, (given,), {})
+                at += part.count
+        return given
+
+    def _group(self, modules: Sequence[nn.Module], at: int, given: Any) -> Part | None:
+        """Give the group that begins with a module, where there is one and it can be called as such."""
+        part = self.parts.get(modules[at])
+        if part is None or not self._known or not torch.is_grad_enabled():
+            return None
+        tensors = tensors_in(given)
+        if not _differentiable(part, tensors) or others_recompute() or others_differentiate():
+            return None
+        count = (self._opened(part, tensors).known.together or {}).get(id(part.module), 1)
+        several = tuple(modules[at : at + count])
+        if count == 1 or len(several) < count or not all(one in self.parts and bare(one) for one in several):
+            return None
+        if several not in self._groups:
+            self._groups[several] = one_of([self.parts[one] for one in several])
+        return self._groups[several]
+
+    def _note_follower(self, module: nn.Module, before: Record | None) -> Record | None:
+        """Note that a block was given what the one before gave; give its record, where it was measured just now."""
+        now = self._now
+        if now is None or not now.measuring or not now.records or now.records[-1].module != id(module):
+            return None
+        record = now.records[-1]
+        record.follows = before is not None and now.records[-2:-1] == [before] and bare(module)
+        return record if bare(module) else None
+
+    def _opened(self, part: Part, tensors: list[torch.Tensor]) -> Iteration:
+        """Give the iteration that a block belongs to, a new one where it begins it."""
+        if self._fresh or self._now is None or self._now.task is not None:
+            self._open(part, tensors)
+        assert self._now is not None
+        return self._now
 
     def _open(self, part: Part, tensors: list[torch.Tensor]) -> None:
         """Begin an iteration: one that is measured, or one with a plan."""
@@ -269,6 +319,8 @@ class Fitting:
             known.forget()
         elif now.timed and not now.broken:
             known.learn(now, gauge, total)
+            if known.first is not None and known.together is None:
+                known.take_together(groups(known.records, self._budget["device"]))
         elif now.calm and not now.broken:
             known.calm.append(total)
 
@@ -276,7 +328,14 @@ class Fitting:
         assert self._gauge is not None and self._mover is not None
         known.planned = max(self._base, known.base)
         last = known.seen >= REFINED
-        known.plan = make_plan(known, self._budget, self._gauge.counts, self._link, self._choice, last)
+        try:
+            known.plan = make_plan(known, self._budget, self._gauge.counts, self._link, self._choice, last)
+        except BudgetError:
+            if not known.together:
+                raise
+            known.forget()  # they may fit one by one
+            known.together = {}
+            return
         known.told = turning_points(known.plan, known.records, known.passes)
         known.stale, known.calm = False, []
         moved, room = known.plan.foreseen.moved, self._mover.room
@@ -309,6 +368,10 @@ class Fitting:
             record.forward = start, gauge.mark()
         treating.leave(now, plan.foreseen.settle[number + 1])
         return output
+
+
+def _differentiable(part: Part, tensors: list[torch.Tensor]) -> bool:
+    return _any_differentiable(tensors) or _any_differentiable(part.module.parameters())
 
 
 def _any_differentiable(tensors: Iterable[torch.Tensor]) -> bool:

@@ -27,6 +27,8 @@ class Part:
     call: Call
     belongings: Belongings
     module: nn.Module
+    count: int = 1
+    """the blocks of the model that it is made of"""
 
     @cached_property
     def kind(self) -> tuple[Any, ...]:
@@ -40,7 +42,7 @@ class Part:
 
     def record(self, given: Signature) -> Record:
         """Begin to take note of a call, with what it is given."""
-        return Record(self.name, id(self.module), given, self.compiled, (self.kind, given))
+        return Record(self.name, id(self.module), given, self.compiled, (self.kind, given), self.count)
 
 
 class Inputs(NamedTuple):
@@ -81,6 +83,8 @@ class Known:
     """backward passes of the iteration that was measured"""
     stale: bool = False
     """whether times were read since the plan was made"""
+    together: dict[int, int] | None = None
+    """how many blocks are taken together, by the identity of the first, once they have been measured one by one"""
     missed: bool = False
     """whether the last iteration went otherwise"""
     calm: list[float] = field(default_factory=list)
@@ -95,6 +99,13 @@ class Known:
     def forget(self) -> None:
         """Have the next iteration measured anew."""
         self.seen, self.first, self.later, self.tried, self.plan, self.calm = 0, None, [], {}, None, []
+        self.together = None
+
+    def take_together(self, groups: dict[int, int]) -> None:
+        """Take neighbours together from now on, which have to be measured as such."""
+        if groups:
+            self.forget()
+        self.together = groups
 
     def miss(self) -> None:
         """Take note of an iteration that went otherwise; after two in a row, have the next measured anew."""

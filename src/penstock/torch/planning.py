@@ -58,7 +58,7 @@ def make_plan(
             f"{to_text(foreseen.excess)}. Raise the budget of the device, or of the host where it is "
             "small, or make the batch or the blocks smaller (blocks=...)"
         )
-    return FitPlan(budget, chain, picks, foreseen, link, counts)
+    return FitPlan(budget, chain, picks, foreseen, link, counts, count=sum(one.count for one in known.records))
 
 
 def foreseen_anew(known: Known, plan: FitPlan, counts: bool) -> FitPlan:

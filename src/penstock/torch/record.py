@@ -71,6 +71,8 @@ class Record:
     compiled: bool
     kind: tuple[Any, ...] = ()
     """what blocks that are alike have in common"""
+    count: int = 1
+    """the blocks of the model that it is made of"""
     forward: tuple[Any, Any] | None = None
     """moments"""
     again: list[tuple[Any, Any]] = field(default_factory=list)
@@ -97,6 +99,8 @@ class Record:
     """bytes of these that no later block is given: they stay for this one alone"""
     lone: bool = False
     """whether its inputs are given to no other block"""
+    follows: bool = False
+    """whether an `nn.Sequential` gave it what the block before gave, and nothing of others is around both"""
     outputs: frozenset[int] = frozenset()
     """the numbers of saved tensors that are the block's output"""
     small: set[int] = field(default_factory=set)
