@@ -349,7 +349,45 @@ def waves():
     return {"mean": first, "scale": first.conj()}
 
 
+def scales(self, x):
+    return x * self.scale.sum()
+
+
+def mixes(self, x):
+    return x * self.mean.real.float() + self.scale.float().sum()
+
+
+def odd_numbers():
+    array = np.linspace(1, 2, 19)[1:17]  # complex numbers at addresses that are no multiples of their size
+    return {"mean": torch.from_numpy(array.view(np.complex128)), "scale": torch.from_numpy(array)}
+
+
+def over_others():
+    """Give three tensors over one array: the first over both others, which are apart."""
+    array = np.linspace(1, 2, 24, dtype=np.float32)
+    parts = {"mean": array[:24], "scale": array[:8], "last": array[8:16]}
+    return {name: torch.from_numpy(part) for name, part in parts.items()}
+
+
+def shifts_late(self, x):
+    y = x * self.scale[:8].clone()
+    self.mean += 1
+    if self.mean > 2:
+        self.last.add_(1)
+    return y
+
+
+def large_and_its_part():
+    large = torch.linspace(1, 2, 300_000)
+    return {"scale": large, "last": large.data[:8], "mean": torch.zeros(())}
+
+
 BUFFERED = {
+    "with gaps": lambda: Buffered(scales, scale=torch.randn(4001)[::2]),
+    "of one element": lambda: Buffered(scales, scale=torch.randn(1).expand(3001)),
+    "not in their places": lambda: Buffered(mixes, **odd_numbers()),
+    "over two others": lambda: Buffered(lambda self, x: shifts(self, x) + self.last, **over_others()),
+    "part of a large one, changed late": lambda: Buffered(shifts_late, **large_and_its_part()),
     "one grows from nothing": lambda: Buffered(grows, mean=torch.empty(0), scale=torch.linspace(1, 2, 8)),
     "one grows": lambda: Buffered(grows_more, mean=torch.zeros(100), scale=torch.linspace(1, 2, 8)),
     "all of one": lambda: Buffered(reads_all, mean=torch.ones(8), scale=torch.linspace(1, 2, 15)),
@@ -372,3 +410,50 @@ def test_buffers_in_all_their_shapes_are_as_the_first_run_found_them(kind, choic
     x = torch.randn(8, 8)
     for _ in range(4):
         assert equal(step(model, x), step(plain, x))
+
+
+def test_buffers_that_come_to_lie_over_each_other():
+    def make():
+        block = Buffered(
+            lambda self, x: (x * self.mean + self.scale.mul_(1.5)) * self.mean, mean=torch.ones(8), scale=torch.ones(8)
+        )
+        block.array = np.linspace(1, 2, 32, dtype=np.float32)
+        block.mean.data = torch.from_numpy(block.array[:8])
+        block.scale.data = torch.from_numpy(block.array[10:18])
+        return block
+
+    (model, _), (plain, _) = pair(make), pair(make)
+    fit(model, AMPLE, choice="recompute")
+    x = torch.randn(8, 8)
+    for number in range(5):
+        if number == 2:  # at the same address, with as many bytes
+            for block in (*model, *plain):
+                block.mean.data = torch.from_numpy(block.array[:16])[::2]
+        assert equal(step(model, x), step(plain, x))
+
+
+def test_buffers_that_lie_over_each_other_by_less_than_an_element_are_refused():
+    def make():
+        array = np.zeros(64, np.uint8)
+        first, second = array[1:33].view(np.float32), array[3:35].view(np.float32)
+        return Buffered(lambda self, x: x * self.mean, mean=torch.from_numpy(first), scale=torch.from_numpy(second))
+
+    model, _ = pair(make)
+    fit(model, AMPLE, choice="recompute")
+    with pytest.raises(RuntimeError, match="less than an element: clone one of them"):
+        step(model, torch.randn(8, 8))
+
+
+def test_a_module_of_a_block_that_is_replaced_after_fit():
+    model, plain = pair(normalised(Own))
+    fit(model, AMPLE, choice="recompute")
+    x = torch.randn(8, 8)
+    for number in range(5):
+        if number == 2:
+            for net in (model, plain):
+                net[1].norm = Own()
+        assert equal(step(model, x), step(plain, x))
+    loss = model(x).sum()
+    model[1].norm = Own()
+    with pytest.raises(RuntimeError, match=r"\(a module of it\) was changed between"):
+        loss.backward()

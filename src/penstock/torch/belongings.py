@@ -4,7 +4,7 @@ Buffers that a block changes as it runs, such as the statistics of BatchNorm, ar
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
@@ -25,6 +25,8 @@ SMALL = 10**6
 class Noted:
     """What a block had when its first run began."""
 
+    parts: Sequence[nn.Module]
+    """its modules"""
     parameters: Sequence[tuple[nn.Module, str, torch.Tensor, int, bool]]
     """modules, names, tensors, how often these had been changed, and whether they wanted gradients"""
     buffers: dict[int, torch.Tensor]
@@ -50,12 +52,19 @@ class Belongings:
     """
 
     def __init__(self, module: nn.Module) -> None:
-        self._parts = list(module.modules())
+        self._module = module
+        self._find_parts()
+
+    def _find_parts(self) -> None:
+        self._parts = list(self._module.modules())
+        self._children = _children(self._parts)
         self._changing: dict[tuple[bool, ...], set[_Place]] = {}  # by modes; those that have not run are not known
         self._layout: _Layout | None = None
 
     def note(self) -> Noted:
         """Take note of what the block has now."""
+        if not _identical(_children(self._parts), self._children):
+            self._find_parts()
         parameters = [
             (part, name, tensor, tensor._version, tensor.requires_grad)
             for part in self._parts
@@ -70,10 +79,12 @@ class Belongings:
         buffers = {number: one for number, one in enumerate(seen.tensors) if one is not None}
         versions = {number: one._version for number, one in buffers.items()}
         groups = layout.groups(self._changing.get(training))
-        return Noted(parameters, buffers, versions, _copies(buffers, groups), layout, groups, training)
+        return Noted(self._parts, parameters, buffers, versions, _copies(buffers, groups), layout, groups, training)
 
     def look(self, noted: Noted) -> None:
         """Notice which large buffers a run has changed, in place or by assigning another; drop the copies of others."""
+        if noted.parts is not self._parts:
+            return
         first = noted.training not in self._changing
         changing = self._changing.setdefault(noted.training, set())
         for number in noted.layout.large:
@@ -83,10 +94,10 @@ class Belongings:
             if moved and number not in noted.copies:
                 noted.lost.add(name)
             # Not all that changes a buffer counts that: the first time values are compared.
-            other = self._parts[part]._buffers.get(name) is not buffer
+            other = noted.parts[part]._buffers.get(name) is not buffer
             if moved or other or (first and not _same(noted.copies[number], buffer)):
                 changing.add(place)
-            elif place not in changing:
+            elif place not in changing and noted.layout.alone(number):
                 noted.copies.pop(number, None)
 
     @contextmanager
@@ -94,9 +105,11 @@ class Belongings:
         """Let a second run find what the first one had, and put all back as it is now."""
         if noted.lost:
             raise RuntimeError(_LOST.format(", ".join(sorted(noted.lost))))
+        if noted.parts is not self._parts or not _identical(_children(self._parts), self._children):
+            raise _changed("a module of it")
         before: list[tuple[Any, str, Any]] = []
         wanting: list[tuple[torch.Tensor, bool]] = []
-        modes = tuple([part.training for part in self._parts])
+        modes = tuple([part.training for part in noted.parts])
         try:
             if modes != noted.training:
                 self._set_modes(noted.training)
@@ -115,7 +128,7 @@ class Belongings:
                 place, name = noted.layout.places[number]
                 if number not in copies and buffer._version != noted.versions[number]:
                     raise _changed(name)
-                table = self._parts[place]._buffers
+                table = noted.parts[place]._buffers
                 before.append((table, name, table.get(name, _MISSING)))
                 table[name] = copies.get(number, buffer)
             yield
@@ -135,6 +148,14 @@ class Belongings:
                 part.training = mode
 
 
+def _children(parts: Iterable[nn.Module]) -> list[nn.Module | None]:
+    return list(chain.from_iterable([part._modules.values() for part in parts]))
+
+
+def _identical(several: Sequence[Any], others: Sequence[Any]) -> bool:
+    return len(several) == len(others) and all(map(is_, several, others))
+
+
 _Place = tuple[int, str]
 """The number of a module in the block, and the name of one of its buffers."""
 
@@ -143,14 +164,16 @@ class _Seen(NamedTuple):
     """What tells whether buffers are still those that they were, and where they were."""
 
     tensors: list[torch.Tensor | None]
-    lie: tuple[list[int], list[str], list[tuple[int, int] | None]]
-    """how many modules have, their names, and addresses and bytes of those that are in one piece"""
+    lie: tuple[list[int], list[str], list[tuple[int, torch.Size, tuple[int, ...]] | None]]
+    """how many modules have, their names, and addresses, shapes and strides of those that are in one piece"""
 
     @classmethod
     def of(cls, parts: Sequence[nn.Module]) -> "_Seen":
         tables = [part._buffers for part in parts]
         tensors = list(chain.from_iterable([table.values() for table in tables]))
-        lie = [None if one is None or not _strided(one) else (one.data_ptr(), one.nbytes) for one in tensors]
+        lie = [
+            None if one is None or not _strided(one) else (one.data_ptr(), one.shape, one.stride()) for one in tensors
+        ]
         return cls(tensors, ([len(table) for table in tables], list(chain.from_iterable(tables)), lie))
 
 
@@ -160,7 +183,7 @@ class _Groups(NamedTuple):
     alike: list[list[int]]
     """of one type and device each: one call copies them, and normalisations have many"""
     sharing: list[list[int]]
-    """in the same memory each: who changes one changes the others"""
+    """in the same memory each: who changes one changes the others; or single ones with gaps"""
     odd: list[int]
     """not in one piece"""
 
@@ -176,7 +199,10 @@ class _Layout:
         self.large = [number for number, one in found if one.numel() * one.element_size() >= SMALL]
         self._odd = [number for number, one in found if not _strided(one)]
         self._sharing = _sharing(found)
-        self._alike = {number: (one.dtype, one.device) for number, one in found}
+        self._single = {several[0] for several in self._sharing if len(several) == 1}
+        self._alike = {
+            number: (one.dtype, one.device) for number, one in found if number in self._single and _dense(one)
+        }
         self._known: dict[frozenset[_Place] | None, _Groups] = {}
 
     def holds(self, seen: _Seen) -> bool:
@@ -184,7 +210,11 @@ class _Layout:
         if self._lie != seen.lie:
             return False
         before = [one if one is None else one() for one in self._tensors]
-        return all(map(is_, seen.tensors, before))
+        return _identical(seen.tensors, before)
+
+    def alone(self, number: int) -> bool:
+        """Tell whether no other buffer is in the same memory."""
+        return number in self._single or number in self._odd
 
     def groups(self, changing: set[_Place] | None) -> _Groups:
         """Give those that are to be copied: all, or those that are small, that change, or that share memory with such.
@@ -204,10 +234,10 @@ class _Layout:
         alike: dict[Any, list[int]] = defaultdict(list)
         copied = [several for several in self._sharing if not left_out.issuperset(several)]
         for several in copied:
-            if len(several) == 1:
+            if several[0] in self._alike:
                 alike[self._alike[several[0]]] += several
         odd = [number for number in self._odd if number not in left_out]
-        return _Groups(list(alike.values()), [several for several in copied if len(several) > 1], odd)
+        return _Groups(list(alike.values()), [several for several in copied if several[0] not in self._alike], odd)
 
 
 def _sharing(buffers: Sequence[tuple[int, torch.Tensor]]) -> list[list[int]]:
@@ -260,7 +290,12 @@ def _windows(sharing: Mapping[int, torch.Tensor]) -> dict[int, torch.Tensor]:
         + one.element_size() * (1 + sum((n - 1) * by for n, by in zip(one.shape, one.stride(), strict=True)))
         for one in there
     ]
-    first = min((one.data_ptr() for one in there), default=0) // _ALIGNED * _ALIGNED
+    lowest = min((one.data_ptr() for one in there), default=0)
+    first = lowest // _ALIGNED * _ALIGNED
+    if any((one.data_ptr() - first) % one.element_size() for one in there):  # as NumPy may lay them
+        first = lowest
+    if any((one.data_ptr() - first) % one.element_size() for one in there):
+        raise RuntimeError("two buffers of a block lie over each other by less than an element: clone one of them")
     last = max(ends, default=first)
     windows: dict[int, torch.Tensor] = {}
     device = next((one.device for one in sharing.values()), None)
@@ -283,6 +318,11 @@ def _windows(sharing: Mapping[int, torch.Tensor]) -> dict[int, torch.Tensor]:
 
 def _strided(buffer: torch.Tensor) -> bool:
     return buffer.layout is torch.strided
+
+
+def _dense(buffer: torch.Tensor) -> bool:
+    """Tell whether a copy of a tensor would have the same strides, and so be summed in the same order."""
+    return torch.empty_like(buffer, device="meta").stride() == buffer.stride()
 
 
 _ALIGNED = 512

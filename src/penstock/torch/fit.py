@@ -3,7 +3,7 @@
 import gc
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
-from weakref import WeakSet, finalize
+from weakref import WeakSet, finalize, ref
 
 import torch
 from torch import nn
@@ -112,7 +112,7 @@ def _taken(model: nn.Module) -> bool:
 
 def _maker(fitting: Fitting, name: str, module: nn.Module) -> Callable[[Call], Call]:
     def make(call: Call) -> Call:
-        part = fitting.parts[module] = Part(name, call, Belongings(module), module)
+        part = fitting.parts[id(module)] = Part(name, call, Belongings(module), module)
 
         def forward(*args: Any, **kwargs: Any) -> Any:
             return fitting.call(part, args, kwargs)
@@ -126,7 +126,7 @@ def _maker(fitting: Fitting, name: str, module: nn.Module) -> Callable[[Call], C
 
 def _sequence_maker(fitting: Fitting, sequence: nn.Sequential) -> Callable[[Call], Call]:
     def forward(input: Any) -> Any:  # noqa: A002 - as in torch
-        return fitting.along(list(sequence), input)
+        return fitting.along(sequence, input)
 
     disabled: Call = torch.compiler.disable(forward)  # type: ignore[no-untyped-call]
     return lambda call: disabled
@@ -139,7 +139,6 @@ def unfit(model: Model) -> Model:
     for hook in fitted.hooks:
         hook.remove()
     object.__delattr__(model, "_penstock")
-    fitted.fitting.close()
     return model
 
 
@@ -147,7 +146,9 @@ def plan_of(model: nn.Module) -> FitPlan:
     """Give the plan that a fitted model follows now: ``choices``, ``seconds``, ``metrics`` and ``explain()``."""
     plan = _of(model).fitting.plan()
     if plan is None:
-        raise PlanError("no plan has been made yet: run one iteration, forward and backward, and begin the next")
+        raise PlanError(
+            "no plan has been made yet: run one iteration, forward and backward, and one more where blocks are many"
+        )
     return plan
 
 
@@ -157,7 +158,7 @@ class Fitted(Single):
     def __init__(self, model: nn.Module, fitting: Fitting, patches: list[Patch], inside: list[nn.Module]) -> None:
         self.fitting = fitting
         # Weakly: a block may hold the model, and others may hold blocks of a model that is gone.
-        self.give_back = finalize(model, _give_back, WeakSet(patches), WeakSet(inside))
+        self.give_back = finalize(model, _give_back, WeakSet(patches), WeakSet(inside), ref(fitting))
         self.give_back.atexit = False
         begin = model.register_forward_pre_hook(self._begin, with_kwargs=True)
         self.hooks = begin, model.register_forward_hook(self._ran)
@@ -169,10 +170,15 @@ class Fitted(Single):
         self.fitting.ran()
 
 
-def _give_back(patches: Iterable[Patch], inside: Iterable[nn.Module]) -> None:
+def _give_back(
+    patches: Iterable[Patch], inside: Iterable[nn.Module], reference: Callable[[], Fitting | None] = lambda: None
+) -> None:
     for patch in patches:
         patch.undo()
     _inside.difference_update(inside)
+    fitting = reference()
+    if fitting is not None:
+        fitting.close()
 
 
 def _of(model: nn.Module) -> Fitted:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from statistics import median
 from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
 from torch import nn
@@ -53,9 +54,8 @@ class Fitting:
 
     def __init__(self, budget: Budget, codec: Codec | None, choice: str | None) -> None:
         self._budget, self._codec, self._choice = budget, codec, choice
-        self.parts: dict[nn.Module, Part] = {}
-        """those that may be called by an `nn.Sequential`"""
-        self._groups: dict[tuple[nn.Module, ...], Part] = {}
+        self.parts: WeakValueDictionary[int, Part] = WeakValueDictionary()
+        """the blocks, by the identities of their modules"""
         self._known: dict[tuple[Any, ...], Known] = {}
         self._now: Iteration | None = None
         self._fresh = False
@@ -93,9 +93,9 @@ class Fitting:
 
     def close(self) -> None:
         """Let go of what iterations to come would have used."""
+        for known in [*self._known.values(), *([self._now.known] if self._now else [])]:
+            known.forget()  # graphs that are still alive have no use for it
         self._known.clear()
-        self._groups.clear()
-        self.parts.clear()
         self._now = None
         self._store = self._mover = self._treating = None
 
@@ -126,10 +126,13 @@ class Fitting:
             self._hook(now, number, tensors, output)
         return output
 
-    def along(self, modules: Sequence[nn.Module], given: Any) -> Any:
+    def along(self, sequence: nn.Sequential, given: Any) -> Any:
         """Run the modules of an `nn.Sequential`: blocks that are taken together as one, all others one by one."""
-        at, before = 0, None
-        while at < len(modules):
+        at, count, before = 0, len(sequence), None
+        while at < count:
+            modules = list(sequence)  # one may have replaced another
+            if len(modules) != count:
+                raise RuntimeError("modules were added to an nn.Sequential, or taken from it, while it ran")
             part = self._group(modules, at, given)
             if part is None:
                 given = modules[at](given)
@@ -142,19 +145,22 @@ class Fitting:
 
     def _group(self, modules: Sequence[nn.Module], at: int, given: Any) -> Part | None:
         """Give the group that begins with a module, where there is one and it can be called as such."""
-        part = self.parts.get(modules[at])
+        part = self.parts.get(id(modules[at]))
         if part is None or not self._known or not torch.is_grad_enabled():
             return None
         tensors = tensors_in(given)
         if not _differentiable(part, tensors) or others_recompute() or others_differentiate():
             return None
-        count = (self._opened(part, tensors).known.together or {}).get(id(part.module), 1)
-        several = tuple(modules[at : at + count])
-        if count == 1 or len(several) < count or not all(one in self.parts and bare(one) for one in several):
+        known = self._opened(part, tensors).known
+        wanted = (known.together or {}).get(id(part.module), ())
+        several = modules[at : at + len(wanted)]
+        if not wanted or tuple(map(id, several)) != wanted:
             return None
-        if several not in self._groups:
-            self._groups[several] = one_of([self.parts[one] for one in several])
-        return self._groups[several]
+        if not all(bare(one) and id(one) in self.parts for one in several):
+            return None
+        if id(part.module) not in known.groups:
+            known.groups[id(part.module)] = one_of([self.parts[one] for one in wanted])
+        return known.groups[id(part.module)]
 
     def _note_follower(self, module: nn.Module, before: Record | None) -> Record | None:
         """Note that a block was given what the one before gave; give its record, where it was measured just now."""
@@ -349,7 +355,7 @@ class Fitting:
         assert gauge is not None and plan is not None and treating is not None
         given = signature(inputs.tensors)
         expected = now.expected[number] if number < len(now.expected) else None
-        if now.broken or expected is None or (expected.module, expected.signature) != (id(part.module), given):
+        if now.broken or expected is None or (expected.module, expected.signature) != (part.identity, given):
             if not now.broken:
                 now.broken = True
                 self._forked[self._begun] = None

@@ -35,6 +35,11 @@ class Part:
         """What blocks that are alike have in common, besides what they are given."""
         return type(self.module), tuple(one.shape for one in self.module.parameters())
 
+    @cached_property
+    def identity(self) -> int:
+        """What tells it from others: its module, or those that it is made of."""
+        return id(self.module) if self.count == 1 else hash(tuple(map(id, self.module.children())))
+
     @property
     def compiled(self) -> bool:
         """Whether torch.compile made its call, whose operations cannot be seen one by one."""
@@ -42,7 +47,7 @@ class Part:
 
     def record(self, given: Signature) -> Record:
         """Begin to take note of a call, with what it is given."""
-        return Record(self.name, id(self.module), given, self.compiled, (self.kind, given), self.count)
+        return Record(self.name, self.identity, given, self.compiled, (self.kind, given), self.count)
 
 
 class Inputs(NamedTuple):
@@ -83,8 +88,10 @@ class Known:
     """backward passes of the iteration that was measured"""
     stale: bool = False
     """whether times were read since the plan was made"""
-    together: dict[int, int] | None = None
-    """how many blocks are taken together, by the identity of the first, once they have been measured one by one"""
+    together: dict[int, tuple[int, ...]] | None = None
+    """the blocks that are taken together, by the identity of the first, once they have been measured one by one"""
+    groups: dict[int, Part] = field(default_factory=dict)
+    """these as one, where they have been called"""
     missed: bool = False
     """whether the last iteration went otherwise"""
     calm: list[float] = field(default_factory=list)
@@ -99,9 +106,9 @@ class Known:
     def forget(self) -> None:
         """Have the next iteration measured anew."""
         self.seen, self.first, self.later, self.tried, self.plan, self.calm = 0, None, [], {}, None, []
-        self.together = None
+        self.together, self.groups = None, {}
 
-    def take_together(self, groups: dict[int, int]) -> None:
+    def take_together(self, groups: dict[int, tuple[int, ...]]) -> None:
         """Take neighbours together from now on, which have to be measured as such."""
         if groups:
             self.forget()
@@ -109,6 +116,7 @@ class Known:
 
     def miss(self) -> None:
         """Take note of an iteration that went otherwise; after two in a row, have the next measured anew."""
+        self.groups = {}  # blocks may have been replaced
         if self.missed:
             self.forget()
         self.missed = not self.missed

@@ -6,6 +6,7 @@ keeps its input. Fifty blocks planned as some sixteen have a third of both, and 
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from typing import Any
 
 from torch import nn
@@ -18,8 +19,15 @@ from penstock.torch.record import Record
 
 ENOUGH = 16
 """Blocks of more than that are taken together, each group with no more than such a part of what all of them save."""
-MOST = 1 / 8
+MOST = 1 / 6
 """The part of the budget that a group may save: while it is recomputed all of that is there."""
+EARLY = 2 / 3
+"""Such a part of what has to leave the device is taken to be recomputed anyway, the first blocks of all.
+
+Their groups may be larger: they are recomputed last, when all others have gone.
+"""
+LARGER = 3
+"""How many times as large."""
 
 
 def sequences(model: nn.Module, blocks: Iterable[nn.Module]) -> list[nn.Sequential]:
@@ -53,8 +61,8 @@ def bare(module: nn.Module) -> bool:
     )
 
 
-def groups(records: Sequence[Record], budget: int) -> dict[int, int]:
-    """Give how many blocks are taken together, by the identity of the first, where they are several.
+def groups(records: Sequence[Record], budget: int) -> dict[int, tuple[int, ...]]:
+    """Give the blocks that are taken together, by the identity of the first, where they are several.
 
     Parameters
     ----------
@@ -66,25 +74,54 @@ def groups(records: Sequence[Record], budget: int) -> dict[int, int]:
     Examples
     --------
     >>> several = [Record(f"{n}", n, (), False, saved=10, follows=n > 0) for n in range(40)]
-    >>> groups(several, 10_000) == dict.fromkeys(range(0, 40, 2), 2), groups(several[:16], 10_000)
+    >>> groups(several, 10_000) == {n: (n, n + 1) for n in range(0, 40, 2)}, groups(several[:16], 10_000)
     (True, {})
     """
-    total = sum(record.saved + record.inputs for record in records)
-    peak = max((max(one.peak_forward, one.peak_after, one.peak_backward) for one in records), default=0)
-    most = min(total // ENOUGH, int(MOST * budget), budget - peak)
+    if len(records) <= ENOUGH:
+        return {}
+    sizes = [record.saved + record.inputs for record in records]
+    most = min(sum(sizes) / ENOUGH, MOST * budget)
+    peaks = _peaks(records)
+    early = EARLY * (max(peaks) + sum(record.saved for record in records) - budget)
     times = Counter(record.module for record in records)
-    counts: dict[int, int] = {}
-    first, size = 0, 0
-    for record in records if len(records) > ENOUGH else ():
-        own = record.saved + record.inputs
-        once = times[record.module] == times[first] == 1
-        if record.follows and once and size + own <= most:
-            counts[first] += 1
-            size += own
-        else:
-            first, size = record.module, own
-            counts[first] = 1
-    return {module: count for module, count in counts.items() if count > 1}
+    found: list[list[Record]] = []
+    freed = 0
+    for number, (record, so_far) in enumerate(zip(records, accumulate(sizes), strict=True)):
+        if record.follows and times[record.module] == times[records[number - 1].module] == 1:
+            group = [*found[-1], record]
+            among = slice(number + 1 - len(group), number + 1)
+            small = sum(sizes[among]) <= most * (LARGER if so_far <= early else 1)
+            if small and _fits(group, peaks[among], budget + freed):
+                found[-1] = group
+                continue
+        if found:
+            freed += sum(one.inputs for one in found[-1][1:])
+        found.append([record])
+    return {group[0].module: tuple(one.module for one in group) for group in found if len(group) > 1}
+
+
+def _peaks(records: Sequence[Record]) -> list[int]:
+    """Give the most bytes around each block, all of them being recomputed; where nobody counts, those that it adds."""
+    peaks, given = [], 0
+    for record in records:
+        given += record.inputs
+        counted = max(record.peak_forward, record.peak_after, record.peak_backward)
+        peaks.append(counted or given + record.saved)
+    return peaks
+
+
+def _fits(group: Sequence[Record], peaks: Sequence[int], budget: int) -> bool:
+    """Tell whether a group can be recomputed: when its last block's backward begins, all is there that all of it saves.
+
+    The inputs between its blocks are part of that, and were there when peaks were measured up to the block in question.
+    """
+    saved = sum(one.saved for one in group)
+    later = 0
+    for record, peak in zip(reversed(group), reversed(peaks), strict=True):
+        if peak + saved - record.saved + later > budget:
+            return False
+        later += record.inputs
+    return True
 
 
 def one_of(parts: Sequence[Part]) -> Part:

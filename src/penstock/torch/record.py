@@ -66,7 +66,7 @@ class Record:
 
     name: str
     module: int
-    """the identity of the module"""
+    """the identity of the module, or of those that it is made of"""
     signature: Signature
     compiled: bool
     kind: tuple[Any, ...] = ()
