@@ -1,5 +1,6 @@
 """`fit`: blocks that change tensors and buffers as they run, and blocks that others run again."""
 
+import copy
 import os
 
 import numpy as np
@@ -301,6 +302,23 @@ class Buffered(MLP):
         return super().forward(self.use(self, x))
 
 
+class TwoTensorLike(torch.Tensor):
+    """A tensor that holds another, and has no storage."""
+
+    @staticmethod
+    def __new__(cls, elem):
+        return torch.Tensor._make_wrapper_subclass(cls, elem.shape, dtype=elem.dtype)
+
+    def __init__(self, elem):
+        self.elem = elem
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        inside = [one.elem if isinstance(one, cls) else one for one in args]
+        output = func(*inside, **(kwargs or {}))
+        return cls(output) if isinstance(output, torch.Tensor) and isinstance(args[0], cls) else output
+
+
 def grows(self, x):
     torch.mean(x.detach(), 0, out=self.mean)
     return x * self.scale
@@ -382,7 +400,35 @@ def large_and_its_part():
     return {"scale": large, "last": large.data[:8], "mean": torch.zeros(())}
 
 
+def averages(self, x):
+    now = x.detach().mean(0)
+    self.mean = now if self.mean is None else 0.9 * self.mean + 0.3 * now
+    return x - self.mean
+
+
+def makes_its_own(self, x):
+    if "late" not in self._buffers:
+        self.register_buffer("late", torch.rand(8))
+    return functional.dropout(x * self.late, 0.5)
+
+
+def inference():
+    with torch.inference_mode():
+        return torch.linspace(1, 2, 8)
+
+
 BUFFERED = {
+    "none at first": lambda: Buffered(averages, mean=None),
+    "not there at first": lambda: Buffered(makes_its_own),
+    "wants gradients": lambda: Buffered(lambda self, x: x * self.scale, scale=torch.rand(8, 8).requires_grad_()),
+    "quantized": lambda: Buffered(
+        lambda self, x: x * self.scale.dequantize(),
+        scale=torch.quantize_per_tensor(torch.linspace(1, 2, 8), 0.1, 0, torch.qint8),
+    ),
+    "made for inference": lambda: Buffered(lambda self, x: x + self.scale, scale=inference()),
+    "made of others": lambda: Buffered(
+        lambda self, x: x * self.scale.elem, scale=TwoTensorLike(torch.linspace(1, 2, 8))
+    ),
     "with gaps": lambda: Buffered(scales, scale=torch.randn(4001)[::2]),
     "of one element": lambda: Buffered(scales, scale=torch.randn(1).expand(3001)),
     "not in their places": lambda: Buffered(mixes, **odd_numbers()),
@@ -410,6 +456,7 @@ def test_buffers_in_all_their_shapes_are_as_the_first_run_found_them(kind, choic
     x = torch.randn(8, 8)
     for _ in range(4):
         assert equal(step(model, x), step(plain, x))
+        assert equal(*([one.grad for one in net.buffers() if one.requires_grad] for net in (model, plain)))
 
 
 def test_buffers_that_come_to_lie_over_each_other():
@@ -455,5 +502,73 @@ def test_a_module_of_a_block_that_is_replaced_after_fit():
         assert equal(step(model, x), step(plain, x))
     loss = model(x).sum()
     model[1].norm = Own()
-    with pytest.raises(RuntimeError, match=r"\(a module of it\) was changed between"):
+    with pytest.raises(RuntimeError, match=r"\(a module of it\) was changed or added"):
         loss.backward()
+
+
+class Pair(MLP):
+    """Has two modules that differ in what they do."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.a(torch.tanh(self.b(super().forward(x))))
+
+
+def sorted_by_name(model, x):
+    """Run one iteration, and give gradients in the order of names."""
+    step(model, x)
+    return [one.grad for _, one in sorted(model.named_parameters())]
+
+
+def swap_names(block):
+    a, b = block.a, block.b
+    del block.a, block.b
+    block.b, block.a = a, b
+
+
+@pytest.mark.parametrize("change", [swap_names, lambda block: setattr(block, "a", nn.Linear(8, 8))])
+def test_modules_may_not_change_between_the_passes(change):
+    model, plain = pair(Pair)
+    fit(model, AMPLE, choice="recompute")
+    x = torch.randn(8, 8)
+    for _ in range(3):
+        assert equal(step(model, x), step(plain, x))
+    loss = model(x).sum()
+    change(model[1])
+    with pytest.raises(RuntimeError, match=r"\(a module of it\) was changed or added"):
+        loss.backward()
+    plain[1].a, plain[1].b = copy.deepcopy(model[1].a), copy.deepcopy(model[1].b)
+    for _ in range(3):
+        assert equal(sorted_by_name(model, x), sorted_by_name(plain, x))
+
+
+@pytest.mark.parametrize("kind", ["parameter", "module"])
+def test_what_a_block_makes_in_its_forward_is_refused_and_there_from_then_on(kind):
+    class Late(MLP):
+        def forward(self, x):
+            if not hasattr(self, "late"):
+                self.late = nn.Parameter(torch.ones(8)) if kind == "parameter" else nn.Linear(8, 8)
+            return super().forward(x * self.late if kind == "parameter" else self.late(x))
+
+    model, _ = pair(Late)
+    fit(model, AMPLE, choice="recompute")
+    x = torch.randn(8, 8)
+    with pytest.raises(RuntimeError, match="Have it there before fit"):
+        step(model, x)
+    plain = nn.Sequential(*(Late() for _ in range(3)))
+    plain(x)
+    plain.load_state_dict(model.state_dict())
+    for _ in range(3):
+        assert equal(step(model, x), step(plain, x))
+
+
+def test_a_block_that_does_not_know_its_shapes_is_refused():
+    model = nn.Sequential(*(nn.Sequential(nn.LazyLinear(8), nn.ReLU()) for _ in range(3)))
+    with pytest.raises(PlanError, match="'0' does not know its shapes yet: run the model once before fit"):
+        fit(model, AMPLE, blocks=list(model))
+    model(torch.randn(8, 8))
+    fit(model, AMPLE, blocks=list(model))
+    step(model, torch.randn(8, 8))

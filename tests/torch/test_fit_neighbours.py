@@ -204,14 +204,23 @@ class Halving(nn.Sequential):
         return x
 
 
-def test_a_sequence_with_a_forward_of_its_own_is_left_alone():
+class Shuffled(nn.Sequential):
+    """Has an order of its own in each run."""
+
+    def __iter__(self):
+        several = list(super().__iter__())
+        return iter([several[number] for number in torch.randperm(len(several))])
+
+
+@pytest.mark.parametrize("kind", [Halving, Shuffled])
+def test_a_sequence_that_is_run_in_its_own_way_is_left_alone(kind):
     torch.manual_seed(0)
     model = Deep()
-    model.blocks = Halving(*model.blocks)
+    model.blocks = kind(*model.blocks)
     plain, x = copy.deepcopy(model), torch.randn(32, 8)
     fit(model, AMPLE, choice="recompute")
     trains_alike(model, plain, x)
-    assert len(plan_of(model).choices) == MANY
+    assert "forward" not in vars(model.blocks)
 
 
 def test_a_module_that_is_replaced_while_the_sequence_runs():
@@ -246,8 +255,8 @@ def test_blocks_in_another_order_are_not_the_same_group():
 def test_blocks_that_are_replaced_and_models_that_are_dropped_are_freed():
     model, _, x = deep()
     fit(model, AMPLE, choice="recompute")
-    for _ in range(3):
-        step(model, x)
+    for number in range(6):
+        step(model, x[number % 2 :])
     replaced = ref(model.blocks[7])
     model.blocks[7] = Normed()
     for _ in range(6):
@@ -445,4 +454,4 @@ def test_on_a_gpu_neighbours_are_as_in_the_plain_model_within_the_budget(part):
         assert equal(step(model, x), expected)
         model.zero_grad()
     assert torch.cuda.max_memory_allocated() - held <= budget
-    assert (len(plan_of(model).choices) < MANY) == (part == 2)  # a third has no room for more than one at a time
+    assert len(plan_of(model).choices) < MANY

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from penstock.torch.mover import as_bytes
+from penstock.torch.saved import version_of
 
 SMALL = 10**6
 """Buffers of fewer bytes are copied before every run, changed or not."""
@@ -31,7 +32,7 @@ class Noted:
     """modules, names, tensors, how often these had been changed, and whether they wanted gradients"""
     buffers: dict[int, torch.Tensor]
     """those that it reads, by number"""
-    versions: dict[int, int]
+    versions: dict[int, int | None]
     """how often these had been changed"""
     copies: dict[int, torch.Tensor]
     """of those that are small, or that it changes"""
@@ -57,13 +58,13 @@ class Belongings:
 
     def _find_parts(self) -> None:
         self._parts = list(self._module.modules())
-        self._children = _children(self._parts)
+        self._tree = _Tree.of(self._parts)
         self._changing: dict[tuple[bool, ...], set[_Place]] = {}  # by modes; those that have not run are not known
         self._layout: _Layout | None = None
 
     def note(self) -> Noted:
         """Take note of what the block has now."""
-        if not _identical(_children(self._parts), self._children):
+        if not self._tree.stands(self._parts):
             self._find_parts()
         parameters = [
             (part, name, tensor, tensor._version, tensor.requires_grad)
@@ -77,9 +78,10 @@ class Belongings:
             self._layout = _Layout(self._parts, seen)
         layout = self._layout
         buffers = {number: one for number, one in enumerate(seen.tensors) if one is not None}
-        versions = {number: one._version for number, one in buffers.items()}
+        versions = {number: version_of(one) for number, one in buffers.items()}
         groups = layout.groups(self._changing.get(training))
-        return Noted(self._parts, parameters, buffers, versions, _copies(buffers, groups), layout, groups, training)
+        copies = _copies(buffers, groups)
+        return Noted(self._parts, parameters, buffers, versions, copies, layout, groups, training)
 
     def look(self, noted: Noted) -> None:
         """Notice which large buffers a run has changed, in place or by assigning another; drop the copies of others."""
@@ -90,7 +92,7 @@ class Belongings:
         for number in noted.layout.large:
             part, name = place = noted.layout.places[number]
             buffer = noted.buffers[number]
-            moved = buffer._version != noted.versions[number]
+            moved = version_of(buffer) != noted.versions[number]
             if moved and number not in noted.copies:
                 noted.lost.add(name)
             # Not all that changes a buffer counts that: the first time values are compared.
@@ -105,9 +107,11 @@ class Belongings:
         """Let a second run find what the first one had, and put all back as it is now."""
         if noted.lost:
             raise RuntimeError(_LOST.format(", ".join(sorted(noted.lost))))
-        if noted.parts is not self._parts or not _identical(_children(self._parts), self._children):
+        if noted.parts is not self._parts or not self._tree.stands(self._parts):
             raise _changed("a module of it")
+        _check_added(noted)
         before: list[tuple[Any, str, Any]] = []
+        tables = [(part._buffers, dict(part._buffers)) for part in noted.parts]
         wanting: list[tuple[torch.Tensor, bool]] = []
         modes = tuple([part.training for part in noted.parts])
         try:
@@ -123,14 +127,17 @@ class Belongings:
                 if tensor.requires_grad != wanted and tensor.is_leaf:  # frozen or thawed since
                     wanting.append((tensor, not wanted))
                     tensor.requires_grad_(wanted)
+            lent: list[dict[str, torch.Tensor | None]] = [{} for _ in tables]
             copies = _copies(noted.copies, noted.groups)
-            for number, buffer in noted.buffers.items():
-                place, name = noted.layout.places[number]
-                if number not in copies and buffer._version != noted.versions[number]:
+            for number, (place, name) in enumerate(noted.layout.places):
+                buffer = noted.buffers.get(number)
+                if buffer is not None and number not in copies and version_of(buffer) != noted.versions[number]:
                     raise _changed(name)
-                table = noted.parts[place]._buffers
-                before.append((table, name, table.get(name, _MISSING)))
-                table[name] = copies.get(number, buffer)
+                lent[place][name] = copies.get(number, buffer)
+            for (table, own), other in zip(tables, lent, strict=True):
+                if own or other:
+                    table.clear()
+                    table.update(other)
             yield
         finally:
             for table, name, own in before:
@@ -138,6 +145,10 @@ class Belongings:
                     table.pop(name, None)
                 elif table.get(name) is not own:
                     table[name] = own
+            for table, all_own in tables:
+                if table or all_own:
+                    table.clear()
+                    table.update(all_own)
             for tensor, wanted in wanting:
                 tensor.requires_grad_(wanted)
             self._set_modes(modes)
@@ -148,8 +159,35 @@ class Belongings:
                 part.training = mode
 
 
-def _children(parts: Iterable[nn.Module]) -> list[nn.Module | None]:
-    return list(chain.from_iterable([part._modules.values() for part in parts]))
+class _Tree(NamedTuple):
+    """Which modules those of a block have, and by which names."""
+
+    counts: list[int]
+    names: list[str]
+    modules: list[nn.Module | None]
+
+    @classmethod
+    def of(cls, parts: Iterable[nn.Module]) -> "_Tree":
+        tables = [part._modules for part in parts]
+        modules = list(chain.from_iterable([table.values() for table in tables]))
+        return cls([len(table) for table in tables], list(chain.from_iterable(tables)), modules)
+
+    def stands(self, parts: Iterable[nn.Module]) -> bool:
+        """Tell whether it is still so."""
+        now = _Tree.of(parts)
+        return self.counts == now.counts and self.names == now.names and _identical(self.modules, now.modules)
+
+
+def _check_added(noted: Noted) -> None:
+    """Refuse parameters that were not there when the first run began."""
+    now = [one for part in noted.parts for one in part._parameters.values() if one is not None]
+    if _identical(now, [one for _, _, one, _, _ in noted.parameters]):
+        return
+    had = {(part, name) for part, name, _, _, _ in noted.parameters}
+    for part in noted.parts:
+        for name, one in part._parameters.items():
+            if one is not None and (part, name) not in had:
+                raise _changed(name)
 
 
 def _identical(several: Sequence[Any], others: Sequence[Any]) -> bool:
@@ -164,15 +202,18 @@ class _Seen(NamedTuple):
     """What tells whether buffers are still those that they were, and where they were."""
 
     tensors: list[torch.Tensor | None]
-    lie: tuple[list[int], list[str], list[tuple[int, torch.Size, tuple[int, ...]] | None]]
-    """how many modules have, their names, and addresses, shapes and strides of those that are in one piece"""
+    lie: tuple[list[int], list[str], list[Any]]
+    """how many modules have, their names, and how those lie that are in one piece"""
 
     @classmethod
     def of(cls, parts: Sequence[nn.Module]) -> "_Seen":
         tables = [part._buffers for part in parts]
         tensors = list(chain.from_iterable([table.values() for table in tables]))
         lie = [
-            None if one is None or not _strided(one) else (one.data_ptr(), one.shape, one.stride()) for one in tensors
+            None
+            if one is None or not _in_one_piece(one)
+            else (one.data_ptr(), one.shape, one.stride(), one.requires_grad)
+            for one in tensors
         ]
         return cls(tensors, ([len(table) for table in tables], list(chain.from_iterable(tables)), lie))
 
@@ -195,9 +236,10 @@ class _Layout:
         self._lie = seen.lie
         self._tensors = [None if one is None else ref(one) for one in seen.tensors]  # nobody else may need them later
         self.places = [(number, name) for number, part in enumerate(parts) for name in part._buffers]
-        found = [(number, one) for number, one in enumerate(seen.tensors) if one is not None]
+        # One that wants gradients is a parameter but in name: it is read where it is, and must not change.
+        found = [(number, one) for number, one in enumerate(seen.tensors) if one is not None and not one.requires_grad]
         self.large = [number for number, one in found if one.numel() * one.element_size() >= SMALL]
-        self._odd = [number for number, one in found if not _strided(one)]
+        self._odd = [number for number, one in found if not _in_one_piece(one)]
         self._sharing = _sharing(found)
         self._single = {several[0] for several in self._sharing if len(several) == 1}
         self._alike = {
@@ -244,7 +286,7 @@ def _sharing(buffers: Sequence[tuple[int, torch.Tensor]]) -> list[list[int]]:
     """Give the numbers of those in the same memory: of one storage, or of several that NumPy laid over one array."""
     spans = []
     for number, one in buffers:
-        if _strided(one):
+        if _in_one_piece(one):
             storage = one.untyped_storage()
             spans.append((str(one.device), storage.data_ptr(), storage.data_ptr() + storage.nbytes(), number))
     groups: list[list[int]] = []
@@ -316,8 +358,10 @@ def _windows(sharing: Mapping[int, torch.Tensor]) -> dict[int, torch.Tensor]:
     return windows
 
 
-def _strided(buffer: torch.Tensor) -> bool:
-    return buffer.layout is torch.strided
+def _in_one_piece(buffer: torch.Tensor) -> bool:
+    """Tell whether a tensor is a window onto a storage, and not sparse, nested, quantized or made of others."""
+    plain = type(buffer).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
+    return plain and buffer.layout is torch.strided and not buffer.is_nested and not buffer.is_quantized
 
 
 def _dense(buffer: torch.Tensor) -> bool:
@@ -336,11 +380,12 @@ _LOST = (
 
 
 def _same(copy: torch.Tensor, buffer: torch.Tensor) -> bool:
-    return copy.layout is not torch.strided or torch.equal(copy, buffer)  # others do not compare
+    return not _in_one_piece(copy) or torch.equal(copy, buffer)  # others do not compare
 
 
 def _changed(name: str) -> RuntimeError:
     return RuntimeError(
-        f"a parameter or buffer of a block ({name}) was changed between its forward and its backward pass: its forward "
-        "cannot be run again as it was. Change it after backward, or leave the block out with blocks=..."
+        f"a parameter or buffer of a block ({name}) was changed or added since its forward pass began: it cannot be "
+        "run again as it was. Have it there before fit and change it after backward, or leave the block out with "
+        "blocks=..."
     )

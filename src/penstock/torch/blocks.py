@@ -2,10 +2,12 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Any, NoReturn
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from penstock.errors import PlanError
 
@@ -93,6 +95,8 @@ def _check_plain(chosen: list[tuple[str, nn.Module]]) -> None:
                 f"blocks: {name!r} is or has a ScriptModule, which cannot be lent buffers to run again: fit the module "
                 "that was scripted, or leave it out with blocks=..."
             )
+        if any(is_lazy(one) for one in chain(module.parameters(), module.buffers())):
+            raise PlanError(f"blocks: {name!r} does not know its shapes yet: run the model once before fit")
 
 
 class Single:

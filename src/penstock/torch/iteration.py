@@ -128,9 +128,9 @@ class Fitting:
 
     def along(self, sequence: nn.Sequential, given: Any) -> Any:
         """Run the modules of an `nn.Sequential`: blocks that are taken together as one, all others one by one."""
-        at, count, before = 0, len(sequence), None
+        at, count, before = 0, len(sequence._modules), None
         while at < count:
-            modules = list(sequence)  # one may have replaced another
+            modules: list[Any] = list(sequence._modules.values())  # one may have replaced another
             if len(modules) != count:
                 raise RuntimeError("modules were added to an nn.Sequential, or taken from it, while it ran")
             part = self._group(modules, at, given)
@@ -362,6 +362,8 @@ class Fitting:
                 if len(self._forked) > MOST_SHAPES:
                     del self._forked[next(iter(self._forked))]
                 now.known.miss()
+                for known in self._known.values():
+                    known.groups = {}  # blocks may have been replaced
             now.records.append(part.record(given))
             device = device_of(inputs.tensors, part.module)
             return Frame(part.call, part.belongings, device, compiled=part.compiled).run(inputs.args, inputs.kwargs)

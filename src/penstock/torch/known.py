@@ -116,7 +116,6 @@ class Known:
 
     def miss(self) -> None:
         """Take note of an iteration that went otherwise; after two in a row, have the next measured anew."""
-        self.groups = {}  # blocks may have been replaced
         if self.missed:
             self.forget()
         self.missed = not self.missed

@@ -38,6 +38,7 @@ def sequences(model: nn.Module, blocks: Iterable[nn.Module]) -> list[nn.Sequenti
         for module in model.modules()
         if isinstance(module, nn.Sequential)
         and type(module).forward is nn.Sequential.forward
+        and type(module).__iter__ is nn.Sequential.__iter__
         and "forward" not in vars(module)
         and getattr(module, "_compiled_call_impl", None) is None
         and module not in found
