@@ -296,6 +296,17 @@ def test_blocks_that_are_called_in_their_own_way_stand_alone():
     assert len(plan_of(model).choices) == MANY
 
 
+def test_compiled_blocks_stand_alone():
+    torch.manual_seed(0)
+    model = Deep(count=20)
+    model.blocks = nn.Sequential(*(torch.compile(block, backend="eager") for block in model.blocks))
+    fit(model, AMPLE, choice="recompute")
+    x = torch.randn(32, 8)
+    for _ in range(2):
+        step(model, x)
+    assert len(plan_of(model).choices) == 20
+
+
 def test_a_call_that_others_put_around_a_block_is_called():
     model, plain, x = deep()
     fit(model, AMPLE, choice="recompute")

@@ -51,6 +51,7 @@ def bare(module: nn.Module) -> bool:
     return (
         type(vars(module).get("forward")) is Patch
         and type(module).__call__ is nn.Module.__call__
+        and "_orig_mod" not in module._modules  # which torch.compile puts there
         and not module._forward_hooks
         and not module._forward_pre_hooks
         and not module._backward_hooks
