@@ -439,6 +439,7 @@ def test_shapes_that_change_have_neighbours_of_their_own():
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 @pytest.mark.parametrize("part", [2, 3])
 def test_on_a_gpu_neighbours_are_as_in_the_plain_model_within_the_budget(part):
     torch.manual_seed(0)
