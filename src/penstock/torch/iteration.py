@@ -167,9 +167,11 @@ class Fitting:
         now = self._now
         if now is None or not now.measuring or not now.records or now.records[-1].module != id(module):
             return None
+        if not bare(module):
+            return None
         record = now.records[-1]
-        record.follows = before is not None and now.records[-2:-1] == [before] and bare(module)
-        return record if bare(module) else None
+        record.follows = before is not None and len(now.records) > 1 and now.records[-2] is before
+        return record
 
     def _opened(self, part: Part, tensors: list[torch.Tensor]) -> Iteration:
         """Give the iteration that a block belongs to, a new one where it begins it."""
