@@ -22,7 +22,7 @@ from tests.torch.models import (  # noqa: E402
 from tests.torch.models import deterministic as deterministic  # noqa: E402
 from torch import nn  # noqa: E402
 
-from penstock.torch import belongings, fit  # noqa: E402
+from penstock.torch import buffers, fit  # noqa: E402
 
 
 @pytest.mark.parametrize("choice", EXACT)
@@ -159,7 +159,7 @@ def test_large_buffers_that_are_read_may_not_change_before_backward(monkeypatch)
         def forward(self, x):
             return super().forward(x * self.scale)
 
-    monkeypatch.setattr(belongings, "SMALL", 0)
+    monkeypatch.setattr(buffers, "SMALL", 0)
     model, _ = pair(Scaled)
     fit(model, AMPLE, choice="recompute")
     x = torch.randn(32, 8)

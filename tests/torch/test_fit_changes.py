@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from penstock import Budget  # noqa: E402
 from penstock.errors import PlanError  # noqa: E402
-from penstock.torch import belongings, fit, plan_of  # noqa: E402
+from penstock.torch import buffers, fit, plan_of  # noqa: E402
 
 DEAR = ["keep dear, recompute the rest", "offload dear, recompute the rest"]
 
@@ -121,11 +121,11 @@ def normalised(norm):
     return Normalised
 
 
-@pytest.mark.parametrize("small", [belongings.SMALL, 0])
+@pytest.mark.parametrize("small", [buffers.SMALL, 0])
 @pytest.mark.parametrize("norm", [Own, Renorm])
 @pytest.mark.parametrize("choice", ["recompute", "keep dear, recompute the rest", None])
 def test_statistics_of_all_kinds_change_once(norm, choice, small, monkeypatch):
-    monkeypatch.setattr(belongings, "SMALL", small)
+    monkeypatch.setattr(buffers, "SMALL", small)
     trains_alike(normalised(norm), choice)
 
 
@@ -150,7 +150,7 @@ def test_a_buffer_that_is_first_changed_in_a_later_iteration():
 
 
 def test_a_large_buffer_that_is_first_changed_later_is_lost_once_and_the_message_says_so(monkeypatch):
-    monkeypatch.setattr(belongings, "SMALL", 0)
+    monkeypatch.setattr(buffers, "SMALL", 0)
     model, plain = pair(Seldom)
     fit(model, AMPLE, choice="recompute")
     x = torch.randn(32, 8)
@@ -163,9 +163,9 @@ def test_a_large_buffer_that_is_first_changed_later_is_lost_once_and_the_message
             assert equal(step(model, x), expected)
 
 
-@pytest.mark.parametrize("small", [belongings.SMALL, 0])
+@pytest.mark.parametrize("small", [buffers.SMALL, 0])
 def test_a_buffer_that_changes_only_in_training_after_an_evaluation_with_gradients(small, monkeypatch):
-    monkeypatch.setattr(belongings, "SMALL", small)
+    monkeypatch.setattr(buffers, "SMALL", small)
 
     class Spectral(MLP):
         def __init__(self):
@@ -180,7 +180,7 @@ def test_a_buffer_that_changes_only_in_training_after_an_evaluation_with_gradien
 
 
 def test_a_sparse_buffer_is_no_obstacle(monkeypatch):
-    monkeypatch.setattr(belongings, "SMALL", 0)
+    monkeypatch.setattr(buffers, "SMALL", 0)
 
     class Mixing(MLP):
         def __init__(self):

@@ -94,7 +94,7 @@ def fit(
             for sequence in sequences(model, [module for _, module in chosen]):
                 patches.append(Patch(sequence, _sequence_maker(fitting, sequence)))
     except BaseException:
-        _give_back(patches, ())
+        _give_back(patches, (), ref(fitting))
         raise
     inside = [part for _, module in chosen for part in module.modules()]
     _inside.update(inside)
@@ -170,9 +170,7 @@ class Fitted(Single):
         self.fitting.ran()
 
 
-def _give_back(
-    patches: Iterable[Patch], inside: Iterable[nn.Module], reference: Callable[[], Fitting | None] = lambda: None
-) -> None:
+def _give_back(patches: Iterable[Patch], inside: Iterable[nn.Module], reference: "ref[Fitting]") -> None:
     for patch in patches:
         patch.undo()
     _inside.difference_update(inside)
