@@ -33,7 +33,7 @@ from penstock.torch.blocks import named
 from penstock.torch.choices import TREATMENTS
 from penstock.torch.gauge import gauge_for
 from penstock.torch.habit import LEARNED
-from penstock.torch.iteration import CALM, SETTLED
+from penstock.torch.iteration import SETTLED
 from penstock.torch.mover import mover_for
 
 GPU = torch.cuda.is_available()
@@ -50,7 +50,7 @@ NETS = LARGE if GPU else TINY
 PARTS = (2, 3)
 STEPS = 10
 ROUNDS = 3
-WARM = SETTLED + CALM + 2
+WARM = SETTLED + 2
 """Steps before any that is timed: a plan and its prediction stay by then, and clocks have come down as they do."""
 
 

@@ -26,7 +26,7 @@ from penstock.torch.frame import Frame  # noqa: E402
 from penstock.torch.gauge import HostGauge  # noqa: E402
 from penstock.torch.known import Known, turning_points  # noqa: E402
 from penstock.torch.mover import HostMover  # noqa: E402
-from penstock.torch.planning import LOOSE, MARGIN, make_plan  # noqa: E402
+from penstock.torch.planning import LOOSE, MARGIN, RIVALS, last_plans, make_plan  # noqa: E402
 from penstock.torch.record import Record  # noqa: E402
 from penstock.torch.runs import Run  # noqa: E402
 from penstock.torch.saved import Store  # noqa: E402
@@ -48,8 +48,13 @@ def known(**others):
     return Known(records=records, first=Run((guess,) * 3, 0.0), seen=1, **others)
 
 
-def planned(known, device, last=False):
-    return make_plan(known, Budget(device=device), True, None, None, last)
+def planned(known, device):
+    return make_plan(known, Budget(device=device), True, None, None)
+
+
+def rivals(known, device):
+    """What the last look finds, by the first letters of the choices."""
+    return [letters_of(plan) for plan in last_plans(known, Budget(device=device), True, None, None)]
 
 
 def least_budget(room):
@@ -225,9 +230,12 @@ def letters_of(plan):
     return "".join(name[0] for name in plan.names)
 
 
-def test_the_last_look_settles_on_the_fastest_that_was_tried():
-    seen = tried({"kkk": [3.0, 3.0, 3.0], "rrk": [9.0, 1.0, 1.0], "krk": [0.5, 2.0, 2.0]})
-    assert letters_of(planned(seen, 2 * ALL_KEPT, last=True)) == "rrk"  # by their medians
+def test_the_last_look_finds_the_fastest_that_were_tried():
+    seen = tried({"kkk": [3.0, 3.0, 3.0], "rrk": [9.0, 1.0, 1.0], "krk": [0.5, 2.0, 2.0], "rkk": [4.0], "kkr": [5.0]})
+    assert rivals(seen, 2 * ALL_KEPT) == ["rrk", "krk", "kkk"]  # by their medians
+    assert RIVALS == 3
+    seen.settled = True
+    assert rivals(seen, 2 * ALL_KEPT) == ["rrk"]
     assert letters_of(planned(seen, 2 * ALL_KEPT)) == "kkk"
 
 
@@ -235,9 +243,27 @@ def test_the_last_look_leaves_out_what_does_not_fit_or_is_not_offered():
     device = least_budget(LEAST + SAVED + LOOSE)
     seen = tried({"kkk": [1.0], "rrk": [4.0], "rkr": [3.0], "rrr": [5.0]})
     seen.tried["offload", "keep", "keep"] = [0.1]
-    assert letters_of(planned(seen, device, last=True)) == "rkr"
+    assert rivals(seen, device) == ["rkr", "rrk", "rrr"]
     seen = tried({"kkk": [1.0]})
-    assert letters_of(planned(seen, device, last=True)).count("k") == 2  # none of those fits: the planner's
+    (found,) = rivals(seen, device)
+    assert found.count("k") == 2  # none of those fits: the planner's
+
+
+def test_the_last_look_adds_what_is_light_where_the_fastest_is_not():
+    device, dear = least_budget(LEAST + SAVED + LOOSE), "keep dear, recompute the rest"
+    seen = tried({"rrr": [5.0]})
+    for record in seen.records:
+        record.dear = {"dear": Share(frozenset({0}), SAVED // 2)}
+    seen.tried[dear, dear, "keep"] = [1.0]
+    heavy, slow, light = last_plans(seen, Budget(device=device), True, None, None)
+    assert heavy.names == (dear, dear, "keep") and set(slow.names) == {"recompute"}
+    assert set(light.names) == {"keep", "recompute"} and light.foreseen.peak <= device
+    seen.tried[light.names] = [7.0]  # it was tried, and is among them anyway
+    assert [plan.names for plan in last_plans(seen, Budget(device=device), True, None, None)] == [
+        heavy.names,
+        slow.names,
+        light.names,
+    ]
 
 
 # What a block takes.

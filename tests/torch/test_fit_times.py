@@ -1,5 +1,8 @@
 """The predicted seconds of a step are those of a step that was run: under a clock that only the model moves."""
 
+from collections import Counter
+from dataclasses import replace
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -7,7 +10,7 @@ torch = pytest.importorskip("torch")
 from tests.torch.models import AMPLE  # noqa: E402
 from torch import nn  # noqa: E402
 
-from penstock.torch import fit, plan_of  # noqa: E402
+from penstock.torch import fit, iteration, plan_of  # noqa: E402
 from penstock.torch.dear import Operation, Share, shares_of  # noqa: E402
 from penstock.torch.fit import _of  # noqa: E402
 from penstock.torch.gauge import HostGauge  # noqa: E402
@@ -122,7 +125,7 @@ def test_the_time_that_timing_takes_is_not_predicted(monkeypatch):
     for _ in range(LOOKED_OVER[-1]):
         model(torch.ones(8, 4)).sum().backward()
     timed = plan_of(model).seconds
-    for _ in range(SETTLED + CALM):
+    for _ in range(SETTLED):
         model(torch.ones(8, 4)).sum().backward()
     plan = plan_of(model)
     work = 3 * (1 + 2 + 3 + 5 + 3 + 5)
@@ -131,7 +134,34 @@ def test_the_time_that_timing_takes_is_not_predicted(monkeypatch):
     assert f"{plan.seconds:.0f} s a step predicted" in plan.explain() and "(1.00 times" in plan.explain()
     for _ in range(2):
         model(torch.ones(8, 4)).sum().backward()
-    assert len(_of(model).fitting._now.known.calm) == CALM
+    assert [len(taken) for taken in _of(model).fitting._now.known.calm.values()] == [CALM]
+
+
+def test_plans_take_turns_before_the_one_that_is_fastest_as_a_whole_stays(monkeypatch):
+    clock, found = Clock(), {}
+
+    def last_plans(known, *others):
+        for name in ("recompute", "offload", "keep"):
+            found[name] = iteration.make_plan(replace(known, plan=None), *others[:-1], name)
+        return tuple(found.values())
+
+    monkeypatch.setattr(iteration, "last_plans", last_plans)
+    monkeypatch.setattr(HostGauge, "mark", lambda gauge: clock.now)
+    monkeypatch.setattr(HostMover, "down", lambda mover, storage, nbytes, piece: "copied")
+    monkeypatch.setattr(HostMover, "wait", lambda mover, event: setattr(clock, "now", clock.now + 1))
+    model, names = Net(clock), []
+    fit(model, AMPLE, blocks=NAMES)
+    for _ in range(LOOKED_OVER[-1] + 1):  # the first with a plan is not timed, and the plan does not change
+        model(torch.ones(64, 4)).sum().backward()
+    for _ in range(3 * CALM + 5):
+        model(torch.ones(64, 4)).sum().backward()
+        names.append(set(plan_of(model).choices.values()).pop())
+    first, turns, rest = names[:1], names[1 : 2 + 3 * CALM], names[2 + 3 * CALM :]
+    assert first == ["recompute"] and set(rest) == {"keep"}  # the first iteration follows the planning
+    assert Counter(turns) == {"recompute": CALM, "offload": CALM + 1, "keep": CALM}  # only to keep was tried before
+    known = _of(model).fitting._now.known
+    assert {names[0]: len(taken) for names, taken in known.calm.items()} == dict.fromkeys(found, CALM)
+    assert plan_of(model).seconds == plan_of(model).measured == pytest.approx(3 * (1 + 2 + 3 + 5 + 3 + 5))
 
 
 def test_all_passes_of_a_settled_step_are_measured(monkeypatch):

@@ -39,6 +39,9 @@ TREATMENTS = {
 SIMPLE = frozenset(name for name, treatment in TREATMENTS.items() if treatment.family == treatment)
 """Those that keep no mere share of the dear outputs."""
 
+LIGHT = frozenset(name for name, one in TREATMENTS.items() if one.what == "nothing" or one == Treatment("all"))
+"""Those with which the host has nothing to send away, encode or look up for each tensor that is saved."""
+
 WORTH = 0.95
 """Dear outputs are kept alone only where they are smaller than all by this, and encodings likewise."""
 

@@ -20,27 +20,25 @@ from penstock.torch.choices import TREATMENTS
 from penstock.torch.fitplan import FitPlan
 from penstock.torch.frame import Frame
 from penstock.torch.gauge import HostGauge, gauge_for
-from penstock.torch.known import Inputs, Iteration, Known, Part, turning_points
+from penstock.torch.known import CALM, Inputs, Iteration, Known, Part, turning_points
 from penstock.torch.mover import Mover, bytes_by_storage, from_outside, mover_for
 from penstock.torch.neighbours import bare, groups, one_of
-from penstock.torch.planning import foreseen_anew, make_plan
+from penstock.torch.planning import RIVALS, foreseen_anew, last_plans, make_plan
 from penstock.torch.record import Record, Signature, Watch, device_of, signature, tensors_in
 from penstock.torch.saved import Store
 from penstock.torch.treat import Treating
 from penstock.units import Budget
 
 LOOKED_OVER = (3, 5, 7, 9)
-"""After so many iterations that were timed the plan is made anew; the last time it is the fastest that was tried.
+"""After so many iterations that were timed the plan is made anew; after the last, some of them take turns.
 
 The first iteration with a plan is not timed: memory is pinned and allocated in it, and a device that has paused for the
 planning is faster at first.
 """
 REFINED = LOOKED_OVER[-1]
 """So many iterations are timed."""
-SETTLED = REFINED + len(LOOKED_OVER)
+SETTLED = REFINED + len(LOOKED_OVER) + (RIVALS + 1) * CALM + 2
 """After so many iterations at most, a plan stays; where neighbours are taken together, after one more."""
-CALM = 3
-"""So many iterations after that are timed as a whole: block by block takes time of its own."""
 GROWTH = 2**20
 """When memory that was there before the iteration has grown by so many bytes, the plan is made anew."""
 MOST_SHAPES = 64
@@ -88,7 +86,8 @@ class Fitting:
         assert self._gauge is not None
         plan = foreseen_anew(known, known.plan, self._gauge.counts) if known.stale else known.plan
         names, seconds = known.measured or (None, None)
-        pace = median(known.calm) / plan.foreseen.seconds if known.calm else 1.0
+        calm = known.calm.get(plan.names)
+        pace = median(calm) / plan.foreseen.seconds if calm else 1.0
         return replace(plan, pace=pace, measured=seconds if names == plan.names else None, metrics=self.metrics)
 
     def close(self) -> None:
@@ -204,13 +203,21 @@ class Fitting:
         while len(self._known) > MOST_SHAPES:
             del self._known[next(iter(self._known))]
         looked_over = known.stale and known.seen in LOOKED_OVER
-        if known.seen and (known.plan is None or looked_over or self._base > known.planned + GROWTH):
+        grown = self._base > known.planned + GROWTH
+        planned = known.seen > 0 and (known.plan is None or looked_over or grown)
+        if planned:
             self._make_plan(known)
             paused = True
+        elif known.rivals:
+            self._follow(known, known.next_rival())
         measuring, learning = not known.seen, known.seen < REFINED
-        again = known.plan is None or known.plan.names == known.followed
-        timed, calm = learning and again, not learning and again and len(known.calm) < CALM
-        known.followed = None if known.plan is None else known.plan.names
+        names = () if known.plan is None else known.plan.names
+        timed = learning and (known.plan is None or names == known.followed)
+        ran = not planned and (names in known.tried or names in known.calm)
+        calm = not learning and ran and len(known.calm.get(names, ())) < CALM
+        if not learning:
+            known.calm.setdefault(names, [])
+        known.followed = names
         if measuring:
             gauge.peak()
         # Times may just have been read, or a plan made, whose seconds are none of the step's: the blocks begin now.
@@ -218,7 +225,7 @@ class Fitting:
         # Where blocks are called without their model, only a backward pass tells one iteration from the next.
         told = known.told if self._fresh and not measuring and not timed else None
         now = Iteration(known, measuring, self._base, before, start, known.plan, timed, known.records, told, calm)
-        now.most = gauge.most() if learning and not measuring else 0
+        now.most = gauge.most() if (learning or known.rivals) and not measuring else 0
         self._now, self._begun, self._fresh, self._start = now, begun, False, None
         if self._store is not None:
             self._store.restart()
@@ -329,24 +336,29 @@ class Fitting:
             known.learn(now, gauge, total)
             if known.first is not None and known.together is None:
                 known.take_together(groups(known.records, self._budget["device"]))
-        elif now.calm and not now.broken:
-            known.calm.append(total)
+        elif now.calm and now.plan is not None and now.plan.names in known.calm and not now.broken:
+            known.calm[now.plan.names].append(total)
 
     def _make_plan(self, known: Known) -> None:
         assert self._gauge is not None and self._mover is not None
         known.planned = max(self._base, known.base)
-        last = known.seen >= REFINED
+        given = known, self._budget, self._gauge.counts, self._link, self._choice
         try:
-            known.plan = make_plan(known, self._budget, self._gauge.counts, self._link, self._choice, last)
+            plans = last_plans(*given) if known.seen >= REFINED else (make_plan(*given),)
         except BudgetError:
             if not known.together:
                 raise
             known.forget()  # they may fit one by one
             known.together = {}
             return
-        known.told = turning_points(known.plan, known.records, known.passes)
-        known.stale, known.calm = False, []
-        moved, room = known.plan.foreseen.moved, self._mover.room
+        known.stale, known.rivals = False, plans if len(plans) > 1 else ()
+        self._follow(known, plans[0])
+
+    def _follow(self, known: Known, plan: FitPlan) -> None:
+        """Have iterations follow a plan from now on."""
+        assert self._mover is not None
+        known.plan, known.told = plan, turning_points(plan, known.records, known.passes)
+        moved, room = plan.foreseen.moved, self._mover.room
         if moved + moved // 16 > room.nbytes:  # one slab for all of it; pieces that do not fit together take others
             room.reserve(min(moved + moved // 16, room.budget) - room.nbytes)
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from statistics import median
 from typing import Any, NamedTuple
 from weakref import ref
 
@@ -17,6 +18,9 @@ from penstock.torch.gauge import HostGauge
 from penstock.torch.record import Record, Signature, find_dear, find_loose
 from penstock.torch.runs import Run, Trial, first_run, spent, together, trial
 from penstock.torch.saved import Entry
+
+CALM = 3
+"""So many iterations with a plan that may stay are timed as a whole: block by block takes time of its own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,8 +98,12 @@ class Known:
     """these as one, where they have been called"""
     missed: bool = False
     """whether the last iteration went otherwise"""
-    calm: list[float] = field(default_factory=list)
-    """seconds of the first iterations with a plan that stays, none of whose blocks was timed"""
+    calm: dict[tuple[str, ...], list[float]] = field(default_factory=dict)
+    """seconds of iterations none of whose blocks was timed, by the names of their choices: a few for each"""
+    rivals: tuple[FitPlan, ...] = ()
+    """the plans that take turns until one stays"""
+    settled: bool = False
+    """whether they have"""
 
     @property
     def parts(self) -> Run:
@@ -105,8 +113,8 @@ class Known:
 
     def forget(self) -> None:
         """Have the next iteration measured anew."""
-        self.seen, self.first, self.later, self.tried, self.plan, self.calm = 0, None, [], {}, None, []
-        self.together, self.groups = None, {}
+        self.seen, self.first, self.later, self.tried, self.plan, self.calm = 0, None, [], {}, None, {}
+        self.together, self.groups, self.rivals, self.settled = None, {}, (), False
 
     def take_together(self, groups: dict[int, tuple[int, ...]]) -> None:
         """Take neighbours together from now on, which have to be measured as such."""
@@ -119,6 +127,16 @@ class Known:
         if self.missed:
             self.forget()
         self.missed = not self.missed
+
+    def next_rival(self) -> FitPlan:
+        """Give the plan whose turn it is; that of the fastest, for good, when each has had some."""
+        turns = {one.names: len(self.calm.get(one.names, ())) for one in self.rivals}
+        if min(turns.values()) < CALM:
+            return min(self.rivals, key=lambda one: turns[one.names])
+        self.tried = {names: self.calm[names] for names in turns}
+        fastest = min(self.rivals, key=lambda one: median(self.calm[one.names]))
+        self.rivals, self.settled = (), True
+        return fastest
 
     def weigh(self, plan: FitPlan, taken: int) -> None:
         """Take note of the bytes that an iteration with a plan took; above the budget, have another plan made."""

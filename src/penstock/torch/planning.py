@@ -9,7 +9,7 @@ from penstock.errors import BudgetError
 from penstock.planner import Link
 from penstock.planner.blocks import Chain, Choice, Foreseen, simulate
 from penstock.planner.blockwise import choose
-from penstock.torch.choices import block_of
+from penstock.torch.choices import LIGHT, block_of
 from penstock.torch.fitplan import FitPlan
 from penstock.torch.known import Known
 from penstock.units import Budget, to_text
@@ -22,13 +22,16 @@ LOOSE = 2**23
 It does so in the iteration that is measured too. Mixtures of choices went up to 3.5 MiB above that, emulated for
 networks of 8 to 26 blocks.
 """
+RIVALS = 3
+"""So many of the plans that were tried, and one that was not, take turns before one stays."""
 NEAR = 0.02
 """Where times have changed by less than this part of a step, the choices stay."""
 
+Found = tuple[tuple[Choice, ...], Foreseen]
+"""Choices, and what they come to."""
 
-def make_plan(
-    known: Known, budget: Budget, counts: bool, link: Link | None, choice: str | None, last: bool = False
-) -> FitPlan:
+
+def make_plan(known: Known, budget: Budget, counts: bool, link: Link | None, choice: str | None) -> FitPlan:
     """Choose what happens to each block, or keep what was chosen where little has changed.
 
     Parameters
@@ -43,13 +46,10 @@ def make_plan(
         Between device and host, where there is one.
     choice
         The only treatment allowed, if one was asked for.
-    last
-        Whether nothing more will be tried: the fastest of all that was, as measured, is then taken.
     """
     chain = _chain(known, budget, counts, link, choice)
     for room in _rooms(known, budget, counts):
-        found = _fastest(known, chain, room) if last else _kept(known.plan, chain, room)
-        picks, foreseen = found or choose(chain, room)
+        picks, foreseen = _kept(known.plan, chain, room) or choose(chain, room)
         if not foreseen.excess:
             break
     else:
@@ -59,6 +59,32 @@ def make_plan(
             "small, or make the batch or the blocks smaller (blocks=...)"
         )
     return FitPlan(budget, chain, picks, foreseen, link, counts, count=sum(one.count for one in known.records))
+
+
+def last_plans(
+    known: Known, budget: Budget, counts: bool, link: Link | None, choice: str | None
+) -> tuple[FitPlan, ...]:
+    """Give the plans that whole iterations have to decide between, or the only one where they have.
+
+    They are the fastest of those that were tried and that fit, and the best with light choices alone: on a fast GPU
+    what a mixture takes of the host shows in a whole iteration only. Where none of those fits, it is a new one. The
+    parameters are those of `make_plan`.
+    """
+    chain = _chain(known, budget, counts, link, choice)
+    tried = sorted(known.tried, key=lambda names: median(known.tried[names]))
+    for room in _rooms(known, budget, counts):
+        found = [one for names in tried if (one := _named(names, chain, room)) is not None]
+        if found:
+            break
+    else:
+        return (make_plan(known, budget, counts, link, choice),)
+    found = found[: 1 if known.settled else RIVALS]
+    if not known.settled and not LIGHT.issuperset(_names(found[0])):
+        light = choose(_lightened(chain), room)
+        if not light[1].excess and _names(light) not in known.tried:
+            found.append(light)
+    count = sum(one.count for one in known.records)
+    return tuple(FitPlan(budget, chain, *one, link, counts, count=count) for one in found)
 
 
 def foreseen_anew(known: Known, plan: FitPlan, counts: bool) -> FitPlan:
@@ -91,23 +117,27 @@ def _chain(known: Known, budget: Budget, counts: bool, link: Link | None, choice
     return Chain(tuple(blocks), parts.outside, speed.down, speed.up, budget.host or 0)
 
 
-def _kept(plan: FitPlan | None, chain: Chain, room: int) -> tuple[tuple[Choice, ...], Foreseen] | None:
+def _names(found: Found) -> tuple[str, ...]:
+    return tuple(one.name for one in found[0])
+
+
+def _lightened(chain: Chain) -> Chain:
+    """Leave light choices alone to the blocks that have some."""
+    blocks = []
+    for block in chain.blocks:
+        light = tuple(one for one in block.choices if one.name in LIGHT)
+        blocks.append(replace(block, choices=light or block.choices))
+    return replace(chain, blocks=tuple(blocks))
+
+
+def _kept(plan: FitPlan | None, chain: Chain, room: int) -> Found | None:
     """Give the choices of an earlier plan, as they are now, where they fit and times are near those of that plan."""
     if plan is None or _apart(plan.chain, chain) > NEAR * plan.seconds:
         return None
     return _named(plan.names, chain, room)
 
 
-def _fastest(known: Known, chain: Chain, room: int) -> tuple[tuple[Choice, ...], Foreseen] | None:
-    """Give the choices with which iterations took the least, of those that fit."""
-    for names in sorted(known.tried, key=lambda names: median(known.tried[names])):
-        found = _named(names, chain, room)
-        if found is not None:
-            return found
-    return None
-
-
-def _named(names: Sequence[str], chain: Chain, room: int) -> tuple[tuple[Choice, ...], Foreseen] | None:
+def _named(names: Sequence[str], chain: Chain, room: int) -> Found | None:
     """Give the choices with some names, where blocks have them and they fit."""
     offered = ({one.name: one for one in block.choices} for block in chain.blocks)
     picks = tuple(choices[name] for choices, name in zip(offered, names, strict=True) if name in choices)
