@@ -91,14 +91,47 @@ def closing_over(generator):
         (Noise().step, ()),
         (Drawing().step, ()),
         (lambda y, t, weight, drawing: drawing.step(y, t), (Drawing(),)),
+        (lambda y, t, weight: y * weight + np.random.rand(), ()),
+        (lambda y, t, weight: y * weight + random.gauss(0, 1), ()),
     ],
-    ids=["closure", "list", "global", "params", "tree", "partial", "object", "method", "module"],
+    ids=["closure", "list", "global", "params", "tree", "partial", "object", "method", "module", "numpy", "python"],
 )
-def test_generators_that_are_not_set_again_are_refused_before_any_step(step, more):
+def test_generators_that_are_not_set_again_are_refused_before_the_loop(step, more):
     weight = torch.ones(3, requires_grad=True)
     for budget in ("8kB", "1MB"):
         with pytest.raises(StateError, match="default generators"):
             checkpointed(step, torch.ones(3), 10, params=(weight, *more), budget=budget)
+
+
+def test_what_others_draw_meanwhile_is_no_matter():
+    """As a thread that prepares the next batch does."""
+    weight, calls = torch.ones(3, requires_grad=True), iter(range(10**6))
+
+    def step(y, t, weight):
+        if next(calls) == 3:
+            np.random.rand()
+        return y * weight
+
+    final = checkpointed(step, torch.ones(3), 10, params=weight, budget="8kB")
+    assert torch.equal(torch.autograd.grad(final.sum(), weight)[0], torch.full((3,), 10.0))
+
+
+def test_derivatives_of_torch_func_are_refused_but_for_those_that_work():
+    def final(weight):
+        return checkpointed(lambda y, t, weight: y * weight, torch.ones(3), 10, params=weight, budget="8kB").sum()
+
+    weight = torch.tensor(2.0)
+    for transform in (torch.func.grad, torch.func.jacrev):
+        with pytest.raises(StateError, match="call backward"):
+            transform(final)(weight)
+    assert torch.func.jvp(final, (weight,), (torch.tensor(1.0),))[1] == 3 * 10 * 2**9
+    assert torch.equal(torch.func.vmap(final)(torch.tensor([1.0, 2.0])), torch.tensor([3.0, 3.0 * 2**10]))
+
+
+def test_outputs_that_were_not_asked_for_are_named():
+    weight = torch.ones(3, requires_grad=True)
+    with pytest.raises(StateError, match=r"without outputs=True that is the new state alone"):
+        checkpointed(lambda y, t, weight: (y * weight, y.sum()), torch.ones(3), 10, params=weight, budget="8kB")
 
 
 def test_the_default_generator_may_be_named():

@@ -1,5 +1,6 @@
 """Plans of `fit` and the room that they are made in: what allocators take on top, and what iterations have told."""
 
+from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -18,7 +19,7 @@ from penstock.planner import Link  # noqa: E402
 from penstock.planner.blocks import Block, Chain, Choice, Foreseen, simulate  # noqa: E402
 from penstock.torch import fit, iteration, plan_of, planning  # noqa: E402
 from penstock.torch.belongings import Belongings  # noqa: E402
-from penstock.torch.choices import TREATMENTS, Timed, block_of  # noqa: E402
+from penstock.torch.choices import LIGHT, TREATMENTS, Timed, block_of  # noqa: E402
 from penstock.torch.dear import Share  # noqa: E402
 from penstock.torch.fit import _of  # noqa: E402
 from penstock.torch.fitplan import FitPlan  # noqa: E402
@@ -26,7 +27,7 @@ from penstock.torch.frame import Frame  # noqa: E402
 from penstock.torch.gauge import HostGauge  # noqa: E402
 from penstock.torch.known import Known, turning_points  # noqa: E402
 from penstock.torch.mover import HostMover  # noqa: E402
-from penstock.torch.planning import LOOSE, MARGIN, RIVALS, last_plans, make_plan  # noqa: E402
+from penstock.torch.planning import LOOSE, MARGIN, last_plans, make_plan  # noqa: E402
 from penstock.torch.record import Record  # noqa: E402
 from penstock.torch.runs import Run  # noqa: E402
 from penstock.torch.saved import Store  # noqa: E402
@@ -233,7 +234,6 @@ def letters_of(plan):
 def test_the_last_look_finds_the_fastest_that_were_tried():
     seen = tried({"kkk": [3.0, 3.0, 3.0], "rrk": [9.0, 1.0, 1.0], "krk": [0.5, 2.0, 2.0], "rkk": [4.0], "kkr": [5.0]})
     assert rivals(seen, 2 * ALL_KEPT) == ["rrk", "krk", "kkk"]  # by their medians
-    assert RIVALS == 3
     seen.settled = True
     assert rivals(seen, 2 * ALL_KEPT) == ["rrk"]
     assert letters_of(planned(seen, 2 * ALL_KEPT)) == "kkk"
@@ -249,21 +249,62 @@ def test_the_last_look_leaves_out_what_does_not_fit_or_is_not_offered():
     assert found.count("k") == 2  # none of those fits: the planner's
 
 
-def test_the_last_look_adds_what_is_light_where_the_fastest_is_not():
-    device, dear = least_budget(LEAST + SAVED + LOOSE), "keep dear, recompute the rest"
-    seen = tried({"rrr": [5.0]})
-    for record in seen.records:
+HEAVY = "keep dear, recompute the rest"
+
+
+def heavily_tried(seconds):
+    """What is known of blocks with dear outputs, when choices were tried, H being heavy."""
+    names = {"k": "keep", "r": "recompute", "H": HEAVY}
+    found = known(tried={tuple(names[one] for one in letters): [taken] for letters, taken in seconds.items()})
+    for record in found.records:
         record.dear = {"dear": Share(frozenset({0}), SAVED // 2)}
-    seen.tried[dear, dear, "keep"] = [1.0]
-    heavy, slow, light = last_plans(seen, Budget(device=device), True, None, None)
-    assert heavy.names == (dear, dear, "keep") and set(slow.names) == {"recompute"}
+    return found
+
+
+def test_the_last_look_adds_what_is_light_where_the_fastest_is_not():
+    device = least_budget(LEAST + SAVED + LOOSE)
+    budget = Budget(device=device)
+    heavy, slow, light = last_plans(heavily_tried({"HHk": 1.0, "rrr": 5.0}), budget, True, None, None)
+    assert heavy.names == (HEAVY, HEAVY, "keep") and set(slow.names) == {"recompute"}
     assert set(light.names) == {"keep", "recompute"} and light.foreseen.peak <= device
-    seen.tried[light.names] = [7.0]  # it was tried, and is among them anyway
-    assert [plan.names for plan in last_plans(seen, Budget(device=device), True, None, None)] == [
-        heavy.names,
-        slow.names,
-        light.names,
-    ]
+    letters = "".join(name[0] for name in light.names)
+    # Also where it was tried, and three others were faster as long as blocks were timed one by one; but once alone.
+    tried = heavily_tried({"HHk": 1.0, "HHH": 1.1, "rHk": 1.2, letters: 1.3})
+    assert last_plans(tried, budget, True, None, None)[-1].names == light.names
+    found = [plan.names for plan in last_plans(heavily_tried({"HHk": 1.0, letters: 1.1}), budget, True, None, None)]
+    assert len(found) == len(set(found)) == 2
+    tried.settled = True
+    assert [plan.names for plan in last_plans(tried, budget, True, None, None)] == [heavy.names]
+
+
+def test_the_last_look_adds_nothing_light_that_does_not_fit():
+    tried = heavily_tried({"HHH": 1.0})
+    choose = planning.choose
+
+    def none_light(chain, room):
+        picks, foreseen = choose(chain, room)
+        light = all(one.name != HEAVY for block in chain.blocks for one in block.choices)
+        return picks, replace(foreseen, excess=1) if light else foreseen
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planning, "choose", none_light)
+        (heavy,) = last_plans(tried, Budget(device=4 * LEAST), True, None, None)
+    assert set(heavy.names) == {HEAVY}
+    assert len(last_plans(tried, Budget(device=4 * LEAST), True, None, None)) == 2
+
+
+def test_a_room_with_a_margin_is_left_for_none_that_was_tried():
+    """A plan that is new and leaves what it should comes before one that was tried and does not."""
+    device = least_budget(ALL_KEPT)
+    assert rivals(tried({"kkk": [1.0]}), device + 2 * LOOSE) == ["kkk"]
+    seen = tried({"kkk": [1.0]})
+    seen.short = 2 * LOOSE + device - ALL_KEPT + 1
+    (found,) = rivals(seen, device + 2 * LOOSE)
+    assert found.count("k") == 2
+
+
+def test_light_is_what_the_host_does_nothing_for_each_tensor_with():
+    assert {"keep", "recompute", "recompute, inputs offloaded"} == LIGHT
 
 
 # What a block takes.

@@ -1,16 +1,13 @@
 """The predicted seconds of a step are those of a step that was run: under a clock that only the model moves."""
 
-from collections import Counter
-from dataclasses import replace
-
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from tests.torch.clocked import NAMES, Clock, Net  # noqa: E402
 from tests.torch.models import AMPLE  # noqa: E402
-from torch import nn  # noqa: E402
 
-from penstock.torch import fit, iteration, plan_of  # noqa: E402
+from penstock.torch import fit, plan_of  # noqa: E402
 from penstock.torch.dear import Operation, Share, shares_of  # noqa: E402
 from penstock.torch.fit import _of  # noqa: E402
 from penstock.torch.gauge import HostGauge  # noqa: E402
@@ -18,54 +15,6 @@ from penstock.torch.iteration import CALM, LOOKED_OVER, SETTLED  # noqa: E402
 from penstock.torch.mover import HostMover  # noqa: E402
 from penstock.torch.record import Record, find_dear  # noqa: E402
 from penstock.torch.runs import first_run  # noqa: E402
-
-NAMES = [f"blocks.{number}" for number in range(4)]
-
-
-class Clock:
-    def __init__(self):
-        self.now, self.step = 0.0, 0
-
-
-class Taking(torch.autograd.Function):
-    """Something that takes time, forward and twice that backward, and saves its input."""
-
-    @staticmethod
-    def forward(ctx, x, clock, seconds):
-        clock.now += seconds
-        ctx.clock, ctx.seconds = clock, seconds
-        ctx.save_for_backward(x)
-        return x * 2
-
-    @staticmethod
-    def backward(ctx, gradient):
-        assert ctx.saved_tensors
-        ctx.clock.now += 2 * ctx.seconds
-        return gradient * 2, None, None
-
-
-class Part(nn.Module):
-    """Takes as long as a list says for each step; odd parts are slow when even ones are fast."""
-
-    def __init__(self, clock, seconds):
-        super().__init__()
-        self.clock, self.seconds, self.scale = clock, seconds, nn.Linear(4, 4)
-
-    def forward(self, x):
-        return Taking.apply(self.scale(x), self.clock, self.seconds[self.clock.step % len(self.seconds)])
-
-
-class Net(nn.Module):
-    def __init__(self, clock):
-        super().__init__()
-        self.stem, self.head = Part(clock, [1.0]), Part(clock, [2.0])
-        self.blocks = nn.ModuleList(Part(clock, [3.0, 5.0] if number % 2 else [5.0, 3.0]) for number in range(4))
-
-    def forward(self, x):
-        x = self.stem(x)
-        for block in self.blocks:
-            x = block(x)
-        return self.head(x)
 
 
 @pytest.mark.parametrize("choice", ["keep", "recompute", "offload"])
@@ -137,31 +86,22 @@ def test_the_time_that_timing_takes_is_not_predicted(monkeypatch):
     assert [len(taken) for taken in _of(model).fitting._now.known.calm.values()] == [CALM]
 
 
-def test_plans_take_turns_before_the_one_that_is_fastest_as_a_whole_stays(monkeypatch):
-    clock, found = Clock(), {}
+def test_the_first_encoding_of_all_which_may_be_compiled_is_not_timed(monkeypatch):
+    clock, encode, calls = Clock(), HostMover.encode, []
 
-    def last_plans(known, *others):
-        for name in ("recompute", "offload", "keep"):
-            found[name] = iteration.make_plan(replace(known, plan=None), *others[:-1], name)
-        return tuple(found.values())
+    def encoding(mover, codec, array):
+        calls.append(array.shape)
+        clock.now += 1.0 if len(calls) > 1 else 1000.0
+        return encode(mover, codec, array)
 
-    monkeypatch.setattr(iteration, "last_plans", last_plans)
     monkeypatch.setattr(HostGauge, "mark", lambda gauge: clock.now)
-    monkeypatch.setattr(HostMover, "down", lambda mover, storage, nbytes, piece: "copied")
-    monkeypatch.setattr(HostMover, "wait", lambda mover, event: setattr(clock, "now", clock.now + 1))
-    model, names = Net(clock), []
-    fit(model, AMPLE, blocks=NAMES)
-    for _ in range(LOOKED_OVER[-1] + 1):  # the first with a plan is not timed, and the plan does not change
+    monkeypatch.setattr(HostMover, "encode", encoding)
+    model = Net(clock)
+    fit(model, AMPLE, codec="cast:float16", blocks=NAMES)
+    for _ in range(2):
         model(torch.ones(64, 4)).sum().backward()
-    for _ in range(3 * CALM + 5):
-        model(torch.ones(64, 4)).sum().backward()
-        names.append(set(plan_of(model).choices.values()).pop())
-    first, turns, rest = names[:1], names[1 : 2 + 3 * CALM], names[2 + 3 * CALM :]
-    assert first == ["recompute"] and set(rest) == {"keep"}  # the first iteration follows the planning
-    assert Counter(turns) == {"recompute": CALM, "offload": CALM + 1, "keep": CALM}  # only to keep was tried before
-    known = _of(model).fitting._now.known
-    assert {names[0]: len(taken) for names, taken in known.calm.items()} == dict.fromkeys(found, CALM)
-    assert plan_of(model).seconds == plan_of(model).measured == pytest.approx(3 * (1 + 2 + 3 + 5 + 3 + 5))
+    spans = [end - start for record in _of(model).fitting._now.known.records for start, end in record.encode]
+    assert spans and set(spans) == {1.0} and len(calls) == len(spans) + 1
 
 
 def test_all_passes_of_a_settled_step_are_measured(monkeypatch):

@@ -53,6 +53,8 @@ def get(name: str) -> "Codec":
     >>> get("cast:bfloat16").name
     'cast:bfloat16'
     """
+    if not isinstance(name, str):
+        raise CodecError(f"a codec is named by a string, such as 'cast:float16', not by {name!r:.80}")
     kind, _, parameters = name.strip().partition(":")
     parts = [part.strip() for part in parameters.split(",") if part.strip()]
     values = [part for part in parts if "=" not in part]

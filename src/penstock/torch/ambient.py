@@ -1,11 +1,14 @@
 """What a step depends on besides its arguments: random number generators, autocast, and who runs it."""
 
+import pickle
+import random
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch.autograd import forward_ad
 
@@ -46,6 +49,11 @@ def _generator(device: torch.device) -> torch.Generator:
 def same_random(one: Random, other: Random) -> bool:
     """Tell whether nothing was drawn between two states."""
     return one.device == other.device and torch.equal(one.host, other.host)
+
+
+def shared_random() -> bytes:
+    """Read the generators of Python and NumPy that whole programs share: nobody sets these again for a second run."""
+    return pickle.dumps((random.getstate(), np.random.get_state(legacy=False)))
 
 
 @contextmanager
@@ -100,6 +108,12 @@ def others_differentiate() -> bool:
         stacklevel=2,
     )
     return True
+
+
+def func_differentiates() -> bool:
+    """Tell whether torch.func.grad, or another of its reverse derivatives, is at work: it takes no hooks."""
+    levels = torch._C._functorch.get_interpreter_stack() or []
+    return any(one.key() == torch._C._functorch.TransformType.Grad for one in levels)
 
 
 def others_recompute() -> bool:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from difflib import get_close_matches
 from itertools import chain
 from typing import Any, NoReturn
 
@@ -53,16 +54,25 @@ def _kind(module: nn.Module) -> type:
     return type(getattr(module, "_orig_mod", module))  # torch.compile wraps every kind in one of its own
 
 
-def named(model: nn.Module, blocks: Iterable[nn.Module | str] | None) -> list[tuple[str, nn.Module]]:
+def named(model: nn.Module, blocks: nn.Module | str | Iterable[nn.Module | str] | None) -> list[tuple[str, nn.Module]]:
     """Give names and modules of the blocks that the user named, or of those that are found."""
     if blocks is None:
+        if hasattr(model, "_orig_mod"):
+            raise PlanError(
+                "the model was compiled as a whole, with no place for a plan between its blocks: compile these instead "
+                "(block.compile() for each), and fit the model that they are in; or name blocks=..."
+            )
         found = find(model)
         if not found:
+            there = [name for name, module in model.named_modules() if name and any(True for _ in module.parameters())]
             raise PlanError(
-                f"no module of {type(model).__name__} is there twice: name the blocks, blocks=[model.first, 'second']"
+                f"no blocks were found in {type(model).__name__}: they are modules that are made of others, have "
+                f"parameters, and are of a class that is there twice. Name some with blocks=[...], of {_some(there)}"
             )
         _check_plain(found)
         return found
+    if isinstance(blocks, nn.Module | str):
+        blocks = [blocks]
     names = {module: name for name, module in model.named_modules()}
     modules = dict(model.named_modules(remove_duplicate=False))
     chosen: dict[nn.Module, str] = {}
@@ -72,11 +82,20 @@ def named(model: nn.Module, blocks: Iterable[nn.Module | str] | None) -> list[tu
         elif isinstance(block, nn.Module) and block in names:
             chosen.setdefault(block, names[block])
         else:
-            raise PlanError(f"blocks: {block!r:.80} is no module of the model, nor the name of one")
+            near = get_close_matches(block, modules) if isinstance(block, str) else []
+            raise PlanError(
+                f"blocks: {block!r:.80} is no module of the model, nor the name of one, such as "
+                f"{_some(near or [name for name in modules if name])}"
+            )
     _check_apart(chosen)
     found = [(name, module) for module, name in chosen.items()]
     _check_plain(found)
     return found
+
+
+def _some(names: list[str]) -> str:
+    """Write the first of some names."""
+    return ", ".join(map(repr, names[:6])) + (", ..." if len(names) > 6 else "") if names else "which it has none"
 
 
 def _check_apart(chosen: dict[nn.Module, str]) -> None:

@@ -11,8 +11,10 @@ from penstock.codec import Codec
 from penstock.engine import Result
 from penstock.engine.library import library_of
 from penstock.engine.recorded import Request
+from penstock.errors import StateError
 from penstock.planner import Costs, Plan
 from penstock.schedule import Schedule
+from penstock.torch.ambient import func_differentiates
 from penstock.torch.loops.arguments import Given, Params, read_inputs
 from penstock.torch.loops.likeness import Likeness
 from penstock.torch.loops.node import Call, differentiate
@@ -108,6 +110,11 @@ def checkpointed(
     request.check(steps, library_of(tensors))
     if not torch.is_grad_enabled() or not given.differentiable:
         return _unrecorded(loop, given)
+    if func_differentiates():
+        raise StateError(
+            "torch.func.grad and its like cannot differentiate a loop that is checkpointed: call backward(), or "
+            "torch.autograd.grad; torch.func.vmap and jvp work"
+        )
     like = Likeness((step, *given.params.leaves))
     check_random(like.generators)
     decision = planned(loop, request, given, like)

@@ -9,13 +9,14 @@ import torch
 from torch import nn
 
 from penstock.codec import get as get_codec
-from penstock.errors import BudgetError, PlanError
+from penstock.errors import PlanError
 from penstock.torch.belongings import Belongings
 from penstock.torch.blocks import Call, Patch, Single, named
 from penstock.torch.choices import TREATMENTS
 from penstock.torch.fitplan import FitPlan
 from penstock.torch.iteration import Fitting
 from penstock.torch.known import Part
+from penstock.torch.mover import budget_of
 from penstock.torch.neighbours import ENOUGH, sequences
 from penstock.units import Budget
 
@@ -26,7 +27,7 @@ def fit(
     model: Model,
     budget: Budget | str | float,
     codec: str | None = None,
-    blocks: Iterable[nn.Module | str] | None = None,
+    blocks: nn.Module | str | Iterable[nn.Module | str] | None = None,
     *,
     choice: str | None = None,
 ) -> Model:
@@ -50,8 +51,9 @@ def fit(
     codec : str, optional
         A codec that the planner may use on what is moved or kept, such as ``"cast:float16"``.
     blocks : iterable of modules or names, optional
-        The blocks; the outermost modules that repeat where they are not given. Where these are more than 16, neighbours
-        in an `nn.Sequential` are taken together.
+        The blocks; where they are not given, the outermost modules that are made of others, have parameters, and are of
+        a class that is there twice or more. Where these are more than 16, neighbours in an `nn.Sequential` are taken
+        together.
     choice : str, optional
         One treatment for all blocks instead of the planner's, for comparisons; one of the names in `plan_of(model)`.
 
@@ -70,9 +72,9 @@ def fit(
     ['0', '1', '2']
     >>> _ = unfit(model)
     """
-    budget = Budget.of(budget)
-    if budget.device is None:
-        raise BudgetError("fit needs the bytes of the device: give Budget(device='8GB', host='64GB')")
+    if not isinstance(model, nn.Module):
+        raise PlanError(f"fit takes a torch.nn.Module, not {model!r:.80}")
+    budget = budget_of(budget, "fit")
     if "_penstock" in vars(model):
         raise PlanError("the model is fitted already: call unfit(model) first")
     if _taken(model):
@@ -82,8 +84,7 @@ def fit(
             "a part of the model is in a block of another fitted model: call unfit of that one first, or fit one "
             "module that holds both"
         )
-    if choice is not None and choice not in TREATMENTS:
-        raise PlanError(f"choice: {choice!r} is none of {', '.join(map(repr, TREATMENTS))}")
+    _check_choice(choice, budget, codec)
     fitting = Fitting(budget, None if codec is None else get_codec(codec), choice)
     chosen = named(model, blocks)
     patches: list[Patch] = []
@@ -100,6 +101,18 @@ def fit(
     _inside.update(inside)
     object.__setattr__(model, "_penstock", Fitted(model, fitting, patches, inside))
     return model
+
+
+def _check_choice(choice: str | None, budget: Budget, codec: str | None) -> None:
+    if choice is None:
+        return
+    if choice not in TREATMENTS:
+        raise PlanError(f"choice: {choice!r} is none of {', '.join(map(repr, TREATMENTS))}")
+    treatment = TREATMENTS[choice]
+    if treatment.encoded and codec is None:
+        raise PlanError(f"choice: {choice!r} needs a codec: give codec='cast:float16' or another")
+    if (treatment.away or treatment.inputs_away) and not budget.host:
+        raise PlanError(f"choice: {choice!r} needs host memory: give Budget(device='8GB', host='64GB')")
 
 
 _inside: "WeakSet[nn.Module]" = WeakSet()

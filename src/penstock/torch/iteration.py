@@ -15,7 +15,7 @@ from penstock.codec import Codec
 from penstock.errors import BudgetError
 from penstock.metrics import Metrics
 from penstock.planner import Link
-from penstock.torch.ambient import others_differentiate, others_recompute
+from penstock.torch.ambient import others_differentiate, others_recompute, shared_random
 from penstock.torch.choices import TREATMENTS
 from penstock.torch.fitplan import FitPlan
 from penstock.torch.frame import Frame
@@ -37,7 +37,7 @@ planning is faster at first.
 """
 REFINED = LOOKED_OVER[-1]
 """So many iterations are timed."""
-SETTLED = REFINED + len(LOOKED_OVER) + (RIVALS + 1) * CALM + 2
+SETTLED = REFINED + len(LOOKED_OVER) + (RIVALS + 1) * (CALM + 1) + 1
 """After so many iterations at most, a plan stays; where neighbours are taken together, after one more."""
 GROWTH = 2**20
 """When memory that was there before the iteration has grown by so many bytes, the plan is made anew."""
@@ -81,6 +81,8 @@ class Fitting:
         known = self._now.known
         if known.seen and known.plan is None:
             self._make_plan(known)
+        if known.rivals and known.over:
+            self._take_turn(known)
         if known.plan is None:
             return None
         assert self._gauge is not None
@@ -208,15 +210,13 @@ class Fitting:
         if planned:
             self._make_plan(known)
             paused = True
-        elif known.rivals:
-            self._follow(known, known.next_rival())
+        if known.rivals:
+            self._take_turn(known)
         measuring, learning = not known.seen, known.seen < REFINED
         names = () if known.plan is None else known.plan.names
         timed = learning and (known.plan is None or names == known.followed)
-        ran = not planned and (names in known.tried or names in known.calm)
-        calm = not learning and ran and len(known.calm.get(names, ())) < CALM
-        if not learning:
-            known.calm.setdefault(names, [])
+        first = bool(known.rivals) and known.turn <= len(known.rivals)  # turns in which memory may have to be taken
+        calm = not (learning or planned or first) and len(known.calm.get(names, ())) < CALM
         known.followed = names
         if measuring:
             gauge.peak()
@@ -271,9 +271,11 @@ class Fitting:
             weighed=True,
             compiled=part.compiled,
         )
+        drawn = shared_random()
         start = gauge.mark()
         output = frame.run(inputs.args, inputs.kwargs)
         record.forward = start, gauge.mark()
+        record.draws = shared_random() != drawn
         record.peak_forward = gauge.peak()
         record.outputs, record.made = frame.saved_of(tensors_in(output))
         return output
@@ -336,8 +338,8 @@ class Fitting:
             known.learn(now, gauge, total)
             if known.first is not None and known.together is None:
                 known.take_together(groups(known.records, self._budget["device"]))
-        elif now.calm and now.plan is not None and now.plan.names in known.calm and not now.broken:
-            known.calm[now.plan.names].append(total)
+        elif now.calm:
+            known.learn_whole(now, total)
 
     def _make_plan(self, known: Known) -> None:
         assert self._gauge is not None and self._mover is not None
@@ -352,7 +354,13 @@ class Fitting:
             known.together = {}
             return
         known.stale, known.rivals = False, plans if len(plans) > 1 else ()
+        if known.settled:
+            known.calm = {}
         self._follow(known, plans[0])
+
+    def _take_turn(self, known: Known) -> None:
+        """Have the next iteration follow the plan whose turn it is, or all to come the one that stays."""
+        self._follow(known, known.settle() if known.over else known.take_turn())
 
     def _follow(self, known: Known, plan: FitPlan) -> None:
         """Have iterations follow a plan from now on."""

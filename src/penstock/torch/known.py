@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import inf
 from statistics import median
 from typing import Any, NamedTuple
 from weakref import ref
@@ -19,7 +20,7 @@ from penstock.torch.record import Record, Signature, find_dear, find_loose
 from penstock.torch.runs import Run, Trial, first_run, spent, together, trial
 from penstock.torch.saved import Entry
 
-CALM = 3
+CALM = 4
 """So many iterations with a plan that may stay are timed as a whole: block by block takes time of its own."""
 
 
@@ -102,8 +103,10 @@ class Known:
     """seconds of iterations none of whose blocks was timed, by the names of their choices: a few for each"""
     rivals: tuple[FitPlan, ...] = ()
     """the plans that take turns until one stays"""
+    turn: int = 0
+    """turns that they have had, all together"""
     settled: bool = False
-    """whether they have"""
+    """whether one of them stays"""
 
     @property
     def parts(self) -> Run:
@@ -114,7 +117,7 @@ class Known:
     def forget(self) -> None:
         """Have the next iteration measured anew."""
         self.seen, self.first, self.later, self.tried, self.plan, self.calm = 0, None, [], {}, None, {}
-        self.together, self.groups, self.rivals, self.settled = None, {}, (), False
+        self.together, self.groups, self.rivals, self.turn, self.settled = None, {}, (), 0, False
 
     def take_together(self, groups: dict[int, tuple[int, ...]]) -> None:
         """Take neighbours together from now on, which have to be measured as such."""
@@ -128,14 +131,22 @@ class Known:
             self.forget()
         self.missed = not self.missed
 
-    def next_rival(self) -> FitPlan:
-        """Give the plan whose turn it is; that of the fastest, for good, when each has had some."""
-        turns = {one.names: len(self.calm.get(one.names, ())) for one in self.rivals}
-        if min(turns.values()) < CALM:
-            return min(self.rivals, key=lambda one: turns[one.names])
-        self.tried = {names: self.calm[names] for names in turns}
-        fastest = min(self.rivals, key=lambda one: median(self.calm[one.names]))
-        self.rivals, self.settled = (), True
+    @property
+    def over(self) -> bool:
+        """Whether rivals have had their turns: one for each that is not timed, and then some that are."""
+        return self.turn >= len(self.rivals) * (CALM + 1)
+
+    def take_turn(self) -> FitPlan:
+        """Give the rival whose turn it is: there and back, so that none always comes with every other iteration."""
+        turns, place = divmod(self.turn, len(self.rivals))
+        self.turn += 1
+        return self.rivals[-1 - place if turns % 2 else place]
+
+    def settle(self) -> FitPlan:
+        """Give the fastest rival, of those with an iteration that ended."""
+        timed = {one.names: self.calm[one.names] for one in self.rivals if self.calm.get(one.names)}
+        fastest = min(self.rivals, key=lambda one: median(timed.get(one.names, [inf])))
+        self.tried, self.rivals, self.settled = timed or self.tried, (), True
         return fastest
 
     def weigh(self, plan: FitPlan, taken: int) -> None:
@@ -167,6 +178,12 @@ class Known:
             self.tried.setdefault(now.plan.names, []).append(total)
         self.seen += 1
         self.stale = True
+
+    def learn_whole(self, now: "Iteration", total: float) -> None:
+        """Take over the seconds of an iteration that did what the measured one did, with a plan that may stay."""
+        current = any(now.plan is one for one in (self.plan, *self.rivals))
+        if now.plan is not None and current and not now.broken and now.passes == self.passes:
+            self.calm.setdefault(now.plan.names, []).append(total)
 
 
 def turning_points(plan: FitPlan, records: list[Record], passes: int) -> frozenset[int]:

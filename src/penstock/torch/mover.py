@@ -15,8 +15,10 @@ import numpy as np
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from penstock.errors import BudgetError
 from penstock.torch.ambient import NOTHING
 from penstock.torch.room import Piece, Room
+from penstock.units import Budget
 
 
 class HostMover:
@@ -25,6 +27,8 @@ class HostMover:
     def __init__(self, device: torch.device, budget: int | None) -> None:
         self.device = device
         self.room = Room(budget, lambda nbytes: np.empty(nbytes, np.uint8))
+        self.warm: set[tuple[torch.dtype, int]] = set()
+        """kinds of tensors that have been encoded and decoded before"""
 
     def down(self, storage: torch.UntypedStorage, nbytes: int, piece: Piece) -> Any:
         """Copy a storage into a piece of host memory."""
@@ -110,6 +114,7 @@ class CudaMover:
             self._spare = spare_events()
             self._index = torch.cuda.current_device()
         self.room = Room(budget, PinnedSlab, lambda copied: bool(copied.end.is_done))
+        self.warm: set[tuple[torch.dtype, int]] = set()
         self._callers: dict[int, Any] = {}  # the streams that computations run on, by their handles
         self._here = _Here()
         self._numbers = count(1)
@@ -245,6 +250,16 @@ Rise = tuple[Piece, torch.UntypedStorage, int, Any]
 
 NUMPY = {torch.float32: "float32", torch.float64: "float64", torch.int32: "int32", torch.int64: "int64"}
 """The types whose values codecs may read; NumPy has none for bfloat16."""
+
+
+def budget_of(amount: Budget | str | float, who: str) -> Budget:
+    """Read a budget of the two tiers that tensors move between."""
+    budget = Budget.of(amount)
+    if budget.device is None:
+        raise BudgetError(f"{who} needs the bytes of the device: give Budget(device='8GB', host='64GB')")
+    if budget.disk is not None:
+        raise BudgetError(f"{who} moves tensors to the host and no further: give Budget(device='8GB', host='64GB')")
+    return budget
 
 
 def mover_for(device: torch.device, budget: int | None) -> Mover:

@@ -12,10 +12,10 @@ import torch
 
 from penstock.codec import Codec
 from penstock.codec import get as get_codec
-from penstock.errors import BudgetError
 from penstock.metrics import Metrics
 from penstock.torch.habit import Habit
 from penstock.torch.keeper import Keeper, Opened
+from penstock.torch.mover import budget_of
 from penstock.torch.saved import Kept
 from penstock.units import Budget, to_bytes
 
@@ -73,9 +73,7 @@ def offload(budget: Budget | str | float, codec: str | None = None, min_bytes: s
     >>> round(x.grad[0].item(), 3), saved.metrics.moved["down 1"]
     (41.194, 4000)
     """
-    given = Budget.of(budget)
-    if given.device is None:
-        raise BudgetError("offload needs the bytes of the device: give Budget(device='8GB', host='64GB')")
+    given = budget_of(budget, "offload")
     caller = sys._getframe(1)
     place = caller.f_code.co_filename, caller.f_code.co_name, caller.f_lineno
     coder = None if codec is None else get_codec(codec)

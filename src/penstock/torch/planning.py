@@ -1,6 +1,6 @@
 """The plan of a fitted model, from what was measured of its blocks."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf
 from statistics import median
@@ -48,17 +48,12 @@ def make_plan(known: Known, budget: Budget, counts: bool, link: Link | None, cho
         The only treatment allowed, if one was asked for.
     """
     chain = _chain(known, budget, counts, link, choice)
-    for room in _rooms(known, budget, counts):
-        picks, foreseen = _kept(known.plan, chain, room) or choose(chain, room)
-        if not foreseen.excess:
-            break
-    else:
-        raise BudgetError(
-            f"the step does not fit in {budget!r} with any choice for its blocks: it lacks about "
-            f"{to_text(foreseen.excess)}. Raise the budget of the device, or of the host where it is "
-            "small, or make the batch or the blocks smaller (blocks=...)"
-        )
-    return FitPlan(budget, chain, picks, foreseen, link, counts, count=sum(one.count for one in known.records))
+
+    def find(room: int) -> list[Found]:
+        return [_kept(known.plan, chain, room) or choose(chain, room)]
+
+    (found,), _ = _within(known, budget, counts, choice, find)
+    return _fitting(known, budget, counts, link, chain, found)
 
 
 def last_plans(
@@ -66,25 +61,43 @@ def last_plans(
 ) -> tuple[FitPlan, ...]:
     """Give the plans that whole iterations have to decide between, or the only one where they have.
 
-    They are the fastest of those that were tried and that fit, and the best with light choices alone: on a fast GPU
-    what a mixture takes of the host shows in a whole iteration only. Where none of those fits, it is a new one. The
-    parameters are those of `make_plan`.
+    They are the fastest of those that were tried and that fit, or a new one where none does; and the best with light
+    choices alone, where the fastest is not one: on a fast GPU what a mixture takes of the host shows in a whole
+    iteration only. The parameters are those of `make_plan`.
     """
     chain = _chain(known, budget, counts, link, choice)
     tried = sorted(known.tried, key=lambda names: median(known.tried[names]))
-    for room in _rooms(known, budget, counts):
-        found = [one for names in tried if (one := _named(names, chain, room)) is not None]
-        if found:
-            break
-    else:
-        return (make_plan(known, budget, counts, link, choice),)
+
+    def find(room: int) -> list[Found]:
+        return [one for names in tried if (one := _named(names, chain, room))] or [choose(chain, room)]
+
+    found, room = _within(known, budget, counts, choice, find)
     found = found[: 1 if known.settled else RIVALS]
     if not known.settled and not LIGHT.issuperset(_names(found[0])):
         light = choose(_lightened(chain), room)
-        if not light[1].excess and _names(light) not in known.tried:
+        if not light[1].excess and _names(light) not in map(_names, found):
             found.append(light)
-    count = sum(one.count for one in known.records)
-    return tuple(FitPlan(budget, chain, *one, link, counts, count=count) for one in found)
+    return tuple(_fitting(known, budget, counts, link, chain, one) for one in found)
+
+
+def _within(
+    known: Known, budget: Budget, counts: bool, choice: str | None, find: Callable[[int], list[Found]]
+) -> tuple[list[Found], int]:
+    """Give what is found in the first room that is enough, and that room."""
+    for room in _rooms(known, budget, counts):
+        found = find(room)
+        if not found[0][1].excess:
+            return found, room
+    what = "any choice" if choice is None else f"{choice!r}"
+    raise BudgetError(
+        f"the step does not fit in {budget!r} with {what} for its blocks: it lacks about "
+        f"{to_text(found[0][1].excess)}. Raise the budget of the device, or of the host where it is "
+        "small, or make the batch or the blocks smaller (blocks=...)"
+    )
+
+
+def _fitting(known: Known, budget: Budget, counts: bool, link: Link | None, chain: Chain, found: Found) -> FitPlan:
+    return FitPlan(budget, chain, *found, link, counts, count=sum(one.count for one in known.records))
 
 
 def foreseen_anew(known: Known, plan: FitPlan, counts: bool) -> FitPlan:

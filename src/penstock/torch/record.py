@@ -13,6 +13,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._pytree import tree_flatten
 
 from penstock.codec import Codec
+from penstock.torch.ambient import shared_random
 from penstock.torch.dear import Operation, Share, Watching, shares_of
 from penstock.torch.frame import Frame
 from penstock.torch.gauge import HostGauge
@@ -120,6 +121,8 @@ class Record:
     peak_forward: int = 0
     peak_after: int = 0
     peak_backward: int = 0
+    draws: bool = False
+    """whether somebody drew from Python's or NumPy's shared generator while it ran for the first time"""
 
 
 def find_loose(records: list[Record]) -> None:
@@ -157,6 +160,7 @@ class Watch:
     def __call__(self, frame: Frame) -> Iterator[None]:
         """Be around a second run; only the first of an iteration is looked into."""
         record, gauge = self._record, self._gauge
+        drawn = shared_random() if record.draws else b""
         start = gauge.mark()
         if record.again:
             yield
@@ -173,6 +177,11 @@ class Watch:
         record.again.append((start, gauge.mark()))
         frame.taken = None
         self._seen.clear()
+        if record.draws and shared_random() != drawn:  # both times: it was no other thread by chance
+            raise RuntimeError(
+                f"a block ({record.name}) draws from Python's or NumPy's shared generator, as np.random.rand() does: "
+                "run again, it draws other numbers. Draw from torch's, or leave it out with blocks=..."
+            )
 
     def _note_dear(self, watching: Watching) -> None:
         for number, (start, end, sizes, packed, aliases) in enumerate(watching.seen):
@@ -211,6 +220,9 @@ class Watch:
             return nbytes
         gauge = self._gauge
         with torch.no_grad():
+            if (kind := (array.dtype, array.dim())) not in self._mover.warm:  # the first time it may be compiled
+                self._mover.warm.add(kind)
+                self._mover.decode(self._codec, *self._mover.encode(self._codec, array), torch.empty_like(array))
             start = gauge.mark()
             payload, size = self._mover.encode(self._codec, array)
             middle = gauge.mark()

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from penstock.engine.recorded import Recording
 from penstock.errors import StateError
-from penstock.torch.ambient import Autocast, random_untouched
+from penstock.torch.ambient import Autocast, random_untouched, shared_random
 from penstock.torch.loops.arguments import Given
 from penstock.torch.loops.recording import Recorded, check_apart, record, share_memory, versions_of
 from penstock.torch.loops.steps import Steps
@@ -45,10 +45,15 @@ def probe(steps: Steps, given: Given, modules: Sequence[nn.Module]) -> Probe:
             return record(steps, fresh(), values, range(count), inputs, leaves, arguments, in_place=in_place)
 
     with random_untouched(steps.form.device), _buffers_checked(modules):
+        drawn = [shared_random()]
         with autocast.again():
             in_place = _changes_state(steps, fresh(), values, inputs, arguments)
+        drawn.append(shared_random())
         check_apart(in_place and share_memory(given.tensors))
         one = recorded(1)
+        drawn.append(shared_random())
+        if len(set(drawn)) == 3:  # both times: it was no other thread by chance
+            raise _drawing("Python's or NumPy's shared generator, as np.random.rand() does")
         check_known((*one.final, *one.outputs[0]), (*one.state, *one.inputs[0], *leaves))
         del one
         # A step may change what the one before it has saved: then each has to be recorded by itself.
@@ -91,10 +96,14 @@ def check_random(generators: Sequence[Any]) -> None:
     own = (torch.default_generator, *torch.cuda.default_generators)
     if others := [thing for thing in generators if not any(thing is one for one in own)]:
         kind = type(others[0])
-        raise StateError(
-            f"the step may draw from a {kind.__module__}.{kind.__name__}: steps are run again, and would draw other "
-            "numbers; draw from torch's default generators (torch.manual_seed), or pass the random numbers as inputs="
-        )
+        raise _drawing(f"a {kind.__module__}.{kind.__name__}")
+
+
+def _drawing(what: str) -> StateError:
+    return StateError(
+        f"the step may draw from {what}: steps are run again, and would draw other numbers; draw from torch's default "
+        "generators (torch.manual_seed), or pass the random numbers as inputs="
+    )
 
 
 def check_known(results: Sequence[Tensor], known: Sequence[Tensor]) -> None:

@@ -139,4 +139,7 @@ class Steps:
             if not isinstance(new, tuple) or len(new) != 2:
                 raise StateError(f"with outputs=True the step returns (state, output), not a {type(new).__name__}")
             new, output = new
-        return *self.form.split(new, f"what step {step} returned"), output
+        who = f"what step {step} returned"
+        if not self.returns_outputs and isinstance(new, tuple) and len(new) == 2:
+            who += " (without outputs=True that is the new state alone)"
+        return *self.form.split(new, who), output

@@ -1,0 +1,125 @@
+"""What `fit` and `offload` say to those who ask for what cannot be, before any work starts."""
+
+import random
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tests.torch.models import AMPLE, Transformer, equal, problem, step  # noqa: E402
+from tests.torch.models import deterministic as deterministic  # noqa: E402
+from torch import nn  # noqa: E402
+
+from penstock import Budget  # noqa: E402
+from penstock.errors import BudgetError, CodecError, PlanError  # noqa: E402
+from penstock.torch import fit, offload, plan_of, unfit  # noqa: E402
+
+
+@pytest.mark.parametrize("model", [None, Transformer, "model"])
+def test_what_is_no_module_is_refused(model):
+    with pytest.raises(PlanError, match=r"takes a torch\.nn\.Module"):
+        fit(model, AMPLE)
+
+
+def test_a_model_that_was_compiled_as_a_whole_is_refused():
+    model, _ = problem(Transformer)
+    compiled = torch.compile(model, backend="eager")
+    with pytest.raises(PlanError, match=r"compile these instead \(block\.compile\(\)"):
+        fit(compiled, AMPLE)
+
+
+def test_blocks_that_are_not_found_are_described():
+    with pytest.raises(PlanError, match=r"made of others, have parameters.*of '0', '2'"):
+        fit(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)), AMPLE)
+    with pytest.raises(PlanError, match="of which it has none"):
+        fit(nn.Sequential(nn.ReLU()), AMPLE)
+
+
+def test_a_name_that_is_none_comes_with_those_that_are_near():
+    model, _ = problem(Transformer)
+    with pytest.raises(PlanError, match=r"'block\.0' is no module .*such as 'blocks\.0'"):
+        fit(model, AMPLE, blocks=["block.0"])
+    with pytest.raises(PlanError, match=r"is no module .*such as '.*', \.\.\."):
+        fit(model, AMPLE, blocks=[nn.Linear(2, 2)])
+
+
+def test_one_block_may_be_named_by_itself():
+    model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(12)))
+    for blocks in ("10", model[10]):
+        fit(model, AMPLE, blocks=blocks)
+        for _ in range(2):
+            model(torch.ones(2, 4)).sum().backward()
+        assert list(plan_of(model).choices) == ["10"]
+        unfit(model)
+
+
+@pytest.mark.parametrize(
+    ("choice", "budget", "codec", "needs"),
+    [
+        ("offload", Budget(device="1MB"), None, "host memory"),
+        ("recompute, inputs offloaded", Budget(device="1MB"), None, "host memory"),
+        ("offload compressed", Budget(device="1MB"), "cast:float16", "host memory"),
+        ("compress", Budget(device="1MB", host="1MB"), None, "a codec"),
+        ("to keep", Budget(device="1MB"), None, None),
+    ],
+)
+def test_a_choice_that_cannot_be_made_is_refused(choice, budget, codec, needs):
+    model, _ = problem(Transformer)
+    with pytest.raises(PlanError, match="is none of" if needs is None else f"needs {needs}"):
+        fit(model, budget, codec=codec, choice=choice)
+
+
+@pytest.mark.parametrize("use", [lambda budget: fit(problem(Transformer)[0], budget), offload])
+def test_no_disk_and_a_device(use):
+    with pytest.raises(BudgetError, match="to the host and no further"):
+        use(Budget(device="1MB", disk="1GB"))
+    with pytest.raises(BudgetError, match="needs the bytes of the device"):
+        use(Budget(host="1MB"))
+
+
+@pytest.mark.parametrize("codec", [torch.float16, ["cast:float16"]])
+def test_what_names_no_codec_is_refused(codec):
+    with pytest.raises(CodecError, match="named by a string"):
+        fit(problem(Transformer)[0], AMPLE, codec=codec)
+
+
+def test_a_budget_that_one_choice_does_not_fit_in_says_which():
+    model, x = problem(Transformer)
+    fit(model, "10kB", choice="keep")
+    step(model, x)
+    with pytest.raises(BudgetError, match="with 'keep' for its blocks"):
+        step(model, x)
+
+
+class Drawing(nn.Module):
+    def __init__(self, draw):
+        super().__init__()
+        self.inner, self.draw = nn.Sequential(nn.Linear(8, 8), nn.Tanh()), draw
+
+    def forward(self, x):
+        return torch.tanh(self.inner(x) * self.draw())
+
+
+@pytest.mark.parametrize("draw", [np.random.rand, random.random, lambda: random.gauss(0, 1)])
+def test_a_block_that_draws_from_generators_that_all_share_is_refused(draw):
+    model = nn.Sequential(*(Drawing(draw) for _ in range(3)))
+    fit(model, AMPLE)
+    with pytest.raises(RuntimeError, match=r"block \(2\) draws from Python's or NumPy's"):
+        model(torch.ones(4, 8)).sum().backward()
+
+
+def test_what_others_draw_meanwhile_is_no_matter():
+    """As a thread that prepares the next batch does."""
+    times = iter(range(100))
+
+    def draw():
+        if next(times) % 2 == 0:  # while a block runs for the first time, not when it runs again
+            np.random.rand()
+        return 1.0
+
+    model, plain = (nn.Sequential(Drawing(one), Drawing(lambda: 1.0)) for one in (draw, lambda: 1.0))
+    plain.load_state_dict(model.state_dict())
+    fit(model, AMPLE)
+    x = torch.ones(4, 8)
+    assert equal(step(model, x), step(plain, x))

@@ -1,0 +1,226 @@
+"""Plans that take turns before one of them stays."""
+
+import copy
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tests.torch.clocked import NAMES, Clock, Net  # noqa: E402
+from tests.torch.models import AMPLE, Transformer, equal, problem, step  # noqa: E402
+from tests.torch.models import deterministic as deterministic  # noqa: E402
+from tests.torch.test_fit_room import LEAST, Counting, least_budget  # noqa: E402
+
+from penstock import Budget  # noqa: E402
+from penstock.planner import Link  # noqa: E402
+from penstock.torch import fit, iteration, plan_of, planning  # noqa: E402
+from penstock.torch.fit import _of  # noqa: E402
+from penstock.torch.gauge import HostGauge  # noqa: E402
+from penstock.torch.iteration import CALM, LOOKED_OVER, SETTLED  # noqa: E402
+from penstock.torch.mover import HostMover  # noqa: E402
+
+LEARNED = LOOKED_OVER[-1] + 1
+"""Iterations up to the last look, where the plan does not change: one without a plan, one that is not timed."""
+SLOW, SLOWER, FAST = "offload", "recompute", "keep"
+"""What a clocked step takes the longer, the more it waits or computes."""
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(HostGauge, "mark", lambda gauge: clock.now)
+    monkeypatch.setattr(HostMover, "down", lambda mover, storage, nbytes, piece: "copied")
+    monkeypatch.setattr(HostMover, "wait", lambda mover, event: setattr(clock, "now", clock.now + 1))
+    return clock
+
+
+@pytest.fixture
+def rivals(monkeypatch):
+    """Have plans take turns in which all blocks have the same choice."""
+
+    def among(*names):
+        def last_plans(known, *others):
+            plans = [iteration.make_plan(replace(known, plan=None), *others[:-1], name) for name in names]
+            return tuple(plans[:1] if known.settled else plans)
+
+        monkeypatch.setattr(iteration, "last_plans", last_plans)
+
+    return among
+
+
+def known_of(model):
+    return _of(model).fitting._now.known
+
+
+def followed(model):
+    (name,) = set(_of(model).fitting._now.plan.names)
+    return name
+
+
+def learned(clock, x):
+    model = Net(clock)
+    fit(model, AMPLE, blocks=NAMES)
+    for _ in range(LEARNED):
+        model(x).sum().backward()
+    return model
+
+
+def test_plans_take_turns_there_and_back_until_the_fastest_stays(clock, rivals):
+    rivals(SLOWER, SLOW, FAST)
+    x = torch.ones(64, 4)
+    model, names = learned(clock, x), []
+    for _ in range(3 * (CALM + 1)):
+        model(x).sum().backward()
+        names.append(followed(model))
+    there = [SLOWER, SLOW, FAST]
+    assert names == (there + there[::-1]) * (CALM // 2) + there
+    known = known_of(model)
+    assert all(plan_of(model).names == (FAST,) * 4 for _ in range(2))  # before the next iteration begins
+    assert {names[0]: len(taken) for names, taken in known.calm.items()} == dict.fromkeys(there, CALM)
+    assert known.tried == known.calm and known.settled and not known.rivals
+    model(x).sum().backward()
+    assert followed(model) == FAST
+    assert plan_of(model).seconds == pytest.approx(3 * (1 + 2 + 3 + 5 + 3 + 5))
+
+
+def test_to_ask_for_the_plan_disturbs_no_turns(clock, rivals):
+    rivals(SLOWER, FAST)
+    x = torch.ones(64, 4)
+    model, names = learned(clock, x), []
+    for number in range(2 * (CALM + 1)):
+        loss = model(x).sum()
+        plan_of(model)
+        loss.backward()
+        names.append(followed(model))
+        assert set(plan_of(model).names) <= {SLOWER, FAST}
+        assert bool(known_of(model).calm) == (number > 1)  # in the first turns memory may have to be taken
+    assert Counter(names) == {SLOWER: CALM + 1, FAST: CALM + 1} and set(plan_of(model).names) == {FAST}
+
+
+def test_a_plan_that_fails_does_not_stay_and_is_not_tried_for_ever(clock, rivals):
+    class Fails(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            if known_of(model).rivals and followed(model) == FAST:
+                raise torch.OutOfMemoryError("as a GPU says")
+            return gradient
+
+    rivals(FAST, SLOWER)
+    x = torch.ones(64, 4)
+    model, failed = learned(clock, x), 0
+    for _ in range(2 * (CALM + 1) + 3):
+        try:
+            Fails.apply(model(x)).sum().backward()
+        except torch.OutOfMemoryError:
+            failed += 1
+    assert failed == CALM + 1 and followed(model) == SLOWER
+
+
+def test_iterations_with_other_work_decide_nothing(clock, rivals):
+    """A second backward pass with every other iteration, as of a loss that is added now and then."""
+    rivals(SLOWER, FAST)
+    x = torch.ones(64, 4)
+    model = learned(clock, x)
+    for number in range(2 * (CALM + 1) + 2):
+        loss = model(x).sum()
+        loss.backward(retain_graph=number % 2 == 0)
+        if number % 2 == 0:
+            loss.backward()
+    assert followed(model) == FAST
+    assert {len(set(taken)) for taken in known_of(model).calm.values()} == {1}
+
+
+def test_what_is_forgotten_takes_no_turns(clock, rivals):
+    rivals(SLOWER, FAST)
+    x = torch.ones(64, 4)
+    model = learned(clock, x)
+    for _ in range(4):
+        loss = model(x).sum()
+        loss.backward()
+    known = known_of(model)
+    assert known.rivals and known.turn == 4 and known.calm
+    known.forget()
+    assert not known.rivals and not known.turn and not known.calm and not known.settled
+    loss = model(x).sum()
+    assert _of(model).fitting._now.measuring
+    loss.backward()
+    assert not known.calm  # the iteration before it is read now: its plan is none of theirs any more
+
+
+def test_the_blocks_that_a_plan_is_told_of_follow_its_turn(clock, rivals, monkeypatch):
+    of_each = {FAST: frozenset({3}), SLOWER: frozenset({1, 3})}
+    monkeypatch.setattr(iteration, "turning_points", lambda plan, records, passes: of_each[plan.names[0]])
+    rivals(FAST, SLOWER)
+    x = torch.ones(64, 4)
+    model = learned(clock, x)
+    for _ in range(2 * (CALM + 1) + 2):
+        model(x).sum().backward()
+        assert _of(model).fitting._now.told == of_each[followed(model)]
+
+
+def test_the_plan_that_stays_is_kept_when_memory_grows(clock, rivals):
+    x = torch.ones(64, 4)
+    model = learned(clock, x)
+    known = known_of(model)
+    names = {name: (name,) * 4 for name in (SLOWER, FAST)}
+    known.tried = {names[FAST]: [9.0], names[SLOWER]: [1.0]}  # a wrong measurement
+    for _ in range(2 * (CALM + 1) + 2):
+        model(x).sum().backward()
+    assert followed(model) == FAST and set(known.tried) == set(names.values())
+    known.planned = -(2**40)
+    model(x).sum().backward()
+    assert set(plan_of(model).names) == {FAST} and not known.calm  # the iteration that follows planning tells nothing
+    for _ in range(CALM + 1):
+        model(x).sum().backward()
+    assert followed(model) == FAST and known.settled
+    assert [len(taken) for taken in known.calm.values()] == [CALM]  # measured again
+
+
+class Exceeding(Counting):
+    """A gauge by which iterations take more than their plans foresaw."""
+
+    more = 0
+
+    def most(self):
+        taken = super().most()
+        return taken if taken == 1 else taken + Exceeding.more
+
+
+def test_a_plan_that_takes_more_than_the_budget_in_its_turn_is_not_taken_again(monkeypatch):
+    monkeypatch.setattr(iteration, "gauge_for", Exceeding)
+    monkeypatch.setattr(planning, "LOOSE", 10_000)
+    monkeypatch.setattr(Counting, "link", lambda gauge, mover: Link(1e9, 1e9))
+    device, more = least_budget(LEAST + 10_000 + 200_000), 10_200_000
+    Counting.model, x = problem(Transformer)
+    fit(Counting.model, Budget(device=device, host="1GB"))
+    for _ in range(2 * SETTLED):
+        step(Counting.model, x)
+        known = known_of(Counting.model)
+        if not Exceeding.more and not known.rivals:
+            known.tried.setdefault(("recompute",) * 4, [9.0])  # so that it is not the only one
+        else:
+            monkeypatch.setattr(Exceeding, "more", more)
+    assert Exceeding.more and not known.rivals
+    assert plan_of(Counting.model).foreseen.peak + more <= device
+
+
+def test_gradients_are_those_of_the_plain_model_whatever_plan_has_its_turn(rivals):
+    rivals("keep", "recompute", "offload", "keep dear, recompute the rest", "recompute, inputs offloaded")
+    model, x = problem(Transformer)
+    plain = copy.deepcopy(model)
+    fit(model, AMPLE)
+    names = set()
+    for number in range(SETTLED + CALM + 1):
+        torch.manual_seed(number)
+        ours = step(model, x)
+        torch.manual_seed(number)
+        assert equal(ours, step(plain, x))
+        plan = _of(model).fitting._now.plan
+        names |= set(plan.names) if plan else set()
+    assert len(names) == 5
