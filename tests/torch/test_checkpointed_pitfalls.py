@@ -128,6 +128,12 @@ def test_derivatives_of_torch_func_are_refused_but_for_those_that_work():
     assert torch.equal(torch.func.vmap(final)(torch.tensor([1.0, 2.0])), torch.tensor([3.0, 3.0 * 2**10]))
 
 
+def test_a_report_that_cannot_be_called_is_refused_before_any_step():
+    weight = torch.ones(3, requires_grad=True)
+    with pytest.raises(StateError, match="report is a function"):
+        checkpointed(lambda y, t, weight: pytest.fail("ran"), torch.ones(3), 10, params=weight, budget="8kB", report=[])
+
+
 def test_outputs_that_were_not_asked_for_are_named():
     weight = torch.ones(3, requires_grad=True)
     with pytest.raises(StateError, match=r"without outputs=True that is the new state alone"):

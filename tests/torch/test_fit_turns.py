@@ -194,6 +194,7 @@ class Exceeding(Counting):
 
 def test_a_plan_that_takes_more_than_the_budget_in_its_turn_is_not_taken_again(monkeypatch):
     monkeypatch.setattr(iteration, "gauge_for", Exceeding)
+    monkeypatch.setattr(Counting, "taken", 0)
     monkeypatch.setattr(planning, "LOOSE", 10_000)
     monkeypatch.setattr(Counting, "link", lambda gauge, mover: Link(1e9, 1e9))
     device, more = least_budget(LEAST + 10_000 + 200_000), 10_200_000

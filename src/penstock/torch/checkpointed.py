@@ -101,6 +101,8 @@ def checkpointed(
     >>> round(rate.grad.item(), 6) == round(-300 * 0.9**99, 6)
     True
     """
+    if report is not None and not callable(report):
+        raise StateError(f"report is a function that is called with what the backward pass did, not {report!r:.80}")
     form = Form.of(state)
     structure, slices = read_inputs(inputs, steps)
     loop = Steps(step, steps, form, structure, outputs)

@@ -160,7 +160,8 @@ def plan_of(model: nn.Module) -> FitPlan:
     plan = _of(model).fitting.plan()
     if plan is None:
         raise PlanError(
-            "no plan has been made yet: run one iteration, forward and backward, and one more where blocks are many"
+            "no plan has been made yet: run one iteration, forward and backward, and one more where blocks are many; "
+            "blocks that run inside of torch.utils.checkpoint or torch.func are never planned"
         )
     return plan
 
