@@ -96,24 +96,19 @@ def closing_over(generator):
     ],
     ids=["closure", "list", "global", "params", "tree", "partial", "object", "method", "module", "numpy", "python"],
 )
-def test_generators_that_are_not_set_again_are_refused_before_the_loop(step, more):
+def test_generators_that_are_not_set_again_are_refused_before_the_loop(step, more, alone):
     weight = torch.ones(3, requires_grad=True)
     for budget in ("8kB", "1MB"):
         with pytest.raises(StateError, match="default generators"):
             checkpointed(step, torch.ones(3), 10, params=(weight, *more), budget=budget)
 
 
-def test_what_others_draw_meanwhile_is_no_matter():
-    """As a thread that prepares the next batch does."""
-    weight, calls = torch.ones(3, requires_grad=True), iter(range(10**6))
-
-    def step(y, t, weight):
-        if next(calls) == 3:
-            np.random.rand()
-        return y * weight
-
-    final = checkpointed(step, torch.ones(3), 10, params=weight, budget="8kB")
-    assert torch.equal(torch.autograd.grad(final.sum(), weight)[0], torch.full((3,), 10.0))
+def test_what_another_thread_draws_is_no_matter(prefetching):
+    weight = torch.ones(3, requires_grad=True)
+    for _ in range(3):
+        final = checkpointed(lambda y, t, weight: y * weight, torch.ones(3), 10, params=weight, budget="8kB")
+        assert torch.equal(torch.autograd.grad(final.sum(), weight)[0], torch.full((3,), 10.0))
+    assert prefetching.is_alive()
 
 
 def test_derivatives_of_torch_func_are_refused_but_for_those_that_work():
@@ -126,6 +121,17 @@ def test_derivatives_of_torch_func_are_refused_but_for_those_that_work():
             transform(final)(weight)
     assert torch.func.jvp(final, (weight,), (torch.tensor(1.0),))[1] == 3 * 10 * 2**9
     assert torch.equal(torch.func.vmap(final)(torch.tensor([1.0, 2.0])), torch.tensor([3.0, 3.0 * 2**10]))
+
+    def by_state(state):
+        return checkpointed(lambda y, t: torch.sin(y), state, 10, budget="8kB").sum()
+
+    state = torch.rand(3)
+    wanted = torch.func.jvp(lambda y: written_out(lambda y, t: torch.sin(y), y, 10).sum(), (state,), (state,))
+    assert torch.func.jvp(by_state, (state,), (state,)) == wanted
+    several = torch.rand(2, 3, requires_grad=True)
+    (gradient,) = torch.autograd.grad(torch.func.vmap(by_state)(several).sum(), several)
+    plain = written_out(lambda y, t: torch.sin(y), several, 10)
+    assert torch.equal(gradient, torch.autograd.grad(plain.sum(), several)[0])
 
 
 def test_a_report_that_cannot_be_called_is_refused_before_any_step():

@@ -1,5 +1,6 @@
 """What `fit` and `offload` say to those who ask for what cannot be, before any work starts."""
 
+import copy
 import random
 
 import numpy as np
@@ -14,6 +15,8 @@ from torch import nn  # noqa: E402
 from penstock import Budget  # noqa: E402
 from penstock.errors import BudgetError, CodecError, PlanError  # noqa: E402
 from penstock.torch import fit, offload, plan_of, unfit  # noqa: E402
+from penstock.torch.blocks import find  # noqa: E402
+from penstock.torch.fit import _of  # noqa: E402
 
 
 @pytest.mark.parametrize("model", [None, Transformer, "model"])
@@ -44,6 +47,35 @@ def test_a_name_that_is_none_comes_with_those_that_are_near():
         fit(model, AMPLE, blocks=[nn.Linear(2, 2)])
 
 
+@pytest.mark.parametrize("compiled", [lambda net: net.compile(backend="eager"), None])
+def test_what_was_compiled_around_blocks_is_refused_wherever_it_is(compiled):
+    model, _ = problem(Transformer)
+    if compiled is None:
+        model = nn.ModuleDict({"net": torch.compile(model, backend="eager")})
+    else:
+        compiled(model)
+    with pytest.raises(PlanError, match="was compiled as a whole"):
+        fit(model, AMPLE)
+
+
+def test_a_single_part_that_is_compiled_is_no_block():
+    model, _ = problem(Transformer)
+    stem = torch.compile(Drawing(lambda: 1.0), backend="eager")
+    assert [name for name, _ in find(nn.Sequential(stem, *model.blocks))] == ["1", "2", "3", "4"]
+    assert [name for name, _ in find(nn.Sequential(stem, Drawing(lambda: 1.0)))] == ["0", "1"]
+
+
+@pytest.mark.parametrize("wrap", [nn.ModuleList, lambda blocks: nn.Sequential(*blocks)])
+def test_a_container_of_blocks_names_those_that_it_holds(wrap):
+    model = nn.Module()
+    model.layers = wrap([nn.Linear(4, 4) for _ in range(3)])
+    fit(model, AMPLE, blocks=model.layers)
+    assert len(_of(model).fitting.parts) == 3
+    unfit(model)
+    with pytest.raises(PlanError, match="no list of such"):
+        fit(model, AMPLE, blocks=3)
+
+
 def test_one_block_may_be_named_by_itself():
     model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(12)))
     for blocks in ("10", model[10]):
@@ -62,6 +94,7 @@ def test_one_block_may_be_named_by_itself():
         ("offload compressed", Budget(device="1MB"), "cast:float16", "host memory"),
         ("compress", Budget(device="1MB", host="1MB"), None, "a codec"),
         ("to keep", Budget(device="1MB"), None, None),
+        (["keep"], Budget(device="1MB"), None, None),
     ],
 )
 def test_a_choice_that_cannot_be_made_is_refused(choice, budget, codec, needs):
@@ -102,24 +135,17 @@ class Drawing(nn.Module):
 
 
 @pytest.mark.parametrize("draw", [np.random.rand, random.random, lambda: random.gauss(0, 1)])
-def test_a_block_that_draws_from_generators_that_all_share_is_refused(draw):
+def test_a_block_that_draws_from_generators_that_all_share_is_refused(draw, alone):
     model = nn.Sequential(*(Drawing(draw) for _ in range(3)))
     fit(model, AMPLE)
-    with pytest.raises(RuntimeError, match=r"block \(2\) draws from Python's or NumPy's"):
-        model(torch.ones(4, 8)).sum().backward()
+    with pytest.raises(RuntimeError, match=r"block \(0\) draws from Python's or NumPy's"):
+        model(torch.ones(4, 8))
 
 
-def test_what_others_draw_meanwhile_is_no_matter():
-    """As a thread that prepares the next batch does."""
-    times = iter(range(100))
-
-    def draw():
-        if next(times) % 2 == 0:  # while a block runs for the first time, not when it runs again
-            np.random.rand()
-        return 1.0
-
-    model, plain = (nn.Sequential(Drawing(one), Drawing(lambda: 1.0)) for one in (draw, lambda: 1.0))
-    plain.load_state_dict(model.state_dict())
+def test_what_another_thread_draws_is_no_matter(prefetching):
+    model, x = problem(Transformer)
+    plain = copy.deepcopy(model)
     fit(model, AMPLE)
-    x = torch.ones(4, 8)
-    assert equal(step(model, x), step(plain, x))
+    for _ in range(3):
+        assert equal(step(model, x), step(plain, x))
+    assert prefetching.is_alive()

@@ -191,6 +191,29 @@ def test_a_plan_whose_peak_was_exceeded_is_made_anew_with_that_many_bytes_less(p
     assert plan_of(Counting.model).names == second.names != first.names
 
 
+def test_a_plan_that_does_not_fit_is_refused_as_long_as_it_does_not():
+    model, x = problem(Transformer)
+    fit(model, "10kB", choice="keep")
+    step(model, x)
+    for _ in range(2):
+        with pytest.raises(BudgetError, match="does not fit"):
+            step(model, x)
+
+
+def test_memory_that_has_grown_too_much_is_told_each_time(monkeypatch):
+    monkeypatch.setattr(iteration, "gauge_for", Counting)
+    monkeypatch.setattr(Counting, "allocated", lambda gauge: LEAST + Counting.taken)
+    monkeypatch.setattr(Counting, "taken", 0)
+    Counting.model, x = problem(Transformer)
+    fit(Counting.model, Budget(device=2 * LEAST))
+    for _ in range(3):
+        step(Counting.model, x)
+    monkeypatch.setattr(Counting, "taken", 2 * LEAST)  # as the states of an optimizer
+    for _ in range(2):
+        with pytest.raises(BudgetError, match="does not fit"):
+            step(Counting.model, x)
+
+
 def test_a_plan_that_took_more_than_foreseen_but_not_than_the_budget_stays(plans):
     counted_steps(0.999)
     assert len(plans) == 1

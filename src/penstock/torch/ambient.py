@@ -2,6 +2,7 @@
 
 import pickle
 import random
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -52,7 +53,12 @@ def same_random(one: Random, other: Random) -> bool:
 
 
 def shared_random() -> bytes:
-    """Read the generators of Python and NumPy that whole programs share: nobody sets these again for a second run."""
+    """Read the generators of Python and NumPy that whole programs share: nobody sets these again for a second run.
+
+    Where another thread is there, which may draw from them at any time, nothing is read.
+    """
+    if threading.active_count() > 1:
+        return b""
     return pickle.dumps((random.getstate(), np.random.get_state(legacy=False)))
 
 

@@ -28,7 +28,7 @@ def find(model: nn.Module) -> list[tuple[str, nn.Module]]:
     >>> [name for name, _ in find(nn.TransformerEncoder(layer, 3, enable_nested_tensor=False))]
     ['layers.0', 'layers.1', 'layers.2']
     """
-    count = Counter(_kind(module) for module in model.modules())
+    count = Counter(type(module) for module in model.modules() if not _wraps(module))
     found = list(_outermost(model, "", model, count, set()))
     inside = {below for _, module in found for below in module.modules() if below is not module}
     return [(name, module) for name, module in found if module not in inside]
@@ -40,28 +40,30 @@ def _outermost(
     if module in seen:
         return
     seen.add(module)
-    inner = getattr(module, "_orig_mod", module)
-    repeats = count[_kind(module)] > (1 if inner is module else 2)  # a compiled one is counted twice
+    inner: Any = module._orig_mod if _wraps(module) else module
+    repeats = count[type(inner)] > 1
     whole = any(True for _ in inner.children()) and any(True for _ in inner.parameters())
     if repeats and whole and not isinstance(inner, _CONTAINERS) and module is not model:
         yield name, module
         return
-    for child, below in module.named_children():
-        yield from _outermost(model, f"{name}.{child}" if name else child, below, count, seen)
+    under = name if inner is module else ".".join(filter(None, (name, "_orig_mod")))
+    for child, below in inner.named_children():
+        yield from _outermost(model, f"{under}.{child}" if under else child, below, count, seen)
 
 
-def _kind(module: nn.Module) -> type:
-    return type(getattr(module, "_orig_mod", module))  # torch.compile wraps every kind in one of its own
+def _wraps(module: nn.Module) -> bool:
+    """Tell whether torch.compile has put a module around another: it wraps every kind in one of its own."""
+    return isinstance(getattr(module, "_orig_mod", None), nn.Module)
+
+
+def compiled(module: nn.Module) -> bool:
+    """Tell whether torch.compile made a module's call."""
+    return _wraps(module) or getattr(module, "_compiled_call_impl", None) is not None
 
 
 def named(model: nn.Module, blocks: nn.Module | str | Iterable[nn.Module | str] | None) -> list[tuple[str, nn.Module]]:
     """Give names and modules of the blocks that the user named, or of those that are found."""
     if blocks is None:
-        if hasattr(model, "_orig_mod"):
-            raise PlanError(
-                "the model was compiled as a whole, with no place for a plan between its blocks: compile these instead "
-                "(block.compile() for each), and fit the model that they are in; or name blocks=..."
-            )
         found = find(model)
         if not found:
             there = [name for name, module in model.named_modules() if name and any(True for _ in module.parameters())]
@@ -70,9 +72,12 @@ def named(model: nn.Module, blocks: nn.Module | str | Iterable[nn.Module | str] 
                 f"parameters, and are of a class that is there twice. Name some with blocks=[...], of {_some(there)}"
             )
         _check_plain(found)
+        _check_between(model, found)
         return found
-    if isinstance(blocks, nn.Module | str):
+    if isinstance(blocks, str) or (isinstance(blocks, nn.Module) and not isinstance(blocks, _CONTAINERS)):
         blocks = [blocks]
+    if not isinstance(blocks, Iterable):
+        raise PlanError(f"blocks: {blocks!r:.80} is no module, no name, and no list of such")
     names = {module: name for name, module in model.named_modules()}
     modules = dict(model.named_modules(remove_duplicate=False))
     chosen: dict[nn.Module, str] = {}
@@ -105,6 +110,17 @@ def _check_apart(chosen: dict[nn.Module, str]) -> None:
                 raise PlanError(f"blocks: {chosen[below]!r} is inside {name!r}: name one of them")
     if not chosen:
         raise PlanError("blocks: name at least one module")
+
+
+def _check_between(model: nn.Module, chosen: list[tuple[str, nn.Module]]) -> None:
+    """Refuse blocks inside of what was compiled as a whole."""
+    blocks = {module for _, module in chosen}
+    for name, module in model.named_modules():
+        if compiled(module) and module not in blocks and any(below in blocks for below in module.modules()):
+            raise PlanError(
+                f"{repr(name) if name else 'the model'} was compiled as a whole, with no place for a plan between its "
+                "blocks: compile these instead (block.compile() for each) and fit the model, or name blocks=..."
+            )
 
 
 def _check_plain(chosen: list[tuple[str, nn.Module]]) -> None:

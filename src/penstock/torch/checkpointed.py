@@ -115,7 +115,7 @@ def checkpointed(
     if func_differentiates():
         raise StateError(
             "torch.func.grad and its like cannot differentiate a loop that is checkpointed: call backward(), or "
-            "torch.autograd.grad; torch.func.vmap and jvp work"
+            "torch.autograd.grad"
         )
     like = Likeness((step, *given.params.leaves))
     check_random(like.generators)
@@ -149,7 +149,7 @@ def _unrecorded(loop: Steps, given: Given) -> Any:
     arguments = given.params.build(given.params.tensors)
     stacked: list[Tensor] = []
     form: OutputForm | None = None
-    tensors, values = [tensor.detach() for tensor in copies_of(given.tensors)], given.values
+    tensors, values = copies_of(given.tensors), given.values
     for step in range(loop.count):
         tensors, values, output = loop.once(tensors, values, step, [x[step] for x in given.inputs], arguments)
         check_known((*tensors, *output_leaves(output, loop.returns_outputs)), ())  # it may use what was not given

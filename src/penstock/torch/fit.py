@@ -106,7 +106,7 @@ def fit(
 def _check_choice(choice: str | None, budget: Budget, codec: str | None) -> None:
     if choice is None:
         return
-    if choice not in TREATMENTS:
+    if not isinstance(choice, str) or choice not in TREATMENTS:
         raise PlanError(f"choice: {choice!r} is none of {', '.join(map(repr, TREATMENTS))}")
     treatment = TREATMENTS[choice]
     if treatment.encoded and codec is None:

@@ -215,7 +215,7 @@ class Fitting:
         measuring, learning = not known.seen, known.seen < REFINED
         names = () if known.plan is None else known.plan.names
         timed = learning and (known.plan is None or names == known.followed)
-        first = bool(known.rivals) and known.turn <= len(known.rivals)  # turns in which memory may have to be taken
+        first = bool(known.rivals) and known.turns[names] == 1  # in which memory may have to be taken
         calm = not (learning or planned or first) and len(known.calm.get(names, ())) < CALM
         known.followed = names
         if measuring:
@@ -225,7 +225,7 @@ class Fitting:
         # Where blocks are called without their model, only a backward pass tells one iteration from the next.
         told = known.told if self._fresh and not measuring and not timed else None
         now = Iteration(known, measuring, self._base, before, start, known.plan, timed, known.records, told, calm)
-        now.most = gauge.most() if (learning or known.rivals) and not measuring else 0
+        now.most = gauge.most() if (learning or planned or known.rivals) and not measuring else 0
         self._now, self._begun, self._fresh, self._start = now, begun, False, None
         if self._store is not None:
             self._store.restart()
@@ -275,7 +275,11 @@ class Fitting:
         start = gauge.mark()
         output = frame.run(inputs.args, inputs.kwargs)
         record.forward = start, gauge.mark()
-        record.draws = shared_random() != drawn
+        if shared_random() != drawn:
+            raise RuntimeError(
+                f"a block ({part.name}) draws from Python's or NumPy's shared generator, as np.random.rand() does: run "
+                "again, it would draw other numbers. Draw from torch's, or leave it out with blocks=..."
+            )
         record.peak_forward = gauge.peak()
         record.outputs, record.made = frame.saved_of(tensors_in(output))
         return output
@@ -349,6 +353,7 @@ class Fitting:
             plans = last_plans(*given) if known.seen >= REFINED else (make_plan(*given),)
         except BudgetError:
             if not known.together:
+                known.plan = None  # whoever goes on after that is told again
                 raise
             known.forget()  # they may fit one by one
             known.together = {}

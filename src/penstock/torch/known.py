@@ -1,10 +1,12 @@
 """What a fitted model knows: its blocks, what was measured for each set of shapes, and the iteration at work."""
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
+from random import Random
 from statistics import median
 from typing import Any, NamedTuple
 from weakref import ref
@@ -13,7 +15,7 @@ import torch
 from torch import nn
 
 from penstock.torch.belongings import Belongings
-from penstock.torch.blocks import Call
+from penstock.torch.blocks import Call, compiled
 from penstock.torch.fitplan import FitPlan
 from penstock.torch.gauge import HostGauge
 from penstock.torch.record import Record, Signature, find_dear, find_loose
@@ -22,6 +24,8 @@ from penstock.torch.saved import Entry
 
 CALM = 4
 """So many iterations with a plan that may stay are timed as a whole: block by block takes time of its own."""
+MOST_TURNS = 60
+"""So many turns at most are taken, whatever happens to plans meanwhile."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +52,7 @@ class Part:
     @property
     def compiled(self) -> bool:
         """Whether torch.compile made its call, whose operations cannot be seen one by one."""
-        return hasattr(self.module, "_orig_mod") or getattr(self.module, "_compiled_call_impl", None) is not None
+        return compiled(self.module)
 
     def record(self, given: Signature) -> Record:
         """Begin to take note of a call, with what it is given."""
@@ -103,8 +107,8 @@ class Known:
     """seconds of iterations none of whose blocks was timed, by the names of their choices: a few for each"""
     rivals: tuple[FitPlan, ...] = ()
     """the plans that take turns until one stays"""
-    turn: int = 0
-    """turns that they have had, all together"""
+    turns: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    """turns that they have had, by the names of their choices"""
     settled: bool = False
     """whether one of them stays"""
 
@@ -117,7 +121,7 @@ class Known:
     def forget(self) -> None:
         """Have the next iteration measured anew."""
         self.seen, self.first, self.later, self.tried, self.plan, self.calm = 0, None, [], {}, None, {}
-        self.together, self.groups, self.rivals, self.turn, self.settled = None, {}, (), 0, False
+        self.together, self.groups, self.rivals, self.turns, self.settled = None, {}, (), Counter(), False
 
     def take_together(self, groups: dict[int, tuple[int, ...]]) -> None:
         """Take neighbours together from now on, which have to be measured as such."""
@@ -133,19 +137,23 @@ class Known:
 
     @property
     def over(self) -> bool:
-        """Whether rivals have had their turns: one for each that is not timed, and then some that are."""
-        return self.turn >= len(self.rivals) * (CALM + 1)
+        """Whether each rival has had its turns, one that is not timed and then some that are; or all too many."""
+        return self.turns.total() >= MOST_TURNS or all(self.turns[one.names] > CALM for one in self.rivals)
 
     def take_turn(self) -> FitPlan:
-        """Give the rival whose turn it is: there and back, so that none always comes with every other iteration."""
-        turns, place = divmod(self.turn, len(self.rivals))
-        self.turn += 1
-        return self.rivals[-1 - place if turns % 2 else place]
+        """Give a rival that has had the fewest turns; in no order that iterations might have too."""
+        fewest = min(self.turns[one.names] for one in self.rivals)
+        due = [one for one in self.rivals if self.turns[one.names] == fewest]
+        found = Random(self.turns.total()).choice(due)
+        self.turns[found.names] += 1
+        return found
 
     def settle(self) -> FitPlan:
-        """Give the fastest rival, of those with an iteration that ended."""
-        timed = {one.names: self.calm[one.names] for one in self.rivals if self.calm.get(one.names)}
-        fastest = min(self.rivals, key=lambda one: median(timed.get(one.names, [inf])))
+        """Give the fastest rival, of those whose turns ended; for want of such, the first."""
+        most = max(len(self.calm.get(one.names, ())) for one in self.rivals)
+        ended = [one for one in self.rivals if 2 * len(self.calm.get(one.names, ())) >= max(most, 1)]
+        timed = {one.names: self.calm[one.names] for one in ended}
+        fastest = min(ended or self.rivals[:1], key=lambda one: median(timed.get(one.names, [inf])))
         self.tried, self.rivals, self.settled = timed or self.tried, (), True
         return fastest
 

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 
 from penstock.torch.belongings import Belongings
-from penstock.torch.blocks import Patch
+from penstock.torch.blocks import Patch, compiled
 from penstock.torch.known import Part
 from penstock.torch.record import Record
 
@@ -40,7 +40,7 @@ def sequences(model: nn.Module, blocks: Iterable[nn.Module]) -> list[nn.Sequenti
         and type(module).forward is nn.Sequential.forward
         and type(module).__iter__ is nn.Sequential.__iter__
         and "forward" not in vars(module)
-        and getattr(module, "_compiled_call_impl", None) is None
+        and not compiled(module)
         and module not in found
         and sum(child in found for child in module) > 1
     ]
@@ -51,7 +51,7 @@ def bare(module: nn.Module) -> bool:
     return (
         type(vars(module).get("forward")) is Patch
         and type(module).__call__ is nn.Module.__call__
-        and "_orig_mod" not in module._modules  # which torch.compile puts there
+        and not compiled(module)
         and not module._forward_hooks
         and not module._forward_pre_hooks
         and not module._backward_hooks

@@ -13,7 +13,6 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._pytree import tree_flatten
 
 from penstock.codec import Codec
-from penstock.torch.ambient import shared_random
 from penstock.torch.dear import Operation, Share, Watching, shares_of
 from penstock.torch.frame import Frame
 from penstock.torch.gauge import HostGauge
@@ -121,8 +120,6 @@ class Record:
     peak_forward: int = 0
     peak_after: int = 0
     peak_backward: int = 0
-    draws: bool = False
-    """whether somebody drew from Python's or NumPy's shared generator while it ran for the first time"""
 
 
 def find_loose(records: list[Record]) -> None:
@@ -160,7 +157,6 @@ class Watch:
     def __call__(self, frame: Frame) -> Iterator[None]:
         """Be around a second run; only the first of an iteration is looked into."""
         record, gauge = self._record, self._gauge
-        drawn = shared_random() if record.draws else b""
         start = gauge.mark()
         if record.again:
             yield
@@ -177,11 +173,6 @@ class Watch:
         record.again.append((start, gauge.mark()))
         frame.taken = None
         self._seen.clear()
-        if record.draws and shared_random() != drawn:  # both times: it was no other thread by chance
-            raise RuntimeError(
-                f"a block ({record.name}) draws from Python's or NumPy's shared generator, as np.random.rand() does: "
-                "run again, it draws other numbers. Draw from torch's, or leave it out with blocks=..."
-            )
 
     def _note_dear(self, watching: Watching) -> None:
         for number, (start, end, sizes, packed, aliases) in enumerate(watching.seen):

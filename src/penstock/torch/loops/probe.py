@@ -45,15 +45,13 @@ def probe(steps: Steps, given: Given, modules: Sequence[nn.Module]) -> Probe:
             return record(steps, fresh(), values, range(count), inputs, leaves, arguments, in_place=in_place)
 
     with random_untouched(steps.form.device), _buffers_checked(modules):
-        drawn = [shared_random()]
+        drawn = shared_random()
         with autocast.again():
             in_place = _changes_state(steps, fresh(), values, inputs, arguments)
-        drawn.append(shared_random())
+        if shared_random() != drawn:
+            raise _drawing("Python's or NumPy's shared generator, as np.random.rand() does")
         check_apart(in_place and share_memory(given.tensors))
         one = recorded(1)
-        drawn.append(shared_random())
-        if len(set(drawn)) == 3:  # both times: it was no other thread by chance
-            raise _drawing("Python's or NumPy's shared generator, as np.random.rand() does")
         check_known((*one.final, *one.outputs[0]), (*one.state, *one.inputs[0], *leaves))
         del one
         # A step may change what the one before it has saved: then each has to be recorded by itself.

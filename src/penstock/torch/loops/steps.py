@@ -133,13 +133,14 @@ class Steps:
     ) -> tuple[list[Tensor], tuple[Any, ...], Any]:
         """Run one step, and give the tensors and values of the new state, and what the step puts out."""
         given = () if self.inputs is None else (self.inputs.build(inputs),)
-        new = self.step(self.form.join(tensors, values), step, *given, *params)
+        state = self.form.join(tensors, values)
+        new = self.step(state, step, *given, *params)
         output = None
         if self.returns_outputs:
             if not isinstance(new, tuple) or len(new) != 2:
                 raise StateError(f"with outputs=True the step returns (state, output), not a {type(new).__name__}")
             new, output = new
         who = f"what step {step} returned"
-        if not self.returns_outputs and isinstance(new, tuple) and len(new) == 2:
+        if not (self.returns_outputs or isinstance(state, tuple)) and isinstance(new, tuple) and len(new) == 2:
             who += " (without outputs=True that is the new state alone)"
         return *self.form.split(new, who), output
