@@ -126,11 +126,22 @@ def test_a_plan_that_fails_does_not_stay_and_is_not_tried_for_ever(clock, rivals
 def test_turns_end_where_three_forwards_have_one_backward(clock, rivals):
     rivals(SLOWER, SLOW, FAST)
     x = torch.ones(64, 4)
-    model = learned(clock, x)
-    for _ in range(CALM + 2):
+    model = Net(clock)
+    fit(model, AMPLE, blocks=NAMES)
+    for _ in range(LEARNED + 3 * (CALM + 1) + 1):
         sum(model(x).sum() for _ in range(3)).backward()
     known = known_of(model)
-    assert known.settled and known.calm and set(known.turns.values()) == {CALM + 1}
+    assert set(known.turns.values()) == {CALM + 1} and {len(taken) for taken in known.calm.values()} == {CALM}
+    assert known.settled and followed(model) == FAST
+
+
+def test_turns_end_where_no_backward_pass_ever_begins(clock, rivals):
+    rivals(SLOWER, FAST)
+    x = torch.ones(64, 4)
+    model = learned(clock, x)
+    for _ in range(2 * (CALM + 1) * 4 + 1):
+        model(x)
+    assert known_of(model).settled
 
 
 def test_new_plans_in_the_middle_have_all_their_turns(clock, rivals):

@@ -81,7 +81,7 @@ class Fitting:
         known = self._now.known
         if known.seen and known.plan is None:
             self._make_plan(known)
-        if known.rivals and known.over:
+        if known.rivals and known.over and self._now.task is not None:
             self._take_turn(known)
         if known.plan is None:
             return None
@@ -204,13 +204,14 @@ class Fitting:
         known = self._known[key] = self._known.pop(key, Known())
         while len(self._known) > MOST_SHAPES:
             del self._known[next(iter(self._known))]
+        known.forwards += 1
         looked_over = known.stale and known.seen in LOOKED_OVER
         grown = self._base > known.planned + GROWTH
         planned = known.seen > 0 and (known.plan is None or looked_over or grown)
         if planned:
             self._make_plan(known)
             paused = True
-        if known.rivals:
+        if known.rivals and not known.goes_on(self._now):
             self._take_turn(known)
         measuring, learning = not known.seen, known.seen < REFINED
         names = () if known.plan is None else known.plan.names

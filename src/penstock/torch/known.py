@@ -109,6 +109,10 @@ class Known:
     """the plans that take turns until one stays"""
     turns: Counter[tuple[str, ...]] = field(default_factory=Counter)
     """turns that they have had, by the names of their choices"""
+    forwards: int = 0
+    """forward passes since the last one that was learned from, or since a turn began"""
+    usual: float = inf
+    """forward passes for each that was learned from, at least: there may be several before a backward pass"""
     settled: bool = False
     """whether one of them stays"""
 
@@ -122,6 +126,7 @@ class Known:
         """Have the next iteration measured anew."""
         self.seen, self.first, self.later, self.tried, self.plan, self.calm = 0, None, [], {}, None, {}
         self.together, self.groups, self.rivals, self.turns, self.settled = None, {}, (), Counter(), False
+        self.forwards, self.usual = 0, inf
 
     def take_together(self, groups: dict[int, tuple[int, ...]]) -> None:
         """Take neighbours together from now on, which have to be measured as such."""
@@ -139,6 +144,14 @@ class Known:
     def over(self) -> bool:
         """Whether each rival has had its turns, one that is not timed and then some that are; or all too many."""
         return self.turns.total() >= MOST_TURNS or all(self.turns[one.names] > CALM for one in self.rivals)
+
+    def goes_on(self, before: "Iteration | None") -> bool:
+        """Tell whether a turn goes on after an iteration, as there are more forward passes before a backward pass."""
+        waits = before is not None and before.known is self and before.plan is self.plan and before.task is None
+        if waits and self.forwards <= self.usual:
+            return True
+        self.forwards = 1
+        return False
 
     def take_turn(self) -> FitPlan:
         """Give a rival that has had the fewest turns; in no order that iterations might have too."""
@@ -186,6 +199,7 @@ class Known:
             self.tried.setdefault(now.plan.names, []).append(total)
         self.seen += 1
         self.stale = True
+        self.usual, self.forwards = min(self.usual, self.forwards), 0
 
     def learn_whole(self, now: "Iteration", total: float) -> None:
         """Take over the seconds of an iteration that did what the measured one did, with a plan that may stay."""
