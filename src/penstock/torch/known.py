@@ -163,12 +163,12 @@ class Known:
 
     def settle(self) -> FitPlan:
         """Give the fastest rival, of those whose turns ended; for want of such, the first."""
-        most = max(len(self.calm.get(one.names, ())) for one in self.rivals)
-        ended = [one for one in self.rivals if 2 * len(self.calm.get(one.names, ())) >= max(most, 1)]
-        timed = {one.names: self.calm[one.names] for one in ended}
-        fastest = min(ended or self.rivals[:1], key=lambda one: median(timed.get(one.names, [inf])))
-        self.tried, self.rivals, self.settled = timed or self.tried, (), True
-        return fastest
+        times = {one.names: len(self.calm.get(one.names, ())) for one in self.rivals}
+        ended = [one for one in self.rivals if 2 * times[one.names] >= max(1, *times.values())]
+        stays = min(ended, key=lambda one: median(self.calm[one.names])) if ended else self.rivals[0]
+        self.tried = {one.names: self.calm[one.names] for one in ended} or self.tried
+        self.rivals, self.settled = (), True
+        return stays
 
     def weigh(self, plan: FitPlan, taken: int) -> None:
         """Take note of the bytes that an iteration with a plan took; above the budget, have another plan made."""
