@@ -53,10 +53,12 @@ def test_a_reversal_takes_the_best_and_keeps_the_error():
         codec="auto:1e-3",
         costs=ps.Costs(forward=1.0, backward=1.0, copy=1e10),
     )
-    assert result.plan.codec is not None and result.plan.codec.startswith("bounded")
+    measured = result.plan.costs.codecs
+    small = {name: 1 / one.encode + 1 / one.decode for name, one in measured.items() if one.ratio > 2}
+    assert result.plan.codec == min(small, key=small.get) and any(name.startswith("bounded") for name in small)
     assert str(result.plan.schedule) == "storeall"  # the error would pass through recomputation
     assert 0 < worst <= 1e-3
-    assert {name.partition(":")[0] for name in result.plan.costs.codecs} >= {"bounded", "lossless"}
+    assert {name.partition(":")[0] for name in measured} >= {"bounded", "lossless"}
 
 
 def test_a_codec_that_does_not_keep_the_error_is_not_chosen(monkeypatch):
