@@ -67,6 +67,43 @@ def test_an_input_that_is_changed_in_place_raises(choice):
         y.sum().backward()
 
 
+class ReadOneByOne(torch.autograd.Function):
+    """A product whose backward asks for what was saved each time that it needs a part of it."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x, y)
+        return x * y
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x = ctx.saved_tensors[0]
+        y = ctx.saved_tensors[1]
+        return gradient * y, gradient * x
+
+
+@pytest.mark.parametrize("choice", ["recompute", "keep dear, recompute the rest"])
+def test_a_block_runs_twice_however_often_a_function_reads_what_it_saved(choice):
+    class Multiplying(MLP):
+        runs = 0
+
+        def forward(self, x):
+            Multiplying.runs += 1
+            return ReadOneByOne.apply(super().forward(x), torch.tanh(x))
+
+    model, plain = pair(Multiplying)
+    fit(model, AMPLE, choice=choice)
+    x = torch.randn(32, 8)
+    for _ in range(3):
+        expected = step(plain, x)
+        Multiplying.runs = 0
+        assert equal(step(model, x), expected)
+        assert Multiplying.runs == 2 * len(model)
+    loss = model(x).sum()
+    grads = torch.autograd.grad(loss, model.parameters(), retain_graph=True)
+    assert equal(grads, torch.autograd.grad(loss, model.parameters()))
+
+
 def test_buffers_that_a_block_counts_with_change_once():
     class Counting(MLP):
         def __init__(self):

@@ -20,11 +20,12 @@ class _EnoughError(BaseException):
     """All that was saved has been computed: the rest of the block need not run, nor catch this as a failure."""
 
 
-class _Weighed:
+class _Lasting:
     """The number of a tensor that was dropped; holds the tensor from when it is given until autograd lets go of it.
 
-    So the peak of a frame that is weighed is that of a block that is kept: a node's saved tensors stay until its
-    gradients have been summed to the shapes of its inputs, which takes memory of its own on a GPU, 32 MiB of an H200's.
+    So a function of the user's may read it again. And the peak of a frame that is weighed is that of a block that is
+    kept: a node's saved tensors stay until its gradients have been summed to the shapes of its inputs, which takes
+    memory of its own on a GPU, 32 MiB of an H200's.
     """
 
     __slots__ = ("number", "tensor")
@@ -55,6 +56,10 @@ class Frame:
         The numbers of saved tensors that are its output: after these there is nothing to leave out of a second run.
     weighed
         Whether it will be asked for these.
+    lasting
+        Whether tensors, once given, stay until autograd lets go of them, as those of a weighed frame do.
+    read_again
+        Told when a tensor is asked for that is there because it lasts.
     compiled
         Whether torch.compile made the call: it would trace what is called from inside.
     """
@@ -70,11 +75,13 @@ class Frame:
         watch: "Callable[[Frame], Any] | None" = None,
         ends: frozenset[int] = frozenset(),
         weighed: bool = False,
+        lasting: bool = False,
+        read_again: Callable[[], None] = lambda: None,
         compiled: bool = False,
     ) -> None:
         self._call, self._belongings, self._device, self._compiled = call, belongings, device, compiled
         self._keep_input, self._keep_output, self._wanted, self._watch = keep_input, keep_output, wanted, watch
-        self._ends = ends
+        self._ends, self._lasting, self._read_again = ends, lasting or weighed, read_again
         self._outputs: dict[int, Output] = {}
         self._kinds: list[int] = []  # of what the first run saved: hashes, which the garbage collector need not see
         self._staying: set[int] = set()  # the numbers of those that were not dropped
@@ -118,11 +125,12 @@ class Frame:
         shared = {one.cdata: (one, bytes_of[one.cdata]) for _, one in found}
         return frozenset(number for number, _ in found), tuple(shared.values())
 
-    def _packing(self) -> "Callable[[torch.Tensor], Kept | int | _Weighed]":
+    def _packing(self) -> "Callable[[torch.Tensor], Kept | int | _Lasting]":
         """Give what drops the tensors of the first run; networks save hundreds, so all it does for each is little."""
         kinds, staying, storages, strided = self._kinds, self._staying, self._storages, torch.strided
+        lasting = self._lasting
 
-        def pack(tensor: torch.Tensor) -> "Kept | int | _Weighed":
+        def pack(tensor: torch.Tensor) -> "Kept | int | _Lasting":
             number = len(kinds)
             kinds.append(hash((tensor.shape, tensor.dtype)))
             if storages is not None:
@@ -131,21 +139,28 @@ class Frame:
             if (tensor.requires_grad and tensor.is_leaf) or tensor.layout is not strided:
                 staying.add(number)
                 return Kept(tensor)  # parameters are there anyway; sparse tensors stay, whatever the plan
-            return number if storages is None else _Weighed(number)
+            return _Lasting(number) if lasting else number
 
         return pack
 
-    def _unpack(self, saved: "Kept | int | _Weighed") -> torch.Tensor:
+    def _unpack(self, saved: "Kept | int | _Lasting") -> torch.Tensor:
         """Give a tensor that was dropped. Each is given once; a second backward pass computes them once more."""
         if isinstance(saved, Kept):
             return saved.tensor()
-        number = saved.number if isinstance(saved, _Weighed) else saved
-        if number not in self._values:
-            self._run_again()
-        tensor = self._values.pop(number)
-        if isinstance(saved, _Weighed) and not torch._C._autograd._get_current_graph_task_keep_graph():
+        if not isinstance(saved, _Lasting):
+            return self._value(saved)
+        if saved.tensor is not None:
+            self._read_again()
+            return saved.tensor
+        tensor = self._value(saved.number)
+        if not torch._C._autograd._get_current_graph_task_keep_graph():
             saved.tensor = tensor
         return tensor
+
+    def _value(self, number: int) -> torch.Tensor:
+        if number not in self._values:
+            self._run_again()
+        return self._values.pop(number)
 
     def _run_again(self) -> None:
         leaves = [

@@ -270,6 +270,7 @@ class Fitting:
             device_of(inputs.tensors, part.module),
             watch=Watch(record, gauge, mover, self._codec, set(bytes_of), least),
             weighed=True,
+            read_again=record.note_read_again,
             compiled=part.compiled,
         )
         drawn = shared_random()

@@ -105,6 +105,8 @@ class Record:
     """the numbers of saved tensors that are the block's output"""
     small: set[int] = field(default_factory=set)
     """the numbers of those that are parameters, or smaller than what is moved"""
+    read_again: bool = False
+    """whether a function reads what it saved more than once, each time all of it"""
     operations: list[Operation] = field(default_factory=list)
     """dear ones whose outputs are worth keeping"""
     operation_spans: list[tuple[Any, Any]] = field(default_factory=list)
@@ -120,6 +122,10 @@ class Record:
     peak_forward: int = 0
     peak_after: int = 0
     peak_backward: int = 0
+
+    def note_read_again(self) -> None:
+        """Take note that a saved tensor was read more than once."""
+        self.read_again = True
 
 
 def find_loose(records: list[Record]) -> None:

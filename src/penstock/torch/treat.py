@@ -68,6 +68,7 @@ class Treating:
             keep_output=hold if treatment.away else Kept,
             watch=None if record is None else Stopwatch(record, self._gauge),
             ends=expected.outputs,
+            lasting=expected.read_again,
             compiled=expected.compiled,
         )
         return frame.run(inputs.args, inputs.kwargs)
