@@ -193,36 +193,19 @@ class Fitting:
         # Always at the first block: before the first iteration of all nobody knows what is in front of it.
         self._base = gauge.allocated()
         before = self._start, gauge.mark()
-        if self._now is not None and not self._now.broken:
-            self._now.known.missed = False
-        paused = self._now is not None and (self._now.timed or self._now.calm or self._now.other_way)
-        if self._now is not None and paused:
-            self._read(self._now)
+        paused = self._part_with_last()
         autocast = torch.is_autocast_enabled(device.type), torch.get_autocast_dtype(device.type)
         begun = signature(tensors), part.module.training, autocast
-        key = (*begun, self._called) if begun in self._forked and self._fresh else begun
-        known = self._known[key] = self._known.pop(key, Known())
-        while len(self._known) > MOST_SHAPES:
-            del self._known[next(iter(self._known))]
+        known = self._known_of(begun)
         known.forwards += 1
-        looked_over = known.stale and known.seen in LOOKED_OVER
-        grown = self._base > known.planned + GROWTH
-        planned = known.seen > 0 and (known.plan is None or looked_over or grown)
-        if planned:
-            self._make_plan(known)
-            paused = True
+        planned = self._plan_where_due(known)
         if known.rivals and not known.goes_on(self._now):
             self._take_turn(known)
-        measuring, learning = not known.seen, known.seen < REFINED
-        names = () if known.plan is None else known.plan.names
-        timed = learning and (known.plan is None or names == known.followed)
-        first = bool(known.rivals) and known.turns[names] == 1  # in which memory may have to be taken
-        calm = not (learning or planned or first) and len(known.calm.get(names, ())) < CALM
-        known.followed = names
+        measuring, learning, timed, calm = known.follow(planned, REFINED)
         if measuring:
             gauge.peak()
         # Times may just have been read, or a plan made, whose seconds are none of the step's: the blocks begin now.
-        start = gauge.mark() if paused else before[1]
+        start = gauge.mark() if paused or planned else before[1]
         # Where blocks are called without their model, only a backward pass tells one iteration from the next.
         told = known.told if self._fresh and not measuring and not timed else None
         now = Iteration(known, measuring, self._base, before, start, known.plan, timed, known.records, told, calm)
@@ -231,6 +214,35 @@ class Fitting:
         if self._store is not None:
             self._store.restart()
             self._store.watch = partial(now.waiting, gauge) if timed else nullcontext
+
+    def _part_with_last(self) -> bool:
+        """Take over what the iteration before tells; tell whether its times had to be read, which takes a while."""
+        last = self._now
+        if last is None:
+            return False
+        if not last.broken:
+            last.known.missed = False
+        if last.timed or last.calm or last.other_way:
+            self._read(last)
+            return True
+        return False
+
+    def _known_of(self, begun: tuple[Any, ...]) -> Known:
+        """Give what is known of iterations that begin like this one."""
+        key = (*begun, self._called) if begun in self._forked and self._fresh else begun
+        known = self._known[key] = self._known.pop(key, Known())
+        while len(self._known) > MOST_SHAPES:
+            del self._known[next(iter(self._known))]
+        return known
+
+    def _plan_where_due(self, known: Known) -> bool:
+        """Make a plan where there is none, or one anew where more is known or less memory is free; tell whether."""
+        looked_over = known.stale and known.seen in LOOKED_OVER
+        grown = self._base > known.planned + GROWTH
+        due = known.seen > 0 and (known.plan is None or looked_over or grown)
+        if due:
+            self._make_plan(known)
+        return due
 
     def _prepare(self, device: torch.device) -> None:
         if device.type not in ("cpu", "cuda"):

@@ -68,6 +68,19 @@ class Inputs(NamedTuple):
     """those among them"""
 
 
+class Follows(NamedTuple):
+    """What is looked at in an iteration that begins."""
+
+    measuring: bool
+    """everything: it has no plan yet"""
+    learning: bool
+    """its peak, and its blocks unless it is the first with its plan"""
+    timed: bool
+    """the seconds of its blocks"""
+    calm: bool
+    """its seconds as a whole"""
+
+
 @dataclass
 class Known:
     """What is known of iterations with the same shapes."""
@@ -169,6 +182,24 @@ class Known:
         self.tried = {one.names: self.calm[one.names] for one in ended} or self.tried
         self.rivals, self.settled = (), True
         return stays
+
+    def follow(self, planned: bool, enough: int) -> Follows:
+        """Begin an iteration with the plan that is there, or with none.
+
+        Parameters
+        ----------
+        planned
+            Whether the plan was made just now.
+        enough
+            So many iterations are timed block by block.
+        """
+        learning = self.seen < enough
+        names = () if self.plan is None else self.plan.names
+        timed = learning and (self.plan is None or names == self.followed)
+        first = bool(self.rivals) and self.turns[names] == 1  # in which memory may have to be taken
+        calm = not (learning or planned or first) and len(self.calm.get(names, ())) < CALM
+        self.followed = names
+        return Follows(not self.seen, learning, timed, calm)
 
     def weigh(self, plan: FitPlan, taken: int) -> None:
         """Take note of the bytes that an iteration with a plan took; above the budget, have another plan made."""
