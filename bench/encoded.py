@@ -211,7 +211,7 @@ def run(
         decompress_seconds=metrics.phases["decompress"],
         moved_bytes=sum(metrics.moved.values()),
         ratio=metrics.mean_ratio if metrics.ratios else 1.0,
-        worst_ratio=min(metrics.ratios, default=1.0),
+        worst_ratio=metrics.ratios.worst if metrics.ratios else 1.0,
         spilled=metrics.spilled,
         recomputed=metrics.recomputed,
         peak_device_bytes=before - least,

@@ -80,7 +80,7 @@ def row(
         metrics.seconds / nothing.seconds,
         2 * steps * np.prod(shape, dtype=float) / nothing.seconds,
         metrics.mean_ratio if metrics.ratios else None,
-        min(metrics.ratios) if metrics.ratios else None,
+        metrics.ratios.worst if metrics.ratios else None,
         dict(metrics.peak),
         dict(metrics.phases),
     )

@@ -112,7 +112,7 @@ class Table:
             dict(metrics.phases),
             sum(metrics.moved.values()),
             metrics.mean_ratio if metrics.ratios else None,
-            min(metrics.ratios) if metrics.ratios else None,
+            metrics.ratios.worst if metrics.ratios else None,
             waves.record_layout.nbytes,
             dict(metrics.peak),
             ran.memory,

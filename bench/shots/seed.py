@@ -147,7 +147,7 @@ class Rows:
         row.moved, row.memory, row.allowed = sum(metrics.moved.values()), ran.memory, device
         row.peak = metrics.peak[waves.machine.tiers[0]]
         if metrics.ratios:
-            row.ratio, row.worst_ratio = metrics.mean_ratio, min(metrics.ratios)
+            row.ratio, row.worst_ratio = metrics.mean_ratio, metrics.ratios.worst
         return self._seen(row, exact=plan.codec is None)
 
     def _row(self, schedule: Schedule, way: str, cache: int, codec: str, seconds: float, wall: float) -> Row:

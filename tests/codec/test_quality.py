@@ -1,4 +1,4 @@
-"""Errors, PSNR, SSIM and ratios are what their definitions say, on the CPU and on a GPU."""
+"""Errors, PSNR and SSIM are what their definitions say, on the CPU and on a GPU."""
 
 import math
 
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from penstock.codec.quality import Quality, Ratios, compare, max_error, measure, psnr, ssim
+from penstock.codec.quality import Quality, compare, max_error, measure, psnr, ssim
 from penstock.cuda.available import gpu_count
 from penstock.errors import CodecError
 
@@ -136,15 +136,6 @@ def test_arrays_that_are_not_alike_are_refused():
 def test_all_is_measured_at_once():
     a, b = pair()
     assert measure(a, b, a.nbytes // 4) == Quality(max_error(a, b), psnr(a, b), ssim(a, b), 4.0)
-
-
-def test_ratios_remember_the_worst_and_weigh_the_mean_by_bytes():
-    ratios = Ratios()
-    assert all(math.isnan(value) for value in (ratios.now, ratios.worst, ratios.mean))
-    for encoded in (10, 500, 100):
-        ratios = ratios.after(1000, encoded)
-    assert (ratios.now, ratios.worst) == (10.0, 2.0)
-    assert ratios.mean == pytest.approx(3000 / 610)
 
 
 @pytest.mark.gpu

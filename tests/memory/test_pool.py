@@ -233,7 +233,7 @@ def test_a_codec_makes_what_moves_smaller_and_is_told():
     sweep(pool, arrays, rounds=4)
     metrics = pool.metrics
     assert metrics.mean_ratio == pytest.approx(1024 / 264, rel=0.01)
-    assert metrics.moved["down 1"] == len(metrics.ratios) * 264
+    assert metrics.moved["down 1"] == metrics.ratios.count * 264
     assert metrics.peak["host"] <= 64 * ARRAY and metrics.peak_device <= 16 * ARRAY
     assert [pool.get(array)[0] for array in arrays] == [number + 1 for number in range(30)]
 

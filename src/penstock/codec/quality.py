@@ -1,4 +1,4 @@
-"""How well an array was kept, and how small: largest error, PSNR, SSIM and ratios.
+"""How well an array was kept, and how small: largest error, PSNR, SSIM and ratio.
 
 The first array is the original, the second what came back; NumPy's are compared on the CPU, those of a GPU library
 there. NaN in both, and equal infinities, count as equal.
@@ -27,31 +27,6 @@ class Quality:
     ssim: float
     ratio: float
     """how many times smaller"""
-
-
-@dataclass(frozen=True)
-class Ratios:
-    """How many times smaller snapshots have become so far: the last, the worst, and all together.
-
-    Examples
-    --------
-    >>> Ratios().after(800, 100).after(800, 400)
-    Ratios(now=2.0, worst=2.0, mean=3.2, nbytes=1600, encoded=500)
-    """
-
-    now: float = math.nan
-    worst: float = math.nan
-    mean: float = math.nan
-    """of all bytes to all encoded bytes: a mean of ratios would praise empty fields"""
-    nbytes: int = 0
-    encoded: int = 0
-
-    def after(self, nbytes: int, encoded: int) -> "Ratios":
-        """Count one more snapshot."""
-        now = nbytes / max(1, encoded)
-        all_bytes, all_encoded = self.nbytes + nbytes, self.encoded + encoded
-        worst = now if math.isnan(self.worst) else min(self.worst, now)
-        return Ratios(now, worst, all_bytes / max(1, all_encoded), all_bytes, all_encoded)
 
 
 @dataclass(frozen=True)

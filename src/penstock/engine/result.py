@@ -46,7 +46,7 @@ class Result:
         if metrics.ratios and self.plan.codec:
             assumed = self.plan.costs.codecs[self.plan.codec].ratio
             lines.append(
-                f"  ratio     {metrics.mean_ratio:9.3g}  predicted {assumed:.3g}; {min(metrics.ratios):.3g} worst"
+                f"  ratio     {metrics.mean_ratio:9.3g}  predicted {assumed:.3g}; {metrics.ratios.worst:.3g} worst"
             )
         if metrics.samples:
             lines.append(

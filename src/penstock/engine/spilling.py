@@ -60,7 +60,7 @@ class SpillingExecutor(Executor):
         (step, sizes), self._fresh = self._fresh, None
         places = self.packing.places(sizes())
         nbytes = extent(places)
-        self.backend.metrics.ratios.append(self.layout.nbytes / nbytes)
+        self.backend.metrics.ratios.add(self.layout.nbytes, nbytes)
         self._make_room(0, nbytes)
         slot, room = self._take(0, step, nbytes, "save: its slot is free")
         slot.places = places

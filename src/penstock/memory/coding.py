@@ -135,7 +135,7 @@ class Coding:
             [Wait("store: encoded", page.encoding.event), *free],
         )
         self._pager.count("down 1", moved=nbytes)
-        self._pager.machine.metrics.ratios.append(page.form.nbytes / max(1, nbytes))
+        self._pager.machine.metrics.ratios.add(page.form.nbytes, nbytes)
         self._release(page, page.stored)
 
     def discard(self, page: Page) -> None:

@@ -2,8 +2,9 @@
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from rich.table import Table
 
@@ -26,6 +27,45 @@ class Sample(NamedTuple):
 
 
 @dataclass
+class Ratios:
+    """How many times smaller encodings were: all together, and at worst.
+
+    Examples
+    --------
+    >>> ratios = Ratios()
+    >>> ratios.add(800, 100)
+    >>> ratios.add(800, 400)
+    >>> ratios.count, ratios.mean, ratios.worst
+    (2, 3.2, 2.0)
+    """
+
+    count: int = 0
+    nbytes: int = 0
+    """of all before"""
+    encoded: int = 0
+    """of all after"""
+    worst: float = inf
+
+    def add(self, nbytes: int, encoded: int) -> None:
+        """Count one more."""
+        self.count, self.nbytes, self.encoded = self.count + 1, self.nbytes + nbytes, self.encoded + encoded
+        self.worst = min(self.worst, nbytes / max(1, encoded))
+
+    def __iadd__(self, other: "Ratios") -> Self:
+        self.count, self.nbytes = self.count + other.count, self.nbytes + other.nbytes
+        self.encoded, self.worst = self.encoded + other.encoded, min(self.worst, other.worst)
+        return self
+
+    def __bool__(self) -> bool:
+        return self.count > 0
+
+    @property
+    def mean(self) -> float:
+        """Bytes of all before, over those after: a mean of ratios would praise empty fields. 1 where there are none."""
+        return self.nbytes / max(1, self.encoded) if self else 1.0
+
+
+@dataclass
 class Metrics:
     """What a reversal did, or a pool of arrays, filled by whoever runs it."""
 
@@ -45,8 +85,8 @@ class Metrics:
     """misses whose fetch had not ended when the computation needed it"""
     peak: Counter[str] = field(default_factory=Counter)
     """bytes of snapshots in each tier, at most, as allocated"""
-    ratios: list[float] = field(default_factory=list)
-    """how many times smaller each snapshot became that was encoded, in their order"""
+    ratios: Ratios = field(default_factory=Ratios)
+    """how many times smaller those snapshots became that were encoded"""
     samples: list[Sample] = field(default_factory=list)
     """the errors of a lossy codec at sampled steps"""
     spilled: int = 0
@@ -67,9 +107,7 @@ class Metrics:
     @property
     def mean_ratio(self) -> float:
         """Bytes of all encoded snapshots before, over those after; 1 where none was encoded."""
-        if not self.ratios:
-            return 1.0
-        return len(self.ratios) / sum(1 / ratio for ratio in self.ratios)
+        return self.ratios.mean
 
     def add(self, span: Span) -> None:
         """Count something that happened: on the computation its phase grows, and the timeline always does."""
@@ -92,7 +130,9 @@ class Metrics:
         for tier, peak in self.peak.items():
             table.add_row(f"peak {tier}", "", to_text(peak), "")
         if self.ratios:
-            table.add_row("compressed", "", f"{self.mean_ratio:.3g} times smaller, {min(self.ratios):.3g} at worst", "")
+            table.add_row(
+                "compressed", "", f"{self.mean_ratio:.3g} times smaller, {self.ratios.worst:.3g} at worst", ""
+            )
         if self.samples:
             worst = max(self.samples, key=lambda sample: sample.relative)
             kept = (

@@ -227,7 +227,7 @@ class Store:
         if size >= entry.nbytes:
             return False
         entry.codec = codec, array.dtype, tuple(array.shape)
-        self.metrics.ratios.append(entry.nbytes / size)
+        self.metrics.ratios.add(entry.nbytes, size)
         self.held += size - entry.size
         entry.storage, entry.size = payload, size
         return True

@@ -124,7 +124,7 @@ def _run(workspace: Workspace, number: int, budget: Budget | None, tell: Tell) -
         "peak": dict(result.metrics.peak),
         "moved": dict(result.metrics.moved),
         "ratio": result.metrics.mean_ratio if result.metrics.ratios else None,
-        "worst": min(result.metrics.ratios, default=None),
+        "worst": result.metrics.ratios.worst if result.metrics.ratios else None,
         "error": max((sample.relative for sample in result.metrics.samples), default=None),
         "note": result.note,
     }
