@@ -9,16 +9,15 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what deterministi
 
 torch = pytest.importorskip("torch")
 
-from tests.torch.models import (  # noqa: E402
-    AMPLE,
-    MLP,
-)
+from tests.torch.models import AMPLE, MLP  # noqa: E402
 from tests.torch.models import deterministic as deterministic  # noqa: E402
 from torch import nn  # noqa: E402
 
+from penstock import Budget  # noqa: E402
+from penstock.errors import BudgetError  # noqa: E402
 from penstock.torch import fit, plan_of  # noqa: E402
 from penstock.torch.fit import _of  # noqa: E402
-from penstock.torch.iteration import SETTLED  # noqa: E402
+from penstock.torch.iteration import REFINED, SETTLED  # noqa: E402
 
 
 class Twice(MLP):
@@ -179,3 +178,67 @@ def test_blocks_that_are_called_without_their_model_come_to_a_plan_again(odd):
     fitting = _of(model).fitting
     assert len(fitting._now.records) == 3 and not fitting._now.broken
     assert len(plan_of(model).picks) == 3
+
+
+@pytest.mark.parametrize("way", ["one after the other", "one ahead of the other"])
+def test_forward_passes_between_a_forward_and_its_backward_pass_do_not_keep_it_from_a_plan(way):
+    """As where two batches of other sizes come first, or each forward pass before the last one's backward pass."""
+    model, waiting = fit(Heads(), AMPLE), []
+    for number in range(2 * SETTLED):
+        rows = 32 if way == "one ahead of the other" or number % 2 else 16
+        waiting.append(model(torch.randn(rows, 8)))
+        if way == "one ahead of the other" and number:
+            one_loss(waiting.pop(0))
+        elif way == "one after the other" and number % 2:
+            one_loss(waiting.pop(0))
+            one_loss(waiting.pop(0))
+    for known in _of(model).fitting._known.values():
+        assert known.seen >= REFINED and known.plan is not None
+
+
+def test_forward_passes_that_nobody_differentiates_are_iterations_of_their_own():
+    model, x = fit(Heads(), AMPLE), torch.randn(32, 8)
+    for _ in range(5):
+        model.forward(x)
+    one_loss(model.forward(x))
+    assert len(_of(model).fitting._now.records) == len(plan_of(model).picks) == 3
+
+
+def test_a_budget_that_several_forward_passes_at_once_exceed_is_enough_for_one():
+    model, x = fit(Heads(), Budget(device="40kB")), torch.randn(32, 8)
+    held = [model.forward(x) for _ in range(20)]
+    one_loss(held.pop())
+    with pytest.raises(BudgetError):
+        model.forward(x)
+    held.clear()
+    for _ in range(3):
+        one_loss(model.forward(x))
+    assert len(plan_of(model).picks) == 3
+
+
+@pytest.mark.parametrize("change", ["thawed", "in training"])
+def test_blocks_that_save_more_than_they_did_are_measured_anew(change):
+    class Norming(MLP):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.BatchNorm1d(8)
+
+        def forward(self, x):
+            return super().forward(self.norm(x))
+
+    model, x = nn.Sequential(*(Norming() for _ in range(4))), torch.randn(32, 8)
+    if change == "thawed":
+        model[2:].requires_grad_(False)
+    else:
+        model[2:].eval()
+    fit(model, AMPLE)
+
+    def kept():
+        model(x).square().sum().backward()
+        return [{one.name: one.kept for one in block.choices}["keep"] for block in plan_of(model).chain.blocks]
+
+    less = [kept() for _ in range(SETTLED + 2)][-1]
+    model.requires_grad_(True)
+    model.train()
+    more = [kept() for _ in range(2)][-1]
+    assert less[:2] == more[:2] and all(one < other for one, other in zip(less[2:], more[2:], strict=True))

@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tests.torch.models import AMPLE, Transformer, equal, problem, step  # noqa: E402
+from tests.torch.models import AMPLE, MLP, Transformer, equal, problem, step  # noqa: E402
 from tests.torch.models import deterministic as deterministic  # noqa: E402
 from torch import nn  # noqa: E402
 
@@ -149,3 +149,11 @@ def test_what_another_thread_draws_is_no_matter(prefetching):
     for _ in range(3):
         assert equal(step(model, x), step(plain, x))
     assert prefetching.is_alive()
+
+
+def test_replicas_are_refused_until_the_model_is_given_back():
+    model = fit(nn.Sequential(MLP(), MLP()), AMPLE)
+    with pytest.raises(PlanError, match="DistributedDataParallel"):
+        model[0]._replicate_for_data_parallel()
+    unfit(model)
+    assert type(model[0]._replicate_for_data_parallel()) is MLP

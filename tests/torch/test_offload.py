@@ -139,8 +139,9 @@ def test_views_of_one_storage_are_kept_once():
     assert total == 4000 + 2 * 2000 + 2 * 2000  # y once; both exp; the product of these, and the sine
 
 
-def test_parameters_and_their_views_never_move():
-    layer = nn.Linear(50, 50)
+@pytest.mark.parametrize("wanted", [True, False])
+def test_parameters_and_their_views_never_move(wanted):
+    layer = nn.Linear(50, 50).requires_grad_(wanted)
     x = torch.ones(1, 50, requires_grad=True)
     with offload(Budget(device=0, host=HOST), min_bytes=0) as saved:
         layer(x).sum().backward()

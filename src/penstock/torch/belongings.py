@@ -56,6 +56,13 @@ class Belongings:
         self._changing: dict[tuple[bool, ...], set[Place]] = {}  # by modes; those that have not run are not known
         self._layout: Layout | None = None
 
+    @property
+    def flags(self) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
+        """Its modes, and which parameters want gradients: what it saves depends on them."""
+        parameters = chain.from_iterable([part._parameters.values() for part in self._parts])
+        wanted = tuple([one.requires_grad for one in parameters if one is not None])
+        return tuple([part.training for part in self._parts]), wanted
+
     def note(self) -> Noted:
         """Take note of what the block has now."""
         if not self._tree.stands(self._parts):

@@ -144,6 +144,17 @@ class Single:
         self.__deepcopy__({})
 
 
+_REPLICATE = "_replicate_for_data_parallel"
+
+
+def _refuse_replica() -> NoReturn:
+    """Stand for what `nn.DataParallel` calls: a replica would run with the parameters of the original."""
+    raise PlanError(
+        "nn.DataParallel cannot replicate a fitted model: use DistributedDataParallel, one process for each GPU, or "
+        "unfit(model)"
+    )
+
+
 class Patch(Single):
     """The call that a block has until it is given back; its parameters, hooks and names stay as they are.
 
@@ -157,6 +168,7 @@ class Patch(Single):
         self._own, self._plain = vars(module).get(self._name), getattr(module, self._name)
         self._call = make(self._plain)
         object.__setattr__(module, self._name, self)
+        object.__setattr__(module, _REPLICATE, _refuse_replica)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the block as the plan says."""
@@ -165,6 +177,8 @@ class Patch(Single):
     def undo(self) -> None:
         """Give the module back as it was; below a call that others have put around it, it does nothing any more."""
         self._call = self._plain
+        if vars(self._module).get(_REPLICATE) is _refuse_replica:
+            object.__delattr__(self._module, _REPLICATE)
         if vars(self._module).get(self._name) is not self:
             return
         if self._own is None:

@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from penstock.torch.mover import bytes_by_storage, weakly
-from penstock.torch.saved import Held, Kept
+from penstock.torch.saved import Held, Keep, Kept
 
 _NAMES = (
     "mm",
@@ -33,8 +33,6 @@ SHARES = {"dear": 1.0, "3/4 of dear": 0.75, "1/2 of dear": 0.5, "1/4 of dear": 0
 
 LEAST = 0.05
 """Less than this share of the bytes is not kept alone, nor dropped alone."""
-
-Keep = Callable[[torch.Tensor], Kept | Held]
 
 
 class Operation(NamedTuple):

@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from penstock.torch.ambient import NOTHING, Autocast, random_state, set_random_state
 from penstock.torch.belongings import Belongings
-from penstock.torch.dear import Keep, Keeping, Output, Replaying
+from penstock.torch.dear import Keeping, Output, Replaying
+from penstock.torch.given import Given
 from penstock.torch.mover import bytes_by_storage, storage_of, weakly
-from penstock.torch.saved import Held, Kept
+from penstock.torch.saved import Keep, Kept
 
 
 class _EnoughError(BaseException):
@@ -94,10 +94,7 @@ class Frame:
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the block for the first time."""
-        leaves, self._structure = _flatten(args, kwargs)
-        self._inputs = [
-            (self._keep_input(leaf), leaf.requires_grad) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves
-        ]
+        self._given = Given(args, kwargs, self._keep_input)
         self._random = random_state(self._device)
         self._autocast = Autocast.now(self._device)
         self._noted = self._belongings.note()
@@ -163,13 +160,7 @@ class Frame:
         return self._values.pop(number)
 
     def _run_again(self) -> None:
-        leaves = [
-            leaf[0].tensor().detach().requires_grad_(leaf[1])
-            if isinstance(leaf, tuple) and isinstance(leaf[0], _HOLDING)
-            else leaf
-            for leaf in self._inputs
-        ]
-        args, kwargs = (leaves, {}) if self._structure is None else tree_unflatten(leaves, self._structure)
+        args, kwargs = self._given.again()
         last = len(self._kinds) - 1
         while last in self._staying:
             last -= 1
@@ -211,18 +202,6 @@ class Frame:
                 raise _EnoughError
 
         return take
-
-
-_HOLDING = (Kept, Held)
-_LEAVES = (torch.Tensor, float, int, str, type(None))
-
-
-def _flatten(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], TreeSpec | None]:
-    """Give the leaves of arguments, and their structure where they are more than a few that follow each other."""
-    for one in args:
-        if not isinstance(one, _LEAVES):
-            return tree_flatten((args, kwargs))
-    return tree_flatten((args, kwargs)) if kwargs else (list(args), None)
 
 
 _OTHERWISE = (

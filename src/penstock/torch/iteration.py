@@ -20,11 +20,13 @@ from penstock.torch.choices import TREATMENTS
 from penstock.torch.fitplan import FitPlan
 from penstock.torch.frame import Frame
 from penstock.torch.gauge import HostGauge, gauge_for
+from penstock.torch.given import tensors_in
+from penstock.torch.keeper import Alive
 from penstock.torch.known import CALM, Inputs, Iteration, Known, Part, turning_points
 from penstock.torch.mover import Mover, bytes_by_storage, from_outside, mover_for
 from penstock.torch.neighbours import bare, groups, one_of
 from penstock.torch.planning import RIVALS, foreseen_anew, last_plans, make_plan
-from penstock.torch.record import Record, Signature, Watch, device_of, signature, tensors_in
+from penstock.torch.record import Record, Signature, Watch, device_of, signature
 from penstock.torch.saved import Store
 from penstock.torch.treat import Treating
 from penstock.units import Budget
@@ -56,6 +58,7 @@ class Fitting:
         """the blocks, by the identities of their modules"""
         self._known: dict[tuple[Any, ...], Known] = {}
         self._now: Iteration | None = None
+        self._late: list[Iteration] = []  # those that ended after another had begun, and whose times nobody has read
         self._fresh = False
         self._start: Any = None
         self._begun: tuple[Any, ...] = ()
@@ -77,6 +80,7 @@ class Fitting:
         """Give the plan for the shapes that were seen last, with the times that were read last."""
         if self._now is None:
             return None
+        self._part_with_last()
         self._read(self._now)
         known = self._now.known
         if known.seen and known.plan is None:
@@ -97,7 +101,7 @@ class Fitting:
         for known in [*self._known.values(), *([self._now.known] if self._now else [])]:
             known.forget()  # graphs that are still alive have no use for it
         self._known.clear()
-        self._now = None
+        self._now, self._late = None, []
         self._store = self._mover = self._treating = None
 
     def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -176,7 +180,7 @@ class Fitting:
 
     def _opened(self, part: Part, tensors: list[torch.Tensor]) -> Iteration:
         """Give the iteration that a block belongs to, a new one where it begins it."""
-        if self._fresh or self._now is None or self._now.task is not None:
+        if self._fresh or self._now is None or self._now.task is not None or self._now.dropped:
             self._open(part, tensors)
         assert self._now is not None
         return self._now
@@ -195,7 +199,8 @@ class Fitting:
         before = self._start, gauge.mark()
         paused = self._part_with_last()
         autocast = torch.is_autocast_enabled(device.type), torch.get_autocast_dtype(device.type)
-        begun = signature(tensors), part.module.training, autocast
+        flags = tuple([one.belongings.flags for one in self.parts.values()])
+        begun = signature(tensors), flags, autocast
         known = self._known_of(begun)
         known.forwards += 1
         planned = self._plan_where_due(known)
@@ -209,6 +214,7 @@ class Fitting:
         # Where blocks are called without their model, only a backward pass tells one iteration from the next.
         told = known.told if self._fresh and not measuring and not timed else None
         now = Iteration(known, measuring, self._base, before, start, known.plan, timed, known.records, told, calm)
+        now.called = self._fresh
         now.most = gauge.most() if (learning or planned or known.rivals) and not measuring else 0
         self._now, self._begun, self._fresh, self._start = now, begun, False, None
         if self._store is not None:
@@ -216,16 +222,15 @@ class Fitting:
             self._store.watch = partial(now.waiting, gauge) if timed else nullcontext
 
     def _part_with_last(self) -> bool:
-        """Take over what the iteration before tells; tell whether its times had to be read, which takes a while."""
-        last = self._now
-        if last is None:
-            return False
-        if not last.broken:
-            last.known.missed = False
-        if last.timed or last.calm or last.other_way:
-            self._read(last)
-            return True
-        return False
+        """Take over what iterations tell that have ended; tell whether times had to be read, which takes a while."""
+        if self._now is not None and not self._now.broken:
+            self._now.known.missed = False
+        ended, self._late = [*self._late, *([] if self._now is None else [self._now])], []
+        last = {(id(one.known), one.task): one for one in ended}  # of several that one backward pass was for
+        read = [one for one in last.values() if one.timed or one.calm or one.other_way]
+        for one in read:
+            self._read(one)
+        return bool(read)
 
     def _known_of(self, begun: tuple[Any, ...]) -> Known:
         """Give what is known of iterations that begin like this one."""
@@ -237,7 +242,7 @@ class Fitting:
 
     def _plan_where_due(self, known: Known) -> bool:
         """Make a plan where there is none, or one anew where more is known or less memory is free; tell whether."""
-        looked_over = known.stale and known.seen in LOOKED_OVER
+        looked_over = any(known.looked < seen <= known.seen for seen in LOOKED_OVER)  # two may have been read at once
         grown = self._base > known.planned + GROWTH
         due = known.seen > 0 and (known.plan is None or looked_over or grown)
         if due:
@@ -300,10 +305,14 @@ class Fitting:
 
     def _hook(self, now: Iteration, number: int, inputs: list[torch.Tensor], output: Any) -> None:
         """Be told when the backward of a block begins: the gradient of one of its outputs is there."""
-        given = [id(one) for one in inputs]
+        given, alive = [id(one) for one in inputs], now.held()
+
+        def turn(gradient: torch.Tensor, alive: Alive = alive) -> None:
+            self._turn(now, number)
+
         for one in tensors_in(output):
             if one.grad_fn is not None and id(one) not in given:  # the caller's own tensors may outlive the iteration
-                one.register_hook(lambda gradient: self._turn(now, number))  # type: ignore[no-untyped-call]
+                one.register_hook(turn)  # type: ignore[no-untyped-call]
 
     def _turn(self, now: Iteration, number: int) -> None:
         """Come to a block in a backward pass."""
@@ -335,6 +344,8 @@ class Fitting:
     def _end(self, now: Iteration) -> None:
         if self._gauge is None or now.start is None:
             return
+        if now is not self._now:
+            self._late.append(now)
         now.clock(self._gauge, None)
         if now.most and now.plan is not None and not now.broken:
             most = self._gauge.most()
@@ -368,11 +379,13 @@ class Fitting:
         except BudgetError:
             if not known.together:
                 known.plan = None  # whoever goes on after that is told again
+                if len({one.module for one in known.records}) < len(known.records):
+                    known.forget()  # it may have been several forward passes, of which nobody told
                 raise
             known.forget()  # they may fit one by one
             known.together = {}
             return
-        known.stale, known.rivals = False, plans if len(plans) > 1 else ()
+        known.stale, known.looked, known.rivals = False, known.seen, plans if len(plans) > 1 else ()
         if known.settled:
             known.calm = {}
         self._follow(known, plans[0])

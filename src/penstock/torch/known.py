@@ -18,6 +18,7 @@ from penstock.torch.belongings import Belongings
 from penstock.torch.blocks import Call, compiled
 from penstock.torch.fitplan import FitPlan
 from penstock.torch.gauge import HostGauge
+from penstock.torch.keeper import Alive
 from penstock.torch.record import Record, Signature, find_dear, find_loose
 from penstock.torch.runs import Run, Trial, first_run, spent, together, trial
 from penstock.torch.saved import Entry
@@ -110,6 +111,8 @@ class Known:
     """backward passes of the iteration that was measured"""
     stale: bool = False
     """whether times were read since the plan was made"""
+    looked: int = 0
+    """iterations that had been read when it was made"""
     together: dict[int, tuple[int, ...]] | None = None
     """the blocks that are taken together, by the identity of the first, once they have been measured one by one"""
     groups: dict[int, Part] = field(default_factory=dict)
@@ -139,7 +142,7 @@ class Known:
         """Have the next iteration measured anew."""
         self.seen, self.first, self.later, self.tried, self.plan, self.calm = 0, None, [], {}, None, {}
         self.together, self.groups, self.rivals, self.turns, self.settled = None, {}, (), Counter(), False
-        self.forwards, self.usual = 0, inf
+        self.forwards, self.usual, self.looked = 0, inf, 0
 
     def take_together(self, groups: dict[int, tuple[int, ...]]) -> None:
         """Take neighbours together from now on, which have to be measured as such."""
@@ -303,6 +306,23 @@ class Iteration:
     """bytes that the device had held at most before it, where they are counted"""
     broken: bool = False
     """whether it went otherwise than its plan"""
+    called: bool = True
+    """whether a call of the model began it, and not one of a block"""
+    graph: "ref[Alive] | None" = None
+    """is there as long as something of its graph is"""
+
+    @property
+    def dropped(self) -> bool:
+        """Whether nobody can ask for its backward any more, where only that would tell that another begins."""
+        return not self.called and self.graph is not None and self.graph() is None
+
+    def held(self) -> Alive:
+        """Give what the hooks on the outputs of its blocks hold."""
+        alive = None if self.graph is None else self.graph()
+        if alive is None:
+            alive = Alive()
+            self.graph = ref(alive)
+        return alive
 
     @property
     def other_way(self) -> bool:

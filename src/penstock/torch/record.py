@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._pytree import tree_flatten
 
 from penstock.codec import Codec
 from penstock.torch.dear import Operation, Share, Watching, shares_of
@@ -18,24 +17,6 @@ from penstock.torch.frame import Frame
 from penstock.torch.gauge import HostGauge
 from penstock.torch.mover import Mover, storage_of, weakly
 from penstock.torch.saved import dense
-
-
-def tensors_in(tree: Any) -> list[torch.Tensor]:
-    """Give the tensors of arguments or results, however nested."""
-    if isinstance(tree, torch.Tensor):
-        return [tree]
-    if type(tree) in _PLAIN:  # what nearly all blocks take: it is asked for each of them, several times a step
-        found: list[torch.Tensor] = []
-        for item in tree.values() if type(tree) is dict else tree:
-            if isinstance(item, torch.Tensor):
-                found.append(item)
-            elif item is not None:
-                found += tensors_in(item)
-        return found
-    return [] if tree is None else [leaf for leaf in tree_flatten(tree)[0] if isinstance(leaf, torch.Tensor)]
-
-
-_PLAIN = (tuple, list, dict)
 
 
 def device_of(tensors: list[torch.Tensor], module: torch.nn.Module) -> torch.device:

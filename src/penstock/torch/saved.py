@@ -115,6 +115,9 @@ class Held:
         return empty.set_(store.open(self.entry), self._offset, self._shape, self._strides)
 
 
+Keep = Callable[[torch.Tensor], Kept | Held]
+"""Keeps a tensor, in a way of its own."""
+
 _free_weak_ref: Callable[[Any], None] = torch.UntypedStorage._free_weak_ref  # torch may be gone before the last entry
 
 
@@ -203,8 +206,8 @@ class Store:
         if tensor.untyped_storage().nbytes() < self._least:  # most are small: that is asked early
             return False
         base = tensor if tensor._base is None else tensor._base
-        if base.is_leaf and base.requires_grad:
-            return False  # parameters, and their views, are there anyway
+        if base.is_leaf and (base.requires_grad or isinstance(base, torch.nn.Parameter)):
+            return False  # parameters, frozen ones too, and their views, are there anyway
         plain = not (tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
         return plain and tensor.device == self.mover.device
 
