@@ -1,9 +1,9 @@
 """`fit`: blocks that are given objects, give objects, or change what they are given."""
 
+import gc
 import os
-from collections import OrderedDict, UserDict, deque, namedtuple
+from collections import OrderedDict, UserDict, defaultdict, deque, namedtuple
 from dataclasses import dataclass
-from threading import Lock
 from types import SimpleNamespace
 
 import pytest
@@ -15,12 +15,13 @@ torch = pytest.importorskip("torch")
 from tests.torch.models import AMPLE, EXACT, MLP, equal, step  # noqa: E402
 from tests.torch.models import deterministic as deterministic  # noqa: E402
 from torch import nn  # noqa: E402
+from torch.multiprocessing.reductions import StorageWeakRef  # noqa: E402
 from torch.nn.utils.rnn import pack_sequence  # noqa: E402
 
 from penstock import Budget  # noqa: E402
 from penstock.errors import BudgetError  # noqa: E402
 from penstock.torch import fit, plan_of  # noqa: E402
-from penstock.torch.given import MOST, Given, tensors_in  # noqa: E402
+from penstock.torch.given import MOST, Given, _held_by, tensors_in  # noqa: E402
 from penstock.torch.saved import Kept  # noqa: E402
 
 Pair = namedtuple("Pair", "x y")
@@ -159,47 +160,123 @@ def test_a_budget_that_is_too_small_is_found_where_blocks_give_objects():
         step(model, x)
 
 
-def again(*args):
-    return Given(args, {}, Kept).again()[0]
+@pytest.mark.parametrize("make", MODELS.values(), ids=MODELS.keys())
+def test_nothing_is_left_of_a_forward_pass_that_nobody_differentiates(make):
+    model = fit(make(), AMPLE, choice="recompute")
+    step(model, torch.randn(32, 8))
+    gc.collect()
+    gc.disable()
+    try:
+        output = model(torch.randn(32, 8))
+        held = StorageWeakRef(output.untyped_storage())
+        assert not held.expired()
+        del output
+        assert held.expired()
+    finally:
+        gc.enable()
 
 
-def test_what_is_there_twice_is_one_again():
-    x = torch.ones(3)
-    held = SimpleNamespace(x=x, more=[x])
-    held.itself = held
-    first, second, third = again(x, x, held)
-    assert first is second is third.x is third.more[0] and third.itself is third and third is not held
+class Strict:
+    """An object that lets nobody copy it, set what it holds, or find what it does not."""
+
+    def __init__(self, x):
+        vars(self)["x"] = x
+
+    x = property(lambda self: vars(self)["x"])
+
+    def __copy__(self):
+        raise AssertionError
+
+    __deepcopy__ = __reduce_ex__ = __setattr__ = __getattr__ = __copy__
 
 
-@pytest.mark.parametrize(
-    "thing",
-    [
-        Pair(torch.ones(2), torch.zeros(3)),
-        deque([torch.ones(2)], maxlen=1),
-        [torch.ones(2), {"more": {torch.float32}}],
-        pack_sequence([torch.ones(3, 2), torch.ones(1, 2)]),
-        SimpleNamespace(lock=Lock(), of=Pair(torch.ones(2), None)),
-    ],
-    ids=["named", "deque", "nested", "packed", "with a lock"],
-)
-def test_things_of_all_kinds_are_given_again(thing):
-    tensors = tensors_in(thing)
-    (other,) = again(thing)
-    assert tensors and type(other) is type(thing) and equal(tensors_in(other), tensors)
-    assert not any(one is two for one in tensors for two in tensors_in(other))
+class Checked(list):
+    """A list that takes nothing but through its constructor."""
+
+    def append(self, one):
+        raise AssertionError
+
+    __iter__ = __setitem__ = extend = clear = append
 
 
-def test_what_holds_too_much_or_cannot_be_copied_is_given_as_it_is():
-    class Alone:
-        def __init__(self):
-            self.x = torch.ones(2)
+CHANGES = {
+    "attribute": (SimpleNamespace(x=1), lambda one: vars(one).update(x=2)),
+    "attribute more": (SimpleNamespace(), lambda one: setattr(one, "x", 2)),
+    "attribute less": (SimpleNamespace(x=1), lambda one: delattr(one, "x")),
+    "slot": (Slots(1), lambda one: setattr(one, "x", 2)),
+    "strict": (Strict(1), lambda one: vars(one).update(x=2)),
+    "frozen": (Frozen([1]), lambda one: one.x.append(2)),
+    "item": (Named(x=1), lambda one: one.update(x=2)),
+    "list": (Checked([1]), lambda one: list.append(one, 2)),
+    "deque": (SimpleNamespace(x=deque([1], maxlen=1)), lambda one: one.x.append(2)),
+    "set": (SimpleNamespace(x={1}), lambda one: one.x.add(2)),
+    "default": (SimpleNamespace(x=defaultdict(list)), lambda one: one.x["more"].append(2)),
+    "below": (SimpleNamespace(x=Pair(UserDict(y=Attributes([1])), ())), lambda one: one.x.x["y"].x.append(2)),
+}
 
-        def __reduce_ex__(self, protocol):
-            raise TypeError("there is only one")
 
-    large, alone, model = (
-        SimpleNamespace(all=list(range(10)) + [object() for _ in range(MOST)]),
-        Alone(),
-        nn.Linear(2, 2),
-    )
-    assert again(large, alone, model, "text", 3) == (large, alone, model, "text", 3)
+def looks(thing):
+    """Write what a thing is and holds."""
+    attributes, slots, keys, items = _held_by(thing)
+    below = [*attributes.values(), *(one for _, one in slots), *items]
+    return type(thing), list(attributes), keys, [one if isinstance(one, int) else looks(one) for one in below]
+
+
+@pytest.mark.parametrize(("thing", "change"), CHANGES.values(), ids=CHANGES.keys())
+def test_what_the_first_run_changed_is_given_as_it_was_each_time(thing, change):
+    before = looks(thing)
+    given = Given((thing, 3), {"itself": thing}, Kept)
+    change(thing)
+    given.look()
+    after = looks(thing)
+    for _ in range(2):
+        (other, number), kwargs = given.again()
+        assert looks(other) == before and other is kwargs["itself"] is not thing and number == 3
+        change(other)
+    assert looks(thing) == after != before
+
+
+def test_what_it_did_not_change_is_the_very_same():
+    same, held, number = SimpleNamespace(x=torch.ones(2)), SimpleNamespace(y=[0]), torch.ones(3)
+    held.same, held.itself = same, held
+    given = Given((same, held, number, number), {}, Kept)
+    held.y[0] = 1
+    given.look()
+    (first, second, third, fourth), _ = given.again()
+    assert first is same is second.same and second is second.itself is not held and second.y == [0]
+    assert third is fourth is not number
+
+
+def test_what_cannot_be_made_twice_is_refused_when_it_is_changed():
+    class Ending(Attributes):
+        def __del__(self):
+            pass
+
+    given = Given((Ending(1),), {}, Kept)
+    given.look()
+    assert given.again()[0][0].x == 1
+    thing = Ending(1)
+    given = Given((thing,), {}, Kept)
+    thing.x = 2
+    with pytest.raises(RuntimeError, match="changes a Ending that it is given"):
+        given.look()
+
+
+def test_what_holds_too_much_is_not_looked_into():
+    large = SimpleNamespace(x=torch.ones(2), all=[object() for _ in range(MOST)])
+    given = Given((large,), {}, Kept)
+    large.x = torch.ones(3)
+    given.look()
+    assert given.again()[0][0] is large and not tensors_in(large)
+
+
+def test_tensors_are_found_in_things_of_all_kinds():
+    x = torch.ones(2)
+    things = Pair(x, x), deque([x]), Slots(x), Frozen([x]), Strict(x), Checked([x]), UserDict(y={"z": (x,)}), Named(x=x)
+    assert [len(tensors_in(one)) for one in things] == [2, 1, 1, 1, 1, 1, 1, 1]
+    assert len(tensors_in(pack_sequence([torch.ones(3, 2), torch.ones(1, 2)]))) == 2
+
+
+def test_an_iterator_is_refused():
+    with pytest.raises(RuntimeError, match="give it a list"):
+        Given((iter([torch.ones(2)]),), {}, Kept)

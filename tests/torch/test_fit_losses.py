@@ -180,20 +180,39 @@ def test_blocks_that_are_called_without_their_model_come_to_a_plan_again(odd):
     assert len(plan_of(model).picks) == 3
 
 
-@pytest.mark.parametrize("way", ["one after the other", "one ahead of the other"])
-def test_forward_passes_between_a_forward_and_its_backward_pass_do_not_keep_it_from_a_plan(way):
-    """As where two batches of other sizes come first, or each forward pass before the last one's backward pass."""
-    model, waiting = fit(Heads(), AMPLE), []
-    for number in range(2 * SETTLED):
-        rows = 32 if way == "one ahead of the other" or number % 2 else 16
-        waiting.append(model(torch.randn(rows, 8)))
-        if way == "one ahead of the other" and number:
-            one_loss(waiting.pop(0))
-        elif way == "one after the other" and number % 2:
-            one_loss(waiting.pop(0))
-            one_loss(waiting.pop(0))
-    for known in _of(model).fitting._known.values():
-        assert known.seen >= REFINED and known.plan is not None
+WAYS = {
+    "each before the last one's backward pass": ([32], 1),
+    "two, then both backward passes": ([32, 32], 2),
+    "two of other sizes, then both": ([32, 16], 2),
+    "three, then all": ([32, 32, 32], 3),
+}
+
+
+@pytest.mark.parametrize("depth", [3, 20])
+@pytest.mark.parametrize(("rows", "ahead"), WAYS.values(), ids=WAYS.keys())
+def test_forward_passes_between_a_forward_and_its_backward_pass_do_not_keep_it_from_a_plan(rows, ahead, depth):
+    model, waiting = fit(nn.Sequential(*(MLP() for _ in range(depth))), Budget(device="110kB", host="1GB")), []
+    for number in range(2 * SETTLED * len(rows)):
+        waiting.append(model(torch.randn(rows[number % len(rows)], 8)))
+        if ahead == 1 and number:
+            waiting.pop(0).square().mean().backward()
+        elif ahead > 1 and len(waiting) == ahead:
+            while waiting:
+                waiting.pop(0).square().mean().backward()
+    found = _of(model).fitting._known.values()
+    assert len(found) == len(set(rows))
+    for known in found:
+        assert known.looked >= REFINED and known.plan is not None
+    assert not _of(model).fitting._now.broken
+
+
+def test_of_forward_passes_for_one_backward_pass_the_last_is_learned_from():
+    model = fit(Heads(), AMPLE)
+    for _ in range(SETTLED + 2):
+        one, other = (model(torch.randn(32, 8))[-1] for _ in range(2))
+        (one.square().sum() + other.square().sum()).backward()
+    (known,) = _of(model).fitting._known.values()
+    assert known.usual == 2 and known.looked >= REFINED
 
 
 def test_forward_passes_that_nobody_differentiates_are_iterations_of_their_own():

@@ -1,12 +1,12 @@
 """What blocks are given and give: the tensors in it, however nested, and what it takes to give it once more."""
 
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Iterator
 from copy import copy
 from enum import Enum
-from itertools import islice
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
-from typing import Any
+from operator import is_
+from types import BuiltinFunctionType, FunctionType, MemberDescriptorType, MethodType, ModuleType
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -14,10 +14,8 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from penstock.torch.saved import Keep
 
-DEEP = 4
-"""Objects are looked into, and what they hold, down to so many below each other."""
 MOST = 1000
-"""Those that hold more than that are nobody's input: they are given again as they are."""
+"""What holds more things than that is nobody's input: it is not looked into, and given again as it is."""
 
 
 def tensors_in(tree: Any) -> list[torch.Tensor]:
@@ -40,16 +38,21 @@ def tensors_in(tree: Any) -> list[torch.Tensor]:
             elif item is not None:
                 found += tensors_in(item)
         return found
-    if isinstance(tree, _CLOSED):
+    if _kind_of(tree).closed:
         return []
-    found = [one for leaf in tree_flatten(tree)[0] for one in islice(_things(leaf, {}), MOST)]
-    return [one for one in found if isinstance(one, torch.Tensor)]
+    return [one for leaf in tree_flatten(tree)[0] for one in _looked_into(leaf) if isinstance(one, torch.Tensor)]
+
+
+def direct_tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    """Give those tensors of arguments that are not inside of objects."""
+    return [leaf for leaf in tree_flatten((args, kwargs))[0] if isinstance(leaf, torch.Tensor)]
 
 
 class Given:
     """The arguments of a call, to be given again: tensors kept in some way, and objects as they are now.
 
-    A block may set attributes of an object that it is given: a second run has to find those that the first one found.
+    Objects are the very same for a second run, unless the first one changed them, as a block does that sets attributes
+    of its input or puts keys and values into a cache: then it is given others, in the state that the first run found.
 
     Parameters
     ----------
@@ -61,13 +64,43 @@ class Given:
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any], keep: Keep) -> None:
         leaves, self._structure = _flatten(args, kwargs)
-        known: dict[int, Any] = {}
-        self._leaves = [_replaced(leaf, torch.Tensor, lambda one: _Input(one, keep), known) for leaf in leaves]
+        inputs: dict[int, _Input] = {}  # what is there twice is one again, as queries, keys and values often are
+        for leaf in leaves:
+            if isinstance(leaf, torch.Tensor) and id(leaf) not in inputs:
+                inputs[id(leaf)] = _Input(leaf, keep)
+        self._leaves: list[Any] = [inputs.get(id(leaf), leaf) for leaf in leaves]
+        others = [leaf for leaf in leaves if not isinstance(leaf, _LEAVES)]
+        if any(isinstance(leaf, Iterator) for leaf in others):
+            raise RuntimeError(
+                "a block is given an iterator, which cannot be run through once more: give it a list, or leave the "
+                "block out with blocks=..."
+            )
+        objects = [one for leaf in others for one in _looked_into(leaf)]
+        self._states = [_State(one) for one in objects if not isinstance(one, torch.Tensor)]
+
+    def look(self) -> None:
+        """Notice which objects the first run has changed."""
+        if all(state.holds for state in self._states):
+            self._states = []
+            return
+        states, self._states = {id(state.thing): state for state in self._states}, []
+        anew = {key for key, state in states.items() if not state.holds}
+        while more := {key for key, state in states.items() if key not in anew and state.holds_one_of(anew)}:
+            anew |= more
+        shells = {key: _Shell(states[key], anew) for key in anew}
+        self._leaves = [_Made(id(leaf), shells) if id(leaf) in anew else leaf for leaf in self._leaves]
 
     def again(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Give the arguments for another call, their tensors without history."""
         known: dict[int, Any] = {}
-        leaves = [_replaced(leaf, _Input, _Input.tensor, known) for leaf in self._leaves]
+        leaves = []
+        for leaf in self._leaves:
+            if isinstance(leaf, _Input):
+                if id(leaf) not in known:
+                    known[id(leaf)] = leaf.tensor()
+                leaves.append(known[id(leaf)])
+            else:
+                leaves.append(leaf.thing(known) if isinstance(leaf, _Made) else leaf)
         if self._structure is None:
             return tuple(leaves), {}
         args, kwargs = tree_unflatten(leaves, self._structure)
@@ -86,9 +119,116 @@ class _Input:
         return self._kept.tensor().detach().requires_grad_(self._wanted)
 
 
+class _State:
+    """What an object or a container holds."""
+
+    def __init__(self, thing: Any) -> None:
+        self.thing = thing
+        self.attributes, self.slots, self.keys, self.items = _held_by(thing)
+
+    @property
+    def values(self) -> list[Any]:
+        return [*self.attributes.values(), *(one for _, one in self.slots), *self.items]
+
+    @property
+    def holds(self) -> bool:
+        """Whether it still holds the very same."""
+        attributes, slots, keys, items = _held_by(self.thing)
+        now = [*attributes.values(), *(one for _, one in slots), *items]
+        return (
+            len(keys) == len(self.keys)
+            and len(now) == len(values := self.values)
+            and all(map(is_, now, values))
+            and attributes.keys() == self.attributes.keys()
+            and all(map(is_, keys, self.keys))
+        )
+
+    def holds_one_of(self, keys: set[int]) -> bool:
+        return any(id(one) in keys for one in self.values)
+
+
+class _Shell:
+    """Makes an object in the state that another was in, of which it holds no more than it needs to."""
+
+    def __init__(self, state: _State, anew: set[int]) -> None:
+        def marked(one: Any) -> Any:
+            return _Anew(id(one)) if id(one) in anew else one
+
+        self._kind = type(state.thing)
+        self._base, self._native = _kind_of(state.thing)[1:3]
+        self._attributes = {name: marked(one) for name, one in state.attributes.items()}
+        self._slots = [(member, marked(one)) for member, one in state.slots]
+        self._keys, self._items = state.keys, [marked(one) for one in state.items]
+        self._pattern: Any = None
+        if self._kind in _COPIED:  # what else it knows, such as a greatest length, goes along
+            self._pattern = copy(state.thing)
+            self._pattern.clear()
+        try:
+            self._empty()
+            if hasattr(self._kind, "__del__"):
+                raise TypeError("it has an end of its own")
+        except TypeError as error:
+            raise RuntimeError(
+                f"a block changes a {self._kind.__name__} that it is given, of which no second one can be made to run "
+                "it again with: give it another each time, or leave the block out with blocks=..."
+            ) from error
+
+    def _empty(self) -> Any:
+        return self._native.__new__(self._kind) if self._pattern is None else copy(self._pattern)
+
+    def make(self, key: int, shells: "dict[int, _Shell]", known: dict[int, Any]) -> Any:
+        def value(one: Any) -> Any:
+            if type(one) is not _Anew:
+                return one
+            return known[one.key] if one.key in known else shells[one.key].make(one.key, shells, known)
+
+        base = self._base
+        if base is tuple:
+            known[key] = tuple.__new__(self._kind, map(value, self._items))
+            return known[key]
+        new = known[key] = self._empty()
+        items = map(value, self._items)
+        if base is dict or base is OrderedDict:
+            for name, item in zip(self._keys, items, strict=True):
+                base.__setitem__(new, name, item)
+        elif base is set:
+            set.update(new, items)
+        elif base is not None:
+            base.extend(new, items)
+        for name, one in self._attributes.items():
+            new.__dict__[name] = value(one)
+        for member, one in self._slots:
+            member.__set__(new, value(one))
+        return new
+
+
+class _Anew:
+    """Stands for an object that is made anew."""
+
+    __slots__ = ("key",)
+
+    def __init__(self, key: int) -> None:
+        self.key = key
+
+
+class _Made(_Anew):
+    """Stands for an argument that is made anew, with all that makes it."""
+
+    __slots__ = ("_shells",)
+
+    def __init__(self, key: int, shells: dict[int, _Shell]) -> None:
+        super().__init__(key)
+        self._shells = shells
+
+    def thing(self, known: dict[int, Any]) -> Any:
+        return known[self.key] if self.key in known else self._shells[self.key].make(self.key, self._shells, known)
+
+
 _PLAIN = (tuple, list, dict)
 _LEAVES = (torch.Tensor, float, int, str, type(None))
-_CONTAINERS = (dict, list, tuple, set, deque)
+_SIMPLE = frozenset((float, int, bool, str, type(None)))
+_CONTAINERS = (OrderedDict, dict, list, tuple, set, deque)
+_COPIED = (dict, list, set, deque, OrderedDict, defaultdict, Counter)
 _CLOSED = (
     nn.Module,
     torch.Generator,
@@ -108,7 +248,41 @@ _CLOSED = (
     BuiltinFunctionType,
     MethodType,
 )
-"""What nobody looks into: it holds nothing, or has to be the very same in a second run."""
+"""What nobody looks into."""
+
+
+class _Kind(NamedTuple):
+    """What has to be known of a class."""
+
+    closed: bool
+    base: Any
+    """the container that it is a kind of; None where it is none"""
+    native: Any
+    """the class of Python's own that makes its objects"""
+    slots: tuple[Any, ...]
+    """what reads and writes them"""
+
+
+_kinds: dict[type, _Kind] = {}
+_MOST_KINDS = 1000
+_HEAP = 1 << 9
+"""Marks, among the flags of a class, those that a class statement made."""
+
+
+def _kind_of(thing: Any) -> _Kind:
+    kind = type(thing)
+    found = _kinds.get(kind)
+    if found is None:
+        if len(_kinds) > _MOST_KINDS:  # classes may be made as a program runs
+            _kinds.clear()
+        owners = [one for one in kind.__mro__ if "__slots__" in vars(one)]
+        found = _kinds[kind] = _Kind(
+            issubclass(kind, _CLOSED),
+            next((base for base in _CONTAINERS if issubclass(kind, base)), None),
+            next(one for one in kind.__mro__ if not one.__flags__ & _HEAP),
+            tuple(one for owner in owners for one in vars(owner).values() if isinstance(one, MemberDescriptorType)),
+        )
+    return found
 
 
 def _flatten(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], TreeSpec | None]:
@@ -119,77 +293,47 @@ def _flatten(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], 
     return tree_flatten((args, kwargs)) if kwargs else (list(args), None)
 
 
-def _replaced(thing: Any, kind: type, change: Callable[[Any], Any], known: dict[int, Any], depth: int = 0) -> Any:
-    """Give a copy of a thing with all of a kind in it changed; what cannot hold any is itself.
-
-    What is there twice is one thing in the copy too, as queries, keys and values often are.
-    """
-    if isinstance(thing, kind):
-        if id(thing) not in known:
-            known[id(thing)] = change(thing)
-        return known[id(thing)]
-    if isinstance(thing, _CLOSED) or depth > DEEP:
-        return thing
-    if id(thing) in known:
-        return known[id(thing)]
-    if not isinstance(thing, _CONTAINERS) and not _attributes(thing):
-        return thing
-    if not depth and len(list(islice(_things(thing, {}), MOST + 1))) > MOST:
-        return thing
-
-    def replaced(one: Any) -> Any:
-        return _replaced(one, kind, change, known, depth + 1)
-
-    if isinstance(thing, tuple):
-        named = hasattr(type(thing), "_fields")
-        if named or type(thing) is tuple:
-            known[id(thing)] = tuple.__new__(type(thing), map(replaced, thing))
-        return known.get(id(thing), thing)
-    new = known[id(thing)] = _copied(thing)
-    if new is thing:
-        return thing
-    if isinstance(thing, dict):
-        for key, value in thing.items():
-            dict.__setitem__(new, key, replaced(value))
-    elif isinstance(thing, list | deque):
-        new.clear()
-        new.extend(map(replaced, thing))
-    for name, value in _attributes(new):
-        other = replaced(value)
-        if other is not value:
-            object.__setattr__(new, name, other)
-    return new
+def _looked_into(leaf: Any) -> list[Any]:
+    """Give a thing and all that it holds, each once, tensors included; nothing where that is too much."""
+    found: dict[int, Any] = {}
+    waiting = [leaf]
+    while waiting:
+        thing = waiting.pop()
+        kind = _kind_of(thing)
+        if kind.closed or id(thing) in found:
+            continue
+        found[id(thing)] = thing
+        if len(found) > MOST or (kind.base is not None and kind.base.__len__(thing) > MOST):
+            return []
+        if not isinstance(thing, torch.Tensor):
+            attributes, slots, _, items = _held_by(thing)
+            held = [*attributes.values(), *(one for _, one in slots), *items]
+            waiting += [one for one in reversed(held) if type(one) not in _SIMPLE]
+    return list(found.values())
 
 
-def _copied(thing: Any) -> Any:
-    """Copy a thing, but not what it holds; where it refuses that, or is the only one of its kind, it is itself."""
-    try:
-        return copy(thing)
-    except Exception:
-        return thing
+Holding = tuple[dict[str, Any], list[tuple[Any, Any]], list[Any], list[Any]]
+"""Attributes, slots with their values, and the keys and items of a container."""
 
 
-def _things(thing: Any, known: dict[int, Any], depth: int = 0) -> Iterator[Any]:
-    """Give a thing and what it holds, each once; tensors are not looked into."""
-    if isinstance(thing, _CLOSED) or depth > DEEP or id(thing) in known:
-        return
-    known[id(thing)] = thing
-    yield thing
+def _held_by(thing: Any) -> Holding:
+    """Give what an object holds, without calling anything of its own."""
     if isinstance(thing, torch.Tensor):
-        return
-    if isinstance(thing, _CONTAINERS):
-        for one in list(thing.values() if isinstance(thing, dict) else thing):
-            yield from _things(one, known, depth + 1)
-    for _, one in _attributes(thing):
-        yield from _things(one, known, depth + 1)
-
-
-def _attributes(thing: Any) -> list[tuple[str, Any]]:
-    """Give the names and values of what an object holds."""
-    found = list(getattr(thing, "__dict__", {}).items())
-    for one in type(thing).__mro__:
-        slots = one.__dict__.get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else tuple(slots):
-            if name not in ("__dict__", "__weakref__") and hasattr(thing, name):
-                found.append((name, getattr(thing, name)))
-    return found
+        return {}, [], [], []
+    try:
+        attributes = object.__getattribute__(thing, "__dict__")
+    except AttributeError:
+        attributes = {}
+    slots = []
+    kind = _kind_of(thing)
+    for member in kind.slots:
+        try:
+            slots.append((member, member.__get__(thing)))
+        except AttributeError:
+            continue  # nothing is there
+    base = kind.base
+    if base is None:
+        return dict(attributes), slots, [], []
+    if base is dict or base is OrderedDict:
+        return dict(attributes), slots, list(base.keys(thing)), list(base.values(thing))
+    return dict(attributes), slots, [], list(base.__iter__(thing))

@@ -20,7 +20,7 @@ from penstock.torch.choices import TREATMENTS
 from penstock.torch.fitplan import FitPlan
 from penstock.torch.frame import Frame
 from penstock.torch.gauge import HostGauge, gauge_for
-from penstock.torch.given import tensors_in
+from penstock.torch.given import direct_tensors, tensors_in
 from penstock.torch.keeper import Alive
 from penstock.torch.known import CALM, Inputs, Iteration, Known, Part, turning_points
 from penstock.torch.mover import Mover, bytes_by_storage, from_outside, mover_for
@@ -214,7 +214,7 @@ class Fitting:
         # Where blocks are called without their model, only a backward pass tells one iteration from the next.
         told = known.told if self._fresh and not measuring and not timed else None
         now = Iteration(known, measuring, self._base, before, start, known.plan, timed, known.records, told, calm)
-        now.called = self._fresh
+        now.called, now.forgotten = self._fresh, known.forgotten
         now.most = gauge.most() if (learning or planned or known.rivals) and not measuring else 0
         self._now, self._begun, self._fresh, self._start = now, begun, False, None
         if self._store is not None:
@@ -273,6 +273,8 @@ class Fitting:
         least = LEAST_MOVED[gauge.device.type]
         outside = bytes_by_storage(filter(from_outside, inputs.tensors))
         outside |= {pointer: nbytes for pointer, nbytes in bytes_of.items() if nbytes < least}
+        direct = bytes_by_storage(direct_tensors(inputs.args, inputs.kwargs))
+        outside |= {pointer: nbytes for pointer, nbytes in bytes_of.items() if pointer not in direct}
         record.given = frozenset(bytes_of)
         record.inputs = sum(nbytes for pointer, nbytes in bytes_of.items() if pointer not in now.given)
         record.outside = sum(nbytes for pointer, nbytes in outside.items() if pointer not in now.given)

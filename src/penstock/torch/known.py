@@ -131,6 +131,8 @@ class Known:
     """forward passes for each that was learned from, at least: there may be several before a backward pass"""
     settled: bool = False
     """whether one of them stays"""
+    forgotten: int = 0
+    """how often all of it was forgotten"""
 
     @property
     def parts(self) -> Run:
@@ -143,6 +145,7 @@ class Known:
         self.seen, self.first, self.later, self.tried, self.plan, self.calm = 0, None, [], {}, None, {}
         self.together, self.groups, self.rivals, self.turns, self.settled = None, {}, (), Counter(), False
         self.forwards, self.usual, self.looked = 0, inf, 0
+        self.forgotten += 1
 
     def take_together(self, groups: dict[int, tuple[int, ...]]) -> None:
         """Take neighbours together from now on, which have to be measured as such."""
@@ -212,8 +215,8 @@ class Known:
 
     def learn(self, now: "Iteration", gauge: HostGauge, total: float) -> None:
         """Take over what an iteration of so many seconds tells of its blocks."""
-        if (self.first is None) != now.measuring:  # this was forgotten, or measured, while that one was under way
-            return
+        if (self.first is None) != now.measuring or self.forgotten != now.forgotten:
+            return  # this was forgotten, or measured, while that one was under way
         inside = [record.forward for record in now.records if record.forward]
         inside += [span for record in now.records for span in record.spans]
         outside = max(0.0, total - spent(gauge, inside + now.waits))
@@ -306,6 +309,8 @@ class Iteration:
     """bytes that the device had held at most before it, where they are counted"""
     broken: bool = False
     """whether it went otherwise than its plan"""
+    forgotten: int = 0
+    """how often what is known of it had been forgotten when it began"""
     called: bool = True
     """whether a call of the model began it, and not one of a block"""
     graph: "ref[Alive] | None" = None
