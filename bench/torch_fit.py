@@ -24,7 +24,7 @@ from pathlib import Path
 import torch
 from torch.autograd.graph import save_on_cpu
 from torch.utils.checkpoint import checkpoint
-from torch_nets import halves, resnet, transformer, vnet
+from torch_nets import resnet, transformer, vnet, wholes
 
 from penstock import Budget
 from penstock.errors import BudgetError
@@ -173,7 +173,7 @@ def compare(net, rows):
         else:
             say(f"{net:12} 1/{part}: no subset under checkpoint fits")
         cleared()
-        ways = {"fit": names} | ({"fit, half blocks": halves(model)} if net == "transformer" else {})
+        ways = {"fit": names} | ({"fit, whole blocks": wholes(model)} if net == "transformer" else {})
         for way, inside in ways.items():
             fitted(rows, net, f"1/{part}: {way}", model, x, inside, budget)
     say()

@@ -52,9 +52,9 @@ def transformer(device, width=2048, depth=8, batch=8, length=2048):
     return model.to(torch.bfloat16), x, None
 
 
-def halves(model):
-    """Give the names of the halves of its blocks."""
-    return [name for name, module in model.named_modules() if isinstance(module, Attention | MLP)]
+def wholes(model):
+    """Give the names of its blocks, each of which `fit` finds by its halves."""
+    return [name for name, module in model.named_modules() if isinstance(module, Block)]
 
 
 class Bottleneck(nn.Module):

@@ -526,6 +526,49 @@ def test_blocks_are_the_outermost_modules_that_repeat(kind, names):
     assert [name for name, _ in find(problem(kind)[0])] == names
 
 
+class Half(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.inner = nn.LayerNorm(8), MLP()
+
+    def forward(self, x):
+        return x + self.inner(self.norm(x))
+
+
+class OfHalves(nn.Module):
+    def __init__(self, more=None):
+        super().__init__()
+        self.first, self.second, self.more = Half(), Half(), more
+
+    def forward(self, x):
+        return self.second(self.first(x)) * 0.5
+
+
+def test_a_few_blocks_that_are_made_of_blocks_are_found_by_these():
+    halves = [f"{n}.{half}" for n in range(8) for half in ("first", "second")]
+    assert [name for name, _ in find(nn.Sequential(*(OfHalves() for _ in range(8))))] == halves
+    model, plain = pair(OfHalves)
+    fit(model, AMPLE, choice="recompute")
+    x = torch.randn(32, 8)
+    for _ in range(3):
+        assert equal(step(model, x), step(plain, x))
+    assert list(plan_of(model).choices) == halves[:6]
+
+
+def test_blocks_are_found_whole_where_they_are_many_or_have_more_than_blocks():
+    many = nn.Sequential(*(OfHalves() for _ in range(9)))
+    assert [name for name, _ in find(many)] == [str(n) for n in range(9)]
+    for more in (lambda: nn.LayerNorm(8), lambda: nn.ModuleList([MLP()]), lambda: nn.Parameter(torch.ones(8))):
+        assert [name for name, _ in find(nn.Sequential(OfHalves(more()), OfHalves(more())))] == ["0", "1"]
+    compiled = nn.Sequential(OfHalves(), OfHalves())
+    compiled[0].compile(backend="eager")
+    assert [name for name, _ in find(compiled)] == ["0", "1.first", "1.second"]
+    shared = nn.Sequential(OfHalves(), OfHalves(), OfHalves())
+    shared[1].first = shared[0].first
+    shared[2].first.inner = shared[0].second
+    assert [name for name, _ in find(shared)] == ["0", "1", "2"]
+
+
 def test_what_cannot_work_is_refused_at_once():
     model = Transformer()
     with pytest.raises(BudgetError):

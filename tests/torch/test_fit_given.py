@@ -4,7 +4,10 @@ import gc
 import os
 from collections import OrderedDict, UserDict, defaultdict, deque, namedtuple
 from dataclasses import dataclass
+from io import StringIO
+from itertools import count
 from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -277,6 +280,11 @@ def test_tensors_are_found_in_things_of_all_kinds():
     assert len(tensors_in(pack_sequence([torch.ones(3, 2), torch.ones(1, 2)]))) == 2
 
 
-def test_an_iterator_is_refused():
+@pytest.mark.parametrize("given", [iter([1]), SimpleNamespace(x=count()), (one for one in (1, 2)), enumerate([1])])
+def test_an_iterator_is_refused(given):
     with pytest.raises(RuntimeError, match="give it a list"):
-        Given((iter([torch.ones(2)]),), {}, Kept)
+        Given((given,), {}, Kept)
+
+
+def test_what_only_looks_like_one_is_not():
+    assert Given((StringIO("text"), MagicMock()), {}, Kept).again()[0][0].read() == "text"

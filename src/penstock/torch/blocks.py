@@ -14,13 +14,18 @@ from penstock.errors import PlanError
 
 Call = Callable[..., Any]
 
+ENOUGH = 16
+"""So many blocks are enough to choose from: a few are looked into for their parts, and more are taken together."""
+
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 
 
 def find(model: nn.Module) -> list[tuple[str, nn.Module]]:
     """Find the outermost modules that are there twice or more, have parameters, and are made of other modules.
 
-    One that is reached by several names is found under the first.
+    One that is reached by several names is found under the first. Where they are few, those that are made of blocks
+    themselves, such as the two halves of a transformer's, are found by these: while one is recomputed, all that it
+    saves is on the device.
 
     Examples
     --------
@@ -30,8 +35,10 @@ def find(model: nn.Module) -> list[tuple[str, nn.Module]]:
     """
     count = Counter(type(module) for module in model.modules() if not _wraps(module))
     found = list(_outermost(model, "", model, count, set()))
-    inside = {below for _, module in found for below in module.modules() if below is not module}
-    return [(name, module) for name, module in found if module not in inside]
+    found = _apart(found)
+    parts = {below: under for name, module in found for under, below in _parts(name, module)}
+    finer = _apart([(name, module) for module, name in parts.items()])
+    return finer if len(finer) == len(parts) <= ENOUGH else found
 
 
 def _outermost(
@@ -42,13 +49,31 @@ def _outermost(
     seen.add(module)
     inner: Any = module._orig_mod if _wraps(module) else module
     repeats = count[type(inner)] > 1
-    whole = any(True for _ in inner.children()) and any(True for _ in inner.parameters())
-    if repeats and whole and not isinstance(inner, _CONTAINERS) and module is not model:
+    if repeats and _whole(inner) and not isinstance(inner, _CONTAINERS) and module is not model:
         yield name, module
         return
     under = name if inner is module else ".".join(filter(None, (name, "_orig_mod")))
     for child, below in inner.named_children():
         yield from _outermost(model, f"{under}.{child}" if under else child, below, count, seen)
+
+
+def _apart(found: list[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]]:
+    """Leave out those that are part of others."""
+    inside = {below for _, module in found for below in module.modules() if below is not module}
+    return [(name, module) for name, module in found if module not in inside]
+
+
+def _parts(name: str, module: nn.Module) -> list[tuple[str, nn.Module]]:
+    """Give the blocks that a block is made of; itself, where something of it is in none of them."""
+    parts = [(f"{name}.{child}", below) for child, below in module.named_children()]
+    several = len(parts) > 1 and not module._parameters and not module._buffers and not compiled(module)
+    return parts if several and all(_whole(below) for _, below in parts) else [(name, module)]
+
+
+def _whole(module: nn.Module) -> bool:
+    """Tell whether a module is called as such, is made of others, and has parameters."""
+    called = not isinstance(module, nn.ModuleList | nn.ModuleDict)
+    return called and any(True for _ in module.children()) and any(True for _ in module.parameters())
 
 
 def _wraps(module: nn.Module) -> bool:

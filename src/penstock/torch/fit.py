@@ -11,13 +11,13 @@ from torch import nn
 from penstock.codec import get as get_codec
 from penstock.errors import PlanError
 from penstock.torch.belongings import Belongings
-from penstock.torch.blocks import Call, Patch, Single, named
+from penstock.torch.blocks import ENOUGH, Call, Patch, Single, named
 from penstock.torch.choices import TREATMENTS
 from penstock.torch.fitplan import FitPlan
 from penstock.torch.iteration import Fitting
 from penstock.torch.known import Part
 from penstock.torch.mover import budget_of
-from penstock.torch.neighbours import ENOUGH, sequences
+from penstock.torch.neighbours import sequences
 from penstock.units import Budget
 
 Model = TypeVar("Model", bound=nn.Module)

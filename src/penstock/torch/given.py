@@ -70,12 +70,12 @@ class Given:
                 inputs[id(leaf)] = _Input(leaf, keep)
         self._leaves: list[Any] = [inputs.get(id(leaf), leaf) for leaf in leaves]
         others = [leaf for leaf in leaves if not isinstance(leaf, _LEAVES)]
-        if any(isinstance(leaf, Iterator) for leaf in others):
+        objects = [one for leaf in others for one in _looked_into(leaf)]
+        if any(isinstance(one, Iterator) and type(one).__module__ in _OWN for one in objects):
             raise RuntimeError(
                 "a block is given an iterator, which cannot be run through once more: give it a list, or leave the "
                 "block out with blocks=..."
             )
-        objects = [one for leaf in others for one in _looked_into(leaf)]
         self._states = [_State(one) for one in objects if not isinstance(one, torch.Tensor)]
 
     def look(self) -> None:
@@ -224,6 +224,8 @@ class _Made(_Anew):
         return known[self.key] if self.key in known else self._shells[self.key].make(self.key, self._shells, known)
 
 
+_OWN = ("builtins", "itertools")
+"""Whose iterators do not tell where they are."""
 _PLAIN = (tuple, list, dict)
 _LEAVES = (torch.Tensor, float, int, str, type(None))
 _SIMPLE = frozenset((float, int, bool, str, type(None)))

@@ -346,7 +346,7 @@ class Fitting:
     def _end(self, now: Iteration) -> None:
         if self._gauge is None or now.start is None:
             return
-        if now is not self._now:
+        if now is not self._now and now not in self._late:
             self._late.append(now)
         now.clock(self._gauge, None)
         if now.most and now.plan is not None and not now.broken:

@@ -13,12 +13,10 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 
 from penstock.torch.belongings import Belongings
-from penstock.torch.blocks import Patch, compiled
+from penstock.torch.blocks import ENOUGH, Patch, compiled
 from penstock.torch.known import Part
 from penstock.torch.record import Record
 
-ENOUGH = 16
-"""Blocks of more than that are taken together, each group with no more than such a part of what all of them save."""
 MOST = 1 / 6
 """The part of the budget that a group may save: while it is recomputed all of that is there."""
 EARLY = 2 / 3
