@@ -107,7 +107,6 @@ class Frame:
                 # Those that the block itself has changed in place are of no use: they are computed again.
                 self._outputs = {number: one for number, one in keeping.outputs.items() if not one.changed}
         self._belongings.look(self._noted)
-        self._given.look()
         return output
 
     def _hooks(self, pack: Callable[[torch.Tensor], Any], unpack: Callable[[Any], torch.Tensor]) -> saved_tensors_hooks:
