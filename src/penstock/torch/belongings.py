@@ -56,13 +56,6 @@ class Belongings:
         self._changing: dict[tuple[bool, ...], set[Place]] = {}  # by modes; those that have not run are not known
         self._layout: Layout | None = None
 
-    @property
-    def flags(self) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
-        """Its modes, and which parameters want gradients: what it saves depends on them."""
-        parameters = chain.from_iterable([part._parameters.values() for part in self._parts])
-        wanted = tuple([one.requires_grad for one in parameters if one is not None])
-        return tuple([part.training for part in self._parts]), wanted
-
     def note(self) -> Noted:
         """Take note of what the block has now."""
         if not self._tree.stands(self._parts):
@@ -158,6 +151,13 @@ class Belongings:
         for part, mode in zip(self._parts, modes, strict=True):
             if part.training != mode:
                 part.training = mode
+
+
+def flags_of(several: Iterable[Belongings]) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
+    """Give the modes of some blocks, and which parameters want gradients: what they save depends on them."""
+    parts = list(chain.from_iterable([one._parts for one in several]))
+    parameters = chain.from_iterable([part._parameters.values() for part in parts])
+    return tuple([part.training for part in parts]), tuple([one.requires_grad for one in parameters if one is not None])
 
 
 class _Tree(NamedTuple):

@@ -16,6 +16,7 @@ from penstock.errors import BudgetError
 from penstock.metrics import Metrics
 from penstock.planner import Link
 from penstock.torch.ambient import others_differentiate, others_recompute, shared_random
+from penstock.torch.belongings import flags_of
 from penstock.torch.choices import TREATMENTS
 from penstock.torch.fitplan import FitPlan
 from penstock.torch.frame import Frame
@@ -199,7 +200,7 @@ class Fitting:
         before = self._start, gauge.mark()
         paused = self._part_with_last()
         autocast = torch.is_autocast_enabled(device.type), torch.get_autocast_dtype(device.type)
-        flags = tuple([one.belongings.flags for one in self.parts.values()])
+        flags = flags_of([one.belongings for one in self.parts.values()])
         begun = signature(tensors), flags, autocast
         known = self._known_of(begun)
         known.forwards += 1
