@@ -3,6 +3,7 @@
 import gc
 import os
 from collections import OrderedDict, UserDict, defaultdict, deque, namedtuple
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from io import StringIO
@@ -26,7 +27,8 @@ from torch.nn.utils.rnn import pack_sequence  # noqa: E402
 from penstock import Budget  # noqa: E402
 from penstock.errors import BudgetError  # noqa: E402
 from penstock.torch import fit, plan_of  # noqa: E402
-from penstock.torch.given import MOST, Given, _held_by, tensors_in  # noqa: E402
+from penstock.torch.given import Given, tensors_in  # noqa: E402
+from penstock.torch.objects import MOST, _held_by  # noqa: E402
 from penstock.torch.saved import Kept  # noqa: E402
 
 Pair = namedtuple("Pair", "x y")
@@ -255,18 +257,18 @@ class Checked(list):
 
 
 CHANGES = {
-    "attribute": (SimpleNamespace(x=1), lambda one: vars(one).update(x=2)),
-    "attribute more": (SimpleNamespace(), lambda one: setattr(one, "x", 2)),
-    "attribute less": (SimpleNamespace(x=1), lambda one: delattr(one, "x")),
-    "slot": (Slots(1), lambda one: setattr(one, "x", 2)),
-    "strict": (Strict(1), lambda one: vars(one).update(x=2)),
-    "frozen": (Frozen([1]), lambda one: one.x.append(2)),
-    "item": (Named(x=1), lambda one: one.update(x=2)),
-    "list": (Checked([1]), lambda one: list.append(one, 2)),
-    "deque": (SimpleNamespace(x=deque([1], maxlen=1)), lambda one: one.x.append(2)),
-    "set": (SimpleNamespace(x={1}), lambda one: one.x.add(2)),
-    "default": (SimpleNamespace(x=defaultdict(list)), lambda one: one.x["more"].append(2)),
-    "below": (SimpleNamespace(x=Pair(UserDict(y=Attributes([1])), ())), lambda one: one.x.x["y"].x.append(2)),
+    "attribute": (lambda: SimpleNamespace(x=1), lambda one: vars(one).update(x=2)),
+    "attribute more": (lambda: SimpleNamespace(), lambda one: setattr(one, "x", 2)),
+    "attribute less": (lambda: SimpleNamespace(x=1), lambda one: delattr(one, "x")),
+    "slot": (lambda: Slots(1), lambda one: setattr(one, "x", 2)),
+    "strict": (lambda: Strict(1), lambda one: vars(one).update(x=2)),
+    "frozen": (lambda: Frozen([1]), lambda one: one.x.append(2)),
+    "item": (lambda: Named(x=1), lambda one: one.update(x=2)),
+    "list": (lambda: Checked([1]), lambda one: list.append(one, 2)),
+    "deque": (lambda: SimpleNamespace(x=deque([1], maxlen=1)), lambda one: one.x.append(2)),
+    "set": (lambda: SimpleNamespace(x={1}), lambda one: one.x.add(2)),
+    "default": (lambda: SimpleNamespace(x=defaultdict(list)), lambda one: one.x["more"].append(2)),
+    "below": (lambda: SimpleNamespace(x=Pair(UserDict(y=Attributes([1])), ())), lambda one: one.x.x["y"].x.append(2)),
 }
 
 
@@ -274,19 +276,20 @@ def looks(thing):
     """Write what a thing is and holds."""
     held = _held_by(thing)
     below = [one if isinstance(one, int) else looks(one) for one in held.values]
-    return type(thing), held.names, held.members, held.keys, below
+    return *held[:-1], below
 
 
-@pytest.mark.parametrize(("thing", "change"), CHANGES.values(), ids=CHANGES.keys())
-def test_what_the_first_run_changed_is_given_as_it_was_each_time(thing, change):
+@pytest.mark.parametrize(("make", "change"), CHANGES.values(), ids=CHANGES.keys())
+def test_what_the_first_run_changed_is_given_as_it_was_each_time(make, change):
+    thing = make()
     before = looks(thing)
     given = Given((thing, 3), {"itself": thing}, Kept)
     change(thing)
     after = looks(thing)
     for _ in range(2):
-        (other, number), kwargs = given.again()
-        assert looks(other) == before and other is kwargs["itself"] is not thing and number == 3
-        change(other)
+        with given.again() as ((other, number), kwargs):
+            assert looks(other) == before and other is kwargs["itself"] is not thing and number == 3
+            change(other)
     assert looks(thing) == after != before
 
 
@@ -295,9 +298,26 @@ def test_what_it_did_not_change_is_the_very_same():
     held.same, held.itself = same, held
     given = Given((same, held, number, number), {}, Kept)
     held.y[0] = 1
-    (first, second, third, fourth), _ = given.again()
-    assert first is same is second.same and second is second.itself is not held and second.y == [0]
-    assert third is fourth is not number
+    with given.again() as ((first, second, third, fourth), _):
+        assert first is same is second.same and second is second.itself is not held and second.y == [0]
+        assert third is fourth is not number
+
+
+@pytest.mark.parametrize(("make", "change"), CHANGES.values(), ids=CHANGES.keys())
+def test_what_a_second_run_does_to_the_very_same_is_put_back(make, change):
+    thing = make()
+    owner = Attributes(thing)
+    given, before = Given((owner,), {}, Kept), looks(thing)
+    for _ in range(2):
+        with given.again() as ((same,), _):
+            assert same is owner and same.x is thing
+            change(thing)
+            assert looks(thing) != before
+        assert looks(thing) == before and owner.x is thing
+    with suppress(ZeroDivisionError), given.again():
+        change(thing)
+        raise ZeroDivisionError
+    assert looks(thing) == before
 
 
 def test_what_cannot_be_made_twice_is_refused_when_it_is_changed():
@@ -306,20 +326,21 @@ def test_what_cannot_be_made_twice_is_refused_when_it_is_changed():
             pass
 
     given = Given((Ending(1),), {}, Kept)
-    assert given.again()[0][0].x == 1
+    with given.again() as ((thing,), _):
+        assert thing.x == 1
     thing = Ending(1)
     given = Given((thing,), {}, Kept)
     thing.x = 2
-    with pytest.raises(RuntimeError, match="a Ending that has changed since"):
-        given.again()
+    with pytest.raises(RuntimeError, match="a Ending that has changed since"), given.again():
+        pass
 
 
 def test_what_holds_too_much_is_not_looked_into():
     large = SimpleNamespace(x=torch.ones(2), all=[torch.ones(1) for _ in range(MOST + 1)])
     given = Given((large,), {}, Kept)
     large.x = torch.ones(3)
-    (other,), _ = given.again()
-    assert len(other.x) == 2 and other.all is large.all and len(tensors_in(large)) == 1
+    with given.again() as ((other,), _):
+        assert len(other.x) == 2 and other.all is large.all and len(tensors_in(large)) == 1
 
 
 def test_tensors_are_found_in_things_of_all_kinds():
@@ -336,7 +357,8 @@ def test_an_iterator_is_refused(given):
 
 
 def test_what_only_looks_like_one_is_not():
-    assert Given((StringIO("text"), MagicMock()), {}, Kept).again()[0][0].read() == "text"
+    with Given((StringIO("text"), MagicMock()), {}, Kept).again() as ((file, _), _):
+        assert file.read() == "text"
 
 
 class Short(deque):
@@ -346,13 +368,14 @@ class Short(deque):
 @pytest.mark.parametrize("make", [lambda: Short([1], 1), lambda: ValueError("text"), lambda: partial(print, 1)])
 def test_what_cannot_be_made_is_the_very_same_and_refused_where_it_changed(make):
     thing = make()
-    assert Given((thing,), {}, Kept).again()[0][0] is thing
+    with Given((thing,), {}, Kept).again() as ((again,), _):
+        assert again is thing
     given = Given((thing,), {}, Kept)
     thing.more = 2
-    with pytest.raises(RuntimeError, match="has changed since"):
-        given.again()
+    with pytest.raises(RuntimeError, match="has changed since"), given.again():
+        pass
 
 
 def test_an_object_that_nobody_holds_is_made_again():
-    (first,), _ = Given((Attributes([torch.ones(2)]),), {}, Kept).again()
-    assert isinstance(first, Attributes) and len(first.x[0]) == 2
+    with Given((Attributes([torch.ones(2)]),), {}, Kept).again() as ((first,), _):
+        assert isinstance(first, Attributes) and len(first.x[0]) == 2

@@ -160,13 +160,13 @@ class Frame:
         return self._values.pop(number)
 
     def _run_again(self) -> None:
-        args, kwargs = self._given.again()
         last = len(self._kinds) - 1
         while last in self._staying:
             last -= 1
         now = random_state(self._device)
         try:
             with (
+                self._given.again() as (args, kwargs),
                 self._autocast.again(),
                 self._belongings.again(self._noted),
                 torch.enable_grad(),
