@@ -7,8 +7,8 @@ The first four are run by default; `resnet128` has a batch of 128, with which th
 Every time is the median of steps run one after another in this process, forward and backward without an optimizer,
 after some that are not timed: WARM of them but for `save_on_cpu` and `offload`. Speeds are relative to plain steps.
 `fit` is measured in rounds, each with plain steps before and a plan of its own, because hosts and clocks change with
-the seconds: the round of the median speed is told, and the speeds of all. On a CPU the networks are tiny and the
-figures mean nothing: it only shows that everything runs.
+the seconds: the round of the median speed is told, the speeds of all, and those of ten steps in a row, for which nobody
+waits one by one. On a CPU the networks are tiny and the figures mean nothing: it only shows that everything runs.
 """
 
 import gc
@@ -58,10 +58,15 @@ def say(*what):
     print(*what, flush=True)
 
 
-def cleared():
-    gc.collect()
+def synchronize():
     if GPU:
         torch.cuda.synchronize()
+
+
+def cleared():
+    gc.collect()
+    synchronize()
+    if GPU:
         torch.cuda.empty_cache()
 
 
@@ -77,17 +82,26 @@ def timed(model, x, steps=STEPS, warm=WARM, around=nullcontext):
     for _ in range(warm):
         one(model, x, around)
     spent = []
+    synchronize()
     if GPU:
-        torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
     for _ in range(steps):
         start = time.perf_counter()
         one(model, x, around)
-        if GPU:
-            torch.cuda.synchronize()
+        synchronize()
         spent.append(time.perf_counter() - start)
     peak = torch.cuda.max_memory_allocated() if GPU else 0
     return statistics.median(spent), peak
+
+
+def in_a_row(model, x, steps=STEPS):
+    """Give the seconds of a step where nobody waits for the device between steps, as training loops do not."""
+    synchronize()
+    start = time.perf_counter()
+    for _ in range(steps):
+        one(model, x)
+    synchronize()
+    return (time.perf_counter() - start) / steps
 
 
 class Checkpointed:
@@ -180,12 +194,15 @@ def compare(net, rows):
 
 
 def fitted(rows, net, what, model, x, names, budget):
-    rounds = []
+    rounds, rows_of_steps = [], []
     for _ in range(ROUNDS):
         plain, _ = timed(model, x)
+        together = in_a_row(model, x)
         fit(model, Budget(device=budget, host=HOST), blocks=names)
         try:
             seconds, peak = timed(model, x)
+            rows_of_steps.append(together / in_a_row(model, x))
+            peak = torch.cuda.max_memory_allocated() if GPU else peak
             rounds.append((plain / seconds, seconds, plain, peak, plan_of(model)))
         except (BudgetError, torch.OutOfMemoryError) as error:
             say(f"{net:12} {what}: {error}")
@@ -197,9 +214,15 @@ def fitted(rows, net, what, model, x, names, budget):
     _, seconds, plain, _, plan = sorted(rounds, key=lambda one: one[0])[ROUNDS // 2]
     peak = max(one[3] for one in rounds)
     predicted = f"predicted {plan.seconds * 1e3:.1f} ms ({plan.seconds / seconds:.3f} of measured)"
-    note = f"{predicted}, {plan.foreseen.peak / 2**30:.2f} GiB, speeds {' '.join(f'{one:.3f}' for one in speeds)}"
-    row(rows, net, what, budget, seconds, plain, peak, note, predicted=plan.seconds, speeds=speeds)
+    note = f"{predicted}, {plan.foreseen.peak / 2**30:.2f} GiB, speeds {_listed(speeds)}"
+    note += f", in a row {_listed(rows_of_steps)}"
+    figures = {"predicted": plan.seconds, "speeds": speeds, "in_a_row": rows_of_steps}
+    row(rows, net, what, budget, seconds, plain, peak, note, **figures)
     say(plan.explain())
+
+
+def _listed(speeds):
+    return " ".join(f"{one:.3f}" for one in speeds)
 
 
 def choices(rows):
@@ -263,12 +286,10 @@ def only_offload(rows):
 def forward_seconds(model, x):
     spent = []
     for _ in range(5):
-        if GPU:
-            torch.cuda.synchronize()
+        synchronize()
         start = time.perf_counter()
         loss = model(x)
-        if GPU:
-            torch.cuda.synchronize()
+        synchronize()
         spent.append(time.perf_counter() - start)
         del loss
     return statistics.median(spent)

@@ -535,10 +535,14 @@ class Half(nn.Module):
         return x + self.inner(self.norm(x))
 
 
+class OtherHalf(Half):
+    pass
+
+
 class OfHalves(nn.Module):
-    def __init__(self, more=None):
+    def __init__(self, more=None, second=OtherHalf):
         super().__init__()
-        self.first, self.second, self.more = Half(), Half(), more
+        self.first, self.second, self.more = Half(), second(), more
 
     def forward(self, x):
         return self.second(self.first(x)) * 0.5
@@ -567,6 +571,53 @@ def test_blocks_are_found_whole_where_they_are_many_or_have_more_than_blocks():
     shared[1].first = shared[0].first
     shared[2].first.inner = shared[0].second
     assert [name for name, _ in find(shared)] == ["0", "1", "2"]
+
+
+def test_blocks_that_are_made_of_several_of_one_kind_are_found_whole():
+    model = nn.Sequential(*(OfHalves(second=Half) for _ in range(3)))
+    assert [name for name, _ in find(model)] == ["0", "1", "2"]
+
+
+def test_a_part_that_blocks_share_is_found_by_its_first_name():
+    model = nn.Sequential(OfHalves(), OfHalves())
+    model[1].second = model[0].second
+    assert [name for name, _ in find(model)] == ["0.first", "0.second", "1.first"]
+
+
+class Stack(nn.Module):
+    """Blocks in a row, with something in front of them and behind."""
+
+    def __init__(self, depth=3, row=nn.ModuleList):
+        super().__init__()
+        self.front, self.row, self.norm = nn.Sequential(MLP()), row([Half() for _ in range(depth)]), nn.LayerNorm(8)
+
+    def forward(self, x):
+        x = self.front(x)
+        for block in self.row:
+            x = block(x)
+        return self.norm(x)
+
+
+def test_an_encoder_and_a_decoder_are_opened():
+    names = [f"{n}.{one}" for n in range(2) for one in ("front.0", *(f"row.{k}" for k in range(3)))]
+    for row in (nn.ModuleList, lambda several: nn.Sequential(*several)):
+        assert [name for name, _ in find(nn.Sequential(Stack(row=row), Stack(row=row)))] == names
+    model, plain = nn.Sequential(Stack(), Stack()), nn.Sequential(Stack(), Stack())
+    plain.load_state_dict(model.state_dict())
+    fit(model, Budget(device="60kB", host="1MB"))
+    x = torch.randn(32, 8)
+    for _ in range(3):
+        assert equal(step(model, x), step(plain, x))
+    assert list(plan_of(model).choices) == names
+
+
+def test_others_are_not():
+    many = nn.Sequential(*(Stack() for _ in range(5)))
+    assert [name for name, _ in find(many)] == [str(n) for n in range(5)]
+    assert [name for name, _ in find(nn.Sequential(Stack(1), Stack(1)))] == ["0", "1"]
+    model = nn.Sequential(Stack(), Stack())
+    model[0].compile(backend="eager")
+    assert [name for name, _ in find(model)][:2] == ["0", "1.front.0"]
 
 
 def test_what_cannot_work_is_refused_at_once():

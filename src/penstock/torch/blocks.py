@@ -17,15 +17,18 @@ Call = Callable[..., Any]
 ENOUGH = 16
 """So many blocks are enough to choose from: a few are looked into for their parts, and more are taken together."""
 
+FEW = 4
+"""No more blocks than that may be parts of a network, such as its encoder and its decoder."""
+
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 
 
 def find(model: nn.Module) -> list[tuple[str, nn.Module]]:
     """Find the outermost modules that are there twice or more, have parameters, and are made of other modules.
 
-    One that is reached by several names is found under the first. Where they are few, those that are made of blocks
-    themselves, such as the two halves of a transformer's, are found by these: while one is recomputed, all that it
-    saves is on the device.
+    One that is reached by several names is found under the first. While one is recomputed, all that it saves is on the
+    device: where they are few, those are opened that hold blocks in a row, as an encoder and a decoder do, and those
+    that are made of blocks of different kinds, as a transformer's of its two halves, are found by these.
 
     Examples
     --------
@@ -34,10 +37,11 @@ def find(model: nn.Module) -> list[tuple[str, nn.Module]]:
     ['layers.0', 'layers.1', 'layers.2']
     """
     count = Counter(type(module) for module in model.modules() if not _wraps(module))
-    found = list(_outermost(model, "", model, count, set()))
-    found = _apart(found)
-    parts = {below: under for name, module in found for under, below in _parts(name, module)}
-    finer = _apart([(name, module) for module, name in parts.items()])
+    found = _apart(list(_outermost(model, "", model, count, set())))
+    if len(found) <= FEW:
+        found = _apart(_once(one for name, module in found for one in _opened(name, module)))
+    parts = _once(one for name, module in found for one in _parts(name, module))
+    finer = _apart(parts)
     return finer if len(finer) == len(parts) <= ENOUGH else found
 
 
@@ -57,17 +61,49 @@ def _outermost(
         yield from _outermost(model, f"{under}.{child}" if under else child, below, count, seen)
 
 
+def _once(found: Iterable[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]]:
+    """Leave out those that are there by another name."""
+    names: dict[nn.Module, str] = {}
+    for name, module in found:
+        names.setdefault(module, name)
+    return [(name, module) for module, name in names.items()]
+
+
 def _apart(found: list[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]]:
     """Leave out those that are part of others."""
     inside = {below for _, module in found for below in module.modules() if below is not module}
     return [(name, module) for name, module in found if module not in inside]
 
 
+def _opened(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Give the blocks in a block that holds several of a kind in a row; else itself."""
+    rows = [child for child in module.children() if isinstance(child, nn.Sequential | nn.ModuleList)]
+    kinds = [Counter(type(one) for one in row if _whole(one) and not isinstance(one, _CONTAINERS)) for row in rows]
+    if compiled(module) or not any(count > 1 for kind in kinds for count in kind.values()):
+        yield name, module
+        return
+    for child, below in module.named_children():
+        yield from _wholes(f"{name}.{child}", below)
+
+
+def _wholes(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    if not isinstance(module, _CONTAINERS):
+        if _whole(module):
+            yield from _opened(name, module)
+        return
+    for child, below in module.named_children():
+        yield from _wholes(f"{name}.{child}", below)
+
+
 def _parts(name: str, module: nn.Module) -> list[tuple[str, nn.Module]]:
-    """Give the blocks that a block is made of; itself, where something of it is in none of them."""
+    """Give the blocks that a block is made of; itself, where something of it is in none of them.
+
+    Where several are of one kind, as wrapped layers of an attention are, what is done between them may be much.
+    """
     parts = [(f"{name}.{child}", below) for child, below in module.named_children()]
-    several = len(parts) > 1 and not module._parameters and not module._buffers and not compiled(module)
-    return parts if several and all(_whole(below) for _, below in parts) else [(name, module)]
+    several = len(parts) > 1 and len({type(below) for _, below in parts}) == len(parts)
+    alone = not module._parameters and not module._buffers and not compiled(module)
+    return parts if several and alone and all(_whole(below) for _, below in parts) else [(name, module)]
 
 
 def _whole(module: nn.Module) -> bool:
