@@ -71,14 +71,15 @@ def assert_close(got, wanted):
     ("schedule", "chunk", "host", "disk", "points"),
     [
         ("storeall", 5, 40, 0, 9),
-        ("storeall", 1, 3, 40, 9),
         ("revolve:4", 1, 40, 0, 9),
-        ("revolve:2", 4, 3, 40, 9),
         ("twolevel:5,2", 1, 3, 40, 9),
         ("auto", 8, 3, 40, 9),
-        ("auto", None, 60, 0, 3000),
         ("revolve", None, 30, 40, 3000),
         ("auto", None, 40, 0, 9),  # the graph of the whole loop fits
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (("storeall", 1, 3, 40, 9), ("revolve:2", 4, 3, 40, 9), ("auto", None, 60, 0, 3000))
+        ),
     ],
 )
 def test_as_a_scan_that_keeps_everything(schedule, chunk, host, disk, points, tmp_path):

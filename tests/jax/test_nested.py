@@ -96,9 +96,12 @@ def alone(function):
 @pytest.mark.parametrize(
     ("steps", "states", "forward", "around"),
     [
-        *((*nest, alone) for nest in NESTS),
+        (*NESTS[0], alone),
         (*NESTS[1], jax.jit),
-        *slow(*((*nest, alone) for nest in MORE), *((*nest, jax.jit) for nest in (NESTS[0], NESTS[2], *MORE))),
+        *slow(
+            *((*nest, alone) for nest in (*NESTS[1:], *MORE)),
+            *((*nest, jax.jit) for nest in (NESTS[0], NESTS[2], *MORE)),
+        ),
     ],
 )
 def test_as_a_scan_that_keeps_everything(steps, states, forward, around, said):
@@ -240,7 +243,7 @@ def named_by(error):
     return int(re.search(r"takes (\d+) bytes", str(error.value))[1])
 
 
-@pytest.mark.parametrize("steps", [3, *slow(50), 199])
+@pytest.mark.parametrize("steps", [3, *slow(199), 50])
 def test_inside_of_jit_the_amount_that_an_error_names_works_and_no_less(steps):
     def gradient(budget):
         loss, given = loss_by(checkpointed, steps, budget=budget)
@@ -254,7 +257,7 @@ def test_inside_of_jit_the_amount_that_an_error_names_works_and_no_less(steps):
         gradient(named - 1)
 
 
-@pytest.mark.parametrize("steps", [2, *slow(10, 50), 199])
+@pytest.mark.parametrize("steps", [2, *slow(10, 199), 50])
 def test_the_device_budget_that_an_error_names_works(steps, monkeypatch):
     monkeypatch.setattr(decide, "device_of", lambda leaves: Accelerator())
 

@@ -186,7 +186,7 @@ def test_peaks_stay_within_every_budget(steps, budget, x, record):
     assert plan.seconds >= steps * 2.0 * (1 - 1e-9)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.integers(1, 150), budgets, st.sampled_from([0.5, 2, 25, 100]), st.sampled_from(["device", "host"]), st.data())
 def test_more_budget_never_predicts_more_time(steps, budget, x, tier, data):
     assume(tier in budget.tiers)
@@ -195,7 +195,7 @@ def test_more_budget_never_predicts_more_time(steps, budget, x, tier, data):
     assert larger.seconds <= fewer.seconds * (1 + 1e-9)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.integers(1, 150), budgets, st.sampled_from([0.5, 2, 25, 100]), st.floats(0.5, 2))
 def test_a_plan_below_a_time_is_the_fastest_or_there_is_none(steps, budget, x, factor):
     fastest = ps.plan(steps, STATE, budget, costs=costs(x))
@@ -212,7 +212,7 @@ def test_a_budget_that_cannot_work_is_refused_as_such_whatever_the_time():
         ps.plan(100, STATE, "0.5GB", costs=costs(2), below=1.0)
 
 
-@pytest.mark.parametrize("disk", [20, 200])
+@pytest.mark.parametrize("disk", [20, pytest.param(200, marks=pytest.mark.slow)])
 def test_pinning_never_makes_more_host_slower(disk):
     known = costs(1.0, copy=0.01, pin=1e-8)
     predicted = [

@@ -207,7 +207,7 @@ def check(make, choice):
     assert len(plan_of(model).picks) == 4
 
 
-@pytest.mark.parametrize("choice", ["keep", "recompute", "recompute, inputs offloaded", "offload", None])
+@pytest.mark.parametrize("choice", ["keep", "recompute, inputs offloaded", None])
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_what_is_done_to_objects_is_done_once(case, choice):
     check(lambda: Model(case), choice)
