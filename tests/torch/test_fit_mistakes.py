@@ -2,6 +2,7 @@
 
 import copy
 import random
+import warnings
 
 import numpy as np
 import pytest
@@ -157,3 +158,27 @@ def test_replicas_are_refused_until_the_model_is_given_back():
         model[0]._replicate_for_data_parallel()
     unfit(model)
     assert type(model[0]._replicate_for_data_parallel()) is MLP
+
+
+class Around(MLP):
+    """Calls none of its modules as such."""
+
+    def __init__(self):
+        super().__init__()
+        self.parts = nn.ModuleList(MLP() for _ in range(2))
+
+    def forward(self, x):
+        for part in self.parts:
+            x = MLP.forward(part, x)
+        return x
+
+
+def test_a_model_that_calls_none_of_its_blocks_is_told_so_once():
+    model, x = fit(Around(), AMPLE), torch.randn(4, 8)
+    with torch.no_grad():
+        model(x)
+    with pytest.warns(UserWarning, match=r"called none of its blocks \(parts.0, parts.1\).*Name those"):
+        model(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model(x)

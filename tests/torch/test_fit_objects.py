@@ -5,6 +5,7 @@ import random
 from collections import namedtuple
 from types import MethodType
 from typing import Any, NamedTuple
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -87,6 +88,12 @@ def chained(count=600):
     return last
 
 
+def knowing(thing):
+    """Have a thing know itself."""
+    thing.itself = thing
+    return thing
+
+
 def marked(x):
     """Set an attribute of a tensor."""
     x = x * 1.0
@@ -151,6 +158,21 @@ CASES = {
     ),
     "tuple that is made otherwise": Case(
         lambda held: held.factor + counted(held.more, held.more), give=lambda x, held: (x, Single(0.5))
+    ),
+    "a tensor and its owner": Case(
+        lambda x, held: 1.0 if held.x is x else 2.0,
+        give=lambda x, held: (x, x, vars(held).update(x=x) or held),
+        after=lambda held: vars(held).pop("x"),
+    ),
+    "weakly": Case(
+        lambda held: doubled(held.other()),
+        lambda: (own := Held(factor=1.0), Held(other=ref(own))),
+        lambda x, held: (x, held[1]),
+        lambda held: setattr(held[0], "factor", 1.0),
+    ),
+    "tuple that knows itself": Case(
+        lambda held: counted(held.more, held.itself.more),
+        give=lambda x, held: (x, knowing(Single(0.5))),
     ),
     "attribute of a tensor": Case(lambda: 1.0, give=lambda x, held: (marked(x),)),
     "generators": Case(

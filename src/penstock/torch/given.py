@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten
 
-from penstock.torch.objects import Input, Noted, tensors_held
+from penstock.torch.objects import Input, Noted, tensors_held, value_of
 from penstock.torch.saved import Keep
 
 
@@ -34,9 +34,9 @@ def tensors_in(tree: Any) -> list[torch.Tensor]:
     return found
 
 
-def direct_tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+def direct_tensors(several: tuple[Any, ...]) -> list[torch.Tensor]:
     """Give those tensors of arguments that are not inside of objects."""
-    return [leaf for leaf in tree_flatten((args, kwargs))[0] if isinstance(leaf, torch.Tensor)]
+    return [leaf for leaf in tree_flatten(several)[0] if isinstance(leaf, torch.Tensor)]
 
 
 class Given:
@@ -57,16 +57,16 @@ class Given:
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any], keep: Keep) -> None:
         several = (*args, *kwargs.values())
-        plain = all(isinstance(one, _LEAVES) for one in several)
-        direct = several if plain else direct_tensors(args, kwargs)
+        flat = [item for one in several for item in (one if type(one) is tuple else (one,))]
+        plain = all(isinstance(item, _LEAVES) for item in flat)
         inputs: dict[int, Input] = {}  # what is there twice is one again, as queries, keys and values often are
-        for one in direct:
+        for one in flat if plain else direct_tensors(several):
             if isinstance(one, torch.Tensor) and id(one) not in inputs:
                 inputs[id(one)] = Input(one, keep)
         self._noted = None if plain else Noted(args, kwargs, inputs)
         if plain:
-            self._args = [inputs.get(id(one), one) for one in args]
-            self._kwargs = {name: inputs.get(id(one), one) for name, one in kwargs.items()}
+            self._args = [_mark(one, inputs) for one in args]
+            self._kwargs = {name: _mark(one, inputs) for name, one in kwargs.items()}
 
     @contextmanager
     def again(self) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
@@ -75,17 +75,20 @@ class Given:
             with self._noted.again() as (args, kwargs):
                 yield args, kwargs
             return
-        known: dict[int, torch.Tensor] = {}
+        known: dict[int, Any] = {}
+        yield (
+            tuple([_unmarked(one, known) for one in self._args]),
+            {name: _unmarked(one, known) for name, one in self._kwargs.items()},
+        )
 
-        def value(one: Any) -> Any:
-            if type(one) is not Input:
-                return one
-            if id(one) not in known:
-                known[id(one)] = one.tensor()
-            return known[id(one)]
 
-        yield tuple([value(one) for one in self._args]), {name: value(one) for name, one in self._kwargs.items()}
+def _mark(one: Any, inputs: dict[int, Input]) -> Any:
+    return tuple([inputs.get(id(item), item) for item in one]) if type(one) is tuple else inputs.get(id(one), one)
+
+
+def _unmarked(one: Any, known: dict[int, Any]) -> Any:
+    return tuple([value_of(item, known) for item in one]) if type(one) is tuple else value_of(one, known)
 
 
 _PLAIN = (tuple, list, dict)
-_LEAVES = (torch.Tensor, float, int, str, type(None))
+_LEAVES = (torch.Tensor, float, int, str, type(None), torch.dtype, torch.device)

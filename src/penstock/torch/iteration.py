@@ -1,5 +1,6 @@
 """A fitted model at work: iterations measured, planned, and carried out block by block."""
 
+import warnings
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -61,6 +62,8 @@ class Fitting:
         self._now: Iteration | None = None
         self._late: list[Iteration] = []  # those that ended after another had begun, and whose times nobody has read
         self._fresh = False
+        self._block_ran = False  # since the model was called
+        self._warned = False
         self._start: Any = None
         self._begun: tuple[Any, ...] = ()
         self._called: Signature = ()
@@ -107,7 +110,7 @@ class Fitting:
 
     def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Take note that the model is called, and with what."""
-        self._fresh, self._start = True, None
+        self._fresh, self._start, self._block_ran = True, None, False
         self._called = signature(tensors_in((args, kwargs))) if self._forked else ()
         if self._gauge is not None and torch.is_grad_enabled():
             self._start = self._gauge.mark()
@@ -116,9 +119,17 @@ class Fitting:
         """Take note that the model has returned; one that took a shorter way than its plan is measured anew."""
         if self._now is not None and not self._fresh and self._now.other_way:
             self._now.known.forget()
+        if not (self._block_ran or self._warned) and torch.is_grad_enabled():
+            self._warned = True
+            warnings.warn(
+                f"the model called none of its blocks ({', '.join(one.name for one in self.parts.values()):.80}): it "
+                "trains as if it were not fitted. Name those that it calls with blocks=...",
+                stacklevel=2,
+            )
 
     def call(self, part: Part, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a block as the plan says."""
+        self._block_ran = True
         if not torch.is_grad_enabled() or others_recompute() or others_differentiate():
             return part.call(*args, **kwargs)
         tensors = tensors_in((args, kwargs) if kwargs else args)
@@ -274,7 +285,7 @@ class Fitting:
         least = LEAST_MOVED[gauge.device.type]
         outside = bytes_by_storage(filter(from_outside, inputs.tensors))
         outside |= {pointer: nbytes for pointer, nbytes in bytes_of.items() if nbytes < least}
-        direct = bytes_by_storage(direct_tensors(inputs.args, inputs.kwargs))
+        direct = bytes_by_storage(direct_tensors((*inputs.args, *inputs.kwargs.values())))
         outside |= {pointer: nbytes for pointer, nbytes in bytes_of.items() if pointer not in direct}
         record.given = frozenset(bytes_of)
         record.inputs = sum(nbytes for pointer, nbytes in bytes_of.items() if pointer not in now.given)

@@ -169,22 +169,23 @@ class Noted:
         """Give all things, others in the place of those that are not there as they were."""
         missing = [(key, node) for key, node in self._nodes.items() if key not in there]
         known = there | {key: node.empty() for key, node in missing if node.base is not tuple}
-        for key, node in missing:
-            if node.base is tuple:
+        for key, _ in missing:
+            if key not in known:
                 self._make_tuple(key, known)
         for key, node in sorted(missing, key=lambda pair: pair[1].base is set):  # which ask things for their hashes
-            _write(known[key], node.held._replace(values=[_value(one, known) for one in node.values]))
+            _write(known[key], node.held._replace(values=[value_of(one, known) for one in node.values]))
         return known
 
     def _make_tuple(self, key: int, known: dict[int, Any]) -> None:
         node = self._nodes[key]
-        for one in node.values:
+        items = node.values[node.held.first :]
+        for one in items:
             if isinstance(one, _Anew) and one.key not in known:
                 self._make_tuple(one.key, known)
-        known[key] = tuple.__new__(node.held.kind, [_value(one, known) for one in node.values[node.held.first :]])
+        known[key] = tuple.__new__(node.held.kind, [value_of(one, known) for one in items])
 
 
-def _value(one: Any, known: dict[int, Any]) -> Any:
+def value_of(one: Any, known: dict[int, Any]) -> Any:
     """Give what a mark stands for."""
     if type(one) is Input:
         if id(one) not in known:
@@ -213,11 +214,13 @@ class _Node:
         self._more = thing.maxlen if held.kind is deque else thing.default_factory if held.kind is defaultdict else None
         self.values = [_marked(one, noted, inputs) for one in held.values]
         self.held = held._replace(values=[])
+        self._inputs = any(type(one) is Input for one in self.values)
 
     def like(self, held: "_Held", candidates: dict[int, Any]) -> bool:
-        """Tell whether that is what is held now."""
+        """Tell whether that is what is held now, and is still so where inputs are given without their history."""
         return (
-            held[:-1] == self.held[:-1]
+            not (self._made and self._inputs)
+            and held[:-1] == self.held[:-1]
             and len(held.values) == len(self.values)
             and all(_stands_for(mark, now, candidates) for mark, now in zip(self.values, held.values, strict=True))
         )
@@ -365,6 +368,8 @@ def _things(root: Any) -> "dict[int, tuple[Any, _Held | None]]":
         thing, direct = waiting.popleft()
         if type(thing) in _METHODS:
             thing = thing.__self__
+        elif type(thing) is ref:
+            thing = thing()
         kind = _kind_of(thing)
         if kind.closed or id(thing) in found:
             continue
