@@ -27,8 +27,8 @@ from torch.nn.utils.rnn import pack_sequence  # noqa: E402
 from penstock import Budget  # noqa: E402
 from penstock.errors import BudgetError  # noqa: E402
 from penstock.torch import fit, plan_of  # noqa: E402
+from penstock.torch.contents import MOST, held_by  # noqa: E402
 from penstock.torch.given import Given, tensors_in  # noqa: E402
-from penstock.torch.objects import MOST, _held_by  # noqa: E402
 from penstock.torch.saved import Kept  # noqa: E402
 
 Pair = namedtuple("Pair", "x y")
@@ -274,7 +274,7 @@ CHANGES = {
 
 def looks(thing):
     """Write what a thing is and holds."""
-    held = _held_by(thing)
+    held = held_by(thing)
     below = [one if isinstance(one, int) else looks(one) for one in held.values]
     return *held[:-1], below
 

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten
 
-from penstock.torch.objects import Input, Noted, tensors_held, value_of
+from penstock.torch.contents import tensors_held
+from penstock.torch.objects import Input, Noted, value_of
 from penstock.torch.saved import Keep
 
 
