@@ -379,3 +379,25 @@ def test_what_cannot_be_made_is_the_very_same_and_refused_where_it_changed(make)
 def test_an_object_that_nobody_holds_is_made_again():
     with Given((Attributes([torch.ones(2)]),), {}, Kept).again() as ((first,), _):
         assert isinstance(first, Attributes) and len(first.x[0]) == 2
+
+
+class Wrapped(torch.Tensor):
+    """A tensor that is made of another."""
+
+    @staticmethod
+    def __new__(cls, inner):
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        return cls(func(args[0].inner.clone()))
+
+
+def test_what_others_have_set_on_a_tensor_is_there_and_what_it_has_itself_stays():
+    x = Wrapped(torch.ones(2))
+    x.scale = 0.5
+    with Given((x,), {}, Kept).again() as ((other,), _):
+        assert other.scale == 0.5 and isinstance(other, Wrapped) and other.inner is not x.inner

@@ -29,8 +29,8 @@ class Input:
     def tensor(self) -> torch.Tensor:
         """Give it again, without history."""
         found: torch.Tensor = self._kept.tensor().detach().requires_grad_(self._wanted)
-        if self._more:
-            found.__dict__.update(self._more)
+        for name, one in self._more.items():  # those that are made of others have some of their own by now
+            found.__dict__.setdefault(name, one)
         return found
 
 
