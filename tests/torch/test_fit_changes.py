@@ -10,7 +10,7 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what deterministi
 
 torch = pytest.importorskip("torch")
 
-from tests.torch.models import AMPLE, EXACT, MLP, equal, pair, step  # noqa: E402
+from tests.torch.models import AMPLE, EXACT, MLP, TwoTensorLike, equal, pair, step  # noqa: E402
 from tests.torch.models import deterministic as deterministic  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
@@ -300,23 +300,6 @@ class Buffered(MLP):
 
     def forward(self, x):
         return super().forward(self.use(self, x))
-
-
-class TwoTensorLike(torch.Tensor):
-    """A tensor that holds another, and has no storage."""
-
-    @staticmethod
-    def __new__(cls, elem):
-        return torch.Tensor._make_wrapper_subclass(cls, elem.shape, dtype=elem.dtype)
-
-    def __init__(self, elem):
-        self.elem = elem
-
-    @classmethod
-    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
-        inside = [one.elem if isinstance(one, cls) else one for one in args]
-        output = func(*inside, **(kwargs or {}))
-        return cls(output) if isinstance(output, torch.Tensor) and isinstance(args[0], cls) else output
 
 
 def grows(self, x):

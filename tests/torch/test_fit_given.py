@@ -18,7 +18,7 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what deterministi
 
 torch = pytest.importorskip("torch")
 
-from tests.torch.models import AMPLE, EXACT, MLP, equal, step  # noqa: E402
+from tests.torch.models import AMPLE, EXACT, MLP, TwoTensorLike, check_as_plain, step  # noqa: E402
 from tests.torch.models import deterministic as deterministic  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.multiprocessing.reductions import StorageWeakRef  # noqa: E402
@@ -26,7 +26,7 @@ from torch.nn.utils.rnn import pack_sequence  # noqa: E402
 
 from penstock import Budget  # noqa: E402
 from penstock.errors import BudgetError  # noqa: E402
-from penstock.torch import fit, plan_of  # noqa: E402
+from penstock.torch import fit  # noqa: E402
 from penstock.torch.contents import MOST, held_by  # noqa: E402
 from penstock.torch.given import Given, tensors_in  # noqa: E402
 from penstock.torch.saved import Kept  # noqa: E402
@@ -200,13 +200,7 @@ MODELS = {
 @pytest.mark.parametrize("choice", EXACT)
 @pytest.mark.parametrize("make", MODELS.values(), ids=MODELS.keys())
 def test_objects_are_as_the_first_run_found_them(make, choice):
-    model, plain = make(), make()
-    plain.load_state_dict(model.state_dict())
-    fit(model, AMPLE, choice=choice)
-    for seed in range(3):
-        x = torch.randn(32, 8, generator=torch.Generator().manual_seed(seed))
-        assert equal(step(model, x), step(plain, x))
-    assert len(plan_of(model).picks) == len(model.blocks)
+    check_as_plain(make, choice)
 
 
 def test_a_budget_that_is_too_small_is_found_where_blocks_give_objects():
@@ -381,23 +375,8 @@ def test_an_object_that_nobody_holds_is_made_again():
         assert isinstance(first, Attributes) and len(first.x[0]) == 2
 
 
-class Wrapped(torch.Tensor):
-    """A tensor that is made of another."""
-
-    @staticmethod
-    def __new__(cls, inner):
-        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
-
-    def __init__(self, inner):
-        self.inner = inner
-
-    @classmethod
-    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
-        return cls(func(args[0].inner.clone()))
-
-
 def test_what_others_have_set_on_a_tensor_is_there_and_what_it_has_itself_stays():
-    x = Wrapped(torch.ones(2))
+    x = TwoTensorLike(torch.ones(2))
     x.scale = 0.5
     with Given((x,), {}, Kept).again() as ((other,), _):
-        assert other.scale == 0.5 and isinstance(other, Wrapped) and other.inner is not x.inner
+        assert other.scale == 0.5 and isinstance(other, TwoTensorLike) and other.elem is not x.elem

@@ -14,11 +14,11 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what deterministi
 
 torch = pytest.importorskip("torch")
 
-from tests.torch.models import AMPLE, EXACT, MLP, equal, step  # noqa: E402
+from tests.torch.models import AMPLE, EXACT, MLP, check_as_plain, step  # noqa: E402
 from tests.torch.models import deterministic as deterministic  # noqa: E402
 from torch import nn  # noqa: E402
 
-from penstock.torch import fit, plan_of  # noqa: E402
+from penstock.torch import fit  # noqa: E402
 
 
 class Held:
@@ -219,25 +219,15 @@ class Model(nn.Module):
         return x
 
 
-def check(make, choice):
-    model, plain = make(), make()
-    plain.load_state_dict(model.state_dict())
-    fit(model, AMPLE, choice=choice)
-    for seed in range(4):
-        x = torch.randn(32, 8, generator=torch.Generator().manual_seed(seed))
-        assert equal(step(model, x), step(plain, x))
-    assert len(plan_of(model).picks) == 4
-
-
 @pytest.mark.parametrize("choice", ["keep", "recompute, inputs offloaded", None])
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_what_is_done_to_objects_is_done_once(case, choice):
-    check(lambda: Model(case), choice)
+    check_as_plain(lambda: Model(case), choice)
 
 
 @pytest.mark.parametrize("choice", EXACT)
 def test_what_a_block_would_have_undone_is_undone_where_it_stops_before(choice):
-    check(lambda: Model(Case(None, lambda: Held(factor=1)), Pushing), choice)
+    check_as_plain(lambda: Model(Case(None, lambda: Held(factor=1)), Pushing), choice)
 
 
 def test_a_tensor_in_an_object_that_was_changed_in_place_is_refused():

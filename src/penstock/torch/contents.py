@@ -19,7 +19,7 @@ METHODS = (MethodType, BuiltinMethodType)
 _GENERATORS = torch.Generator, random.Random, np.random.Generator, np.random.RandomState
 _OWN = ("builtins", "itertools")
 """Whose iterators do not tell where they are."""
-_PLAIN = (tuple, list, dict)
+PLAIN = (tuple, list, dict)
 _SIMPLE = frozenset((float, int, bool, str, type(None)))
 _CONTAINERS = (OrderedDict, dict, list, tuple, set, deque)
 _MADE = frozenset((object, SimpleNamespace, OrderedDict, dict, list, tuple, set))
@@ -120,7 +120,7 @@ def things_in(root: Any) -> "dict[int, tuple[Any, Held | None]]":
                 "a block is given an iterator, or an object that holds one, which cannot be run through once more: "
                 "give it a list, or leave the block out with blocks=..."
             )
-        direct = direct and type(thing) in _PLAIN
+        direct = direct and type(thing) in PLAIN
         if kind.base is not None and not direct and kind.base.__len__(thing) > MOST:
             continue
         held = held_by(thing)

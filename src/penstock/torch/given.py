@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten
 
-from penstock.torch.contents import tensors_held
-from penstock.torch.objects import Input, Noted, value_of
+from penstock.torch.contents import PLAIN, tensors_held
+from penstock.torch.objects import Input, Objects, value_of
 from penstock.torch.saved import Keep
 
 
@@ -24,7 +24,7 @@ def tensors_in(tree: Any) -> list[torch.Tensor]:
     """
     if isinstance(tree, torch.Tensor):
         return [tree]
-    if type(tree) not in _PLAIN:
+    if type(tree) not in PLAIN:
         return tensors_held(tree)
     found: list[torch.Tensor] = []  # what nearly all blocks take: it is asked for each of them, several times a step
     for item in tree.values() if type(tree) is dict else tree:
@@ -64,7 +64,7 @@ class Given:
         for one in flat if plain else direct_tensors(several):
             if isinstance(one, torch.Tensor) and id(one) not in inputs:
                 inputs[id(one)] = Input(one, keep)
-        self._noted = None if plain else Noted(args, kwargs, inputs)
+        self._objects = None if plain else Objects(args, kwargs, inputs)
         if plain:
             self._args = [_mark(one, inputs) for one in args]
             self._kwargs = {name: _mark(one, inputs) for name, one in kwargs.items()}
@@ -72,8 +72,8 @@ class Given:
     @contextmanager
     def again(self) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
         """Give the arguments for another call, their tensors without history."""
-        if self._noted is not None:
-            with self._noted.again() as (args, kwargs):
+        if self._objects is not None:
+            with self._objects.again() as (args, kwargs):
                 yield args, kwargs
             return
         known: dict[int, Any] = {}
@@ -91,5 +91,4 @@ def _unmarked(one: Any, known: dict[int, Any]) -> Any:
     return tuple([value_of(item, known) for item in one]) if type(one) is tuple else value_of(one, known)
 
 
-_PLAIN = (tuple, list, dict)
 _LEAVES = (torch.Tensor, float, int, str, type(None), torch.dtype, torch.device)

@@ -14,7 +14,7 @@ import torch
 
 from penstock.torch.buffers import identical
 from penstock.torch.contents import METHODS, Held, held_by, kind_of, things_in, write
-from penstock.torch.saved import Keep, Kept, check_version, version_of
+from penstock.torch.saved import Keep, check_version, version_of
 
 
 class Input:
@@ -22,7 +22,7 @@ class Input:
 
     __slots__ = ("_kept", "_more", "_wanted", "there")
 
-    def __init__(self, tensor: torch.Tensor, keep: Keep = Kept) -> None:
+    def __init__(self, tensor: torch.Tensor, keep: Keep) -> None:
         self._kept, self._wanted, self.there = keep(tensor), tensor.requires_grad, ref(tensor)
         self._more = dict(tensor.__dict__)  # what others have set on it
 
@@ -80,7 +80,7 @@ def _marked(one: Any, noted: Container[int], inputs: Mapping[int, Input]) -> Any
     return one
 
 
-class Noted:
+class Objects:
     """The arguments of a call with all that they hold.
 
     Parameters
