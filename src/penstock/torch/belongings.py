@@ -3,7 +3,7 @@
 Buffers that a block changes as it runs, such as the statistics of BatchNorm, are changed once, however often it runs.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
@@ -13,6 +13,8 @@ import torch
 from torch import nn
 
 from penstock.torch.buffers import Groups, Layout, Place, Seen, copies_of, identical, same
+from penstock.torch.mover import bytes_by_storage
+from penstock.torch.norms import only_adds, thrown_away
 from penstock.torch.saved import version_of
 
 
@@ -33,6 +35,8 @@ class Noted:
     layout: Layout
     groups: Groups
     """which were copied"""
+    unread: Mapping[int, nn.Module]
+    """those of its modules that only add to their buffers: of these nothing is noted"""
     training: tuple[bool, ...]
     lost: set[str] = field(default_factory=set)
     """names of those that the run has changed without there being a copy"""
@@ -54,10 +58,11 @@ class Belongings:
         self._parts = list(self._module.modules())
         self._tree = _Tree.of(self._parts)
         self._changing: dict[tuple[bool, ...], set[Place]] = {}  # by modes; those that have not run are not known
+        self._unread: dict[tuple[bool, ...], dict[int, nn.Module]] = {}  # by modes; those that were not watched are not
         self._layout: Layout | None = None
 
-    def note(self) -> Noted:
-        """Take note of what the block has now."""
+    def note(self, watched: bool = False) -> Noted:
+        """Take note of what the block has now, for a second run that may be watched."""
         if not self._tree.stands(self._parts):
             self._find_parts()
         parameters = [
@@ -67,15 +72,19 @@ class Belongings:
             if tensor is not None
         ]
         training = tuple([part.training for part in self._parts])
-        seen = Seen.of(self._parts)
+        unread = self._unread.get(training, {})
+        if watched or not all(map(only_adds, unread.values())):
+            unread = {}
+        having = {number: one for number, one in enumerate(self._parts) if one._buffers and number not in unread}
+        seen = Seen.of(having)
         if self._layout is None or not self._layout.holds(seen):
-            self._layout = Layout(self._parts, seen)
+            self._layout = Layout(having, seen)
         layout = self._layout
         buffers = {number: one for number, one in enumerate(seen.tensors) if one is not None}
         versions = {number: version_of(one) for number, one in buffers.items()}
         groups = layout.groups(self._changing.get(training))
         copies = copies_of(buffers, groups)
-        return Noted(self._parts, parameters, buffers, versions, copies, layout, groups, training)
+        return Noted(self._parts, parameters, buffers, versions, copies, layout, groups, unread, training)
 
     def look(self, noted: Noted) -> None:
         """Notice which large buffers a run has changed, in place or by assigning another; drop the copies of others."""
@@ -128,6 +137,8 @@ class Belongings:
                 if buffer is not None and number not in copies and version_of(buffer) != noted.versions[number]:
                     raise _changed(name)
                 lent[place][name] = copies.get(number, buffer)
+            for place, part in noted.unread.items():
+                lent[place] = thrown_away(part)
             for (table, own), other in zip(tables, lent, strict=True):
                 if own or other:
                     table.clear()
@@ -146,6 +157,16 @@ class Belongings:
             for tensor, wanted in wanting:
                 tensor.requires_grad_(wanted)
             self._set_modes(modes)
+
+    def note_read(self, noted: Noted, storages: Set[int]) -> None:
+        """Take note of the storages that a second run has read, as long as what it was lent is in place."""
+        found = {}
+        for number, part in enumerate(noted.parts):
+            buffers = [one for one in part._buffers.values() if one is not None]
+            if only_adds(part) and storages.isdisjoint(bytes_by_storage(buffers)):
+                found[number] = part
+        known = self._unread.setdefault(noted.training, found)
+        self._unread[noted.training] = {number: part for number, part in found.items() if number in known}
 
     def _set_modes(self, modes: tuple[bool, ...]) -> None:
         for part, mode in zip(self._parts, modes, strict=True):

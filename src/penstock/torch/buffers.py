@@ -25,13 +25,13 @@ class Seen(NamedTuple):
     """What tells whether buffers are still those that they were, and where they were."""
 
     tensors: list[torch.Tensor | None]
-    lie: tuple[list[int], list[str], list[Any]]
-    """how many modules have, their names, and how those lie that are in one piece"""
+    lie: tuple[list[int], list[int], list[str], list[Any]]
+    """which modules have how many, their names, and how those lie that are in one piece"""
 
     @classmethod
-    def of(cls, parts: Sequence[nn.Module]) -> "Seen":
-        """Look at the buffers of some modules."""
-        tables = [part._buffers for part in parts]
+    def of(cls, parts: Mapping[int, nn.Module]) -> "Seen":
+        """Look at the buffers of some modules of a block, by their numbers in it."""
+        tables = [part._buffers for part in parts.values()]
         tensors = list(chain.from_iterable([table.values() for table in tables]))
         lie = [
             None
@@ -39,7 +39,7 @@ class Seen(NamedTuple):
             else (one.data_ptr(), one.shape, one.stride(), one.requires_grad)
             for one in tensors
         ]
-        return cls(tensors, ([len(table) for table in tables], list(chain.from_iterable(tables)), lie))
+        return cls(tensors, (list(parts), [len(table) for table in tables], list(chain.from_iterable(tables)), lie))
 
 
 class Groups(NamedTuple):
@@ -56,10 +56,10 @@ class Groups(NamedTuple):
 class Layout:
     """How the buffers of a block lie in memory: found once, as long as they are the same and stay there."""
 
-    def __init__(self, parts: Sequence[nn.Module], seen: Seen) -> None:
+    def __init__(self, parts: Mapping[int, nn.Module], seen: Seen) -> None:
         self._lie = seen.lie
         self._tensors = [None if one is None else ref(one) for one in seen.tensors]  # nobody else may need them later
-        self.places = [(number, name) for number, part in enumerate(parts) for name in part._buffers]
+        self.places = [(number, name) for number, part in parts.items() for name in part._buffers]
         # One that wants gradients is a parameter but in name: it is read where it is, and must not change.
         found = [(number, one) for number, one in enumerate(seen.tensors) if one is not None and not one.requires_grad]
         self.large = [number for number, one in found if one.numel() * one.element_size() >= SMALL]

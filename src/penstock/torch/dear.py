@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from penstock.torch.mover import bytes_by_storage, weakly
+from penstock.torch.norms import read_by
 from penstock.torch.saved import Held, Keep, Kept
 
 _NAMES = (
@@ -183,7 +184,7 @@ class Replaying(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class Watching(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Times dear operations and weighs their outputs while a block runs again."""
+    """Times dear operations and weighs their outputs while a block runs again, and sees what operations read."""
 
     def __init__(self, mark: Callable[[], Any], packed: Callable[[], int]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -191,10 +192,13 @@ class Watching(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """start, end, bytes of each output, how many tensors had been saved by then, aliases that tell of changes"""
         self.written: set[int] = set()
         """the numbers of those whose outputs were changed in place"""
+        self.read: set[int] = set()
+        """the storages that operations read, but for statistics that they add to"""
         self._storages: list[list[StorageWeakRef]] = []  # while these are held, no other has the same address
         self._mark, self._packed = mark, packed
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.read |= read_by(func, args, kwargs or {})
         if not is_dear(func, args, kwargs or {}):
             storages = written(func, args, kwargs or {})
             if storages:

@@ -13,7 +13,7 @@ from penstock.torch.belongings import Belongings
 from penstock.torch.dear import Keeping, Output, Replaying
 from penstock.torch.given import Given
 from penstock.torch.mover import bytes_by_storage, storage_of, weakly
-from penstock.torch.saved import Keep, Kept
+from penstock.torch.saved import Keep, Kept, check_version
 
 
 class _EnoughError(BaseException):
@@ -33,6 +33,10 @@ class _Lasting:
     def __init__(self, number: int) -> None:
         self.number = number
         self.tensor: torch.Tensor | None = None
+
+
+_Packed = Kept | int | _Lasting | tuple[torch.Tensor, int]
+"""What autograd is given in place of a tensor: one that stays, and its version where it is a parameter; or a number."""
 
 
 class Frame:
@@ -83,7 +87,7 @@ class Frame:
         self._keep_input, self._keep_output, self._wanted, self._watch = keep_input, keep_output, wanted, watch
         self._ends, self._lasting, self._read_again = ends, lasting or weighed, read_again
         self._outputs: dict[int, Output] = {}
-        self._kinds: list[int] = []  # of what the first run saved: hashes, which the garbage collector need not see
+        self._sizes: list[int] = []  # of what the first run saved, in bytes
         self._staying: set[int] = set()  # the numbers of those that were not dropped
         self._storages: list[StorageWeakRef | None] | None = [] if weighed else None
         self._values: dict[int, torch.Tensor] = {}
@@ -97,7 +101,7 @@ class Frame:
         self._given = Given(args, kwargs, self._keep_input)
         self._random = random_state(self._device)
         self._autocast = Autocast.now(self._device)
-        self._noted = self._belongings.note()
+        self._noted = self._belongings.note(watched=self._storages is not None)
         with self._hooks(self._packing(), self._unpack):
             if not self._wanted:
                 output = self._call(*args, **kwargs)
@@ -120,32 +124,47 @@ class Frame:
         storages, self._storages = self._storages or [], None
         found = [(number, one) for number, one in enumerate(storages) if one is not None and one.cdata in bytes_of]
         shared = {one.cdata: (one, bytes_of[one.cdata]) for _, one in found}
-        return frozenset(number for number, _ in found), tuple(shared.values())
+        self._ends = frozenset(number for number, _ in found)  # its second run is watched, and goes as later ones go
+        return self._ends, tuple(shared.values())
 
-    def _packing(self) -> "Callable[[torch.Tensor], Kept | int | _Lasting]":
+    def note_read(self, storages: set[int]) -> None:
+        """Take note of the storages that a second run has read; it is not over yet."""
+        self._belongings.note_read(self._noted, storages)
+
+    def _packing(self) -> Callable[[torch.Tensor], _Packed]:
         """Give what drops the tensors of the first run; networks save hundreds, so all it does for each is little."""
-        kinds, staying, storages, strided = self._kinds, self._staying, self._storages, torch.strided
+        sizes, staying, storages, strided = self._sizes, self._staying, self._storages, torch.strided
         lasting = self._lasting
 
-        def pack(tensor: torch.Tensor) -> "Kept | int | _Lasting":
-            number = len(kinds)
-            kinds.append(hash((tensor.shape, tensor.dtype)))
+        def pack(tensor: torch.Tensor) -> _Packed:
+            number = len(sizes)
             if storages is not None:
                 storage = storage_of(tensor)
                 storages.append(None if storage is None else weakly(storage))
-            if (tensor.requires_grad and tensor.is_leaf) or tensor.layout is not strided:
+            if tensor.requires_grad and tensor.is_leaf:  # parameters are there anyway
+                sizes.append(0)
                 staying.add(number)
-                return Kept(tensor)  # parameters are there anyway; sparse tensors stay, whatever the plan
+                return tensor, tensor._version
+            if tensor.layout is not strided:  # sparse tensors stay, whatever the plan
+                sizes.append(0)
+                staying.add(number)
+                return Kept(tensor)
+            sizes.append(tensor.nbytes)
             return _Lasting(number) if lasting else number
 
         return pack
 
-    def _unpack(self, saved: "Kept | int | _Lasting") -> torch.Tensor:
+    def _unpack(self, saved: _Packed) -> torch.Tensor:
         """Give a tensor that was dropped. Each is given once; a second backward pass computes them once more."""
+        if type(saved) is int:
+            return self._value(saved)
+        if type(saved) is tuple:
+            tensor, version = saved
+            check_version(tensor, version)
+            return tensor
         if isinstance(saved, Kept):
             return saved.tensor()
-        if not isinstance(saved, _Lasting):
-            return self._value(saved)
+        assert isinstance(saved, _Lasting)
         if saved.tensor is not None:
             self._read_again()
             return saved.tensor
@@ -160,7 +179,7 @@ class Frame:
         return self._values.pop(number)
 
     def _run_again(self) -> None:
-        last = len(self._kinds) - 1
+        last = len(self._sizes) - 1
         while last in self._staying:
             last -= 1
         now = random_state(self._device)
@@ -184,17 +203,19 @@ class Frame:
 
     def _taking(self, last: int) -> Callable[[torch.Tensor], None]:
         """Give what takes the tensors of a second run, which saves as many as the first, up to the last dropped one."""
-        kinds, staying, values, taken = self._kinds, self._staying, self._values, self.taken
-        rest, saved, count = last not in self._ends, len(kinds), 0
+        sizes, staying, values, taken = self._sizes, self._staying, self._values, self.taken
+        rest, saved, count = last not in self._ends, len(sizes), 0
 
         def take(tensor: torch.Tensor) -> None:
             nonlocal count
             number = count
             count = number + 1
-            if number >= saved or kinds[number] != hash((tensor.shape, tensor.dtype)):
+            if number >= saved:
                 raise RuntimeError(_OTHERWISE)
             if number not in staying:
-                values[number] = tensor.detach() if tensor.requires_grad else tensor
+                if tensor.nbytes != sizes[number]:
+                    raise RuntimeError(_OTHERWISE)
+                values[number] = tensor  # the nodes behind it hold nothing: all that they saved is here
             if taken is not None:
                 self.count = count
                 taken(number, tensor)

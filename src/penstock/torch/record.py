@@ -157,6 +157,7 @@ class Watch:
             with Watching(gauge.mark, lambda: frame.count) as watching:
                 yield
             self._note_dear(watching)
+            frame.note_read(watching.read)
         record.again.append((start, gauge.mark()))
         frame.taken = None
         self._seen.clear()

@@ -1,0 +1,73 @@
+"""Statistics of BatchNorm: a block that trains adds to them and, most often, reads none of them.
+
+Then a second run needs no copies of what they were: it adds to others that are thrown away.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cache
+from math import nan
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils._pytree import tree_flatten
+
+from penstock.torch.mover import bytes_by_storage
+
+_NORMS = nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d
+_STATISTICS = "running_mean", "running_var", "num_batches_tracked"
+_OPERATIONS = frozenset(
+    getattr(torch.ops.aten, name).default
+    for name in ("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm")
+    if hasattr(torch.ops.aten, name)
+)
+_MEAN, _VARIANCE, _TRAINING = 3, 4, 5
+"""The places of their arguments."""
+
+
+def only_adds(module: nn.Module) -> bool:
+    """Tell whether a module is a BatchNorm that trains and does not read its statistics, as torch made it."""
+    return (
+        type(module) in _NORMS
+        and module.training
+        and not module._forward_hooks
+        and not module._forward_pre_hooks
+        and "forward" not in vars(module)
+        and tuple(module._buffers) == _STATISTICS
+        and type(None) not in map(type, module._buffers.values())
+    )
+
+
+def read_by(operation: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> frozenset[int]:
+    """Give the storages that an operation reads, but for those of statistics that it does no more than add to."""
+    left_out: tuple[int, ...] = ()
+    if operation in _OPERATIONS and len(arguments) > _TRAINING and arguments[_TRAINING]:
+        left_out = _MEAN, _VARIANCE
+    elif operation is torch.ops.aten.add_.Tensor and _counts():
+        left_out = (0,)
+    several = [one for number, one in enumerate(arguments) if number not in left_out], list(named.values())
+    return frozenset(bytes_by_storage(leaf for leaf in tree_flatten(several)[0] if isinstance(leaf, torch.Tensor)))
+
+
+def _counts() -> bool:
+    """Tell whether a BatchNorm is at work, and not somebody else who counts its batches."""
+    frame: Any = sys._getframe()
+    while frame is not None and frame.f_code is not _BatchNorm.forward.__code__:
+        frame = frame.f_back
+    return frame is not None
+
+
+def thrown_away(module: nn.Module) -> dict[str, torch.Tensor | None]:
+    """Give statistics for a BatchNorm to add to in a second run; who reads them after all finds that they are none.
+
+    Without a count of batches it does not count them, which is an operation less.
+    """
+    found = {name: one for name, one in module._buffers.items() if one is not None}
+    return {name: _unset(name, one.shape, one.dtype, one.device) for name, one in found.items()}
+
+
+@cache
+def _unset(name: str, shape: torch.Size, dtype: torch.dtype, device: torch.device) -> torch.Tensor | None:
+    return torch.full(shape, nan, dtype=dtype, device=device) if dtype.is_floating_point else None
