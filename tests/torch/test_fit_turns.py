@@ -83,7 +83,22 @@ def test_plans_take_turns_until_the_fastest_stays(clock, rivals):
     assert known.tried == known.calm and known.settled and not known.rivals
     model(x).sum().backward()
     assert followed(model) == FAST
-    assert plan_of(model).seconds == pytest.approx(3 * (1 + 2 + 3 + 5 + 3 + 5))
+    assert plan_of(model).seconds == plan_of(model).measured == pytest.approx(3 * (1 + 2 + 3 + 5 + 3 + 5))
+
+
+def test_once_a_plan_stays_no_step_is_timed(clock, rivals, monkeypatch):
+    rivals(SLOWER, FAST)
+    x = torch.ones(64, 4)
+    model = learned(clock, x)
+    for _ in range(2 * (CALM + 1) + 1):
+        model(x).sum().backward()
+    marks = []
+    monkeypatch.setattr(HostGauge, "mark", lambda gauge: marks.append(clock.now) or clock.now)
+    for _ in range(3):
+        model(x).sum().backward()
+    assert not marks and plan_of(model).measured == plan_of(model).seconds
+    model(torch.ones(32, 4)).sum().backward()
+    assert marks  # other shapes are measured
 
 
 def test_to_ask_for_the_plan_disturbs_no_turns(clock, rivals):

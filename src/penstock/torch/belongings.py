@@ -174,11 +174,12 @@ class Belongings:
                 part.training = mode
 
 
-def flags_of(several: Iterable[Belongings]) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
+def flags_of(several: Iterable[Belongings]) -> tuple[bytes, bytes]:
     """Give the modes of some blocks, and which parameters want gradients: what they save depends on them."""
     parts = list(chain.from_iterable([one._parts for one in several]))
     parameters = chain.from_iterable([part._parameters.values() for part in parts])
-    return tuple([part.training for part in parts]), tuple([one.requires_grad for one in parameters if one is not None])
+    wanted = [one.requires_grad for one in parameters if one is not None]
+    return bytes([bool(part.training) for part in parts]), bytes(wanted)
 
 
 class _Tree(NamedTuple):

@@ -31,7 +31,7 @@ class FitPlan:
     count: int = 0
     """the blocks of the model, some of which may be taken together"""
     measured: float | None = None
-    """seconds of the last iteration whose times were read, forward and backward"""
+    """seconds of the last iteration that was timed, forward and backward; once a plan stays, none is"""
     metrics: Metrics = field(default_factory=Metrics, compare=False)
     """what moved since `fit`, over all shapes"""
 

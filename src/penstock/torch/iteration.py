@@ -95,10 +95,9 @@ class Fitting:
             return None
         assert self._gauge is not None
         plan = foreseen_anew(known, known.plan, self._gauge.counts) if known.stale else known.plan
-        names, seconds = known.measured or (None, None)
         calm = known.calm.get(plan.names)
         pace = median(calm) / plan.foreseen.seconds if calm else 1.0
-        return replace(plan, pace=pace, measured=seconds if names == plan.names else None, metrics=self.metrics)
+        return replace(plan, pace=pace, measured=known.measured.get(plan.names), metrics=self.metrics)
 
     def close(self) -> None:
         """Let go of what iterations to come would have used."""
@@ -112,8 +111,13 @@ class Fitting:
         """Take note that the model is called, and with what."""
         self._fresh, self._start, self._block_ran = True, None, False
         self._called = signature(tensors_in((args, kwargs))) if self._forked else ()
-        if self._gauge is not None and torch.is_grad_enabled():
+        if self._gauge is not None and torch.is_grad_enabled() and not self._steady:
             self._start = self._gauge.mark()
+
+    @property
+    def _steady(self) -> bool:
+        """Whether the last iteration was not timed, because its plan stays; nor is the next then, as a rule."""
+        return self._now is not None and self._now.steady
 
     def ran(self) -> None:
         """Take note that the model has returned; one that took a shorter way than its plan is measured anew."""
@@ -204,15 +208,13 @@ class Fitting:
             self._prepare(device)
         gauge = self._gauge
         assert gauge is not None
-        if self._start is None or not self._fresh:
-            self._start = gauge.mark()
+        called = self._start if self._fresh else None
+        moment = None if self._steady else gauge.mark()
         # Always at the first block: before the first iteration of all nobody knows what is in front of it.
         self._base = gauge.allocated()
-        before = self._start, gauge.mark()
         paused = self._part_with_last()
         autocast = torch.is_autocast_enabled(device.type), torch.get_autocast_dtype(device.type)
-        flags = flags_of([one.belongings for one in self.parts.values()])
-        begun = signature(tensors), flags, autocast
+        begun = signature(tensors), flags_of([one.belongings for one in self.parts.values()]), autocast
         known = self._known_of(begun)
         known.forwards += 1
         planned = self._plan_where_due(known)
@@ -221,12 +223,16 @@ class Fitting:
         measuring, learning, timed, calm = known.follow(planned, REFINED)
         if measuring:
             gauge.peak()
+        # What takes time at the beginning of a step that somebody has waited for, the device waits for.
+        steady = self._fresh and not (learning or calm or planned or known.rivals)
         # Times may just have been read, or a plan made, whose seconds are none of the step's: the blocks begin now.
-        start = gauge.mark() if paused or planned else before[1]
+        start = None if steady else gauge.mark() if moment is None or paused or planned else moment
+        moment = start if moment is None else moment
+        before = moment if called is None else called, moment
         # Where blocks are called without their model, only a backward pass tells one iteration from the next.
         told = known.told if self._fresh and not measuring and not timed else None
         now = Iteration(known, measuring, self._base, before, start, known.plan, timed, known.records, told, calm)
-        now.called, now.forgotten = self._fresh, known.forgotten
+        now.called, now.steady, now.forgotten = self._fresh, steady, known.forgotten
         now.most = gauge.most() if (learning or planned or known.rivals) and not measuring else 0
         self._now, self._begun, self._fresh, self._start = now, begun, False, None
         if self._store is not None:
@@ -374,7 +380,7 @@ class Fitting:
         total = gauge.seconds(*now.before) + gauge.seconds(now.start, now.end)
         now.start = None
         if now.plan is not None:
-            known.measured = now.plan.names, total
+            known.measured[now.plan.names] = total
         if now.other_way:
             known.forget()
         elif now.timed and not now.broken:

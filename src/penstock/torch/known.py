@@ -95,8 +95,8 @@ class Known:
     """seconds of whole iterations, by the names of their choices"""
     followed: tuple[str, ...] | None = None
     """the names of the choices of the last iteration"""
-    measured: tuple[tuple[str, ...], float] | None = None
-    """the names of the choices of the last iteration whose times were read, and its seconds"""
+    measured: dict[tuple[str, ...], float] = field(default_factory=dict)
+    """seconds of the last iteration that was timed, by the names of its choices"""
     base: int = 0
     """bytes of the device before the first block of the iteration that was measured"""
     planned: int = 0
@@ -280,6 +280,7 @@ class Iteration:
     before: tuple[Any, Any]
     """what the model did before its first block"""
     start: Any
+    """None where nothing is timed, or its times were read"""
     plan: FitPlan | None
     timed: bool
     expected: list[Record]
@@ -313,6 +314,8 @@ class Iteration:
     """how often what is known of it had been forgotten when it began"""
     called: bool = True
     """whether a call of the model began it, and not one of a block"""
+    steady: bool = False
+    """whether nothing of it is timed, nor it as a whole"""
     graph: "ref[Alive] | None" = None
     """is there as long as something of its graph is"""
 
