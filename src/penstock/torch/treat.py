@@ -44,14 +44,31 @@ class Treating:
         expected
             What was measured of it.
         sent
-            Filled with what is sent away.
+            Filled with what is sent away, once it has run.
         record
             Filled with the time of a second run; None where nobody asks.
         """
         if treatment.what == "all" and not treatment.away and not treatment.encoded:
             return part.call(*inputs.args, **inputs.kwargs)
         if treatment.what == "all":
-            return self._saving(part, inputs, treatment, expected.outputs | expected.small, sent)
+            output = self._saving(part, inputs, treatment, expected.outputs | expected.small, sent)
+        else:
+            output = self._dropping(part, inputs, treatment, expected, sent, record)
+        # Not one by one while it runs: the device would wait for the host, at the beginning of a step.
+        found = [reference() for reference in sent]
+        sent[:] = [ref(entry) for entry in found if entry is not None and self._store.send(entry)]
+        return output
+
+    def _dropping(
+        self,
+        part: Part,
+        inputs: Inputs,
+        treatment: Treatment,
+        expected: Record,
+        sent: list["ref[Entry]"],
+        record: Record | None,
+    ) -> Any:
+        """Run a block that will run again, but for what is kept of it."""
 
         def hold(tensor: torch.Tensor) -> Kept | Held:
             return self._hold(tensor, treatment, sent)
@@ -103,7 +120,7 @@ class Treating:
         if entry is not None:
             if treatment.encoded and self._codec is not None:
                 self._store.encode(entry, self._codec, tensor)
-            if (treatment.away or treatment.inputs_away) and self._store.send(entry):
+            if treatment.away or treatment.inputs_away:
                 sent.append(ref(entry))
         return held
 
