@@ -287,3 +287,50 @@ def test_gradients_are_those_of_the_plain_model_whatever_plan_has_its_turn(rival
         plan = _of(model).fitting._now.plan
         names |= set(plan.names) if plan else set()
     assert len(names) == 5
+
+
+@pytest.mark.parametrize("change", ["freeze", "mode"])
+def test_what_changes_behind_the_first_block_of_a_settled_model_is_noticed(change):
+    model, x = problem(Transformer)
+    plain = copy.deepcopy(model)
+    fit(model, AMPLE, choice="recompute")
+
+    def set_all(now):
+        for one in (model, plain):
+            if change == "freeze":
+                one.blocks[2].requires_grad_(now)
+            else:
+                one.blocks[2].train(now)
+
+    def check():
+        for one in (model, plain):
+            one.zero_grad(set_to_none=True)
+        mine, its = step_of(model, x), step_of(plain, x)
+        assert [one is None for one in mine] == [one is None for one in its]
+        assert equal([one for one in mine if one is not None], [one for one in its if one is not None])
+
+    for _ in range(SETTLED + 1):
+        check()
+    fitting = _of(model).fitting
+    assert fitting._now.guessed and not fitting._now.broken and len(fitting._known) == 1
+    set_all(False)
+    check()
+    assert fitting._now.broken and fitting._wrong == 1
+    check()
+    assert not fitting._now.guessed and fitting._now.measuring and len(fitting._known) == 2
+    for _ in range(SETTLED + 1):
+        check()
+    assert fitting._now.guessed and not fitting._now.broken
+    for number in range(4):  # who goes to and fro is no longer guessed at
+        set_all(number % 2 == 0)
+        check()
+        assert fitting._now.broken == (number < 2)
+        check()
+    assert fitting._wrong == iteration.MOST_WRONG and len(fitting._known) == 2
+    assert not fitting._now.broken and not fitting._now.measuring
+
+
+def step_of(model, x):
+    torch.manual_seed(3)
+    model(x).square().mean().backward()
+    return [one.grad for one in model.parameters()]

@@ -61,6 +61,11 @@ class Belongings:
         self._unread: dict[tuple[bool, ...], dict[int, nn.Module]] = {}  # by modes; those that were not watched are not
         self._layout: Layout | None = None
 
+    def parameters(self) -> Iterator[torch.Tensor]:
+        """Give the parameters of the modules that it had when it ran last."""
+        for part in self._parts:
+            yield from (one for one in part._parameters.values() if one is not None)
+
     def note(self, watched: bool = False) -> Noted:
         """Take note of what the block has now, for a second run that may be watched."""
         if not self._tree.stands(self._parts):

@@ -1,10 +1,11 @@
 """A fitted model at work: iterations measured, planned, and carried out block by block."""
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from statistics import median
 from typing import Any
 from weakref import WeakValueDictionary
@@ -47,6 +48,8 @@ GROWTH = 2**20
 """When memory that was there before the iteration has grown by so many bytes, the plan is made anew."""
 MOST_SHAPES = 64
 """Plans for so many sets of shapes are kept; those used longest ago go first."""
+MOST_WRONG = 3
+"""After so many wrong guesses that modes and frozen parameters are what they were, nobody guesses any more."""
 LEAST_MOVED = {"cuda": 2**16, "cpu": 2**8}
 """Smaller storages are not worth a copy of their own."""
 
@@ -67,6 +70,7 @@ class Fitting:
         self._start: Any = None
         self._begun: tuple[Any, ...] = ()
         self._called: Signature = ()
+        self._wrong = 0  # how often modes or frozen parameters were other than guessed
         self._forked: dict[tuple[Any, ...], None] = {}  # how iterations begin that go on with several shapes
         self._base = 0
         self._gauge: HostGauge | None = None
@@ -143,6 +147,9 @@ class Fitting:
         number = len(now.records)
         run = self._measured if now.measuring else self._planned
         output = run(now, number, part, Inputs(args, kwargs, tensors))
+        if now.guessed and not number and self._flags() != self._begun[1]:
+            now.broken, now.steady = True, False  # its other blocks are recomputed
+            self._wrong += 1
         if now.told is None or number in now.told:
             self._hook(now, number, tensors, output)
         return output
@@ -214,7 +221,10 @@ class Fitting:
         self._base = gauge.allocated()
         paused = self._part_with_last()
         autocast = torch.is_autocast_enabled(device.type), torch.get_autocast_dtype(device.type)
-        begun = signature(tensors), flags_of([one.belongings for one in self.parts.values()]), autocast
+        # To ask all parameters takes the host a while: where nothing else changes it does that behind the first block.
+        given, guessed = signature(tensors), self._steady and self._fresh and self._wrong < MOST_WRONG
+        guessed = guessed and self._begun[::2] == (given, autocast)
+        begun = given, self._begun[1] if guessed else self._flags(), autocast
         known = self._known_of(begun)
         known.forwards += 1
         planned = self._plan_where_due(known)
@@ -232,12 +242,15 @@ class Fitting:
         # Where blocks are called without their model, only a backward pass tells one iteration from the next.
         told = known.told if self._fresh and not measuring and not timed else None
         now = Iteration(known, measuring, self._base, before, start, known.plan, timed, known.records, told, calm)
-        now.called, now.steady, now.forgotten = self._fresh, steady, known.forgotten
+        now.called, now.steady, now.guessed, now.forgotten = self._fresh, steady, guessed, known.forgotten
         now.most = gauge.most() if (learning or planned or known.rivals) and not measuring else 0
         self._now, self._begun, self._fresh, self._start = now, begun, False, None
         if self._store is not None:
             self._store.restart()
             self._store.watch = partial(now.waiting, gauge) if timed else nullcontext
+
+    def _flags(self) -> tuple[bytes, bytes]:
+        return flags_of([one.belongings for one in self.parts.values()])
 
     def _part_with_last(self) -> bool:
         """Take over what iterations tell that have ended; tell whether times had to be read, which takes a while."""
@@ -453,8 +466,5 @@ class Fitting:
 
 
 def _differentiable(part: Part, tensors: list[torch.Tensor]) -> bool:
-    return _any_differentiable(tensors) or _any_differentiable(part.module.parameters())
-
-
-def _any_differentiable(tensors: Iterable[torch.Tensor]) -> bool:
-    return any(one.requires_grad for one in tensors)
+    # Modules may have been added since, which the block's own list does not know of; that one is faster.
+    return any(one.requires_grad for one in chain(tensors, part.belongings.parameters(), part.module.parameters()))

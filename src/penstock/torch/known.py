@@ -316,6 +316,8 @@ class Iteration:
     """whether a call of the model began it, and not one of a block"""
     steady: bool = False
     """whether nothing of it is timed, nor it as a whole"""
+    guessed: bool = False
+    """whether modes and frozen parameters are taken to be those of the last one"""
     graph: "ref[Alive] | None" = None
     """is there as long as something of its graph is"""
 
