@@ -13,7 +13,7 @@ from penstock.torch.belongings import Belongings
 from penstock.torch.dear import Keeping, Output, Replaying
 from penstock.torch.given import Given
 from penstock.torch.mover import bytes_by_storage, storage_of, weakly
-from penstock.torch.saved import Keep, Kept, check_version
+from penstock.torch.saved import Keep, Kept
 
 
 class _EnoughError(BaseException):
@@ -33,10 +33,6 @@ class _Lasting:
     def __init__(self, number: int) -> None:
         self.number = number
         self.tensor: torch.Tensor | None = None
-
-
-_Packed = Kept | int | _Lasting | tuple[torch.Tensor, int]
-"""What autograd is given in place of a tensor: one that stays, and its version where it is a parameter; or a number."""
 
 
 class Frame:
@@ -88,11 +84,8 @@ class Frame:
         self._ends, self._lasting, self._read_again = ends, lasting or weighed, read_again
         self._outputs: dict[int, Output] = {}
         self._sizes: list[int] = []  # of what the first run saved, in bytes
-        self._staying: set[int] = set()  # the numbers of those that were not dropped
         self._storages: list[StorageWeakRef | None] | None = [] if weighed else None
-        self._values: dict[int, torch.Tensor] = {}
-        self.count = 0
-        """tensors that a second run has saved so far, where it is watched"""
+        self._values: list[torch.Tensor | None] = []  # what a second run has saved, and autograd has not asked for yet
         self.taken: Callable[[int, torch.Tensor], None] | None = None
         """told of every tensor that a second run saves"""
 
@@ -131,39 +124,29 @@ class Frame:
         """Take note of the storages that a second run has read; it is not over yet."""
         self._belongings.note_read(self._noted, storages)
 
-    def _packing(self) -> Callable[[torch.Tensor], _Packed]:
-        """Give what drops the tensors of the first run; networks save hundreds, so all it does for each is little."""
-        sizes, staying, storages, strided = self._sizes, self._staying, self._storages, torch.strided
-        lasting = self._lasting
+    @property
+    def count(self) -> int:
+        """The tensors that a second run has saved so far."""
+        return len(self._values)
 
-        def pack(tensor: torch.Tensor) -> _Packed:
+    def _packing(self) -> Callable[[torch.Tensor], int | _Lasting]:
+        """Give what drops the tensors of the first run; networks save hundreds, so all it does for each is little."""
+        sizes, storages, lasting, strided = self._sizes, self._storages, self._lasting, torch.strided
+
+        def pack(tensor: torch.Tensor) -> int | _Lasting:
             number = len(sizes)
+            sizes.append(tensor.nbytes if tensor.layout is strided else -1)
             if storages is not None:
                 storage = storage_of(tensor)
                 storages.append(None if storage is None else weakly(storage))
-            if tensor.requires_grad and tensor.is_leaf:  # parameters are there anyway
-                sizes.append(0)
-                staying.add(number)
-                return tensor, tensor._version
-            if tensor.layout is not strided:  # sparse tensors stay, whatever the plan
-                sizes.append(0)
-                staying.add(number)
-                return Kept(tensor)
-            sizes.append(tensor.nbytes)
             return _Lasting(number) if lasting else number
 
         return pack
 
-    def _unpack(self, saved: _Packed) -> torch.Tensor:
+    def _unpack(self, saved: int | _Lasting) -> torch.Tensor:
         """Give a tensor that was dropped. Each is given once; a second backward pass computes them once more."""
         if type(saved) is int:
             return self._value(saved)
-        if type(saved) is tuple:
-            tensor, version = saved
-            check_version(tensor, version)
-            return tensor
-        if isinstance(saved, Kept):
-            return saved.tensor()
         assert isinstance(saved, _Lasting)
         if saved.tensor is not None:
             self._read_again()
@@ -174,14 +157,16 @@ class Frame:
         return tensor
 
     def _value(self, number: int) -> torch.Tensor:
-        if number not in self._values:
+        tensor = self._values[number] if self._values else None
+        if tensor is None:
             self._run_again()
-        return self._values.pop(number)
+            tensor = self._values[number]
+            assert tensor is not None
+        self._values[number] = None
+        return tensor
 
     def _run_again(self) -> None:
-        last = len(self._sizes) - 1
-        while last in self._staying:
-            last -= 1
+        self._values.clear()
         now = random_state(self._device)
         try:
             with (
@@ -190,7 +175,7 @@ class Frame:
                 self._belongings.again(self._noted),
                 torch.enable_grad(),
                 NOTHING if self._watch is None else self._watch(self),
-                self._hooks(self._taking(last), _refuse),
+                self._hooks(self._taking(), _refuse),
                 Replaying(self._outputs) if self._outputs else NOTHING,
             ):
                 set_random_state(self._device, self._random)
@@ -198,28 +183,23 @@ class Frame:
                     self._call(*args, **kwargs)
         finally:
             set_random_state(self._device, now)
-        if last not in self._values:
+        strided = torch.strided
+        if self._sizes != [one.nbytes if one.layout is strided else -1 for one in self._values if one is not None]:
+            self._values.clear()
             raise RuntimeError(_OTHERWISE)
 
-    def _taking(self, last: int) -> Callable[[torch.Tensor], None]:
-        """Give what takes the tensors of a second run, which saves as many as the first, up to the last dropped one."""
-        sizes, staying, values, taken = self._sizes, self._staying, self._values, self.taken
-        rest, saved, count = last not in self._ends, len(sizes), 0
+    def _taking(self) -> Callable[[torch.Tensor], None]:
+        """Give what takes the tensors of a second run, which saves as many as the first."""
+        values, taken, saved = self._values, self.taken, len(self._sizes)
+        # The nodes behind these hold nothing, as all that they saved is here: nobody need detach them.
+        if taken is None and saved - 1 in self._ends:
+            return values.append
 
         def take(tensor: torch.Tensor) -> None:
-            nonlocal count
-            number = count
-            count = number + 1
-            if number >= saved:
-                raise RuntimeError(_OTHERWISE)
-            if number not in staying:
-                if tensor.nbytes != sizes[number]:
-                    raise RuntimeError(_OTHERWISE)
-                values[number] = tensor  # the nodes behind it hold nothing: all that they saved is here
+            values.append(tensor)
             if taken is not None:
-                self.count = count
-                taken(number, tensor)
-            if number == last and rest:
+                taken(len(values) - 1, tensor)
+            if len(values) == saved and saved - 1 not in self._ends:
                 raise _EnoughError
 
         return take
