@@ -420,9 +420,9 @@ def test_a_fitted_model_refuses_to_be_copied():
 
 def test_a_block_computes_where_its_parameters_are_whatever_comes_first():
     lengths, layer = torch.ones(3), nn.Linear(2, 2, device="meta")
-    assert device_of([lengths], layer).type == "meta"
-    assert device_of([lengths, torch.ones(2, device="meta")], nn.Identity()).type == "meta"
-    assert device_of([lengths], nn.Linear(2, 2)).type == device_of([], nn.Identity()).type == "cpu"
+    assert device_of([lengths], layer.parameters()).type == "meta"
+    assert device_of([lengths, torch.ones(2, device="meta")], []).type == "meta"
+    assert device_of([lengths], nn.Linear(2, 2).parameters()).type == device_of([], []).type == "cpu"
 
 
 def test_plans_are_made_when_shapes_come_again_and_kept_where_little_changes(monkeypatch):

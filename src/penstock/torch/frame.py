@@ -145,9 +145,8 @@ class Frame:
 
     def _unpack(self, saved: int | _Lasting) -> torch.Tensor:
         """Give a tensor that was dropped. Each is given once; a second backward pass computes them once more."""
-        if type(saved) is int:
+        if isinstance(saved, int):
             return self._value(saved)
-        assert isinstance(saved, _Lasting)
         if saved.tensor is not None:
             self._read_again()
             return saved.tensor

@@ -210,7 +210,7 @@ class Fitting:
 
     def _open(self, part: Part, tensors: list[torch.Tensor]) -> None:
         """Begin an iteration: one that is measured, or one with a plan."""
-        device = device_of(tensors, part.module)
+        device = device_of(tensors, part.belongings.parameters())
         if self._gauge is None or self._gauge.device != device:
             self._prepare(device)
         gauge = self._gauge
@@ -317,7 +317,7 @@ class Fitting:
         frame = Frame(
             part.call,
             part.belongings,
-            device_of(inputs.tensors, part.module),
+            device_of(inputs.tensors, part.belongings.parameters()),
             watch=Watch(record, gauge, mover, self._codec, set(bytes_of), least),
             weighed=True,
             read_again=record.note_read_again,
@@ -452,7 +452,7 @@ class Fitting:
                 for known in self._known.values():
                     known.groups = {}  # blocks may have been replaced
             now.records.append(part.record(given))
-            device = device_of(inputs.tensors, part.module)
+            device = device_of(inputs.tensors, part.belongings.parameters())
             return Frame(part.call, part.belongings, device, compiled=part.compiled).run(inputs.args, inputs.kwargs)
         record = part.record(given) if now.timed else None
         now.records.append(record or expected)

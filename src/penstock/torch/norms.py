@@ -64,10 +64,12 @@ def thrown_away(module: nn.Module) -> dict[str, torch.Tensor | None]:
 
     Without a count of batches it does not count them, which is an operation less.
     """
-    found = {name: one for name, one in module._buffers.items() if one is not None}
-    return {name: _unset(name, one.shape, one.dtype, one.device) for name, one in found.items()}
+    mean = module._buffers["running_mean"]
+    assert mean is not None
+    return _unset(mean.shape, mean.dtype, mean.device)
 
 
 @cache
-def _unset(name: str, shape: torch.Size, dtype: torch.dtype, device: torch.device) -> torch.Tensor | None:
-    return torch.full(shape, nan, dtype=dtype, device=device) if dtype.is_floating_point else None
+def _unset(shape: torch.Size, dtype: torch.dtype, device: torch.device) -> dict[str, torch.Tensor | None]:
+    mean, variance = (torch.full(shape, nan, dtype=dtype, device=device) for _ in range(2))
+    return dict(zip(_STATISTICS, (mean, variance, None), strict=True))

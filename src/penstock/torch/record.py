@@ -1,7 +1,7 @@
 """What one iteration tells of a block: seconds, bytes saved, the dear part of it, and the peaks around it."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
@@ -19,18 +19,15 @@ from penstock.torch.mover import Mover, storage_of, weakly
 from penstock.torch.saved import dense
 
 
-def device_of(tensors: list[torch.Tensor], module: torch.nn.Module) -> torch.device:
+def device_of(tensors: Iterable[torch.Tensor], parameters: Iterable[torch.Tensor]) -> torch.device:
     """Tell where a block computes: on the first GPU among its inputs and parameters, and on the host if there is none.
 
     An input that is on the host, such as lengths, does not mean that the block is.
     """
-    several = chain((one.device for one in tensors), (one.device for one in module.parameters()))
-    first = None
-    for device in several:
-        if device.type != "cpu":
-            return device
-        first = first or device
-    return first or torch.device("cpu")
+    for one in chain(tensors, parameters):
+        if not one.is_cpu:
+            return one.device
+    return torch.device("cpu")
 
 
 Signature = tuple[Any, ...]

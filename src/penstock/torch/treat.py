@@ -79,7 +79,7 @@ class Treating:
         frame = Frame(
             part.call,
             part.belongings,
-            device_of(inputs.tensors, part.module),
+            device_of(inputs.tensors, part.belongings.parameters()),
             keep_input=hold_input if treatment.inputs_away else Kept,
             wanted=expected.dear[treatment.what].numbers if treatment.what in expected.dear else frozenset(),
             keep_output=hold if treatment.away else Kept,
