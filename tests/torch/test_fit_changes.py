@@ -2,6 +2,7 @@
 
 import copy
 import os
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from penstock.errors import PlanError  # noqa: E402
 from penstock.torch import buffers, fit, plan_of  # noqa: E402
 
 DEAR = ["keep dear, recompute the rest", "offload dear, recompute the rest"]
+RECOMPUTING = ["recompute", *DEAR]
 
 
 class Dropping(MLP):
@@ -198,7 +200,7 @@ def test_a_sparse_buffer_is_no_obstacle(monkeypatch):
 
 
 @pytest.mark.parametrize("choice", [*EXACT, None])
-def test_a_sparse_tensor_that_a_block_saves_stays(choice):
+def test_a_sparse_tensor_that_a_block_saves_is_no_obstacle(choice):
     class Mixing(MLP):
         def __init__(self):
             super().__init__()
@@ -546,6 +548,94 @@ def test_what_a_block_makes_in_its_forward_is_refused_and_there_from_then_on(kin
     plain.load_state_dict(model.state_dict())
     for _ in range(3):
         assert equal(step(model, x), step(plain, x))
+
+
+@pytest.mark.parametrize("choice", RECOMPUTING)
+@pytest.mark.parametrize("kind", ["type", "shape"])
+def test_a_second_run_that_saves_others_of_as_many_bytes_is_refused(kind, choice):
+    first = True
+
+    class Fickle(MLP):
+        def forward(self, x):
+            y = super().forward(x)
+            if kind == "shape":
+                return y * y[0][None if first else slice(None), slice(None) if first else None]
+            y = y.to(torch.float16 if first else torch.bfloat16)
+            return (y * y).float()
+
+    model, _ = pair(Fickle)
+    fit(model, AMPLE, choice=choice)
+    for _ in range(3):
+        first = True
+        loss = model(torch.randn(8, 8)).sum()
+        first = False
+        with pytest.raises(RuntimeError, match="saved other tensors than the first time"):
+            loss.backward()
+
+
+@pytest.mark.parametrize("choice", RECOMPUTING)
+def test_a_block_that_changes_what_it_has_saved_is_refused_as_in_the_plain_model(choice):
+    class Changing(MLP):
+        def forward(self, x):
+            y = torch.sigmoid(super().forward(x))
+            z = y * y
+            y.add_(1)
+            return torch.tanh(z + y)
+
+    model, plain = pair(Changing)
+    fit(model, AMPLE, choice=choice)
+    for one in (model, model, plain):
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            one(torch.randn(4, 8)).sum().backward()
+
+
+@pytest.mark.parametrize("choice", RECOMPUTING)
+def test_data_that_a_block_sets_behind_autograd_is_not_what_was_saved(choice):
+    class Straight(MLP):
+        def forward(self, x):
+            y = torch.sigmoid(super().forward(x))
+            y.data = y.data.round()
+            return torch.sin(y)
+
+    trains_alike(Straight, choice)
+
+
+def test_what_functions_hold_of_a_second_run_goes_with_it():
+    held, alive = [], []
+
+    class Holding(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.more = x.detach().clone()
+            held.append(ref(ctx.more))
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient * 2
+
+    class Looking(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            assert ctx.saved_tensors
+            alive.append(sum(one() is not None for one in held))
+            return gradient
+
+    class Block(MLP):
+        def forward(self, x):
+            return Looking.apply(torch.tanh(torch.sin(Holding.apply(super().forward(x)))))
+
+    model, _ = pair(Block)
+    fit(model, AMPLE, choice="recompute")
+    for _ in range(3):
+        held.clear()
+        model(torch.randn(4, 8)).sum().backward()
+    assert alive == [3] * 9  # those of the first runs
 
 
 def test_a_block_that_does_not_know_its_shapes_is_refused():

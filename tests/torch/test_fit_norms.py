@@ -10,6 +10,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
 from penstock.torch import fit  # noqa: E402
+from penstock.torch.iteration import SETTLED  # noqa: E402
 from penstock.torch.norms import only_adds  # noqa: E402
 
 RECOMPUTING = ["recompute", "keep dear, recompute the rest"]
@@ -51,6 +52,15 @@ class Counting(Normalised):
         return MLP.forward(self, x)
 
 
+class Asking(Normalised):
+    """Asks about them, and reads none."""
+
+    def forward(self, x):
+        count = self.norm.num_batches_tracked
+        shift = torch.ones(8, device=count.device) if count is not None else 3.0
+        return super().forward(x + shift)
+
+
 class Fading(Normalised):
     def forward(self, x):
         self.norm.running_mean.mul_(0.5)
@@ -87,7 +97,7 @@ def model_of(kind):
     return model
 
 
-KINDS = [Normalised, Reading, ReadingFirst, ReadingTheCount, Counting, Fading, Remembering, Twice, Lone]
+KINDS = [Normalised, Reading, ReadingFirst, ReadingTheCount, Counting, Asking, Fading, Remembering, Twice, Lone]
 
 
 @pytest.mark.parametrize("choice", RECOMPUTING)
@@ -127,6 +137,32 @@ def test_a_hook_that_comes_later_finds_the_statistics():
             block.norm.register_forward_hook(lambda norm, _, given: given + norm.running_mean)
     for _ in range(2):
         assert equal(step(model, x), step(plain, x))
+
+
+@pytest.mark.parametrize("choice", RECOMPUTING)
+@pytest.mark.parametrize("settled", [2, SETTLED + 2])
+def test_what_is_read_behind_all_that_is_saved_is_seen(settled, choice):
+    class Behind(Normalised):
+        """Nothing behind the last product is saved, unless the scale wants gradients."""
+
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(8), requires_grad=False)
+
+        def forward(self, x):
+            return super().forward(x) + self.scale * self.norm.running_mean
+
+    model, plain = pair(Behind)
+    fit(model, AMPLE, choice=choice)
+    for number in range(settled + 2):
+        x = torch.randn(32, 8)
+        for one in (model, plain):
+            for block in one:
+                block.scale.requires_grad_(number >= settled)
+            one.zero_grad()
+            one(x).square().mean().backward()
+        pairs = zip(model.parameters(), plain.parameters(), strict=True)
+        assert all(one.grad is other.grad is None or torch.equal(one.grad, other.grad) for one, other in pairs)
 
 
 def test_other_shapes_are_looked_at_by_themselves():

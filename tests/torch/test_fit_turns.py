@@ -330,6 +330,19 @@ def test_what_changes_behind_the_first_block_of_a_settled_model_is_noticed(chang
     assert not fitting._now.broken and not fitting._now.measuring
 
 
+def test_a_first_block_in_another_mode_does_not_run_as_it_did():
+    model, x = problem(Transformer)
+    model.blocks[0].eval()
+    fit(model, AMPLE, choice="keep")
+    for _ in range(SETTLED + 2):
+        step(model, x)
+    fitting = _of(model).fitting
+    assert fitting._now.guessed
+    model.blocks[0].train()
+    step(model, x)
+    assert fitting._now.measuring and not fitting._now.guessed and not fitting._wrong
+
+
 def step_of(model, x):
     torch.manual_seed(3)
     model(x).square().mean().backward()

@@ -163,6 +163,10 @@ class Belongings:
                 tensor.requires_grad_(wanted)
             self._set_modes(modes)
 
+    def watches(self, noted: Noted) -> bool:
+        """Tell whether it matters what a second run reads."""
+        return any(map(only_adds, noted.parts))
+
     def note_read(self, noted: Noted, storages: Set[int]) -> None:
         """Take note of the storages that a second run has read, as long as what it was lent is in place."""
         found = {}

@@ -13,7 +13,7 @@ from penstock.torch.belongings import Belongings
 from penstock.torch.dear import Keeping, Output, Replaying
 from penstock.torch.given import Given
 from penstock.torch.mover import bytes_by_storage, storage_of, weakly
-from penstock.torch.saved import Keep, Kept
+from penstock.torch.saved import Keep, Kept, check_version
 
 
 class _EnoughError(BaseException):
@@ -83,9 +83,12 @@ class Frame:
         self._keep_input, self._keep_output, self._wanted, self._watch = keep_input, keep_output, wanted, watch
         self._ends, self._lasting, self._read_again = ends, lasting or weighed, read_again
         self._outputs: dict[int, Output] = {}
-        self._sizes: list[int] = []  # of what the first run saved, in bytes
+        # Of what the first run saved: hashes, which the garbage collector need not see, and 0 for what none of its
+        # operations made that is differentiated, such as parameters.
+        self._kinds: list[int] = []
         self._storages: list[StorageWeakRef | None] | None = [] if weighed else None
         self._values: list[torch.Tensor | None] = []  # what a second run has saved, and autograd has not asked for yet
+        self._changed: dict[int, int] = {}  # the versions of those that it has changed in place since
         self.taken: Callable[[int, torch.Tensor], None] | None = None
         """told of every tensor that a second run saves"""
 
@@ -117,8 +120,7 @@ class Frame:
         storages, self._storages = self._storages or [], None
         found = [(number, one) for number, one in enumerate(storages) if one is not None and one.cdata in bytes_of]
         shared = {one.cdata: (one, bytes_of[one.cdata]) for _, one in found}
-        self._ends = frozenset(number for number, _ in found)  # its second run is watched, and goes as later ones go
-        return self._ends, tuple(shared.values())
+        return frozenset(number for number, _ in found), tuple(shared.values())
 
     def note_read(self, storages: set[int]) -> None:
         """Take note of the storages that a second run has read; it is not over yet."""
@@ -131,11 +133,11 @@ class Frame:
 
     def _packing(self) -> Callable[[torch.Tensor], int | _Lasting]:
         """Give what drops the tensors of the first run; networks save hundreds, so all it does for each is little."""
-        sizes, storages, lasting, strided = self._sizes, self._storages, self._lasting, torch.strided
+        kinds, storages, lasting = self._kinds, self._storages, self._lasting
 
         def pack(tensor: torch.Tensor) -> int | _Lasting:
-            number = len(sizes)
-            sizes.append(tensor.nbytes if tensor.layout is strided else -1)
+            number = len(kinds)
+            kinds.append(0 if tensor.is_leaf else hash((tensor.shape, tensor.dtype)))
             if storages is not None:
                 storage = storage_of(tensor)
                 storages.append(None if storage is None else weakly(storage))
@@ -161,11 +163,14 @@ class Frame:
             self._run_again()
             tensor = self._values[number]
             assert tensor is not None
+        if self._changed and number in self._changed:
+            check_version(tensor, self._changed[number])
         self._values[number] = None
         return tensor
 
     def _run_again(self) -> None:
-        self._values.clear()
+        versions: list[int] = []
+        self._values, self._changed = [], {}
         now = random_state(self._device)
         try:
             with (
@@ -174,7 +179,7 @@ class Frame:
                 self._belongings.again(self._noted),
                 torch.enable_grad(),
                 NOTHING if self._watch is None else self._watch(self),
-                self._hooks(self._taking(), _refuse),
+                self._hooks(self._taking(versions), _refuse),
                 Replaying(self._outputs) if self._outputs else NOTHING,
             ):
                 set_random_state(self._device, self._random)
@@ -182,23 +187,29 @@ class Frame:
                     self._call(*args, **kwargs)
         finally:
             set_random_state(self._device, now)
-        strided = torch.strided
-        if self._sizes != [one.nbytes if one.layout is strided else -1 for one in self._values if one is not None]:
-            self._values.clear()
+        found = [one for one in self._values if one is not None]
+        kinds = zip(self._kinds, found, strict=False)
+        alike = all([not kind or kind == hash((one.shape, one.dtype)) for kind, one in kinds])  # noqa: C419 - faster
+        if len(found) != len(self._kinds) or not alike:
+            self._values = []
             raise RuntimeError(_OTHERWISE)
+        later = [one._version for one in found]
+        if later != versions:
+            self._changed = {n: one for n, one in enumerate(versions) if one != later[n]}
 
-    def _taking(self) -> Callable[[torch.Tensor], None]:
-        """Give what takes the tensors of a second run, which saves as many as the first."""
-        values, taken, saved = self._values, self.taken, len(self._sizes)
-        # The nodes behind these hold nothing, as all that they saved is here: nobody need detach them.
-        if taken is None and saved - 1 in self._ends:
-            return values.append
+    def _taking(self, versions: list[int]) -> Callable[[torch.Tensor], None]:
+        """Give what takes the tensors of a second run, which saves as many as the first, and their versions."""
+        values, taken, saved = self._values, self.taken, len(self._kinds)
+        # One that is watched goes on to its end where something is to be seen there.
+        stops = saved - 1 not in self._ends and not (taken is not None and self._belongings.watches(self._noted))
 
         def take(tensor: torch.Tensor) -> None:
-            values.append(tensor)
+            # Without history, which may hold more than these; and as it is now, whatever becomes of its data.
+            values.append(tensor if tensor.is_leaf else tensor.detach())
+            versions.append(tensor._version)
             if taken is not None:
                 taken(len(values) - 1, tensor)
-            if len(values) == saved and saved - 1 not in self._ends:
+            if stops and len(values) == saved:
                 raise _EnoughError
 
         return take

@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from statistics import median
-from typing import Any
-from weakref import WeakValueDictionary
+from typing import Any, NamedTuple
+from weakref import WeakValueDictionary, ref
 
 import torch
 from torch import nn
@@ -54,6 +54,15 @@ LEAST_MOVED = {"cuda": 2**16, "cpu": 2**8}
 """Smaller storages are not worth a copy of their own."""
 
 
+class Begun(NamedTuple):
+    """How an iteration begins: those that begin alike have one plan."""
+
+    given: Signature
+    autocast: Any
+    flags: tuple[bytes, bytes]
+    """modes, and which parameters want gradients"""
+
+
 class Fitting:
     """The state of a fitted model."""
 
@@ -68,7 +77,9 @@ class Fitting:
         self._block_ran = False  # since the model was called
         self._warned = False
         self._start: Any = None
-        self._begun: tuple[Any, ...] = ()
+        self._begun = Begun((), None, (b"", b""))
+        self._first: ref[Part] | None = None  # what ran first in the last iteration whose plan stays
+        self._first_flags = b"", b""
         self._called: Signature = ()
         self._wrong = 0  # how often modes or frozen parameters were other than guessed
         self._forked: dict[tuple[Any, ...], None] = {}  # how iterations begin that go on with several shapes
@@ -147,9 +158,8 @@ class Fitting:
         number = len(now.records)
         run = self._measured if now.measuring else self._planned
         output = run(now, number, part, Inputs(args, kwargs, tensors))
-        if now.guessed and not number and self._flags() != self._begun[1]:
-            now.broken, now.steady = True, False  # its other blocks are recomputed
-            self._wrong += 1
+        if not number:
+            self._check_guess(now, part)
         if now.told is None or number in now.told:
             self._hook(now, number, tensors, output)
         return output
@@ -216,15 +226,14 @@ class Fitting:
         gauge = self._gauge
         assert gauge is not None
         called = self._start if self._fresh else None
-        moment = None if self._steady else gauge.mark()
+        arrived = None if self._steady else gauge.mark()
         # Always at the first block: before the first iteration of all nobody knows what is in front of it.
         self._base = gauge.allocated()
         paused = self._part_with_last()
         autocast = torch.is_autocast_enabled(device.type), torch.get_autocast_dtype(device.type)
-        # To ask all parameters takes the host a while: where nothing else changes it does that behind the first block.
-        given, guessed = signature(tensors), self._steady and self._fresh and self._wrong < MOST_WRONG
-        guessed = guessed and self._begun[::2] == (given, autocast)
-        begun = given, self._begun[1] if guessed else self._flags(), autocast
+        given = signature(tensors), autocast
+        guessed = self._guess(part, given)
+        begun = Begun(*given, self._begun.flags if guessed else self._flags())
         known = self._known_of(begun)
         known.forwards += 1
         planned = self._plan_where_due(known)
@@ -235,10 +244,11 @@ class Fitting:
             gauge.peak()
         # What takes time at the beginning of a step that somebody has waited for, the device waits for.
         steady = self._fresh and not (learning or calm or planned or known.rivals)
-        # Times may just have been read, or a plan made, whose seconds are none of the step's: the blocks begin now.
-        start = None if steady else gauge.mark() if moment is None or paused or planned else moment
-        moment = start if moment is None else moment
-        before = moment if called is None else called, moment
+        start = None if steady else arrived
+        if not steady and (arrived is None or paused or planned):
+            # Times may just have been read, or a plan made, whose seconds are none of the step's: the blocks begin now.
+            start = gauge.mark()
+        before = (start, start) if called is None else (called, arrived)
         # Where blocks are called without their model, only a backward pass tells one iteration from the next.
         told = known.told if self._fresh and not measuring and not timed else None
         now = Iteration(known, measuring, self._base, before, start, known.plan, timed, known.records, told, calm)
@@ -252,6 +262,29 @@ class Fitting:
     def _flags(self) -> tuple[bytes, bytes]:
         return flags_of([one.belongings for one in self.parts.values()])
 
+    def _guess(self, part: Part, given: tuple[Any, Any]) -> bool:
+        """Tell whether modes and frozen parameters are taken to be those of the last iteration, whose plan stays.
+
+        To ask all of them takes the host a while, and the device would wait: what ran first then is asked now, all
+        others once it is under way.
+        """
+        first = self._first() if self._steady and self._fresh and self._first is not None else None
+        if first is None or self._wrong == MOST_WRONG or given != self._begun[:2]:
+            return False
+        begins = part is first or next(first.module.children(), None) is part.module  # of a group
+        return begins and flags_of([first.belongings]) == self._first_flags
+
+    def _check_guess(self, now: Iteration, part: Part) -> None:
+        """Ask all of them, when the first part has run."""
+        if not now.guessed:
+            if now.steady:
+                self._first, self._first_flags = ref(part), flags_of([part.belongings])
+        elif self._flags() != self._begun.flags:
+            self._wrong += 1
+            now.broken, now.steady = True, False  # the others are recomputed, and the next iteration is not guessed at
+            if self._treating is not None and now.plan is not None:
+                self._treating.leave(now, len(now.plan.moving))
+
     def _part_with_last(self) -> bool:
         """Take over what iterations tell that have ended; tell whether times had to be read, which takes a while."""
         if self._now is not None and not self._now.broken:
@@ -263,7 +296,7 @@ class Fitting:
             self._read(one)
         return bool(read)
 
-    def _known_of(self, begun: tuple[Any, ...]) -> Known:
+    def _known_of(self, begun: Begun) -> Known:
         """Give what is known of iterations that begin like this one."""
         key = (*begun, self._called) if begun in self._forked and self._fresh else begun
         known = self._known[key] = self._known.pop(key, Known())

@@ -60,10 +60,7 @@ def _counts() -> bool:
 
 
 def thrown_away(module: nn.Module) -> dict[str, torch.Tensor | None]:
-    """Give statistics for a BatchNorm to add to in a second run; who reads them after all finds that they are none.
-
-    Without a count of batches it does not count them, which is an operation less.
-    """
+    """Give statistics for a BatchNorm to add to in a second run; who reads them after all finds that they are none."""
     mean = module._buffers["running_mean"]
     assert mean is not None
     return _unset(mean.shape, mean.dtype, mean.device)
@@ -72,4 +69,4 @@ def thrown_away(module: nn.Module) -> dict[str, torch.Tensor | None]:
 @cache
 def _unset(shape: torch.Size, dtype: torch.dtype, device: torch.device) -> dict[str, torch.Tensor | None]:
     mean, variance = (torch.full(shape, nan, dtype=dtype, device=device) for _ in range(2))
-    return dict(zip(_STATISTICS, (mean, variance, None), strict=True))
+    return dict(zip(_STATISTICS, (mean, variance, torch.tensor(-(2**62), device=device)), strict=True))

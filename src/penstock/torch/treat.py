@@ -44,7 +44,7 @@ class Treating:
         expected
             What was measured of it.
         sent
-            Filled with what is sent away, once it has run.
+            Filled with what leaves it, which is sent away once it has run.
         record
             Filled with the time of a second run; None where nobody asks.
         """
