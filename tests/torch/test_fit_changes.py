@@ -200,7 +200,7 @@ def test_a_sparse_buffer_is_no_obstacle(monkeypatch):
 
 
 @pytest.mark.parametrize("choice", [*EXACT, None])
-def test_a_sparse_tensor_that_a_block_saves_is_no_obstacle(choice):
+def test_a_sparse_tensor_that_a_block_saves_stays(choice):
     class Mixing(MLP):
         def __init__(self):
             super().__init__()
@@ -587,6 +587,40 @@ def test_a_block_that_changes_what_it_has_saved_is_refused_as_in_the_plain_model
     for one in (model, model, plain):
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             one(torch.randn(4, 8)).sum().backward()
+
+
+@pytest.mark.parametrize("choice", RECOMPUTING)
+def test_a_parameter_that_a_hook_changes_in_the_backward_pass_is_refused_as_in_the_plain_model(choice):
+    class Scaled(MLP):
+        def __init__(self):
+            super().__init__()
+            self.weight, self.scale = nn.Parameter(torch.eye(8)), nn.Parameter(torch.ones(8))
+
+        def forward(self, x):
+            return torch.tanh(super().forward(x) @ self.weight) * self.scale
+
+    model, plain = pair(Scaled)
+    fit(model, AMPLE, choice=choice)
+    for one in (model, plain):
+        one(torch.randn(4, 8)).sum().backward()
+        one[1].scale.register_post_accumulate_grad_hook(lambda _, one=one: change(one[1].weight))
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            one(torch.randn(4, 8)).sum().backward()
+
+
+def change(weight):
+    with torch.no_grad():
+        weight.add_(1)
+
+
+@pytest.mark.parametrize("choice", RECOMPUTING)
+def test_a_nested_tensor_that_a_block_makes_is_no_obstacle(choice):
+    class Ragged(MLP):
+        def forward(self, x):
+            nested = torch.nested.as_nested_tensor([x[:1], x[1:]], layout=torch.jagged)
+            return torch.cat(torch.tanh(self.down(torch.sin(self.up(nested)))).unbind())
+
+    trains_alike(Ragged, choice)
 
 
 @pytest.mark.parametrize("choice", RECOMPUTING)

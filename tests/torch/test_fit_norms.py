@@ -194,6 +194,19 @@ def test_who_reads_them_only_later_is_not_given_wrong_numbers():
     assert all(one.isfinite().all() for one in model.buffers())
 
 
+def test_who_asks_for_the_count_in_a_way_that_is_not_seen_is_refused():
+    class Listing(Normalised):
+        def forward(self, x):
+            return super().forward(x * self.norm.num_batches_tracked.tolist())
+
+    model, _ = pair(Listing)
+    fit(model, AMPLE, choice="recompute")
+    x = torch.randn(32, 8)
+    step(model, x)
+    with pytest.raises(RuntimeError, match="how many batches a BatchNorm of it has counted"):
+        step(model, x)
+
+
 def test_only_batchnorms_as_torch_makes_them_are_taken_to_add():
     norm = nn.BatchNorm2d(3)
     assert only_adds(norm)

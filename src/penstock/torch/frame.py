@@ -84,11 +84,11 @@ class Frame:
         self._ends, self._lasting, self._read_again = ends, lasting or weighed, read_again
         self._outputs: dict[int, Output] = {}
         # Of what the first run saved: hashes, which the garbage collector need not see, and 0 for what none of its
-        # operations made that is differentiated, such as parameters.
+        # operations made that is differentiated, such as parameters, and for what stays.
         self._kinds: list[int] = []
         self._storages: list[StorageWeakRef | None] | None = [] if weighed else None
         self._values: list[torch.Tensor | None] = []  # what a second run has saved, and autograd has not asked for yet
-        self._changed: dict[int, int] = {}  # the versions of those that it has changed in place since
+        self._versions: list[int] = []  # of these, when they were saved
         self.taken: Callable[[int, torch.Tensor], None] | None = None
         """told of every tensor that a second run saves"""
 
@@ -131,24 +131,28 @@ class Frame:
         """The tensors that a second run has saved so far."""
         return len(self._values)
 
-    def _packing(self) -> Callable[[torch.Tensor], int | _Lasting]:
+    def _packing(self) -> Callable[[torch.Tensor], int | _Lasting | Kept]:
         """Give what drops the tensors of the first run; networks save hundreds, so all it does for each is little."""
-        kinds, storages, lasting = self._kinds, self._storages, self._lasting
+        kinds, storages, lasting, strided = self._kinds, self._storages, self._lasting, torch.strided
 
-        def pack(tensor: torch.Tensor) -> int | _Lasting:
-            number = len(kinds)
-            kinds.append(0 if tensor.is_leaf else hash((tensor.shape, tensor.dtype)))
+        def pack(tensor: torch.Tensor) -> int | _Lasting | Kept:
+            number, stays = len(kinds), tensor.layout is not strided
+            kinds.append(0 if stays or tensor.is_leaf else hash((tensor.shape, tensor.dtype)))
             if storages is not None:
                 storage = storage_of(tensor)
                 storages.append(None if storage is None else weakly(storage))
+            if stays:  # whatever the plan: sizes of nested tensors are told apart by who made them
+                return Kept(tensor)
             return _Lasting(number) if lasting else number
 
         return pack
 
-    def _unpack(self, saved: int | _Lasting) -> torch.Tensor:
+    def _unpack(self, saved: int | _Lasting | Kept) -> torch.Tensor:
         """Give a tensor that was dropped. Each is given once; a second backward pass computes them once more."""
         if isinstance(saved, int):
             return self._value(saved)
+        if isinstance(saved, Kept):
+            return saved.tensor()
         if saved.tensor is not None:
             self._read_again()
             return saved.tensor
@@ -163,14 +167,13 @@ class Frame:
             self._run_again()
             tensor = self._values[number]
             assert tensor is not None
-        if self._changed and number in self._changed:
-            check_version(tensor, self._changed[number])
+        if tensor._version != self._versions[number]:  # by the block itself, or by a hook of a backward pass
+            check_version(tensor, self._versions[number])
         self._values[number] = None
         return tensor
 
     def _run_again(self) -> None:
-        versions: list[int] = []
-        self._values, self._changed = [], {}
+        self._values, self._versions = [], []
         now = random_state(self._device)
         try:
             with (
@@ -179,7 +182,7 @@ class Frame:
                 self._belongings.again(self._noted),
                 torch.enable_grad(),
                 NOTHING if self._watch is None else self._watch(self),
-                self._hooks(self._taking(versions), _refuse),
+                self._hooks(self._taking(), _refuse),
                 Replaying(self._outputs) if self._outputs else NOTHING,
             ):
                 set_random_state(self._device, self._random)
@@ -193,13 +196,10 @@ class Frame:
         if len(found) != len(self._kinds) or not alike:
             self._values = []
             raise RuntimeError(_OTHERWISE)
-        later = [one._version for one in found]
-        if later != versions:
-            self._changed = {n: one for n, one in enumerate(versions) if one != later[n]}
 
-    def _taking(self, versions: list[int]) -> Callable[[torch.Tensor], None]:
-        """Give what takes the tensors of a second run, which saves as many as the first, and their versions."""
-        values, taken, saved = self._values, self.taken, len(self._kinds)
+    def _taking(self) -> Callable[[torch.Tensor], None]:
+        """Give what takes the tensors of a second run, which saves as many as the first."""
+        values, versions, taken, saved = self._values, self._versions, self.taken, len(self._kinds)
         # One that is watched goes on to its end where something is to be seen there.
         stops = saved - 1 not in self._ends and not (taken is not None and self._belongings.watches(self._noted))
 

@@ -59,7 +59,23 @@ def _counts() -> bool:
     return frame is not None
 
 
-def thrown_away(module: nn.Module) -> dict[str, torch.Tensor | None]:
+class _Uncounted:
+    """Stands for the batches that a BatchNorm has counted: it takes one more, and tells nobody."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device, self.dtype, self.shape = device, torch.int64, torch.Size(())
+
+    def add_(self, other: Any) -> "_Uncounted":
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(
+            f"a block that was run again reads how many batches a BatchNorm of it has counted ({name}), which it did "
+            "not when it was measured: leave it out with blocks=..., or have it count by itself"
+        )
+
+
+def thrown_away(module: nn.Module) -> dict[str, Any]:
     """Give statistics for a BatchNorm to add to in a second run; who reads them after all finds that they are none."""
     mean = module._buffers["running_mean"]
     assert mean is not None
@@ -67,6 +83,6 @@ def thrown_away(module: nn.Module) -> dict[str, torch.Tensor | None]:
 
 
 @cache
-def _unset(shape: torch.Size, dtype: torch.dtype, device: torch.device) -> dict[str, torch.Tensor | None]:
+def _unset(shape: torch.Size, dtype: torch.dtype, device: torch.device) -> dict[str, Any]:
     mean, variance = (torch.full(shape, nan, dtype=dtype, device=device) for _ in range(2))
-    return dict(zip(_STATISTICS, (mean, variance, torch.tensor(-(2**62), device=device)), strict=True))
+    return dict(zip(_STATISTICS, (mean, variance, _Uncounted(device)), strict=True))
