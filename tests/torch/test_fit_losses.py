@@ -143,6 +143,37 @@ def test_a_settled_model_that_takes_a_shorter_way_is_measured_anew():
     assert len(plan_of(model).picks) == 1
 
 
+def test_what_moves_has_left_when_the_model_returns_wherever_a_pass_begins_then():
+    class Short(Heads):
+        def __init__(self):
+            nn.Module.__init__(self)
+            self.blocks = nn.ModuleList(MLP() for _ in range(5))
+            self.depth = 5
+
+        def forward(self, x):
+            for block in self.blocks[: self.depth]:
+                x = block(x)
+            return [x]
+
+    torch.manual_seed(0)
+    model, x = Short(), torch.randn(64, 8)
+    plain = copy.deepcopy(model)
+    fit(model, Budget(device="60kB", host="1MB"), choice="offload")
+    for _ in range(SETTLED + 2):
+        one_loss(model(x))
+    outputs, now = model(x), _of(model).fitting._now
+    assert now.gone == now.plan.foreseen.leave[-1] == 2
+    one_loss(outputs)
+    model.depth = plain.depth = 3  # by then fewer had to be gone
+    model.zero_grad()
+    outputs, now = model(x), _of(model).fitting._now
+    assert now.plan.foreseen.settle[3] == 1 and now.gone == len(now.plan.moving) == 5
+    one_loss(outputs)
+    one_loss(plain(x))
+    for one, other in zip(model.parameters(), plain.parameters(), strict=True):
+        assert one.grad is other.grad is None or torch.equal(one.grad, other.grad)
+
+
 def test_a_settled_model_is_not_measured_anew_because_of_an_error_or_without_gradients():
     class Failing(Heads):
         fails = False

@@ -123,7 +123,8 @@ def test_statistics_that_nobody_reads_are_not_copied(choice):
     for part in model._penstock.fitting.parts.values():
         noted = part.belongings.note()
         unread = {name for name, module in part.module.named_modules() if module in noted.unread.values()}
-        assert unread == {"norm1", "norm3"} and len(noted.copies) == 3  # the other has no momentum, and reads its count
+        # The other has no momentum, and reads its count.
+        assert unread == {"norm1", "norm3"} and len(noted.buffers.copies) == 3
 
 
 def test_a_hook_that_comes_later_finds_the_statistics():

@@ -421,9 +421,9 @@ def test_what_others_hold_is_not_fetched_a_second_time():
 # Whose backward a plan is told of.
 
 
-def told(fetch, leave, needed=(1, 1, 1, 1, 1), settle=(0,) * 6, passes=1):
+def told(fetch, leave, needed=(1, 1, 1, 1, 1), passes=1):
     """The blocks whose backward a plan is told of that fetches and lets go so."""
-    foreseen = Foreseen(1.0, 0.0, 0, 0, 0, settle, tuple(leave), tuple(fetch))
+    foreseen = Foreseen(1.0, 0.0, 0, 0, 0, (0,) * 6, tuple(leave), tuple(fetch))
     records = [Record("", 0, (), False, spans=[(0, 1)] * count) for count in needed]
     return sorted(turning_points(FitPlan(AMPLE, Chain(()), (), foreseen, None, True), records, passes))
 
@@ -431,11 +431,11 @@ def told(fetch, leave, needed=(1, 1, 1, 1, 1), settle=(0,) * 6, passes=1):
 def test_a_settled_plan_is_told_where_a_pass_begins_and_where_something_moves():
     assert told([()] * 5, [0] * 5) == [4]
     assert told([(), (), (0, 1), (), ()], [0] * 5) == [2, 4]
-    assert told([()] * 5, [3, 3, 2, 2, 2], settle=(0, 0, 2, 2, 2, 2)) == [0, 1, 4]
+    assert told([()] * 5, [2] * 5) == [4]
 
 
-def test_what_has_to_leave_leaves_though_no_pass_comes_to_the_blocks_behind():
-    assert told([()] * 5, [1] * 5) == [0, 1, 2, 3, 4]
+def test_what_leaves_after_a_pass_has_begun_does_so_though_none_comes_to_the_blocks_behind():
+    assert told([()] * 5, [3, 3, 2, 2, 2]) == [0, 1, 4]
 
 
 def test_what_belongs_to_a_block_that_no_loss_comes_to_is_done_at_the_one_before_it():

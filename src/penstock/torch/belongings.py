@@ -3,31 +3,102 @@
 Buffers that a block changes as it runs, such as the statistics of BatchNorm, are changed once, however often it runs.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, repeat
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
+from penstock.torch.ambient import NOTHING
 from penstock.torch.buffers import Groups, Layout, Place, Seen, copies_of, identical, same
 from penstock.torch.mover import bytes_by_storage
 from penstock.torch.norms import only_adds, thrown_away
 from penstock.torch.saved import version_of
 
 
-@dataclass(frozen=True, eq=False)
+class Parameters(NamedTuple):
+    """The parameters of some modules, one table after another."""
+
+    counts: list[int]
+    """of each table"""
+    names: list[str]
+    tensors: Sequence[torch.Tensor | None]
+    states: list[tuple[int, bool] | None]
+    """how often these have been changed, and whether they want gradients"""
+
+    @classmethod
+    def of(cls, parts: Iterable[nn.Module]) -> "Parameters":
+        """Look at those of some modules."""
+        tables = [part._parameters for part in parts]
+        tensors = list(chain.from_iterable([table.values() for table in tables]))
+        states = [None if one is None else (one._version, one.requires_grad) for one in tensors]
+        return cls(list(map(len, tables)), list(chain.from_iterable(tables)), tensors, states)
+
+    def same(self, other: "Parameters") -> bool:
+        """Tell whether others are the very same, at the same places, and nothing has become of them."""
+        alike = self.counts == other.counts and self.names == other.names and self.states == other.states
+        return alike and identical(self.tensors, other.tensors)
+
+    @contextmanager
+    def lent(self, parts: Sequence[nn.Module]) -> Iterator[None]:
+        """Let modules have these, and put back what they have now."""
+        owners = chain.from_iterable(map(repeat, parts, self.counts))
+        entries = zip(owners, self.names, self.tensors, self.states, strict=True)
+        several = [(part, name, one, *state) for part, name, one, state in entries if one is not None and state]
+        had = {(part, name) for part, name, _, _, _ in several}
+        for part in parts:
+            for name, now in part._parameters.items():
+                if now is not None and (part, name) not in had:
+                    raise _changed(name)
+        before: list[tuple[Any, str, Any]] = []
+        wanting: list[tuple[torch.Tensor, bool]] = []
+        try:
+            for part, name, tensor, version, wanted in several:
+                if tensor._version != version:
+                    raise _changed(name)
+                own: Any = vars(part)["_parameters"].get(name, _MISSING)
+                if own is not tensor:  # torch.func.functional_call has others for a call
+                    before.append((part._parameters, name, own))
+                    vars(part)["_parameters"][name] = tensor
+                if tensor.requires_grad != wanted and tensor.is_leaf:  # frozen or thawed since
+                    wanting.append((tensor, not wanted))
+                    tensor.requires_grad_(wanted)
+            yield
+        finally:
+            for table, name, own in before:
+                if own is _MISSING:
+                    table.pop(name, None)
+                elif table.get(name) is not own:
+                    table[name] = own
+            for tensor, wanted in wanting:
+                tensor.requires_grad_(wanted)
+
+
+@dataclass(eq=False, slots=True)
 class Noted:
     """What a block had when its first run began."""
 
     parts: Sequence[nn.Module]
     """its modules"""
-    parameters: Sequence[tuple[nn.Module, str, torch.Tensor, int, bool]]
-    """modules, names, tensors, how often these had been changed, and whether they wanted gradients"""
-    buffers: dict[int, torch.Tensor]
-    """those that it reads, by number"""
+    parameters: Parameters
+    buffers: "Buffers | None"
+    """None where it has none that matter"""
+    unread: Mapping[int, nn.Module]
+    """those of its modules that only add to their buffers: of these nothing is noted"""
+    training: tuple[bool, ...]
+    lost: set[str] = field(default_factory=set)
+    """names of buffers that the run has changed without there being a copy"""
+
+
+@dataclass(eq=False, slots=True)
+class Buffers:
+    """The buffers of a block when its first run began, by number."""
+
+    tensors: dict[int, torch.Tensor]
     versions: dict[int, int | None]
     """how often these had been changed"""
     copies: dict[int, torch.Tensor]
@@ -35,11 +106,17 @@ class Noted:
     layout: Layout
     groups: Groups
     """which were copied"""
-    unread: Mapping[int, nn.Module]
-    """those of its modules that only add to their buffers: of these nothing is noted"""
-    training: tuple[bool, ...]
-    lost: set[str] = field(default_factory=set)
-    """names of those that the run has changed without there being a copy"""
+
+    def lent(self) -> dict[int, dict[str, torch.Tensor | None]]:
+        """Give what each module is to find in a second run, by its number."""
+        lent: dict[int, dict[str, torch.Tensor | None]] = defaultdict(dict)
+        copies = copies_of(self.copies, self.groups)
+        for number, (place, name) in enumerate(self.layout.places):
+            buffer = self.tensors.get(number)
+            if buffer is not None and number not in copies and version_of(buffer) != self.versions[number]:
+                raise _changed(name)
+            lent[place][name] = copies.get(number, buffer)
+        return lent
 
 
 class Belongings:
@@ -56,7 +133,7 @@ class Belongings:
 
     def _find_parts(self) -> None:
         self._parts = list(self._module.modules())
-        self._tree = _Tree.of(self._parts)
+        self._tree = _Tree(self._parts)
         self._changing: dict[tuple[bool, ...], set[Place]] = {}  # by modes; those that have not run are not known
         self._unread: dict[tuple[bool, ...], dict[int, nn.Module]] = {}  # by modes; those that were not watched are not
         self._layout: Layout | None = None
@@ -68,28 +145,25 @@ class Belongings:
 
     def note(self, watched: bool = False) -> Noted:
         """Take note of what the block has now, for a second run that may be watched."""
-        if not self._tree.stands(self._parts):
+        if not self._tree.stands():
             self._find_parts()
-        parameters = [
-            (part, name, tensor, tensor._version, tensor.requires_grad)
-            for part in self._parts
-            for name, tensor in part._parameters.items()
-            if tensor is not None
-        ]
-        training = tuple([part.training for part in self._parts])
+        parts = self._parts
+        training = _modes(parts)
         unread = self._unread.get(training, {})
         if watched or not all(map(only_adds, unread.values())):
             unread = {}
-        having = {number: one for number, one in enumerate(self._parts) if one._buffers and number not in unread}
+        having = {number: one for number, one in enumerate(parts) if one._buffers and number not in unread}
+        buffers = self._note_buffers(having, training) if having else None
+        return Noted(parts, Parameters.of(parts), buffers, unread, training)
+
+    def _note_buffers(self, having: Mapping[int, nn.Module], training: tuple[bool, ...]) -> Buffers:
         seen = Seen.of(having)
         if self._layout is None or not self._layout.holds(seen):
             self._layout = Layout(having, seen)
-        layout = self._layout
-        buffers = {number: one for number, one in enumerate(seen.tensors) if one is not None}
-        versions = {number: version_of(one) for number, one in buffers.items()}
-        groups = layout.groups(self._changing.get(training))
-        copies = copies_of(buffers, groups)
-        return Noted(self._parts, parameters, buffers, versions, copies, layout, groups, unread, training)
+        tensors = {number: one for number, one in enumerate(seen.tensors) if one is not None}
+        versions = {number: version_of(one) for number, one in tensors.items()}
+        groups = self._layout.groups(self._changing.get(training))
+        return Buffers(tensors, versions, copies_of(tensors, groups), self._layout, groups)
 
     def look(self, noted: Noted) -> None:
         """Notice which large buffers a run has changed, in place or by assigning another; drop the copies of others."""
@@ -97,71 +171,52 @@ class Belongings:
             return
         first = noted.training not in self._changing
         changing = self._changing.setdefault(noted.training, set())
-        for number in noted.layout.large:
-            part, name = place = noted.layout.places[number]
-            buffer = noted.buffers[number]
-            moved = version_of(buffer) != noted.versions[number]
-            if moved and number not in noted.copies:
+        if noted.buffers is None:
+            return
+        had = noted.buffers
+        for number in had.layout.large:
+            part, name = place = had.layout.places[number]
+            buffer = had.tensors[number]
+            moved = version_of(buffer) != had.versions[number]
+            if moved and number not in had.copies:
                 noted.lost.add(name)
             # Not all that changes a buffer counts that: the first time values are compared.
             other = noted.parts[part]._buffers.get(name) is not buffer
-            if moved or other or (first and not same(noted.copies[number], buffer)):
+            if moved or other or (first and not same(had.copies[number], buffer)):
                 changing.add(place)
-            elif place not in changing and noted.layout.alone(number):
-                noted.copies.pop(number, None)
+            elif place not in changing and had.layout.alone(number):
+                had.copies.pop(number, None)
 
     @contextmanager
     def again(self, noted: Noted) -> Iterator[None]:
         """Let a second run find what the first one had, and put all back as it is now."""
         if noted.lost:
             raise RuntimeError(_LOST.format(", ".join(sorted(noted.lost))))
-        if noted.parts is not self._parts or not self._tree.stands(self._parts):
+        if noted.parts is not self._parts or not self._tree.stands():
             raise _changed("a module of it")
-        _check_added(noted)
-        before: list[tuple[Any, str, Any]] = []
-        tables = [(part._buffers, dict(part._buffers)) for part in noted.parts]
-        wanting: list[tuple[torch.Tensor, bool]] = []
-        modes = tuple([part.training for part in noted.parts])
-        try:
-            if modes != noted.training:
-                self._set_modes(noted.training)
-            for part, name, tensor, version, wanted in noted.parameters:
-                if tensor._version != version:
-                    raise _changed(name)
-                own = part._parameters.get(name, _MISSING)
-                if own is not tensor:  # torch.func.functional_call has others for a call
-                    before.append((part._parameters, name, own))
-                    vars(part)["_parameters"][name] = tensor
-                if tensor.requires_grad != wanted and tensor.is_leaf:  # frozen or thawed since
-                    wanting.append((tensor, not wanted))
-                    tensor.requires_grad_(wanted)
-            lent: list[dict[str, torch.Tensor | None]] = [{} for _ in tables]
-            copies = copies_of(noted.copies, noted.groups)
-            for number, (place, name) in enumerate(noted.layout.places):
-                buffer = noted.buffers.get(number)
-                if buffer is not None and number not in copies and version_of(buffer) != noted.versions[number]:
-                    raise _changed(name)
-                lent[place][name] = copies.get(number, buffer)
-            for place, part in noted.unread.items():
-                lent[place] = thrown_away(part)
-            for (table, own), other in zip(tables, lent, strict=True):
-                if own or other:
-                    table.clear()
-                    table.update(other)
-            yield
-        finally:
-            for table, name, own in before:
-                if own is _MISSING:
-                    table.pop(name, None)
-                elif table.get(name) is not own:
-                    table[name] = own
-            for table, all_own in tables:
-                if table or all_own:
-                    table.clear()
-                    table.update(all_own)
-            for tensor, wanted in wanting:
-                tensor.requires_grad_(wanted)
-            self._set_modes(modes)
+        parts, modes = noted.parts, _modes(noted.parts)
+        same_parameters = noted.parameters.same(Parameters.of(parts))
+        tables = [part._buffers for part in parts]
+        own = [table.copy() for table in tables]
+        with NOTHING if same_parameters else noted.parameters.lent(parts):
+            try:
+                if modes != noted.training:
+                    _set_modes(parts, noted.training)
+                lent = {} if noted.buffers is None else noted.buffers.lent()
+                for place, part in noted.unread.items():
+                    lent[place] = thrown_away(part)
+                for place, table in enumerate(tables):
+                    if table or place in lent:
+                        table.clear()
+                        table.update(lent.get(place, {}))
+                yield
+            finally:
+                for table, all_own in zip(tables, own, strict=True):
+                    if table or all_own:
+                        table.clear()
+                        table.update(all_own)
+                if _modes(parts) != modes:
+                    _set_modes(parts, modes)
 
     def watches(self, noted: Noted) -> bool:
         """Tell whether it matters what a second run reads."""
@@ -177,10 +232,15 @@ class Belongings:
         known = self._unread.setdefault(noted.training, found)
         self._unread[noted.training] = {number: part for number, part in found.items() if number in known}
 
-    def _set_modes(self, modes: tuple[bool, ...]) -> None:
-        for part, mode in zip(self._parts, modes, strict=True):
-            if part.training != mode:
-                part.training = mode
+
+def _modes(parts: Iterable[nn.Module]) -> tuple[bool, ...]:
+    return tuple([part.training for part in parts])
+
+
+def _set_modes(parts: Iterable[nn.Module], modes: tuple[bool, ...]) -> None:
+    for part, mode in zip(parts, modes, strict=True):
+        if part.training != mode:
+            part.training = mode
 
 
 def flags_of(several: Iterable[Belongings]) -> tuple[bytes, bytes]:
@@ -191,35 +251,25 @@ def flags_of(several: Iterable[Belongings]) -> tuple[bytes, bytes]:
     return bytes([bool(part.training) for part in parts]), bytes(wanted)
 
 
-class _Tree(NamedTuple):
+class _Tree:
     """Which modules those of a block have, and by which names."""
 
-    counts: list[int]
-    names: list[str]
-    modules: list[nn.Module | None]
+    def __init__(self, parts: Iterable[nn.Module]) -> None:
+        self._leaves, self._parents = [], []
+        for part in parts:
+            if part._modules:
+                self._parents.append((part, list(part._modules), list(part._modules.values())))
+            else:
+                self._leaves.append(part)
 
-    @classmethod
-    def of(cls, parts: Iterable[nn.Module]) -> "_Tree":
-        tables = [part._modules for part in parts]
-        modules = list(chain.from_iterable([table.values() for table in tables]))
-        return cls([len(table) for table in tables], list(chain.from_iterable(tables)), modules)
-
-    def stands(self, parts: Iterable[nn.Module]) -> bool:
+    def stands(self) -> bool:
         """Tell whether it is still so."""
-        now = _Tree.of(parts)
-        return self.counts == now.counts and self.names == now.names and identical(self.modules, now.modules)
-
-
-def _check_added(noted: Noted) -> None:
-    """Refuse parameters that were not there when the first run began."""
-    now = [one for part in noted.parts for one in part._parameters.values() if one is not None]
-    if identical(now, [one for _, _, one, _, _ in noted.parameters]):
-        return
-    had = {(part, name) for part, name, _, _, _ in noted.parameters}
-    for part in noted.parts:
-        for name, one in part._parameters.items():
-            if one is not None and (part, name) not in had:
-                raise _changed(name)
+        if any([leaf._modules for leaf in self._leaves]):  # noqa: C419 - faster
+            return False
+        for part, names, modules in self._parents:
+            if list(part._modules) != names or not identical(modules, list(part._modules.values())):
+                return False
+        return True
 
 
 _MISSING = object()

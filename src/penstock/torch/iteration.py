@@ -136,8 +136,13 @@ class Fitting:
 
     def ran(self) -> None:
         """Take note that the model has returned; one that took a shorter way than its plan is measured anew."""
-        if self._now is not None and not self._fresh and self._now.other_way:
-            self._now.known.forget()
+        now = self._now
+        if now is not None and not self._fresh and now.plan is not None and self._treating is not None:
+            # Wherever a backward pass begins, nobody need be told of it to let go of these.
+            foreseen = now.plan.foreseen
+            self._treating.leave(now, len(now.plan.moving) if now.other_way else foreseen.leave[-1])
+            if now.other_way:
+                now.known.forget()
         if not (self._block_ran or self._warned) and torch.is_grad_enabled():
             self._warned = True
             warnings.warn(
@@ -149,19 +154,19 @@ class Fitting:
     def call(self, part: Part, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a block as the plan says."""
         self._block_ran = True
-        if not torch.is_grad_enabled() or others_recompute() or others_differentiate():
-            return part.call(*args, **kwargs)
         tensors = tensors_in((args, kwargs) if kwargs else args)
-        if not _differentiable(part, tensors):
+        if not _ours(part, tensors):
             return part.call(*args, **kwargs)
-        now = self._opened(part, tensors)
+        return self._run(self._opened(part, tensors), part, Inputs(args, kwargs, tensors))
+
+    def _run(self, now: Iteration, part: Part, inputs: Inputs) -> Any:
+        """Run a block of an iteration."""
         number = len(now.records)
-        run = self._measured if now.measuring else self._planned
-        output = run(now, number, part, Inputs(args, kwargs, tensors))
+        output = (self._measured if now.measuring else self._planned)(now, number, part, inputs)
         if not number:
             self._check_guess(now, part)
         if now.told is None or number in now.told:
-            self._hook(now, number, tensors, output)
+            self._hook(now, number, inputs.tensors, output)
         return output
 
     def along(self, sequence: nn.Sequential, given: Any) -> Any:
@@ -171,34 +176,32 @@ class Fitting:
             modules: list[Any] = list(sequence._modules.values())  # one may have replaced another
             if len(modules) != count:
                 raise RuntimeError("modules were added to an nn.Sequential, or taken from it, while it ran")
-            part = self._group(modules, at, given)
-            if part is None:
+            first = self.parts.get(id(modules[at])) if self._known else None
+            tensors = [] if first is None else tensors_in(given)
+            group = None
+            if first is not None and _ours(first, tensors):
+                now = self._opened(first, tensors)
+                group = self._group(now.known, first, modules, at)
+            if group is None:
                 given = modules[at](given)
                 before = self._note_follower(modules[at], before)
                 at += 1
             else:
-                given = self.call(part, (given,), {})
-                at += part.count
+                self._block_ran = True
+                given = self._run(now, group, Inputs((given,), {}, tensors))
+                at += group.count
         return given
 
-    def _group(self, modules: Sequence[nn.Module], at: int, given: Any) -> Part | None:
-        """Give the group that begins with a module, where there is one and it can be called as such."""
-        part = self.parts.get(id(modules[at]))
-        if part is None or not self._known or not torch.is_grad_enabled():
-            return None
-        tensors = tensors_in(given)
-        if not _differentiable(part, tensors) or others_recompute() or others_differentiate():
-            return None
-        known = self._opened(part, tensors).known
-        wanted = (known.together or {}).get(id(part.module), ())
+    def _group(self, known: Known, first: Part, modules: Sequence[nn.Module], at: int) -> Part | None:
+        """Give the group that begins with a block, where there is one and it can be called as such."""
+        wanted = (known.together or {}).get(id(first.module), ())
         several = modules[at : at + len(wanted)]
-        if not wanted or tuple(map(id, several)) != wanted:
+        if not wanted or tuple(map(id, several)) != wanted or not all(map(bare, several)):
             return None
-        if not all(bare(one) and id(one) in self.parts for one in several):
-            return None
-        if id(part.module) not in known.groups:
-            known.groups[id(part.module)] = one_of([self.parts[one] for one in wanted])
-        return known.groups[id(part.module)]
+        group = known.groups.get(id(first.module))
+        if group is None and all(one in self.parts for one in wanted):
+            group = known.groups[id(first.module)] = one_of([self.parts[one] for one in wanted])
+        return group
 
     def _note_follower(self, module: nn.Module, before: Record | None) -> Record | None:
         """Note that a block was given what the one before gave; give its record, where it was measured just now."""
@@ -498,6 +501,10 @@ class Fitting:
         return output
 
 
-def _differentiable(part: Part, tensors: list[torch.Tensor]) -> bool:
+def _ours(part: Part, tensors: list[torch.Tensor]) -> bool:
+    """Tell whether what a block saves now is ours to treat: somebody differentiates it, in the usual way."""
+    if not torch.is_grad_enabled() or others_recompute() or others_differentiate():
+        return False
     # Modules may have been added since, which the block's own list does not know of; that one is faster.
-    return any(one.requires_grad for one in chain(tensors, part.belongings.parameters(), part.module.parameters()))
+    parameters = chain(part.belongings.parameters(), part.module.parameters())
+    return any([one.requires_grad for one in tensors]) or any(one.requires_grad for one in parameters)  # noqa: C419

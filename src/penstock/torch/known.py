@@ -255,8 +255,8 @@ def turning_points(plan: FitPlan, records: list[Record], passes: int) -> frozens
         return frozenset(range(len(records)))
     found, foreseen, begun, waiting = set(), plan.foreseen, False, False
     for number in reversed(range(len(records))):
-        # By then its forward has let go of so many, whether or not a pass came to the blocks behind it.
-        leaves = foreseen.leave[number] > foreseen.settle[number + 1]
+        # As many as leave with the last block have left when the model returns, wherever a pass begins after that.
+        leaves = foreseen.leave[number] > foreseen.leave[-1]
         waiting = waiting or leaves or bool(foreseen.fetch[number])
         if not records[number].spans:
             found.add(number)

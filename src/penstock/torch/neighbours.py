@@ -46,18 +46,15 @@ def sequences(model: nn.Module, blocks: Iterable[nn.Module]) -> list[nn.Sequenti
 
 def bare(module: nn.Module) -> bool:
     """Tell whether to call a block is to call its forward, with nothing of others around it."""
+    own = vars(module)
     return (
-        type(vars(module).get("forward")) is Patch
+        type(own.get("forward")) is Patch
+        and not (own["_forward_hooks"] or own["_forward_pre_hooks"])
+        and not (own["_backward_hooks"] or own["_backward_pre_hooks"])
         and type(module).__call__ is nn.Module.__call__
         and not compiled(module)
-        and not module._forward_hooks
-        and not module._forward_pre_hooks
-        and not module._backward_hooks
-        and not module._backward_pre_hooks
-        and not torch_module._global_forward_hooks
-        and not torch_module._global_forward_pre_hooks
-        and not torch_module._global_backward_hooks
-        and not torch_module._global_backward_pre_hooks
+        and not (torch_module._global_forward_hooks or torch_module._global_forward_pre_hooks)
+        and not (torch_module._global_backward_hooks or torch_module._global_backward_pre_hooks)
     )
 
 

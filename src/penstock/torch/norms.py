@@ -29,14 +29,15 @@ _MEAN, _VARIANCE, _TRAINING = 3, 4, 5
 
 def only_adds(module: nn.Module) -> bool:
     """Tell whether a module is a BatchNorm that trains and does not read its statistics, as torch made it."""
+    own = vars(module)
     return (
         type(module) in _NORMS
-        and module.training
-        and not module._forward_hooks
-        and not module._forward_pre_hooks
-        and "forward" not in vars(module)
-        and tuple(module._buffers) == _STATISTICS
-        and type(None) not in map(type, module._buffers.values())
+        and own["training"]
+        and not own["_forward_hooks"]
+        and not own["_forward_pre_hooks"]
+        and "forward" not in own
+        and tuple(own["_buffers"]) == _STATISTICS
+        and type(None) not in map(type, own["_buffers"].values())
     )
 
 
