@@ -157,6 +157,21 @@ def test_parameters_lent_for_a_call_are_those_of_its_second_run_too():
     assert all(one is other for one, other in zip(model.parameters(), own, strict=True))
 
 
+def test_parameters_replaced_before_backward_by_some_that_count_no_changes_are_not_those_of_the_second_run():
+    model, plain = pair(MLP)
+    fit(model, AMPLE, choice="recompute")
+    x = torch.randn(32, 8)
+    own = dict(model.named_parameters())
+    loss = model(x).square().mean()
+    with torch.inference_mode():
+        other = {name: one * 2 for name, one in model.state_dict().items()}
+        model.load_state_dict(other, assign=True)
+    loss.backward()
+    plain(x).square().mean().backward()
+    assert equal([one.grad for one in own.values()], [one.grad for one in plain.parameters()])
+    assert equal(list(model.parameters()), list(other.values()))
+
+
 def test_a_parameter_that_is_changed_before_backward_is_refused():
     model, _ = pair(MLP)
     fit(model, AMPLE, choice="recompute")

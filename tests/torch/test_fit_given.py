@@ -3,6 +3,7 @@
 import gc
 import os
 from collections import OrderedDict, UserDict, defaultdict, deque, namedtuple
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +24,7 @@ from tests.torch.models import deterministic as deterministic  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.multiprocessing.reductions import StorageWeakRef  # noqa: E402
 from torch.nn.utils.rnn import pack_sequence  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from penstock import Budget  # noqa: E402
 from penstock.errors import BudgetError  # noqa: E402
@@ -348,6 +350,25 @@ def test_tensors_are_found_in_things_of_all_kinds():
 def test_an_iterator_is_refused(given):
     with pytest.raises(RuntimeError, match="give it a list"):
         Given((given,), {}, Kept)
+
+
+@pytest.mark.parametrize("way", ["without gradients", "checkpointed"])
+def test_nobody_looks_at_what_is_given_where_others_run_a_block(way):
+    class Drawing(MLP):
+        def forward(self, x, scales):
+            return super().forward(x) * (next(scales) if isinstance(scales, Iterator) else 1.0)
+
+    model, x = nn.Sequential(Drawing()), torch.randn(4, 8)
+    block = fit(model, AMPLE, blocks="0")[0]
+    if way == "without gradients":
+        with torch.no_grad():
+            scaled = block(x, iter([2.0]))
+    else:
+        with pytest.warns(UserWarning, match="left to it"):
+            scaled = checkpoint(block, x, iter([2.0]), use_reentrant=False)
+    assert torch.equal(scaled, 2 * block(x, None))
+    with pytest.raises(RuntimeError, match="give it a list"):
+        block(x, iter([2.0]))
 
 
 def test_what_only_looks_like_one_is_not():

@@ -3,7 +3,6 @@
 Buffers that a block changes as it runs, such as the statistics of BatchNorm, are changed once, however often it runs.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,34 +20,38 @@ from penstock.torch.saved import version_of
 
 
 class Parameters(NamedTuple):
-    """The parameters of some modules, one table after another."""
+    """The parameters of some modules, one after another."""
 
     counts: list[int]
-    """of each table"""
+    """of each module"""
     names: list[str]
     tensors: Sequence[torch.Tensor | None]
     states: list[tuple[int, bool] | None]
-    """how often these have been changed, and whether they want gradients"""
+    """how often these had been changed, and whether they wanted gradients"""
 
     @classmethod
     def of(cls, parts: Iterable[nn.Module]) -> "Parameters":
         """Look at those of some modules."""
         tables = [part._parameters for part in parts]
         tensors = list(chain.from_iterable([table.values() for table in tables]))
-        states = [None if one is None else (one._version, one.requires_grad) for one in tensors]
-        return cls(list(map(len, tables)), list(chain.from_iterable(tables)), tensors, states)
+        return cls(list(map(len, tables)), list(chain.from_iterable(tables)), tensors, _states(tensors))
 
-    def same(self, other: "Parameters") -> bool:
-        """Tell whether others are the very same, at the same places, and nothing has become of them."""
-        alike = self.counts == other.counts and self.names == other.names and self.states == other.states
-        return alike and identical(self.tensors, other.tensors)
+    def stand(self, parts: Iterable[nn.Module]) -> bool:
+        """Tell whether modules have the very same by the same names, and nothing has become of them."""
+        tables = [part._parameters for part in parts]
+        return (
+            self.counts == list(map(len, tables))
+            and self.names == list(chain.from_iterable(tables))
+            and identical(self.tensors, list(chain.from_iterable([table.values() for table in tables])))
+            and self.states == _states(self.tensors)
+        )
 
     @contextmanager
-    def lent(self, parts: Sequence[nn.Module]) -> Iterator[None]:
+    def lend(self, parts: Sequence[nn.Module]) -> Iterator[None]:
         """Let modules have these, and put back what they have now."""
-        owners = chain.from_iterable(map(repeat, parts, self.counts))
-        entries = zip(owners, self.names, self.tensors, self.states, strict=True)
-        several = [(part, name, one, *state) for part, name, one, state in entries if one is not None and state]
+        owners = chain.from_iterable(map(repeat, parts, self.counts))  # each module as often as it has one
+        rows = zip(owners, self.names, self.tensors, self.states, strict=True)
+        several = [(part, name, one, *state) for part, name, one, state in rows if one is not None and state]
         had = {(part, name) for part, name, _, _, _ in several}
         for part in parts:
             for name, now in part._parameters.items():
@@ -76,6 +79,10 @@ class Parameters(NamedTuple):
                     table[name] = own
             for tensor, wanted in wanting:
                 tensor.requires_grad_(wanted)
+
+
+def _states(tensors: Iterable[torch.Tensor | None]) -> list[tuple[int, bool] | None]:
+    return [None if one is None else (one._version, one.requires_grad) for one in tensors]
 
 
 @dataclass(eq=False, slots=True)
@@ -107,16 +114,16 @@ class Buffers:
     groups: Groups
     """which were copied"""
 
-    def lent(self) -> dict[int, dict[str, torch.Tensor | None]]:
+    def for_another_run(self) -> dict[int, dict[str, torch.Tensor | None]]:
         """Give what each module is to find in a second run, by its number."""
-        lent: dict[int, dict[str, torch.Tensor | None]] = defaultdict(dict)
+        found: dict[int, dict[str, torch.Tensor | None]] = {place: {} for place, _ in self.layout.places}
         copies = copies_of(self.copies, self.groups)
         for number, (place, name) in enumerate(self.layout.places):
             buffer = self.tensors.get(number)
             if buffer is not None and number not in copies and version_of(buffer) != self.versions[number]:
                 raise _changed(name)
-            lent[place][name] = copies.get(number, buffer)
-        return lent
+            found[place][name] = copies.get(number, buffer)
+        return found
 
 
 class Belongings:
@@ -195,14 +202,13 @@ class Belongings:
         if noted.parts is not self._parts or not self._tree.stands():
             raise _changed("a module of it")
         parts, modes = noted.parts, _modes(noted.parts)
-        same_parameters = noted.parameters.same(Parameters.of(parts))
         tables = [part._buffers for part in parts]
         own = [table.copy() for table in tables]
-        with NOTHING if same_parameters else noted.parameters.lent(parts):
+        with NOTHING if noted.parameters.stand(parts) else noted.parameters.lend(parts):
             try:
                 if modes != noted.training:
                     _set_modes(parts, noted.training)
-                lent = {} if noted.buffers is None else noted.buffers.lent()
+                lent = {} if noted.buffers is None else noted.buffers.for_another_run()
                 for place, part in noted.unread.items():
                     lent[place] = thrown_away(part)
                 for place, table in enumerate(tables):

@@ -1,6 +1,7 @@
 """A fitted model at work: iterations measured, planned, and carried out block by block."""
 
 import warnings
+from bisect import bisect_left
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -135,12 +136,13 @@ class Fitting:
         return self._now is not None and self._now.steady
 
     def ran(self) -> None:
-        """Take note that the model has returned; one that took a shorter way than its plan is measured anew."""
+        """Take note that the model has returned: what moves leaves; a way shorter than the plan's is measured anew."""
         now = self._now
         if now is not None and not self._fresh and now.plan is not None and self._treating is not None:
-            # Wherever a backward pass begins, nobody need be told of it to let go of these.
-            foreseen = now.plan.foreseen
-            self._treating.leave(now, len(now.plan.moving) if now.other_way else foreseen.leave[-1])
+            # Wherever a backward pass begins now, nobody need be told of it to let go of these: what has to be gone by
+            # the last block's backward; on a shorter way, of which nothing is foreseen, all that was sent.
+            sent = bisect_left(now.plan.moving, len(now.records))
+            self._treating.leave(now, sent if now.other_way else now.plan.foreseen.leave[-1])
             if now.other_way:
                 now.known.forget()
         if not (self._block_ran or self._warned) and torch.is_grad_enabled():
@@ -154,8 +156,10 @@ class Fitting:
     def call(self, part: Part, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a block as the plan says."""
         self._block_ran = True
+        if not _usual():
+            return part.call(*args, **kwargs)
         tensors = tensors_in((args, kwargs) if kwargs else args)
-        if not _ours(part, tensors):
+        if not _differentiable(part, tensors):
             return part.call(*args, **kwargs)
         return self._run(self._opened(part, tensors), part, Inputs(args, kwargs, tensors))
 
@@ -176,32 +180,39 @@ class Fitting:
             modules: list[Any] = list(sequence._modules.values())  # one may have replaced another
             if len(modules) != count:
                 raise RuntimeError("modules were added to an nn.Sequential, or taken from it, while it ran")
-            first = self.parts.get(id(modules[at])) if self._known else None
-            tensors = [] if first is None else tensors_in(given)
-            group = None
-            if first is not None and _ours(first, tensors):
-                now = self._opened(first, tensors)
-                group = self._group(now.known, first, modules, at)
+            group = self._group(modules, at, given)
             if group is None:
                 given = modules[at](given)
                 before = self._note_follower(modules[at], before)
                 at += 1
             else:
                 self._block_ran = True
-                given = self._run(now, group, Inputs((given,), {}, tensors))
-                at += group.count
+                now, part, tensors = group
+                given = self._run(now, part, Inputs((given,), {}, tensors))
+                at += part.count
         return given
 
-    def _group(self, known: Known, first: Part, modules: Sequence[nn.Module], at: int) -> Part | None:
-        """Give the group that begins with a block, where there is one and it can be called as such."""
-        wanted = (known.together or {}).get(id(first.module), ())
+    def _group(
+        self, modules: Sequence[nn.Module], at: int, given: Any
+    ) -> tuple[Iteration, Part, list[torch.Tensor]] | None:
+        """Give the group that begins with a block, where there is one and it can be run as such, and what it takes."""
+        first = self.parts.get(id(modules[at])) if self._known else None
+        if first is None or not _usual():
+            return None
+        tensors = tensors_in(given)
+        if not _differentiable(first, tensors):
+            return None
+        now = self._opened(first, tensors)
+        wanted = (now.known.together or {}).get(id(first.module), ())
         several = modules[at : at + len(wanted)]
         if not wanted or tuple(map(id, several)) != wanted or not all(map(bare, several)):
             return None
-        group = known.groups.get(id(first.module))
-        if group is None and all(one in self.parts for one in wanted):
-            group = known.groups[id(first.module)] = one_of([self.parts[one] for one in wanted])
-        return group
+        groups = now.known.groups
+        if id(first.module) not in groups:
+            if not all(one in self.parts for one in wanted):
+                return None
+            groups[id(first.module)] = one_of([self.parts[one] for one in wanted])
+        return now, groups[id(first.module)], tensors
 
     def _note_follower(self, module: nn.Module, before: Record | None) -> Record | None:
         """Note that a block was given what the one before gave; give its record, where it was measured just now."""
@@ -501,10 +512,13 @@ class Fitting:
         return output
 
 
-def _ours(part: Part, tensors: list[torch.Tensor]) -> bool:
-    """Tell whether what a block saves now is ours to treat: somebody differentiates it, in the usual way."""
-    if not torch.is_grad_enabled() or others_recompute() or others_differentiate():
-        return False
+def _usual() -> bool:
+    """Tell whether what is saved now is ours to treat: somebody may differentiate it, in the usual way."""
+    return torch.is_grad_enabled() and not others_recompute() and not others_differentiate()
+
+
+def _differentiable(part: Part, tensors: list[torch.Tensor]) -> bool:
+    if any([one.requires_grad for one in tensors]):  # noqa: C419 - faster
+        return True
     # Modules may have been added since, which the block's own list does not know of; that one is faster.
-    parameters = chain(part.belongings.parameters(), part.module.parameters())
-    return any([one.requires_grad for one in tensors]) or any(one.requires_grad for one in parameters)  # noqa: C419
+    return any(one.requires_grad for one in chain(part.belongings.parameters(), part.module.parameters()))
