@@ -32,19 +32,14 @@ class Parameters(NamedTuple):
     @classmethod
     def of(cls, parts: Iterable[nn.Module]) -> "Parameters":
         """Look at those of some modules."""
-        tables = [part._parameters for part in parts]
-        tensors = list(chain.from_iterable([table.values() for table in tables]))
-        return cls(list(map(len, tables)), list(chain.from_iterable(tables)), tensors, _states(tensors))
+        counts, names, tensors = _listed(parts)
+        return cls(counts, names, tensors, _states(tensors))
 
     def stand(self, parts: Iterable[nn.Module]) -> bool:
         """Tell whether modules have the very same by the same names, and nothing has become of them."""
-        tables = [part._parameters for part in parts]
-        return (
-            self.counts == list(map(len, tables))
-            and self.names == list(chain.from_iterable(tables))
-            and identical(self.tensors, list(chain.from_iterable([table.values() for table in tables])))
-            and self.states == _states(self.tensors)
-        )
+        counts, names, tensors = _listed(parts)
+        alike = self.counts == counts and self.names == names and identical(self.tensors, tensors)
+        return alike and self.states == _states(self.tensors)  # others need not count their changes
 
     @contextmanager
     def lend(self, parts: Sequence[nn.Module]) -> Iterator[None]:
@@ -63,10 +58,11 @@ class Parameters(NamedTuple):
             for part, name, tensor, version, wanted in several:
                 if tensor._version != version:
                     raise _changed(name)
-                own: Any = vars(part)["_parameters"].get(name, _MISSING)
+                table: Any = part._parameters
+                own = table.get(name, _MISSING)
                 if own is not tensor:  # torch.func.functional_call has others for a call
-                    before.append((part._parameters, name, own))
-                    vars(part)["_parameters"][name] = tensor
+                    before.append((table, name, own))
+                    table[name] = tensor
                 if tensor.requires_grad != wanted and tensor.is_leaf:  # frozen or thawed since
                     wanting.append((tensor, not wanted))
                     tensor.requires_grad_(wanted)
@@ -81,24 +77,14 @@ class Parameters(NamedTuple):
                 tensor.requires_grad_(wanted)
 
 
+def _listed(parts: Iterable[nn.Module]) -> tuple[list[int], list[str], Sequence[torch.Tensor | None]]:
+    tables = [part._parameters for part in parts]
+    tensors = list(chain.from_iterable([table.values() for table in tables]))
+    return list(map(len, tables)), list(chain.from_iterable(tables)), tensors
+
+
 def _states(tensors: Iterable[torch.Tensor | None]) -> list[tuple[int, bool] | None]:
     return [None if one is None else (one._version, one.requires_grad) for one in tensors]
-
-
-@dataclass(eq=False, slots=True)
-class Noted:
-    """What a block had when its first run began."""
-
-    parts: Sequence[nn.Module]
-    """its modules"""
-    parameters: Parameters
-    buffers: "Buffers | None"
-    """None where it has none that matter"""
-    unread: Mapping[int, nn.Module]
-    """those of its modules that only add to their buffers: of these nothing is noted"""
-    training: tuple[bool, ...]
-    lost: set[str] = field(default_factory=set)
-    """names of buffers that the run has changed without there being a copy"""
 
 
 @dataclass(eq=False, slots=True)
@@ -124,6 +110,22 @@ class Buffers:
                 raise _changed(name)
             found[place][name] = copies.get(number, buffer)
         return found
+
+
+@dataclass(eq=False, slots=True)
+class Noted:
+    """What a block had when its first run began."""
+
+    parts: Sequence[nn.Module]
+    """its modules"""
+    parameters: Parameters
+    buffers: Buffers | None
+    """None where it has none that matter"""
+    unread: Mapping[int, nn.Module]
+    """those of its modules that only add to their buffers: of these nothing is noted"""
+    training: tuple[bool, ...]
+    lost: set[str] = field(default_factory=set)
+    """names of buffers that the run has changed without there being a copy"""
 
 
 class Belongings:
