@@ -620,6 +620,57 @@ def test_others_are_not():
     assert [name for name, _ in find(model)][:2] == ["0", "1.front.0"]
 
 
+def stem(*more):
+    return nn.Sequential(nn.Linear(8, 8), nn.ReLU(), *more)
+
+
+class OwnRow(nn.Sequential):
+    pass
+
+
+class Stemmed(nn.Module):
+    """Blocks between a stem and a head."""
+
+    def __init__(self, first=stem, last=lambda: nn.Linear(8, 2)):
+        super().__init__()
+        self.stem, self.blocks, self.head = first(), nn.Sequential(*(Half() for _ in range(3))), last()
+
+    def forward(self, x):
+        return self.head(self.blocks(self.stem(x)))
+
+
+def test_rows_of_torchs_own_layers_beside_blocks_are_blocks():
+    halves = [f"blocks.{n}" for n in range(3)]
+    assert [name for name, _ in find(Stemmed())] == [*halves, "stem"]
+    inner = Stemmed(lambda: nn.Sequential(OwnRow(nn.Linear(8, 8), nn.ReLU()), stem()), stem)
+    assert [name for name, _ in find(inner)] == [*halves, "stem.1", "head"]
+    model = Stemmed()
+    model.again = nn.ModuleList([model.stem])
+    assert [name for name, _ in find(model)] == [*halves, "stem"]
+    model, plain = Stemmed(lambda: stem(nn.BatchNorm1d(8))), Stemmed(lambda: stem(nn.BatchNorm1d(8)))
+    plain.load_state_dict(model.state_dict())
+    fit(model, AMPLE, choice="recompute")
+    x = torch.randn(32, 8)
+    for _ in range(3):
+        assert equal(step(model, x), step(plain, x))
+        assert torch.equal(model.stem[2].running_mean, plain.stem[2].running_mean)
+    assert list(plan_of(model).choices) == ["stem", *halves]
+
+
+def test_others_beside_blocks_are_not():
+    halves = [f"blocks.{n}" for n in range(3)]
+    compiled = stem()
+    compiled.compile(backend="eager")
+    renormed = nn.Sequential(nn.Embedding(4, 8, max_norm=1.0), nn.LayerNorm(8))
+    lone, own = nn.Sequential(nn.Linear(8, 8)), OwnRow(nn.Linear(8, 8), nn.ReLU())
+    for one in (compiled, torch.compile(stem(), backend="eager"), renormed, lone, own):
+        assert [name for name, _ in find(Stemmed(lambda one=one: one))] == halves
+    model = Stemmed()
+    model.stem.append(model.blocks[0].norm)
+    assert [name for name, _ in find(model)] == halves
+    assert not find(stem())
+
+
 def test_what_cannot_work_is_refused_at_once():
     model = Transformer()
     with pytest.raises(BudgetError):

@@ -28,13 +28,18 @@ def find(model: nn.Module) -> list[tuple[str, nn.Module]]:
 
     One that is reached by several names is found under the first. While one is recomputed, all that it saves is on the
     device: where they are few, those are opened that hold blocks in a row, as an encoder and a decoder do, and those
-    that are made of blocks of different kinds, as a transformer's of its two halves, are found by these.
+    that are made of blocks of different kinds, as a transformer's of its two halves, are found by these. Behind them
+    come rows of torch's own layers that are part of none, as the stem of a convolutional network, which may save more
+    than several blocks do.
 
     Examples
     --------
     >>> layer = nn.TransformerEncoderLayer(8, 2, 16)
-    >>> [name for name, _ in find(nn.TransformerEncoder(layer, 3, enable_nested_tensor=False))]
+    >>> model = nn.TransformerEncoder(layer, 3, enable_nested_tensor=False)
+    >>> [name for name, _ in find(model)]
     ['layers.0', 'layers.1', 'layers.2']
+    >>> [name for name, _ in find(nn.Sequential(nn.Sequential(nn.Linear(4, 8), nn.ReLU()), model))]
+    ['1.layers.0', '1.layers.1', '1.layers.2', '0']
     """
     count = Counter(type(module) for module in model.modules() if not _wraps(module))
     found = _apart(list(_outermost(model, "", model, count, set())))
@@ -42,7 +47,10 @@ def find(model: nn.Module) -> list[tuple[str, nn.Module]]:
         found = _apart(_once(one for name, module in found for one in _opened(name, module)))
     parts = _once(one for name, module in found for one in _parts(name, module))
     finer = _apart(parts)
-    return finer if len(finer) == len(parts) <= ENOUGH else found
+    if len(finer) == len(parts) <= ENOUGH:
+        found = finer
+    taken = {below for _, module in found for below in module.modules()}
+    return found + (_once(_rows("", model, taken)) if found else [])
 
 
 def _outermost(
@@ -104,6 +112,24 @@ def _parts(name: str, module: nn.Module) -> list[tuple[str, nn.Module]]:
     several = len(parts) > 1 and len({type(below) for _, below in parts}) == len(parts)
     alone = not module._parameters and not module._buffers and not compiled(module)
     return parts if several and alone and all(_whole(below) for _, below in parts) else [(name, module)]
+
+
+def _rows(name: str, module: nn.Module, taken: set[nn.Module]) -> Iterator[tuple[str, nn.Module]]:
+    """Give the `nn.Sequential`s of layers that can be run again, whatever calls them, outside of what is taken."""
+    if compiled(module) or module in taken:
+        return
+    below = set(module.modules())
+    plain = all(type(one).__module__.startswith("torch.nn.") and not _renorms(one) for one in below)
+    if type(module) is nn.Sequential and len(module) > 1 and _whole(module) and plain and taken.isdisjoint(below):
+        yield name, module
+        return
+    for child, inner in module.named_children():
+        yield from _rows(f"{name}.{child}" if name else child, inner, taken)
+
+
+def _renorms(module: nn.Module) -> bool:
+    """Tell whether a layer changes its parameters when it is called."""
+    return isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.max_norm is not None
 
 
 def _whole(module: nn.Module) -> bool:
