@@ -620,8 +620,8 @@ def test_others_are_not():
     assert [name for name, _ in find(model)][:2] == ["0", "1.front.0"]
 
 
-def stem(*more):
-    return nn.Sequential(nn.Linear(8, 8), nn.ReLU(), *more)
+def stem(*more, first=None):
+    return nn.Sequential(nn.Conv1d(1, 4, 1) if first is None else first, nn.ReLU(True), *more)
 
 
 class OwnRow(nn.Sequential):
@@ -636,39 +636,51 @@ class Stemmed(nn.Module):
         self.stem, self.blocks, self.head = first(), nn.Sequential(*(Half() for _ in range(3))), last()
 
     def forward(self, x):
-        return self.head(self.blocks(self.stem(x)))
+        return self.head(self.blocks(self.stem(x[:, None]).mean(1)))
+
+
+HALVES = [f"blocks.{n}" for n in range(3)]
 
 
 def test_rows_of_torchs_own_layers_beside_blocks_are_blocks():
-    halves = [f"blocks.{n}" for n in range(3)]
-    assert [name for name, _ in find(Stemmed())] == [*halves, "stem"]
-    inner = Stemmed(lambda: nn.Sequential(OwnRow(nn.Linear(8, 8), nn.ReLU()), stem()), stem)
-    assert [name for name, _ in find(inner)] == [*halves, "stem.1", "head"]
+    assert [name for name, _ in find(Stemmed())] == [*HALVES, "stem"]
+    inner = Stemmed(lambda: nn.Sequential(OwnRow(nn.Conv1d(1, 1, 1), nn.ReLU()), stem()), stem)
+    assert [name for name, _ in find(inner)] == [*HALVES, "stem.1", "head"]
     model = Stemmed()
     model.again = nn.ModuleList([model.stem])
-    assert [name for name, _ in find(model)] == [*halves, "stem"]
-    model, plain = Stemmed(lambda: stem(nn.BatchNorm1d(8))), Stemmed(lambda: stem(nn.BatchNorm1d(8)))
+    assert [name for name, _ in find(model)] == [*HALVES, "stem"]
+    model, plain = Stemmed(lambda: stem(nn.BatchNorm1d(4))), Stemmed(lambda: stem(nn.BatchNorm1d(4)))
     plain.load_state_dict(model.state_dict())
     fit(model, AMPLE, choice="recompute")
     x = torch.randn(32, 8)
     for _ in range(3):
         assert equal(step(model, x), step(plain, x))
         assert torch.equal(model.stem[2].running_mean, plain.stem[2].running_mean)
-    assert list(plan_of(model).choices) == ["stem", *halves]
+    assert list(plan_of(model).choices) == ["stem", *HALVES]
 
 
 def test_others_beside_blocks_are_not():
-    halves = [f"blocks.{n}" for n in range(3)]
     compiled = stem()
     compiled.compile(backend="eager")
-    renormed = nn.Sequential(nn.Embedding(4, 8, max_norm=1.0), nn.LayerNorm(8))
-    lone, own = nn.Sequential(nn.Linear(8, 8)), OwnRow(nn.Linear(8, 8), nn.ReLU())
-    for one in (compiled, torch.compile(stem(), backend="eager"), renormed, lone, own):
-        assert [name for name, _ in find(Stemmed(lambda one=one: one))] == halves
+    alone, own = nn.Sequential(nn.Conv1d(1, 4, 1)), OwnRow(nn.Conv1d(1, 4, 1), nn.ReLU())
+    lazy = stem(first=nn.LazyConv1d(4, 1))
+    for one in (compiled, torch.compile(stem(), backend="eager"), alone, own, lazy):
+        assert [name for name, _ in find(Stemmed(lambda one=one: one))] == HALVES
     model = Stemmed()
     model.stem.append(model.blocks[0].norm)
-    assert [name for name, _ in find(model)] == halves
+    assert [name for name, _ in find(model)] == HALVES
     assert not find(stem())
+
+
+@pytest.mark.parametrize("first", [nn.Dropout(0.2, inplace=True), nn.ReLU(inplace=True)], ids=["dropout", "relu"])
+def test_a_head_that_changes_what_it_is_given_is_none(first):
+    make = lambda: Stemmed(last=lambda: nn.Sequential(first, nn.Linear(8, 2)))  # noqa: E731
+    model, plain = make(), make()
+    plain.load_state_dict(model.state_dict())
+    fit(model, AMPLE)
+    x = torch.randn(32, 8)
+    for _ in range(3):
+        assert equal(step(model, x), step(plain, x))
 
 
 def test_what_cannot_work_is_refused_at_once():

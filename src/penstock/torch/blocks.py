@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 import torch
 from torch import nn
+from torch.nn.modules.conv import _ConvNd
 from torch.nn.parameter import is_lazy
 
 from penstock.errors import PlanError
@@ -29,8 +30,8 @@ def find(model: nn.Module) -> list[tuple[str, nn.Module]]:
     One that is reached by several names is found under the first. While one is recomputed, all that it saves is on the
     device: where they are few, those are opened that hold blocks in a row, as an encoder and a decoder do, and those
     that are made of blocks of different kinds, as a transformer's of its two halves, are found by these. Behind them
-    come rows of torch's own layers that are part of none, as the stem of a convolutional network, which may save more
-    than several blocks do.
+    come rows of torch's own layers that begin with a convolution and are part of none: such a stem may save more than
+    several blocks do.
 
     Examples
     --------
@@ -38,7 +39,7 @@ def find(model: nn.Module) -> list[tuple[str, nn.Module]]:
     >>> model = nn.TransformerEncoder(layer, 3, enable_nested_tensor=False)
     >>> [name for name, _ in find(model)]
     ['layers.0', 'layers.1', 'layers.2']
-    >>> [name for name, _ in find(nn.Sequential(nn.Sequential(nn.Linear(4, 8), nn.ReLU()), model))]
+    >>> [name for name, _ in find(nn.Sequential(nn.Sequential(nn.Conv1d(4, 8, 1), nn.ReLU()), model))]
     ['1.layers.0', '1.layers.1', '1.layers.2', '0']
     """
     count = Counter(type(module) for module in model.modules() if not _wraps(module))
@@ -115,21 +116,25 @@ def _parts(name: str, module: nn.Module) -> list[tuple[str, nn.Module]]:
 
 
 def _rows(name: str, module: nn.Module, taken: set[nn.Module]) -> Iterator[tuple[str, nn.Module]]:
-    """Give the `nn.Sequential`s of layers that can be run again, whatever calls them, outside of what is taken."""
+    """Give the `nn.Sequential`s of layers that can be run again, whatever calls them, outside of what is taken.
+
+    Each begins with a convolution: that saves what it is given, which nobody may change after it then, nor itself.
+    """
     if compiled(module) or module in taken:
         return
-    below = set(module.modules())
-    plain = all(type(one).__module__.startswith("torch.nn.") and not _renorms(one) for one in below)
-    if type(module) is nn.Sequential and len(module) > 1 and _whole(module) and plain and taken.isdisjoint(below):
+    below = list(module.modules())
+    if (
+        type(module) is nn.Sequential
+        and len(module) > 1
+        and isinstance(module[0], _ConvNd)
+        and taken.isdisjoint(below)
+        and not any(is_lazy(one) for one in module.parameters())
+        and all(type(one).__module__.startswith("torch.nn.") for one in below)
+    ):
         yield name, module
         return
     for child, inner in module.named_children():
         yield from _rows(f"{name}.{child}" if name else child, inner, taken)
-
-
-def _renorms(module: nn.Module) -> bool:
-    """Tell whether a layer changes its parameters when it is called."""
-    return isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.max_norm is not None
 
 
 def _whole(module: nn.Module) -> bool:
