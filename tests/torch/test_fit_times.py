@@ -37,7 +37,7 @@ def test_a_predicted_step_takes_as_long_as_whole_ones_do(choice, monkeypatch):
 def test_seconds_of_waiting_for_copies_are_none_of_the_blocks(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(HostGauge, "mark", lambda gauge: clock.now)
-    monkeypatch.setattr(HostMover, "down", lambda mover, storage, nbytes, piece: "copied")
+    monkeypatch.setattr(HostMover, "down", lambda mover, several: ["copied"] * len(several))
     monkeypatch.setattr(HostMover, "wait", lambda mover, event: setattr(clock, "now", clock.now + 100))
     model = Net(clock)
     fit(model, AMPLE, blocks=NAMES, choice="offload")

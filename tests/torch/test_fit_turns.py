@@ -31,7 +31,7 @@ SLOW, SLOWER, FAST = "offload", "recompute", "keep"
 def clock(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(HostGauge, "mark", lambda gauge: clock.now)
-    monkeypatch.setattr(HostMover, "down", lambda mover, storage, nbytes, piece: "copied")
+    monkeypatch.setattr(HostMover, "down", lambda mover, several: ["copied"] * len(several))
     monkeypatch.setattr(HostMover, "wait", lambda mover, event: setattr(clock, "now", clock.now + 1))
     return clock
 
@@ -84,6 +84,24 @@ def test_plans_take_turns_until_the_fastest_stays(clock, rivals):
     model(x).sum().backward()
     assert followed(model) == FAST
     assert plan_of(model).seconds == plan_of(model).measured == pytest.approx(3 * (1 + 2 + 3 + 5 + 3 + 5))
+
+
+@pytest.mark.parametrize(
+    ("offload", "recompute", "stays"),
+    [
+        ([8.0, 9.0, 9.0, 9.5], [9.0, 10.0, 10.0, 10.5], "offload"),  # half of it was faster than nearly all of that
+        ([8.0, 9.6, 9.6, 9.8], [9.0, 9.5, 10.0, 10.5], "recompute"),  # it may have been luck
+        ([9.0, 9.0, 9.0, 9.0], [9.1, 9.1, 9.1, 9.1], "offload"),  # little, but every time
+        ([9.0, 9.0, 9.0, 9.0], [8.0, 8.0, 8.0, 8.0], "recompute"),
+    ],
+)
+def test_a_plan_that_takes_more_of_the_host_has_to_be_clearly_faster(clock, rivals, offload, recompute, stays):
+    rivals("offload", "recompute")
+    model = learned(clock, torch.ones(64, 4))
+    known = known_of(model)
+    known.rivals = iteration.last_plans(known, AMPLE, False, Link(1e9, 1e9), None)
+    known.calm = {(name,) * 4: times for name, times in (("offload", offload), ("recompute", recompute))}
+    assert known.settle().names == (stays,) * 4
 
 
 def test_once_a_plan_stays_no_step_is_timed(clock, rivals, monkeypatch):

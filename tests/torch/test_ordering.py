@@ -45,7 +45,13 @@ class LateMover(HostMover):
             if lane and self.random.random() < 0.2:
                 lane[0].finish()
 
-    def down(self, storage, nbytes, piece):
+    def down(self, several):
+        return [self._down(*one) for one in several]
+
+    def up(self, several):
+        return [self._up(*one) for one in several]
+
+    def _down(self, storage, nbytes, piece):
         self._now_and_then()
         after, weak = list(piece.after), weakly(storage)
 
@@ -56,11 +62,11 @@ class LateMover(HostMover):
             if alive is None:
                 self.failures.append("freed while it was read")
             else:
-                HostMover.down(self, alive, nbytes, piece)
+                HostMover.down(self, [(alive, nbytes, piece)])
 
         return Event(self.lanes["down"], copy)
 
-    def up(self, piece, storage, nbytes, after):
+    def _up(self, piece, storage, nbytes, after):
         self._now_and_then()
         as_bytes(storage).fill_(255)  # NaN in every floating-point type
         weak = weakly(storage)
@@ -71,7 +77,7 @@ class LateMover(HostMover):
             if alive is None:
                 self.failures.append("freed while it was written")
             else:
-                HostMover.up(self, piece, alive, nbytes, None)
+                HostMover.up(self, [(piece, alive, nbytes, None)])
 
         return Event(self.lanes["up"], copy)
 

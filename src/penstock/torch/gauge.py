@@ -95,7 +95,8 @@ def _link(gauge: HostGauge, mover: Mover) -> Link | None:
         spent = []
         for _ in range(REPEATS):
             start = gauge.mark()
-            ready = mover.down(storage, nbytes, piece) if down else mover.up(piece, storage, nbytes, ready)
+            rise = piece, storage, nbytes, ready
+            (ready,) = mover.down([(storage, nbytes, piece)]) if down else mover.up([rise])
             mover.wait(ready)
             spent.append(gauge.seconds(start, gauge.mark()))
         rates.append(nbytes / max(min(spent), 1e-9))

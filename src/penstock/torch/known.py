@@ -16,6 +16,7 @@ from torch import nn
 
 from penstock.torch.belongings import Belongings
 from penstock.torch.blocks import Call, compiled
+from penstock.torch.choices import LIGHT
 from penstock.torch.fitplan import FitPlan
 from penstock.torch.gauge import HostGauge
 from penstock.torch.keeper import Alive
@@ -23,7 +24,7 @@ from penstock.torch.record import Record, Signature, find_dear, find_loose
 from penstock.torch.runs import Run, Trial, first_run, spent, together, trial
 from penstock.torch.saved import Entry
 
-CALM = 4
+CALM = 6
 """So many iterations with a plan that may stay are timed as a whole: block by block takes time of its own."""
 MOST_TURNS = 60
 """So many turns at most are taken, whatever happens to plans meanwhile."""
@@ -184,10 +185,23 @@ class Known:
         """Give the fastest rival, of those whose turns ended; for want of such, the first."""
         times = {one.names: len(self.calm.get(one.names, ())) for one in self.rivals}
         ended = [one for one in self.rivals if 2 * times[one.names] >= max(1, *times.values())]
-        stays = min(ended, key=lambda one: median(self.calm[one.names])) if ended else self.rivals[0]
+        stays = self._fastest(ended) or self.rivals[0]
         self.tried = {one.names: self.calm[one.names] for one in ended} or self.tried
         self.rivals, self.settled = (), True
         return stays
+
+    def _fastest(self, ended: list[FitPlan]) -> FitPlan | None:
+        """Give the fastest of some plans, or a light one that may be as fast, for all that a few iterations tell."""
+
+        def taken(one: FitPlan) -> float:
+            return median(self.calm[one.names])
+
+        fastest = min(ended, key=taken, default=None)
+        light = min((one for one in ended if LIGHT.issuperset(one.names)), key=taken, default=None)
+        if fastest is None or light is None:
+            return fastest
+        times = sorted(self.calm[light.names])
+        return fastest if taken(fastest) < times[len(times) // 4] else light
 
     def follow(self, planned: bool, enough: int) -> Follows:
         """Begin an iteration with the plan that is there, or with none.

@@ -30,17 +30,17 @@ class HostMover:
         self.warm: set[tuple[torch.dtype, int]] = set()
         """kinds of tensors that have been encoded and decoded before"""
 
-    def down(self, storage: torch.UntypedStorage, nbytes: int, piece: Piece) -> Any:
-        """Copy a storage into a piece of host memory."""
-        torch.from_numpy(piece.array).copy_(as_bytes(storage)[:nbytes])
+    def down(self, several: Sequence["Fall"]) -> list[Any]:
+        """Copy storages into pieces of host memory."""
+        for storage, nbytes, piece in several:
+            torch.from_numpy(piece.array).copy_(as_bytes(storage)[:nbytes])
+        return [None] * len(several)
 
-    def up(self, piece: Piece, storage: torch.UntypedStorage, nbytes: int, after: Any) -> Any:
-        """Copy a piece of host memory into a storage."""
-        as_bytes(storage)[:nbytes].copy_(torch.from_numpy(piece.array))
-
-    def several_up(self, several: Sequence["Rise"]) -> list[Any]:
-        """Copy several pieces, each with what `up` takes."""
-        return [self.up(*one) for one in several]
+    def up(self, several: Sequence["Rise"]) -> list[Any]:
+        """Copy pieces of host memory into storages."""
+        for piece, storage, nbytes, _ in several:
+            as_bytes(storage)[:nbytes].copy_(torch.from_numpy(piece.array))
+        return [None] * len(several)
 
     def waited(self, event: Any) -> bool:
         """Tell whether the computation has waited for a copy."""
@@ -143,32 +143,32 @@ class CudaMover:
             self._here.entered = True
             yield
 
-    def down(self, storage: torch.UntypedStorage, nbytes: int, piece: Piece) -> Any:
-        """Enqueue a copy into a piece of host memory, after what was asked of the computation so far."""
-        wanted = [(piece.address, storage.data_ptr(), nbytes, piece.after)]
-        return self._copy(self._streams.down, wanted)[0]
+    def down(self, several: Sequence["Fall"]) -> list[Any]:
+        """Enqueue copies into pieces of host memory, after what was asked of the computation so far."""
+        wanted = [(piece.address, storage.data_ptr(), nbytes, piece.after) for storage, nbytes, piece in several]
+        return self._copy(self._streams.down, wanted)
 
-    def up(self, piece: Piece, storage: torch.UntypedStorage, nbytes: int, after: Any) -> Any:
-        """Enqueue a copy into a storage that was allocated on the computation's stream just now."""
-        return self.several_up([(piece, storage, nbytes, after)])[0]
-
-    def several_up(self, several: Sequence["Rise"]) -> list[Any]:
-        """Enqueue copies into several storages, each with what `up` takes."""
+    def up(self, several: Sequence["Rise"]) -> list[Any]:
+        """Enqueue copies into storages that were allocated on the computation's stream just now."""
         wanted = [(storage.data_ptr(), piece.address, nbytes, [after]) for piece, storage, nbytes, after in several]
         return self._copy(self._streams.up, wanted)
 
     def _copy(self, stream: Any, several: Sequence[tuple[int, int, int, Sequence[Copied]]]) -> list[Copied]:
-        copies = []
+        copies: list[Copied] = []
+        count, size = 0, 0  # of those since the last mark
         with self._current():  # events and the default stream are those of the current device
             computing = self._computing()
             self._mark(computing, self._spare).hold(stream)
-            for target, source, nbytes, after in several:
-                for copied in after:
-                    self._hold(copied, stream)
-                with self._lock:  # numbers are in the order of the lane
+            with self._lock:  # numbers are in the order of the lane
+                for number, (target, source, nbytes, after) in enumerate(several, 1):
+                    for copied in after:
+                        self._hold(copied, stream)
                     self._copy_async(target, source, nbytes, stream)
-                    end = self._mark(stream, self._spare)
-                    copies.append(Copied(end, computing, id(stream), next(self._numbers)))
+                    count, size = count + 1, size + nbytes
+                    if size >= MARKED or number == len(several):
+                        end = self._mark(stream, self._spare)
+                        copies += [Copied(end, computing, id(stream), next(self._numbers))] * count
+                        count = size = 0
         return copies
 
     def _hold(self, copied: Copied, stream: Any) -> None:
@@ -244,7 +244,12 @@ class CudaMover:
         return bool(codec.handles(dtype)) and bool(codec.handles_on_device(tuple(array.shape), dtype))
 
 
+MARKED = 2**24
+"""Copies of fewer bytes than this end together: who needs the first of them waits for no more than that."""
+
 Mover = HostMover | CudaMover
+Fall = tuple[torch.UntypedStorage, int, Piece]
+"""A storage, its bytes, and the piece to copy it into."""
 Rise = tuple[Piece, torch.UntypedStorage, int, Any]
 """A piece, the storage to copy it into, its bytes, and what has to end before."""
 

@@ -15,7 +15,7 @@ import torch
 
 from penstock.codec import Codec
 from penstock.metrics import Metrics
-from penstock.torch.mover import Mover, Rise, new_storage
+from penstock.torch.mover import Fall, Mover, Rise, new_storage
 from penstock.torch.room import Piece
 
 
@@ -160,7 +160,8 @@ class Store:
         """bytes on the device"""
         self.watch: Callable[[], AbstractContextManager[None]] = nullcontext
         """is around what makes the computation wait for a copy"""
-        self._least = max(1, min_bytes)
+        self.least = max(1, min_bytes)
+        """bytes of the smallest storages that move"""
         self._moving: deque[ref[Entry]] = deque()
         self._known: dict[tuple[int, int, Any], ref[Entry]] = {}
         self._numbers = 0
@@ -203,7 +204,7 @@ class Store:
         """Tell whether a tensor is one that may be moved."""
         if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided or tensor.is_nested:
             return False
-        if tensor.untyped_storage().nbytes() < self._least:  # most are small: that is asked early
+        if tensor.untyped_storage().nbytes() < self.least:  # most are small: that is asked early
             return False
         base = tensor if tensor._base is None else tensor._base
         if base.is_leaf and (base.requires_grad or isinstance(base, torch.nn.Parameter)):
@@ -235,20 +236,29 @@ class Store:
         entry.storage, entry.size = payload, size
         return True
 
-    def send(self, entry: Entry) -> bool:
-        """Begin to copy an entry down; it is on the device until it is settled. False where the host is full."""
-        if entry.storage is None or entry.away is not None:
-            return True
-        piece = self.mover.room.take(entry.size)
-        if piece is None:
-            return False
-        entry.away = piece
-        entry.ready = self.mover.down(entry.storage, entry.size, piece)
-        self.metrics.moved["down 1"] += entry.size
+    def send(self, *entries: Entry) -> list[Entry]:
+        """Begin to copy entries down, which are on the device until they are settled; give those the host has room for.
+
+        What has left before, or is on its way, is among them.
+        """
+        sent: list[Entry] = []
+        falling: list[Entry] = []
+        falls: list[Fall] = []
+        for entry in entries:
+            if entry.storage is not None and entry.away is None:
+                piece = self.mover.room.take(entry.size)
+                if piece is None:
+                    continue
+                falling.append(entry)
+                falls.append((entry.storage, entry.size, piece))
+            sent.append(entry)
+        for entry, fall, ready in zip(falling, falls, self.mover.down(falls) if falls else (), strict=True):
+            entry.away, entry.ready = fall[2], ready
+            self.metrics.moved["down 1"] += entry.size
+            self._moving.append(ref(entry))
         if self.mover.room.used > self.metrics.peak["host"]:
             self.metrics.peak["host"] = self.mover.room.used
-        self._moving.append(ref(entry))
-        return True
+        return sent
 
     def settle(self) -> bool:
         """Let the oldest of those under way leave the device; False where none is."""
@@ -279,7 +289,7 @@ class Store:
             if entry.storage is None and entry.away is not None and not self._found(entry):
                 gone.append(entry)
                 rises.append((entry.away, new_storage(entry.size, self.mover.device), entry.size, entry.ready))
-        for entry, rise, ready in zip(gone, rises, self.mover.several_up(rises) if gone else (), strict=True):
+        for entry, rise, ready in zip(gone, rises, self.mover.up(rises) if gone else (), strict=True):
             entry.storage, entry.ready = rise[1], ready
             self._hold(entry.size)
             self.metrics.moved["up 1"] += entry.size

@@ -12,6 +12,7 @@ from penstock.codec import Codec
 from penstock.torch.choices import Treatment
 from penstock.torch.frame import Frame
 from penstock.torch.gauge import HostGauge
+from penstock.torch.graph import unhooked
 from penstock.torch.known import Inputs, Iteration, Part
 from penstock.torch.mover import bytes_by_storage, from_outside, storage_of
 from penstock.torch.record import Record, device_of
@@ -30,6 +31,7 @@ class Treating:
         inputs: Inputs,
         treatment: Treatment,
         expected: Record,
+        late: bool,
         sent: list["ref[Entry]"],
         record: Record | None,
     ) -> Any:
@@ -43,6 +45,8 @@ class Treating:
             What is done with what it saves.
         expected
             What was measured of it.
+        late
+            Whether there is room for all that it saves until it has run.
         sent
             Filled with what leaves it, which is sent away once it has run.
         record
@@ -51,12 +55,12 @@ class Treating:
         if treatment.what == "all" and not treatment.away and not treatment.encoded:
             return part.call(*inputs.args, **inputs.kwargs)
         if treatment.what == "all":
-            output = self._saving(part, inputs, treatment, expected.outputs | expected.small, sent)
+            output = self._saving(part, inputs, treatment, expected.outputs | expected.staying, sent)
         else:
-            output = self._dropping(part, inputs, treatment, expected, sent, record)
+            output = self._dropping(part, inputs, treatment, expected, late, sent, record)
         # Not one by one while it runs: the device would wait for the host, at the beginning of a step.
-        found = [reference() for reference in sent]
-        sent[:] = [ref(entry) for entry in found if entry is not None and self._store.send(entry)]
+        found = [entry for reference in sent if (entry := reference()) is not None]
+        sent[:] = map(ref, self._store.send(*found))
         return output
 
     def _dropping(
@@ -65,6 +69,7 @@ class Treating:
         inputs: Inputs,
         treatment: Treatment,
         expected: Record,
+        late: bool,
         sent: list["ref[Entry]"],
         record: Record | None,
     ) -> Any:
@@ -87,6 +92,9 @@ class Treating:
             ends=expected.outputs,
             lasting=expected.read_again,
             compiled=expected.compiled,
+            chart=expected.chart if late and unhooked() else None,
+            captured=expected.forget_chart,
+            least=self._store.least,
         )
         return frame.run(inputs.args, inputs.kwargs)
 
