@@ -145,12 +145,12 @@ def _whole(module: nn.Module) -> bool:
 
 def _wraps(module: nn.Module) -> bool:
     """Tell whether torch.compile has put a module around another: it wraps every kind in one of its own."""
-    return isinstance(getattr(module, "_orig_mod", None), nn.Module)
+    return "_orig_mod" in module._modules
 
 
 def compiled(module: nn.Module) -> bool:
     """Tell whether torch.compile made a module's call."""
-    return _wraps(module) or getattr(module, "_compiled_call_impl", None) is not None
+    return _wraps(module) or vars(module).get("_compiled_call_impl") is not None  # that is asked for all in every step
 
 
 def named(model: nn.Module, blocks: nn.Module | str | Iterable[nn.Module | str] | None) -> list[tuple[str, nn.Module]]:
