@@ -48,21 +48,6 @@ def test_peak_is_reached_at_the_last_block():
     assert simulate(chain, keep, 490).excess == 0
 
 
-def test_forwards_hold_more_where_there_is_room_for_it_and_only_there():
-    chain = chain_of([100] * 4)
-    keep = [block.choices[0] for block in chain.blocks]
-    for number, block in enumerate(chain.blocks):
-        picks, others = list(keep), list(keep)
-        others[number] = block.choices[3]
-        picks[number] = replace(others[number], late=150)
-        there = 30 + 20 * number + 100 * number + 150  # inputs and work, what is kept, and what it holds on top
-        for budget in (there - 1, there, 1000):
-            foreseen, without = simulate(chain, picks, budget), simulate(chain, others, budget)
-            assert foreseen.late == tuple(other == number and budget >= there for other in range(4))
-            assert foreseen.peak == max(without.peak, there if budget >= there else 0)
-            assert foreseen.excess == without.excess and foreseen.seconds == without.seconds
-
-
 def test_a_fast_link_makes_moving_free():
     chain = chain_of([100] * 8, link=1e9)
     _picks, foreseen = choose(chain, 450)

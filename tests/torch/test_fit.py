@@ -663,8 +663,11 @@ def test_others_beside_blocks_are_not():
     compiled = stem()
     compiled.compile(backend="eager")
     alone, own = nn.Sequential(nn.Conv1d(1, 4, 1)), OwnRow(nn.Conv1d(1, 4, 1), nn.ReLU())
-    lazy = stem(first=nn.LazyConv1d(4, 1))
-    for one in (compiled, torch.compile(stem(), backend="eager"), alone, own, lazy):
+    lazy, frozen = (
+        stem(first=nn.LazyConv1d(4, 1)),
+        stem(nn.BatchNorm1d(4), first=nn.Conv1d(1, 4, 1).requires_grad_(False)),
+    )
+    for one in (compiled, torch.compile(stem(), backend="eager"), alone, own, lazy, frozen):
         assert [name for name, _ in find(Stemmed(lambda one=one: one))] == HALVES
     model = Stemmed()
     model.stem.append(model.blocks[0].norm)

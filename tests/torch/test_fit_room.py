@@ -423,7 +423,7 @@ def test_what_others_hold_is_not_fetched_a_second_time():
 
 def told(fetch, leave, needed=(1, 1, 1, 1, 1), passes=1):
     """The blocks whose backward a plan is told of that fetches and lets go so."""
-    foreseen = Foreseen(1.0, 0.0, 0, 0, 0, (0,) * 6, tuple(leave), tuple(fetch), (False,) * 5)
+    foreseen = Foreseen(1.0, 0.0, 0, 0, 0, (0,) * 6, tuple(leave), tuple(fetch))
     records = [Record("", 0, (), False, spans=[(0, 1)] * count) for count in needed]
     return sorted(turning_points(FitPlan(AMPLE, Chain(()), (), foreseen, None, True), records, passes))
 

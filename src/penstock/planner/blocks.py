@@ -31,8 +31,6 @@ class Choice:
     """whether backward can begin before all has come up"""
     room: int = 0
     """bytes that its forward needs on top for a moment, as an encoder does"""
-    late: int = 0
-    """bytes that its forward holds on top where there is room for them, for then it takes less of the host"""
     keeps_output: bool = False
     """whether the block's output stays on the device with it: the next block's input is then not freed by moving it"""
 
@@ -87,8 +85,6 @@ class Foreseen:
     """the same before each block's backward"""
     fetch: tuple[tuple[int, ...], ...]
     """the blocks whose way back begins with each block's backward"""
-    late: tuple[bool, ...]
-    """whether there is room for what each block's forward may hold on top"""
 
     @property
     def rank(self) -> "Rank":
@@ -129,13 +125,6 @@ class _Device:
             self.peak = needed
         return time
 
-    def has_room(self, more: int) -> bool:
-        """Tell whether there is room for more beside all blocks, and count it if so."""
-        there = self.sum + more <= self.budget
-        if there:
-            self.peak = max(self.peak, self.sum + more)
-        return there
-
     @property
     def excess(self) -> int:
         """Bytes above the budget, at most."""
@@ -163,12 +152,11 @@ def simulate(chain: Chain, picks: Sequence[Choice], budget: int) -> Foreseen:
     """
     device = _Device(picks, budget)
     time = link = 0.0
-    settle, late = [], []
+    settle = []
     for number, (block, pick) in enumerate(zip(chain.blocks, picks, strict=True)):
         own = pick.kept + pick.moved - device.freed[number]
         time = begun = device.make_room(block.peak_forward, own + pick.room, time)
         settle.append(len(device.gone))
-        late.append(bool(pick.late) and device.has_room(block.peak_forward + own + pick.late))
         time += block.forward + pick.forward
         device.put(number, own)
         if pick.moved:  # its tensors go down one by one as they are made
@@ -184,15 +172,7 @@ def simulate(chain: Chain, picks: Sequence[Choice], budget: int) -> Foreseen:
     moved = sum(pick.moved for pick in picks)
     excess = device.excess + max(0, moved - chain.host)
     return Foreseen(
-        time + chain.outside,
-        max(0.0, time - work),
-        device.peak,
-        moved,
-        int(excess),
-        tuple(settle),
-        leave,
-        fetch,
-        tuple(late),
+        time + chain.outside, max(0.0, time - work), device.peak, moved, int(excess), tuple(settle), leave, fetch
     )
 
 

@@ -118,7 +118,8 @@ def _parts(name: str, module: nn.Module) -> list[tuple[str, nn.Module]]:
 def _rows(name: str, module: nn.Module, taken: set[nn.Module]) -> Iterator[tuple[str, nn.Module]]:
     """Give the `nn.Sequential`s of layers that can be run again, whatever calls them, outside of what is taken.
 
-    Each begins with a convolution: that saves what it is given, which nobody may change after it then, nor itself.
+    Each begins with a convolution that learns: it saves what it is given, which nobody may change after that, nor the
+    row itself.
     """
     if compiled(module) or module in taken:
         return
@@ -127,6 +128,7 @@ def _rows(name: str, module: nn.Module, taken: set[nn.Module]) -> Iterator[tuple
         type(module) is nn.Sequential
         and len(module) > 1
         and isinstance(module[0], _ConvNd)
+        and any(one.requires_grad for one in module[0].parameters())
         and taken.isdisjoint(below)
         and not any(is_lazy(one) for one in module.parameters())
         and all(type(one).__module__.startswith("torch.nn.") for one in below)

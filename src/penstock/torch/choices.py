@@ -81,10 +81,9 @@ def block_of(record: Record, timed: Timed, peaks: tuple[int, int, int], host: bo
     kept = bool(record.outputs)
     saved, inputs = record.saved, record.inputs - record.outside if record.lone else 0
     staying = record.stays + record.loose
-    late, again = (saved, record.stays) if record.chart and not record.read_again else (0, 0)
     choices = [
         Choice("keep", kept=saved + record.loose, keeps_output=kept),
-        Choice("recompute", kept=again, late=late),
+        Choice("recompute"),
     ]
     for name, share in record.dear.items():
         if share.nbytes < WORTH * saved:
@@ -103,7 +102,7 @@ def block_of(record: Record, timed: Timed, peaks: tuple[int, int, int], host: bo
         moved = saved - record.stays
         choices.append(Choice("offload", kept=staying, moved=moved, gradual=True, keeps_output=kept))
     if host and inputs:
-        choices.append(Choice("recompute, inputs offloaded", kept=again, moved=inputs, freed=inputs, late=late))
+        choices.append(Choice("recompute, inputs offloaded", moved=inputs, freed=inputs))
     timely = {one.name: _timely(one, timed) for one in choices}
     allowed = tuple(timely[name] for name in TREATMENTS if name in timely and forced in (None, name))
     return Block(record.name, timed.forward, timed.backward, *peaks, choices=allowed or (timely["recompute"],))

@@ -1,10 +1,8 @@
 """One call of a block that can be made again: what autograd saved of it is dropped, and computed anew when needed."""
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, suppress
-from functools import partial
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
-from weakref import ref
 
 import torch
 from torch.autograd.graph import saved_tensors_hooks
@@ -13,24 +11,13 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from penstock.torch.ambient import NOTHING, Autocast, random_state, set_random_state
 from penstock.torch.belongings import Belongings
 from penstock.torch.dear import Keeping, Output, Replaying
-from penstock.torch.given import Given, tensors_in
-from penstock.torch.graph import Chart, Place, hook, next_node, reach, survey, unhooked, without_hooks
+from penstock.torch.given import Given
 from penstock.torch.mover import bytes_by_storage, storage_of, weakly
 from penstock.torch.saved import Keep, Kept, check_version
 
 
 class _EnoughError(BaseException):
     """All that was saved has been computed: the rest of the block need not run, nor catch this as a failure."""
-
-
-class _Taken(int):
-    """The number of a tensor that a second run saves."""
-
-
-class _Graph:
-    """Is there as long as something of a graph is."""
-
-    __slots__ = ("__weakref__",)
 
 
 class _Lasting:
@@ -75,14 +62,6 @@ class Frame:
         Told when a tensor is asked for that is there because it lasts.
     compiled
         Whether torch.compile made the call: it would trace what is called from inside.
-    chart, least
-        Where a run saves what is dropped, when it has ended, and the bytes of the least of that; without a chart, hooks
-        drop each tensor as it is saved.
-    captured
-        Told where somebody else holds the graph of a second run that had a chart.
-    charted
-        Told where a second run saved, the numbers of those tensors, and how many there are in all; if it has to go on
-        to its end, and changes nothing that it saved.
     """
 
     def __init__(
@@ -99,15 +78,10 @@ class Frame:
         lasting: bool = False,
         read_again: Callable[[], None] = lambda: None,
         compiled: bool = False,
-        chart: Chart | None = None,
-        least: int = 0,
-        captured: Callable[[], None] = lambda: None,
-        charted: Callable[[Chart, Sequence[int], int], None] | None = None,
     ) -> None:
         self._call, self._belongings, self._device, self._compiled = call, belongings, device, compiled
         self._keep_input, self._keep_output, self._wanted, self._watch = keep_input, keep_output, wanted, watch
         self._ends, self._lasting, self._read_again = ends, lasting or weighed, read_again
-        self._chart, self._least, self._captured, self._charted = chart, least, captured, charted
         self._outputs: dict[int, Output] = {}
         # Of what the first run saved: hashes, which the garbage collector need not see, and 0 for what none of its
         # operations made that is differentiated, such as parameters, and for what stays.
@@ -124,13 +98,6 @@ class Frame:
         self._random = random_state(self._device)
         self._autocast = Autocast.now(self._device)
         self._noted = self._belongings.note(watched=self._storages is not None)
-        if self._chart is not None:
-            first = next_node()
-            output = self._call(*args, **kwargs)
-            made = range(first, next_node())
-            self._chart = hook(self._chart, tensors_in(output), made, self._least, self._pack, self._unpack)
-            self._belongings.look(self._noted)
-            return output
         with self._hooks(self._packing(), self._unpack):
             if not self._wanted:
                 output = self._call(*args, **kwargs)
@@ -153,8 +120,7 @@ class Frame:
         storages, self._storages = self._storages or [], None
         found = [(number, one) for number, one in enumerate(storages) if one is not None and one.cdata in bytes_of]
         shared = {one.cdata: (one, bytes_of[one.cdata]) for _, one in found}
-        self._ends = frozenset(number for number, _ in found)
-        return self._ends, tuple(shared.values())
+        return frozenset(number for number, _ in found), tuple(shared.values())
 
     def note_read(self, storages: set[int]) -> None:
         """Take note of the storages that a second run has read; it is not over yet."""
@@ -180,11 +146,6 @@ class Frame:
             return _Lasting(number) if lasting else number
 
         return pack
-
-    def _pack(self, tensor: torch.Tensor) -> int:
-        """Drop a tensor of the first run, which has ended."""
-        self._kinds.append(hash((tensor.shape, tensor.dtype)))
-        return len(self._kinds) - 1
 
     def _unpack(self, saved: int | _Lasting | Kept) -> torch.Tensor:
         """Give a tensor that was dropped. Each is given once; a second backward pass computes them once more."""
@@ -213,7 +174,7 @@ class Frame:
 
     def _run_again(self) -> None:
         self._values, self._versions = [], []
-        now, output, first = random_state(self._device), None, 0
+        now = random_state(self._device)
         try:
             with (
                 self._given.again() as (args, kwargs),
@@ -221,24 +182,14 @@ class Frame:
                 self._belongings.again(self._noted),
                 torch.enable_grad(),
                 NOTHING if self._watch is None else self._watch(self),
-                self._taken_by(),
+                self._hooks(self._taking(), _refuse),
                 Replaying(self._outputs) if self._outputs else NOTHING,
             ):
                 set_random_state(self._device, self._random)
-                first = next_node()
                 with suppress(_EnoughError):
-                    output = self._call(*args, **kwargs)
-                made = range(first, next_node())
+                    self._call(*args, **kwargs)
         finally:
             set_random_state(self._device, now)
-        if self._chart is not None:
-            graph = self._take_all(self._chart, tensors_in(output), made)
-            del output, args, kwargs
-            if graph() is not None:  # what it saved is held with it, though no backward pass will come to it
-                self._captured()
-        elif self._charted is not None and output is not None:
-            self._give_chart(self._charted, tensors_in(output), made)
-            self._charted = None
         found = [one for one in self._values if one is not None]
         kinds = zip(self._kinds, found, strict=False)
         alike = all([not kind or kind == hash((one.shape, one.dtype)) for kind, one in kinds])  # noqa: C419 - faster
@@ -246,13 +197,13 @@ class Frame:
             self._values = []
             raise RuntimeError(_OTHERWISE)
 
-    def _taking(self) -> Callable[[torch.Tensor], _Taken]:
+    def _taking(self) -> Callable[[torch.Tensor], None]:
         """Give what takes the tensors of a second run, which saves as many as the first."""
         values, versions, taken, saved = self._values, self._versions, self.taken, len(self._kinds)
         # One that is watched goes on to its end where something is to be seen there.
         stops = saved - 1 not in self._ends and not (taken is not None and self._belongings.watches(self._noted))
 
-        def take(tensor: torch.Tensor) -> _Taken:
+        def take(tensor: torch.Tensor) -> None:
             # Without history, which may hold more than these; and as it is now, whatever becomes of its data.
             values.append(tensor if tensor.is_leaf else tensor.detach())
             versions.append(tensor._version)
@@ -260,46 +211,8 @@ class Frame:
                 taken(len(values) - 1, tensor)
             if stops and len(values) == saved:
                 raise _EnoughError
-            return _Taken(len(values) - 1)
 
         return take
-
-    def _taken_by(self) -> AbstractContextManager[Any]:
-        """Be around a second run, so that what it saves can be taken, and nobody else's hooks get hold of it."""
-        if self._chart is None:
-            return self._hooks(self._taking(), _refuse)
-        return NOTHING if unhooked() else without_hooks()
-
-    def _give_chart(
-        self, told: Callable[[Chart, Sequence[int], int], None], outputs: list[torch.Tensor], made: range
-    ) -> None:
-        numbers: list[int] = []
-        chart = survey(outputs, made, partial(_is_taken, numbers))
-        numbers.reverse()
-        saved = zip(self._values, self._versions, strict=True)
-        unchanged = all(value is not None and value._version == version for value, version in saved)
-        if unchanged and len(self._values) - 1 in self._ends:  # else hooks leave out what is behind the last
-            told(chart, numbers, len(self._values))
-
-    def _take_all(self, chart: Chart, outputs: list[torch.Tensor], made: range) -> "ref[_Graph]":
-        """Take the tensors of a second run that has ended; give what is there as long as something of its graph is."""
-        graph, nodes = _Graph(), reach(chart, outputs, made)
-        if nodes is not None:
-            for place in chart.places:
-                nodes[place.step].metadata[_Graph] = graph
-                self._take(nodes[place.step], place)
-        return ref(graph)
-
-    def _take(self, node: Any, place: Place) -> None:
-        try:
-            tensor = getattr(node, place.value)
-        except RuntimeError:  # the block has changed it since, which is told when it is asked for
-            tensor, version = getattr(node, place.raw).data, -1
-        else:
-            version = -1 if tensor is None else tensor._version
-        if tensor is not None:  # else it was saved the first time only
-            self._values.append(tensor if tensor.is_leaf else tensor.detach())
-            self._versions.append(version)
 
 
 _OTHERWISE = (
@@ -309,14 +222,5 @@ _OTHERWISE = (
 )
 
 
-def _is_taken(numbers: list[int], node: Any, place: Place) -> bool:
-    """Tell whether a second run has taken what is at some place, and which one it is."""
-    found = getattr(getattr(node, place.raw), "data", None)
-    if type(found) is not _Taken:
-        return False
-    numbers.append(found)
-    return True
-
-
-def _refuse(saved: _Taken) -> torch.Tensor:
+def _refuse(saved: None) -> torch.Tensor:
     raise RuntimeError("a block differentiates inside its own forward: leave it out with blocks=...")

@@ -369,7 +369,6 @@ class Fitting:
             weighed=True,
             read_again=record.note_read_again,
             compiled=part.compiled,
-            charted=None if part.compiled else record.note_chart,
         )
         drawn = shared_random()
         start = gauge.mark()
@@ -506,7 +505,7 @@ class Fitting:
         now.records.append(record or expected)
         start = gauge.mark() if record else None
         treatment, sent = TREATMENTS[plan.picks[number].name], now.sent.setdefault(number, [])
-        output = treating.run(part, inputs, treatment, expected, plan.foreseen.late[number], sent, record)
+        output = treating.run(part, inputs, treatment, expected, sent, record)
         if record:
             record.forward = start, gauge.mark()
         treating.leave(now, plan.foreseen.settle[number + 1])

@@ -1,7 +1,7 @@
 """What one iteration tells of a block: seconds, bytes saved, the dear part of it, and the peaks around it."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
@@ -15,7 +15,6 @@ from penstock.codec import Codec
 from penstock.torch.dear import Operation, Share, Watching, shares_of
 from penstock.torch.frame import Frame
 from penstock.torch.gauge import HostGauge
-from penstock.torch.graph import Chart, narrowed
 from penstock.torch.mover import Mover, storage_of, weakly
 from penstock.torch.saved import dense
 
@@ -82,8 +81,8 @@ class Record:
     """whether an `nn.Sequential` gave it what the block before gave, and nothing of others is around both"""
     outputs: frozenset[int] = frozenset()
     """the numbers of saved tensors that are the block's output"""
-    staying: set[int] = field(default_factory=set)
-    """the numbers of those that stay: parameters, those smaller than what is moved, and those without a storage"""
+    small: set[int] = field(default_factory=set)
+    """the numbers of those that are parameters, or smaller than what is moved"""
     read_again: bool = False
     """whether a function reads what it saved more than once, each time all of it"""
     operations: list[Operation] = field(default_factory=list)
@@ -98,8 +97,6 @@ class Record:
     decode: list[tuple[Any, Any]] = field(default_factory=list)
     room: int = 0
     """bytes that an encoder needs on the device for a moment, at most"""
-    chart: Chart | None = None
-    """where it saves all others, if its graph leads there"""
     peak_forward: int = 0
     peak_after: int = 0
     peak_backward: int = 0
@@ -107,16 +104,6 @@ class Record:
     def note_read_again(self) -> None:
         """Take note that a saved tensor was read more than once."""
         self.read_again = True
-
-    def forget_chart(self) -> None:
-        """Take note that somebody holds the graph of a second run, and with it all that it saved without hooks."""
-        self.chart = None
-
-    def note_chart(self, chart: Chart, numbers: Sequence[int], count: int) -> None:
-        """Take note of where it saves, and the numbers of those tensors of all of them."""
-        if set(range(count)) - self.staying <= set(numbers):
-            places = sorted(zip(numbers, chart.places, strict=True))
-            self.chart = narrowed(chart, [place for number, place in places if number not in self.staying])
 
 
 def find_loose(records: list[Record]) -> None:
@@ -182,16 +169,15 @@ class Watch:
 
     def _take(self, number: int, tensor: torch.Tensor) -> None:
         if tensor.is_leaf and tensor.requires_grad and isinstance(tensor, torch.nn.Parameter):
-            self._record.staying.add(number)
+            self._record.small.add(number)
             return
         self._last_saved = number
         storage = storage_of(tensor)
-        if storage is None:  # it is part of every peak
-            self._record.staying.add(number)
+        if storage is None:  # it stays, and is part of every peak
             return
         small = storage.nbytes() < self._least
         if small:
-            self._record.staying.add(number)
+            self._record.small.add(number)
         base = tensor if tensor._base is None else tensor._base
         parameter = base.is_leaf and isinstance(base, torch.nn.Parameter)
         if parameter or storage._cdata in self._seen or number in self._record.outputs:

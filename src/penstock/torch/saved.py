@@ -160,8 +160,7 @@ class Store:
         """bytes on the device"""
         self.watch: Callable[[], AbstractContextManager[None]] = nullcontext
         """is around what makes the computation wait for a copy"""
-        self.least = max(1, min_bytes)
-        """bytes of the smallest storages that move"""
+        self._least = max(1, min_bytes)
         self._moving: deque[ref[Entry]] = deque()
         self._known: dict[tuple[int, int, Any], ref[Entry]] = {}
         self._numbers = 0
@@ -204,7 +203,7 @@ class Store:
         """Tell whether a tensor is one that may be moved."""
         if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided or tensor.is_nested:
             return False
-        if tensor.untyped_storage().nbytes() < self.least:  # most are small: that is asked early
+        if tensor.untyped_storage().nbytes() < self._least:  # most are small: that is asked early
             return False
         base = tensor if tensor._base is None else tensor._base
         if base.is_leaf and (base.requires_grad or isinstance(base, torch.nn.Parameter)):

@@ -12,7 +12,6 @@ from penstock.codec import Codec
 from penstock.torch.choices import Treatment
 from penstock.torch.frame import Frame
 from penstock.torch.gauge import HostGauge
-from penstock.torch.graph import unhooked
 from penstock.torch.known import Inputs, Iteration, Part
 from penstock.torch.mover import bytes_by_storage, from_outside, storage_of
 from penstock.torch.record import Record, device_of
@@ -31,7 +30,6 @@ class Treating:
         inputs: Inputs,
         treatment: Treatment,
         expected: Record,
-        late: bool,
         sent: list["ref[Entry]"],
         record: Record | None,
     ) -> Any:
@@ -45,8 +43,6 @@ class Treating:
             What is done with what it saves.
         expected
             What was measured of it.
-        late
-            Whether there is room for all that it saves until it has run.
         sent
             Filled with what leaves it, which is sent away once it has run.
         record
@@ -55,9 +51,9 @@ class Treating:
         if treatment.what == "all" and not treatment.away and not treatment.encoded:
             return part.call(*inputs.args, **inputs.kwargs)
         if treatment.what == "all":
-            output = self._saving(part, inputs, treatment, expected.outputs | expected.staying, sent)
+            output = self._saving(part, inputs, treatment, expected.outputs | expected.small, sent)
         else:
-            output = self._dropping(part, inputs, treatment, expected, late, sent, record)
+            output = self._dropping(part, inputs, treatment, expected, sent, record)
         # Not one by one while it runs: the device would wait for the host, at the beginning of a step.
         found = [entry for reference in sent if (entry := reference()) is not None]
         sent[:] = map(ref, self._store.send(*found))
@@ -69,7 +65,6 @@ class Treating:
         inputs: Inputs,
         treatment: Treatment,
         expected: Record,
-        late: bool,
         sent: list["ref[Entry]"],
         record: Record | None,
     ) -> Any:
@@ -92,9 +87,6 @@ class Treating:
             ends=expected.outputs,
             lasting=expected.read_again,
             compiled=expected.compiled,
-            chart=expected.chart if late and unhooked() else None,
-            captured=expected.forget_chart,
-            least=self._store.least,
         )
         return frame.run(inputs.args, inputs.kwargs)
 
