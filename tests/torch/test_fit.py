@@ -647,7 +647,7 @@ def test_rows_of_torchs_own_layers_beside_blocks_are_blocks():
     inner = Stemmed(lambda: nn.Sequential(OwnRow(nn.Conv1d(1, 1, 1), nn.ReLU()), stem()), stem)
     assert [name for name, _ in find(inner)] == [*HALVES, "stem.1", "head"]
     model = Stemmed()
-    model.again = nn.ModuleList([model.stem])
+    model.again = nn.ModuleList([model.stem, model])  # by another name, and in a part that holds the whole
     assert [name for name, _ in find(model)] == [*HALVES, "stem"]
     model, plain = Stemmed(lambda: stem(nn.BatchNorm1d(4))), Stemmed(lambda: stem(nn.BatchNorm1d(4)))
     plain.load_state_dict(model.state_dict())
@@ -663,10 +663,8 @@ def test_others_beside_blocks_are_not():
     compiled = stem()
     compiled.compile(backend="eager")
     alone, own = nn.Sequential(nn.Conv1d(1, 4, 1)), OwnRow(nn.Conv1d(1, 4, 1), nn.ReLU())
-    lazy, frozen = (
-        stem(first=nn.LazyConv1d(4, 1)),
-        stem(nn.BatchNorm1d(4), first=nn.Conv1d(1, 4, 1).requires_grad_(False)),
-    )
+    lazy, frozen = stem(first=nn.LazyConv1d(4, 1)), stem(nn.BatchNorm1d(4))
+    frozen[0].requires_grad_(False)
     for one in (compiled, torch.compile(stem(), backend="eager"), alone, own, lazy, frozen):
         assert [name for name, _ in find(Stemmed(lambda one=one: one))] == HALVES
     model = Stemmed()
@@ -677,8 +675,7 @@ def test_others_beside_blocks_are_not():
 
 @pytest.mark.parametrize("first", [nn.Dropout(0.2, inplace=True), nn.ReLU(inplace=True)], ids=["dropout", "relu"])
 def test_a_head_that_changes_what_it_is_given_is_none(first):
-    make = lambda: Stemmed(last=lambda: nn.Sequential(first, nn.Linear(8, 2)))  # noqa: E731
-    model, plain = make(), make()
+    model, plain = (Stemmed(last=lambda: nn.Sequential(first, nn.Linear(8, 2))) for _ in range(2))
     plain.load_state_dict(model.state_dict())
     fit(model, AMPLE)
     x = torch.randn(32, 8)

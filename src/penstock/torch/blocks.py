@@ -51,7 +51,7 @@ def find(model: nn.Module) -> list[tuple[str, nn.Module]]:
     if len(finer) == len(parts) <= ENOUGH:
         found = finer
     taken = {below for _, module in found for below in module.modules()}
-    return found + (_once(_rows("", model, taken)) if found else [])
+    return found + (list(_rows("", model, taken, set())) if found else [])
 
 
 def _outermost(
@@ -115,14 +115,15 @@ def _parts(name: str, module: nn.Module) -> list[tuple[str, nn.Module]]:
     return parts if several and alone and all(_whole(below) for _, below in parts) else [(name, module)]
 
 
-def _rows(name: str, module: nn.Module, taken: set[nn.Module]) -> Iterator[tuple[str, nn.Module]]:
+def _rows(name: str, module: nn.Module, taken: set[nn.Module], seen: set[nn.Module]) -> Iterator[tuple[str, nn.Module]]:
     """Give the `nn.Sequential`s of layers that can be run again, whatever calls them, outside of what is taken.
 
     Each begins with a convolution that learns: it saves what it is given, which nobody may change after that, nor the
     row itself.
     """
-    if compiled(module) or module in taken:
+    if compiled(module) or module in taken or module in seen:
         return
+    seen.add(module)
     below = list(module.modules())
     if (
         type(module) is nn.Sequential
@@ -136,7 +137,7 @@ def _rows(name: str, module: nn.Module, taken: set[nn.Module]) -> Iterator[tuple
         yield name, module
         return
     for child, inner in module.named_children():
-        yield from _rows(f"{name}.{child}" if name else child, inner, taken)
+        yield from _rows(f"{name}.{child}" if name else child, inner, taken, seen)
 
 
 def _whole(module: nn.Module) -> bool:

@@ -53,8 +53,8 @@ def fit(
     blocks : iterable of modules or names, optional
         The blocks; where they are not given, the outermost modules that are made of others, have parameters, and are of
         a class that is there twice or more, or what these are made of where they are few; and each `nn.Sequential` of
-        torch's own layers beside them that begins with a convolution. Where they are more than 16, neighbours in an
-        `nn.Sequential` are taken together.
+        torch's own layers beside them that begins with a convolution that learns. Where they are more than 16,
+        neighbours in an `nn.Sequential` are taken together.
     choice : str, optional
         One treatment for all blocks instead of the planner's, for comparisons; one of the names in `plan_of(model)`.
 
