@@ -31,14 +31,20 @@ class Timing:
 
 
 def learn_timing(lengths: Sequence[tuple[int, ...]], seconds: Sequence[float], layout: Layout) -> Timing:
-    """Choose the term that follows the samples best, the volume unless another is clearly better."""
-    kept: tuple[float, Timing] | None = None
-    for name, value in _terms(layout):
+    """Choose the term that follows the samples best: the volume, unless it is off and another is clearly better.
+
+    Where the volume misses no sample by more than the machine's own jitter, what another term follows better is noise,
+    and one that grows faster would be the wrong one by far at the lengths that are asked for.
+    """
+    (first, value), *others = _terms(layout)
+    kept, least = _fit(first, value, lengths, np.array(seconds))
+    if all(abs(kept(point) - taken) <= JITTER for point, taken in zip(lengths, seconds, strict=True)):
+        return kept
+    for name, value in others:
         timing, error = _fit(name, value, lengths, np.array(seconds))
-        if kept is None or error < BETTER * kept[0]:
-            kept = error, timing
-    assert kept is not None
-    return kept[1]
+        if error < BETTER * least:
+            kept, least = timing, error
+    return kept
 
 
 def _terms(layout: Layout) -> list[tuple[str, Callable[[tuple[int, ...]], float]]]:
