@@ -104,6 +104,23 @@ def test_a_block_runs_twice_however_often_a_function_reads_what_it_saved(choice)
     assert equal(grads, torch.autograd.grad(loss, model.parameters()))
 
 
+@pytest.mark.parametrize("how", ["a graph of its own", "a backward pass"])
+def test_a_block_that_differentiates_inside_its_own_forward_is_refused(how):
+    class Slope(MLP):
+        def forward(self, x):
+            given = x.detach().requires_grad_()
+            value = super().forward(given)
+            if how == "a backward pass":
+                value.square().sum().backward()
+                return super().forward(x) + given.grad
+            return x + torch.autograd.grad(value.square().sum(), given, create_graph=True)[0]
+
+    model, x = nn.Sequential(Slope(), Slope()), torch.randn(32, 8)
+    fit(model, AMPLE)
+    with pytest.raises(RuntimeError, match=r"differentiates inside its own forward: leave it out with blocks=\.\.\."):
+        step(model, x)  # the first iteration recomputes, whatever comes then
+
+
 def test_buffers_that_a_block_counts_with_change_once():
     class Counting(MLP):
         def __init__(self):

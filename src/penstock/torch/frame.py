@@ -162,7 +162,7 @@ class Frame:
         return tensor
 
     def _value(self, number: int) -> torch.Tensor:
-        tensor = self._values[number] if self._values else None
+        tensor = self._values[number] if number < len(self._values) else None
         if tensor is None:
             self._run_again()
             tensor = self._values[number]
