@@ -335,7 +335,15 @@ def stream(cupy):
 
 @pytest.mark.parametrize(
     ("arch", "dtype", "rank"),
-    [*(("sm_90", dtype, rank) for dtype in ("float32", "float64") for rank in (1, 2, 3)), ("sm_80", "float64", 3)],
+    [
+        *(("sm_90", dtype, 3) for dtype in ("float32", "float64")),
+        *(
+            pytest.param("sm_90", dtype, rank, marks=pytest.mark.slow)
+            for dtype in ("float32", "float64")
+            for rank in (1, 2)
+        ),
+        pytest.param("sm_80", "float64", 3, marks=pytest.mark.slow),
+    ],
 )
 def test_all_kernels_compile_without_a_gpu(arch, dtype, rank):
     pytest.importorskip("cuda.core")

@@ -10,7 +10,7 @@ from tempfile import mkdtemp
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.codec.zfp import SOURCE, THREADS
@@ -173,7 +173,6 @@ def test_extreme_blocks_are_those_of_zfpy(values, words):
 
 
 @on_cpu
-@settings(max_examples=300)
 @given(st.data())
 def test_any_field_is_coded_as_zfpy_does(data):
     words = data.draw(st.sampled_from(WORDS))
@@ -186,7 +185,6 @@ def test_any_field_is_coded_as_zfpy_does(data):
 
 
 @on_cpu
-@settings(max_examples=300)
 @given(st.data())
 def test_any_bytes_are_decoded_as_zfpy_does(data):
     words = data.draw(st.sampled_from(WORDS))
@@ -230,7 +228,14 @@ def test_magnitudes_that_zfpy_destroys_keep_their_size(power):
     assert np.array_equal(back, field) if power > -120 else np.abs(back).max() <= 2.0**-120
 
 
-@pytest.mark.parametrize(("arch", "words"), [*(("sm_90", words) for words in WORDS), ("sm_80", 64), ("sm_100", 64)])
+@pytest.mark.parametrize(
+    ("arch", "words"),
+    [
+        ("sm_90", 64),
+        *(pytest.param("sm_90", words, marks=pytest.mark.slow) for words in WORDS if words != 64),
+        *(pytest.param(arch, 64, marks=pytest.mark.slow) for arch in ("sm_80", "sm_100")),
+    ],
+)
 def test_the_kernels_compile_without_a_gpu(arch, words):
     pytest.importorskip("cuda.core")
     from penstock.cuda.kernels import compile_only

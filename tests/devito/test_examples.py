@@ -42,6 +42,7 @@ def test_elastic_images_are_the_same_whatever_is_kept():
     assert np.array_equal(image, kept)
 
 
+@pytest.mark.slow
 def test_the_elastic_image_of_a_device_is_that_of_the_host(request):
     migrate = example("devito_elastic_rtm").migrate
     host, _ = migrate(shape=(33, 31), steps=60, budget="1MB", schedule="revolve:3")

@@ -243,7 +243,7 @@ def named_by(error):
     return int(re.search(r"takes (\d+) bytes", str(error.value))[1])
 
 
-@pytest.mark.parametrize("steps", [3, *slow(199), 50])
+@pytest.mark.parametrize("steps", [3, *slow(199, 50)])
 def test_inside_of_jit_the_amount_that_an_error_names_works_and_no_less(steps):
     def gradient(budget):
         loss, given = loss_by(checkpointed, steps, budget=budget)
@@ -257,7 +257,7 @@ def test_inside_of_jit_the_amount_that_an_error_names_works_and_no_less(steps):
         gradient(named - 1)
 
 
-@pytest.mark.parametrize("steps", [2, *slow(10, 199), 50])
+@pytest.mark.parametrize("steps", [2, *slow(10, 199, 50)])
 def test_the_device_budget_that_an_error_names_works(steps, monkeypatch):
     monkeypatch.setattr(decide, "device_of", lambda leaves: Accelerator())
 

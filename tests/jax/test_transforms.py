@@ -151,6 +151,7 @@ DEVICES = """
 """
 
 
+@pytest.mark.slow
 def test_gradients_are_where_the_arrays_are():
     """On other devices than the first, and spread over several."""
     flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
