@@ -10,7 +10,7 @@ from tempfile import mkdtemp
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.codec.zfp import SOURCE, THREADS
@@ -173,6 +173,7 @@ def test_extreme_blocks_are_those_of_zfpy(values, words):
 
 
 @on_cpu
+@settings(max_examples=300)
 @given(st.data())
 def test_any_field_is_coded_as_zfpy_does(data):
     words = data.draw(st.sampled_from(WORDS))
@@ -185,6 +186,7 @@ def test_any_field_is_coded_as_zfpy_does(data):
 
 
 @on_cpu
+@settings(max_examples=300)
 @given(st.data())
 def test_any_bytes_are_decoded_as_zfpy_does(data):
     words = data.draw(st.sampled_from(WORDS))

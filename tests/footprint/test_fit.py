@@ -203,8 +203,7 @@ def test_jitter_of_short_runs_does_not_pass_for_work_that_grows_faster_than_the_
 
 def test_a_few_runs_of_about_a_millisecond_cannot_tell_more_than_the_volume():
     shapes = [(45, 51), (126, 142), (126, 142), (540, 204)]
-    for seconds in ([0.20, 0.35, 0.35, 1.66], [0.22, 0.41, 0.50, 3.52]):  # as a busy machine had them, in milliseconds
-        seconds = [each / 1000 for each in seconds]
-        assert learn_timing(shapes, seconds, Layout.of(2)).term == "volume"
+    for milliseconds in ([0.20, 0.35, 0.35, 1.66], [0.22, 0.41, 0.50, 3.52]):  # as a busy machine had them
+        assert learn_timing(shapes, [each / 1000 for each in milliseconds], Layout.of(2)).term == "volume"
     work = [2e-10 * (n0 * n1) * n0 for n0, n1 in (*shapes, (1900, 700))]
     assert learn_timing([*shapes, (1900, 700)], work, Layout.of(2)).term == "volume*n0"

@@ -162,6 +162,7 @@ class Frame:
         return tensor
 
     def _value(self, number: int) -> torch.Tensor:
+        # They may be too few where a block differentiates before its forward has ended: running it again refuses that.
         tensor = self._values[number] if number < len(self._values) else None
         if tensor is None:
             self._run_again()
