@@ -19,13 +19,12 @@ from penstock.torch.record import Record
 
 MOST = 1 / 6
 """The part of the budget that a group may save: while it is recomputed all of that is there."""
-EARLY = 2 / 3
-"""Such a part of what has to leave the device is taken to be recomputed anyway, the first blocks of all.
+LARGER = 4
+"""How many times as large groups of the first blocks may be, as many blocks as have to leave the device.
 
-Their groups may be larger: they are recomputed last, when all others have gone.
+These are recomputed last, when all others have gone, and most likely all of them are: to choose between them would
+gain less than fewer groups, with fewer inputs to keep, do.
 """
-LARGER = 3
-"""How many times as large."""
 
 
 def sequences(model: nn.Module, blocks: Iterable[nn.Module]) -> list[nn.Sequential]:
@@ -79,7 +78,7 @@ def groups(records: Sequence[Record], budget: int) -> dict[int, tuple[int, ...]]
     sizes = [record.saved + record.inputs for record in records]
     most = min(sum(sizes) / ENOUGH, MOST * budget)
     peaks = _peaks(records)
-    early = EARLY * (max(peaks) + sum(record.saved for record in records) - budget)
+    leaving = max(peaks) + sum(record.saved for record in records) - budget
     times = Counter(record.module for record in records)
     found: list[list[Record]] = []
     freed = 0
@@ -87,7 +86,7 @@ def groups(records: Sequence[Record], budget: int) -> dict[int, tuple[int, ...]]
         if record.follows and times[record.module] == times[records[number - 1].module] == 1:
             group = [*found[-1], record]
             among = slice(number + 1 - len(group), number + 1)
-            small = sum(sizes[among]) <= most * (LARGER if so_far <= early else 1)
+            small = sum(sizes[among]) <= most * (LARGER if so_far <= leaving else 1)
             if small and _fits(group, peaks[among], budget + freed):
                 found[-1] = group
                 continue
