@@ -4,13 +4,15 @@
 
 The first four are run by default; `resnet128` has a batch of 128, with which the device rather than the host binds it.
 
-Every time is the median of steps run one after another in this process, forward and backward without an optimizer,
-after some that are not timed: WARM of them but for `save_on_cpu` and `offload`. Speeds are relative to plain steps.
-`fit` is measured in rounds, each with plain steps before and a plan of its own, because hosts and clocks change with
-the seconds: the round of the median speed is told, the speeds of all, and those of ten steps in a row, for which nobody
-waits one by one. On a CPU the networks are tiny and the figures mean nothing: it only shows that everything runs.
+Every time is the median of steps run in this process, forward and backward without an optimizer, after some that are
+not timed: WARM of them but for `save_on_cpu` and `offload`. Speeds are relative to plain steps. Hosts and clocks change
+with the seconds, so steps of a fitted model and plain ones of a copy take turns, whose parameters the budget does not
+count. There are rounds of that, each with a plan of its own: the round of the median speed is told, the speeds of all,
+and those of ten steps in a row, for which nobody waits one by one. On a CPU the networks are tiny and the figures mean
+nothing: it only shows that everything runs.
 """
 
+import copy
 import gc
 import json
 import statistics
@@ -49,6 +51,7 @@ LARGE = {"transformer": transformer, "resnet": resnet, "resnet128": partial(resn
 NETS = LARGE if GPU else TINY
 PARTS = (2, 3)
 STEPS = 10
+TURNS = 20
 ROUNDS = 3
 WARM = SETTLED + 2
 """Steps before any that is timed: a plan and its prediction stay by then, and clocks have come down as they do."""
@@ -94,6 +97,24 @@ def timed(model, x, steps=STEPS, warm=WARM, around=nullcontext):
     return statistics.median(spent), peak
 
 
+def in_turns(plain, fitted, x, turns=TURNS):
+    """Give the median seconds of plain and of fitted steps, one after the other, and the peak bytes of the latter."""
+    spent, peak = ([], []), 0
+    for _ in range(turns):
+        for model, seconds in zip((plain, fitted), spent, strict=True):
+            synchronize()
+            if GPU:
+                torch.cuda.reset_peak_memory_stats()
+            start = time.perf_counter()
+            one(model, x)
+            synchronize()
+            seconds.append(time.perf_counter() - start)
+            if GPU and model is fitted:
+                peak = max(peak, torch.cuda.max_memory_allocated())
+            model.zero_grad(set_to_none=True)  # the other has no room for these
+    return *map(statistics.median, spent), peak
+
+
 def in_a_row(model, x, steps=STEPS):
     """Give the seconds of a step where nobody waits for the device between steps, as training loops do not."""
     synchronize()
@@ -101,7 +122,9 @@ def in_a_row(model, x, steps=STEPS):
     for _ in range(steps):
         one(model, x)
     synchronize()
-    return (time.perf_counter() - start) / steps
+    seconds = (time.perf_counter() - start) / steps
+    model.zero_grad(set_to_none=True)
+    return seconds
 
 
 class Checkpointed:
@@ -195,29 +218,35 @@ def compare(net, rows):
 
 def fitted(rows, net, what, model, x, names, budget):
     rounds, rows_of_steps = [], []
+    model.zero_grad(set_to_none=True)
+    before = torch.cuda.memory_allocated() if GPU else 0
+    plain = copy.deepcopy(model)
+    beside = torch.cuda.memory_allocated() - before if GPU else 0
+    timed(plain, x, 1, 1)
+    plain.zero_grad(set_to_none=True)
     for _ in range(ROUNDS):
-        plain, _ = timed(model, x)
-        together = in_a_row(model, x)
-        fit(model, Budget(device=budget, host=HOST), blocks=names)
+        fit(model, Budget(device=budget + beside, host=HOST), blocks=names)
         try:
-            seconds, peak = timed(model, x)
-            rows_of_steps.append(together / in_a_row(model, x))
-            peak = torch.cuda.max_memory_allocated() if GPU else peak
-            rounds.append((plain / seconds, seconds, plain, peak, plan_of(model)))
+            for _ in range(WARM):
+                one(model, x)
+            usual, seconds, peak = in_turns(plain, model, x)
+            rows_of_steps.append(in_a_row(plain, x) / in_a_row(model, x))
+            rounds.append((usual / seconds, seconds, usual, peak - beside, plan_of(model)))
         except (BudgetError, torch.OutOfMemoryError) as error:
             say(f"{net:12} {what}: {error}")
             return
         finally:
             unfit(model)
+            model.zero_grad(set_to_none=True)
             cleared()
     speeds = [one[0] for one in rounds]
-    _, seconds, plain, _, plan = sorted(rounds, key=lambda one: one[0])[ROUNDS // 2]
+    _, seconds, usual, _, plan = sorted(rounds, key=lambda one: one[0])[ROUNDS // 2]
     peak = max(one[3] for one in rounds)
     predicted = f"predicted {plan.seconds * 1e3:.1f} ms ({plan.seconds / seconds:.3f} of measured)"
-    note = f"{predicted}, {plan.foreseen.peak / 2**30:.2f} GiB, speeds {_listed(speeds)}"
+    note = f"{predicted}, {(plan.foreseen.peak - beside) / 2**30:.2f} GiB, speeds {_listed(speeds)}"
     note += f", in a row {_listed(rows_of_steps)}"
     figures = {"predicted": plan.seconds, "speeds": speeds, "in_a_row": rows_of_steps}
-    row(rows, net, what, budget, seconds, plain, peak, note, **figures)
+    row(rows, net, what, budget, seconds, usual, peak, note, **figures)
     say(plan.explain())
 
 
