@@ -6,10 +6,10 @@ The first four are run by default; `resnet128` has a batch of 128, with which th
 
 Every time is the median of steps run in this process, forward and backward without an optimizer, after some that are
 not timed: WARM of them but for `save_on_cpu` and `offload`. Speeds are relative to plain steps. Hosts and clocks change
-with the seconds, so steps of a fitted model and plain ones of a copy take turns, whose parameters the budget does not
-count. There are rounds of that, each with a plan of its own: the round of the median speed is told, the speeds of all,
-and those of ten steps in a row, for which nobody waits one by one. On a CPU the networks are tiny and the figures mean
-nothing: it only shows that everything runs.
+with the seconds, so steps of `fit` and of the best subset take turns with plain steps of a copy. The parameters of that
+copy come on top of the budget, and so of those that plans tell; rows are without. For `fit` there are rounds, each with
+a plan of its own: the round of the median speed is told, the speeds of all, and those of ten steps in a row, for which
+nobody waits one by one. On a CPU the networks are tiny and the figures mean nothing: it only shows that all of it runs.
 """
 
 import copy
@@ -97,34 +97,45 @@ def timed(model, x, steps=STEPS, warm=WARM, around=nullcontext):
     return statistics.median(spent), peak
 
 
-def in_turns(plain, fitted, x, turns=TURNS):
-    """Give the median seconds of plain and of fitted steps, one after the other, and the peak bytes of the latter."""
-    spent, peak = ([], []), 0
-    for _ in range(turns):
-        for model, seconds in zip((plain, fitted), spent, strict=True):
-            synchronize()
-            if GPU:
-                torch.cuda.reset_peak_memory_stats()
-            start = time.perf_counter()
-            one(model, x)
-            synchronize()
-            seconds.append(time.perf_counter() - start)
-            if GPU and model is fitted:
-                peak = max(peak, torch.cuda.max_memory_allocated())
-            model.zero_grad(set_to_none=True)  # the other has no room for these
-    return *map(statistics.median, spent), peak
+class Beside:
+    """A copy of a model that is never fitted: plain steps, to take turns with those of the model."""
 
+    def __init__(self, model, x):
+        model.zero_grad(set_to_none=True)
+        before = torch.cuda.memory_allocated() if GPU else 0
+        self.plain, self.x = copy.deepcopy(model), x
+        self.nbytes = torch.cuda.memory_allocated() - before if GPU else 0
 
-def in_a_row(model, x, steps=STEPS):
-    """Give the seconds of a step where nobody waits for the device between steps, as training loops do not."""
-    synchronize()
-    start = time.perf_counter()
-    for _ in range(steps):
-        one(model, x)
-    synchronize()
-    seconds = (time.perf_counter() - start) / steps
-    model.zero_grad(set_to_none=True)
-    return seconds
+    def in_turns(self, model, turns=TURNS):
+        """Give the median seconds of plain and of the model's steps, one after the other, and the peak of the latter.
+
+        The first turn is not timed.
+        """
+        plain, own, peak = [], [], 0
+        for _ in range(turns + 1):
+            plain.append(self._row(self.plain, 1)[0])
+            seconds, most = self._row(model, 1)
+            own.append(seconds)
+            peak = max(peak, most)
+        return statistics.median(plain[1:]), statistics.median(own[1:]), peak
+
+    def in_a_row(self, model, steps=STEPS):
+        """Give the speed of steps between which nobody waits for the device, as in training, and their peak bytes."""
+        plain, _ = self._row(self.plain, steps)
+        seconds, peak = self._row(model, steps)
+        return plain / seconds, peak
+
+    def _row(self, model, steps):
+        synchronize()
+        if GPU:
+            torch.cuda.reset_peak_memory_stats()
+        start = time.perf_counter()
+        for _ in range(steps):
+            one(model, self.x)
+        synchronize()
+        seconds = (time.perf_counter() - start) / steps
+        model.zero_grad(set_to_none=True)  # the other has no room for these
+        return seconds, torch.cuda.max_memory_allocated() - self.nbytes if GPU else 0
 
 
 class Checkpointed:
@@ -149,12 +160,12 @@ def subsets(blocks, count):
         yield "spread", [blocks[number * len(blocks) // count] for number in range(count)]
 
 
-def best_subset(model, x, blocks, budget):
+def best_subset(model, beside, blocks, budget):
     """Find the fewest blocks whose recomputation fits, by bisection, and time what fits; None where nothing does."""
 
     def peak(count, way):
         with Checkpointed(dict(subsets(blocks, count)).get(way, blocks[:count])):
-            return timed(model, x, 1, 1)[1]
+            return beside.in_turns(model, 1)[2]
 
     found = None
     for way in ("first", "spread"):
@@ -165,9 +176,9 @@ def best_subset(model, x, blocks, budget):
             middle = (low + high) // 2
             low, high = (low, middle) if peak(middle, way) <= budget else (middle + 1, high)
         with Checkpointed(dict(subsets(blocks, low)).get(way, blocks[:low])):
-            seconds, most = timed(model, x)
-        if most <= budget and (found is None or seconds < found[0]):
-            found = seconds, most, f"{low} of {len(blocks)} ({way})"
+            plain, seconds, most = beside.in_turns(model)
+        if most <= budget and (found is None or seconds / plain < found[0] / found[1]):
+            found = seconds, plain, most, f"{low} of {len(blocks)} ({way})"
     return found
 
 
@@ -201,37 +212,32 @@ def compare(net, rows):
     row(rows, net, "plain", 0, plain, plain, need, f"{len(blocks)} blocks")
     row(rows, net, "save_on_cpu", 0, pinned, plain, low)
     row(rows, net, "checkpoint on all", 0, every, plain, least)
+    beside = Beside(model, x)
     for part in PARTS:
         budget = need // part if GPU else 10**9
-        plain, _ = timed(model, x)
-        picked = best_subset(model, x, blocks, budget) if GPU else None
+        picked = best_subset(model, beside, blocks, budget) if GPU else None
         if picked:
-            row(rows, net, f"1/{part}: best subset", budget, picked[0], plain, picked[1], picked[2])
+            row(rows, net, f"1/{part}: best subset", budget, *picked)
         else:
             say(f"{net:12} 1/{part}: no subset under checkpoint fits")
         cleared()
         ways = {"fit": names} | ({"fit, whole blocks": wholes(model)} if net == "transformer" else {})
         for way, inside in ways.items():
-            fitted(rows, net, f"1/{part}: {way}", model, x, inside, budget)
+            fitted(rows, net, f"1/{part}: {way}", model, beside, inside, budget)
     say()
 
 
-def fitted(rows, net, what, model, x, names, budget):
+def fitted(rows, net, what, model, beside, names, budget):
     rounds, rows_of_steps = [], []
-    model.zero_grad(set_to_none=True)
-    before = torch.cuda.memory_allocated() if GPU else 0
-    plain = copy.deepcopy(model)
-    beside = torch.cuda.memory_allocated() - before if GPU else 0
-    timed(plain, x, 1, 1)
-    plain.zero_grad(set_to_none=True)
     for _ in range(ROUNDS):
-        fit(model, Budget(device=budget + beside, host=HOST), blocks=names)
+        fit(model, Budget(device=budget + beside.nbytes, host=HOST), blocks=names)
         try:
             for _ in range(WARM):
-                one(model, x)
-            usual, seconds, peak = in_turns(plain, model, x)
-            rows_of_steps.append(in_a_row(plain, x) / in_a_row(model, x))
-            rounds.append((usual / seconds, seconds, usual, peak - beside, plan_of(model)))
+                one(model, beside.x)
+            plain, seconds, peak = beside.in_turns(model)
+            speed, most = beside.in_a_row(model)
+            rows_of_steps.append(speed)
+            rounds.append((plain / seconds, seconds, plain, max(peak, most), plan_of(model)))
         except (BudgetError, torch.OutOfMemoryError) as error:
             say(f"{net:12} {what}: {error}")
             return
@@ -240,13 +246,13 @@ def fitted(rows, net, what, model, x, names, budget):
             model.zero_grad(set_to_none=True)
             cleared()
     speeds = [one[0] for one in rounds]
-    _, seconds, usual, _, plan = sorted(rounds, key=lambda one: one[0])[ROUNDS // 2]
+    _, seconds, plain, _, plan = sorted(rounds, key=lambda one: one[0])[ROUNDS // 2]
     peak = max(one[3] for one in rounds)
     predicted = f"predicted {plan.seconds * 1e3:.1f} ms ({plan.seconds / seconds:.3f} of measured)"
-    note = f"{predicted}, {(plan.foreseen.peak - beside) / 2**30:.2f} GiB, speeds {_listed(speeds)}"
+    note = f"{predicted}, {(plan.foreseen.peak - beside.nbytes) / 2**30:.2f} GiB, speeds {_listed(speeds)}"
     note += f", in a row {_listed(rows_of_steps)}"
     figures = {"predicted": plan.seconds, "speeds": speeds, "in_a_row": rows_of_steps}
-    row(rows, net, what, budget, seconds, usual, peak, note, **figures)
+    row(rows, net, what, budget, seconds, plain, peak, note, **figures)
     say(plan.explain())
 
 

@@ -17,6 +17,7 @@ from torch.nn.modules import module as torch_module  # noqa: E402
 from penstock import Budget  # noqa: E402
 from penstock.torch import fit, iteration, neighbours, plan_of, unfit  # noqa: E402
 from penstock.torch.fit import _of  # noqa: E402
+from penstock.torch.gauge import HostGauge  # noqa: E402
 from penstock.torch.record import Record  # noqa: E402
 
 MANY = 40
@@ -411,9 +412,26 @@ def test_how_large_groups_are():
     assert sizes(10_000) == [2] * 20  # a sixteenth of all
     assert sizes(10_000, count=64) == [4] * 16
     assert sizes(200) == [10, 10] + [2] * 10  # the first ones have to go
-    assert sizes(110) == [7, 7, 7, 7, 2]  # a sixth of the budget is less than two, and so are all others alone
+    assert sizes(110) == [7, 7, 7, 7]  # a sixth of the budget is less than two: all others stand alone
     assert sizes(200, peak=185) == [2] * 20  # there is no room for more while they are recomputed
     assert sizes(200, peak=195) == []
+
+
+def test_groups_leave_room_for_what_an_optimizer_has_taken_since(monkeypatch):
+    taken, budgets = [0], []
+
+    def groups(records, budget):
+        budgets.append(budget)
+        return neighbours.groups(records, budget)
+
+    monkeypatch.setattr(HostGauge, "allocated", lambda self: taken[0])
+    monkeypatch.setattr(iteration, "groups", groups)
+    model, _, x = deep()
+    fit(model, AMPLE)
+    for nbytes in (100, 1100, 1100):
+        taken[0] = nbytes
+        step(model, x)
+    assert budgets == [AMPLE["device"] - 1000]
 
 
 @pytest.mark.parametrize("part", [0.2, 0.5, 1.0])

@@ -446,7 +446,8 @@ class Fitting:
         elif now.timed and not now.broken:
             known.learn(now, gauge, total)
             if known.first is not None and known.together is None:
-                known.take_together(groups(known.records, self._budget["device"]))
+                grown = max(0, self._base - known.base)  # by the states of an optimizer, after its first step
+                known.take_together(groups(known.records, self._budget["device"] - grown))
         elif now.calm:
             known.learn_whole(now, total)
 

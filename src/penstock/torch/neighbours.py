@@ -7,6 +7,7 @@ keeps its input. Fifty blocks planned as some sixteen have a third of both, and 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
+from operator import add
 from typing import Any
 
 from torch import nn
@@ -22,8 +23,8 @@ MOST = 1 / 6
 LARGER = 4
 """How many times as large groups of the first blocks may be, as many blocks as have to leave the device.
 
-These are recomputed last, when all others have gone, and most likely all of them are: to choose between them would
-gain less than fewer groups, with fewer inputs to keep, do.
+These are recomputed last, when all others have gone, and most likely all of them are. Where the host binds, to choose
+between them would gain less than fewer groups do, which have fewer inputs to keep.
 """
 
 
@@ -65,7 +66,7 @@ def groups(records: Sequence[Record], budget: int) -> dict[int, tuple[int, ...]]
     records
         What was measured of each block.
     budget
-        Bytes of the device.
+        Bytes of the device, without those that have been taken since by others, as optimizers do.
 
     Examples
     --------
@@ -78,7 +79,8 @@ def groups(records: Sequence[Record], budget: int) -> dict[int, tuple[int, ...]]
     sizes = [record.saved + record.inputs for record in records]
     most = min(sum(sizes) / ENOUGH, MOST * budget)
     peaks = _peaks(records)
-    leaving = max(peaks) + sum(record.saved for record in records) - budget
+    before = accumulate((record.saved for record in records), initial=0)
+    leaving = max(map(add, peaks, before)) - budget  # were all of them kept
     times = Counter(record.module for record in records)
     found: list[list[Record]] = []
     freed = 0
