@@ -5,11 +5,12 @@
 The first four are run by default; `resnet128` has a batch of 128, with which the device rather than the host binds it.
 
 Every time is the median of steps run in this process, forward and backward without an optimizer, after some that are
-not timed: WARM of them but for `save_on_cpu` and `offload`. Speeds are relative to plain steps. Hosts and clocks change
-with the seconds, so steps of `fit` and of the best subset take turns with plain steps of a copy. The parameters of that
-copy come on top of the budget, and so of those that plans tell; rows are without. For `fit` there are rounds, each with
-a plan of its own: the round of the median speed is told, the speeds of all, and those of ten steps in a row, for which
-nobody waits one by one. On a CPU the networks are tiny and the figures mean nothing: it only shows that all of it runs.
+not timed: WARM of them, fewer for `save_on_cpu`, `offload` and the best subset. Speeds are relative to plain steps.
+Hosts and clocks change with the seconds, so steps of `fit` and of the best subset take turns with plain steps of a
+copy. The parameters of that copy are part of the budgets and peaks that plans tell, not of those in rows. For `fit`
+there are rounds, each with a plan of its own: the round of the median speed is told, the speeds of all, and those of
+ten steps in a row, for which nobody waits one by one. On a CPU the networks are tiny and the figures mean nothing: it
+only shows that everything runs.
 """
 
 import copy
