@@ -1,5 +1,10 @@
 """Files, geometries, parts of models, and sums in a fixed order."""
 
+import gc
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,6 +14,7 @@ from penstock.errors import WaveError
 from penstock.wave import Grid, Shot, ricker
 from penstock.wave.files import kind_of, look_at_shots, read_field, read_shot, whole, write_field, write_shots
 from penstock.wave.geometry import Geometry, geometry_of, part_of, spread, windows
+from penstock.wave.npy import load_array, load_arrays
 from penstock.wave.stack import Part, tree_sum
 from penstock.wave.work import mute
 
@@ -41,6 +47,34 @@ def test_shots_come_back_one_at_a_time(tmp_path, suffix):
     assert np.array_equal(read_shot(path, 1, np.array([4, 0])), gathers[1][:, [4, 0]])
     if suffix == "zarr":
         assert found.dt == 0.002 and np.array_equal(found.geometry.receivers, geometry.receivers)
+
+
+def test_threads_may_read_files_of_numpy_at_once(tmp_path):
+    one, other = np.arange(12.0).reshape(3, 4), np.ones(5)
+    np.save(tmp_path / "one.npy", one)
+    np.savez(tmp_path / "both.npz", one=one, other=other)
+
+    class Garbage:
+        def __init__(self):
+            self.itself = self
+
+        def __del__(self):  # a collection may come upon it while a header is parsed, and lets another thread run
+            time.sleep(0)
+
+    def read(_):
+        Garbage()
+        found = [load_array(tmp_path / "one.npy"), *load_arrays(tmp_path / "both.npz", "one", "other")]
+        return all(map(np.array_equal, found, (one, one, other)))
+
+    before = gc.get_threshold(), sys.getswitchinterval()
+    gc.set_threshold(20, 1, 1)
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            assert all(threads.map(read, range(400)))
+    finally:
+        gc.set_threshold(*before[0])
+        sys.setswitchinterval(before[1])
 
 
 @pytest.mark.parametrize("dtype", ["complex64", "bool", "U3", [("p", "f4")]], ids=str)

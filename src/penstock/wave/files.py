@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from penstock.errors import WaveError
 from penstock.wave.geometry import Geometry
+from penstock.wave.npy import load_array
 from penstock.wave.shot import check_real
 
 SUFFIXES = (".npy", ".zarr", ".segy", ".sgy")
@@ -191,7 +192,7 @@ def remove(path: Path) -> None:
 
 def _load(path: Path) -> NDArray[Any]:
     try:
-        return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+        return load_array(path)
     except (OSError, ValueError) as error:
         raise WaveError(f"{path} cannot be read as .npy: {error}") from error
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from penstock.errors import WaveError
 from penstock.wave.grid import Grid
+from penstock.wave.npy import load_arrays
 from penstock.wave.shot import check_real
 
 Box = tuple[slice, ...]
@@ -65,8 +66,7 @@ class Geometry:
     @classmethod
     def load(cls, path: Path) -> "Geometry":
         """Read what `save` wrote."""
-        with np.load(path) as file:
-            return cls(*(file[name] for name in ("sources", "receivers", "starts", "traces")))
+        return cls(*load_arrays(path, "sources", "receivers", "starts", "traces"))
 
 
 def geometry_of(sources: Any, receivers: Any) -> Geometry:

@@ -32,6 +32,7 @@ from penstock.wave.files import remove, whole
 from penstock.wave.geometry import Box, Geometry, windows
 from penstock.wave.grid import Grid
 from penstock.wave.job import Job
+from penstock.wave.npy import load_array, load_arrays
 from penstock.wave.stack import Part
 
 FREE: Any = {"run": True, "output": True, "memory": {"directory"}}
@@ -97,11 +98,11 @@ class Workspace:
     @cached_property
     def wavelet(self) -> NDArray[Any]:
         """What the sources send, at the sampling of the data."""
-        return np.asarray(np.load(self.root / "wavelet.npy"))
+        return np.array(load_array(self.root / "wavelet.npy"))
 
     def fields(self, medium: str, box: Box | None = None) -> dict[str, NDArray[Any]]:
         """Read a part of the "model" that is migrated through, or of the "true" one."""
-        stored = {path.stem: np.load(path, mmap_mode="r") for path in sorted((self.root / medium).glob("*.npy"))}
+        stored = {path.stem: load_array(path) for path in sorted((self.root / medium).glob("*.npy"))}
         return {name: np.ascontiguousarray(one if box is None else one[box]) for name, one in stored.items()}
 
     def plan(self) -> Plan | None:
@@ -147,13 +148,13 @@ class Workspace:
 
     def part(self, shot: int) -> Part:
         """Read the image of a finished shot."""
-        with np.load(self.path(shot)) as file:
-            return Part(file["image"], file["illumination"], self.boxes[shot])
+        image, illumination = load_arrays(self.path(shot), "image", "illumination")
+        return Part(image, illumination, self.boxes[shot])
 
     def summary(self, shot: int) -> dict[str, Any]:
         """Read what a finished shot told of itself."""
-        with np.load(self.path(shot)) as file:
-            return dict(json.loads(bytes(file["summary"])))
+        (summary,) = load_arrays(self.path(shot), "summary")
+        return dict(json.loads(bytes(summary)))
 
     def clear(self) -> None:
         """Remove what an earlier job left behind that must not be taken for this one's."""
