@@ -24,9 +24,10 @@ MANY = 40
 
 
 class Normed(nn.Module):
-    def __init__(self):
+    def __init__(self, width=8):
         super().__init__()
-        self.up, self.norm, self.down = nn.Linear(8, 32), nn.BatchNorm1d(32), nn.Linear(32, 8)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.norm = nn.BatchNorm1d(4 * width)
 
     def forward(self, x):
         return x + functional.dropout(self.down(torch.relu(self.norm(self.up(x)))), 0.1, self.training)
@@ -485,3 +486,35 @@ def test_on_a_gpu_neighbours_are_as_in_the_plain_model_within_the_budget(part):
         model.zero_grad()
     assert torch.cuda.max_memory_allocated() - held <= budget
     assert len(plan_of(model).choices) < MANY
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_on_a_gpu_steps_with_an_optimizer_stay_within_a_third_from_the_first_plan_on():
+    """Its states, twice the parameters, are there from the second step on, when groups have yet to be made."""
+
+    def train(steps, part=None):
+        torch.manual_seed(0)
+        model = nn.Sequential(*(Normed(512) for _ in range(MANY))).cuda()
+        optimizer = torch.optim.Adam(model.parameters(), foreach=False)
+        if part is not None:
+            fit(model, Budget(device=part, host="8GB"))
+        peaks = []
+        for _ in range(steps):
+            torch.cuda.reset_peak_memory_stats()
+            step(model, x)
+            optimizer.step()
+            model.zero_grad()
+            peaks.append(torch.cuda.max_memory_allocated())
+        count = len(plan_of(model).choices) if part is not None else None
+        return peaks, count, [one.cpu() for one in model.state_dict().values()]
+
+    empty_device(workspaces=True)
+    x = torch.randn(8192, 512, device="cuda")
+    needed, _, expected = train(20)
+    empty_device()
+    budget = max(needed) // 3
+    peaks, count, found = train(20, budget)
+    assert max(peaks[1:]) <= budget
+    assert equal(found, expected)
+    assert count < MANY
