@@ -8,9 +8,10 @@ Every time is the median of steps run in this process, forward and backward with
 not timed: WARM of them, fewer for `save_on_cpu`, `offload` and the best subset. Speeds are relative to plain steps.
 Hosts and clocks change with the seconds, so steps of `fit` and of the best subset take turns with plain steps of a
 copy. The parameters of that copy are part of the budgets and peaks that plans tell, not of those in rows. For `fit`
-there are rounds, each with a plan of its own: the round of the median speed is told, the speeds of all, and those of
-ten steps in a row, for which nobody waits one by one. On a CPU the networks are tiny and the figures mean nothing: it
-only shows that everything runs.
+there are rounds, each with a plan of its own: the round of the median speed is told, the speeds of all, those of the
+fastest step beside the fastest plain one, which others on the machine have disturbed least, and those of ten steps in
+a row, for which nobody waits one by one. On a CPU the networks are tiny and the figures mean nothing: it only shows
+that everything runs.
 """
 
 import copy
@@ -21,6 +22,7 @@ import sys
 import time
 import traceback
 from contextlib import nullcontext
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -53,6 +55,7 @@ NETS = LARGE if GPU else TINY
 PARTS = (2, 3)
 STEPS = 10
 TURNS = 20
+ROWS = 5
 ROUNDS = 3
 WARM = SETTLED + 2
 """Steps before any that is timed: a plan and its prediction stay by then, and clocks have come down as they do."""
@@ -98,6 +101,31 @@ def timed(model, x, steps=STEPS, warm=WARM, around=nullcontext):
     return statistics.median(spent), peak
 
 
+@dataclass
+class Turns:
+    """The seconds of plain steps and of others that took turns with them, and the peak bytes of the others."""
+
+    plain: list[float] = field(default_factory=list)
+    own: list[float] = field(default_factory=list)
+    peak: int = 0
+
+    @property
+    def medians(self):
+        """The median seconds of the others, and of the plain ones."""
+        return statistics.median(self.own), statistics.median(self.plain)
+
+    @property
+    def speed(self):
+        """The speed of the others by the medians."""
+        own, plain = self.medians
+        return plain / own
+
+    @property
+    def fastest(self):
+        """The speed of the others by the fastest of each."""
+        return min(self.plain) / min(self.own)
+
+
 class Beside:
     """A copy of a model that is never fitted: plain steps, to take turns with those of the model."""
 
@@ -107,24 +135,20 @@ class Beside:
         self.plain, self.x = copy.deepcopy(model), x
         self.nbytes = torch.cuda.memory_allocated() - before if GPU else 0
 
-    def in_turns(self, model, turns=TURNS):
-        """Give the median seconds of plain and of the model's steps, one after the other, and the peak of the latter.
+    def in_turns(self, model, turns=TURNS, steps=1):
+        """Time plain steps and the model's one after the other, `steps` of them in a row; the first turn is not timed.
 
-        The first turn is not timed.
+        Nobody waits for the device between steps in a row, as in training.
         """
-        plain, own, peak = [], [], 0
-        for _ in range(turns + 1):
-            plain.append(self._row(self.plain, 1)[0])
-            seconds, most = self._row(model, 1)
-            own.append(seconds)
-            peak = max(peak, most)
-        return statistics.median(plain[1:]), statistics.median(own[1:]), peak
-
-    def in_a_row(self, model, steps=STEPS):
-        """Give the speed of steps between which nobody waits for the device, as in training, and their peak bytes."""
-        plain, _ = self._row(self.plain, steps)
-        seconds, peak = self._row(model, steps)
-        return plain / seconds, peak
+        found = Turns()
+        for turn in range(turns + 1):
+            plain, _ = self._row(self.plain, steps)
+            own, peak = self._row(model, steps)
+            found.peak = max(found.peak, peak)
+            if turn:
+                found.plain.append(plain)
+                found.own.append(own)
+        return found
 
     def _row(self, model, steps):
         synchronize()
@@ -166,7 +190,7 @@ def best_subset(model, beside, blocks, budget):
 
     def peak(count, way):
         with Checkpointed(dict(subsets(blocks, count)).get(way, blocks[:count])):
-            return beside.in_turns(model, 1)[2]
+            return beside.in_turns(model, 1).peak
 
     found = None
     for way in ("first", "spread"):
@@ -177,9 +201,9 @@ def best_subset(model, beside, blocks, budget):
             middle = (low + high) // 2
             low, high = (low, middle) if peak(middle, way) <= budget else (middle + 1, high)
         with Checkpointed(dict(subsets(blocks, low)).get(way, blocks[:low])):
-            plain, seconds, most = beside.in_turns(model)
-        if most <= budget and (found is None or seconds / plain < found[0] / found[1]):
-            found = seconds, plain, most, f"{low} of {len(blocks)} ({way})"
+            turns = beside.in_turns(model)
+        if turns.peak <= budget and (found is None or turns.speed > found[0].speed):
+            found = turns, f"{low} of {len(blocks)} ({way})"
     return found
 
 
@@ -218,7 +242,8 @@ def compare(net, rows):
         budget = need // part if GPU else 10**9
         picked = best_subset(model, beside, blocks, budget) if GPU else None
         if picked:
-            row(rows, net, f"1/{part}: best subset", budget, *picked)
+            turns, count = picked
+            row(rows, net, f"1/{part}: best subset", budget, *turns.medians, turns.peak, count)
         else:
             say(f"{net:12} 1/{part}: no subset under checkpoint fits")
         cleared()
@@ -229,16 +254,13 @@ def compare(net, rows):
 
 
 def fitted(rows, net, what, model, beside, names, budget):
-    rounds, rows_of_steps = [], []
+    rounds = []
     for _ in range(ROUNDS):
         fit(model, Budget(device=budget + beside.nbytes, host=HOST), blocks=names)
         try:
             for _ in range(WARM):
                 one(model, beside.x)
-            plain, seconds, peak = beside.in_turns(model)
-            speed, most = beside.in_a_row(model)
-            rows_of_steps.append(speed)
-            rounds.append((plain / seconds, seconds, plain, max(peak, most), plan_of(model)))
+            rounds.append((beside.in_turns(model), beside.in_turns(model, ROWS, STEPS), plan_of(model)))
         except (BudgetError, torch.OutOfMemoryError) as error:
             say(f"{net:12} {what}: {error}")
             return
@@ -246,14 +268,18 @@ def fitted(rows, net, what, model, beside, names, budget):
             unfit(model)
             model.zero_grad(set_to_none=True)
             cleared()
-    speeds = [one[0] for one in rounds]
-    _, seconds, plain, _, plan = sorted(rounds, key=lambda one: one[0])[ROUNDS // 2]
-    peak = max(one[3] for one in rounds)
-    predicted = f"predicted {plan.seconds * 1e3:.1f} ms ({plan.seconds / seconds:.3f} of measured)"
-    note = f"{predicted}, {(plan.foreseen.peak - beside.nbytes) / 2**30:.2f} GiB, speeds {_listed(speeds)}"
-    note += f", in a row {_listed(rows_of_steps)}"
-    figures = {"predicted": plan.seconds, "speeds": speeds, "in_a_row": rows_of_steps}
-    row(rows, net, what, budget, seconds, plain, peak, note, **figures)
+    told, _, plan = sorted(rounds, key=lambda one: one[0].speed)[ROUNDS // 2]
+    seconds, plain = told.medians
+    peak = max(turns.peak for one in rounds for turns in one[:2])
+    speeds = {
+        "speeds": [turns.speed for turns, _, _ in rounds],
+        "fastest": [turns.fastest for turns, _, _ in rounds],
+        "in a row": [turns.speed for _, turns, _ in rounds],
+    }
+    note = f"predicted {plan.seconds * 1e3:.1f} ms ({plan.seconds / seconds:.3f} of measured), "
+    note += f"{(plan.foreseen.peak - beside.nbytes) / 2**30:.2f} GiB, "
+    note += ", ".join(f"{kind} {_listed(found)}" for kind, found in speeds.items())
+    row(rows, net, what, budget, seconds, plain, peak, note, predicted=plan.seconds, **speeds)
     say(plan.explain())
 
 

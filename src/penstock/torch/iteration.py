@@ -35,12 +35,14 @@ from penstock.torch.saved import Store
 from penstock.torch.treat import Treating
 from penstock.units import Budget
 
-LOOKED_OVER = (3, 5, 7, 9)
+LOOKED_OVER = (3, 5, 7, 9, 11)
 """After so many iterations that were timed the plan is made anew; after the last, some of them take turns.
 
 The first iteration with a plan is not timed: memory is pinned and allocated in it, and a device that has paused for the
 planning is faster at first.
 """
+LIGHTENED = LOOKED_OVER[-2]
+"""After so many the plan has light choices alone, so that these are known from more than the first iteration."""
 REFINED = LOOKED_OVER[-1]
 """So many iterations are timed."""
 SETTLED = REFINED + len(LOOKED_OVER) + (RIVALS + 1) * (CALM + 1) + 1
@@ -456,7 +458,8 @@ class Fitting:
         known.planned = max(self._base, known.base)
         given = known, self._budget, self._gauge.counts, self._link, self._choice
         try:
-            plans = last_plans(*given) if known.seen >= REFINED else (make_plan(*given),)
+            light = known.seen >= LIGHTENED
+            plans = last_plans(*given) if known.seen >= REFINED else (make_plan(*given, light),)
         except BudgetError:
             if not known.together:
                 known.plan = None  # whoever goes on after that is told again

@@ -31,7 +31,9 @@ Found = tuple[tuple[Choice, ...], Foreseen]
 """Choices, and what they come to."""
 
 
-def make_plan(known: Known, budget: Budget, counts: bool, link: Link | None, choice: str | None) -> FitPlan:
+def make_plan(
+    known: Known, budget: Budget, counts: bool, link: Link | None, choice: str | None, light: bool = False
+) -> FitPlan:
     """Choose what happens to each block, or keep what was chosen where little has changed.
 
     Parameters
@@ -46,10 +48,16 @@ def make_plan(known: Known, budget: Budget, counts: bool, link: Link | None, cho
         Between device and host, where there is one.
     choice
         The only treatment allowed, if one was asked for.
+    light
+        Whether to take light choices alone, where that is possible.
     """
     chain = _chain(known, budget, counts, link, choice)
 
     def find(room: int) -> list[Found]:
+        if light and known.plan is not None and not LIGHT.issuperset(known.plan.names):
+            found = choose(_lightened(chain), room)
+            if not found[1].excess:
+                return [found]
         return [_kept(known.plan, chain, room) or choose(chain, room)]
 
     (found,), _ = _within(known, budget, counts, choice, find)
@@ -62,7 +70,7 @@ def last_plans(
     """Give the plans that whole iterations have to decide between, or the only one where they have.
 
     They are the fastest of those that were tried and that fit, or a new one where none does; and the best with light
-    choices alone, where the fastest is not one: on a fast GPU what a mixture takes of the host shows in a whole
+    choices alone, unless all of them are light: on a fast GPU what a mixture takes of the host shows in a whole
     iteration only. The parameters are those of `make_plan`.
     """
     chain = _chain(known, budget, counts, link, choice)
@@ -73,7 +81,7 @@ def last_plans(
 
     found, room = _within(known, budget, counts, choice, find)
     found = found[: 1 if known.settled else RIVALS]
-    if not known.settled and not LIGHT.issuperset(_names(found[0])):
+    if not known.settled and not all(LIGHT.issuperset(_names(one)) for one in found):
         light = choose(_lightened(chain), room)
         if not light[1].excess and _names(light) not in map(_names, found):
             found.append(light)
