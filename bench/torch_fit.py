@@ -10,8 +10,8 @@ Hosts and clocks change with the seconds, so steps of `fit` and of the best subs
 copy. The parameters of that copy are part of the budgets and peaks that plans tell, not of those in rows. For `fit`
 there are rounds, each with a plan of its own: the round of the median speed is told, the speeds of all, those of the
 fastest step beside the fastest plain one, which others on the machine have disturbed least, and those of ten steps in
-a row, for which nobody waits one by one. On a CPU the networks are tiny and the figures mean nothing: it only shows
-that everything runs.
+a row, for which nobody waits one by one, the median of five series. On a CPU the networks are tiny and the figures
+mean nothing: it only shows that everything runs.
 """
 
 import copy
@@ -55,7 +55,7 @@ NETS = LARGE if GPU else TINY
 PARTS = (2, 3)
 STEPS = 10
 TURNS = 20
-ROWS = 5
+SERIES = 5
 ROUNDS = 3
 WARM = SETTLED + 2
 """Steps before any that is timed: a plan and its prediction stay by then, and clocks have come down as they do."""
@@ -242,8 +242,8 @@ def compare(net, rows):
         budget = need // part if GPU else 10**9
         picked = best_subset(model, beside, blocks, budget) if GPU else None
         if picked:
-            turns, count = picked
-            row(rows, net, f"1/{part}: best subset", budget, *turns.medians, turns.peak, count)
+            turns, which = picked
+            row(rows, net, f"1/{part}: best subset", budget, *turns.medians, turns.peak, which)
         else:
             say(f"{net:12} 1/{part}: no subset under checkpoint fits")
         cleared()
@@ -260,7 +260,7 @@ def fitted(rows, net, what, model, beside, names, budget):
         try:
             for _ in range(WARM):
                 one(model, beside.x)
-            rounds.append((beside.in_turns(model), beside.in_turns(model, ROWS, STEPS), plan_of(model)))
+            rounds.append((beside.in_turns(model), beside.in_turns(model, SERIES, STEPS), plan_of(model)))
         except (BudgetError, torch.OutOfMemoryError) as error:
             say(f"{net:12} {what}: {error}")
             return
@@ -274,11 +274,11 @@ def fitted(rows, net, what, model, beside, names, budget):
     speeds = {
         "speeds": [turns.speed for turns, _, _ in rounds],
         "fastest": [turns.fastest for turns, _, _ in rounds],
-        "in a row": [turns.speed for _, turns, _ in rounds],
+        "in_a_row": [turns.speed for _, turns, _ in rounds],
     }
     note = f"predicted {plan.seconds * 1e3:.1f} ms ({plan.seconds / seconds:.3f} of measured), "
     note += f"{(plan.foreseen.peak - beside.nbytes) / 2**30:.2f} GiB, "
-    note += ", ".join(f"{kind} {_listed(found)}" for kind, found in speeds.items())
+    note += ", ".join(f"{kind.replace('_', ' ')} {_listed(found)}" for kind, found in speeds.items())
     row(rows, net, what, budget, seconds, plain, peak, note, predicted=plan.seconds, **speeds)
     say(plan.explain())
 

@@ -303,27 +303,41 @@ def test_a_light_plan_is_made_where_one_is_asked_for_and_fits():
     told.plan = heavy
     assert make_plan(told, budget, True, None, None).names == heavy.names  # little has changed
     assert make_plan(told, budget, True, None, None, True).names == best.names
-    told.plan = replace(best, picks=best.picks[::-1])
-    assert make_plan(told, budget, True, None, None, True).names == told.plan.names  # it is light, and stays
-    told.plan = heavy
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(planning, "choose", without_light(planning.choose))
         assert make_plan(told, budget, True, None, None, True).names == heavy.names
+    first, second, third = best.picks
+    told.plan = replace(best, picks=(second, first, third))
+    assert make_plan(told, budget, True, None, None, True).names == told.plan.names != best.names  # light, it stays
+
+
+def test_a_light_plan_is_light_whatever_was_there_before():
+    budget = Budget(device=least_budget(LEAST + SAVED + LOOSE))
+    told = heavily_tried({"HHk": 1.0})
+    _, told.plan = last_plans(told, budget, True, None, None)
+    told.planned += SAVED // 2  # memory has grown: that one does not fit any more
+    assert LIGHT.isdisjoint(make_plan(told, budget, True, None, None).names[:1])
+    assert LIGHT.issuperset(make_plan(told, budget, True, None, None, True).names)
+    told.plan = None  # one took too much
+    assert LIGHT.issuperset(make_plan(told, budget, True, None, None, True).names)
 
 
 def test_one_of_the_looks_makes_a_light_plan(monkeypatch):
-    asked, make = [], iteration.make_plan
+    made, make = [], iteration.make_plan
 
     def recording(known, *others):
-        asked.append((known.seen, others[-1]))
-        return make(known, *others)
+        plan = make(known, *others)
+        made.append((known.seen, others[-1], LIGHT.issuperset(plan.names)))
+        return plan
 
     monkeypatch.setattr(iteration, "make_plan", recording)
     model, x = problem(Transformer)
     fit(model, Budget(device=200_000, host="1GB"))
-    for _ in range(iteration.SETTLED):
+    for _ in range(iteration.REFINED + len(iteration.LOOKED_OVER) + 1):
         step(model, x)
-    assert asked == [(seen, seen == iteration.LIGHTENED) for seen in (1, *iteration.LOOKED_OVER[:-1])]
+    looks = 1, *iteration.LOOKED_OVER[:-1]
+    assert [one[:2] for one in made] == [(seen, seen == iteration.LIGHTENED) for seen in looks]
+    assert made[-1] == (iteration.LIGHTENED, True, True)
 
 
 def test_the_last_look_adds_what_is_light_where_others_are_not():

@@ -54,11 +54,9 @@ def make_plan(
     chain = _chain(known, budget, counts, link, choice)
 
     def find(room: int) -> list[Found]:
-        if light and known.plan is not None and not LIGHT.issuperset(known.plan.names):
-            found = choose(_lightened(chain), room)
-            if not found[1].excess:
-                return [found]
-        return [_kept(known.plan, chain, room) or choose(chain, room)]
+        found = _kept(known.plan, chain, room) or choose(chain, room)
+        lighter = _light(chain, room) if light and not LIGHT.issuperset(_names(found)) else None
+        return [lighter or found]
 
     (found,), _ = _within(known, budget, counts, choice, find)
     return _fitting(known, budget, counts, link, chain, found)
@@ -82,8 +80,8 @@ def last_plans(
     found, room = _within(known, budget, counts, choice, find)
     found = found[: 1 if known.settled else RIVALS]
     if not known.settled and not all(LIGHT.issuperset(_names(one)) for one in found):
-        light = choose(_lightened(chain), room)
-        if not light[1].excess and _names(light) not in map(_names, found):
+        light = _light(chain, room)
+        if light is not None and _names(light) not in map(_names, found):
             found.append(light)
     return tuple(_fitting(known, budget, counts, link, chain, one) for one in found)
 
@@ -142,13 +140,14 @@ def _names(found: Found) -> tuple[str, ...]:
     return tuple(one.name for one in found[0])
 
 
-def _lightened(chain: Chain) -> Chain:
-    """Leave light choices alone to the blocks that have some."""
+def _light(chain: Chain, room: int) -> Found | None:
+    """Give the best choices that are light, of the blocks that have such, where they fit."""
     blocks = []
     for block in chain.blocks:
         light = tuple(one for one in block.choices if one.name in LIGHT)
         blocks.append(replace(block, choices=light or block.choices))
-    return replace(chain, blocks=tuple(blocks))
+    found = choose(replace(chain, blocks=tuple(blocks)), room)
+    return None if found[1].excess else found
 
 
 def _kept(plan: FitPlan | None, chain: Chain, room: int) -> Found | None:
