@@ -257,9 +257,16 @@ def letters_of(plan):
 def test_the_last_look_finds_the_fastest_that_were_tried():
     seen = tried({"kkk": [3.0, 3.0, 3.0], "rrk": [9.0, 1.0, 1.0], "krk": [0.5, 2.0, 2.0], "rkk": [4.0], "kkr": [5.0]})
     assert rivals(seen, 2 * ALL_KEPT) == ["rrk", "krk", "kkk"]  # by their medians
-    seen.settled = True
-    assert rivals(seen, 2 * ALL_KEPT) == ["rrk"]
     assert letters_of(planned(seen, 2 * ALL_KEPT)) == "kkk"
+
+
+def test_a_plan_that_stayed_after_its_turns_goes_on_to_stay_where_it_fits():
+    seen = tried({"kkk": [3.0], "rrk": [1.0], "rkk": [2.0]})
+    seen.settled = True
+    assert rivals(seen, 2 * ALL_KEPT) == ["kkk"]  # whose turns may not have been slower by enough
+    assert rivals(seen, least_budget(LEAST + SAVED + LOOSE)) == ["rrk"]
+    seen.plan = None  # it took more than the budget
+    assert rivals(seen, 2 * ALL_KEPT) == ["rrk"]
 
 
 def test_the_last_look_leaves_out_what_does_not_fit_or_is_not_offered():

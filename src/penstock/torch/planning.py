@@ -69,10 +69,13 @@ def last_plans(
 
     They are the fastest of those that were tried and that fit, or a new one where none does; and the best with light
     choices alone, unless all of them are light: on a fast GPU what a mixture takes of the host shows in a whole
-    iteration only. The parameters are those of `make_plan`.
+    iteration only. One that stayed after its turns goes on to stay where it fits. The parameters are those of
+    `make_plan`.
     """
     chain = _chain(known, budget, counts, link, choice)
     tried = sorted(known.tried, key=lambda names: median(known.tried[names]))
+    if known.settled and known.plan is not None:
+        tried.insert(0, known.plan.names)
 
     def find(room: int) -> list[Found]:
         return [one for names in tried if (one := _named(names, chain, room))] or [choose(chain, room)]
