@@ -22,9 +22,9 @@ import sys
 import time
 import traceback
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch.autograd.graph import save_on_cpu
@@ -101,13 +101,12 @@ def timed(model, x, steps=STEPS, warm=WARM, around=nullcontext):
     return statistics.median(spent), peak
 
 
-@dataclass
-class Turns:
+class Turns(NamedTuple):
     """The seconds of plain steps and of others that took turns with them, and the peak bytes of the others."""
 
-    plain: list[float] = field(default_factory=list)
-    own: list[float] = field(default_factory=list)
-    peak: int = 0
+    plain: tuple[float, ...]
+    own: tuple[float, ...]
+    peak: int
 
     @property
     def medians(self):
@@ -140,15 +139,9 @@ class Beside:
 
         Nobody waits for the device between steps in a row, as in training.
         """
-        found = Turns()
-        for turn in range(turns + 1):
-            plain, _ = self._row(self.plain, steps)
-            own, peak = self._row(model, steps)
-            found.peak = max(found.peak, peak)
-            if turn:
-                found.plain.append(plain)
-                found.own.append(own)
-        return found
+        found = [(self._row(self.plain, steps)[0], *self._row(model, steps)) for _ in range(turns + 1)]
+        plain, own, peaks = zip(*found, strict=True)
+        return Turns(plain[1:], own[1:], max(peaks))
 
     def _row(self, model, steps):
         synchronize()

@@ -263,7 +263,7 @@ def test_the_last_look_finds_the_fastest_that_were_tried():
 def test_a_plan_that_stayed_after_its_turns_goes_on_to_stay_where_it_fits():
     seen = tried({"kkk": [3.0], "rrk": [1.0], "rkk": [2.0]})
     seen.settled = True
-    assert rivals(seen, 2 * ALL_KEPT) == ["kkk"]  # whose turns may not have been slower by enough
+    assert rivals(seen, 2 * ALL_KEPT) == ["kkk"]  # whatever the medians: its turns have decided
     assert rivals(seen, least_budget(LEAST + SAVED + LOOSE)) == ["rrk"]
     seen.plan = None  # it took more than the budget
     assert rivals(seen, 2 * ALL_KEPT) == ["rrk"]

@@ -42,7 +42,7 @@ The first iteration with a plan is not timed: memory is pinned and allocated in 
 planning is faster at first.
 """
 LIGHTENED = LOOKED_OVER[-2]
-"""After so many the plan has light choices alone, so that these are known from more than the first iteration."""
+"""After so many the plan has light choices alone where these fit: so they are known from more than one iteration."""
 REFINED = LOOKED_OVER[-1]
 """So many iterations are timed."""
 SETTLED = REFINED + len(LOOKED_OVER) + (RIVALS + 1) * (CALM + 1) + 1
