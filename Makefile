@@ -5,7 +5,7 @@ BIN := .venv/bin
 .PHONY: demo test test-slow lint format clean
 
 demo: .venv/.core
-	$(BIN)/penstock demo --output demo
+	$(BIN)/forebay demo --output demo
 
 test: lint
 	$(BIN)/pytest -n auto -m "not slow"

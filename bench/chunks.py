@@ -1,7 +1,7 @@
 """Chunks that fit beside ``chunks="auto"``: seismic operators over volumes on Dask workers with little memory.
 
 Each case is an operator, a shape and the memory of each of two workers. The volume is read from Zarr and the result is
-written to Zarr, once in the chunks that ``penstock.dask`` chooses and once in those of ``chunks="auto"``; halos are the
+written to Zarr, once in the chunks that ``forebay.dask`` chooses and once in those of ``chunks="auto"``; halos are the
 same, and so are results. A run fails where a worker dies; its peak is the kernel's high-water mark, read all the while.
 Seconds are those of Dask alone: learning, which happens once an operator, and planning are told apart. Beside the wall
 clock stands the processor time of the busiest worker, which other users of the machine disturb less.
@@ -31,10 +31,10 @@ import zarr
 from rich.console import Console
 from rich.table import Table
 
-import penstock.dask as door
-from penstock.footprint.learn import learn
-from penstock.footprint.operators import envelope, gaussian, gst3d
-from penstock.units import seconds_to_text, to_bytes, to_text
+import forebay.dask as door
+from forebay.footprint.learn import learn
+from forebay.footprint.operators import envelope, gaussian, gst3d
+from forebay.units import seconds_to_text, to_bytes, to_text
 
 console = Console(width=160)
 F3 = (651, 951, 462)
@@ -121,7 +121,7 @@ def main() -> None:
     cases = [case for case in CASES if not arguments.only or case.work == arguments.only]
     if arguments.quick:
         cases = [case for case in cases if np.prod(case.shape) < 3e6]
-    folder = Path(tempfile.mkdtemp(prefix="penstock-chunks-"))
+    folder = Path(tempfile.mkdtemp(prefix="forebay-chunks-"))
     try:
         report(cases, folder, arguments.repeats, arguments.output)
     finally:

@@ -3,7 +3,7 @@
 On a GPU: CUDA events around the native calls, everything warm, medians of 15; a large copy is queued before each start,
 the output is poisoned before each decoding, and every result is compared with the original. Speeds count bytes of the
 array, and leave out the pass for the range of a relative bound, which has a column of its own. Bitcomp's figures leave
-out the seal that Penstock puts around its streams.
+out the seal that Forebay puts around its streams.
 
 On a CPU: `bounded` and zfpy in turns, medians of 15, each on one thread, by the processor time that they took, so that
 other work on the machine counts little. What two threads gain is timed by the clock on the wall, beside two loops that
@@ -33,8 +33,8 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from penstock.codec import get
-from penstock.codec.bounded import Bounded
+from forebay.codec import get
+from forebay.codec.bounded import Bounded
 
 sys.path.insert(0, str(Path(__file__).parent))
 import wavefields
@@ -68,8 +68,8 @@ class Gpu:
     def __init__(self, array: Any) -> None:
         import cupy
 
-        from penstock.cuda.arrays import view
-        from penstock.cuda.stream import create_streams
+        from forebay.cuda.arrays import view
+        from forebay.cuda.stream import create_streams
 
         self.cupy, self.array, self.source = cupy, array, view(array)
         self.stream = create_streams().compute
@@ -80,7 +80,7 @@ class Gpu:
 
     def bounded(self, bound: float) -> tuple[float, ...]:
         """Run our own codec, the range apart."""
-        from penstock.cuda.arrays import view
+        from forebay.cuda.arrays import view
 
         codec = get(f"bounded:{bound}")
         assert isinstance(codec, Bounded)
@@ -103,9 +103,9 @@ class Gpu:
 
     def bitcomp(self, bound: float) -> tuple[float, ...]:
         """Run nvCOMP's, at the largest delta that keeps the bound."""
-        from penstock.codec import nvcomp
-        from penstock.codec.nvcomp import Kind, Layout, Queue
-        from penstock.cuda.driver import current_device
+        from forebay.codec import nvcomp
+        from forebay.codec.nvcomp import Kind, Layout, Queue
+        from forebay.cuda.driver import current_device
 
         kind = Kind.F32 if self.array.dtype == np.float32 else Kind.F64
         layout = Layout(self.array.nbytes, kind, nvcomp.ALGORITHMS["sparse"])
@@ -160,8 +160,8 @@ class Gpu:
 
     def timed(self, call: Callable[[], None]) -> float:
         """Give the seconds of a call's kernels; the copy before hides its launches, and empties the cache."""
-        from penstock.cuda.copy import copy_async
-        from penstock.cuda.stream import mark, seconds
+        from forebay.cuda.copy import copy_async
+        from forebay.cuda.stream import mark, seconds
 
         here, there = self.ballast
         copy_async(here.data.ptr, there.data.ptr, here.nbytes, self.stream)
@@ -179,7 +179,7 @@ class Gpu:
 
 
 def gpu_rows(n: int) -> Iterator[Row]:
-    from penstock.codec import nvcomp
+    from forebay.codec import nvcomp
 
     codecs = ["bounded", *(["bitcomp"] if nvcomp.available() else [])]
     for name, array, bounds in gpu_fields(n):
@@ -474,7 +474,7 @@ def machine(on_cpu: bool) -> dict[str, Any]:
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
     }
     if not on_cpu:
-        from penstock.cuda.driver import describe_gpus
+        from forebay.cuda.driver import describe_gpus
 
         about["gpus"] = [asdict(gpu) for gpu in describe_gpus()]
     return about

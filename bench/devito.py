@@ -2,7 +2,7 @@
 
 Two things are measured, each way in a process of its own: a call of two time steps of the elastic wave equation, and a
 whole elastic migration of one shot, forward and backward under the same Revolve. Operators, schedule and engine are the
-same on all sides; without Penstock's doors the state, and so the snapshots, are on the host. Results are compared bit
+same on all sides; without Forebay's doors the state, and so the snapshots, are on the host. Results are compared bit
 by bit. Compiling is left out; bringing fields to the device and home again is in the migration's time.
 
 The whole migration by Devito alone takes more than ten minutes at full size, so it is done on the largest grid that
@@ -46,7 +46,7 @@ def placed(way, shape, steps, both):
     sys.path.insert(0, str(ROOT / "examples"))
     from devito_elastic_rtm import Shot
 
-    from penstock.devito import resident, unified
+    from forebay.devito import resident, unified
 
     shot = Shot(shape, steps)
 
@@ -63,7 +63,7 @@ def placed(way, shape, steps, both):
 
 def two_steps(way, shape):
     """Time calls of two steps, the first ones left out; give the fields too."""
-    from penstock.devito import Run, sync_host
+    from forebay.devito import Run, sync_host
 
     shot, surrounded = placed(way, shape, 4 * CALLS + 8, both=False)
     with surrounded():
@@ -90,8 +90,8 @@ def migrate(way, shape, steps, snapshots):
     """Time the migration of a shot after one step each way has been run, which compiles and warms."""
     import numpy as np
 
-    import penstock as ps
-    from penstock.devito import Forward, Run, sync_device, sync_host
+    import forebay as fb
+    from forebay.devito import Forward, Run, sync_device, sync_host
 
     shot, surrounded = placed(way, shape, steps, both=True)
     moved = way != "default"
@@ -129,14 +129,14 @@ def migrate(way, shape, steps, snapshots):
 
         tier = "host" if isinstance(next(iter(state.values())), np.ndarray) else "device"
         snapshot = sum(array.nbytes for array in state.values())
-        plan = ps.plan(
+        plan = fb.plan(
             steps,
             snapshot,
-            ps.Budget(**{tier: 1.01 * (snapshots + 2) * snapshot}),
-            costs=ps.Costs(forward=1e-2, backward=1e-2, copy=1e12),  # the schedule is given: nothing is to be chosen
-            schedule=ps.Revolve(steps, snapshots),
+            fb.Budget(**{tier: 1.01 * (snapshots + 2) * snapshot}),
+            costs=fb.Costs(forward=1e-2, backward=1e-2, copy=1e12),  # the schedule is given: nothing is to be chosen
+            schedule=fb.Revolve(steps, snapshots),
         )
-        result = ps.reverse(forward, backward, state, steps, turn=turn, plan=plan, synchronous=True, progress=False)
+        result = fb.reverse(forward, backward, state, steps, turn=turn, plan=plan, synchronous=True, progress=False)
         ended = time.perf_counter()
         if way == "unified":
             sync_host(shot.image)

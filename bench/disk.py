@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from penstock.tier.blocks import CHUNK
-from penstock.tier.disk import Disk
-from penstock.tier.files import direct_flag
+from forebay.tier.blocks import CHUNK
+from forebay.tier.disk import Disk
+from forebay.tier.files import direct_flag
 
 SIZE = 256 << 20
 SNAPSHOTS = 4

@@ -31,9 +31,9 @@ import numpy as np  # isort: skip
 from rich.console import Console  # isort: skip
 from rich.table import Table  # isort: skip
 
-import penstock as ps  # isort: skip
-from penstock.cuda.available import INSTALL, why_not  # isort: skip
-from penstock.wave import Elastic, ElasticModel, Grid, largest_dt  # isort: skip
+import forebay as fb  # isort: skip
+from forebay.cuda.available import INSTALL, why_not  # isort: skip
+from forebay.wave import Elastic, ElasticModel, Grid, largest_dt  # isort: skip
 
 CASES = {"3-D": (128, 128, 128), "3-D, long rows": (64, 80, 400), "2-D": (1200, 1200)}
 """Points that are computed, layers included."""
@@ -46,7 +46,7 @@ WARM, TURN, TURNS = 8, 20, 5
 
 
 class Ours:
-    """An elastic propagator of `penstock.wave` without sources."""
+    """An elastic propagator of `forebay.wave` without sources."""
 
     def __init__(self, shape: tuple[int, ...], order: int) -> None:
         layer = min(40, min(shape) // 4)
@@ -239,7 +239,7 @@ def missing_on_gpu() -> str:
         return f"there is no CuPy: {INSTALL}"
     if devito is None:
         return "Devito cannot be imported: pip install devito"
-    from penstock.devito.support import SUPPORTED, DevitoError, on_device
+    from forebay.devito.support import SUPPORTED, DevitoError, on_device
 
     try:
         return "" if on_device() else f"Devito is set to a CPU: set {SUPPORTED}"
@@ -249,7 +249,7 @@ def missing_on_gpu() -> str:
 
 def measure_gpu(shape: tuple[int, ...], order: int = 8) -> dict[str, Any]:
     """Run them in turns on a GPU, after both have been compiled and found to agree."""
-    from penstock.devito import Run, resident, sync_host
+    from forebay.devito import Run, resident, sync_host
 
     host = Ours(shape, order)
     ours, theirs = OursOnGpu(host), Devitos(host, shape, order)
@@ -281,14 +281,14 @@ def report_gpu(row: dict[str, Any]) -> None:
     """Print a table, and write it down with what it was measured on."""
     import cupy
 
-    from penstock.cuda.driver import describe_gpus
+    from forebay.cuda.driver import describe_gpus
 
     gpu, compiler = describe_gpus()[0], devito.configuration["compiler"].cc
     about = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "gpu": asdict(gpu),
         "versions": {"python": platform.python_version()}
-        | {library.__name__: library.__version__ for library in (ps, devito, cupy, np)},
+        | {library.__name__: library.__version__ for library in (fb, devito, cupy, np)},
         "compiler": subprocess.check_output([compiler, "--version"], text=True).partition("\n")[0],
         "steps": TURN,
         "repetitions": TURNS,

@@ -21,8 +21,8 @@ import wavefields
 from reversal import Loop, Report, Setting, about, console, measure
 from rich.table import Table
 
-import penstock as ps
-from penstock.units import seconds_to_text, to_text
+import forebay as fb
+from forebay.units import seconds_to_text, to_text
 
 
 @dataclass
@@ -63,18 +63,18 @@ def main() -> None:
     parser.add_argument("--tiny", action="store_true", help="a small grid and few steps, to see that it works")
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "out" / "encoded.json")
     arguments = parser.parse_args()
-    from penstock.cuda.available import why_not
+    from forebay.cuda.available import why_not
 
     if reason := why_not():
         sys.exit(reason)
     shape = (64, 64, 64) if arguments.tiny else (310, 676, 676)
     steps = arguments.steps or (60 if arguments.tiny else 1000)
     loop = Loop(shape, steps)
-    host = 20 * loop.snapshot if arguments.tiny else ps.Budget(host=arguments.host)["host"]
-    budget = ps.Budget(device=6 * loop.snapshot, host=host)
+    host = 20 * loop.snapshot if arguments.tiny else fb.Budget(host=arguments.host)["host"]
+    budget = fb.Budget(device=6 * loop.snapshot, host=host)
     setting = Setting(shape, steps, 8, 6, host, 0.0)
     report = Report(arguments.output, about(setting, loop))
-    codec = ps.codec.get(arguments.codec)
+    codec = fb.codec.get(arguments.codec)
     costs = measure(loop, report)
     pin(host, report)
     rows: list[Row] = []
@@ -84,7 +84,7 @@ def main() -> None:
         known = with_codec(loop, costs, codec)
         loop.let_go()
         report.about[f"codec on {field}"] = asdict(known.codecs[codec.name])
-        same = reversal.most(ps.ZCut, setting, loop.snapshot, budget, costs)
+        same = reversal.most(fb.ZCut, setting, loop.snapshot, budget, costs)
         exact = None
         for schedule, record, name in (
             ("auto", None, None),
@@ -104,7 +104,7 @@ def main() -> None:
 
 def pin(nbytes: int, report: Report) -> None:
     """Pin all of the host's memory, which the process keeps: the rows find it."""
-    from penstock.cuda.slab import kept_pinned
+    from forebay.cuda.slab import kept_pinned
 
     begun = time.perf_counter()
     with kept_pinned(nbytes):
@@ -149,7 +149,7 @@ def start(loop: Loop, now: Any, before: Any) -> None:
     console.print(f"{small:.1%} above 1e-4 of the largest, rms {float(first.std()) / span:.2%} of the range")
 
 
-def with_codec(loop: Loop, costs: ps.Costs, codec: Any) -> ps.Costs:
+def with_codec(loop: Loop, costs: fb.Costs, codec: Any) -> fb.Costs:
     """Time the codec on the field that the loop starts from, which is as full as any."""
     field = loop.start[0]
     room = loop.cupy.empty(codec.max_bytes(field.shape, field.dtype), "uint8")
@@ -159,7 +159,7 @@ def with_codec(loop: Loop, costs: ps.Costs, codec: Any) -> ps.Costs:
     # Several in a row: alone, the device would wait for the host.
     encode = loop.seconds(lambda: [codec.encode(field, out=room) for _ in range(10)]) / 10
     decode = loop.seconds(lambda: [codec.decode(encoded, out=back) for _ in range(10)]) / 10
-    known = ps.CodecCost(ratio, field.nbytes / encode, field.nbytes / decode, room.nbytes / field.nbytes)
+    known = fb.CodecCost(ratio, field.nbytes / encode, field.nbytes / decode, room.nbytes / field.nbytes)
     speed = f"{known.encode / 1e9:.0f} GB/s in, {known.decode / 1e9:.0f} GB/s out"
     console.print(f"{codec.name} on the full field, its range found too: {ratio:.2f} times smaller, {speed}")
     return replace(costs, codecs={codec.name: known})
@@ -170,15 +170,15 @@ def run(
     field: str,
     schedule: Any,
     steps: int,
-    budget: ps.Budget,
-    costs: ps.Costs,
+    budget: fb.Budget,
+    costs: fb.Costs,
     record: tuple[int, ...] | None,
     codec: str | None,
     exact: Any,
 ) -> tuple[Row, Any]:
     """Reverse once, and compare the image."""
     call = {"budget": budget, "costs": costs, "record": record, "codec": codec, "progress": False}
-    ps.reverse(loop.forward, loop.backward, loop.start, min(24, steps), schedule="storeall", **call)  # compiles
+    fb.reverse(loop.forward, loop.backward, loop.start, min(24, steps), schedule="storeall", **call)  # compiles
     loop.reset()
     loop.let_go()
     before = least = loop.free_memory()
@@ -190,7 +190,7 @@ def run(
             least = min(least, loop.free_memory())
 
     begun = time.perf_counter()
-    result = ps.reverse(loop.forward, backward, loop.start, steps, schedule=schedule, **call)
+    result = fb.reverse(loop.forward, backward, loop.start, steps, schedule=schedule, **call)
     loop.wait()
     wall = time.perf_counter() - begun
     metrics, samples = result.metrics, result.metrics.samples

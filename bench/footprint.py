@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from penstock.footprint import FootprintWarning, Model, learn
-from penstock.footprint.inputs import Layout, Recipe
-from penstock.footprint.process import Child, Work
+from forebay.footprint import FootprintWarning, Model, learn
+from forebay.footprint.inputs import Layout, Recipe
+from forebay.footprint.process import Child, Work
 
 RATIOS = (20, 28, 40, 55)
 FEWER = {"svd_denoise": 2}
@@ -63,10 +63,10 @@ def main() -> None:
 def choose(kind: str) -> dict[str, tuple[str, Operator]]:
     """Give operators by name, each with the library whose arrays it takes."""
     if kind == "gpu":
-        from penstock.footprint.operators_gpu import OPERATORS as ON_GPU
+        from forebay.footprint.operators_gpu import OPERATORS as ON_GPU
 
         return ON_GPU
-    from penstock.footprint.operators import OPERATORS
+    from forebay.footprint.operators import OPERATORS
 
     return {name: ("numpy", operator) for name, operator in (others() if kind == "others" else OPERATORS).items()}
 
@@ -162,7 +162,7 @@ def held_out(largest: int, ratios: tuple[int, ...]) -> list[tuple[int, ...]]:
 
 def compare(name: str, library: str, operator: Operator) -> Row:
     """Learn with and without the source; tell also what the source alone would have guessed."""
-    from penstock.footprint.prior import read_source
+    from forebay.footprint.prior import read_source
 
     models: list[Model] = [learn(operator, ndim=3, largest=LARGEST.get(name), prior=prior) for prior in (True, False)]
     large = (400, 400, 400)

@@ -33,7 +33,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from penstock.units import seconds_to_text, to_text
+from forebay.units import seconds_to_text, to_text
 
 OUT = Path(__file__).parent / "out" / "jax_loop.json"
 console = Console(width=140)
@@ -77,19 +77,19 @@ def allowance(given: Any, options: argparse.Namespace) -> Any:
     """Give the budget beside arguments and their gradients, and beside traces, their squares and their gradients."""
     import jax
 
-    import penstock as ps
+    import forebay as fb
 
     if options.allowed is None:
         return None
     traces = 4 * options.steps * -(-options.points // 8)
     bytes_left = options.allowed - 2 * sum(one.nbytes for one in given) - 3 * traces
     on_host = jax.default_backend() == "cpu"
-    return ps.Budget(host=bytes_left) if on_host else ps.Budget(device=bytes_left, host="64GB")
+    return fb.Budget(host=bytes_left) if on_host else fb.Budget(device=bytes_left, host="64GB")
 
 
 def ours(start: Any, squared: Any, damping: Any, steps: int, budget: Any, results: list[Any]) -> Any:
     """Give it a budget."""
-    from penstock.jax import checkpointed
+    from forebay.jax import checkpointed
 
     params = (squared, damping)
     _, traces = checkpointed(
@@ -110,7 +110,7 @@ def child(options: argparse.Namespace) -> None:
         gradient = jax.grad(lambda *given: ours(*given, options.steps, budget, results), (0, 1, 2))
         if options.way == "ours in jit":
             gradient = jax.jit(gradient)
-        told = logging.getLogger("penstock.jax")
+        told = logging.getLogger("forebay.jax")
         told.setLevel(logging.INFO)
         told.addFilter(lambda record: said.append(record.getMessage()) or False)
     else:

@@ -30,9 +30,9 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-import penstock as ps
-from penstock.tier.disk import Disk
-from penstock.units import to_text
+import forebay as fb
+from forebay.tier.disk import Disk
+from forebay.units import to_text
 
 State = tuple[NDArray[np.float32]]
 console = Console(width=140, soft_wrap=True)
@@ -141,7 +141,7 @@ def main() -> None:
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}",
         "load": os.getloadavg(),  # of the last 1, 5 and 15 minutes, others' work included
-        "versions": {name: version(name) for name in ("numpy", "numba", "penstock")},
+        "versions": {name: version(name) for name in ("numpy", "numba", "forebay")},
         "setting": {"snapshot": nbytes, "loops": [asdict(setting) for setting in settings]},
         "rows": [asdict(row) for row in rows],
     }
@@ -151,12 +151,12 @@ def main() -> None:
     show(rows)
 
 
-def measure(loop: Loop, folder: str, snapshots: int) -> ps.Costs:
+def measure(loop: Loop, folder: str, snapshots: int) -> fb.Costs:
     """Time what the loop and the disk tier do, each by itself."""
     forward, backward, copy = loop.step_seconds()
     alone = disk_alone(loop.first.nbytes, folder, snapshots)
-    return ps.Costs(
-        forward=forward, backward=backward, copy=loop.first.nbytes / copy, disk=ps.Link(up=alone.up, down=alone.down)
+    return fb.Costs(
+        forward=forward, backward=backward, copy=loop.first.nbytes / copy, disk=fb.Link(up=alone.up, down=alone.down)
     )
 
 
@@ -173,13 +173,13 @@ def disk_alone(nbytes: int, folder: str, snapshots: int) -> Ceiling:
     return Ceiling(snapshots * nbytes / down, snapshots * nbytes / up)
 
 
-def reverse(loop: Loop, setting: Setting, costs: ps.Costs, folder: str) -> tuple[ps.Result, float]:
+def reverse(loop: Loop, setting: Setting, costs: fb.Costs, folder: str) -> tuple[fb.Result, float]:
     """Reverse the loop with a plan for the costs of this minute; give the result and the wall time too."""
     loop.image[:] = 0
     loop.seen.clear()
-    budget = ps.Budget(host=setting.host * loop.first.nbytes, disk=setting.disk * loop.first.nbytes)
+    budget = fb.Budget(host=setting.host * loop.first.nbytes, disk=setting.disk * loop.first.nbytes)
     start = time.perf_counter()
-    result = ps.reverse(
+    result = fb.reverse(
         loop.forward,
         loop.backward,
         (loop.first,),
@@ -195,11 +195,11 @@ def reverse(loop: Loop, setting: Setting, costs: ps.Costs, folder: str) -> tuple
     return result, wall
 
 
-def compare(setting: Setting, run: tuple[ps.Result, float], before: ps.Costs, after: ps.Costs, nbytes: int) -> Row:
+def compare(setting: Setting, run: tuple[fb.Result, float], before: fb.Costs, after: fb.Costs, nbytes: int) -> Row:
     """Set a reversal beside the prediction of its plan at the mean of the costs before and after it."""
     (result, wall), costs = run, mean(before, after)
     plan, metrics = result.plan, result.metrics
-    foreseen = ps.plan(plan.steps, nbytes, plan.budget, costs=costs, schedule=plan.schedule).prediction
+    foreseen = fb.plan(plan.steps, nbytes, plan.budget, costs=costs, schedule=plan.schedule).prediction
     phases = ("forward", "backward", "save", "restore", "stall")
     stored, fetched = foreseen.stored[0], foreseen.fetched[0]
     assert (stored, fetched) == (plan.prediction.stored[0], plan.prediction.fetched[0])
@@ -226,7 +226,7 @@ def compare(setting: Setting, run: tuple[ps.Result, float], before: ps.Costs, af
     )
 
 
-def mean(one: ps.Costs, other: ps.Costs) -> ps.Costs:
+def mean(one: fb.Costs, other: fb.Costs) -> fb.Costs:
     """Take the middle of two costs, in seconds."""
     assert one.disk is not None and other.disk is not None
     return replace(
@@ -234,7 +234,7 @@ def mean(one: ps.Costs, other: ps.Costs) -> ps.Costs:
         forward=(one.forward + other.forward) / 2,
         backward=(one.backward + other.backward) / 2,
         copy=2 / (1 / one.copy + 1 / other.copy),
-        disk=ps.Link(up=2 / (1 / one.disk.up + 1 / other.disk.up), down=2 / (1 / one.disk.down + 1 / other.disk.down)),
+        disk=fb.Link(up=2 / (1 / one.disk.up + 1 / other.disk.up), down=2 / (1 / one.disk.down + 1 / other.disk.down)),
     )
 
 

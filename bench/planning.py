@@ -16,7 +16,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-import penstock as ps
+import forebay as fb
 
 STEPS = (3751, 100_000)
 STATE = 310 * 676 * 676 * 8
@@ -40,24 +40,24 @@ def main() -> None:
 
 def cases() -> dict[str, Case]:
     """Name the problems: assumed machines first, then given ratios of transfer seconds to step seconds."""
-    small = ps.Budget(device="8GB", host="64GB")
+    small = fb.Budget(device="8GB", host="64GB")
     found: dict[str, Case] = {
-        "laptop, host 12GB, disk 400GB": {"machine": "laptop", "budget": ps.Budget(host="12GB", disk="400GB")},
-        "v100, device 12GB, host 96GB": {"machine": "v100", "budget": ps.Budget(device="12GB", host="96GB")},
-        "h200, device 120GB, host 400GB": {"machine": "h200", "budget": ps.Budget(device="120GB", host="400GB")},
+        "laptop, host 12GB, disk 400GB": {"machine": "laptop", "budget": fb.Budget(host="12GB", disk="400GB")},
+        "v100, device 12GB, host 96GB": {"machine": "v100", "budget": fb.Budget(device="12GB", host="96GB")},
+        "h200, device 120GB, host 400GB": {"machine": "h200", "budget": fb.Budget(device="120GB", host="400GB")},
         "h200, device 8GB, host 64GB": {"machine": "h200", "budget": small},
         "h200, device 8GB, host 64GB, disk 1TB": {"machine": "h200", "budget": small.with_tier("disk", "1TB")},
     }
     for ratio in (0.5, 2, 25, 100):
         speed = STATE / (ratio * STEP_SECONDS)
-        costs = ps.Costs(STEP_SECONDS, STEP_SECONDS, copy=2.1e12, host=ps.Link(speed, speed))
+        costs = fb.Costs(STEP_SECONDS, STEP_SECONDS, copy=2.1e12, host=fb.Link(speed, speed))
         found[f"transfer / step = {ratio:g}, device 8GB, host 64GB"] = {"costs": costs, "budget": small}
     return found
 
 
 def plan_within_limit(steps: int, name: str, case: Case) -> Row:
     """Plan in a child process, which is ended where it takes too long."""
-    processes = multiprocessing.get_context("fork")  # `penstock bench` runs this file where no child could import it
+    processes = multiprocessing.get_context("fork")  # `forebay bench` runs this file where no child could import it
     receiver, sender = processes.Pipe(duplex=False)
     child = processes.Process(target=plan_and_send, args=(steps, case, sender))
     child.start()
@@ -70,7 +70,7 @@ def plan_within_limit(steps: int, name: str, case: Case) -> Row:
 
 def plan_and_send(steps: int, case: Case, sender: Connection) -> None:
     start = time.perf_counter()
-    plan = ps.plan(steps, STATE, reversals=REVERSALS, **case)
+    plan = fb.plan(steps, STATE, reversals=REVERSALS, **case)
     sender.send({"seconds": time.perf_counter() - start, "plan": str(plan.schedule), "predicted": plan.seconds})
 
 

@@ -25,14 +25,14 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-import penstock as ps
-from penstock.cuda.driver import describe_gpus
-from penstock.cuda.slab import PinnedSlab
-from penstock.memory import Pool, ThrashWarning
-from penstock.memory.sequence import Use
-from penstock.memory.traffic import traffic
-from penstock.tier.links import measure_links
-from penstock.units import seconds_to_text, to_bytes, to_text
+import forebay as fb
+from forebay.cuda.driver import describe_gpus
+from forebay.cuda.slab import PinnedSlab
+from forebay.memory import Pool, ThrashWarning
+from forebay.memory.sequence import Use
+from forebay.memory.traffic import traffic
+from forebay.tier.links import measure_links
+from forebay.units import seconds_to_text, to_bytes, to_text
 
 WARM, ROUNDS = 3, 4
 OUT = Path(__file__).parent / "out" / "pool.json"
@@ -137,7 +137,7 @@ def bound_of(setting: Setting, sweep: str, policy: str) -> tuple[int, int]:
 def pool_sweeps(setting: Setting, sweep: str, codec: str | None, bound: float) -> Row:
     """Sweep with the pool."""
     host = int(1.3 * setting.count * setting.nbytes) + 2**28
-    with Pool(ps.Budget(device=setting.device, host=host), codec, "cupy") as pool:
+    with Pool(fb.Budget(device=setting.device, host=host), codec, "cupy") as pool:
         arrays = [pool.put(field(setting, number), name=f"field {number}") for number in range(setting.count)]
         total = cupy.zeros(setting.shape, "float32")
         kernel = kernel_of(sweep, total)
@@ -196,7 +196,7 @@ def copies_per_use(setting: Setting, sweep: str, bound: float) -> Row:
 
 def overhead_of_a_use(library: str) -> float:
     """Time what the host does for a use of two arrays that are there."""
-    with Pool(ps.Budget(device="64MB", host="64MB"), arrays=library) as pool:
+    with Pool(fb.Budget(device="64MB", host="64MB"), arrays=library) as pool:
         a, b = pool.put(np.zeros(1000, "float32")), pool.put(np.zeros(1000, "float32"))
         for repeat in range(2):
             start = perf_counter()

@@ -24,7 +24,7 @@ import numpy as np  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 
-from penstock.wave import Acoustic, AcousticModel, Grid, largest_dt  # noqa: E402
+from forebay.wave import Acoustic, AcousticModel, Grid, largest_dt  # noqa: E402
 
 try:
     import devito
@@ -41,7 +41,7 @@ BYTES = 16
 
 
 class Ours:
-    """A propagator of `penstock.wave` without sources."""
+    """A propagator of `forebay.wave` without sources."""
 
     def __init__(self, shape: tuple[int, ...], order: int) -> None:
         layer = min(40, min(shape) // 4)

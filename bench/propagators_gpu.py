@@ -26,13 +26,13 @@ from rich.console import Console
 from rich.table import Table
 from shots import elastic_steps
 
-from penstock.cuda.driver import current_device, describe_gpus
-from penstock.cuda.stream import current, mark, seconds
-from penstock.wave import Acoustic, AcousticModel, Grid, largest_dt
-from penstock.wave.acoustic_gpu import GpuKernels
-from penstock.wave.elastic_gpu import FASTEST, ElasticVariant
-from penstock.wave.imaging import Imaging
-from penstock.wave.variant import Variant
+from forebay.cuda.driver import current_device, describe_gpus
+from forebay.cuda.stream import current, mark, seconds
+from forebay.wave import Acoustic, AcousticModel, Grid, largest_dt
+from forebay.wave.acoustic_gpu import GpuKernels
+from forebay.wave.elastic_gpu import FASTEST, ElasticVariant
+from forebay.wave.imaging import Imaging
+from forebay.wave.variant import Variant
 
 CASES = {
     "512^3": (512, 512, 512),

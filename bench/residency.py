@@ -11,10 +11,10 @@ from checkpoint_schedules import MultistageCheckpointSchedule
 from rich.console import Console
 from rich.table import Table
 
-from penstock import Revolve, foreign
-from penstock.planner.choose import operations_of
-from penstock.planner.trace import moved
-from penstock.schedule import Schedule
+from forebay import Revolve, foreign
+from forebay.planner.choose import operations_of
+from forebay.planner.trace import moved
+from forebay.schedule import Schedule
 
 STEPS, SNAPSHOTS = 3751, 8
 SLOTS = (2, 3, 4, 6)
@@ -24,7 +24,7 @@ Row = dict[str, str | int | float]
 
 def main() -> None:
     schedules = {
-        "Penstock Revolve": Revolve(STEPS, SNAPSHOTS),
+        "Forebay Revolve": Revolve(STEPS, SNAPSHOTS),
         "checkpoint_schedules Multistage": foreign(MultistageCheckpointSchedule(STEPS, SNAPSHOTS, 0)),
     }
     rows = [count(name, schedule, slots) for name, schedule in schedules.items() for slots in SLOTS]

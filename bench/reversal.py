@@ -1,4 +1,4 @@
-"""The reversal of a 3-D acoustic loop on a GPU: Penstock's plans beside synchronous copies, measured in one run.
+"""The reversal of a 3-D acoustic loop on a GPU: Forebay's plans beside synchronous copies, measured in one run.
 
 Every schedule is carried out with (a) blocking copies to pageable memory, (b) blocking copies to pinned memory, which
 is GPUZIP's baseline, (c) the policy "lru", which does as GPUZIP does, and (d) the policy "min". They are set beside
@@ -33,10 +33,10 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-import penstock as ps
-from penstock.engine.layout import Layout
-from penstock.schedule import Backward, Drop, Forward, Restore, Save, Schedule
-from penstock.units import seconds_to_text, to_text
+import forebay as fb
+from forebay.engine.layout import Layout
+from forebay.schedule import Backward, Drop, Forward, Restore, Save, Schedule
+from forebay.units import seconds_to_text, to_text
 
 SOURCE = Path(__file__).parent / "acoustic.cu"
 RADIUS = 4  # of the stencil, as in the source
@@ -260,7 +260,7 @@ class Report:
 def main() -> None:
     arguments = parse()
     begun = time.perf_counter()
-    from penstock.cuda.available import why_not
+    from forebay.cuda.available import why_not
 
     if reason := why_not():
         sys.exit(reason)
@@ -268,9 +268,9 @@ def main() -> None:
     steps = arguments.steps or (60 if small else 3751 if arguments.long else 1000)
     shape = (64, 64, 64) if small else (310, 676, 676)
     loop = Loop(shape, steps)
-    host = 20 * loop.snapshot if small else ps.Budget(host=arguments.host)["host"]
+    host = 20 * loop.snapshot if small else fb.Budget(host=arguments.host)["host"]
     setting = Setting(shape, steps, min(8, steps), 6, host, arguments.patience)
-    budget = ps.Budget(device=setting.slots * loop.snapshot, host=setting.host)
+    budget = fb.Budget(device=setting.slots * loop.snapshot, host=setting.host)
     name = "reversal" + "-tiny" * small + "-long" * arguments.long + ".json"
     report = Report(arguments.output or Path(__file__).parent / "out" / name, about(setting, loop))
     costs = measure(loop, report)
@@ -298,22 +298,22 @@ def parse() -> argparse.Namespace:
 
 
 def about(setting: Setting, loop: Loop) -> dict[str, Any]:
-    from penstock.cuda.driver import describe_gpus
+    from forebay.cuda.driver import describe_gpus
 
     return {
         "command": " ".join(sys.argv),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "gpu": asdict(describe_gpus()[0]),
         "machine": platform.platform(),
-        "versions": {"python": platform.python_version(), "penstock": ps.__version__}
+        "versions": {"python": platform.python_version(), "forebay": fb.__version__}
         | {"cupy": loop.cupy.__version__, "cuda-core": version("cuda-core"), "numpy": np.__version__},
         "setting": asdict(setting) | {"snapshot_bytes": loop.snapshot, "kernel_variant": loop.variant},
     }
 
 
-def measure(loop: Loop, report: Report) -> ps.Costs:
+def measure(loop: Loop, report: Report) -> fb.Costs:
     """Time a step each way, a copy on the device and the link, once for all rows."""
-    from penstock.cuda.slab import kept_pinned
+    from forebay.cuda.slab import kept_pinned
 
     forward, backward = loop.forward_seconds(), loop.backward_seconds()
     nbytes, runtime = loop.snapshot, loop.cupy.cuda.runtime
@@ -336,7 +336,7 @@ def measure(loop: Loop, report: Report) -> ps.Costs:
     del one, other
     loop.let_go()
     # Pinning is timed beside the rows, not planned for: the slab is kept, and the shots of a survey share it.
-    costs = ps.Costs(forward, backward, nbytes / copy, ps.Link(up=nbytes / up, down=nbytes / down))
+    costs = fb.Costs(forward, backward, nbytes / copy, fb.Link(up=nbytes / up, down=nbytes / down))
     report.about["costs"] = asdict(costs)
     table = Table("", "seconds", "rate", title=f"costs, state of {to_text(nbytes)}, kernel variant {loop.variant}")
     table.add_row("forward step", seconds_to_text(forward), f"{loop.points / forward / 1e9:.1f} Gpoint/s")
@@ -347,14 +347,14 @@ def measure(loop: Loop, report: Report) -> ps.Costs:
     return costs
 
 
-def compare(loop: Loop, setting: Setting, budget: ps.Budget, costs: ps.Costs, report: Report, *, brief: bool) -> None:
+def compare(loop: Loop, setting: Setting, budget: fb.Budget, costs: fb.Costs, report: Report, *, brief: bool) -> None:
     """Measure every row; `brief` leaves out all but pinned copies and min of Revolve, and auto."""
-    from penstock.cuda.slab import kept_pinned
+    from forebay.cuda.slab import kept_pinned
 
     steps, nbytes = setting.steps, loop.snapshot
-    schedules: list[Schedule] = [ps.Revolve(steps, setting.revolve)]
+    schedules: list[Schedule] = [fb.Revolve(steps, setting.revolve)]
     if not brief:
-        families = (ps.ZCut, ps.Uniform)
+        families = (fb.ZCut, fb.Uniform)
         schedules += filter(None, (most(family, setting, nbytes, budget, costs) for family in families))
     rooms = max(schedule.peak_snapshots for schedule in schedules)
     if not brief:
@@ -362,7 +362,7 @@ def compare(loop: Loop, setting: Setting, budget: ps.Budget, costs: ps.Costs, re
         for schedule in schedules:
             report.add(blocking(loop, schedule, "pageable", pageable, costs, setting.patience))
         del pageable  # it and the pinned slab together are more than the machine has
-    auto = ps.plan(steps, nbytes, budget, costs=costs)
+    auto = fb.plan(steps, nbytes, budget, costs=costs)
     rooms = max([rooms, *auto.prediction.peak[1:]])
     begun = time.perf_counter()
     with kept_pinned(rooms * nbytes) as slab:
@@ -383,7 +383,7 @@ def compare(loop: Loop, setting: Setting, budget: ps.Budget, costs: ps.Costs, re
 
 
 def most(
-    family: Callable[[int, int], Schedule], setting: Setting, nbytes: int, budget: ps.Budget, costs: ps.Costs
+    family: Callable[[int, int], Schedule], setting: Setting, nbytes: int, budget: fb.Budget, costs: fb.Costs
 ) -> Schedule | None:
     """Give a family's schedule of the most snapshots that fit in every way: without a cache, and with either policy."""
     rooms = setting.host // nbytes
@@ -392,11 +392,11 @@ def most(
             schedule = family(setting.steps, snapshots)
             if schedule.peak_snapshots <= rooms:
                 for policy in ("lru", "min"):
-                    ps.plan(setting.steps, nbytes, budget, costs=costs, schedule=schedule, policy=policy)
+                    fb.plan(setting.steps, nbytes, budget, costs=costs, schedule=schedule, policy=policy)
                 return schedule
-        except ps.BudgetError:
+        except fb.BudgetError:
             continue
-        except ps.ScheduleError as error:
+        except fb.ScheduleError as error:
             console.print(f"left out: {error}")
             return None
     return None
@@ -415,7 +415,7 @@ def blocking(
     schedule: Schedule,
     way: str,
     rooms: Sequence[NDArray[np.uint8]],
-    costs: ps.Costs,
+    costs: fb.Costs,
     patience: float = math.inf,
 ) -> Row:
     """Carry a schedule out as it stands: each save a blocking copy to the host, each restore one from it.
@@ -492,7 +492,7 @@ def counted(actions: Sequence[Any]) -> Counter[str]:
     return count
 
 
-def limit(schedule: Schedule, costs: ps.Costs, nbytes: int) -> Row:
+def limit(schedule: Schedule, costs: fb.Costs, nbytes: int) -> Row:
     """Compute what a schedule takes if nothing is ever waited for: its steps, and its copies inside the device."""
     count = counted(list(schedule))
     copies = count["save"] + count["restore"] - count["swap"]
@@ -506,10 +506,10 @@ def planned(
     schedule: Schedule | str,
     policy: str,
     way: str,
-    budget: ps.Budget,
-    costs: ps.Costs,
+    budget: fb.Budget,
+    costs: fb.Costs,
 ) -> Row:
-    """Let Penstock carry a schedule out."""
+    """Let Forebay carry a schedule out."""
     steps, nbytes = setting.steps, loop.snapshot
     looks = {steps - 1, 3 * steps // 4, steps // 2, steps // 4, 0}
     loop.reset()
@@ -523,7 +523,7 @@ def planned(
             least = min(least, loop.free_memory())
 
     begun = time.perf_counter()
-    result = ps.reverse(
+    result = fb.reverse(
         loop.forward,
         backward,
         loop.start,
@@ -580,15 +580,15 @@ def overhead(steps: int, snapshots: int, slots: int) -> dict[str, float]:
 
     state = (cupy.zeros(1024, "float32"), cupy.zeros(1024, "float32"))
     nbytes = Layout.of(state, lambda array: (array.shape, array.dtype)).nbytes
-    budget = ps.Budget(device=slots * nbytes, host=snapshots * nbytes)
-    costs = ps.Costs(1e-6, 1e-6, 1e9, ps.Link(1e9, 1e9))
+    budget = fb.Budget(device=slots * nbytes, host=snapshots * nbytes)
+    costs = fb.Costs(1e-6, 1e-6, 1e9, fb.Link(1e9, 1e9))
 
     def shortest(length: int) -> tuple[float, int]:
-        plan = ps.plan(length, nbytes, budget, costs=costs, schedule=ps.Revolve(length, min(length, snapshots)))
+        plan = fb.plan(length, nbytes, budget, costs=costs, schedule=fb.Revolve(length, min(length, snapshots)))
         taken = []
         for _ in range(4):
             begun = time.perf_counter()
-            ps.reverse(lambda s, start, stop: s, lambda s, step: None, state, length, plan=plan, progress=False)
+            fb.reverse(lambda s, start, stop: s, lambda s, step: None, state, length, plan=plan, progress=False)
             taken.append(time.perf_counter() - begun)
         return min(taken), len(plan.operations())
 
@@ -651,7 +651,7 @@ def show(report: Report) -> None:
     details = Table(
         *("schedule", "way", "measured", "predicted", "ratio", "stall", "predicted", "late", "up", "down"),
         *("device peak", "allowed", "above", "wall"),
-        title="what Penstock predicted, and what it did",
+        title="what Forebay predicted, and what it did",
     )
     for row in report.rows:
         if row.predicted_seconds is not None:

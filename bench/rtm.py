@@ -1,4 +1,4 @@
-"""Reverse-time migration on a GPU: what Penstock is for, measured beside what it replaces, in one run.
+"""Reverse-time migration on a GPU: what Forebay is for, measured beside what it replaces, in one run.
 
 Tables, each by its name:
 
@@ -49,8 +49,8 @@ from shots.machine import Gpu, Host
 from shots.show import console, show
 from shots.waves import Setup, Waves
 
-import penstock as ps
-from penstock.units import seconds_to_text, to_text
+import forebay as fb
+from forebay.units import seconds_to_text, to_text
 
 TABLES = ("seed", "models", "long", "history", "every", "peer", "elastic")
 CODEC = "bounded:1e-4"
@@ -125,7 +125,7 @@ class Bench:
         self.small, self.quick = machine.name == "cpu", asked.quick or machine.name == "cpu"
         self.links = machine.links()
         report.about["links"] = {name: str(value) for name, value in self.links.items()}
-        self.codec = ps.codec.get(asked.codec)
+        self.codec = fb.codec.get(asked.codec)
         self.pinned = 0
 
     def run_seed(self) -> None:
@@ -145,7 +145,7 @@ class Bench:
             self.report.take("long", self._long(rows))
 
     def _long(self, rows: seed.Rows) -> Iterator[Callable[[], seed.Row]]:
-        schedule, planned = ps.Revolve(rows.waves.setup.steps, 8), partial(rows.planned, directory=self.directory)
+        schedule, planned = fb.Revolve(rows.waves.setup.steps, 8), partial(rows.planned, directory=self.directory)
         yield partial(planned, schedule, 6, codec=False)
         with self.machine.rooms(8, seed.room_bytes(rows.waves, rows.codec)) as rooms:
             yield partial(rows.blocking, schedule, rooms, None)
@@ -170,7 +170,7 @@ class Bench:
     def run_elastic(self) -> None:
         """Measure an elastic shot."""
         shape, steps, absorb = ((44, 48, 52), 600, 10) if self.small else ((400, 400, 505), 1001, 20)
-        budget = ps.Budget(host="3MB", disk="1GB") if self.small else ps.Budget(device="24GB", host="64GB")
+        budget = fb.Budget(host="3MB", disk="1GB") if self.small else fb.Budget(device="24GB", host="64GB")
         arguments = (self.machine, shape, steps, absorb, budget, self.codec.name, self.directory)
         self.report.take("elastic", iter([partial(elastic.row, *arguments)]))
 
@@ -191,7 +191,7 @@ class Bench:
         host = (
             24 * waves.layout.nbytes
             if self.small
-            else ps.Budget(host=self.asked.host or ("48GB" if self.quick else "96GB"))["host"]
+            else fb.Budget(host=self.asked.host or ("48GB" if self.quick else "96GB"))["host"]
         )
         self._pin(host)
         self._tell(waves, costs)
@@ -205,7 +205,7 @@ class Bench:
 
     def _history(self, name: str, steps: int, every: int | None, codecs: tuple[str, ...]) -> None:
         sizes = ("1GB", "1GB") if self.small else ("8GB", "64GB")
-        budget = ps.Budget(**dict(zip(self.machine.tiers, sizes, strict=True)))
+        budget = fb.Budget(**dict(zip(self.machine.tiers, sizes, strict=True)))
         if not self.small:
             self._pin(budget["host"])
         setup = self._setup("salt", steps)
@@ -228,7 +228,7 @@ class Bench:
         self.report.about.setdefault("pinning", []).append({"bytes": nbytes, "seconds": taken})
         self.report.say(f"pinning {to_text(nbytes)} took {seconds_to_text(taken)}; it is in no row")
 
-    def _tell(self, waves: Waves, costs: ps.Costs) -> None:
+    def _tell(self, waves: Waves, costs: fb.Costs) -> None:
         """Write down what a shot is and what its steps cost."""
         shot = {
             "setup": asdict(waves.setup),
@@ -273,7 +273,7 @@ def about(machine: Host, asked: argparse.Namespace) -> dict[str, Any]:
         "command": " ".join(sys.argv),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": platform.platform(),
-        "versions": {"python": platform.python_version(), "penstock": ps.__version__},
+        "versions": {"python": platform.python_version(), "forebay": fb.__version__},
         "codec": asked.codec,
         **machine.about(),
     }

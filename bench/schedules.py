@@ -18,9 +18,9 @@ import checkpoint_schedules as library
 from rich.console import Console
 from rich.table import Column, Table
 
-from penstock import Revolve
+from forebay import Revolve
 
-OURS = "Penstock Revolve"
+OURS = "Forebay Revolve"
 MULTISTAGE = "checkpoint_schedules Multistage"
 TABLES = "checkpoint_schedules Revolve"
 SIZES = ((1000, 20), (10_000, 40), (1_000_000, 100))

@@ -31,15 +31,15 @@ from torch.autograd.graph import save_on_cpu
 from torch.utils.checkpoint import checkpoint
 from torch_nets import resnet, transformer, vnet, wholes
 
-from penstock import Budget
-from penstock.errors import BudgetError
-from penstock.torch import fit, offload, plan_of, release, unfit
-from penstock.torch.blocks import named
-from penstock.torch.choices import TREATMENTS
-from penstock.torch.gauge import gauge_for
-from penstock.torch.habit import LEARNED
-from penstock.torch.iteration import SETTLED
-from penstock.torch.mover import mover_for
+from forebay import Budget
+from forebay.errors import BudgetError
+from forebay.torch import fit, offload, plan_of, release, unfit
+from forebay.torch.blocks import named
+from forebay.torch.choices import TREATMENTS
+from forebay.torch.gauge import gauge_for
+from forebay.torch.habit import LEARNED
+from forebay.torch.iteration import SETTLED
+from forebay.torch.mover import mover_for
 
 GPU = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if GPU else "cpu")

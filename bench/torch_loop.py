@@ -31,9 +31,9 @@ from rich.console import Console
 from rich.table import Table
 from torch.utils.checkpoint import checkpoint
 
-import penstock as ps
-from penstock.torch import checkpointed
-from penstock.units import seconds_to_text, to_text
+import forebay as fb
+from forebay.torch import checkpointed
+from forebay.units import seconds_to_text, to_text
 
 OUT = Path(__file__).parent / "out" / "torch_loop.json"
 console = Console(width=160)
@@ -116,7 +116,7 @@ class Loop:
             traces = span(self.start, self.start, 0, self.steps, counts)[2]
         return self.gradients(traces)
 
-    def ours(self, budget: ps.Budget, results: list[Any]) -> tuple[torch.Tensor, ...]:
+    def ours(self, budget: fb.Budget, results: list[Any]) -> tuple[torch.Tensor, ...]:
         """Give it a budget."""
         _, traces = checkpointed(
             self.step,
@@ -185,7 +185,7 @@ class Ours:
 
     def __call__(self, loop: Loop) -> tuple[torch.Tensor, ...]:
         """Run the loop."""
-        return loop.ours(ps.Budget(**{self._first: self.budget} | self._more), self.results)
+        return loop.ours(fb.Budget(**{self._first: self.budget} | self._more), self.results)
 
     def _beside(self) -> int:
         """Give what the engine takes on the device, which torch's allocator does not see: snapshots and a state."""
@@ -227,7 +227,7 @@ def ours_within(loop: Loop, allowed: int) -> Iterator[tuple[str, "Ours"]]:
     for way, more in below.items() if loop.device.type == "cuda" else (("checkpointed, host alone", {}),):
         try:
             yield way, Ours(loop, allowed, more)
-        except ps.PenstockError as error:
+        except fb.ForebayError as error:
             console.print(f"{way}: {error}")
 
 

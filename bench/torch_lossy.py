@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn import functional
 from torch_nets import Block
 
-from penstock.torch import fit, plan_of
+from forebay.torch import fit, plan_of
 
 CODECS = (None, "cast:bfloat16", "bounded:1e-2", "bounded:1e-1")
 LENGTH, BATCH, WIDTH, SMOOTH = 64, 8, 64, 10

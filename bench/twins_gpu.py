@@ -18,8 +18,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from penstock.wave import Acoustic, AcousticModel, ElasticModel, Grid, Loop, Shot, largest_dt
-from penstock.wave.elastic_loop import ElasticLoop
+from forebay.wave import Acoustic, AcousticModel, ElasticModel, Grid, Loop, Shot, largest_dt
+from forebay.wave.elastic_loop import ElasticLoop
 
 CASES = {
     "acoustic": {(300, 311): 60, (70, 133, 150): 60},

@@ -21,7 +21,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from penstock.units import seconds_to_text
+from forebay.units import seconds_to_text
 
 OUT = Path(__file__).parent / "out" / "unified.json"
 LIMIT = 60
@@ -164,7 +164,7 @@ def pushed(way: str, size: int) -> float:
     """Time a forward pass of a model whose parameters were pushed to the host before."""
     import torch
 
-    import penstock.memory as pm
+    import forebay.memory as pm
 
     pm.unify("torch")
     torch.manual_seed(0)
@@ -194,7 +194,7 @@ def pushed(way: str, size: int) -> float:
 
 def unify(library: str, way: str) -> None:
     if way != "native":
-        import penstock.memory as pm
+        import forebay.memory as pm
 
         pm.unify(library, pool=way == "unified")
 

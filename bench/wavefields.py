@@ -67,8 +67,8 @@ def elastic(n: int = 384, step: int = 1400) -> Iterator[tuple[str, Any]]:
 def _model(n: int) -> tuple[Any, Any, Any]:
     import cupy
 
-    from penstock.cuda.kernels import load
-    from penstock.cuda.stream import create_streams
+    from forebay.cuda.kernels import load
+    from forebay.cuda.stream import create_streams
 
     stream = create_streams().compute
     module = load(SOURCE)

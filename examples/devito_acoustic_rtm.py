@@ -1,6 +1,6 @@
 """Acoustic reverse time migration with Devito's own operators, inside a budget.
 
-The 2-D wavefield of 500 steps is needed again, latest first; Penstock keeps what the budget allows and has Devito
+The 2-D wavefield of 500 steps is needed again, latest first; Forebay keeps what the budget allows and has Devito
 compute the rest again. Set to a GPU (DEVITO_PLATFORM=nvidiaX DEVITO_LANGUAGE=openmp DEVITO_ARCH=clang), the same script
 keeps every field there, snapshots included.
 
@@ -15,8 +15,8 @@ os.environ.setdefault("DEVITO_LOGGING", "ERROR")
 
 from devito import Eq, Function, Grid, Inc, Operator, SparseTimeFunction, TimeFunction, solve
 
-import penstock as ps
-from penstock.devito import Forward, Run, resident, sync_device, sync_host
+import forebay as fb
+from forebay.devito import Forward, Run, resident, sync_device, sync_host
 
 EDGE = 20
 """Points of the absorbing edges."""
@@ -87,7 +87,7 @@ def migrate(shape=(101, 81), steps=500, budget="2MB", schedule="auto"):
             advance.load(state, step)
             retreat(step, step + 1)
 
-        result = ps.reverse(advance, backward, advance.state(), steps, budget=budget, schedule=schedule, turn=turn)
+        result = fb.reverse(advance, backward, advance.state(), steps, budget=budget, schedule=schedule, turn=turn)
     return np.array(image.data), result
 
 

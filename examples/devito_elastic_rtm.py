@@ -1,6 +1,6 @@
 """Elastic reverse time migration with Devito's own operators, inside a budget: velocity and stress, in 2-D or 3-D.
 
-Devito's functions are vectors and tensors here; Penstock takes them apart. Set to a GPU (DEVITO_PLATFORM=nvidiaX
+Devito's functions are vectors and tensors here; Forebay takes them apart. Set to a GPU (DEVITO_PLATFORM=nvidiaX
 DEVITO_LANGUAGE=openmp DEVITO_ARCH=clang), the same script keeps every field there, snapshots included.
 
 usage: python examples/devito_elastic_rtm.py
@@ -28,8 +28,8 @@ from devito import (
     grad,
 )
 
-import penstock as ps
-from penstock.devito import Forward, Run, resident, sync_device, sync_host
+import forebay as fb
+from forebay.devito import Forward, Run, resident, sync_device, sync_host
 
 SPACING, DT = 10.0, 1e-3
 """Metres and seconds: stable up to 3500 m/s in 3-D."""
@@ -168,7 +168,7 @@ def migrate(shape=(81, 71), steps=400, budget="4MB", schedule="auto"):
             advance.load(state, step)
             retreat(step, step + 1)
 
-        result = ps.reverse(advance, backward, advance.state(), steps, budget=budget, schedule=schedule, turn=turn)
+        result = fb.reverse(advance, backward, advance.state(), steps, budget=budget, schedule=schedule, turn=turn)
     return np.array(shot.image.data), result
 
 

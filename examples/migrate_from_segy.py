@@ -1,6 +1,6 @@
 """A survey as it comes: velocity and shots in SEG-Y files, migrated by a job that names them.
 
-The files are made here, by modelling; with your own, begin at the job. Needs ``penstock[wave]``.
+The files are made here, by modelling; with your own, begin at the job. Needs ``forebay[wave]``.
 
 Run ``python examples/migrate_from_segy.py [FOLDER]``.
 """
@@ -11,14 +11,14 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock import wave
-from penstock.wave.files import write_field, write_shots
-from penstock.wave.geometry import spread
-from penstock.wave.job import parse
-from penstock.wave.models import make
-from penstock.wave.results import write_image
-from penstock.wave.run import run_job
-from penstock.wave.smoothing import smooth
+from forebay import wave
+from forebay.wave.files import write_field, write_shots
+from forebay.wave.geometry import spread
+from forebay.wave.job import parse
+from forebay.wave.models import make
+from forebay.wave.results import write_image
+from forebay.wave.run import run_job
+from forebay.wave.smoothing import smooth
 
 JOB = """
 [model]

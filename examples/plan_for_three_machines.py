@@ -9,19 +9,19 @@ Run ``python examples/plan_for_three_machines.py [FOLDER]``; the plans are writt
 import sys
 from pathlib import Path
 
-import penstock as ps
+import forebay as fb
 
 MACHINES = {
-    "laptop": ps.Budget(host="12GB", disk="400GB"),
-    "v100": ps.Budget(device="12GB", host="96GB"),
-    "h200": ps.Budget(device="120GB", host="400GB"),
+    "laptop": fb.Budget(host="12GB", disk="400GB"),
+    "v100": fb.Budget(device="12GB", host="96GB"),
+    "h200": fb.Budget(device="120GB", host="400GB"),
 }
 
 
 def main() -> None:
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else None
     for machine, budget in MACHINES.items():
-        plan = ps.plan(3751, 310 * 676 * 676 * 8, budget, machine=machine, reversals=168)
+        plan = fb.plan(3751, 310 * 676 * 676 * 8, budget, machine=machine, reversals=168)
         moved = sum(plan.prediction.fetched) + sum(plan.prediction.stored)
         passes = plan.schedule.forward_steps / plan.steps
         what = f"{passes:.2f} passes forward, {moved} snapshots moved"

@@ -1,7 +1,7 @@
 """A 2-D acoustic pulse, run forward and then backward inside a budget that needs recomputation and the disk.
 
 The adjoint wave starts from the final field and runs back through the same medium; where both waves meet, the image
-lights up. ``penstock demo`` does it with a source, receivers and reflectors.
+lights up. ``forebay demo`` does it with a source, receivers and reflectors.
 
 Run ``python examples/reverse_a_pulse.py [FOLDER]``; where a folder is named, picture and trace are written there.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 import numba
 import numpy as np
 
-import penstock as ps
+import forebay as fb
 
 POINTS = 300
 STEPS = 640
@@ -63,8 +63,8 @@ def main(folder):
         adjoint.reverse()
         image[:] += state["p"] * adjoint[0]
 
-    budget = ps.Budget(host="6MB", disk="40MB")
-    result = ps.reverse(forward, backward, pulse(), STEPS, budget=budget, turn=turn)
+    budget = fb.Budget(host="6MB", disk="40MB")
+    result = fb.reverse(forward, backward, pulse(), STEPS, budget=budget, turn=turn)
     print(result.explain())
     if folder:
         folder.mkdir(parents=True, exist_ok=True)

@@ -6,7 +6,7 @@ import sys
 
 PROGRAM = """
 import sys
-from penstock.compiled import kept
+from forebay.compiled import kept
 
 def twice(x):
     return x + x

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import BudgetError, UnitError
-from penstock.units import Budget, seconds_to_text, to_bytes, to_text
+from forebay.errors import BudgetError, UnitError
+from forebay.units import Budget, seconds_to_text, to_bytes, to_text
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a schedule does without Penstock: a blocking copy for each save and for each restore."""
+"""What a schedule does without Forebay: a blocking copy for each save and for each restore."""
 
 import time
 from collections.abc import Sequence
@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.codec import Codec
-from penstock.codec.codec import Encoded
+from forebay.codec import Codec
+from forebay.codec.codec import Encoded
 from shots.waves import Waves
 
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
-import penstock as ps
-from penstock.wave import ElasticModel, Grid, Shot, highest_frequency, largest_dt, migrate, ricker
-from penstock.wave.elastic_loop import ElasticAdjoint, ElasticLoop
-from penstock.wave.elastic_rtm import seen_of, window_of
-from penstock.wave.imaging import imaging_interval
-from penstock.wave.stability import SAFETY, points_per_wavelength
+import forebay as fb
+from forebay.wave import ElasticModel, Grid, Shot, highest_frequency, largest_dt, migrate, ricker
+from forebay.wave.elastic_loop import ElasticAdjoint, ElasticLoop
+from forebay.wave.elastic_rtm import seen_of, window_of
+from forebay.wave.imaging import imaging_interval
+from forebay.wave.stability import SAFETY, points_per_wavelength
 from shots.machine import Host, Taken
 from shots.waves import smoothed, velocities
 
@@ -37,7 +37,7 @@ class Row:
 
 
 def row(
-    machine: Host, shape: tuple[int, ...], steps: int, absorb: int, budget: ps.Budget, codec: str, directory: str
+    machine: Host, shape: tuple[int, ...], steps: int, absorb: int, budget: fb.Budget, codec: str, directory: str
 ) -> Row:
     """Migrate one shot of the salt model, whose layers are inside the shape, and time it without its history."""
     inner = tuple(points - 2 * absorb for points in shape)

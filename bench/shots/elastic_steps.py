@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from penstock.wave import Elastic, ElasticModel, Grid, largest_dt
-from penstock.wave.elastic_gpu import ElasticGpuKernels, ElasticVariant
-from penstock.wave.imaging import Imaging
+from forebay.wave import Elastic, ElasticModel, Grid, largest_dt
+from forebay.wave.elastic_gpu import ElasticGpuKernels, ElasticVariant
+from forebay.wave.imaging import Imaging
 
 CASES = {"400 x 400 x 505": (400, 400, 505), "256^3": (256, 256, 256), "1200^2": (1200, 1200)}
 """Points that are computed, layers included."""

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import penstock as ps
-from penstock.codec import quality
+import forebay as fb
+from forebay.codec import quality
 from shots.machine import Host
 from shots.seed import measured, relative
 from shots.waves import Setup, Waves
@@ -63,9 +63,9 @@ class Table:
         machine: Host,
         setup: Setup,
         links: dict[str, Any],
-        budget: ps.Budget,
+        budget: fb.Budget,
         directory: str,
-        tell: Callable[[Waves, ps.Costs], None],
+        tell: Callable[[Waves, fb.Costs], None],
     ) -> None:
         self.machine, self.links, self.budget, self.directory, self.tell = machine, links, budget, directory, tell
         self.waves = Waves(machine, setup, echoes=True)
@@ -75,14 +75,14 @@ class Table:
     def row(self, every: int, codec: str | None, *, schedule: str = "auto", nothing: bool = True) -> Row:
         """Keep what `auto` keeps, records with a codec where one is given."""
         waves, layout = self.waves, self.waves.layout
-        encoder = ps.codec.get(codec or "bounded:1e-4")
+        encoder = fb.codec.get(codec or "bounded:1e-4")
         costs = measured(waves, encoder, self.links, self.late)
         self.tell(waves, costs)
         # Of the backward steps between two contributions none makes an image.
         without = replace(costs, backward=costs.forward + (costs.backward - costs.forward) / every)
         free = waves.nothing_kept(every) if nothing else None
         begun = time.perf_counter()
-        plan = ps.plan(
+        plan = fb.plan(
             waves.setup.steps,
             layout.nbytes,
             self.budget,
@@ -142,12 +142,12 @@ def table(
     machine: Host,
     setup: Setup,
     links: dict[str, Any],
-    budget: ps.Budget,
+    budget: fb.Budget,
     directory: str,
     *,
     every: int | None,
     codecs: Sequence[str],
-    tell: Callable[[Waves, ps.Costs], None],
+    tell: Callable[[Waves, fb.Costs], None],
 ) -> Iterator[Callable[[], Row]]:
     """Measure one setup: first what is exact, then each codec beside nothing kept and beside the exact picture."""
     shots = Table(machine, setup, links, budget, directory, tell)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import penstock as ps
+import forebay as fb
 
 
 @dataclass(frozen=True)
@@ -64,13 +64,13 @@ class Host:
         """Give a room as an encoding has it."""
         return room
 
-    def budget(self, first: int, second: int) -> ps.Budget:
+    def budget(self, first: int, second: int) -> fb.Budget:
         """Allow so many bytes of the two tiers."""
-        return ps.Budget(**dict(zip(self.tiers, (first, second), strict=True)))
+        return fb.Budget(**dict(zip(self.tiers, (first, second), strict=True)))
 
     def links(self) -> dict[str, Any]:
         """Give what costs know of copies and links."""
-        return {"copy": 5e9, "disk": ps.Link(1e9, 1e9)}
+        return {"copy": 5e9, "disk": fb.Link(1e9, 1e9)}
 
     def free(self) -> int:
         """Give the free bytes of the first tier's memory, where they are counted."""
@@ -93,8 +93,8 @@ class Gpu(Host):
     def __init__(self) -> None:
         import cupy  # before the stream is made current, which is done only in libraries that have been imported
 
-        from penstock.cuda.driver import current_device
-        from penstock.cuda.stream import current, mark, seconds
+        from forebay.cuda.driver import current_device
+        from forebay.cuda.stream import current, mark, seconds
 
         self.arrays, self._mark, self._seconds = cupy, mark, seconds
         self._stream = current_device().create_stream()
@@ -123,7 +123,7 @@ class Gpu(Host):
         return Taken(seconds, time.perf_counter() - begun)
 
     def _copy(self, target: int, source: int, nbytes: int) -> None:
-        from penstock.cuda.copy import copy_async
+        from forebay.cuda.copy import copy_async
 
         copy_async(target, source, nbytes, self._stream)
         self.wait()
@@ -139,24 +139,24 @@ class Gpu(Host):
     @contextmanager
     def rooms(self, count: int, nbytes: int) -> Iterator[list[NDArray[np.uint8]]]:
         """Lend pinned rooms, of memory that the process keeps: reversals find it afterwards."""
-        from penstock.cuda.slab import kept_pinned
+        from forebay.cuda.slab import kept_pinned
 
         with kept_pinned(count * nbytes) as slab:
             yield [slab.array[number * nbytes : (number + 1) * nbytes] for number in range(count)]
 
     def payload(self, room: Any) -> Any:
         """Give a room as an encoding has it."""
-        from penstock.cuda.arrays import view
+        from forebay.cuda.arrays import view
 
         return view(room)
 
     def links(self) -> dict[str, Any]:
         """Time copies inside the device and the link to the host."""
-        from penstock.tier.links import measure_links
+        from forebay.tier.links import measure_links
 
         found = measure_links(None, 2**29)
         assert found.device_copy and found.pinned_up and found.pinned_down
-        return {"copy": found.device_copy, "host": ps.Link(found.pinned_up, found.pinned_down)}
+        return {"copy": found.device_copy, "host": fb.Link(found.pinned_up, found.pinned_down)}
 
     def free(self) -> int:
         """Give the free bytes of the device."""
@@ -171,6 +171,6 @@ class Gpu(Host):
         """Describe it."""
         from dataclasses import asdict
 
-        from penstock.cuda.driver import describe_gpus
+        from forebay.cuda.driver import describe_gpus
 
         return {"device": self.name, "gpu": asdict(describe_gpus()[0]), "cupy": self.arrays.__version__}

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-import penstock as ps
-from penstock.wave import AcousticModel, Grid, Shot, gradient, largest_dt, ricker
-from penstock.wave.gradient import least_squares
-from penstock.wave.stability import SAFETY
+import forebay as fb
+from forebay.wave import AcousticModel, Grid, Shot, gradient, largest_dt, ricker
+from forebay.wave.gradient import least_squares
+from forebay.wave.stability import SAFETY
 from shots.machine import Host
 
 QUOTED = {
@@ -26,7 +26,7 @@ QUOTED = {
 layers of 20 points, 200 steps, float32."""
 DIFFERS = (
     "Deepwave: CPML, one 8-bit codec of fixed rate without a bound, machine code for sm_86 and sm_89 or older PTX, one "
-    "record ahead. Penstock: a symmetric damping layer of as many points, bounded:1e-4 of the range, kernels "
+    "record ahead. Forebay: a symmetric damping layer of as many points, bounded:1e-4 of the range, kernels "
     "compiled for the device, plans with as many records on their way as the budget holds. Both: second order in time, "
     "eighth in space, one source, the gradient of squared differences. Deepwave's figures are of another run on a card "
     "of the same kind: its wheels could not be installed beside this one."
@@ -71,14 +71,14 @@ class Gradients:
         receivers = [(20.0, y, x) for y in line for x in line]
         shot = Shot((20.0, middle, middle), receivers, ricker(12.0, self.dt, steps), self.dt)
         self.shot = shot.with_data(np.zeros((steps, len(receivers)), np.float32))
-        self.costs: ps.Costs | None = None
+        self.costs: fb.Costs | None = None
 
     @property
     def record(self) -> int:
         """Bytes of a record, at most: rows are filled up on a GPU."""
         return 4 * math.prod(extent + 8 for extent in self.grid.fields(4))
 
-    def row(self, way: str, every: int, codec: str | None, schedule: str, budget: ps.Budget) -> Row:
+    def row(self, way: str, every: int, codec: str | None, schedule: str, budget: fb.Budget) -> Row:
         """Measure one way; the first is done twice, to compile and to find costs."""
         used: list[int] = []
 
@@ -129,8 +129,8 @@ def table(
     one = Gradients(machine, points, steps, absorb, links, directory)
     whole, few = int(1.3 * steps * one.record), int(4.5 * one.record)
 
-    def only(first: int) -> ps.Budget:
-        return ps.Budget(**{machine.tiers[0]: first})
+    def only(first: int) -> fb.Budget:
+        return fb.Budget(**{machine.tiers[0]: first})
 
     for way, every, codec, schedule, budget in (
         ("on the device, every 4", 4, None, "storeall", only(whole // 3)),

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import penstock as ps
-from penstock.codec import Codec
-from penstock.schedule import Backward, Drop, Forward, Restore, Save, Schedule
+import forebay as fb
+from forebay.codec import Codec
+from forebay.schedule import Backward, Drop, Forward, Restore, Save, Schedule
 from shots.copies import Copies
 from shots.waves import Waves
 
@@ -75,7 +75,7 @@ class Row:
 class Rows:
     """Measures rows of one model, and sets their images beside the first exact one."""
 
-    def __init__(self, waves: Waves, costs: ps.Costs, codec: Codec, host: int, patience: float) -> None:
+    def __init__(self, waves: Waves, costs: fb.Costs, codec: Codec, host: int, patience: float) -> None:
         self.waves, self.costs, self.codec, self.host, self.patience = waves, costs, codec, host, patience
         self.exact: Any = None
 
@@ -126,7 +126,7 @@ class Rows:
         return self._seen(row, exact=codec is None) if done == len(actions) else row
 
     def planned(self, schedule: Schedule | str, cache: int, *, codec: bool, directory: str, way: str = "") -> Row:
-        """Let Penstock carry a schedule out, or choose one."""
+        """Let Forebay carry a schedule out, or choose one."""
         waves = self.waves
         device = ceil(cache * SLACK * waves.layout.nbytes)
         ran = waves.reverse(
@@ -194,7 +194,7 @@ def counted(actions: Sequence[Any]) -> Counter[str]:
     return count
 
 
-def measured(waves: Waves, codec: Codec, links: dict[str, Any], field: Any = None) -> ps.Costs:
+def measured(waves: Waves, codec: Codec, links: dict[str, Any], field: Any = None) -> fb.Costs:
     """Time a step each way, and the codec on a field: unless given, on one as late as the shot has them."""
     arrays, times = waves.machine.arrays, {}
     forward, backward = waves.step_seconds()
@@ -209,8 +209,8 @@ def measured(waves: Waves, codec: Codec, links: dict[str, Any], field: Any = Non
         call()
         times[what] = min(waves.machine.timed(call).seconds for _ in range(3)) / 5
     worst = room.nbytes / field.nbytes
-    known = ps.CodecCost(ratio, field.nbytes / times["encode"], field.nbytes / times["decode"], worst)
-    return ps.Costs(forward, backward, codecs={codec.name: known}, **links)
+    known = fb.CodecCost(ratio, field.nbytes / times["encode"], field.nbytes / times["decode"], worst)
+    return fb.Costs(forward, backward, codecs={codec.name: known}, **links)
 
 
 def most(rows: Rows, family: Any, cache: int) -> Schedule:
@@ -221,11 +221,11 @@ def most(rows: Rows, family: Any, cache: int) -> Schedule:
         try:
             schedule: Schedule = family(waves.setup.steps, snapshots)
             if schedule.peak_snapshots <= rooms:
-                ps.plan(waves.setup.steps, waves.layout.nbytes, budget, costs=rows.costs, schedule=schedule)
+                fb.plan(waves.setup.steps, waves.layout.nbytes, budget, costs=rows.costs, schedule=schedule)
                 return schedule
-        except ps.BudgetError:
+        except fb.BudgetError:
             continue
-    raise ps.BudgetError(f"the host holds {rooms} states, too few for {family.__name__}: give it more")
+    raise fb.BudgetError(f"the host holds {rooms} states, too few for {family.__name__}: give it more")
 
 
 def denser(rows: Rows, cache: int) -> Schedule | None:
@@ -233,10 +233,10 @@ def denser(rows: Rows, cache: int) -> Schedule | None:
     waves, steps = rows.waves, rows.waves.setup.steps
     budget = waves.machine.budget(ceil(cache * SLACK * waves.layout.nbytes), rows.host)
     for interval in range(1, steps):
-        schedule = ps.Uniform(steps, -(-steps // interval))
+        schedule = fb.Uniform(steps, -(-steps // interval))
         try:
-            ps.plan(steps, waves.layout.nbytes, budget, costs=rows.costs, schedule=schedule, codec=rows.codec.name)
-        except ps.BudgetError:
+            fb.plan(steps, waves.layout.nbytes, budget, costs=rows.costs, schedule=schedule, codec=rows.codec.name)
+        except fb.BudgetError:
             continue
         return schedule
     return None
@@ -250,8 +250,8 @@ def room_bytes(waves: Waves, codec: Codec) -> int:
 def table(rows: Rows, *, caches: Sequence[int], directory: str, brief: bool) -> Iterator[Callable[[], Row]]:
     """Give a model's part of the table, row by row; `brief` leaves out all but three ways."""
     waves, largest, planned = rows.waves, max(caches), partial(rows.planned, directory=directory)
-    schedules: list[Schedule] = [ps.Revolve(waves.setup.steps, min(8, waves.setup.steps))]
-    schedules += [most(rows, family, largest) for family in (ps.ZCut, ps.Uniform)]
+    schedules: list[Schedule] = [fb.Revolve(waves.setup.steps, min(8, waves.setup.steps))]
+    schedules += [most(rows, family, largest) for family in (fb.ZCut, fb.Uniform)]
     count = max(schedule.peak_snapshots for schedule in schedules)
     yield partial(planned, schedules[0], largest, codec=False)  # the exact image
     with waves.machine.rooms(count, room_bytes(waves, rows.codec)) as rooms:

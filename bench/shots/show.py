@@ -5,7 +5,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from penstock.units import to_text
+from forebay.units import to_text
 from shots import elastic, history, peer, seed
 
 TARGETS = {"revolve": (5.1, 0.85), "zcut": (8.8, 0.70), "uniform": (5.8, 0.75)}

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import penstock as ps
-from penstock.engine import Result
-from penstock.engine.layout import Layout
-from penstock.wave import Acoustic, AcousticModel, Adjoint, Grid, Loop, Shot, highest_frequency, largest_dt, ricker
-from penstock.wave.imaging import DARK, FLOOR, Imaging, imaging_interval
-from penstock.wave.models import make
-from penstock.wave.stability import SAFETY, points_per_wavelength
-from penstock.wave.wavelet import band_limited
+import forebay as fb
+from forebay.engine import Result
+from forebay.engine.layout import Layout
+from forebay.wave import Acoustic, AcousticModel, Adjoint, Grid, Loop, Shot, highest_frequency, largest_dt, ricker
+from forebay.wave.imaging import DARK, FLOOR, Imaging, imaging_interval
+from forebay.wave.models import make
+from forebay.wave.stability import SAFETY, points_per_wavelength
+from forebay.wave.wavelet import band_limited
 from shots.machine import Host, Taken
 
 DEEP = 2
@@ -133,11 +133,11 @@ class Waves:
         self.image, self.light = self.propagator.images(), self.propagator.images()
 
     def backward(self, seen: Any, step: int, every: int) -> None:
-        """Step the adjoint back and correlate, as `penstock.wave.migrate` does."""
+        """Step the adjoint back and correlate, as `forebay.wave.migrate` does."""
         self.adjoint.back_to(step, Imaging(self.image, self.light, seen["p"], every * self.dt))
 
     def reverse(self, *, every: int = 1, directory: str | None = None, **how: Any) -> Ran:
-        """Reverse the loop by `penstock.reverse`."""
+        """Reverse the loop by `forebay.reverse`."""
         self.reset()
         self.machine.let_go()
         steps, before = self.setup.steps, self.machine.free()
@@ -151,7 +151,7 @@ class Waves:
         done: list[Result] = []
         taken = self.machine.timed(
             lambda: done.append(
-                ps.reverse(
+                fb.reverse(
                     self.loop.forward,
                     backward,
                     self.start,

@@ -8,11 +8,11 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from penstock.cli import demo
-from penstock.cli.main import app
-from penstock.wave.job import parse
-from penstock.wave.models import SALT, make
-from penstock.wave.prepare import inspect
+from forebay.cli import demo
+from forebay.cli.main import app
+from forebay.wave.job import parse
+from forebay.wave.models import SALT, make
+from forebay.wave.prepare import inspect
 
 pytest.importorskip("plotly")
 

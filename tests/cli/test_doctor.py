@@ -5,10 +5,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from penstock.cli import machine as gathering
-from penstock.cli.doctor import doctor
-from penstock.cuda.available import gpu_count, why_not
-from penstock.tier.links import Links
+from forebay.cli import machine as gathering
+from forebay.cli.doctor import doctor
+from forebay.cuda.available import gpu_count, why_not
+from forebay.tier.links import Links
 
 app = typer.Typer()
 app.command()(doctor)
@@ -28,7 +28,7 @@ def facts(tmp_path_factory):
 
 def test_the_json_holds_everything(facts):
     assert set(facts) == {
-        "penstock", "python", "platform", "cpus", "libraries", "missing",
+        "forebay", "python", "platform", "cpus", "libraries", "missing",
         "gpus", "no_gpu", "directory", "memory", "links",
     }  # fmt: skip
     assert set(facts["memory"]) == {"device", "host", "disk"}
@@ -53,8 +53,8 @@ def test_either_a_gpu_or_the_reason(facts):
 
 
 def test_libraries_are_those_of_the_project_file(facts):
-    if facts["penstock"] is None:
-        pytest.skip("Penstock is not installed here")
+    if facts["forebay"] is None:
+        pytest.skip("Forebay is not installed here")
     named = {library["name"] for library in facts["libraries"]}
     extras = {library["extra"] for library in facts["libraries"]}
     assert {"numpy", "typer", "cuda-core", "zfpy"} <= named
@@ -68,12 +68,12 @@ def test_what_is_missing_comes_with_a_command(facts):
     told = {(missing["extra"], name) for missing in facts["missing"] for name in missing["libraries"]}
     assert told == lacking
     for missing in facts["missing"]:
-        wanted = f'"penstock[{missing["extra"]}]"' if missing["extra"] else "penstock"
+        wanted = f'"forebay[{missing["extra"]}]"' if missing["extra"] else "forebay"
         assert missing["command"] == f"pip install {wanted}"
 
 
 def distribution(monkeypatch, requires, installed):
-    """Pretend that Penstock asks for some libraries and that some are installed."""
+    """Pretend that Forebay asks for some libraries and that some are installed."""
     own = metadata.metadata("typer")
     del own["Requires-Dist"], own["Provides-Extra"]
     for text in requires:
@@ -98,16 +98,16 @@ def test_old_missing_and_foreign_libraries(monkeypatch, tmp_path):
         'elsewhere; sys_platform == "win32"',
         'pytest; extra == "test"',
     ]
-    distribution(monkeypatch, requires, {"penstock": "1.0", "good": "2.0.1+cpu", "old": "1.9"})
+    distribution(monkeypatch, requires, {"forebay": "1.0", "good": "2.0.1+cpu", "old": "1.9"})
     found = gathering.gather(tmp_path, measure=False)
     assert [(library.name, library.extra, library.ok) for library in found.libraries] == [
         ("good", None, True),
         ("old", None, False),
         ("absent", "fast", False),
     ]
-    assert [missing.command for missing in found.missing] == ["pip install penstock", 'pip install "penstock[fast]"']
+    assert [missing.command for missing in found.missing] == ["pip install forebay", 'pip install "forebay[fast]"']
     shown = run("--quick", "--directory", str(tmp_path)).stdout
-    assert 'pip install "penstock[fast]"' in shown and "1.9" in shown
+    assert 'pip install "forebay[fast]"' in shown and "1.9" in shown
 
 
 def test_not_installed_at_all(monkeypatch, tmp_path):
@@ -118,7 +118,7 @@ def test_not_installed_at_all(monkeypatch, tmp_path):
     monkeypatch.setattr(gathering.metadata, "version", unknown)
     shown = run("--quick", "--directory", str(tmp_path))
     assert shown.exit_code == 0
-    assert "pip install penstock" in shown.stdout
+    assert "pip install forebay" in shown.stdout
 
 
 def test_shown_to_people(monkeypatch, tmp_path):
@@ -140,7 +140,7 @@ def test_quick_measures_nothing(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("kind", ["absent", "file"])
 def test_a_bad_directory_is_refused_before_measuring(monkeypatch, tmp_path, kind):
-    monkeypatch.setattr("penstock.cli.doctor.gather", lambda *_args, **_options: pytest.fail("it went on"))
+    monkeypatch.setattr("forebay.cli.doctor.gather", lambda *_args, **_options: pytest.fail("it went on"))
     path = tmp_path / kind
     if kind == "file":
         path.touch()

@@ -3,8 +3,8 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from penstock.cli.main import app, main
-from penstock.footprint import FootprintError
+from forebay.cli.main import app, main
+from forebay.footprint import FootprintError
 
 MODULE = "import numpy as np\n\ndef double(x):\n    return x + x\n\nnumber = 3\n"
 ARGUMENTS = ["footprint", "mine:double", "--shape", "200,300,100"]
@@ -53,9 +53,9 @@ def test_a_model_of_something_else_is_left_alone(folder):
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(folder, arguments, says, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["penstock", *arguments])
+    monkeypatch.setattr(sys, "argv", ["forebay", *arguments])
     with pytest.raises(SystemExit) as ended:
         main()
     told = capsys.readouterr().err
     assert ended.value.code == 2
-    assert told.startswith("penstock: ") and says in told and told.count("\n") == 1
+    assert told.startswith("forebay: ") and says in told and told.count("\n") == 1

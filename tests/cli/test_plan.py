@@ -5,7 +5,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from penstock.cli.main import app
+from forebay.cli.main import app
 
 ARGUMENTS = ["plan", "--steps", "300", "--state", "1.13GB", "--device", "8GB", "--host", "64GB"]
 
@@ -45,13 +45,13 @@ def test_codecs_and_costs_come_from_the_command_line(tmp_path):
 )
 def test_bad_input_is_one_line_and_exit_code_2(more, says, tmp_path):
     run = subprocess.run(
-        [sys.executable, "-c", "from penstock.cli.main import main; main()", *ARGUMENTS, *more],
+        [sys.executable, "-c", "from forebay.cli.main import main; main()", *ARGUMENTS, *more],
         capture_output=True,
         text=True,
         cwd=tmp_path,
     )
     assert run.returncode == 2
-    assert run.stderr.startswith("penstock: ") and says in run.stderr and run.stderr.count("\n") <= 5
+    assert run.stderr.startswith("forebay: ") and says in run.stderr and run.stderr.count("\n") <= 5
     assert "Traceback" not in run.stderr
 
 

@@ -1,4 +1,4 @@
-"""`penstock rtm`: what it writes, what it refuses, and how it goes on."""
+"""`forebay rtm`: what it writes, what it refuses, and how it goes on."""
 
 import re
 
@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from penstock.cli.main import app
-from penstock.errors import WaveError
-from penstock.wave import work
+from forebay.cli.main import app
+from forebay.errors import WaveError
+from forebay.wave import work
 
 pytest.importorskip("plotly")
 

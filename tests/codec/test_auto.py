@@ -5,10 +5,10 @@ from importlib import import_module
 import numpy as np
 import pytest
 
-import penstock as ps
-from penstock.codec import get
-from penstock.codec.auto import choices
-from penstock.errors import CodecError
+import forebay as fb
+from forebay.codec import get
+from forebay.codec.auto import choices
+from forebay.errors import CodecError
 
 GRID = np.linspace(-3, 3, 40, dtype=np.float32)
 
@@ -43,7 +43,7 @@ def test_a_reversal_takes_the_best_and_keeps_the_error():
         range_ = exact[step].max() - exact[step].min()
         worst = max(worst, float(np.abs(record[0] - exact[step]).max() / range_))
 
-    result = ps.reverse(
+    result = fb.reverse(
         step_forward,
         backward,
         (start,),
@@ -51,7 +51,7 @@ def test_a_reversal_takes_the_best_and_keeps_the_error():
         budget="9MB",
         record=(0,),
         codec="auto:1e-3",
-        costs=ps.Costs(forward=1.0, backward=1.0, copy=1e10),
+        costs=fb.Costs(forward=1.0, backward=1.0, copy=1e10),
     )
     measured = result.plan.costs.codecs
     small = {name: 1 / one.encode + 1 / one.decode for name, one in measured.items() if one.ratio > 2}
@@ -62,17 +62,17 @@ def test_a_reversal_takes_the_best_and_keeps_the_error():
 
 
 def test_a_codec_that_does_not_keep_the_error_is_not_chosen(monkeypatch):
-    module = import_module("penstock.engine.reverse")  # `penstock.engine.reverse` is the function
+    module = import_module("forebay.engine.reverse")  # `forebay.engine.reverse` is the function
     monkeypatch.setattr(module, "choices", lambda asked: ([get("cast:bfloat16"), get("raw")], 1e-4))
     start = np.linspace(0, 1, 40_000, dtype=np.float32)
-    result = ps.reverse(
+    result = fb.reverse(
         step_forward,
         lambda state, step: None,
         (start,),
         20,
         budget="2MB",
         codec="auto:1e-4",
-        costs=ps.Costs(forward=1.0, backward=1.0, copy=1e10),
+        costs=fb.Costs(forward=1.0, backward=1.0, copy=1e10),
     )
     assert set(result.plan.costs.codecs) == {"raw"}
 

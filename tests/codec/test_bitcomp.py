@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from penstock.codec import Encoded, get, nvcomp
-from penstock.codec.bitcomp import bound_of
-from penstock.cuda.available import gpu_count
-from penstock.errors import CodecError, EncodingError
+from forebay.codec import Encoded, get, nvcomp
+from forebay.codec.bitcomp import bound_of
+from forebay.cuda.available import gpu_count
+from forebay.errors import CodecError, EncodingError
 
 needs_nvcomp = pytest.mark.skipif(not nvcomp.available(), reason="nvCOMP is not installed")
 needs_gpu = pytest.mark.skipif(gpu_count() == 0 or not nvcomp.available(), reason="no GPU, or no nvCOMP")
@@ -220,8 +220,8 @@ def test_a_gpu_and_the_cpu_agree(name, dtype):
 @needs_gpu
 def test_damage_raises_the_flag_on_a_gpu_and_is_never_decoded():
     cupy = pytest.importorskip("cupy")
-    from penstock.codec import device
-    from penstock.cuda.arrays import view
+    from forebay.codec import device
+    from forebay.cuda.arrays import view
 
     codec = get("bitcomp:1e-3")
     encoded = codec.encode(cupy.asarray(FIELD))

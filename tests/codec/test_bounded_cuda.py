@@ -16,11 +16,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.codec import Encoded, get
-from penstock.codec.bounded import SOURCE, WARPS, decoder, defines
-from penstock.codec.bounded_format import MAGIC, layout
-from penstock.cuda.available import gpu_count, why_not
-from penstock.errors import CodecError, DeviceError, EncodingError
+from forebay.codec import Encoded, get
+from forebay.codec.bounded import SOURCE, WARPS, decoder, defines
+from forebay.codec.bounded_format import MAGIC, layout
+from forebay.cuda.available import gpu_count, why_not
+from forebay.errors import CodecError, DeviceError, EncodingError
 
 FIXTURES = Path(__file__).parent / "fixtures"
 NAMES = ["bounded:1e-3", "bounded:1e-6", "bounded:abs=0.01", "bounded:abs=1e-13"]
@@ -177,7 +177,7 @@ KERNELS = ("decode", "decode_straight", "decode_shifted")
 
 @cache
 def emulated(dtype, rank):
-    folder = Path(mkdtemp(prefix="penstock-bounded-"))
+    folder = Path(mkdtemp(prefix="forebay-bounded-"))
     source, replaced = re.subn(r'asm\("bfind.*?"r"\((.*)\)\);', r"highest = highest_bit(\1);", SOURCE.read_text())
     source, also = re.subn(r'asm\("szext.*?"r"\(window\).*', "field = extended(window, width);", source)
     assert (replaced, also) == (1, 1)
@@ -328,7 +328,7 @@ def cupy():
 
 @pytest.fixture
 def stream(cupy):
-    from penstock.cuda.stream import create_streams
+    from forebay.cuda.stream import create_streams
 
     return create_streams().compute
 
@@ -347,7 +347,7 @@ def stream(cupy):
 )
 def test_all_kernels_compile_without_a_gpu(arch, dtype, rank):
     pytest.importorskip("cuda.core")
-    from penstock.cuda.kernels import compile_only
+    from forebay.cuda.kernels import compile_only
 
     try:
         binary = compile_only(SOURCE, arch, fmad=False, defines=defines(np.dtype(dtype), rank))
@@ -411,7 +411,7 @@ def test_cpu_and_gpu_agree(cupy, stream, shape, dtype, kind):
 
 @pytest.mark.gpu
 def test_the_gpu_decodes_what_the_cpu_encoded(cupy, stream):
-    from penstock.cuda.arrays import View
+    from forebay.cuda.arrays import View
 
     array = values("special", (40, 50, 60), "float32")
     codec = get("bounded:1e-4")
@@ -435,7 +435,7 @@ def test_encoding_again_gives_the_same(cupy, stream):
 
 @pytest.mark.gpu
 def test_nothing_is_written_beside_the_room_or_the_array(cupy, stream):
-    from penstock.cuda.arrays import View, view
+    from forebay.cuda.arrays import View, view
 
     codec = get("bounded:1e-30")
     for shape in [(1,), (33,), (21, 37, 53), (67, 45)]:
@@ -454,8 +454,8 @@ def test_nothing_is_written_beside_the_room_or_the_array(cupy, stream):
 @pytest.mark.gpu
 @pytest.mark.parametrize("shape", [(5001,), (67, 45), (33, 37, 53)])
 def test_damaged_bytes_raise_the_flag_and_do_no_harm(cupy, stream, shape):
-    from penstock.codec.device import check_damage
-    from penstock.cuda.arrays import View
+    from forebay.codec.device import check_damage
+    from forebay.cuda.arrays import View
 
     array = values("special", shape, "float32")
     codec = get("bounded:1e-4")
@@ -484,8 +484,8 @@ def test_damaged_bytes_raise_the_flag_and_do_no_harm(cupy, stream, shape):
 
 @pytest.mark.gpu
 def test_a_damaged_tile_is_left_zero(cupy, stream):
-    from penstock.codec.device import check_damage
-    from penstock.cuda.arrays import View
+    from forebay.codec.device import check_damage
+    from forebay.cuda.arrays import View
 
     array = values("wave", (24, 32, 48), "float32")
     codec = get("bounded:1e-3")
@@ -510,8 +510,8 @@ def test_a_damaged_tile_is_left_zero(cupy, stream):
 @pytest.mark.parametrize("by", [-64, -4, 2, 12])
 @pytest.mark.parametrize("shape", [(77,), (67, 45), (8, 16, 32), (12, 20, 67)])
 def test_a_size_that_cannot_be_raises_the_flag(cupy, stream, shape, by):
-    from penstock.codec.device import check_damage
-    from penstock.cuda.arrays import view
+    from forebay.codec.device import check_damage
+    from forebay.cuda.arrays import view
 
     on_device, out = cupy.asarray(saying_another_size(shape, by)), cupy.full(shape, 7, "float32")
     cupy.cuda.get_current_stream().synchronize()

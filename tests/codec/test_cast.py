@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from penstock.codec import get
-from penstock.cuda.available import gpu_count
-from penstock.errors import CodecError, EncodingError
+from forebay.codec import get
+from forebay.cuda.available import gpu_count
+from forebay.errors import CodecError, EncodingError
 
 UNIT = {"cast:float16": 2.0**-11, "cast:bfloat16": 2.0**-8}
 

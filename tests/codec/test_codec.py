@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from penstock import codec as codecs
-from penstock.codec import Encoded, get, names, register
-from penstock.codec.raw import Raw
-from penstock.errors import CodecError, EncodingError
+from forebay import codec as codecs
+from forebay.codec import Encoded, get, names, register
+from forebay.codec.raw import Raw
+from forebay.errors import CodecError, EncodingError
 
 FIELD = np.linspace(-1, 1, 60, dtype=np.float32).reshape(3, 4, 5)
 
@@ -42,7 +42,7 @@ def test_an_encoding_of_a_newer_version_is_refused():
         version = 2
 
     data = Newer().encode(FIELD).to_bytes()
-    with pytest.raises(EncodingError, match="newer Penstock"):
+    with pytest.raises(EncodingError, match="newer Forebay"):
         Encoded.from_bytes(data)
 
 

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from penstock.codec import Encoded, get, nvcomp, sealed
-from penstock.codec.lossless import PIECE, _layout
-from penstock.codec.seal import HEADER, Format, Seal, seal
-from penstock.cuda.available import gpu_count
-from penstock.errors import CodecError, EncodingError
+from forebay.codec import Encoded, get, nvcomp, sealed
+from forebay.codec.lossless import PIECE, _layout
+from forebay.codec.seal import HEADER, Format, Seal, seal
+from forebay.cuda.available import gpu_count
+from forebay.errors import CodecError, EncodingError
 
 needs_blosc2 = pytest.mark.skipif(find_spec("blosc2") is None, reason="blosc2 is not installed")
 needs_nvcomp = pytest.mark.skipif(not nvcomp.available(), reason="nvCOMP is not installed")
@@ -167,8 +167,8 @@ def test_every_bit_comes_back_from_a_gpu(dtype):
 @needs_gpu
 def test_an_encoding_of_the_cpu_raises_the_flag_on_a_gpu():
     cupy = pytest.importorskip("cupy")
-    from penstock.codec import device
-    from penstock.cuda.arrays import view
+    from forebay.codec import device
+    from forebay.cuda.arrays import view
 
     codec = get("lossless")
     noise = np.random.default_rng(0).integers(0, 2**32, 50_000, dtype=np.uint32)

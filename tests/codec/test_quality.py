@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from penstock.codec.quality import Quality, compare, max_error, measure, psnr, ssim
-from penstock.cuda.available import gpu_count
-from penstock.errors import CodecError
+from forebay.codec.quality import Quality, compare, max_error, measure, psnr, ssim
+from forebay.cuda.available import gpu_count
+from forebay.errors import CodecError
 
 
 def pair():

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.codec.seal import HEADER, SOURCE, Format, Seal, seal, unseal
-from penstock.errors import DeviceError, EncodingError
+from forebay.codec.seal import HEADER, SOURCE, Format, Seal, seal, unseal
+from forebay.errors import DeviceError, EncodingError
 
 ABOUT = Seal(Format.NVCOMP, nbytes=4000, number=0.125, code=9)
 
@@ -67,7 +67,7 @@ def test_an_encoding_of_another_array_is_refused():
 @pytest.mark.parametrize("real", ["float", "double"])
 def test_the_kernels_compile_without_a_gpu(name, real):
     pytest.importorskip("cuda.core")
-    from penstock.cuda.kernels import compile_only
+    from forebay.cuda.kernels import compile_only
 
     defines = {"REAL": real, "WZ": 7, "WY": 7, "WX": 7}
     try:

@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 
-import penstock.codec as codec
-from penstock.codec import Encoded
-from penstock.cuda.arrays import View
-from penstock.cuda.available import gpu_count, why_not
-from penstock.errors import CodecError, EncodingError
+import forebay.codec as codec
+from forebay.codec import Encoded
+from forebay.cuda.arrays import View
+from forebay.cuda.available import gpu_count, why_not
+from forebay.errors import CodecError, EncodingError
 
 zfpy = pytest.importorskip("zfpy")
 
@@ -225,7 +225,7 @@ def test_values_that_are_not_finite_raise_the_flag_on_a_gpu(bad):
     cupy = pytest.importorskip("cupy")
     from cuda.core import LEGACY_DEFAULT_STREAM
 
-    from penstock.codec.device import check_damage
+    from forebay.codec.device import check_damage
 
     array = field((8, 8, 8))
     array[5, 2, 1] = bad

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.codec.zfp import SOURCE, THREADS
+from forebay.codec.zfp import SOURCE, THREADS
 
 zfpy = pytest.importorskip("zfpy")
 GPP = shutil.which("g++")
@@ -80,7 +80,7 @@ extern "C" void decode(unsigned grid, const u32 *stream, float *field, u32 nx, u
 
 @cache
 def library(words):
-    folder = Path(mkdtemp(prefix="penstock-zfp-"))
+    folder = Path(mkdtemp(prefix="forebay-zfp-"))
     (folder / "shim.cpp").write_text(SHIM)
     options = ["-O1", "-std=c++17", "-ffp-contract=off", "-fno-strict-aliasing", "-shared", "-fPIC", "-pthread", "-w"]
     options += [f'-DSOURCE="{SOURCE}"', f"-DWORDS={words}"]
@@ -240,8 +240,8 @@ def test_magnitudes_that_zfpy_destroys_keep_their_size(power):
 )
 def test_the_kernels_compile_without_a_gpu(arch, words):
     pytest.importorskip("cuda.core")
-    from penstock.cuda.kernels import compile_only
-    from penstock.errors import DeviceError
+    from forebay.cuda.kernels import compile_only
+    from forebay.errors import DeviceError
 
     try:
         assert compile_only(SOURCE, arch, fmad=False, defines={"WORDS": words}).startswith(b"\x7fELF")

@@ -10,9 +10,9 @@ cubed = pytest.importorskip("cubed")
 
 import cubed.array_api as xp  # noqa: E402
 
-import penstock.cubed as door  # noqa: E402
-from penstock.errors import BudgetError  # noqa: E402
-from penstock.footprint.estimate import Estimate  # noqa: E402
+import forebay.cubed as door  # noqa: E402
+from forebay.errors import BudgetError  # noqa: E402
+from forebay.footprint.estimate import Estimate  # noqa: E402
 
 
 @dataclass

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cuda.available import gpu_count, why_not
+from forebay.cuda.available import gpu_count, why_not
 
 PROBE = Path(__file__).parent / "probe.cu"
 
@@ -16,7 +16,7 @@ def pytest_runtest_setup(item):
 
 @pytest.fixture
 def probe(streams):
-    from penstock.cuda.kernels import load
+    from forebay.cuda.kernels import load
 
     module = load(PROBE)
     # The driver may wait for the whole device when a kernel is first launched: not in the middle of a test.
@@ -28,6 +28,6 @@ def probe(streams):
 
 @pytest.fixture
 def streams():
-    from penstock.cuda.stream import create_streams
+    from forebay.cuda.stream import create_streams
 
     return create_streams()

@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from penstock.cuda.arrays import View, view
+from forebay.cuda.arrays import View, view
 
 
 def array(shape, typestr="<f4", strides=None, pointer=4096):

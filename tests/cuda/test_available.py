@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from penstock.cuda import available
+from forebay.cuda import available
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,7 @@ def test_no_driver(monkeypatch):
 
     monkeypatch.setattr(ctypes, "CDLL", missing)
     assert available.gpu_count() == 0
-    assert 'pip install "penstock[cuda13]"' in available.why_not()
+    assert 'pip install "forebay[cuda13]"' in available.why_not()
 
 
 @pytest.mark.parametrize("driver", [Driver(init=100), Driver(devices=0)])
@@ -54,7 +54,7 @@ def test_gpu_without_libraries(monkeypatch):
     monkeypatch.setattr(ctypes, "CDLL", lambda _name: Driver(devices=2))
     monkeypatch.setattr(available, "find_spec", lambda name: None)
     assert available.gpu_count() == 0
-    assert "cuda.core" in available.why_not() and 'pip install "penstock[cuda13]"' in available.why_not()
+    assert "cuda.core" in available.why_not() and 'pip install "forebay[cuda13]"' in available.why_not()
 
 
 def test_gpus_and_libraries(monkeypatch):
@@ -66,7 +66,7 @@ def test_gpus_and_libraries(monkeypatch):
 
 def test_asking_imports_no_gpu_library():
     code = """
-import sys, penstock.cuda.available as a
+import sys, forebay.cuda.available as a
 a.gpu_count()
 assert not {"cuda.core", "cupy", "torch"} & set(sys.modules), sys.modules
 """

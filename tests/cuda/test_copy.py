@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 
-from penstock.errors import DeviceError
+from forebay.errors import DeviceError
 
 pytest.importorskip("cuda.core")
 
-from penstock.cuda.copy import copy_async
-from penstock.cuda.slab import DeviceSlab
+from forebay.cuda.copy import copy_async
+from forebay.cuda.slab import DeviceSlab
 
 
 def test_nothing_is_copied_without_asking_the_driver():

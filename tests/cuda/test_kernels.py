@@ -5,13 +5,13 @@ import pytest
 
 pytest.importorskip("cuda.core")
 
-from penstock.cuda import kernels
-from penstock.cuda.arrays import View
-from penstock.cuda.copy import copy_async
-from penstock.cuda.kernels import compile_only, load
-from penstock.cuda.slab import DeviceSlab, PinnedSlab
-from penstock.cuda.stream import callers_streams
-from penstock.errors import DeviceError
+from forebay.cuda import kernels
+from forebay.cuda.arrays import View
+from forebay.cuda.copy import copy_async
+from forebay.cuda.kernels import compile_only, load
+from forebay.cuda.slab import DeviceSlab, PinnedSlab
+from forebay.cuda.stream import callers_streams
+from forebay.errors import DeviceError
 
 PROBE = Path(__file__).parent / "probe.cu"
 MAILBOX = Path(kernels.__file__).parent / "mailbox.cu"

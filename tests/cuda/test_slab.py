@@ -4,16 +4,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from penstock.cuda.available import gpu_count
-from penstock.errors import DeviceError
+from forebay.cuda.available import gpu_count
+from forebay.errors import DeviceError
 
 pytest.importorskip("cuda.core")
 
 from cuda.bindings import driver
 
-from penstock.cuda import slab
-from penstock.cuda.copy import copy_async
-from penstock.cuda.slab import DeviceSlab, PinnedSlab, kept_pinned
+from forebay.cuda import slab
+from forebay.cuda.copy import copy_async
+from forebay.cuda.slab import DeviceSlab, PinnedSlab, kept_pinned
 
 SIZES = (1, 4095, 4096, 2**21 + 17, 50_000_001)
 

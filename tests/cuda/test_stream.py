@@ -9,9 +9,9 @@ pytest.importorskip("cuda.core")
 
 from cuda.core import LEGACY_DEFAULT_STREAM
 
-from penstock.cuda.copy import copy_async
-from penstock.cuda.slab import DeviceSlab, PinnedSlab
-from penstock.cuda.stream import callers_streams, current, mark, seconds
+from forebay.cuda.copy import copy_async
+from forebay.cuda.slab import DeviceSlab, PinnedSlab
+from forebay.cuda.stream import callers_streams, current, mark, seconds
 
 LONG = 300_000_000  # nanoseconds: far longer than anything it must hold up or be overtaken by
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from penstock.dasf import FootprintPlugin
-from penstock.errors import BudgetError
-from penstock.footprint.chunks import choose_chunks
-from penstock.footprint.estimate import Estimate
+from forebay.dasf import FootprintPlugin
+from forebay.errors import BudgetError
+from forebay.footprint.chunks import choose_chunks
+from forebay.footprint.estimate import Estimate
 
 F3 = (651, 951, 462)
 
@@ -119,5 +119,5 @@ def test_the_hooks_are_those_that_dasf_calls():
 
 
 def test_neither_dasf_nor_dask_is_imported():
-    code = "import sys, penstock.dasf; print([name for name in ('dasf', 'dask', 'distributed') if name in sys.modules])"
+    code = "import sys, forebay.dasf; print([name for name in ('dasf', 'dask', 'distributed') if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

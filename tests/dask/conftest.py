@@ -9,7 +9,7 @@ import pytest
 distributed = pytest.importorskip("distributed")
 pytest.importorskip("dask.array")
 
-from penstock.footprint.estimate import Estimate  # noqa: E402
+from forebay.footprint.estimate import Estimate  # noqa: E402
 
 
 @dataclass

@@ -14,10 +14,10 @@ import distributed
 import numpy as np
 import pytest
 
-import penstock.dask as door
-from penstock.dask.limits import limits_of
-from penstock.errors import BudgetError, PlanError
-from penstock.units import Budget
+import forebay.dask as door
+from forebay.dask.limits import limits_of
+from forebay.errors import BudgetError, PlanError
+from forebay.units import Budget
 
 VOLUME = np.random.default_rng(0).random((61, 47, 53), dtype="float32")
 
@@ -68,8 +68,8 @@ class TestLimits:
             def memory_info(self):
                 return self
 
-        monkeypatch.setattr("penstock.dask.limits._memory", lambda: 32 * 2**30)
-        monkeypatch.setattr("penstock.dask.limits.psutil.Process", Holding)
+        monkeypatch.setattr("forebay.dask.limits._memory", lambda: 32 * 2**30)
+        monkeypatch.setattr("forebay.dask.limits.psutil.Process", Holding)
         assert limits_of(None).budget == int(0.6 * 32 * 2**30) - 16 * 2**30
         monkeypatch.setattr(Holding, "rss", 30 * 2**30)
         assert limits_of(None).budget == 0
@@ -114,7 +114,7 @@ class TestLimits:
 
 
 def test_dask_is_loaded_on_first_use_only():
-    code = "import sys, penstock; print([name for name in ('dask', 'distributed', 'cubed') if name in sys.modules])"
+    code = "import sys, forebay; print([name for name in ('dask', 'distributed', 'cubed') if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
@@ -156,8 +156,8 @@ class TestModels:
         volume = da.zeros((400, 400, 400), chunks=100, dtype="float32")
         chunks = door.chunks_for(np.sqrt, volume, client, budget="50MB", model=path)
         assert 2 * 4 * 4 * math.prod(chunks) <= 50e6  # input and result, in work and waiting, on two threads
-        monkeypatch.setattr(sys.modules["penstock.footprint.learn"], "learn", None)  # nothing is learned again
-        monkeypatch.setattr("penstock.footprint.known._LEARNED", {})
+        monkeypatch.setattr(sys.modules["forebay.footprint.learn"], "learn", None)  # nothing is learned again
+        monkeypatch.setattr("forebay.footprint.known._LEARNED", {})
         assert door.chunks_for(np.sqrt, volume, client, budget="50MB", model=path) == chunks
         assert door.chunks_for(np.sqrt, volume, client, budget="50MB") == chunks
 

@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("distributed")
 
-from penstock.dask.measuring import Observation, tighten
+from forebay.dask.measuring import Observation, tighten
 
 
 def seen(bytes_a_voxel, shape=(100, 100, 100), seconds=1.0):

@@ -53,7 +53,7 @@ def fake_library(tmp_path_factory):
 @pytest.fixture
 def device(fake_library, tmp_path_factory, monkeypatch):
     """Set Devito to clang and OpenMP on an NVIDIA GPU, and give the GPU."""
-    from penstock.devito import residency, runtime
+    from forebay.devito import residency, runtime
 
     where = tmp_path_factory.getbasetemp() / "fake-jit"
     for name in ("get_jit_dir", "get_codepy_dir"):

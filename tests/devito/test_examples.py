@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import penstock as ps
+import forebay as fb
 
 pytest.importorskip("devito")
 
@@ -30,7 +30,7 @@ def test_acoustic_images_are_the_same_whatever_is_kept():
     image, result = migrate(shape=(81, 71), steps=150, budget="1MB", schedule="revolve:5")
     assert np.abs(kept).max() > 1  # an echo has come back, and not only rounding
     assert np.array_equal(image, kept)
-    assert result.plan.schedule == ps.Revolve(150, 5)
+    assert result.plan.schedule == fb.Revolve(150, 5)
 
 
 @pytest.mark.slow

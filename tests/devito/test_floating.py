@@ -9,7 +9,7 @@ import pytest
 
 devito = pytest.importorskip("devito")
 
-from penstock.devito import Run, floating  # noqa: E402
+from forebay.devito import Run, floating  # noqa: E402
 
 TINY = np.full(4, 1e-40, np.float32)  # denormal
 

@@ -8,9 +8,9 @@ import pytest
 
 devito = pytest.importorskip("devito")
 
-import penstock as ps  # noqa: E402
-from penstock.cuda.available import gpu_count  # noqa: E402
-from penstock.devito import Forward, UnifiedAllocator, outside, resident, sync_host, unified, view  # noqa: E402
+import forebay as fb  # noqa: E402
+from forebay.cuda.available import gpu_count  # noqa: E402
+from forebay.devito import Forward, UnifiedAllocator, outside, resident, sync_host, unified, view  # noqa: E402
 
 pytestmark = [
     pytest.mark.gpu,
@@ -158,11 +158,11 @@ def test_reversals_keep_their_snapshots_on_the_device(way, expected):
         def keep(state, step):
             seen[step] = {name: array.get() for name, array in state.items()}
 
-        everything = ps.Budget(device=(STEPS + 3) * nbytes)
-        ps.reverse(forward, keep, initial, STEPS, budget=everything, schedule="storeall")
+        everything = fb.Budget(device=(STEPS + 3) * nbytes)
+        fb.reverse(forward, keep, initial, STEPS, budget=everything, schedule="storeall")
         kept, seen = seen, {}
-        budget = ps.Budget(device=5 * nbytes, host=6 * nbytes)
-        result = ps.reverse(forward, keep, initial, STEPS, budget=budget, schedule="revolve:4")
+        budget = fb.Budget(device=5 * nbytes, host=6 * nbytes)
+        result = fb.reverse(forward, keep, initial, STEPS, budget=budget, schedule="revolve:4")
         assert result.metrics.seconds > 0
     assert kept.keys() == seen.keys() == set(range(STEPS))
     assert all(np.array_equal(kept[step][name], seen[step][name]) for step in kept for name in kept[step])

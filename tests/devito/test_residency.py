@@ -12,7 +12,7 @@ devito = pytest.importorskip("devito")
 from devito.data import allocators  # noqa: E402
 from devito.operator import operator as devito_operator  # noqa: E402
 
-from penstock.devito import (  # noqa: E402
+from forebay.devito import (  # noqa: E402
     DevitoError,
     residency,
     resident,
@@ -20,8 +20,8 @@ from penstock.devito import (  # noqa: E402
     sync_host,
     view,
 )
-from penstock.devito import fields as on_device  # noqa: E402
-from penstock.errors import DeviceError  # noqa: E402
+from forebay.devito import fields as on_device  # noqa: E402
+from forebay.errors import DeviceError  # noqa: E402
 
 SHAPE = (12, 13)
 
@@ -168,7 +168,7 @@ def test_views_without_cupy_are_refused_with_advice(device, monkeypatch):
     u, m = fields()
     monkeypatch.setattr(residency, "_array_at", device.cupy_array_at)
     monkeypatch.setitem(sys.modules, "cupy", None)
-    with resident(u, m), pytest.raises(DevitoError, match=r"install penstock\[cuda13\]"):
+    with resident(u, m), pytest.raises(DevitoError, match=r"install forebay\[cuda13\]"):
         view(u)
 
 
@@ -311,7 +311,7 @@ def test_other_compilers_are_refused_with_what_is_supported(device):
 
 
 def test_on_a_cpu_nothing_is_done_and_said_once():
-    from penstock.devito.support import say_once
+    from forebay.devito.support import say_once
 
     say_once.cache_clear()
     u, m = fields()

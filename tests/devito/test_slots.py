@@ -5,8 +5,8 @@ import pytest
 
 devito = pytest.importorskip("devito")
 
-import penstock as ps  # noqa: E402
-from penstock.devito import DevitoError, Forward  # noqa: E402
+import forebay as fb  # noqa: E402
+from forebay.devito import DevitoError, Forward  # noqa: E402
 
 STEPS = 17
 EXTENT = (10.0, 11.0)
@@ -51,7 +51,7 @@ def check(operator, functions, names, first=2, **arguments):
 
     for one, data in zip(functions, before, strict=True):
         one._data_allocated[...] = data
-    ps.reverse(forward, backward, initial, STEPS, budget="1MB", schedule="revolve:3")
+    fb.reverse(forward, backward, initial, STEPS, budget="1MB", schedule="revolve:3")
     for step, state in seen.items():
         for one, data in zip(functions, before, strict=True):
             one.data[:] = np.nan if any(name.startswith(f"{one.name}[") for name in names) else 0

@@ -10,8 +10,8 @@ devito = pytest.importorskip("devito")
 
 from devito.exceptions import InvalidArgument  # noqa: E402
 
-import penstock as ps  # noqa: E402
-from penstock.devito import DevitoError, Forward, Run, resident, view  # noqa: E402
+import forebay as fb  # noqa: E402
+from forebay.devito import DevitoError, Forward, Run, resident, view  # noqa: E402
 
 STEPS = 23
 SHAPE = (11, 12)
@@ -61,7 +61,7 @@ def reversed_states(forward, initial, steps, **options):
         forward.load(state, step)
         seen[step] = {name: np.array(array) for name, array in forward.state(step).items()}
 
-    ps.reverse(forward, backward, initial, steps, **options)
+    fb.reverse(forward, backward, initial, steps, **options)
     return [seen[step] for step in range(steps)]
 
 
@@ -110,7 +110,7 @@ def test_the_disk_and_a_codec_serve_as_for_any_loop(tmp_path):
     forward = Forward(operator)
     initial = forward.state()
     kept = states(forward, STEPS)
-    budget = ps.Budget(host="16kB", disk="1MB")
+    budget = fb.Budget(host="16kB", disk="1MB")
     assert same(reversed_states(forward, initial, STEPS, budget=budget, directory=tmp_path), kept[:-1])
     assert same(reversed_states(forward, initial, STEPS, budget="200kB", codec="lossless"), kept[:-1])
 
@@ -126,9 +126,9 @@ def test_records_are_kept_instead_of_states_where_they_suffice():
     def backward(record, step):
         seen[step] = {name: array.copy() for name, array in record.items()}
 
-    costs = ps.Costs(forward=1e-3, backward=1e-3, copy=1e10)
+    costs = fb.Costs(forward=1e-3, backward=1e-3, copy=1e10)
     options = {"record": ("u[t]",), "costs": costs}
-    result = ps.reverse(forward, backward, initial, STEPS, budget="250kB", **options)
+    result = fb.reverse(forward, backward, initial, STEPS, budget="250kB", **options)
     assert result.plan.keep == "records"
     assert same([seen[step] for step in range(STEPS)], [{"u[t]": state["u[t]"]} for state in kept[:-1]])
 
@@ -226,7 +226,7 @@ def test_the_caller_s_initial_state_is_left_untouched():
     _, _, operator = shaken(2)
     forward = Forward(operator)
     initial = forward.state()
-    ps.reverse(forward, lambda state, step: None, initial, STEPS, budget="200kB")
+    fb.reverse(forward, lambda state, step: None, initial, STEPS, budget="200kB")
     assert not any(array.any() for array in initial.values())
 
 
@@ -289,10 +289,10 @@ def test_reversals_know_that_operators_have_streams_of_their_own(monkeypatch):
         asked.append(synchronous)
         raise ZeroDivisionError
 
-    monkeypatch.setattr(sys.modules["penstock.engine.reverse"], "Reversal", prepared)
+    monkeypatch.setattr(sys.modules["forebay.engine.reverse"], "Reversal", prepared)
     for callback, options in [(forward, {}), (forward, {"synchronous": False}), (lambda *of: forward(*of), {})]:
         with pytest.raises(ZeroDivisionError):
-            ps.reverse(callback, lambda state, step: None, forward.state(), 4, budget="64kB", **options)
+            fb.reverse(callback, lambda state, step: None, forward.state(), 4, budget="64kB", **options)
     assert asked == [True, False, False]
 
 

@@ -7,7 +7,7 @@ devito = pytest.importorskip("devito")
 
 from tests.devito.test_residency import SHAPE, fields, step  # noqa: E402
 
-from penstock.devito import DevitoError, Run, outside, resident  # noqa: E402
+from forebay.devito import DevitoError, Run, outside, resident  # noqa: E402
 
 
 def sinc(u):

@@ -11,7 +11,7 @@ devito = pytest.importorskip("devito")
 
 from devito.data import allocators  # noqa: E402
 
-from penstock.devito import (  # noqa: E402
+from forebay.devito import (  # noqa: E402
     DevitoError,
     UnifiedAllocator,
     fields,
@@ -22,8 +22,8 @@ from penstock.devito import (  # noqa: E402
     unified,
     view,
 )
-from penstock.errors import DeviceError  # noqa: E402
-from penstock.memory import OversubscriptionWarning  # noqa: E402
+from forebay.errors import DeviceError  # noqa: E402
+from forebay.memory import OversubscriptionWarning  # noqa: E402
 
 LIBC = ctypes.CDLL(None)
 LIBC.malloc.restype, LIBC.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
@@ -156,8 +156,8 @@ def test_more_than_the_device_has_is_refused_unless_asked_for():
 
 def test_room_is_what_the_device_has_today(monkeypatch):
     """Beside the pieces themselves, whose pages may be on the host, others take memory, managed or not."""
-    cuda = pytest.importorskip("penstock.cuda.managed")
-    from penstock.cuda import driver
+    cuda = pytest.importorskip("forebay.cuda.managed")
+    from forebay.cuda import driver
 
     free, moved = 100, False
     monkeypatch.setattr(managed, "MANAGED", {})
@@ -187,7 +187,7 @@ def test_room_is_what_the_device_has_today(monkeypatch):
 
 
 def test_on_a_cpu_it_is_ordinary_memory_and_said_once():
-    from penstock.devito.support import say_once
+    from forebay.devito.support import say_once
 
     say_once.cache_clear()
     with pytest.warns(UserWarning, match="ordinary memory"):

@@ -6,18 +6,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import penstock as ps
-from penstock.codec import get, nvcomp
-from penstock.codec.lossless import Lossless
-from penstock.cuda.available import gpu_count
-from penstock.errors import CodecError, EncodingError, StateError
+import forebay as fb
+from forebay.codec import get, nvcomp
+from forebay.codec.lossless import Lossless
+from forebay.cuda.available import gpu_count
+from forebay.errors import CodecError, EncodingError, StateError
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(gpu_count() == 0, reason="no GPU")]
 
 POINTS = 1 << 20
 SNAPSHOT = 2 * 4 * POINTS
-COSTS = ps.Costs(1e-4, 1e-4, 1e12, host=ps.Link(5e10, 5e10), disk=ps.Link(2e9, 2e9))
-SLOW = ps.Costs(1.0, 1e-3, 1e12)
+COSTS = fb.Costs(1e-4, 1e-4, 1e12, host=fb.Link(5e10, 5e10), disk=fb.Link(2e9, 2e9))
+SLOW = fb.Costs(1.0, 1e-3, 1e12)
 BRICK = (40, 48, 64)
 
 needs_nvcomp = pytest.mark.skipif(not nvcomp.available(), reason="nvCOMP is not installed")
@@ -96,7 +96,7 @@ def expected(library):
 
 def reverse(loop, **arguments):
     call = {"costs": COSTS, "steps": 40} | arguments
-    return ps.reverse(loop.forward, loop.backward, loop.state, **call)
+    return fb.reverse(loop.forward, loop.backward, loop.state, **call)
 
 
 @pytest.mark.parametrize("policy", ["min", "lru"])
@@ -105,7 +105,7 @@ def reverse(loop, **arguments):
 )
 @pytest.mark.parametrize("schedule", ["storeall", "uniform:9", "zcut:16", "revolve:5", "twolevel:8,3", "auto"])
 def test_bit_equal_to_keeping_everything_run_twice(library, expected, schedule, device, host, disk, policy, tmp_path):
-    budget = ps.Budget(device * SNAPSHOT, host * SNAPSHOT or None, disk * SNAPSHOT or None)
+    budget = fb.Budget(device * SNAPSHOT, host * SNAPSHOT or None, disk * SNAPSHOT or None)
     for _ in range(2):
         loop = Loop(library)
         result = reverse(loop, budget=budget, schedule=schedule, policy=policy, directory=tmp_path)
@@ -123,8 +123,8 @@ def test_bit_equal_to_keeping_everything_run_twice(library, expected, schedule, 
 def test_an_exact_codec_is_bit_equal_even_where_its_ratio_was_a_lie(
     library, expected, schedule, device, host, disk, assumed, codec, tmp_path
 ):
-    budget = ps.Budget(device * SNAPSHOT, host * SNAPSHOT or None, disk * SNAPSHOT or None)
-    known = ps.CodecCost(ratio=assumed, encode=1e15, decode=1e15, worst=1.01)
+    budget = fb.Budget(device * SNAPSHOT, host * SNAPSHOT or None, disk * SNAPSHOT or None)
+    known = fb.CodecCost(ratio=assumed, encode=1e15, decode=1e15, worst=1.01)
     loop = Loop(library)
     result = reverse(
         loop,
@@ -163,8 +163,8 @@ def reverse_wave(library, codec, costs=SLOW, broken=None):
         errors[step] = float(abs(record[0] - exact[step]).max()) / span
 
     state = (array(field), array(field[::-1].copy()))
-    result = ps.reverse(
-        forward, backward, state, 40, budget=ps.Budget(26 * field.nbytes), record=(0,), codec=codec, costs=costs
+    result = fb.reverse(
+        forward, backward, state, 40, budget=fb.Budget(26 * field.nbytes), record=(0,), codec=codec, costs=costs
     )
     return result, errors
 
@@ -197,7 +197,7 @@ def test_auto_takes_a_codec_that_keeps_the_error(library):
 
 
 def test_what_a_codec_cannot_take_is_reported_before_results_return(library):
-    costs = replace(SLOW, codecs={"zfp:8": ps.CodecCost(ratio=4.0, encode=1e12, decode=1e12)})
+    costs = replace(SLOW, codecs={"zfp:8": fb.CodecCost(ratio=4.0, encode=1e12, decode=1e12)})
     with pytest.raises(CodecError, match="NaN or infinities"):
         reverse_wave(library, "zfp:8", costs, broken=20)
     reverse_wave(library, "zfp:8", costs)
@@ -221,7 +221,7 @@ class Damaged(Lossless):
 @needs_nvcomp
 def test_damage_is_reported_before_results_return():
     pytest.importorskip("cupy")
-    costs = replace(SLOW, codecs={"damaged": ps.CodecCost(ratio=2.0, encode=1e12, decode=1e12)})
+    costs = replace(SLOW, codecs={"damaged": fb.CodecCost(ratio=2.0, encode=1e12, decode=1e12)})
     codec = Damaged()
     with pytest.raises(EncodingError, match="damaged"):
         reverse_wave("cupy", codec, costs)
@@ -232,14 +232,14 @@ def test_damage_is_reported_before_results_return():
 def test_records_are_kept_and_seen(library):
     loop = Loop(library)
     seen = []
-    ps.reverse(
+    fb.reverse(
         loop.forward,
         lambda record, step: seen.append(float(record["p"].sum())),
         loop.state,
         40,
         record=("p",),
         every=4,
-        budget=ps.Budget(3 * SNAPSHOT, 50 * SNAPSHOT),
+        budget=fb.Budget(3 * SNAPSHOT, 50 * SNAPSHOT),
         costs=COSTS,
     )
     state, sums = loop.state, []
@@ -251,14 +251,14 @@ def test_records_are_kept_and_seen(library):
 
 def test_costs_are_measured_where_none_are_given(library, expected):
     loop = Loop(library)
-    result = reverse(loop, costs=None, budget=ps.Budget(3 * SNAPSHOT, 50 * SNAPSHOT))
+    result = reverse(loop, costs=None, budget=fb.Budget(3 * SNAPSHOT, 50 * SNAPSHOT))
     assert loop.result() == expected
     assert result.plan.costs.host is not None and result.plan.costs.assumed is None
     assert "measured against predicted" in result.explain()
 
 
 def test_metrics_are_measured_by_events(library):
-    metrics = reverse(Loop(library), budget=ps.Budget(3 * SNAPSHOT, 50 * SNAPSHOT), schedule="storeall").metrics
+    metrics = reverse(Loop(library), budget=fb.Budget(3 * SNAPSHOT, 50 * SNAPSHOT), schedule="storeall").metrics
     assert metrics.moved == {"up 1": 37 * SNAPSHOT, "down 1": 37 * SNAPSHOT}
     assert {"forward", "backward", "save"} <= set(metrics.phases)
     lanes = {span.lane for span in metrics.timeline}
@@ -282,13 +282,13 @@ def test_a_callback_on_a_stream_of_its_own_is_made_right_by_synchronous():
         return call
 
     right = Loop("cupy")
-    reverse(right, budget=ps.Budget(2 * SNAPSHOT, 50 * SNAPSHOT))
-    ps.reverse(
+    reverse(right, budget=fb.Budget(2 * SNAPSHOT, 50 * SNAPSHOT))
+    fb.reverse(
         elsewhere(loop.forward),
         elsewhere(loop.backward),
         loop.state,
         40,
-        budget=ps.Budget(2 * SNAPSHOT, 50 * SNAPSHOT),
+        budget=fb.Budget(2 * SNAPSHOT, 50 * SNAPSHOT),
         costs=COSTS,
         synchronous=True,
     )
@@ -310,20 +310,20 @@ def test_callbacks_find_the_engines_stream_current(library):
             handles.add(torch.cuda.current_stream().cuda_stream)
         return loop.forward(state, start, stop)
 
-    ps.reverse(forward, loop.backward, loop.state, 20, budget=ps.Budget(3 * SNAPSHOT), costs=COSTS)
+    fb.reverse(forward, loop.backward, loop.state, 20, budget=fb.Budget(3 * SNAPSHOT), costs=COSTS)
     assert len(handles) == 1 and 0 not in handles
 
 
 def test_arrays_with_gaps_are_refused():
     cupy = pytest.importorskip("cupy")
     with pytest.raises(StateError, match="contiguous"):
-        ps.reverse(lambda s, a, b: s, lambda s, t: None, (cupy.zeros((4, 4))[:, ::2],), 5, budget="1MB")
+        fb.reverse(lambda s, a, b: s, lambda s, t: None, (cupy.zeros((4, 4))[:, ::2],), 5, budget="1MB")
     with pytest.raises(StateError, match="move them to one place"):
-        ps.reverse(lambda s, a, b: s, lambda s, t: None, (cupy.zeros(4), np.zeros(4)), 5, budget="1MB")
+        fb.reverse(lambda s, a, b: s, lambda s, t: None, (cupy.zeros(4), np.zeros(4)), 5, budget="1MB")
 
 
 def test_exceptions_give_everything_back(library, tmp_path, monkeypatch):
-    from penstock.engine import cuda
+    from forebay.engine import cuda
 
     slabs = []
 
@@ -334,7 +334,7 @@ def test_exceptions_give_everything_back(library, tmp_path, monkeypatch):
 
     monkeypatch.setattr(cuda, "DeviceSlab", Noted)
     loop = Loop(library)
-    budget = ps.Budget(20 * SNAPSHOT, 30 * SNAPSHOT, 40 * SNAPSHOT)
+    budget = fb.Budget(20 * SNAPSHOT, 30 * SNAPSHOT, 40 * SNAPSHOT)
 
     def fail(state, step):
         raise ZeroDivisionError
@@ -342,7 +342,7 @@ def test_exceptions_give_everything_back(library, tmp_path, monkeypatch):
     reverse(loop, budget=budget, directory=tmp_path)  # threads that stay afterwards are the libraries'
     threads = set(threading.enumerate())
     with pytest.raises(ZeroDivisionError):
-        ps.reverse(
+        fb.reverse(
             loop.forward, fail, loop.state, 40, budget=budget, schedule="storeall", costs=COSTS, directory=tmp_path
         )
     assert len(slabs) == 2 and not any(slab.pointer for slab in slabs)

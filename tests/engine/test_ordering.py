@@ -6,15 +6,15 @@ import inspect
 import numpy as np
 import pytest
 
-from penstock.engine import executor as executor_module
-from penstock.engine.executor import Callbacks, Executor
-from penstock.engine.layout import Layout
-from penstock.engine.numpy_arrays import describe
-from penstock.engine.virtual import VirtualBackend
-from penstock.errors import EngineError
-from penstock.planner.choose import operations_of
-from penstock.planner.simulate import Work, simulate
-from penstock.schedule import named
+from forebay.engine import executor as executor_module
+from forebay.engine.executor import Callbacks, Executor
+from forebay.engine.layout import Layout
+from forebay.engine.numpy_arrays import describe
+from forebay.engine.virtual import VirtualBackend
+from forebay.errors import EngineError
+from forebay.planner.choose import operations_of
+from forebay.planner.simulate import Work, simulate
+from forebay.schedule import named
 from tests.engine.loops import Loop
 
 STEPS = 24

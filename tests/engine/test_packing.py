@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-import penstock as ps
-from penstock.codec import get
-from penstock.codec.raw import Raw
-from penstock.engine import numpy_arrays
-from penstock.engine.layout import Layout
-from penstock.engine.packing import Packing
-from penstock.engine.reverse import _rooms
+import forebay as fb
+from forebay.codec import get
+from forebay.codec.raw import Raw
+from forebay.engine import numpy_arrays
+from forebay.engine.layout import Layout
+from forebay.engine.packing import Packing
+from forebay.engine.reverse import _rooms
 
 FIELD = np.zeros((16, 32, 32), np.float32)
 
@@ -54,10 +54,10 @@ def test_snapshots_get_what_their_codec_leaves(share):
     layout = Layout.of((FIELD,), numpy_arrays.describe)
     codec = Greedy(share * layout.nbytes)
     one = packing(codec, "device", FIELD)
-    link = ps.Link(1e9, 1e9)
-    costs = ps.Costs(1.0, 1.0, 1e12, host=link, codecs={"greedy": ps.CodecCost(1.0, 1e9, 1e9, 1.0, 1.0)})
-    budget = ps.Budget(device=4 * layout.nbytes, host=100 * layout.nbytes)
-    plan = ps.plan(30, layout.nbytes, budget, costs=costs, schedule="storeall", codec="greedy", slots=3)
+    link = fb.Link(1e9, 1e9)
+    costs = fb.Costs(1.0, 1.0, 1e12, host=link, codecs={"greedy": fb.CodecCost(1.0, 1e9, 1e9, 1.0, 1.0)})
+    budget = fb.Budget(device=4 * layout.nbytes, host=100 * layout.nbytes)
+    plan = fb.plan(30, layout.nbytes, budget, costs=costs, schedule="storeall", codec="greedy", slots=3)
     rooms = _rooms(plan, layout, Packing(one.codecs, one.worst, one.scratch))
     # Two are always needed: one that is kept, and one that is being encoded.
     assert rooms[0] == max(4 - share, 2) * layout.nbytes

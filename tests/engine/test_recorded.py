@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import penstock as ps
-from penstock.engine.recorded import Recording, Request, plan_recorded
+import forebay as fb
+from forebay.engine.recorded import Recording, Request, plan_recorded
 
 STATE = 10**6
 
@@ -22,8 +22,8 @@ def fastest(steps, budget, costs, recording, request):
         known = replace(costs, backward=recording.step + recording.overhead / size)
         left = budget.with_tier("device", budget["device"] - graphs)
         try:
-            found.append(ps.plan(steps, STATE, left, costs=known, schedule=request.schedule, every=size))
-        except ps.BudgetError:
+            found.append(fb.plan(steps, STATE, left, costs=known, schedule=request.schedule, every=size))
+        except fb.BudgetError:
             continue
     return min((plan.seconds for plan in found), default=None)
 
@@ -39,21 +39,21 @@ def fastest(steps, budget, costs, recording, request):
     st.sampled_from(["auto", "revolve", "uniform"]),
 )
 def test_no_other_number_of_steps_is_faster(steps, device, host, link, graph, overhead, schedule):
-    budget = ps.Budget(device=device * STATE, host=host and host * STATE)
-    costs = ps.Costs(1.0, 1.0, 10.0 * STATE, host=ps.Link(STATE / link, STATE / link), pin=1e-8)
+    budget = fb.Budget(device=device * STATE, host=host and host * STATE)
+    costs = fb.Costs(1.0, 1.0, 10.0 * STATE, host=fb.Link(STATE / link, STATE / link), pin=1e-8)
     recording, request = Recording(graph, overhead, 2.0), Request(budget, schedule, None, None, None, None, None)
     wanted = fastest(steps, budget, costs, recording, request)
     try:
         found = plan_recorded(steps, STATE, budget, costs, recording, request, codecs=[]).seconds
-    except ps.BudgetError:
+    except fb.BudgetError:
         found = None
     assert found == wanted
 
 
 def test_a_loop_in_pytorch_names_a_codec_that_does_not_pay():
     torch = pytest.importorskip("torch")
-    checkpointed = pytest.importorskip("penstock.torch").checkpointed
-    slow = {"cast:float16": ps.CodecCost(ratio=2, encode=1e3, decode=1e3)}
+    checkpointed = pytest.importorskip("forebay.torch").checkpointed
+    slow = {"cast:float16": fb.CodecCost(ratio=2, encode=1e3, decode=1e3)}
     results = []
     weight = torch.full((5,), 0.9, requires_grad=True)
     for _ in range(2):
@@ -64,7 +64,7 @@ def test_a_loop_in_pytorch_names_a_codec_that_does_not_pay():
             params=weight,
             budget="64kB",
             codec="cast:float16",
-            costs=ps.Costs(1e-3, 1e-3, 1e12, codecs=slow),
+            costs=fb.Costs(1e-3, 1e-3, 1e12, codecs=slow),
             report=results.append,
         )
         final.sum().backward()

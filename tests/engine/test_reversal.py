@@ -7,13 +7,13 @@ import time
 import numpy as np
 import pytest
 
-import penstock as ps
-from penstock.engine.reverse import prepare
-from penstock.errors import EngineError
+import forebay as fb
+from forebay.engine.reverse import prepare
+from forebay.errors import EngineError
 from tests.engine.loops import Loop
 
 SNAPSHOT = 4096
-MANY = ps.Costs(1e-3, 1e-3, 1e9, disk=ps.Link(1e9, 1e9))
+MANY = fb.Costs(1e-3, 1e-3, 1e9, disk=fb.Link(1e9, 1e9))
 STEPS = 40
 
 
@@ -21,7 +21,7 @@ STEPS = 40
 def nothing_is_left(tmp_path):
     before = set(threading.enumerate())
     yield
-    assert not list(tmp_path.glob("penstock-*"))
+    assert not list(tmp_path.glob("forebay-*"))
     assert set(threading.enumerate()) <= before
 
 
@@ -31,7 +31,7 @@ def waiting(loop, directory, schedule="storeall", **more):
         loop.backward,
         loop.state,
         STEPS,
-        budget=ps.Budget(host=4 * SNAPSHOT, disk=60 * SNAPSHOT),
+        budget=fb.Budget(host=4 * SNAPSHOT, disk=60 * SNAPSHOT),
         schedule=schedule,
         costs=MANY,
         directory=directory,
@@ -66,7 +66,7 @@ def test_several_wait_at_once_and_go_on_in_any_order_and_thread(schedule, tmp_pa
 def test_one_that_is_not_needed_any_more_gives_everything_back(how, tmp_path):
     loop = Loop()
     reversal = waiting(loop, tmp_path)
-    assert list(tmp_path.glob("penstock-*"))
+    assert list(tmp_path.glob("forebay-*"))
     if how == "given up":
         reversal.give_up()
         reversal.give_up()
@@ -76,7 +76,7 @@ def test_one_that_is_not_needed_any_more_gives_everything_back(how, tmp_path):
             del reversal
         finally:
             gc.enable()
-    assert not list(tmp_path.glob("penstock-*")) and not loop.seen
+    assert not list(tmp_path.glob("forebay-*")) and not loop.seen
 
 
 def test_one_that_has_ended_is_not_taken_up_again(tmp_path):
@@ -105,7 +105,7 @@ def test_encoded_snapshots_wait_too(tmp_path):
         lambda state, step: seen.append(float(np.abs(state[0] - field * np.float32(0.9) ** step).max())),
         (field,),
         STEPS,
-        budget=ps.Budget(host="60kB", disk="600kB"),
+        budget=fb.Budget(host="60kB", disk="600kB"),
         schedule="storeall",
         codec="cast:bfloat16",
         costs=MANY,

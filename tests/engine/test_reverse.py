@@ -10,26 +10,26 @@ import time
 import numpy as np
 import pytest
 
-import penstock as ps
-from penstock.errors import EngineError, StateError
+import forebay as fb
+from forebay.errors import EngineError, StateError
 from tests.engine.loops import Loop
 
 SNAPSHOT = 4096
-MANY = ps.Costs(1e-3, 1e-3, 1e9, disk=ps.Link(1e9, 1e9))
+MANY = fb.Costs(1e-3, 1e-3, 1e9, disk=fb.Link(1e9, 1e9))
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(tmp_path):
     before = set(threading.enumerate())
     yield
-    assert not list(tmp_path.glob("penstock-*"))
+    assert not list(tmp_path.glob("forebay-*"))
     for thread in set(threading.enumerate()) - before:
         thread.join(timeout=5)  # a progress bar's ends a moment after it was told to
     assert set(threading.enumerate()) <= before
 
 
 def budget(host, disk):
-    return ps.Budget(host=host * SNAPSHOT, disk=disk * SNAPSHOT if disk else None)
+    return fb.Budget(host=host * SNAPSHOT, disk=disk * SNAPSHOT if disk else None)
 
 
 @pytest.mark.parametrize("functional", [False, True])
@@ -40,7 +40,7 @@ def test_bit_equal_to_keeping_everything_run_twice(schedule, host, disk, policy,
     loop = Loop(functional=functional)
     expected, final = loop.expect(50)
     for _ in range(2):
-        result = ps.reverse(
+        result = fb.reverse(
             loop.forward,
             loop.backward,
             loop.state,
@@ -66,7 +66,7 @@ def test_records_and_intervals(record, every, host, disk, tmp_path):
     loop = Loop()
     keys = ("u",) if callable(record) else record
     expected, _ = loop.expect(50, every, keys)
-    result = ps.reverse(
+    result = fb.reverse(
         loop.forward,
         loop.backward,
         loop.state,
@@ -85,7 +85,7 @@ def test_records_and_intervals(record, every, host, disk, tmp_path):
 def test_the_first_pass_is_told_from_recomputation_even_after_timing(tmp_path):
     loop = Loop()
     expected, _ = loop.expect(30)
-    ps.reverse(loop.forward, loop.backward, loop.state, 30, budget=budget(3, 30), directory=tmp_path)
+    fb.reverse(loop.forward, loop.backward, loop.state, 30, budget=budget(3, 30), directory=tmp_path)
     assert loop.seen == expected
     assert loop.first_times == list(range(30))
 
@@ -93,7 +93,7 @@ def test_the_first_pass_is_told_from_recomputation_even_after_timing(tmp_path):
 def test_the_callers_state_is_left_untouched():
     loop = Loop()
     before = {key: array.copy() for key, array in loop.state.items()}
-    ps.reverse(loop.forward, loop.backward, loop.state, 10, budget=budget(3, 0))
+    fb.reverse(loop.forward, loop.backward, loop.state, 10, budget=budget(3, 0))
     for key, array in loop.state.items():
         np.testing.assert_array_equal(array, before[key])
 
@@ -115,7 +115,7 @@ def test_states_of_torch_tensors(container):
         kinds.add((type(state), state[0].dtype, state[1].dtype))
         seen.append([tensor.clone() for tensor in state])
 
-    ps.reverse(forward, backward, initial, 20, budget="16kB", schedule="revolve:3")
+    fb.reverse(forward, backward, initial, 20, budget="16kB", schedule="revolve:3")
     assert kinds == {(container, torch.float32, torch.bfloat16)}
     expected = [initial]
     for _ in range(19):
@@ -127,7 +127,7 @@ def test_states_of_torch_tensors(container):
 def test_arrays_with_gaps_are_gathered():
     whole = np.arange(20.0).reshape(4, 5)
     seen = []
-    ps.reverse(
+    fb.reverse(
         lambda state, start, stop: (state[0] + (stop - start),),
         lambda state, step: seen.append(state[0].copy()),
         (whole[::2, 1:4],),
@@ -141,29 +141,29 @@ def test_arrays_with_gaps_are_gathered():
 
 def test_a_plan_can_be_given_again(tmp_path):
     loop = Loop()
-    first = ps.reverse(loop.forward, loop.backward, loop.state, 40, budget=budget(3, 40), directory=tmp_path)
-    plan = ps.Plan.from_json(first.plan.to_json())
+    first = fb.reverse(loop.forward, loop.backward, loop.state, 40, budget=budget(3, 40), directory=tmp_path)
+    plan = fb.Plan.from_json(first.plan.to_json())
     seen, loop.seen = loop.seen, []
-    again = ps.reverse(loop.forward, loop.backward, loop.state, 40, plan=plan, directory=tmp_path)
+    again = fb.reverse(loop.forward, loop.backward, loop.state, 40, plan=plan, directory=tmp_path)
     assert again.plan == first.plan and loop.seen == seen
 
 
 def test_a_plan_that_takes_more_or_keeps_less_than_asked_is_refused():
     loop = Loop()
-    costs = ps.Costs(1.0, 1.0, 1e9, codecs={"cast:bfloat16": ps.CodecCost(4, 1e9, 1e9, worst=1.0)})
-    plan = ps.plan(40, SNAPSHOT, ps.Budget(host=20 * SNAPSHOT), costs=costs, codec="cast:bfloat16")
+    costs = fb.Costs(1.0, 1.0, 1e9, codecs={"cast:bfloat16": fb.CodecCost(4, 1e9, 1e9, worst=1.0)})
+    plan = fb.plan(40, SNAPSHOT, fb.Budget(host=20 * SNAPSHOT), costs=costs, codec="cast:bfloat16")
     assert plan.codec == "cast:bfloat16"
     call = {"forward": loop.forward, "backward": loop.backward, "state": loop.state, "steps": 40, "plan": plan}
-    with pytest.raises(ps.PlanError, match="was made for"):
-        ps.reverse(**call, budget=10 * SNAPSHOT)
-    with pytest.raises(ps.PlanError, match="asked for"):
-        ps.reverse(**call, codec="cast:float16")
-    assert ps.reverse(**call, codec="cast:bfloat16", budget=30 * SNAPSHOT).plan == plan
+    with pytest.raises(fb.PlanError, match="was made for"):
+        fb.reverse(**call, budget=10 * SNAPSHOT)
+    with pytest.raises(fb.PlanError, match="asked for"):
+        fb.reverse(**call, codec="cast:float16")
+    assert fb.reverse(**call, codec="cast:bfloat16", budget=30 * SNAPSHOT).plan == plan
 
 
 def test_metrics_tell_what_happened(tmp_path):
     loop = Loop()
-    result = ps.reverse(
+    result = fb.reverse(
         loop.forward, loop.backward, loop.state, 50, budget=budget(4, 50), schedule="storeall", directory=tmp_path
     )
     metrics = result.metrics
@@ -182,15 +182,15 @@ def test_metrics_tell_what_happened(tmp_path):
 
 def test_without_a_budget_half_of_what_is_free_is_taken_and_said():
     loop = Loop()
-    result = ps.reverse(loop.forward, loop.backward, loop.state, 10)
+    result = fb.reverse(loop.forward, loop.backward, loop.state, 10)
     assert "half" in result.explain() and "costs measured" in result.explain()
 
 
 def test_a_codec_that_was_asked_for_and_does_not_pay_is_named():
     loop = Loop()
-    slow = {"cast:float16": ps.CodecCost(ratio=2, encode=1e3, decode=1e3)}
-    costs = ps.Costs(1e-3, 1e-3, 1e12, codecs=slow)
-    result = ps.reverse(
+    slow = {"cast:float16": fb.CodecCost(ratio=2, encode=1e3, decode=1e3)}
+    costs = fb.Costs(1e-3, 1e-3, 1e12, codecs=slow)
+    result = fb.reverse(
         loop.forward, loop.backward, loop.state, 10, budget=f"{20 * SNAPSHOT}B", costs=costs, codec="cast:float16"
     )
     assert result.plan.codec is None and result.metrics.mean_ratio == 1
@@ -200,38 +200,38 @@ def test_a_codec_that_was_asked_for_and_does_not_pay_is_named():
 @pytest.mark.parametrize(
     ("arguments", "error", "says"),
     [
-        ({"steps": 0}, ps.ScheduleError, "at least one step"),
-        ({"budget": "1kB"}, ps.BudgetError, "needs 4.1kB"),
-        ({"budget": ps.Budget(device="8GB")}, ps.BudgetError, "on the host"),
+        ({"steps": 0}, fb.ScheduleError, "at least one step"),
+        ({"budget": "1kB"}, fb.BudgetError, "needs 4.1kB"),
+        ({"budget": fb.Budget(device="8GB")}, fb.BudgetError, "on the host"),
         ({"state": ()}, StateError, "no arrays"),
         ({"state": (1.5,)}, StateError, "NumPy, CuPy or torch"),
         ({"state": (np.array([None]),)}, StateError, "objects"),
         ({"record": ("w",)}, StateError, "does not have"),
-        ({"every": 0}, ps.PlanError, "at least 1"),
-        ({"codec": "nothing"}, ps.PenstockError, "no codec is called"),
-        ({"budget": ps.Budget(host="16kB", disk="1MB"), "directory": "/nowhere"}, ps.PenstockError, "create it"),
+        ({"every": 0}, fb.PlanError, "at least 1"),
+        ({"codec": "nothing"}, fb.ForebayError, "no codec is called"),
+        ({"budget": fb.Budget(host="16kB", disk="1MB"), "directory": "/nowhere"}, fb.ForebayError, "create it"),
     ],
 )
 def test_bad_input_is_refused_before_any_step(arguments, error, says):
     loop = Loop()
     call = {"forward": loop.forward, "backward": loop.backward, "state": loop.state, "steps": 10} | arguments
     with pytest.raises(error, match=says):
-        ps.reverse(**call)
+        fb.reverse(**call)
     assert not loop.seen
 
 
 def test_a_plan_for_another_loop_is_refused():
     loop = Loop()
-    plan = ps.plan(10, 4096, ps.Budget(host="1MB"))
+    plan = fb.plan(10, 4096, fb.Budget(host="1MB"))
     for arguments, says in (({"steps": 11}, "10 steps"), ({"steps": 10, "state": (np.zeros(10**6),)}, "make a plan")):
         call = {"state": loop.state} | arguments
-        with pytest.raises(ps.PlanError, match=says):
-            ps.reverse(loop.forward, loop.backward, plan=plan, **call)
+        with pytest.raises(fb.PlanError, match=says):
+            fb.reverse(loop.forward, loop.backward, plan=plan, **call)
 
 
 def test_a_forward_that_changes_the_state_is_caught():
     with pytest.raises(StateError, match="forward returned"):
-        ps.reverse(
+        fb.reverse(
             lambda state, start, stop: (np.zeros(4),),
             lambda state, step: None,
             (np.zeros(3),),
@@ -255,45 +255,45 @@ def test_exceptions_of_the_callers_come_through_and_leave_nothing(where, tmp_pat
     call = {"forward": lambda s, a, b: loop.forward(s, a, b, False), "backward": loop.backward, "turn": loop.turn}
     call[where] = fail_late if where == "forward" else fail
     with pytest.raises(ZeroDivisionError, match=where):
-        ps.reverse(state=loop.state, steps=50, budget=budget(3, 50), schedule="storeall", directory=tmp_path, **call)
+        fb.reverse(state=loop.state, steps=50, budget=budget(3, 50), schedule="storeall", directory=tmp_path, **call)
 
 
 def test_a_wrong_plan_is_refused_by_the_engine(tmp_path, monkeypatch):
     loop = Loop()
-    plan = ps.plan(10, SNAPSHOT, ps.Budget(host=3 * SNAPSHOT, disk="1MB"), schedule="storeall")
+    plan = fb.plan(10, SNAPSHOT, fb.Budget(host=3 * SNAPSHOT, disk="1MB"), schedule="storeall")
     operations = [op for op in plan.operations() if type(op).__name__ != "Fetch"]
-    monkeypatch.setattr(ps.Plan, "operations", lambda self: operations)
+    monkeypatch.setattr(fb.Plan, "operations", lambda self: operations)
     with pytest.raises(EngineError, match="does not hold it"):
-        ps.reverse(loop.forward, loop.backward, loop.state, 10, plan=plan, directory=tmp_path)
+        fb.reverse(loop.forward, loop.backward, loop.state, 10, plan=plan, directory=tmp_path)
 
 
 INTERRUPTED = """
-import sys, numpy as np, penstock as ps
+import sys, numpy as np, forebay as fb
 def forward(state, start, stop):
     return (state[0] + 1,)
 def backward(state, step):
     if step == 900:
         print("there", flush=True)
         import time; time.sleep(60)
-budget = ps.Budget(host=4 * 8192, disk="9MB")
-ps.reverse(forward, backward, (np.zeros(1000),), 1000, budget=budget, schedule="storeall", directory=sys.argv[1])
+budget = fb.Budget(host=4 * 8192, disk="9MB")
+fb.reverse(forward, backward, (np.zeros(1000),), 1000, budget=budget, schedule="storeall", directory=sys.argv[1])
 """
 
 
 def test_ctrl_c_leaves_no_files_and_no_stuck_threads(tmp_path):
     child = subprocess.Popen([sys.executable, "-c", INTERRUPTED, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert child.stdout.readline() == "there\n"
-    assert list(tmp_path.glob("penstock-*"))
+    assert list(tmp_path.glob("forebay-*"))
     child.send_signal(2)
     assert child.wait(timeout=120) != 0
-    assert not list(tmp_path.glob("penstock-*"))
+    assert not list(tmp_path.glob("forebay-*"))
 
 
 def test_progress_is_shown_on_request(capfd, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")  # what rich takes for a terminal
     loop = Loop()
     for wanted in (False, True):
-        ps.reverse(loop.forward, loop.backward, loop.state, 10, budget=budget(3, 0), progress=wanted)
+        fb.reverse(loop.forward, loop.backward, loop.state, 10, budget=budget(3, 0), progress=wanted)
         assert ("reversing with" in capfd.readouterr().err) == wanted
 
 
@@ -302,7 +302,7 @@ def test_damage_on_the_disk_is_caught(tmp_path):
 
     def turn(state):
         for _ in range(100):  # the writes of the first sweep may still be under way
-            files = list(tmp_path.glob("penstock-*/*.snapshot"))
+            files = list(tmp_path.glob("forebay-*/*.snapshot"))
             if len(files) >= 46:
                 break
             time.sleep(0.02)
@@ -313,8 +313,8 @@ def test_damage_on_the_disk_is_caught(tmp_path):
                 file.write(b"\x55\xaa")
                 os.fsync(file.fileno())
 
-    with pytest.raises(ps.PenstockError, match=r"checksum|damaged|corrupt|changed"):
-        ps.reverse(
+    with pytest.raises(fb.ForebayError, match=r"checksum|damaged|corrupt|changed"):
+        fb.reverse(
             loop.forward,
             loop.backward,
             loop.state,

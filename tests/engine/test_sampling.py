@@ -5,12 +5,12 @@ import math
 import numpy as np
 import pytest
 
-import penstock as ps
-from penstock.engine.layout import Layout
-from penstock.engine.numpy_arrays import as_numpy, describe
-from penstock.engine.sampling import Sampler
+import forebay as fb
+from forebay.engine.layout import Layout
+from forebay.engine.numpy_arrays import as_numpy, describe
+from forebay.engine.sampling import Sampler
 
-SLOW = ps.Costs(1.0, 1.0, 1e9, codecs={"cast:bfloat16": ps.CodecCost(1.9, 1e9, 1e9)})
+SLOW = fb.Costs(1.0, 1.0, 1e9, codecs={"cast:bfloat16": fb.CodecCost(1.9, 1e9, 1e9)})
 
 
 def reverse(growth, **arguments):
@@ -31,7 +31,7 @@ def reverse(growth, **arguments):
 
     state = (field, np.arange(10))
     call = {"budget": "45kB", "codec": "cast:bfloat16", "costs": SLOW} | arguments
-    return ps.reverse(forward, backward, state, 60, **call), errors
+    return fb.reverse(forward, backward, state, 60, **call), errors
 
 
 @pytest.mark.parametrize("growth", [1.0, 1.05])
@@ -72,14 +72,14 @@ def test_small_arrays_and_values_that_are_not_finite_spoil_no_report(more, spoil
     field = np.sin(np.arange(20000.0) / 50)
     if spoilt is not None:
         field[7] = spoilt
-    result = ps.reverse(
+    result = fb.reverse(
         lambda state, start, stop: (state[0] * 0.999 ** (stop - start), state[1] * 1.0001 ** (stop - start)),
         lambda state, step: None,
         (field, more),
         30,
         budget="2MB",
         codec="cast:float16",
-        costs=ps.Costs(1.0, 1.0, 1e9, codecs={"cast:float16": ps.CodecCost(3.9, 1e9, 1e9, worst=0.3)}),
+        costs=fb.Costs(1.0, 1.0, 1e9, codecs={"cast:float16": fb.CodecCost(3.9, 1e9, 1e9, worst=0.3)}),
     )
     assert result.plan.codec == "cast:float16"
     assert all(0 < sample.relative < 1e-2 and 20 < sample.psnr < 120 for sample in result.metrics.samples)

@@ -5,18 +5,18 @@ import time
 import numpy as np
 import pytest
 
-import penstock as ps
-from penstock.codec import register, registry
-from penstock.engine.executor import Callbacks
-from penstock.engine.layout import Layout
-from penstock.engine.numpy_arrays import describe
-from penstock.engine.packing import Packing
-from penstock.engine.spilling import SpillingExecutor
-from penstock.engine.virtual import VirtualBackend
-from penstock.errors import EngineError
-from penstock.planner.choose import operations_of
-from penstock.planner.simulate import Work, simulate
-from penstock.schedule import named
+import forebay as fb
+from forebay.codec import register, registry
+from forebay.engine.executor import Callbacks
+from forebay.engine.layout import Layout
+from forebay.engine.numpy_arrays import describe
+from forebay.engine.packing import Packing
+from forebay.engine.spilling import SpillingExecutor
+from forebay.engine.virtual import VirtualBackend
+from forebay.errors import EngineError
+from forebay.planner.choose import operations_of
+from forebay.planner.simulate import Work, simulate
+from forebay.schedule import named
 from tests.engine.test_ordering import all_waits
 from tests.engine.thinning import Thin, ThinLoop
 
@@ -37,7 +37,7 @@ CONFIGURATIONS = [
 ]
 
 
-SLOW = ps.Costs(1.0, 1.0, 1e9)
+SLOW = fb.Costs(1.0, 1.0, 1e9)
 
 
 def run(schedule, slots, policy, filling, seed, without=None, keep="states", assumed=0.1):
@@ -124,13 +124,13 @@ def thin():
 def test_on_host_and_disk_within_the_budget(filling, assumed, host, disk, thin, tmp_path):
     loop = ThinLoop(FILLINGS[filling])
     size = 135168  # of a state, and of one that does not shrink
-    budget = ps.Budget(host=int(host * size), disk=disk * size or None)
-    known = ps.CodecCost(ratio=assumed, encode=1e12, decode=1e12)
-    costs = ps.Costs(1e-3, 1e-3, 1e9, disk=ps.Link(1e9, 1e9), codecs={thin: known})
+    budget = fb.Budget(host=int(host * size), disk=disk * size or None)
+    known = fb.CodecCost(ratio=assumed, encode=1e12, decode=1e12)
+    costs = fb.Costs(1e-3, 1e-3, 1e9, disk=fb.Link(1e9, 1e9), codecs={thin: known})
     plans = set()
     for schedule in ("auto", "storeall", "revolve:6", "twolevel:4,2"):
         try:
-            result = ps.reverse(
+            result = fb.reverse(
                 loop.forward,
                 loop.backward,
                 loop.state,
@@ -141,20 +141,20 @@ def test_on_host_and_disk_within_the_budget(filling, assumed, host, disk, thin, 
                 costs=costs,
                 directory=tmp_path,
             )
-        except ps.BudgetError:
+        except fb.BudgetError:
             continue
         assert loop.seen == loop.expect(STEPS)
         loop.seen.clear()
         plans.add(result.plan.codec)
         assert result.metrics.peak["host"] + (size if result.plan.codec else 0) <= budget["host"]
         assert result.metrics.peak["disk"] <= disk * size
-    assert not list(tmp_path.glob("penstock-*"))
+    assert not list(tmp_path.glob("forebay-*"))
     assert thin in plans or assumed == 1.0
 
 
 def test_what_was_measured_of_the_codec_is_given_back(thin):
     loop = ThinLoop(FILLINGS["thin"])
-    result = ps.reverse(loop.forward, loop.backward, loop.state, STEPS, budget="700kB", codec=thin, costs=SLOW)
+    result = fb.reverse(loop.forward, loop.backward, loop.state, STEPS, budget="700kB", codec=thin, costs=SLOW)
     assert result.plan.codec == thin
     assert result.plan.costs.codecs[thin].ratio == 4.0  # more is not believed of the first steps
     assert result.costs.codecs[thin].ratio > 8
@@ -165,7 +165,7 @@ def test_what_was_measured_of_the_codec_is_given_back(thin):
 def test_a_lossy_codec_keeps_its_bound_on_records(name):
     field = np.linspace(-1, 1, 5000, dtype=np.float32)
     seen = {}
-    result = ps.reverse(
+    result = fb.reverse(
         lambda state, start, stop: (state[0] * np.float32(1.001) ** (stop - start), state[1] + 1),
         lambda record, step: seen.update({step: record[0].copy()}),
         (field, np.zeros(2000)),
@@ -173,7 +173,7 @@ def test_a_lossy_codec_keeps_its_bound_on_records(name):
         budget="600kB",
         record=(0,),
         codec=name,
-        costs=ps.Costs(1.0, 1e-3, 1e9, codecs={name: ps.CodecCost(1.9, 1e9, 1e9)}),
+        costs=fb.Costs(1.0, 1e-3, 1e9, codecs={name: fb.CodecCost(1.9, 1e9, 1e9)}),
     )
     assert (result.plan.codec, result.plan.keep) == (name, "records")
     exact = field
@@ -192,10 +192,10 @@ def test_exceptions_in_the_encoder_come_through(tmp_path):
             return super().encode_host(array, out)
 
     loop = ThinLoop(FILLINGS["thin"])
-    known = ps.CodecCost(ratio=8, encode=1e12, decode=1e12)
-    costs = ps.Costs(1e-3, 1e-3, 1e9, codecs={"broken": known})
+    known = fb.CodecCost(ratio=8, encode=1e12, decode=1e12)
+    costs = fb.Costs(1e-3, 1e-3, 1e9, codecs={"broken": known})
     with pytest.raises(ZeroDivisionError, match="encoder"):
-        ps.reverse(loop.forward, loop.backward, loop.state, STEPS, budget="700kB", codec=Broken(), costs=costs)
+        fb.reverse(loop.forward, loop.backward, loop.state, STEPS, budget="700kB", codec=Broken(), costs=costs)
 
 
 class Slow(Thin):
@@ -217,8 +217,8 @@ def test_a_loop_that_works_in_place_does_not_disturb_the_encoder():
             state["u"] += 1
         return state
 
-    known = ps.CodecCost(ratio=8, encode=1e12, decode=1e12)
-    ps.reverse(
+    known = fb.CodecCost(ratio=8, encode=1e12, decode=1e12)
+    fb.reverse(
         forward,
         lambda state, step: seen.update({step: state["u"].copy()}),
         state,
@@ -226,7 +226,7 @@ def test_a_loop_that_works_in_place_does_not_disturb_the_encoder():
         budget="700kB",
         schedule="storeall",
         codec=Slow(),
-        costs=ps.Costs(1.0, 1.0, 1e9, codecs={"slow": known}),
+        costs=fb.Costs(1.0, 1.0, 1e9, codecs={"slow": known}),
     )
     for step, field in seen.items():
         np.testing.assert_array_equal(field, np.full(2000, step + 1.0))
@@ -242,14 +242,14 @@ def test_what_a_snapshot_may_take_is_known_whatever_the_costs_say():
     state = (np.random.default_rng(0).standard_normal(1000),)
     for budget in range(24_000, 40_000, 1000):
         try:
-            ps.reverse(
+            fb.reverse(
                 lambda state, start, stop: state,
                 lambda state, step: None,
                 state,
                 20,
                 budget=budget,
                 codec="lossless",
-                costs=ps.Costs(1.0, 1.0, 1e9, codecs={"lossless": ps.CodecCost(6, 1e9, 1e9)}),
+                costs=fb.Costs(1.0, 1.0, 1e9, codecs={"lossless": fb.CodecCost(6, 1e9, 1e9)}),
             )
-        except ps.BudgetError:
+        except fb.BudgetError:
             continue

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from penstock.codec import Codec
+from forebay.codec import Codec
 
 POINTS = 8192
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import BudgetError
-from penstock.footprint.chunks import choose_chunks, plan_chunks
-from penstock.footprint.estimate import Estimate
-from penstock.footprint.need import Problem
+from forebay.errors import BudgetError
+from forebay.footprint.chunks import choose_chunks, plan_chunks
+from forebay.footprint.estimate import Estimate
+from forebay.footprint.need import Problem
 
 F3 = (651, 951, 462)
 

@@ -6,15 +6,15 @@ from math import prod
 import numpy as np
 import pytest
 
-from penstock.cuda.available import gpu_count, why_not
-from penstock.footprint import learn
-from penstock.footprint.inputs import Layout, Recipe
-from penstock.footprint.lengths import next_fast_len
-from penstock.footprint.measure import device_gauge
-from penstock.footprint.measurement import Sample
-from penstock.footprint.operators_gpu import OPERATORS
-from penstock.footprint.process import Child, Work
-from penstock.units import Budget
+from forebay.cuda.available import gpu_count, why_not
+from forebay.footprint import learn
+from forebay.footprint.inputs import Layout, Recipe
+from forebay.footprint.lengths import next_fast_len
+from forebay.footprint.measure import device_gauge
+from forebay.footprint.measurement import Sample
+from forebay.footprint.operators_gpu import OPERATORS
+from forebay.footprint.process import Child, Work
+from forebay.units import Budget
 
 on_gpu = [pytest.mark.gpu, pytest.mark.skipif(gpu_count() == 0, reason=why_not())]
 LARGEST = 1.2e6
@@ -60,7 +60,7 @@ def on_host(array):
 )
 def test_they_compute_what_their_namesakes_do(name):
     pytest.importorskip("scipy")
-    from penstock.footprint import operators
+    from forebay.footprint import operators
 
     library, operator = OPERATORS[name]
     volume = volume_of(library, (21, 24, 32))  # 32 transforms fast as it is
@@ -91,7 +91,7 @@ def test_peaks_as_allocators_tell_them_are_foreseen(name, monkeypatch):
         def close(self):
             pass
 
-    monkeypatch.setattr(import_module("penstock.footprint.learn"), "Child", Told)
+    monkeypatch.setattr(import_module("forebay.footprint.learn"), "Child", Told)
     library, operator = OPERATORS[name]
     model = learn(operator, ndim=3, library=library, largest=LARGEST)
     assert model.place == "device" and len(model.samples) <= 10

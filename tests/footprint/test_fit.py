@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.footprint.fit import fit
-from penstock.footprint.inputs import Layout
-from penstock.footprint.lengths import next_fast_len
-from penstock.footprint.output import learn_output
-from penstock.footprint.regression import regress, student_quantile
-from penstock.footprint.terms import candidates
-from penstock.footprint.timing import learn_timing
+from forebay.footprint.fit import fit
+from forebay.footprint.inputs import Layout
+from forebay.footprint.lengths import next_fast_len
+from forebay.footprint.output import learn_output
+from forebay.footprint.regression import regress, student_quantile
+from forebay.footprint.terms import candidates
+from forebay.footprint.timing import learn_timing
 
 BATCH = 128 * 1024
 SHAPES = [

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import PlanError
-from penstock.footprint.chunks import plan_chunks
-from penstock.footprint.estimate import Estimate
-from penstock.footprint.graph import Graph
-from penstock.footprint.inputs import Layout
+from forebay.errors import PlanError
+from forebay.footprint.chunks import plan_chunks
+from forebay.footprint.estimate import Estimate
+from forebay.footprint.graph import Graph
+from forebay.footprint.inputs import Layout
 
 SHAPE = (10, 20)
 VOLUME = 200

@@ -5,9 +5,9 @@ import sys
 import numpy as np
 import pytest
 
-from penstock.footprint import known
-from penstock.footprint.known import Alike, key_of, model_of
-from penstock.footprint.store import read
+from forebay.footprint import known
+from forebay.footprint.known import Alike, key_of, model_of
+from forebay.footprint.store import read
 
 
 class Learned:
@@ -27,7 +27,7 @@ def learned(monkeypatch):
         return Learned()
 
     monkeypatch.setattr(known, "_LEARNED", {})
-    monkeypatch.setattr(sys.modules["penstock.footprint.learn"], "learn", learn)
+    monkeypatch.setattr(sys.modules["forebay.footprint.learn"], "learn", learn)
     return calls
 
 

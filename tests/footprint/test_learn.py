@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 from tests.footprint import functions
 
-import penstock.footprint as footprint
-from penstock.footprint import FootprintError, FootprintWarning, Model, Sample, learn
-from penstock.footprint.conditions import Conditions
-from penstock.footprint.errors import RunError
-from penstock.footprint.inputs import Layout, Recipe
-from penstock.footprint.process import Child, Work
-from penstock.footprint.search import Search
-from penstock.footprint.spending import Limits
-from penstock.units import Budget
+import forebay.footprint as footprint
+from forebay.footprint import FootprintError, FootprintWarning, Model, Sample, learn
+from forebay.footprint.conditions import Conditions
+from forebay.footprint.errors import RunError
+from forebay.footprint.inputs import Layout, Recipe
+from forebay.footprint.process import Child, Work
+from forebay.footprint.search import Search
+from forebay.footprint.spending import Limits
+from forebay.units import Budget
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells exact peaks")
 BATCH = 128 * 1024
-learning = import_module("penstock.footprint.learn")
+learning = import_module("forebay.footprint.learn")
 
 
 class Pretend:

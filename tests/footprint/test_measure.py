@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from tests.footprint.functions import twice_and_back
 
-from penstock.footprint import FootprintError
-from penstock.footprint.inputs import Layout, Recipe
-from penstock.footprint.measure import device_gauge, host_gauge
-from penstock.footprint.measure.command import Command
-from penstock.footprint.process import Child, Work, environment
+from forebay.footprint import FootprintError
+from forebay.footprint.inputs import Layout, Recipe
+from forebay.footprint.measure import device_gauge, host_gauge
+from forebay.footprint.measure.command import Command
+from forebay.footprint.process import Child, Work, environment
 
 VOLUME = Recipe(Layout.of(3), "float32")
 NOISE = 2 * 2 * 32 * 4096
@@ -114,7 +114,7 @@ def test_commands_that_fail_say_so(line, says):
 WATCHED = """
 import numpy as np
 
-from penstock.footprint import watch
+from forebay.footprint import watch
 
 with watch() as outer:
     first = np.ones(4_000_000)

@@ -5,11 +5,11 @@ import pytest
 
 scipy = pytest.importorskip("scipy")
 
-from penstock.footprint import operators  # noqa: E402
-from penstock.footprint.fit import fit  # noqa: E402
-from penstock.footprint.inputs import Layout  # noqa: E402
-from penstock.footprint.prior import read_source, weigher  # noqa: E402
-from penstock.footprint.terms import candidates  # noqa: E402
+from forebay.footprint import operators  # noqa: E402
+from forebay.footprint.fit import fit  # noqa: E402
+from forebay.footprint.inputs import Layout  # noqa: E402
+from forebay.footprint.prior import read_source, weigher  # noqa: E402
+from forebay.footprint.terms import candidates  # noqa: E402
 
 VOLUME = np.random.default_rng(0).random((12, 14, 40), dtype=np.float32)
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from tests.footprint import functions
 
-from penstock.footprint import FootprintError, Model, Sample, learn, load
-from penstock.footprint.conditions import Conditions, command_hash, source_hash
-from penstock.footprint.inputs import Layout
+from forebay.footprint import FootprintError, Model, Sample, learn, load
+from forebay.footprint.conditions import Conditions, command_hash, source_hash
+from forebay.footprint.inputs import Layout
 
 SHAPES = [(14, 16, 18), (28, 32, 36), (123, 45, 51), (56, 192, 72), (41, 45, 153), (113, 128, 143)]
 

@@ -7,25 +7,25 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-import penstock as ps
-from penstock.errors import StateError
+import forebay as fb
+from forebay.errors import StateError
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
-checkpointed = pytest.importorskip("penstock.jax").checkpointed
+checkpointed = pytest.importorskip("forebay.jax").checkpointed
 
 SNAPSHOT = 4096
 STEPS = 23
-QUICK = ps.Costs(1e-3, 1e-3, 1e9, disk=ps.Link(1e9, 1e9))
+QUICK = fb.Costs(1e-3, 1e-3, 1e9, disk=fb.Link(1e9, 1e9))
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(tmp_path):
     before = set(threading.enumerate())
     yield
-    if list(tmp_path.glob("penstock-*")) or not set(threading.enumerate()) <= before:
+    if list(tmp_path.glob("forebay-*")) or not set(threading.enumerate()) <= before:
         gc.collect()  # which takes long, and is needed only where an exception holds on to something
-    assert not list(tmp_path.glob("penstock-*"))
+    assert not list(tmp_path.glob("forebay-*"))
     assert set(threading.enumerate()) <= before
 
 
@@ -94,7 +94,7 @@ def test_as_a_scan_that_keeps_everything(schedule, chunk, host, disk, points, tm
             inputs=inputs,
             params=params,
             outputs=True,
-            budget=ps.Budget(host=host * SNAPSHOT, disk=disk * SNAPSHOT if disk else None),
+            budget=fb.Budget(host=host * SNAPSHOT, disk=disk * SNAPSHOT if disk else None),
             schedule=schedule,
             chunk=chunk,
             costs=QUICK,
@@ -120,7 +120,7 @@ def test_as_a_scan_that_keeps_everything(schedule, chunk, host, disk, points, tm
 
 def test_several_steps_are_differentiated_at_once_where_that_saves_some():
     results = []
-    call = {"params": WEIGHTS, "costs": ps.Costs(1e-3, 1e-3, 1e10), "budget": "160kB", "report": results.append}
+    call = {"params": WEIGHTS, "costs": fb.Costs(1e-3, 1e-3, 1e10), "budget": "160kB", "report": results.append}
     for chunk in (1, None):
         jax.grad(lambda y, chunk=chunk: checkpointed(decay, y, 200, chunk=chunk, **call).sum())(jnp.ones(2000))
     single, several = (result.plan for result in results)
@@ -175,11 +175,11 @@ def test_several_backward_passes_and_several_loops_at_once():
 
 
 def test_what_is_dropped_leaves_nothing(tmp_path):
-    disk = {"budget": ps.Budget(host="9kB", disk="1MB"), "schedule": "storeall", "chunk": 1, "directory": tmp_path}
+    disk = {"budget": fb.Budget(host="9kB", disk="1MB"), "schedule": "storeall", "chunk": 1, "directory": tmp_path}
     _, pull = jax.vjp(lambda weight: run(weight, **disk), WEIGHT)
-    assert list(tmp_path.glob("penstock-*"))
+    assert list(tmp_path.glob("forebay-*"))
     del pull
-    assert not list(tmp_path.glob("penstock-*"))
+    assert not list(tmp_path.glob("forebay-*"))
 
 
 def test_not_differentiated_it_is_a_scan_that_jit_takes():
@@ -211,7 +211,7 @@ def test_a_plan_of_fewer_steps_than_its_chunk_can_be_given_again():
     jax.grad(lambda weight: run(weight, **more).sum())(WEIGHT)
     jax.grad(lambda weight: run(weight, plan=results[0].plan, **more).sum())(WEIGHT)
     assert [result.plan.every for result in results] == [12, 12]
-    with pytest.raises(ps.PlanError, match="chunk=3"):
+    with pytest.raises(fb.PlanError, match="chunk=3"):
         run(WEIGHT, plan=results[0].plan, chunk=3)
 
 
@@ -262,8 +262,8 @@ def test_a_lossy_codec_keeps_close():
 
 
 def test_a_codec_that_does_not_pay_is_named():
-    slow = {"cast:float16": ps.CodecCost(ratio=2, encode=1e3, decode=1e3)}
-    costs = ps.Costs(1e-3, 1e-3, 1e12, codecs=slow)
+    slow = {"cast:float16": fb.CodecCost(ratio=2, encode=1e3, decode=1e3)}
+    costs = fb.Costs(1e-3, 1e-3, 1e12, codecs=slow)
     results = []
     for _ in range(2):
         more = {"codec": "cast:float16", "costs": costs, "report": results.append}
@@ -275,15 +275,15 @@ def test_a_codec_that_does_not_pay_is_named():
 @pytest.mark.parametrize(
     ("arguments", "error", "says"),
     [
-        ({"steps": 0}, ps.ScheduleError, "at least one step"),
-        ({"chunk": 0}, ps.PlanError, "at least 1"),
+        ({"steps": 0}, fb.ScheduleError, "at least one step"),
+        ({"chunk": 0}, fb.PlanError, "at least 1"),
         ({"state": ()}, StateError, "no arrays"),
         ({"state": object()}, StateError, "no array"),
         ({"state": jax.random.key(0)}, StateError, "key_data"),
         ({"inputs": jnp.ones((4, 3))}, StateError, "10 entries"),
-        ({"budget": "1kB"}, ps.BudgetError, "needs 4.1kB"),
-        ({"budget": "8kB", "schedule": "storeall"}, ps.BudgetError, "budget"),
-        ({"codec": "nothing"}, ps.PenstockError, "no codec is called"),
+        ({"budget": "1kB"}, fb.BudgetError, "needs 4.1kB"),
+        ({"budget": "8kB", "schedule": "storeall"}, fb.BudgetError, "budget"),
+        ({"codec": "nothing"}, fb.ForebayError, "no codec is called"),
         ({"step": lambda y, t, w: (y * w)[:2]}, StateError, "the step returned"),
         ({"step": lambda y, t, w: y * w, "outputs": True}, StateError, r"\(state, output\)"),
     ],
@@ -298,11 +298,11 @@ def test_bad_input_is_refused(arguments, error, says):
     ("arguments", "says"),
     [
         ({"budget": "nonsense"}, "nonsense"),
-        ({"budget": ps.Budget(device="8GB")}, "on the host"),
+        ({"budget": fb.Budget(device="8GB")}, "on the host"),
         ({"schedule": "nonsense"}, "nonsense"),
         ({"codec": "nonsense"}, "nonsense"),
     ],
 )
 def test_nonsense_is_refused_though_nothing_is_differentiated(arguments, says):
-    with pytest.raises(ps.PenstockError, match=says):
+    with pytest.raises(fb.ForebayError, match=says):
         checkpointed(lambda y, t: y, jnp.ones(3), 10, **arguments)

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-import penstock as ps
-from penstock.cuda.available import gpu_count
+import forebay as fb
+from forebay.cuda.available import gpu_count
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
-checkpointed = pytest.importorskip("penstock.jax").checkpointed
+checkpointed = pytest.importorskip("forebay.jax").checkpointed
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not gpu_count(), reason="no GPU")]
 STEPS = 60
@@ -61,7 +61,7 @@ def test_as_a_scan_that_keeps_everything(points, schedule, chunk, host, disk, tm
                 inputs=inputs,
                 params=speed,
                 outputs=True,
-                budget=ps.Budget(host=host * snapshot, disk=disk * snapshot or None),
+                budget=fb.Budget(host=host * snapshot, disk=disk * snapshot or None),
                 schedule=schedule,
                 chunk=chunk,
                 directory=tmp_path,
@@ -107,7 +107,7 @@ def test_nested_on_the_device_no_more_is_taken_than_its_budget(steps, states):
         return wave(state, t, 0.0, speed)[0]
 
     def nested(start, speed):
-        budget = ps.Budget(device=states * 2 * start.nbytes)
+        budget = fb.Budget(device=states * 2 * start.nbytes)
         return checkpointed(step, (start, start), steps, params=speed, budget=budget)
 
     def scan(start, speed):

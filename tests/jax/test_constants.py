@@ -6,15 +6,15 @@ import weakref
 import numpy as np
 import pytest
 
-import penstock as ps
-from penstock.errors import StateError
+import forebay as fb
+from forebay.errors import StateError
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
-checkpointed = pytest.importorskip("penstock.jax").checkpointed
-compiled = pytest.importorskip("penstock.jax.compiled")
+checkpointed = pytest.importorskip("forebay.jax").checkpointed
+compiled = pytest.importorskip("forebay.jax.compiled")
 
-TIGHT = {"budget": "64kB", "schedule": "revolve:3", "costs": ps.Costs(1e-3, 1e-3, 1e9)}
+TIGHT = {"budget": "64kB", "schedule": "revolve:3", "costs": fb.Costs(1e-3, 1e-3, 1e9)}
 AMPLE = {"budget": "10MB"}
 
 

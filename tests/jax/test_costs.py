@@ -6,17 +6,17 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-import penstock as ps
-from penstock.engine.recorded import Recording, Request, plan_recorded
-from penstock.engine.reversal import Reversal
+import forebay as fb
+from forebay.engine.recorded import Recording, Request, plan_recorded
+from forebay.engine.reversal import Reversal
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
-checkpointed = pytest.importorskip("penstock.jax").checkpointed
-from penstock.jax import compiled, decide, node, planned  # noqa: E402
-from penstock.jax.places import Places  # noqa: E402
+checkpointed = pytest.importorskip("forebay.jax").checkpointed
+from forebay.jax import compiled, decide, node, planned  # noqa: E402
+from forebay.jax.places import Places  # noqa: E402
 
-QUICK = ps.Costs(1e-3, 1e-3, 1e9)
+QUICK = fb.Costs(1e-3, 1e-3, 1e9)
 
 
 def held():
@@ -193,9 +193,9 @@ def test_on_an_accelerator_its_own_memory_says_whether_the_whole_graph_fits(free
 )
 def test_a_chunk_that_does_not_fit_is_refused_with_what_it_takes(largest, graph, says):
     request = Request("64kB", "auto", None, 8, None, None, None)
-    with pytest.raises(ps.BudgetError, match=says):
+    with pytest.raises(fb.BudgetError, match=says):
         plan_recorded(
-            100, 4096, ps.Budget(host="64kB"), QUICK, Recording(graph, 0, 1e-3), request, codecs=[], largest=largest
+            100, 4096, fb.Budget(host="64kB"), QUICK, Recording(graph, 0, 1e-3), request, codecs=[], largest=largest
         )
 
 
@@ -213,7 +213,7 @@ def test_what_a_span_takes_beside_its_steps_is_counted_where_states_are_saved_an
         (12e-3, 42e-3, 20e-3, 1e-3),
     ):
         times = iter((one, many, put))
-        copying = ps.Costs(1.0, 1.0, 8192e3)  # a state in a millisecond
+        copying = fb.Costs(1.0, 1.0, 8192e3)  # a state in a millisecond
         costs = planned._measured(loop, copying, lambda arrays: arrays)
         assert costs.forward == pytest.approx(2e-3) and costs.copy == pytest.approx(8192 / kept)
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 pytest.importorskip("jax")
-from penstock.jax.nest import (
+from forebay.jax.nest import (
     MOST_LEVELS,
     Sizes,
     blocks,

@@ -9,13 +9,13 @@ from functools import cache
 import numpy as np
 import pytest
 
-import penstock as ps
-from penstock.errors import StateError
+import forebay as fb
+from forebay.errors import StateError
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
-checkpointed = pytest.importorskip("penstock.jax").checkpointed
-from penstock.jax import compiled, decide  # noqa: E402
+checkpointed = pytest.importorskip("forebay.jax").checkpointed
+from forebay.jax import compiled, decide  # noqa: E402
 
 POINTS = 1000
 STATE = 2 * 4 * POINTS + 4
@@ -75,8 +75,8 @@ def nothing_is_known_from_other_tests():
 
 @pytest.fixture
 def said(caplog):
-    caplog.set_level(logging.INFO, "penstock.jax")
-    return lambda: [record.getMessage() for record in caplog.records if record.name == "penstock.jax"]
+    caplog.set_level(logging.INFO, "forebay.jax")
+    return lambda: [record.getMessage() for record in caplog.records if record.name == "forebay.jax"]
 
 
 # What two levels, or three, of so many steps fit into; one level less does not.
@@ -106,7 +106,7 @@ def alone(function):
 )
 def test_as_a_scan_that_keeps_everything(steps, states, forward, around, said):
     results = []
-    costs = ps.Costs(1e-6, 1e-6, 1e3)  # whose links are so slow that nothing is moved
+    costs = fb.Costs(1e-6, 1e-6, 1e3)  # whose links are so slow that nothing is moved
     more = {"budget": states * STATE, "costs": costs, "report": results.append}
     loss, given = loss_by(checkpointed, steps, **more)
     first, again = (differentiated(loss, given, around) for _ in range(2))
@@ -206,11 +206,11 @@ class Accelerator:
 
 def test_the_device_budget_is_that_of_an_accelerator(monkeypatch, said):
     monkeypatch.setattr(decide, "device_of", lambda leaves: Accelerator())
-    for budget in (ps.Budget(device=60 * STATE), ps.Budget(device=60 * STATE, host="1GB")):
+    for budget in (fb.Budget(device=60 * STATE), fb.Budget(device=60 * STATE, host="1GB")):
         loss, given = loss_by(checkpointed, 199, budget=budget)
         assert_close(differentiated(loss, given), as_a_scan(199))
-        assert f"of the {ps.units.to_text(60 * STATE)} allowed" in said()[-1]
-    loss, given = loss_by(checkpointed, 199, budget=ps.Budget(host="1GB"))
+        assert f"of the {fb.units.to_text(60 * STATE)} allowed" in said()[-1]
+    loss, given = loss_by(checkpointed, 199, budget=fb.Budget(host="1GB"))
     differentiated(loss, given)
     assert "as a whole" in said()[-1]
 
@@ -224,10 +224,10 @@ def test_where_only_the_device_is_allowed_and_too_small_it_is_refused_before_any
         return y * weight
 
     def total(weight):
-        return checkpointed(step, jnp.ones(POINTS), 199, params=weight, budget=ps.Budget(device="20kB")).sum()
+        return checkpointed(step, jnp.ones(POINTS), 199, params=weight, budget=fb.Budget(device="20kB")).sum()
 
     for gradient in (jax.grad(total), jax.jit(jax.grad(total))):
-        with pytest.raises(ps.BudgetError, match=r"device budget of 20kB: keeping states there takes \d+ bytes, or"):
+        with pytest.raises(fb.BudgetError, match=r"device budget of 20kB: keeping states there takes \d+ bytes, or"):
             gradient(0.9)
     assert not ran
 
@@ -262,10 +262,10 @@ def test_the_device_budget_that_an_error_names_works(steps, monkeypatch):
     monkeypatch.setattr(decide, "device_of", lambda leaves: Accelerator())
 
     def gradient(budget):
-        loss, given = loss_by(checkpointed, steps, budget=ps.Budget(device=budget))
+        loss, given = loss_by(checkpointed, steps, budget=fb.Budget(device=budget))
         return differentiated(loss, given)
 
-    with pytest.raises(ps.BudgetError) as error:
+    with pytest.raises(fb.BudgetError) as error:
         gradient(1)
     assert_close(gradient(named_by(error)), as_a_scan(steps))
 

@@ -8,14 +8,14 @@ import textwrap
 import numpy as np
 import pytest
 
-import penstock as ps
-from penstock.errors import StateError
+import forebay as fb
+from forebay.errors import StateError
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
-checkpointed = pytest.importorskip("penstock.jax").checkpointed
+checkpointed = pytest.importorskip("forebay.jax").checkpointed
 
-QUICK = ps.Costs(1e-3, 1e-3, 1e9)
+QUICK = fb.Costs(1e-3, 1e-3, 1e9)
 TIGHT = {"budget": "64kB", "schedule": "revolve:3", "costs": QUICK}
 AMPLE = {"budget": "10MB"}
 
@@ -121,10 +121,10 @@ def test_a_step_may_close_over_what_is_not_differentiated():
 DEVICES = """
     import jax, jax.numpy as jnp, numpy as np
     from jax.sharding import NamedSharding, PartitionSpec
-    import penstock as ps
-    from penstock.jax import checkpointed
+    import forebay as fb
+    from forebay.jax import checkpointed
 
-    more = {"budget": "64kB", "schedule": "revolve:3", "costs": ps.Costs(1e-3, 1e-3, 1e9)}
+    more = {"budget": "64kB", "schedule": "revolve:3", "costs": fb.Costs(1e-3, 1e-3, 1e9)}
 
     def loop(y, w):
         return checkpointed(lambda y, t, w: jnp.sin(y * w), y, 12, params=w, **more)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from penstock.cuda.available import gpu_count, why_not
+from forebay.cuda.available import gpu_count, why_not
 from tests.memory.fakes import GB, FakeCupy, FakeRmm, FakeTorch
 
 
@@ -18,7 +18,7 @@ def pytest_runtest_setup(item):
 @pytest.fixture
 def rmm(monkeypatch):
     """A machine that has RMM, CuPy and torch, none of them used so far."""
-    from penstock.cuda import driver
+    from forebay.cuda import driver
 
     made = FakeRmm()
     monkeypatch.setitem(sys.modules, "cupy", FakeCupy())
@@ -30,7 +30,7 @@ def rmm(monkeypatch):
     monkeypatch.setitem(sys.modules, "rmm.allocators.torch", SimpleNamespace(rmm_torch_allocator=allocator))
     monkeypatch.setattr(driver, "device_memory", lambda: (100 * GB, 140 * GB))
     monkeypatch.setattr(driver, "managed_concurrently", lambda: True)
-    monkeypatch.setattr(importlib.import_module("penstock.memory.unify"), "_known", [])
+    monkeypatch.setattr(importlib.import_module("forebay.memory.unify"), "_known", [])
     return made
 
 

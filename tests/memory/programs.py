@@ -6,12 +6,12 @@ from unittest.mock import patch
 
 import numpy as np
 
-import penstock as ps
-from penstock.codec import Codec
-from penstock.errors import EncodingError
-from penstock.memory import coding
-from penstock.memory.pool import Pool
-from penstock.memory.virtual import VirtualMachine
+import forebay as fb
+from forebay.codec import Codec
+from forebay.errors import EncodingError
+from forebay.memory import coding
+from forebay.memory.pool import Pool
+from forebay.memory.virtual import VirtualMachine
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def expected(program, kept=lambda array: array):
 def run(program, device, seed=0, without=None, codec=None, host=10**7, machine=None):
     """Run a program on a pool, and give what it saw, its last values, and the pool; codecs may be given in turns."""
     machine = machine or VirtualMachine(seed, without)
-    pool = Pool(ps.Budget(device=device, host=host), None, machine)
+    pool = Pool(fb.Budget(device=device, host=host), None, machine)
     turns = codec if isinstance(codec, tuple) else (codec,)
 
     def put(number, array):

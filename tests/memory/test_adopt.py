@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from penstock.errors import DeviceError
-from penstock.memory import AllocatorWarning, report, unify
+from forebay.errors import DeviceError
+from forebay.memory import AllocatorWarning, report, unify
 
 
 def hold(unified, name, nbytes):

@@ -9,11 +9,11 @@ import pytest
 
 pytest.importorskip("cuda.core")
 
-from penstock.cuda import driver, managed, stream
-from penstock.errors import BudgetError, StateError
-from penstock.memory import managed_empty, prefetch, where
+from forebay.cuda import driver, managed, stream
+from forebay.errors import BudgetError, StateError
+from forebay.memory import managed_empty, prefetch, where
 
-advise = importlib.import_module("penstock.memory.advise")
+advise = importlib.import_module("forebay.memory.advise")
 GB = 10**9
 
 

@@ -6,11 +6,11 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 
-import penstock as ps
-from penstock.memory import Pool, ThrashWarning
+import forebay as fb
+from forebay.memory import Pool, ThrashWarning
 from tests.memory.programs import at_random, initial, sweeps
 
-pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore::penstock.memory.thrash.ThrashWarning")]
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore::forebay.memory.thrash.ThrashWarning")]
 
 KINDS = ("read", "write", "chain", "there and back", "pairs", "looked at", "looked at ahead", "renewed")
 LIBRARIES = ("cupy", "torch")
@@ -43,7 +43,7 @@ def run_plain(program):
 
 
 def run_pool(program, device, library, codec=None, streams=()):
-    pool = Pool(ps.Budget(device=device, host="2GB"), codec, library)
+    pool = Pool(fb.Budget(device=device, host="2GB"), codec, library)
     arrays = [pool.put(array) for array in initial(program.lengths)]
     for number, step in enumerate(program.steps):
         if step.get is not None:
@@ -95,7 +95,7 @@ def test_programs_at_random_give_what_plain_arrays_give(seed, library):
 def test_exact_codecs_change_nothing(codec, kind):
     pytest.importorskip("cupy")
     if codec == "lossless":
-        from penstock.codec import nvcomp
+        from forebay.codec import nvcomp
 
         if not nvcomp.available():
             pytest.skip("nvCOMP is not installed")
@@ -110,7 +110,7 @@ def test_a_lossy_codec_keeps_its_bound_and_moves_less():
     shape = (64, 64, 64)
     axis = np.linspace(0, 3, 64)
     smooth = np.sin(axis[:, None, None] + axis[None, :, None] * axis[None, None, :]).astype("float32")
-    pool = Pool(ps.Budget(device=16 * smooth.nbytes, host="1GB"), "bounded:1e-4", "cupy")
+    pool = Pool(fb.Budget(device=16 * smooth.nbytes, host="1GB"), "bounded:1e-4", "cupy")
     arrays = [pool.put(smooth + np.float32(number)) for number in range(24)]
     for _ in range(4):
         for array in arrays:
@@ -139,7 +139,7 @@ def test_blocks_inside_others_keep_their_order_on_streams_of_their_own(library):
     else:
         outer, inner = (module.cuda.stream(module.cuda.Stream()) for _ in range(2))
         busy, settle = module.ones(1 << 24, device="cuda"), module.cuda.synchronize
-    with Pool(ps.Budget(device=2 * ARRAY, host="1GB"), arrays=library) as pool:
+    with Pool(fb.Budget(device=2 * ARRAY, host="1GB"), arrays=library) as pool:
         seen = pool.put(np.full(20, -1.0))
         for number in range(20):
             read, written = pool.put(np.zeros(LENGTH // 2)), pool.put(np.zeros(LENGTH // 2))
@@ -155,7 +155,7 @@ def test_blocks_inside_others_keep_their_order_on_streams_of_their_own(library):
 
 def test_a_stream_for_every_block_keeps_the_order():
     cupy = pytest.importorskip("cupy")
-    with Pool(ps.Budget(device=2 * ARRAY, host="1GB"), arrays="cupy") as pool:
+    with Pool(fb.Budget(device=2 * ARRAY, host="1GB"), arrays="cupy") as pool:
         array = pool.put(np.zeros(LENGTH))
         for _ in range(200):  # each is destroyed before the next is made, which may get its handle
             with cupy.cuda.Stream(non_blocking=True), pool.use(writes=[array]) as (values,):
@@ -167,7 +167,7 @@ def test_a_stream_for_every_block_keeps_the_order():
 
 def test_gradients_of_a_handed_out_tensor_stay_with_it():
     torch = pytest.importorskip("torch")
-    with Pool(ps.Budget(device=ARRAY, host="1GB"), arrays="torch") as pool:
+    with Pool(fb.Budget(device=ARRAY, host="1GB"), arrays="torch") as pool:
         a, b = pool.put(np.zeros(LENGTH)), pool.put(np.ones(LENGTH))
         with torch.inference_mode(), pool.use(reads=[a]) as (values,):
             assert not values.any()
@@ -185,7 +185,7 @@ def test_gradients_of_a_handed_out_tensor_stay_with_it():
 def test_torch_keeps_its_types(kind):
     torch = pytest.importorskip("torch")
     dtype = getattr(torch, kind)
-    pool = Pool(ps.Budget(device="1MB", host="8MB"), arrays="torch")
+    pool = Pool(fb.Budget(device="1MB", host="8MB"), arrays="torch")
     values = (torch.arange(3000) % 2).to(dtype).reshape(30, 100)
     for source in (values, values.cuda(), values.cuda().requires_grad_() if dtype.is_floating_point else values):
         array = pool.put(source)
@@ -202,7 +202,7 @@ def test_torch_keeps_its_types(kind):
 
 def test_what_is_put_from_the_device_is_copied_in_order():
     cupy = pytest.importorskip("cupy")
-    pool = Pool(ps.Budget(device="64MB", host="256MB"), arrays="cupy")
+    pool = Pool(fb.Budget(device="64MB", host="256MB"), arrays="cupy")
     arrays = []
     for number in range(16):
         source = cupy.full(1 << 20, number, "float32")
@@ -215,10 +215,10 @@ def test_what_is_put_from_the_device_is_copied_in_order():
 
 def test_arrays_with_gaps_on_the_device_are_refused():
     cupy = pytest.importorskip("cupy")
-    from penstock.errors import StateError
+    from forebay.errors import StateError
 
     with (
-        Pool(ps.Budget(device="1MB", host="1MB"), arrays="cupy") as pool,
+        Pool(fb.Budget(device="1MB", host="1MB"), arrays="cupy") as pool,
         pytest.raises(StateError, match="contiguous"),
     ):
         pool.put(cupy.zeros((8, 8))[:, ::2])
@@ -238,7 +238,7 @@ def test_the_timeline_has_the_lanes_and_times_of_what_was_done():
 
 def test_both_directions_of_the_link_are_busy_at_once():
     cupy = pytest.importorskip("cupy")
-    pool = Pool(ps.Budget(device="256MB", host="2GB"), arrays="cupy")
+    pool = Pool(fb.Budget(device="256MB", host="2GB"), arrays="cupy")
     arrays = [pool.put(cupy.full(1 << 22, number, "float32")) for number in range(48)]
     for _ in range(5):
         for array in arrays:
@@ -255,9 +255,9 @@ def test_both_directions_of_the_link_are_busy_at_once():
 
 def test_memory_comes_back():
     pytest.importorskip("cupy")
-    from penstock.cuda.managed import describe
+    from forebay.cuda.managed import describe
 
-    with Pool(ps.Budget(device="1GB", host="64MB"), arrays="cupy") as pool:
+    with Pool(fb.Budget(device="1GB", host="64MB"), arrays="cupy") as pool:
         pool.put(np.zeros(1000))
         pointers = [slab.pointer for slab in (pool._machine._slab, *pool._pager.host._slabs)]
         assert [describe(pointer, 0)["kind"] for pointer in pointers] == ["device", "pinned"]
@@ -266,7 +266,7 @@ def test_memory_comes_back():
 
 def test_thrashing_is_told_with_the_share_of_time_lost():
     cupy = pytest.importorskip("cupy")
-    pool = Pool(ps.Budget(device="128MB", host="2GB"), arrays="cupy")
+    pool = Pool(fb.Budget(device="128MB", host="2GB"), arrays="cupy")
     arrays = [pool.put(cupy.zeros(1 << 22, "float32")) for _ in range(40)]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.memory.eviction import Order
-from penstock.memory.sequence import NEVER, Sequence, Use
-from penstock.memory.traffic import traffic
+from forebay.memory.eviction import Order
+from forebay.memory.sequence import NEVER, Sequence, Use
+from forebay.memory.traffic import traffic
 
 
 def anyone(key):

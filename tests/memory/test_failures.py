@@ -4,19 +4,19 @@
 import numpy as np
 import pytest
 
-import penstock as ps
-from penstock.errors import BudgetError, StateError
-from penstock.memory import Pool, ThrashWarning
-from penstock.memory.virtual import VirtualMachine
+import forebay as fb
+from forebay.errors import BudgetError, StateError
+from forebay.memory import Pool, ThrashWarning
+from forebay.memory.virtual import VirtualMachine
 from tests.memory.programs import Trimmed
 
-pytestmark = pytest.mark.filterwarnings("ignore::penstock.memory.thrash.ThrashWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::forebay.memory.thrash.ThrashWarning")
 
 ARRAY, LENGTH = 1024, 128
 
 
 def pool_of(slots, host=64 * ARRAY, codec=None, machine=None):
-    return Pool(ps.Budget(device=slots * ARRAY, host=host), codec, machine or VirtualMachine())
+    return Pool(fb.Budget(device=slots * ARRAY, host=host), codec, machine or VirtualMachine())
 
 
 def full(value, length=LENGTH):
@@ -211,14 +211,14 @@ class TestNumbers:
         with pytest.raises(BudgetError, match="for itself and for encodings on their way") as raised:
             pool_of(3, host=10**7, codec=Trimmed()).put(full(1, length))
         named = str(raised.value).split("Budget(device='")[1].split("'")[0]
-        pool = Pool(ps.Budget(device=named, host=10**7), Trimmed(), VirtualMachine())
+        pool = Pool(fb.Budget(device=named, host=10**7), Trimmed(), VirtualMachine())
         with pool.use(writes=[pool.put(full(1, length))]) as (values,):
             assert values[0] == 1
 
     @pytest.mark.parametrize("large", [15, 30, 60])
     def test_a_large_array_beside_encodings_is_told_the_budget_that_holds_it(self, large):
         def put(device):
-            pool = Pool(ps.Budget(device=device, host=10**7), None, VirtualMachine())
+            pool = Pool(fb.Budget(device=device, host=10**7), None, VirtualMachine())
             small = pool.put(full(1), codec=Trimmed())
             array = pool.put(full(2, large * LENGTH))
             for one, value in ((array, 2), (small, 1)):
@@ -243,7 +243,7 @@ class TestNumbers:
     @pytest.mark.parametrize("length", [100, 128, 1000])
     def test_the_budget_named_for_thrashing_holds_all_arrays_with_a_codec(self, length):
         def sweep(device, rounds):
-            pool = Pool(ps.Budget(device=device, host=10**7), Trimmed(), VirtualMachine())
+            pool = Pool(fb.Budget(device=device, host=10**7), Trimmed(), VirtualMachine())
             arrays = [pool.put(full(1, length)) for _ in range(40)]
             for _ in range(rounds):
                 for array in arrays:
@@ -259,7 +259,7 @@ class TestNumbers:
 
     def test_several_arrays_with_a_codec_are_told_the_budget_that_holds_them(self):
         def use(device):
-            pool = Pool(ps.Budget(device=device, host=10**7), Trimmed(), VirtualMachine())
+            pool = Pool(fb.Budget(device=device, host=10**7), Trimmed(), VirtualMachine())
             with pool.use(reads=[pool.put(full(1)) for _ in range(20)]):
                 pass
 
@@ -269,7 +269,7 @@ class TestNumbers:
 
     def test_rooms_for_encodings_are_fewer_where_arrays_that_are_used_together_need_theirs(self):
         device, room = 100 * ARRAY, 6400
-        pool = Pool(ps.Budget(device=device, host=10**7), None, VirtualMachine())
+        pool = Pool(fb.Budget(device=device, host=10**7), None, VirtualMachine())
         small = pool.put(full(1, room // 8 - 1), codec=Trimmed())
         assert pool._pager.coding.nbytes == 4 * room
         large = [pool.put(full(number, (device - 2 * room) // 16)) for number in (2, 3)]

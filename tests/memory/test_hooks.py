@@ -2,9 +2,9 @@
 
 import pytest
 
-from penstock.errors import StateError
-from penstock.memory import prefetch_hooks
-from penstock.memory.hooks import attach
+from forebay.errors import StateError
+from forebay.memory import prefetch_hooks
+from forebay.memory.hooks import attach
 
 torch = pytest.importorskip("torch")
 

@@ -5,13 +5,13 @@ import random
 import numpy as np
 import pytest
 
-import penstock as ps
-from penstock.errors import BudgetError
-from penstock.memory import Pool, host
-from penstock.memory.virtual import VirtualMachine
+import forebay as fb
+from forebay.errors import BudgetError
+from forebay.memory import Pool, host
+from forebay.memory.virtual import VirtualMachine
 from tests.memory.programs import Trimmed
 
-pytestmark = pytest.mark.filterwarnings("ignore::penstock.memory.thrash.ThrashWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::forebay.memory.thrash.ThrashWarning")
 
 KIB = 1024
 STEP = 64 * KIB
@@ -42,7 +42,7 @@ def pinned(pool):
 
 
 def test_unused_memory_of_another_size_makes_way():
-    pool = Pool(ps.Budget(device="4kB", host="4kB"), arrays="numpy")
+    pool = Pool(fb.Budget(device="4kB", host="4kB"), arrays="numpy")
     kept = [pool.put(np.full(128, float(number))) for number in range(3)]
     pool.drop(kept.pop())
     kept.append(pool.put(np.full(200, 9.0)))
@@ -52,7 +52,7 @@ def test_unused_memory_of_another_size_makes_way():
 
 def test_large_encodings_whose_size_changes_a_little_take_the_places_of_earlier_ones():
     machine, length = Counting(), 64 * KIB
-    pool = Pool(ps.Budget(device=8 * 8 * length, host=16 * 8 * length), Trimmed(), machine)
+    pool = Pool(fb.Budget(device=8 * 8 * length, host=16 * 8 * length), Trimmed(), machine)
     arrays = [pool.put(zeros_after(length // 4, length)) for _ in range(12)]
     generator = np.random.default_rng(0)
 
@@ -73,7 +73,7 @@ def test_large_encodings_whose_size_changes_a_little_take_the_places_of_earlier_
 @pytest.mark.parametrize("kib", [5, 9, 36, 40, 63, 100])
 def test_encodings_fill_the_host_budget_but_for_an_eighth(kib):
     length, budget = 128 * kib * 2, 640 * KIB
-    pool = Pool(ps.Budget(device=100 * 8 * length, host=budget), Trimmed(), VirtualMachine(1))
+    pool = Pool(fb.Budget(device=100 * 8 * length, host=budget), Trimmed(), VirtualMachine(1))
 
     def encode_many():
         for _ in range(400):
@@ -93,7 +93,7 @@ def test_encodings_fill_the_host_budget_but_for_an_eighth(kib):
 
 def test_the_first_encoding_leaves_room_for_arrays_kept_as_they_are(monkeypatch):
     monkeypatch.setattr(host, "STEP", 64 * 2**20)
-    pool = Pool(ps.Budget(device="1MB", host="1MB"), Trimmed(), VirtualMachine())
+    pool = Pool(fb.Budget(device="1MB", host="1MB"), Trimmed(), VirtualMachine())
     coded = pool.put(zeros_after(100, 1000))
     pool._pager.evict(coded._page)
     pool.wait()
@@ -118,7 +118,7 @@ def test_rooms_are_never_too_small_and_at_most_an_eighth_too_large():
 
 def test_the_budget_that_is_named_is_enough():
     def fill(budget):
-        pool = Pool(ps.Budget(device=102_800, host=budget), arrays="numpy")
+        pool = Pool(fb.Budget(device=102_800, host=budget), arrays="numpy")
         small = [pool.put(zeros_after(112, 112, number + 1), codec=Trimmed()) for number in range(8)]
         large = pool.put(np.zeros(12_500))
         for arrays in ([large], small, [large]):
@@ -161,7 +161,7 @@ class Repeated:
                 else:
                     memory.give(rooms.pop(nbytes % len(rooms)), [])
             except BudgetError as error:
-                return number, ps.Budget(host=str(error).split("Budget(host='")[1].split("'")[0])["host"]
+                return number, fb.Budget(host=str(error).split("Budget(host='")[1].split("'")[0])["host"]
             assert memory.held <= budget
         return None
 
@@ -176,7 +176,7 @@ def test_the_budget_that_is_named_is_enough_whatever_was_taken_and_given_back(se
 
 def test_the_budget_that_is_named_holds_what_is_still_to_be_encoded():
     def fill(budget):
-        pool = Pool(ps.Budget(device="128kB", host=budget), Trimmed(), VirtualMachine())
+        pool = Pool(fb.Budget(device="128kB", host=budget), Trimmed(), VirtualMachine())
         arrays = [pool.put(zeros_after(500, 500, number + 1)) for number in range(24)]
         with pool.use(reads=[pool.put(np.ones(11_000), codec=None)]):
             pass
@@ -198,7 +198,7 @@ def test_the_budget_that_is_named_for_an_encoding_holds_it():
     for _ in range(7):
         with pytest.raises(BudgetError, match="encoding of v") as raised:
             fill(budget)
-        named = ps.Budget(host=str(raised.value).split("Budget(host='")[1].split("'")[0])["host"]
+        named = fb.Budget(host=str(raised.value).split("Budget(host='")[1].split("'")[0])["host"]
         assert named > budget
         budget = named
     fill(budget)

@@ -26,7 +26,7 @@ def child(code, *needs):
 def test_cupy_computes_in_managed_memory_and_gets_its_allocator_back():
     child(
         """
-        import cupy, penstock.memory as pm
+        import cupy, forebay.memory as pm
         before = cupy.cuda.get_allocator()
         with pm.unify("cupy", limit="2GB") as unified:
             a = cupy.arange(10**6, dtype="float32")
@@ -49,7 +49,7 @@ def test_cupy_computes_in_managed_memory_and_gets_its_allocator_back():
 def test_torch_trains_in_managed_memory():
     child(
         """
-        import torch, penstock.memory as pm
+        import torch, forebay.memory as pm
         pm.unify("torch", limit="2GB")
         torch.manual_seed(0)
         model = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 1)).cuda()
@@ -74,7 +74,7 @@ def test_torch_trains_in_managed_memory():
 def test_torch_that_was_used_before_is_told_of_and_restored():
     child(
         """
-        import gc, warnings, torch, penstock.memory as pm
+        import gc, warnings, torch, forebay.memory as pm
         first = torch.ones(10, device="cuda")
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -96,7 +96,7 @@ def test_torch_that_was_used_before_is_told_of_and_restored():
 def test_torch_and_cupy_exchange_arrays_in_managed_memory():
     child(
         """
-        import cupy, torch, penstock.memory as pm
+        import cupy, torch, forebay.memory as pm
         pm.unify("cupy", "torch", limit="2GB")
         a = cupy.arange(1000, dtype="float32")
         t = torch.as_tensor(a, device="cuda")
@@ -119,7 +119,7 @@ def test_torch_and_cupy_exchange_arrays_in_managed_memory():
 def test_advice_and_movement_of_arrays_of_all_libraries():
     child(
         """
-        import cupy, numpy as np, torch, penstock.memory as pm
+        import cupy, numpy as np, torch, forebay.memory as pm
         pm.unify("cupy", "torch", limit="2GB")
         arrays = [cupy.ones(10**6, "float32"), torch.ones(10**6, device="cuda"), pm.managed_empty(10**6)]
         arrays[2][:] = 1
@@ -147,8 +147,8 @@ def test_advice_and_movement_of_arrays_of_all_libraries():
 def test_memory_that_does_not_move_is_refused():
     child(
         """
-        import cupy, numpy as np, penstock.memory as pm
-        from penstock.errors import StateError
+        import cupy, numpy as np, forebay.memory as pm
+        from forebay.errors import StateError
         for array, kind in ((cupy.zeros(10), "device"), (np.zeros(10), "host")):
             try:
                 pm.prefetch(array, "host")
@@ -164,7 +164,7 @@ def test_memory_that_does_not_move_is_refused():
 def test_past_the_limit_allocations_fail_and_say_why():
     child(
         """
-        import warnings, cupy, penstock.memory as pm
+        import warnings, cupy, forebay.memory as pm
         pm.unify("cupy", limit="100MB")
         kept = cupy.zeros(10**7, "float32")
         with warnings.catch_warnings(record=True) as caught:
@@ -186,8 +186,8 @@ def test_past_the_limit_allocations_fail_and_say_why():
 def test_more_than_is_free_is_refused():
     child(
         """
-        import penstock.memory as pm
-        from penstock.errors import BudgetError
+        import forebay.memory as pm
+        from forebay.errors import BudgetError
         try:
             pm.unify("cupy", limit="10TB")
         except BudgetError as error:
@@ -203,7 +203,7 @@ def test_more_than_is_free_is_refused():
 def test_what_exceeds_the_limit_spills_and_gives_the_same_results():
     child(
         """
-        import warnings, cupy, penstock.memory as pm
+        import warnings, cupy, forebay.memory as pm
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             pm.unify("cupy", limit="64MB", spill="host")
@@ -224,7 +224,7 @@ def test_what_exceeds_the_limit_spills_and_gives_the_same_results():
 
 def test_a_training_step_that_fails_natively_runs_with_spill():
     code = """
-        import warnings, torch, penstock.memory as pm
+        import warnings, torch, forebay.memory as pm
         warnings.simplefilter("ignore")
         {setup}
         torch.manual_seed(0)
@@ -249,7 +249,7 @@ def test_a_training_step_that_fails_natively_runs_with_spill():
 def test_hooks_move_what_was_pushed_to_the_host_and_nothing_else():
     child(
         """
-        import torch, penstock.memory as pm
+        import torch, forebay.memory as pm
         pm.unify("torch", limit="2GB")
         model = torch.nn.Sequential(*(torch.nn.Linear(512, 512) for _ in range(6))).cuda()
         x = torch.randn(64, 512, device="cuda")
@@ -276,7 +276,7 @@ def test_hooks_move_what_was_pushed_to_the_host_and_nothing_else():
 def test_hooks_leave_models_that_work_in_place_alone_and_see_all_their_tensors():
     child(
         """
-        import torch, penstock.memory as pm
+        import torch, forebay.memory as pm
         pm.unify("torch", limit="2GB")
         torch.manual_seed(0)
         model = torch.nn.Sequential(
@@ -309,8 +309,8 @@ def test_hooks_leave_models_that_work_in_place_alone_and_see_all_their_tensors()
 def test_what_torch_keeps_is_told_of_and_not_exchanged():
     child(
         """
-        import warnings, torch, penstock.memory as pm
-        from penstock.errors import DeviceError
+        import warnings, torch, forebay.memory as pm
+        from forebay.errors import DeviceError
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             with pm.unify("torch", limit="1GB"):
@@ -334,10 +334,10 @@ def test_what_torch_keeps_is_told_of_and_not_exchanged():
 def test_managed_memory_that_was_not_touched_counts():
     child(
         """
-        import penstock.memory as pm
-        from penstock.cuda import managed
-        from penstock.cuda.driver import device_memory
-        from penstock.errors import BudgetError
+        import forebay.memory as pm
+        from forebay.cuda import managed
+        from forebay.cuda.driver import device_memory
+        from forebay.errors import BudgetError
         part = int(0.6 * device_memory()[0])
         kept = pm.managed_empty(part, "u1")  # never touched: nothing moves
         assert managed.untouched() == part
@@ -357,7 +357,7 @@ def test_managed_memory_that_was_not_touched_counts():
 def test_plain_memory_is_kept_apart_for_other_processes():
     child(
         """
-        import cupy, penstock.memory as pm
+        import cupy, forebay.memory as pm
         with pm.unify("cupy", limit="1GB", comm_pool="64MB") as unified:
             buffer = cupy.asarray(unified.buffer("1MB"))
             assert pm.where(buffer).kind == "device"
@@ -378,7 +378,7 @@ def test_plain_memory_is_kept_apart_for_other_processes():
 def test_numba_takes_it_up_before_its_first_array():
     child(
         """
-        import numpy as np, penstock.memory as pm
+        import numpy as np, forebay.memory as pm
         from numba import cuda
         pm.unify("numba", limit="1GB")
         array = cuda.to_device(np.arange(1000.0))
@@ -394,8 +394,8 @@ def test_numba_takes_it_up_before_its_first_array():
 def test_what_was_moved_to_the_device_counts_once():
     child(
         """
-        import penstock.memory as pm
-        from penstock.cuda import managed
+        import forebay.memory as pm
+        from forebay.cuda import managed
         from cuda.core import LEGACY_DEFAULT_STREAM as stream
         before = managed.untouched()
         kept = pm.managed_empty(64 * 10**6, "u1")

@@ -4,12 +4,12 @@ import warnings
 
 import pytest
 
-from penstock.errors import PenstockError
-from penstock.memory.thrash import ThrashWarning
-from penstock.memory.virtual import VirtualMachine
+from forebay.errors import ForebayError
+from forebay.memory.thrash import ThrashWarning
+from forebay.memory.virtual import VirtualMachine
 from tests.memory.programs import Trimmed, at_random, expected, run, sweeps
 
-pytestmark = pytest.mark.filterwarnings("ignore::penstock.memory.thrash.ThrashWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::forebay.memory.thrash.ThrashWarning")
 
 KINDS = ("read", "write", "chain", "there and back", "pairs", "looked at", "looked at ahead", "renewed")
 ARRAY = 1024
@@ -47,7 +47,7 @@ def goes_wrong(program, device, seed, without, codec, wanted):
     try:
         *found, _ = run(program, device, seed, without, codec)
         return tuple(found) != wanted
-    except PenstockError as error:  # what a codec or the machine noticed; a standstill would prove nothing
+    except ForebayError as error:  # what a codec or the machine noticed; a standstill would prove nothing
         return "wait for each other" not in str(error)
 
 

@@ -7,12 +7,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-import penstock as ps
-from penstock.errors import BudgetError, EngineError, StateError
-from penstock.memory import Pool, ThrashWarning
-from penstock.memory.sequence import Use
-from penstock.memory.traffic import traffic
-from penstock.memory.virtual import VirtualMachine
+import forebay as fb
+from forebay.errors import BudgetError, EngineError, StateError
+from forebay.memory import Pool, ThrashWarning
+from forebay.memory.sequence import Use
+from forebay.memory.traffic import traffic
+from forebay.memory.virtual import VirtualMachine
 from tests.memory.programs import Trimmed
 
 ARRAY = 1024
@@ -20,7 +20,7 @@ LENGTH = 128
 
 
 def pool_of(slots, host=64 * ARRAY, codec=None, seed=0, without=None):
-    return Pool(ps.Budget(device=slots * ARRAY, host=host), codec, VirtualMachine(seed, without))
+    return Pool(fb.Budget(device=slots * ARRAY, host=host), codec, VirtualMachine(seed, without))
 
 
 def put_some(pool, count):
@@ -294,7 +294,7 @@ class TestThrashing:
         (message,) = self.caught(pool, put_some(pool, 9), rounds=6)
         assert "field 0 (float64[128], 1.02kB), field 1" in message and "more push each other out" in message
         assert "A device budget of 9.22kB holds all 9 arrays" in message
-        cured = Pool(ps.Budget(device="9.22kB", host="1MB"), arrays=VirtualMachine())
+        cured = Pool(fb.Budget(device="9.22kB", host="1MB"), arrays=VirtualMachine())
         assert self.caught(cured, put_some(cured, 9), rounds=6) == []
         assert cured.metrics.moved["up 1"] == 9 * ARRAY
 
@@ -310,18 +310,18 @@ class TestThrashing:
 
 
 class TestBadInput:
-    @pytest.mark.parametrize("budget", ["8GB", 10, ps.Budget(device="1kB"), ps.Budget(host="1GB"), None])
+    @pytest.mark.parametrize("budget", ["8GB", 10, fb.Budget(device="1kB"), fb.Budget(host="1GB"), None])
     def test_budgets_without_two_tiers(self, budget):
-        with pytest.raises(BudgetError, match=r"give penstock.Budget\(device='8GB', host='64GB'\)"):
+        with pytest.raises(BudgetError, match=r"give forebay.Budget\(device='8GB', host='64GB'\)"):
             Pool(budget, arrays="numpy")
 
     def test_a_budget_with_a_disk(self):
         with pytest.raises(BudgetError, match="two tiers"):
-            Pool(ps.Budget(device="1GB", host="1GB", disk="1GB"), arrays="numpy")
+            Pool(fb.Budget(device="1GB", host="1GB", disk="1GB"), arrays="numpy")
 
     def test_an_unknown_library(self):
         with pytest.raises(StateError, match="there are 'cupy', 'torch' and 'numpy'"):
-            Pool(ps.Budget(device="1MB", host="1MB"), arrays="jax")
+            Pool(fb.Budget(device="1MB", host="1MB"), arrays="jax")
 
     def test_an_array_larger_than_the_device(self):
         with pytest.raises(BudgetError, match=r"array 1 of 8.19kB needs 8.19kB .* Budget\(device='8.2kB'\)"):

@@ -5,8 +5,8 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.memory import sequence as sequence_module
-from penstock.memory.sequence import NEVER, Sequence, Use
+from forebay.memory import sequence as sequence_module
+from forebay.memory.sequence import NEVER, Sequence, Use
 
 
 def after(keys):

@@ -5,12 +5,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-import penstock as ps
+import forebay as fb
 
 pytest.importorskip("cuda.core")
 
-from penstock.errors import StateError
-from penstock.memory import Pool, device, libraries
+from forebay.errors import StateError
+from forebay.memory import Pool, device, libraries
 
 
 class Stream:
@@ -95,7 +95,7 @@ def caller(monkeypatch):
 
 @pytest.fixture
 def pool(caller):
-    with Pool(ps.Budget(device="4kB", host="1MB"), arrays="cupy") as made:
+    with Pool(fb.Budget(device="4kB", host="1MB"), arrays="cupy") as made:
         yield made
 
 
@@ -174,7 +174,7 @@ def test_what_is_done_to_a_handed_out_array_ends_with_the_block(caller):
             return 1
 
     torch = pytest.importorskip("torch")
-    pool = Pool(ps.Budget(device=1024, host="1MB"), arrays="cupy")
+    pool = Pool(fb.Budget(device=1024, host="1MB"), arrays="cupy")
     pool._machine._library = Tensors(torch)
     a, b = pool.put(np.zeros(128)), pool.put(np.ones(128))  # one after the other at the same place
     with pool.use(writes=[a]) as (values,):

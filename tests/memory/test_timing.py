@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-import penstock as ps
-from penstock.memory import Pool
-from penstock.memory.machine import Encoding
-from penstock.memory.sequence import Use
-from penstock.memory.traffic import traffic
-from penstock.memory.virtual import VirtualMachine
+import forebay as fb
+from forebay.memory import Pool
+from forebay.memory.machine import Encoding
+from forebay.memory.sequence import Use
+from forebay.memory.traffic import traffic
+from forebay.memory.virtual import VirtualMachine
 
-pytestmark = pytest.mark.filterwarnings("ignore::penstock.memory.thrash.ThrashWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::forebay.memory.thrash.ThrashWarning")
 
 ARRAY = 1024
 LINK = 1.0
@@ -71,7 +71,7 @@ class TimedMachine(VirtualMachine):
 def sweep_time(count, slots, role, kernel, rounds=10, codec=None, **machine):
     """Give the time of a round in the long run."""
     timed = TimedMachine(kernel, **machine)
-    pool = Pool(ps.Budget(device=slots * ARRAY, host=4 * count * ARRAY), codec, timed)
+    pool = Pool(fb.Budget(device=slots * ARRAY, host=4 * count * ARRAY), codec, timed)
     arrays = [pool.put(np.zeros(ARRAY // 8)) for _ in range(count)]
 
     def one_round():

@@ -6,14 +6,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from penstock.errors import BudgetError, DeviceError, StateError
-from penstock.memory import AllocatorWarning, OversubscriptionWarning, SpillWarning, report, unify
-from penstock.memory.adopt import check
-from penstock.memory.guard import HEADROOM, Limit, decide
-from penstock.memory.report import Report, Usage
-from penstock.memory.resources import build
-from penstock.memory.spill import Spill
-from penstock.memory.unify import room
+from forebay.errors import BudgetError, DeviceError, StateError
+from forebay.memory import AllocatorWarning, OversubscriptionWarning, SpillWarning, report, unify
+from forebay.memory.adopt import check
+from forebay.memory.guard import HEADROOM, Limit, decide
+from forebay.memory.report import Report, Usage
+from forebay.memory.resources import build
+from forebay.memory.spill import Spill
+from forebay.memory.unify import room
 from tests.memory.fakes import FAKE, GB, FakeCupy
 
 
@@ -191,7 +191,7 @@ class TestNames:
     def test_advice_and_places_that_nobody_knows(self):
         import numpy as np
 
-        from penstock.memory import advise, prefetch
+        from forebay.memory import advise, prefetch
 
         with pytest.raises(StateError, match="there are read_mostly, prefer_device, prefer_host, accessed_by"):
             advise(np.zeros(3), "be_quick")
@@ -210,7 +210,7 @@ class TestReport:
         assert report().unused is None
 
     def test_a_library_is_not_asked_where_there_is_no_gpu(self, monkeypatch):
-        monkeypatch.setattr(sys.modules["penstock.memory.report"], "device_capacity", lambda: None)
+        monkeypatch.setattr(sys.modules["forebay.memory.report"], "device_capacity", lambda: None)
         monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace())  # raises when asked, as CuPy does without a driver
         assert report().usages == () and report().free is None
 
@@ -262,10 +262,10 @@ class TestUnify:
             unified.buffer("1MB")
 
     def test_devices_without_concurrent_access_are_told_of_the_pool(self, cupy, monkeypatch):
-        from penstock.cuda import driver
+        from forebay.cuda import driver
 
         monkeypatch.setattr(driver, "managed_concurrently", lambda: False)
-        with pytest.raises(DeviceError, match=r"use penstock\.memory\.Pool"):
+        with pytest.raises(DeviceError, match=r"use forebay\.memory\.Pool"):
             unify("cupy")
 
     def test_the_report_tells_of_each_library(self, cupy):
@@ -277,7 +277,7 @@ class TestUnify:
         assert report().usages == ()
 
     def test_managed_memory_that_was_not_touched_yet_counts(self, cupy, monkeypatch):
-        from penstock.cuda import managed
+        from forebay.cuda import managed
 
         monkeypatch.setattr(managed, "_alive", {4096: 90 * GB})
         monkeypatch.setattr(managed, "_place", lambda *_range: None)
@@ -297,5 +297,5 @@ class TestUnify:
 def test_rmm_that_is_missing_is_told_of(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", FakeCupy())
     monkeypatch.setitem(sys.modules, "rmm", None)
-    with pytest.raises(DeviceError, match=r"needs RMM: pip install 'penstock\[cuda13\]'"):
+    with pytest.raises(DeviceError, match=r"needs RMM: pip install 'forebay\[cuda13\]'"):
         unify("cupy")

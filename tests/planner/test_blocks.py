@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.planner import blockwise
-from penstock.planner.blocks import Block, Chain, Choice, simulate
-from penstock.planner.blockwise import choose
+from forebay.planner import blockwise
+from forebay.planner.blocks import Block, Chain, Choice, simulate
+from forebay.planner.blockwise import choose
 
 
 def chain_of(saved, forward=1.0, backward=2.0, link=100.0, work=10, boundary=20):

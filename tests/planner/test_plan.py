@@ -5,30 +5,30 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-import penstock as ps
-from penstock.errors import SlowerError
-from penstock.planner.choose import Setting, evaluate, fits
-from penstock.planner.settings import Problem
-from penstock.schedule import Foreign, Revolve, StoreAll, TwoLevel
+import forebay as fb
+from forebay.errors import SlowerError
+from forebay.planner.choose import Setting, evaluate, fits
+from forebay.planner.settings import Problem
+from forebay.schedule import Foreign, Revolve, StoreAll, TwoLevel
 
 STATE = 10**9
 
 
 def costs(x, copy=0.5, backward=1.0, pin=0.0, disk=None):
     """A machine whose links take `x` steps for a state; a step takes a second, a copy `copy` of one."""
-    link = ps.Link(up=STATE / x, down=STATE / x)
-    return ps.Costs(
+    link = fb.Link(up=STATE / x, down=STATE / x)
+    return fb.Costs(
         forward=1.0,
         backward=backward,
         copy=STATE / copy,
         host=link,
-        disk=ps.Link(STATE / disk, STATE / disk) if disk else link,
+        disk=fb.Link(STATE / disk, STATE / disk) if disk else link,
         pin=pin,
     )
 
 
 def test_a_plan_is_made_for_the_salt_problem_and_explained():
-    plan = ps.plan(3751, "1.13GB", ps.Budget(device="8GB", host="64GB"), reversals=100)
+    plan = fb.plan(3751, "1.13GB", fb.Budget(device="8GB", host="64GB"), reversals=100)
     assert plan.peak_bytes["device"] <= 8e9 and plan.peak_bytes["host"] <= 64e9
     text = plan.explain()
     for told in (str(plan.schedule), "assumed for h200", "runner-up", "stall", "host", "pinning"):
@@ -36,34 +36,34 @@ def test_a_plan_is_made_for_the_salt_problem_and_explained():
 
 
 def test_the_same_inputs_give_the_same_plan():
-    first, second = (ps.plan(900, STATE, ps.Budget("6GB", "90GB"), costs=costs(25)) for _ in range(2))
+    first, second = (fb.plan(900, STATE, fb.Budget("6GB", "90GB"), costs=costs(25)) for _ in range(2))
     assert first == second
 
 
 @pytest.mark.parametrize("schedule", ["auto", "revolve:8", "twolevel:9", Revolve(100, 5)], ids=str)
 def test_plans_are_json_both_ways(schedule, tmp_path):
-    plan = ps.plan(100, STATE, ps.Budget("4GB", "40GB", "90GB"), costs=costs(3), schedule=schedule)
-    again = ps.Plan.from_json(plan.to_json(tmp_path / "plan.json"))
-    assert again == plan == ps.Plan.from_json(tmp_path / "plan.json")
+    plan = fb.plan(100, STATE, fb.Budget("4GB", "40GB", "90GB"), costs=costs(3), schedule=schedule)
+    again = fb.Plan.from_json(plan.to_json(tmp_path / "plan.json"))
+    assert again == plan == fb.Plan.from_json(tmp_path / "plan.json")
     assert list(map(str, again.operations())) == list(map(str, plan.operations()))
 
 
 def test_a_foreign_plan_is_json_too():
     library = pytest.importorskip("checkpoint_schedules")
-    plan = ps.plan(60, STATE, ps.Budget("4GB", "40GB"), schedule=library.HRevolve(60, 2, 3))
+    plan = fb.plan(60, STATE, fb.Budget("4GB", "40GB"), schedule=library.HRevolve(60, 2, 3))
     assert isinstance(plan.schedule, Foreign)
-    assert ps.Plan.from_json(plan.to_json()) == plan
+    assert fb.Plan.from_json(plan.to_json()) == plan
 
 
 @pytest.mark.parametrize("text", ["{}", '{"steps": 3}', '{"schedule": "revolve:x", "steps": 3, "every": 1}'])
 def test_what_is_not_a_plan_is_refused(text):
-    with pytest.raises(ps.PlanError, match="not a plan that Penstock wrote") as refusal:
-        ps.Plan.from_json(text)
+    with pytest.raises(fb.PlanError, match="not a plan that Forebay wrote") as refusal:
+        fb.Plan.from_json(text)
     assert len(str(refusal.value)) < 300
 
 
 def test_the_timeline_ends_at_the_predicted_time():
-    plan = ps.plan(100, STATE, ps.Budget("4GB", "40GB"), costs=costs(3))
+    plan = fb.plan(100, STATE, fb.Budget("4GB", "40GB"), costs=costs(3))
     assert max(span.stop for span in plan.timeline()) == pytest.approx(plan.prediction.seconds)
 
 
@@ -71,32 +71,32 @@ def test_the_timeline_ends_at_the_predicted_time():
     ("arguments", "says"),
     [
         ({"budget": "0.9GB"}, "device has 900MB and needs 1GB"),
-        ({"budget": ps.Budget(disk="1TB")}, "host too"),
-        ({"budget": ps.Budget(device="4GB", disk="1TB")}, "through the host"),
+        ({"budget": fb.Budget(disk="1TB")}, "host too"),
+        ({"budget": fb.Budget(device="4GB", disk="1TB")}, "through the host"),
         ({"schedule": "storeall"}, "host has 20GB and needs 196GB"),
         ({"schedule": "revolve:60"}, "host has 20GB and needs"),
         ({"schedule": "zcut"}, "needs"),
         ({"slots": 9}, "1 to 4"),
         ({"budget": "0.9GB", "slots": 1}, "needs 1GB"),
         ({"budget": "300GB", "slots": 2, "schedule": "storeall"}, "give more slots"),
-        ({"budget": ps.Budget("4GB", "0.5GB", "500GB"), "schedule": "storeall"}, "host has 500MB and needs 1GB"),
+        ({"budget": fb.Budget("4GB", "0.5GB", "500GB"), "schedule": "storeall"}, "host has 500MB and needs 1GB"),
         ({"budget": "14GB", "schedule": "zcut", "record_bytes": "0.1GB"}, "device has 14GB and needs 26GB"),
         ({"budget": "20GB", "schedule": "storeall", "record_bytes": "0.1GB"}, "needs 20.1GB"),
     ],
 )
 def test_a_budget_that_cannot_work_is_refused_with_the_smallest_that_does(arguments, says):
-    with pytest.raises(ps.BudgetError, match=says):
-        ps.plan(**({"steps": 200, "state_bytes": STATE, "budget": ps.Budget("4GB", "20GB")} | arguments))
+    with pytest.raises(fb.BudgetError, match=says):
+        fb.plan(**({"steps": 200, "state_bytes": STATE, "budget": fb.Budget("4GB", "20GB")} | arguments))
 
 
 @pytest.mark.parametrize("schedule", ["storeall", "zcut", "revolve:60", "uniform:70"])
 def test_the_smallest_budget_named_in_a_refusal_works(schedule):
-    with pytest.raises(ps.BudgetError) as refusal:
-        ps.plan(200, STATE, ps.Budget("4GB", "10GB"), schedule=schedule)
+    with pytest.raises(fb.BudgetError) as refusal:
+        fb.plan(200, STATE, fb.Budget("4GB", "10GB"), schedule=schedule)
     least = int(str(refusal.value).split("(")[1].split()[0])
-    assert ps.plan(200, STATE, ps.Budget("4GB", least), schedule=schedule).peak_bytes["host"] == least
-    with pytest.raises(ps.BudgetError):
-        ps.plan(200, STATE, ps.Budget("4GB", least - STATE), schedule=schedule)
+    assert fb.plan(200, STATE, fb.Budget("4GB", least), schedule=schedule).peak_bytes["host"] == least
+    with pytest.raises(fb.BudgetError):
+        fb.plan(200, STATE, fb.Budget("4GB", least - STATE), schedule=schedule)
 
 
 @pytest.mark.parametrize(
@@ -108,11 +108,11 @@ def test_the_smallest_budget_named_in_a_refusal_works(schedule):
         ({"codec": "bounded:1e-4"}, "costs.codecs"),
         ({"machine": "abacus"}, "h200"),
         ({"machine": "laptop"}, "h200, v100"),
-        ({"machine": "v100", "budget": ps.Budget(host="9GB")}, "laptop"),
+        ({"machine": "v100", "budget": fb.Budget(host="9GB")}, "laptop"),
         ({"schedule": "fancy"}, "revolve"),
         ({"schedule": Revolve(99, 3)}, "made for 99 steps"),
         ({"state_bytes": 0}, "at least one byte"),
-        ({"costs": ps.Costs(1, 1, 1e9)}, "host=Link"),
+        ({"costs": fb.Costs(1, 1, 1e9)}, "host=Link"),
         ({"every": 1.5}, "every must be a whole number"),
         ({"slots": "2"}, "slots must be a whole number"),
         ({"reversals": 0}, "reversals=0"),
@@ -121,54 +121,54 @@ def test_the_smallest_budget_named_in_a_refusal_works(schedule):
     ],
 )
 def test_bad_input_is_refused_with_what_to_do(arguments, says):
-    with pytest.raises(ps.PenstockError, match=says):
-        ps.plan(**({"steps": 200, "state_bytes": STATE, "budget": ps.Budget("4GB", "20GB")} | arguments))
+    with pytest.raises(fb.ForebayError, match=says):
+        fb.plan(**({"steps": 200, "state_bytes": STATE, "budget": fb.Budget("4GB", "20GB")} | arguments))
 
 
 def test_records_are_kept_where_they_fit():
-    plan = ps.plan(1000, STATE, ps.Budget("6GB", "60GB"), costs=costs(2), record_bytes="0.5GB", every=8)
+    plan = fb.plan(1000, STATE, fb.Budget("6GB", "60GB"), costs=costs(2), record_bytes="0.5GB", every=8)
     assert plan.keep == "records" and plan.schedule == StoreAll(125)
     assert plan.prediction.forward == pytest.approx(1000)
     assert (
-        ps.plan(1000, STATE, ps.Budget("6GB", "50GB"), costs=costs(2), record_bytes="0.5GB", every=8).keep == "states"
+        fb.plan(1000, STATE, fb.Budget("6GB", "50GB"), costs=costs(2), record_bytes="0.5GB", every=8).keep == "states"
     )
 
 
 def test_a_codec_is_used_only_where_it_pays():
-    quick = {"bounded:1e-4": ps.CodecCost(ratio=8, encode=2e12, decode=2e12)}
-    slow = {"bounded:1e-4": ps.CodecCost(ratio=1.1, encode=1e8, decode=1e8)}
+    quick = {"bounded:1e-4": fb.CodecCost(ratio=8, encode=2e12, decode=2e12)}
+    slow = {"bounded:1e-4": fb.CodecCost(ratio=1.1, encode=1e8, decode=1e8)}
     for codecs, chosen in ((quick, "bounded:1e-4"), (slow, None)):
-        known = ps.Costs(**(vars(costs(50)) | {"codecs": codecs}))
-        plan = ps.plan(1000, STATE, ps.Budget("6GB", "60GB"), costs=known, codec="bounded:1e-4")
+        known = fb.Costs(**(vars(costs(50)) | {"codecs": codecs}))
+        plan = fb.plan(1000, STATE, fb.Budget("6GB", "60GB"), costs=known, codec="bounded:1e-4")
         assert plan.codec == chosen
-    assert ps.plan(1000, STATE, ps.Budget("6GB", "60GB"), costs=known).codec is None
+    assert fb.plan(1000, STATE, fb.Budget("6GB", "60GB"), costs=known).codec is None
 
 
 def test_what_a_codec_takes_for_itself_holds_no_snapshots():
     def planned(scratch, snapshots):
-        cost = ps.CodecCost(ratio=8, encode=2e12, decode=2e12, spread=1, worst=1, scratch=scratch)
-        known = ps.Costs(**(vars(costs(50)) | {"codecs": {"bounded:1e-4": cost}}))
-        budget = ps.Budget(6 * STATE)
-        return ps.plan(1000, STATE, budget, costs=known, codec="bounded:1e-4", schedule=f"revolve:{snapshots}")
+        cost = fb.CodecCost(ratio=8, encode=2e12, decode=2e12, spread=1, worst=1, scratch=scratch)
+        known = fb.Costs(**(vars(costs(50)) | {"codecs": {"bounded:1e-4": cost}}))
+        budget = fb.Budget(6 * STATE)
+        return fb.plan(1000, STATE, budget, costs=known, codec="bounded:1e-4", schedule=f"revolve:{snapshots}")
 
     assert planned(0, 40).prediction.peak == (40,) and planned(2, 24).prediction.peak == (24,)
-    with pytest.raises(ps.BudgetError):
+    with pytest.raises(fb.BudgetError):
         planned(2, 25)
 
 
 def test_pinning_is_shared_by_the_reversals():
-    once = ps.plan(1000, STATE, ps.Budget("6GB", "60GB"), costs=costs(25, pin=1e-6))
-    often = ps.plan(1000, STATE, ps.Budget("6GB", "60GB"), costs=costs(25, pin=1e-6), reversals=1000)
+    once = fb.plan(1000, STATE, fb.Budget("6GB", "60GB"), costs=costs(25, pin=1e-6))
+    often = fb.plan(1000, STATE, fb.Budget("6GB", "60GB"), costs=costs(25, pin=1e-6), reversals=1000)
     assert once.prediction.peak[1] < often.prediction.peak[1]
     assert often.pinning < once.seconds
 
 
 def test_slots_override_what_fits():
-    assert ps.plan(200, STATE, ps.Budget("6GB", "60GB"), costs=costs(5), slots=2).prediction.peak[0] == 2
+    assert fb.plan(200, STATE, fb.Budget("6GB", "60GB"), costs=costs(5), slots=2).prediction.peak[0] == 2
 
 
 budgets = st.builds(
-    lambda device, host, disk: ps.Budget(
+    lambda device, host, disk: fb.Budget(
         device * STATE, host * STATE if host else None, disk * STATE if disk and host else None
     ),
     st.integers(1, 20),
@@ -180,7 +180,7 @@ budgets = st.builds(
 @settings(max_examples=40)
 @given(st.integers(1, 150), budgets, st.sampled_from([0.5, 2, 25, 100]), st.sampled_from([None, 400]))
 def test_peaks_stay_within_every_budget(steps, budget, x, record):
-    plan = ps.plan(steps, STATE, budget, costs=costs(x), record_bytes=record and record * 10**6, every=3)
+    plan = fb.plan(steps, STATE, budget, costs=costs(x), record_bytes=record and record * 10**6, every=3)
     for tier, peak in plan.peak_bytes.items():
         assert peak <= budget[tier]
     assert plan.seconds >= steps * 2.0 * (1 - 1e-9)
@@ -191,32 +191,32 @@ def test_peaks_stay_within_every_budget(steps, budget, x, record):
 def test_more_budget_never_predicts_more_time(steps, budget, x, tier, data):
     assume(tier in budget.tiers)
     more = budget.with_tier(tier, budget[tier] + data.draw(st.integers(1, 10)) * STATE)
-    fewer, larger = (ps.plan(steps, STATE, given, costs=costs(x)) for given in (budget, more))
+    fewer, larger = (fb.plan(steps, STATE, given, costs=costs(x)) for given in (budget, more))
     assert larger.seconds <= fewer.seconds * (1 + 1e-9)
 
 
 @settings(max_examples=20)
 @given(st.integers(1, 150), budgets, st.sampled_from([0.5, 2, 25, 100]), st.floats(0.5, 2))
 def test_a_plan_below_a_time_is_the_fastest_or_there_is_none(steps, budget, x, factor):
-    fastest = ps.plan(steps, STATE, budget, costs=costs(x))
+    fastest = fb.plan(steps, STATE, budget, costs=costs(x))
     below = factor * fastest.seconds
     if fastest.seconds < below:
-        assert ps.plan(steps, STATE, budget, costs=costs(x), below=below).seconds == fastest.seconds
+        assert fb.plan(steps, STATE, budget, costs=costs(x), below=below).seconds == fastest.seconds
     else:
         with pytest.raises(SlowerError, match="no plan takes less"):
-            ps.plan(steps, STATE, budget, costs=costs(x), below=below)
+            fb.plan(steps, STATE, budget, costs=costs(x), below=below)
 
 
 def test_a_budget_that_cannot_work_is_refused_as_such_whatever_the_time():
-    with pytest.raises(ps.BudgetError, match="needs"):
-        ps.plan(100, STATE, "0.5GB", costs=costs(2), below=1.0)
+    with pytest.raises(fb.BudgetError, match="needs"):
+        fb.plan(100, STATE, "0.5GB", costs=costs(2), below=1.0)
 
 
 @pytest.mark.parametrize("disk", [20, pytest.param(200, marks=pytest.mark.slow)])
 def test_pinning_never_makes_more_host_slower(disk):
     known = costs(1.0, copy=0.01, pin=1e-8)
     predicted = [
-        ps.plan(150, STATE, ps.Budget(STATE, host * STATE, disk * STATE), costs=known).seconds
+        fb.plan(150, STATE, fb.Budget(STATE, host * STATE, disk * STATE), costs=known).seconds
         for host in (1, 2, 4, 10, 20, 37)
     ]
     assert all(more <= fewer * (1 + 1e-9) for fewer, more in pairwise(predicted))
@@ -224,21 +224,21 @@ def test_pinning_never_makes_more_host_slower(disk):
 
 def test_many_slots_are_planned_too():
     for device, host in ((1500, 1500), (3000, 500)):
-        plan = ps.plan(3751, STATE, ps.Budget(device * STATE, host * STATE), costs=costs(3))
+        plan = fb.plan(3751, STATE, fb.Budget(device * STATE, host * STATE), costs=costs(3))
         assert plan.prediction.peak[0] <= device
 
 
 @pytest.mark.parametrize(("steps", "slots", "copy"), [(1000, 950, 0.01), (1000, 950, 0.5), (3751, 3000, 0.01)])
 def test_auto_keeps_up_where_almost_everything_fits(steps, slots, copy):
-    budget, known = ps.Budget(slots * STATE), costs(1, copy)
-    auto, best = (ps.plan(steps, STATE, budget, costs=known, schedule=s) for s in ("auto", Revolve(steps, slots)))
+    budget, known = fb.Budget(slots * STATE), costs(1, copy)
+    auto, best = (fb.plan(steps, STATE, budget, costs=known, schedule=s) for s in ("auto", Revolve(steps, slots)))
     assert auto.seconds <= 1.02 * best.seconds
 
 
 def test_a_last_step_that_is_shorter_is_not_charged_in_full():
-    plan = ps.plan(61, STATE, "60GB", costs=costs(1, copy=1e-9), every=20)
+    plan = fb.plan(61, STATE, "60GB", costs=costs(1, copy=1e-9), every=20)
     assert plan.seconds == pytest.approx(122)
-    assert ps.plan(100, STATE, "60GB", costs=costs(1, copy=1e-9), every=1000).seconds == pytest.approx(200)
+    assert fb.plan(100, STATE, "60GB", costs=costs(1, copy=1e-9), every=1000).seconds == pytest.approx(200)
 
 
 @pytest.mark.parametrize(
@@ -263,12 +263,12 @@ def test_a_last_step_that_is_shorter_is_not_charged_in_full():
     ],
 )
 def test_a_plan_that_was_tampered_with_is_refused(field, value):
-    plan = ps.plan(100, STATE, ps.Budget("4GB", "40GB"), costs=costs(3))
+    plan = fb.plan(100, STATE, fb.Budget("4GB", "40GB"), costs=costs(3))
     data = json.loads(plan.to_json()) | {field: value}
     if field == "schedule" and value == "revolve:60":
         data["prediction"]["peak"] = [4, 56]
-    with pytest.raises(ps.PlanError, match="not a plan"):
-        ps.Plan.from_json(json.dumps(data))
+    with pytest.raises(fb.PlanError, match="not a plan"):
+        fb.Plan.from_json(json.dumps(data))
 
 
 def exhaustive(steps, slots, work):
@@ -299,7 +299,7 @@ TABLE = [
 @pytest.mark.parametrize(("steps", "x", "device", "host", "copy"), TABLE)
 def test_auto_is_within_two_percent_of_an_exhaustive_search(steps, x, device, host, copy):
     known = costs(x, copy)
-    plan = ps.plan(steps, STATE, ps.Budget(device * STATE, host * STATE), costs=known)
-    budget = ps.Budget(device * STATE, host * STATE)
+    plan = fb.plan(steps, STATE, fb.Budget(device * STATE, host * STATE), costs=known)
+    budget = fb.Budget(device * STATE, host * STATE)
     work = Problem(steps, 1, STATE, None, budget, known, "min", None, 1).work("states", None, 2)
     assert plan.seconds <= 1.02 * exhaustive(steps, (device, host), work)

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.planner.choose import operations_of
-from penstock.planner.operations import Evict, Fetch, Store
-from penstock.planner.residency import reside_lru, reside_min
-from penstock.planner.trace import moved, trace
-from penstock.schedule import Drop, Restore, Revolve, Save, StoreAll, TwoLevel, Uniform, ZCut
+from forebay.planner.choose import operations_of
+from forebay.planner.operations import Evict, Fetch, Store
+from forebay.planner.residency import reside_lru, reside_min
+from forebay.planner.trace import moved, trace
+from forebay.schedule import Drop, Restore, Revolve, Save, StoreAll, TwoLevel, Uniform, ZCut
 
 SCHEDULES = [
     StoreAll(9),

@@ -2,11 +2,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.planner.bounds import least_seconds, unmoved
-from penstock.planner.choose import Setting, extrapolate, operations_of, predict
-from penstock.planner.coarse import Coarse
-from penstock.planner.simulate import Work, simulate
-from penstock.schedule import Revolve, StoreAll, TwoLevel
+from forebay.planner.bounds import least_seconds, unmoved
+from forebay.planner.choose import Setting, extrapolate, operations_of, predict
+from forebay.planner.coarse import Coarse
+from forebay.planner.simulate import Work, simulate
+from forebay.schedule import Revolve, StoreAll, TwoLevel
 
 seconds = st.floats(0.01, 10)
 

@@ -5,12 +5,12 @@ import subprocess
 
 import pytest
 
-import penstock as ps
-from penstock.report.charts import bars_chart, memory_chart, timeline_chart
-from penstock.report.page import Chart, Facts, Text, write_page
+import forebay as fb
+from forebay.report.charts import bars_chart, memory_chart, timeline_chart
+from forebay.report.page import Chart, Facts, Text, write_page
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
-COSTS = ps.Costs(forward=1e-3, backward=1e-3, copy=1e9, disk=ps.Link(up=1e8, down=1e8))
+COSTS = fb.Costs(forward=1e-3, backward=1e-3, copy=1e9, disk=fb.Link(up=1e8, down=1e8))
 
 
 def opened(page, profile):
@@ -33,7 +33,7 @@ def opened(page, profile):
 @pytest.mark.slow
 @pytest.mark.skipif(BROWSER is None, reason="no browser")
 def test_a_browser_draws_the_charts_from_the_file_alone(tmp_path):
-    plan = ps.plan(100, 8192, ps.Budget(host=3 * 8192, disk=5 * 8192), costs=COSTS)
+    plan = fb.plan(100, 8192, fb.Budget(host=3 * 8192, disk=5 * 8192), costs=COSTS)
     spans = plan.timeline()
     figures = [
         memory_chart(plan, spans, 8192.0),

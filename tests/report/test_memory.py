@@ -3,19 +3,19 @@
 import numpy as np
 import pytest
 
-import penstock as ps
-from penstock.report.memory import occupancy
+import forebay as fb
+from forebay.report.memory import occupancy
 
-COSTS = ps.Costs(forward=1e-3, backward=1e-3, copy=1e9, disk=ps.Link(up=1e8, down=1e8))
+COSTS = fb.Costs(forward=1e-3, backward=1e-3, copy=1e9, disk=fb.Link(up=1e8, down=1e8))
 
 
 @pytest.mark.parametrize("schedule", ["auto", "revolve", "storeall", "twolevel", "uniform:5"])
 @pytest.mark.parametrize("disk", [8, 200])
 def test_a_predicted_curve_peaks_where_the_plan_does_and_ends_empty(schedule, disk):
-    budget = ps.Budget(host=4 * 8192, disk=disk * 8192)
+    budget = fb.Budget(host=4 * 8192, disk=disk * 8192)
     try:
-        plan = ps.plan(100, 8192, budget, costs=COSTS, schedule=schedule)
-    except ps.BudgetError:
+        plan = fb.plan(100, 8192, budget, costs=COSTS, schedule=schedule)
+    except fb.BudgetError:
         pytest.skip("too small for this schedule")
     curves = occupancy(plan, plan.timeline())
     assert list(curves) == list(plan.tiers)
@@ -30,12 +30,12 @@ def test_a_measured_curve_stays_within_what_was_allocated(tmp_path):
     def run(state, start, stop):
         return (state[0] + (stop - start),)
 
-    result = ps.reverse(
+    result = fb.reverse(
         run,
         lambda state, step: None,
         (np.zeros(1024),),
         60,
-        budget=ps.Budget(host="33kB", disk="200kB"),
+        budget=fb.Budget(host="33kB", disk="200kB"),
         costs=COSTS,
         directory=tmp_path,
     )

@@ -6,20 +6,20 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-import penstock as ps
-from penstock.metrics import Span
-from penstock.report.page import Chart, Facts, Grid, Picture, Text, write_page
-from penstock.report.pictures import Panel, draw_panels
+import forebay as fb
+from forebay.metrics import Span
+from forebay.report.page import Chart, Facts, Grid, Picture, Text, write_page
+from forebay.report.pictures import Panel, draw_panels
 
-charts = pytest.importorskip("penstock.report.charts")
+charts = pytest.importorskip("forebay.report.charts")
 pytest.importorskip("plotly")
 
-COSTS = ps.Costs(forward=1e-3, backward=1e-3, copy=1e9, disk=ps.Link(up=1e8, down=1e8))
+COSTS = fb.Costs(forward=1e-3, backward=1e-3, copy=1e9, disk=fb.Link(up=1e8, down=1e8))
 
 
 @pytest.fixture
 def plan():
-    return ps.plan(100, 8192, ps.Budget(host=3 * 8192, disk=5 * 8192), costs=COSTS)
+    return fb.plan(100, 8192, fb.Budget(host=3 * 8192, disk=5 * 8192), costs=COSTS)
 
 
 @pytest.fixture

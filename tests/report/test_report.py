@@ -4,19 +4,19 @@ import matplotlib
 import numpy as np
 import pytest
 
-import penstock as ps
-from penstock.report.timeline import draw_timeline, draw_timelines
+import forebay as fb
+from forebay.report.timeline import draw_timeline, draw_timelines
 
 matplotlib.use("Agg")
 from matplotlib import pyplot
 from matplotlib.collections import LineCollection
 
-COSTS = ps.Costs(forward=1e-3, backward=1e-3, copy=1e9, disk=ps.Link(up=1e8, down=1e8))
+COSTS = fb.Costs(forward=1e-3, backward=1e-3, copy=1e9, disk=fb.Link(up=1e8, down=1e8))
 
 
 @pytest.fixture
 def plan():
-    return ps.plan(100, 8192, ps.Budget(host=3 * 8192, disk=5 * 8192), costs=COSTS)
+    return fb.plan(100, 8192, fb.Budget(host=3 * 8192, disk=5 * 8192), costs=COSTS)
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_forward_lines_cover_the_steps_that_forward_runs(plan, axes):
 
 
 def test_a_coarse_schedule_is_drawn_in_steps_of_the_loop(axes):
-    plan = ps.plan(99, 8192, ps.Budget(host=3 * 8192, disk=5 * 8192), costs=COSTS, every=4)
+    plan = fb.plan(99, 8192, fb.Budget(host=3 * 8192, disk=5 * 8192), costs=COSTS, every=4)
     draw_timeline(*axes, plan, plan.timeline(), "", "predicted")
     ahead, back = (part for part in axes[0].collections if isinstance(part, LineCollection))
     assert np.array(ahead.get_segments())[..., 1].max() == 99

@@ -1,7 +1,7 @@
 import pytest
 
-from penstock.errors import ScheduleError
-from penstock.schedule import Foreign, Revolve, foreign
+from forebay.errors import ScheduleError
+from forebay.schedule import Foreign, Revolve, foreign
 
 library = pytest.importorskip("checkpoint_schedules")
 

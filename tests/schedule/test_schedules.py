@@ -1,4 +1,4 @@
-"""One interpreter for every schedule (`penstock.schedule.check`), and what each schedule promises beyond it."""
+"""One interpreter for every schedule (`forebay.schedule.check`), and what each schedule promises beyond it."""
 
 import itertools
 import pickle
@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import ScheduleError
-from penstock.schedule import (
+from forebay.errors import ScheduleError
+from forebay.schedule import (
     Backward,
     Drop,
     Foreign,
@@ -24,7 +24,7 @@ from penstock.schedule import (
     check,
     named,
 )
-from penstock.schedule.zcut import fewest_snapshots
+from forebay.schedule.zcut import fewest_snapshots
 
 
 @pytest.mark.parametrize("steps", range(1, 65))

@@ -1,7 +1,7 @@
 import pytest
 
-from penstock.cuda.available import gpu_count, why_not
-from penstock.tier.capacity import Capacity, capacities, disk_capacity, host_capacity
+from forebay.cuda.available import gpu_count, why_not
+from forebay.tier.capacity import Capacity, capacities, disk_capacity, host_capacity
 
 GB = 10**9
 

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from penstock.tier.checksum import BLOCK, checksum
+from forebay.tier.checksum import BLOCK, checksum
 
 checksum(np.zeros(BLOCK, np.uint8))  # compiles: no example of Hypothesis has to wait for that
 

@@ -20,11 +20,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from penstock.errors import BudgetError, CorruptionError, DiskError, DiskFullError, PlanError
-from penstock.tier import blocks
-from penstock.tier import disk as disk_module
-from penstock.tier.checksum import BLOCK
-from penstock.tier.disk import CHUNK, Disk
+from forebay.errors import BudgetError, CorruptionError, DiskError, DiskFullError, PlanError
+from forebay.tier import blocks
+from forebay.tier import disk as disk_module
+from forebay.tier.checksum import BLOCK
+from forebay.tier.disk import CHUNK, Disk
 
 MB = 10**6
 TIMEOUT = 120
@@ -239,9 +239,9 @@ def test_dropped_files_are_written_over_and_never_make_the_disk_fuller_than_snap
 PRELUDE = """
 import os, resource, sys, threading, time
 import numpy as np
-from penstock.errors import DiskFullError
-from penstock.tier import disk as disk_module
-from penstock.tier.disk import Disk
+from forebay.errors import DiskFullError
+from forebay.tier import disk as disk_module
+from forebay.tier.disk import Disk
 
 directory = sys.argv[1]
 data = np.arange(10**6, dtype=np.uint8)
@@ -449,14 +449,14 @@ def test_files_of_a_killed_run_are_removed_by_the_next_and_those_of_a_live_one_a
         wait_for(process, "written")
     killed.kill()
     killed.wait(TIMEOUT)
-    (tmp_path / f"penstock-{killed.pid}-notours").mkdir()
-    (tmp_path / f"penstock-{killed.pid}-00000000").mkdir()  # died before it made its lock
+    (tmp_path / f"forebay-{killed.pid}-notours").mkdir()
+    (tmp_path / f"forebay-{killed.pid}-00000000").mkdir()  # died before it made its lock
     assert len(list(tmp_path.iterdir())) == 4
     with Disk(tmp_path, MB) as disk:
         left = {path.name.rsplit("-", 1)[0] for path in tmp_path.iterdir() if path != disk.path}
-        assert left == {f"penstock-{live.pid}", f"penstock-{killed.pid}"} and len(list(tmp_path.iterdir())) == 3
+        assert left == {f"forebay-{live.pid}", f"forebay-{killed.pid}"} and len(list(tmp_path.iterdir())) == 3
     assert live.communicate("go\n", TIMEOUT) and live.returncode == 0
-    assert [path.name for path in tmp_path.iterdir()] == [f"penstock-{killed.pid}-notours"]
+    assert [path.name for path in tmp_path.iterdir()] == [f"forebay-{killed.pid}-notours"]
 
 
 @pytest.mark.parametrize("moment", ["waiting for a transfer", "closing"])

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.tier.heap import Heap, Meter
+from forebay.tier.heap import Heap, Meter
 
 
 @given(st.lists(st.tuples(st.integers(1, 40), st.integers(0, 9)), max_size=60), st.sampled_from([None, 10]))

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from penstock.cuda.available import gpu_count, why_not
-from penstock.tier import links
-from penstock.tier.links import Links, measure_links
+from forebay.cuda.available import gpu_count, why_not
+from forebay.tier import links
+from forebay.tier.links import Links, measure_links
 
 OF_A_DEVICE = {field.name for field in fields(Links)} - {"host_copy", "disk_write", "disk_read", "disk_method"}
 

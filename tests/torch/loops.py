@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-import penstock as ps
-from penstock.torch.loops.planned import forget_plans
+import forebay as fb
+from forebay.torch.loops.planned import forget_plans
 
-QUICK = ps.Costs(1e-3, 1e-3, 1e9)
+QUICK = fb.Costs(1e-3, 1e-3, 1e9)
 
 
 @pytest.fixture(autouse=True)

@@ -9,11 +9,11 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from penstock import Budget
-from penstock.planner.blocks import simulate
-from penstock.torch import fit, plan_of, record
-from penstock.torch.choices import TREATMENTS
-from penstock.torch.dear import SHARES, share_of
+from forebay import Budget
+from forebay.planner.blocks import simulate
+from forebay.torch import fit, plan_of, record
+from forebay.torch.choices import TREATMENTS
+from forebay.torch.dear import SHARES, share_of
 
 AMPLE = Budget(device="1GB", host="1GB")
 EXACT = [name for name in TREATMENTS if "compress" not in name]

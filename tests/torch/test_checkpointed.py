@@ -8,14 +8,14 @@ import torch
 from tests.torch.loops import assert_equal
 from torch import nn
 
-import penstock as ps
-from penstock.errors import StateError
-from penstock.torch import checkpointed
-from penstock.torch.loops.planned import forget_plans
+import forebay as fb
+from forebay.errors import StateError
+from forebay.torch import checkpointed
+from forebay.torch.loops.planned import forget_plans
 
 SNAPSHOT = 4096
 STEPS = 23
-QUICK = ps.Costs(1e-3, 1e-3, 1e9, disk=ps.Link(1e9, 1e9))
+QUICK = fb.Costs(1e-3, 1e-3, 1e9, disk=fb.Link(1e9, 1e9))
 
 
 @pytest.fixture(autouse=True)
@@ -24,9 +24,9 @@ def nothing_is_left(tmp_path):
     torch.manual_seed(1)
     forget_plans()
     yield
-    if list(tmp_path.glob("penstock-*")) or not set(threading.enumerate()) <= before:
+    if list(tmp_path.glob("forebay-*")) or not set(threading.enumerate()) <= before:
         gc.collect()  # which takes long, and is needed only where an exception holds on to something
-    assert not list(tmp_path.glob("penstock-*"))
+    assert not list(tmp_path.glob("forebay-*"))
     assert set(threading.enumerate()) <= before
 
 
@@ -82,7 +82,7 @@ def test_bit_equal_to_plain_autograd(schedule, host, disk, chunk, tmp_path):
     state, inputs, params = problem()
     wanted_state, wanted_outputs = plain(wave, state, STEPS, inputs, params)
     wanted = gradients(loss_of(wanted_state, wanted_outputs), state, inputs, params)
-    budget = ps.Budget(host=host * SNAPSHOT, disk=disk * SNAPSHOT if disk else None)
+    budget = fb.Budget(host=host * SNAPSHOT, disk=disk * SNAPSHOT if disk else None)
     results = []
     for _ in range(2):
         final, outputs = checkpointed(
@@ -263,7 +263,7 @@ def test_steps_that_change_their_state_in_place():
     assert torch.equal(start[1], torch.ones(5))  # the caller's state is left as it was
     wanted = torch.autograd.grad(y[0].sum() + 2 * y[1].sum(), weight)
     assert_equal(torch.autograd.grad(final[0].sum() + 2 * final[1].sum(), weight), wanted)
-    with pytest.raises(ps.PlanError, match="in place"):
+    with pytest.raises(fb.PlanError, match="in place"):
         checkpointed(in_place, start, 9, params=weight, budget="64kB", chunk=3)
 
 
@@ -427,7 +427,7 @@ def test_recording_several_steps_at_once_costs_fewer_forward_steps():
             params=weight,
             budget="160kB",
             chunk=chunk,
-            costs=ps.Costs(1e-3, 1e-3, 1e10),
+            costs=fb.Costs(1e-3, 1e-3, 1e10),
             report=results.append,
         ).sum().backward()
     single, several = (result.plan for result in results)
@@ -465,7 +465,7 @@ def test_the_second_derivative_is_refused_with_a_reason():
         lambda y, t, w: torch.sin(y * w), torch.ones(5), 6, params=weight, budget="64kB", schedule="revolve:2"
     )
     (gradient,) = torch.autograd.grad(final.sum(), weight, create_graph=True)
-    with pytest.raises(ps.PenstockError, match="once, not twice"):
+    with pytest.raises(fb.ForebayError, match="once, not twice"):
         gradient.sum().backward()
 
 
@@ -510,7 +510,7 @@ def test_what_is_given_up_leaves_nothing(how, tmp_path):
             30,
             params=weight,
             outputs=True,
-            budget=ps.Budget(host="20kB", disk="1MB"),
+            budget=fb.Budget(host="20kB", disk="1MB"),
             schedule="storeall",
             chunk=1,
             costs=QUICK,
@@ -518,7 +518,7 @@ def test_what_is_given_up_leaves_nothing(how, tmp_path):
         )
 
     final, outputs = run()
-    assert list(tmp_path.glob("penstock-*"))
+    assert list(tmp_path.glob("forebay-*"))
     gc.disable()  # what is given up is given back at once, not when somebody collects garbage
     try:
         if how == "failed on the way back":
@@ -530,7 +530,7 @@ def test_what_is_given_up_leaves_nothing(how, tmp_path):
             armed.append(1)
             with pytest.raises(ZeroDivisionError):
                 run()
-        assert not list(tmp_path.glob("penstock-*"))
+        assert not list(tmp_path.glob("forebay-*"))
     finally:
         gc.enable()
 
@@ -549,7 +549,7 @@ def test_a_lossy_codec_keeps_close():
             schedule="storeall",
             chunk=1,
             codec=codec,
-            costs=ps.Costs(1e-3, 1e-3, 1e9),
+            costs=fb.Costs(1e-3, 1e-3, 1e9),
             report=results.append,
         )
         return torch.autograd.grad(final.sum(), weight)[0]
@@ -593,17 +593,17 @@ def hooked():
 @pytest.mark.parametrize(
     ("arguments", "error", "says"),
     [
-        ({"steps": 0}, ps.ScheduleError, "at least one step"),
-        ({"chunk": 0}, ps.PlanError, "at least 1"),
+        ({"steps": 0}, fb.ScheduleError, "at least one step"),
+        ({"chunk": 0}, fb.PlanError, "at least 1"),
         ({"state": ()}, StateError, "no tensors"),
         ({"state": {"y": object()}}, StateError, "plain values"),
         ({"inputs": torch.ones(4, 3)}, StateError, "10 entries"),
         ({"inputs": [1.0]}, StateError, "first axis is time"),
-        ({"budget": "1kB"}, ps.BudgetError, "needs 4.1kB"),
-        ({"budget": "8kB", "schedule": "storeall"}, ps.BudgetError, "budget"),
-        ({"budget": "20kB", "chunk": 10, "state": torch.ones(500, 3)}, ps.BudgetError, "smaller chunk"),
-        ({"budget": ps.Budget(device="8GB")}, ps.BudgetError, "on the host"),
-        ({"codec": "nothing"}, ps.PenstockError, "no codec is called"),
+        ({"budget": "1kB"}, fb.BudgetError, "needs 4.1kB"),
+        ({"budget": "8kB", "schedule": "storeall"}, fb.BudgetError, "budget"),
+        ({"budget": "20kB", "chunk": 10, "state": torch.ones(500, 3)}, fb.BudgetError, "smaller chunk"),
+        ({"budget": fb.Budget(device="8GB")}, fb.BudgetError, "on the host"),
+        ({"codec": "nothing"}, fb.ForebayError, "no codec is called"),
         ({"params": hooked()}, StateError, "hooks"),
         ({"step": lambda y, t, w: (y, y)}, StateError, "where a tensor"),
         ({"step": lambda y, t, w: (y * w)[:2]}, StateError, r"\[2\]"),
@@ -623,7 +623,7 @@ def test_bad_input_is_refused(arguments, error, says):
 
 def test_a_budget_that_is_too_small_is_refused_before_any_step():
     calls, step = count_calls()
-    with pytest.raises(ps.BudgetError):
+    with pytest.raises(fb.BudgetError):
         checkpointed(step, torch.ones(3), 10, params=torch.ones(3, requires_grad=True), budget="1kB")
     assert not calls
 

@@ -10,10 +10,10 @@ from tests.torch.loops import QUICK, assert_equal
 from tests.torch.loops import no_plans as no_plans
 from torch import nn
 
-import penstock as ps
-from penstock.errors import StateError
-from penstock.torch import checkpointed
-from penstock.torch.loops.planned import forget_plans
+import forebay as fb
+from forebay.errors import StateError
+from forebay.torch import checkpointed
+from forebay.torch.loops.planned import forget_plans
 
 
 class Counting(nn.Module):
@@ -335,14 +335,14 @@ def test_a_budget_that_was_taken_is_told():
     ("arguments", "says"),
     [
         ({"budget": "nonsense"}, "nonsense"),
-        ({"budget": ps.Budget(device="8GB")}, "on the host"),
+        ({"budget": fb.Budget(device="8GB")}, "on the host"),
         ({"schedule": "nonsense"}, "nonsense"),
         ({"codec": "nonsense"}, "nonsense"),
         ({"chunk": 0}, "at least 1"),
     ],
 )
 def test_nonsense_is_refused_though_nothing_is_differentiated(arguments, says):
-    with pytest.raises(ps.PenstockError, match=says):
+    with pytest.raises(fb.ForebayError, match=says):
         checkpointed(lambda y, t: y, torch.ones(3), 10, **arguments)
 
 
@@ -353,7 +353,7 @@ def test_a_plan_of_more_steps_than_asked_for_is_refused():
     plan = results[0].plan
     assert plan.every == 10
     checkpointed(**call, plan=plan, chunk=100)
-    with pytest.raises(ps.PlanError, match="chunk=3"):
+    with pytest.raises(fb.PlanError, match="chunk=3"):
         checkpointed(**call, plan=plan, chunk=3)
-    with pytest.raises(ps.PlanError, match="in place"):
+    with pytest.raises(fb.PlanError, match="in place"):
         checkpointed(**call | {"step": changing}, plan=plan)

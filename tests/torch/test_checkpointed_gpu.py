@@ -4,11 +4,11 @@ import gc
 
 import pytest
 
-import penstock as ps
-from penstock.cuda.available import gpu_count
+import forebay as fb
+from forebay.cuda.available import gpu_count
 
 torch = pytest.importorskip("torch")
-checkpointed = pytest.importorskip("penstock.torch").checkpointed
+checkpointed = pytest.importorskip("forebay.torch").checkpointed
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not gpu_count(), reason="no GPU")]
 STEPS = 60
@@ -75,7 +75,7 @@ def test_bit_equal_to_plain_autograd(points, schedule, chunk, tiers, tmp_path):
             inputs=inputs,
             params=params,
             outputs=True,
-            budget=ps.Budget(device=device, host=host, disk=disk),
+            budget=fb.Budget(device=device, host=host, disk=disk),
             schedule=schedule,
             chunk=chunk,
             directory=tmp_path,
@@ -104,7 +104,7 @@ def test_on_a_stream_of_the_callers_and_several_at_once():
                 inputs=inputs,
                 params=params,
                 outputs=True,
-                budget=ps.Budget(device="30MB", host="200MB"),
+                budget=fb.Budget(device="30MB", host="200MB"),
                 schedule="storeall",
                 chunk=2,
             )
@@ -144,7 +144,7 @@ def test_through_backward_with_dropout_and_autocast():
         for chunk, schedule in ((1, "revolve:4"), (5, "storeall")):
             got = run(
                 lambda chunk=chunk, schedule=schedule: checkpointed(
-                    step, start, 20, params=layer, budget=ps.Budget(device="4MB"), schedule=schedule, chunk=chunk
+                    step, start, 20, params=layer, budget=fb.Budget(device="4MB"), schedule=schedule, chunk=chunk
                 )
             )
             assert all(torch.equal(one, other) for one, other in zip(got, wanted, strict=True))
@@ -153,7 +153,7 @@ def test_through_backward_with_dropout_and_autocast():
 
 
 def test_what_is_dropped_gives_its_device_memory_back(monkeypatch):
-    from penstock.engine import cuda
+    from forebay.engine import cuda
 
     slabs = []
 

@@ -11,9 +11,9 @@ from tests.torch.loops import QUICK, assert_equal
 from tests.torch.loops import no_plans as no_plans
 from torch import nn
 
-import penstock as ps
-from penstock.errors import StateError
-from penstock.torch import checkpointed
+import forebay as fb
+from forebay.errors import StateError
+from forebay.torch import checkpointed
 
 
 def written_out(step, state, steps, *params):
@@ -204,7 +204,7 @@ def test_what_a_step_uses_must_not_change_between_the_passes(change, name, again
     if again:
         loss.backward(retain_graph=True)
     change(module, name)
-    with pytest.raises(ps.PenstockError, match=f"{name} of a module was changed or replaced"):
+    with pytest.raises(fb.ForebayError, match=f"{name} of a module was changed or replaced"):
         loss.backward()
 
 
@@ -219,7 +219,7 @@ def test_what_a_step_closes_over_must_not_change_between_the_passes():
         schedule="revolve:2",
     )
     constant.mul_(2)
-    with pytest.raises(ps.PenstockError, match=r"a tensor of shape \[4\] was changed"):
+    with pytest.raises(fb.ForebayError, match=r"a tensor of shape \[4\] was changed"):
         final.sum().backward()
 
 
@@ -230,7 +230,7 @@ def test_what_a_compiled_step_uses_must_not_change_between_the_passes():
         step, torch.ones(3, 4), 12, params=(module.layer, module), budget="64kB", schedule="revolve:2", costs=QUICK
     )
     double(module, "scale")
-    with pytest.raises(ps.PenstockError, match="scale of a module was changed"):
+    with pytest.raises(fb.ForebayError, match="scale of a module was changed"):
         final.sum().backward()
 
 
@@ -302,7 +302,7 @@ def test_a_step_that_changes_its_state_in_place_later_on(first):
     assert_equal(start, (torch.ones(4), torch.zeros(4)))
     found, wanted = (torch.autograd.grad(y.sum() + total.sum(), weight) for y, total in (final, wanted))
     assert_equal(found, wanted)
-    with pytest.raises(ps.PenstockError, match="in place"):
+    with pytest.raises(fb.ForebayError, match="in place"):
         checkpointed(step, start, 12, params=weight, budget="64kB", chunk=4, costs=QUICK)
 
 

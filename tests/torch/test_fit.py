@@ -33,17 +33,17 @@ from tests.torch.models import deterministic as deterministic  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-from penstock import Budget  # noqa: E402
-from penstock.codec import get  # noqa: E402
-from penstock.errors import BudgetError, CodecError, PlanError  # noqa: E402
-from penstock.planner.blockwise import choose  # noqa: E402
-from penstock.torch import fit, iteration, plan_of, planning, unfit  # noqa: E402
-from penstock.torch.belongings import Belongings  # noqa: E402
-from penstock.torch.blocks import find  # noqa: E402
-from penstock.torch.fit import _of  # noqa: E402
-from penstock.torch.frame import Frame  # noqa: E402
-from penstock.torch.mover import HostMover  # noqa: E402
-from penstock.torch.record import device_of  # noqa: E402
+from forebay import Budget  # noqa: E402
+from forebay.codec import get  # noqa: E402
+from forebay.errors import BudgetError, CodecError, PlanError  # noqa: E402
+from forebay.planner.blockwise import choose  # noqa: E402
+from forebay.torch import fit, iteration, plan_of, planning, unfit  # noqa: E402
+from forebay.torch.belongings import Belongings  # noqa: E402
+from forebay.torch.blocks import find  # noqa: E402
+from forebay.torch.fit import _of  # noqa: E402
+from forebay.torch.frame import Frame  # noqa: E402
+from forebay.torch.mover import HostMover  # noqa: E402
+from forebay.torch.record import device_of  # noqa: E402
 
 
 def needs(kind):

@@ -17,9 +17,9 @@ from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
-from penstock import Budget  # noqa: E402
-from penstock.errors import PlanError  # noqa: E402
-from penstock.torch import buffers, fit, plan_of  # noqa: E402
+from forebay import Budget  # noqa: E402
+from forebay.errors import PlanError  # noqa: E402
+from forebay.torch import buffers, fit, plan_of  # noqa: E402
 
 DEAR = ["keep dear, recompute the rest", "offload dear, recompute the rest"]
 RECOMPUTING = ["recompute", *DEAR]

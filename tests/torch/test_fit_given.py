@@ -26,12 +26,12 @@ from torch.multiprocessing.reductions import StorageWeakRef  # noqa: E402
 from torch.nn.utils.rnn import pack_sequence  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
-from penstock import Budget  # noqa: E402
-from penstock.errors import BudgetError  # noqa: E402
-from penstock.torch import fit  # noqa: E402
-from penstock.torch.contents import MOST, held_by  # noqa: E402
-from penstock.torch.given import Given, tensors_in  # noqa: E402
-from penstock.torch.saved import Kept  # noqa: E402
+from forebay import Budget  # noqa: E402
+from forebay.errors import BudgetError  # noqa: E402
+from forebay.torch import fit  # noqa: E402
+from forebay.torch.contents import MOST, held_by  # noqa: E402
+from forebay.torch.given import Given, tensors_in  # noqa: E402
+from forebay.torch.saved import Kept  # noqa: E402
 
 Pair = namedtuple("Pair", "x y")
 

@@ -25,9 +25,9 @@ from tests.torch.models import (  # noqa: E402
 from tests.torch.models import deterministic as deterministic  # noqa: E402
 from torch import nn  # noqa: E402
 
-from penstock import Budget  # noqa: E402
-from penstock.torch import fit, plan_of, unfit  # noqa: E402
-from penstock.torch.fit import _of  # noqa: E402
+from forebay import Budget  # noqa: E402
+from forebay.torch import fit, plan_of, unfit  # noqa: E402
+from forebay.torch.fit import _of  # noqa: E402
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")]
 

@@ -13,11 +13,11 @@ from tests.torch.models import AMPLE, MLP  # noqa: E402
 from tests.torch.models import deterministic as deterministic  # noqa: E402
 from torch import nn  # noqa: E402
 
-from penstock import Budget  # noqa: E402
-from penstock.errors import BudgetError  # noqa: E402
-from penstock.torch import fit, plan_of  # noqa: E402
-from penstock.torch.fit import _of  # noqa: E402
-from penstock.torch.iteration import REFINED, SETTLED  # noqa: E402
+from forebay import Budget  # noqa: E402
+from forebay.errors import BudgetError  # noqa: E402
+from forebay.torch import fit, plan_of  # noqa: E402
+from forebay.torch.fit import _of  # noqa: E402
+from forebay.torch.iteration import REFINED, SETTLED  # noqa: E402
 
 
 class Twice(MLP):

@@ -13,11 +13,11 @@ from tests.torch.models import AMPLE, MLP, Transformer, equal, problem, step  # 
 from tests.torch.models import deterministic as deterministic  # noqa: E402
 from torch import nn  # noqa: E402
 
-from penstock import Budget  # noqa: E402
-from penstock.errors import BudgetError, CodecError, PlanError  # noqa: E402
-from penstock.torch import fit, offload, plan_of, unfit  # noqa: E402
-from penstock.torch.blocks import find  # noqa: E402
-from penstock.torch.fit import _of  # noqa: E402
+from forebay import Budget  # noqa: E402
+from forebay.errors import BudgetError, CodecError, PlanError  # noqa: E402
+from forebay.torch import fit, offload, plan_of, unfit  # noqa: E402
+from forebay.torch.blocks import find  # noqa: E402
+from forebay.torch.fit import _of  # noqa: E402
 
 
 @pytest.mark.parametrize("model", [None, Transformer, "model"])

@@ -14,11 +14,11 @@ from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 from torch.nn.modules import module as torch_module  # noqa: E402
 
-from penstock import Budget  # noqa: E402
-from penstock.torch import fit, iteration, neighbours, plan_of, unfit  # noqa: E402
-from penstock.torch.fit import _of  # noqa: E402
-from penstock.torch.gauge import HostGauge  # noqa: E402
-from penstock.torch.record import Record  # noqa: E402
+from forebay import Budget  # noqa: E402
+from forebay.torch import fit, iteration, neighbours, plan_of, unfit  # noqa: E402
+from forebay.torch.fit import _of  # noqa: E402
+from forebay.torch.gauge import HostGauge  # noqa: E402
+from forebay.torch.record import Record  # noqa: E402
 
 MANY = 40
 

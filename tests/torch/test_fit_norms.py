@@ -9,9 +9,9 @@ from tests.torch.models import deterministic as deterministic  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
-from penstock.torch import fit  # noqa: E402
-from penstock.torch.iteration import SETTLED  # noqa: E402
-from penstock.torch.norms import only_adds  # noqa: E402
+from forebay.torch import fit  # noqa: E402
+from forebay.torch.iteration import SETTLED  # noqa: E402
+from forebay.torch.norms import only_adds  # noqa: E402
 
 RECOMPUTING = ["recompute", "keep dear, recompute the rest"]
 
@@ -120,7 +120,7 @@ def test_statistics_that_nobody_reads_are_not_copied(choice):
     model, x = problem(Residual)
     fit(model, AMPLE, choice=choice)
     step(model, x)
-    for part in model._penstock.fitting.parts.values():
+    for part in model._forebay.fitting.parts.values():
         noted = part.belongings.note()
         unread = {name for name, module in part.module.named_modules() if module in noted.unread.values()}
         # The other has no momentum, and reads its count.

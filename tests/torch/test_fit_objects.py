@@ -18,7 +18,7 @@ from tests.torch.models import AMPLE, EXACT, MLP, check_as_plain, step  # noqa: 
 from tests.torch.models import deterministic as deterministic  # noqa: E402
 from torch import nn  # noqa: E402
 
-from penstock.torch import fit  # noqa: E402
+from forebay.torch import fit  # noqa: E402
 
 
 class Held:

@@ -16,9 +16,9 @@ from torch import nn  # noqa: E402
 from torch.autograd import forward_ad  # noqa: E402
 from torch.func import jvp, vmap  # noqa: E402
 
-from penstock import Budget  # noqa: E402
-from penstock.errors import PlanError  # noqa: E402
-from penstock.torch import fit, offload, plan_of, unfit  # noqa: E402
+from forebay import Budget  # noqa: E402
+from forebay.errors import PlanError  # noqa: E402
+from forebay.torch import fit, offload, plan_of, unfit  # noqa: E402
 
 CHOICES = ["recompute", "keep", "offload", "keep dear, recompute the rest", "offload dear, recompute the rest", None]
 
@@ -281,7 +281,7 @@ def test_blocks_that_know_their_fitted_model_go_with_it(change):
 
 FITTED_AT_THE_END = """
 from torch import nn
-from penstock.torch import fit
+from forebay.torch import fit
 model = nn.Sequential(*(nn.TransformerEncoderLayer(8, 2, 16) for _ in range(2)))
 fit(model, "1GB").cycle = model, fit
 nn.blocks = list(model)
@@ -334,11 +334,11 @@ def test_one_odd_shape_among_many_leaves_what_was_learned(monkeypatch):
     x = torch.randn(32, 8)
     for _ in range(3):
         step(model, x)
-    known = vars(model)["_penstock"].fitting._now.known
+    known = vars(model)["_forebay"].fitting._now.known
     monkeypatch.setattr(Cut, "rows", 16)
     step(model, x)
     assert known.plan is not None
-    assert vars(model)["_penstock"].fitting._now.broken
+    assert vars(model)["_forebay"].fitting._now.broken
 
 
 def of_tangent(model, x):

@@ -13,24 +13,24 @@ from torch import nn  # noqa: E402
 from torch.multiprocessing.reductions import StorageWeakRef  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-from penstock import Budget  # noqa: E402
-from penstock.errors import BudgetError  # noqa: E402
-from penstock.planner import Link  # noqa: E402
-from penstock.planner.blocks import Block, Chain, Choice, Foreseen, simulate  # noqa: E402
-from penstock.torch import fit, iteration, plan_of, planning  # noqa: E402
-from penstock.torch.belongings import Belongings  # noqa: E402
-from penstock.torch.choices import LIGHT, TREATMENTS, Timed, block_of  # noqa: E402
-from penstock.torch.dear import Share  # noqa: E402
-from penstock.torch.fit import _of  # noqa: E402
-from penstock.torch.fitplan import FitPlan  # noqa: E402
-from penstock.torch.frame import Frame  # noqa: E402
-from penstock.torch.gauge import HostGauge  # noqa: E402
-from penstock.torch.known import Known, turning_points  # noqa: E402
-from penstock.torch.mover import HostMover  # noqa: E402
-from penstock.torch.planning import LOOSE, MARGIN, last_plans, make_plan  # noqa: E402
-from penstock.torch.record import Record  # noqa: E402
-from penstock.torch.runs import Run  # noqa: E402
-from penstock.torch.saved import Store  # noqa: E402
+from forebay import Budget  # noqa: E402
+from forebay.errors import BudgetError  # noqa: E402
+from forebay.planner import Link  # noqa: E402
+from forebay.planner.blocks import Block, Chain, Choice, Foreseen, simulate  # noqa: E402
+from forebay.torch import fit, iteration, plan_of, planning  # noqa: E402
+from forebay.torch.belongings import Belongings  # noqa: E402
+from forebay.torch.choices import LIGHT, TREATMENTS, Timed, block_of  # noqa: E402
+from forebay.torch.dear import Share  # noqa: E402
+from forebay.torch.fit import _of  # noqa: E402
+from forebay.torch.fitplan import FitPlan  # noqa: E402
+from forebay.torch.frame import Frame  # noqa: E402
+from forebay.torch.gauge import HostGauge  # noqa: E402
+from forebay.torch.known import Known, turning_points  # noqa: E402
+from forebay.torch.mover import HostMover  # noqa: E402
+from forebay.torch.planning import LOOSE, MARGIN, last_plans, make_plan  # noqa: E402
+from forebay.torch.record import Record  # noqa: E402
+from forebay.torch.runs import Run  # noqa: E402
+from forebay.torch.saved import Store  # noqa: E402
 
 LEAST, SAVED = 10**9, 10**8
 """Bytes of the device when all blocks are recomputed, and those that each block saves."""

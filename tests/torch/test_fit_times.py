@@ -7,14 +7,14 @@ torch = pytest.importorskip("torch")
 from tests.torch.clocked import NAMES, Clock, Net  # noqa: E402
 from tests.torch.models import AMPLE  # noqa: E402
 
-from penstock.torch import fit, plan_of  # noqa: E402
-from penstock.torch.dear import Operation, Share, shares_of  # noqa: E402
-from penstock.torch.fit import _of  # noqa: E402
-from penstock.torch.gauge import HostGauge  # noqa: E402
-from penstock.torch.iteration import CALM, LOOKED_OVER, SETTLED  # noqa: E402
-from penstock.torch.mover import HostMover  # noqa: E402
-from penstock.torch.record import Record, find_dear  # noqa: E402
-from penstock.torch.runs import first_run  # noqa: E402
+from forebay.torch import fit, plan_of  # noqa: E402
+from forebay.torch.dear import Operation, Share, shares_of  # noqa: E402
+from forebay.torch.fit import _of  # noqa: E402
+from forebay.torch.gauge import HostGauge  # noqa: E402
+from forebay.torch.iteration import CALM, LOOKED_OVER, SETTLED  # noqa: E402
+from forebay.torch.mover import HostMover  # noqa: E402
+from forebay.torch.record import Record, find_dear  # noqa: E402
+from forebay.torch.runs import first_run  # noqa: E402
 
 
 @pytest.mark.parametrize("choice", ["keep", "recompute", "offload"])

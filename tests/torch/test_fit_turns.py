@@ -13,13 +13,13 @@ from tests.torch.models import AMPLE, Transformer, equal, problem, step  # noqa:
 from tests.torch.models import deterministic as deterministic  # noqa: E402
 from tests.torch.test_fit_room import LEAST, Counting, least_budget  # noqa: E402
 
-from penstock import Budget  # noqa: E402
-from penstock.planner import Link  # noqa: E402
-from penstock.torch import fit, iteration, plan_of, planning  # noqa: E402
-from penstock.torch.fit import _of  # noqa: E402
-from penstock.torch.gauge import HostGauge  # noqa: E402
-from penstock.torch.iteration import CALM, LOOKED_OVER, SETTLED  # noqa: E402
-from penstock.torch.mover import HostMover  # noqa: E402
+from forebay import Budget  # noqa: E402
+from forebay.planner import Link  # noqa: E402
+from forebay.torch import fit, iteration, plan_of, planning  # noqa: E402
+from forebay.torch.fit import _of  # noqa: E402
+from forebay.torch.gauge import HostGauge  # noqa: E402
+from forebay.torch.iteration import CALM, LOOKED_OVER, SETTLED  # noqa: E402
+from forebay.torch.mover import HostMover  # noqa: E402
 
 LEARNED = LOOKED_OVER[-1] + 1
 """Iterations up to the last look, where the plan does not change: one without a plan, one that is not timed."""
@@ -193,7 +193,7 @@ def test_new_plans_in_the_middle_have_all_their_turns(clock, rivals):
 
 
 def test_turns_end_whatever_happens_to_plans(clock, rivals, monkeypatch):
-    monkeypatch.setattr("penstock.torch.known.MOST_TURNS", 7)
+    monkeypatch.setattr("forebay.torch.known.MOST_TURNS", 7)
     rivals(SLOWER, SLOW, FAST)
     x = torch.ones(64, 4)
     model = learned(clock, x)

@@ -11,12 +11,12 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from penstock import Budget  # noqa: E402
-from penstock.errors import BudgetError, CodecError  # noqa: E402
-from penstock.torch import keeper as keeper_module  # noqa: E402
-from penstock.torch import offload, release  # noqa: E402
-from penstock.torch.offload import _places  # noqa: E402
-from penstock.torch.order import fetch_order, to_move  # noqa: E402
+from forebay import Budget  # noqa: E402
+from forebay.errors import BudgetError, CodecError  # noqa: E402
+from forebay.torch import keeper as keeper_module  # noqa: E402
+from forebay.torch import offload, release  # noqa: E402
+from forebay.torch.offload import _places  # noqa: E402
+from forebay.torch.order import fetch_order, to_move  # noqa: E402
 
 HOST = "100MB"
 
@@ -373,7 +373,7 @@ def test_what_is_kept_for_the_next_iteration_can_be_released():
 
 
 def test_places_used_long_ago_are_forgotten(monkeypatch):
-    monkeypatch.setattr(sys.modules["penstock.torch.offload"], "MOST_PLACES", 3)
+    monkeypatch.setattr(sys.modules["forebay.torch.offload"], "MOST_PLACES", 3)
     net, x = problem()
     for device in range(4000, 4010):
         with offload(Budget(device=device, host=HOST), min_bytes=0):

@@ -9,9 +9,9 @@ torch = pytest.importorskip("torch")
 
 from torch.autograd.graph import saved_tensors_hooks  # noqa: E402
 
-from penstock import Budget  # noqa: E402
-from penstock.torch import habit, offload, release  # noqa: E402
-from penstock.torch.habit import ALIKE, FIRST, LEARNED, LOOK_EVERY, MOST_ROUNDS, Visit  # noqa: E402
+from forebay import Budget  # noqa: E402
+from forebay.torch import habit, offload, release  # noqa: E402
+from forebay.torch.habit import ALIKE, FIRST, LEARNED, LOOK_EVERY, MOST_ROUNDS, Visit  # noqa: E402
 
 SIZE = 1000
 BYTES = 4 * SIZE

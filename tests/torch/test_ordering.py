@@ -10,9 +10,9 @@ torch = pytest.importorskip("torch")
 
 from tests.torch.models import Residual, Transformer, UNet, equal, least_for, problem, step  # noqa: E402
 
-from penstock import Budget  # noqa: E402
-from penstock.torch import fit, iteration, keeper, offload, release  # noqa: E402
-from penstock.torch.mover import HostMover, as_bytes, weakly  # noqa: E402
+from forebay import Budget  # noqa: E402
+from forebay.torch import fit, iteration, keeper, offload, release  # noqa: E402
+from forebay.torch.mover import HostMover, as_bytes, weakly  # noqa: E402
 
 
 class Event:

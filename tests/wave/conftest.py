@@ -8,4 +8,4 @@ import pytest
 def pytest_collection_modifyitems(items):
     for item in items:
         if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.filterwarnings("ignore::penstock.wave.WaveWarning"))
+            item.add_marker(pytest.mark.filterwarnings("ignore::forebay.wave.WaveWarning"))

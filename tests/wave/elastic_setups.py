@@ -3,7 +3,7 @@
 import numpy as np
 from tests.wave.setups import random_positions
 
-from penstock.wave import ElasticModel, Grid, Shot, largest_dt, ricker
+from forebay.wave import ElasticModel, Grid, Shot, largest_dt, ricker
 
 
 def uniform(grid, vp=3000.0, vs=1700.0, rho=2200.0):

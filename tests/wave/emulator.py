@@ -125,7 +125,7 @@ static void launch(void (*kernel)(A...), const unsigned *grid, const unsigned *b
 
 
 class Emulator:
-    """Stands in for `penstock.wave.device.Device`."""
+    """Stands in for `forebay.wave.device.Device`."""
 
     arrays = np
     multiprocessors = 3
@@ -155,7 +155,7 @@ class Emulator:
 
 @cache
 def library(source, defines):
-    folder = Path(mkdtemp(prefix="penstock-wave-"))
+    folder = Path(mkdtemp(prefix="forebay-wave-"))
     names = re.findall(r'extern "C" __global__ void(?: __launch_bounds__\(.*\))?\s+(\w+)\(', source.read_text())
     entries = "".join(
         f'extern "C" void launch_{name}(const unsigned *grid, const unsigned *block, void **arguments, int together)\n'

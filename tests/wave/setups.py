@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from penstock.wave import AcousticModel, Grid, Shot, largest_dt, ricker
+from forebay.wave import AcousticModel, Grid, Shot, largest_dt, ricker
 
 
 def random_model(shape, *, seed=0, absorb=8, free_surface=False, roughness=700.0):

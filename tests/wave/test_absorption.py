@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 import pytest
 
-from penstock.wave import (
+from forebay.wave import (
     AcousticModel,
     ElasticModel,
     Grid,

@@ -12,9 +12,9 @@ import pytest
 from tests.wave.emulator import GPP, Emulator
 from tests.wave.setups import random_model, random_shot, smooth_model, surface_shot
 
-from penstock.cuda.available import gpu_count
-from penstock.errors import DeviceError, WaveError
-from penstock.wave import (
+from forebay.cuda.available import gpu_count
+from forebay.errors import DeviceError, WaveError
+from forebay.wave import (
     Acoustic,
     AcousticModel,
     Adjoint,
@@ -26,8 +26,8 @@ from penstock.wave import (
     migrate,
     simulate,
 )
-from penstock.wave.acoustic_gpu import SOURCE, GpuKernels
-from penstock.wave.variant import Variant, chunk_of
+from forebay.wave.acoustic_gpu import SOURCE, GpuKernels
+from forebay.wave.variant import Variant, chunk_of
 
 TOLERANCE = 1e-6
 SHAPES = {"2-D": (31, 37), "3-D": (17, 19, 18)}
@@ -254,7 +254,7 @@ def test_chunks_cover_every_plane_and_are_not_short(axes, planes):
     ("axes", "radius", "arch"), [(2, 2, "sm_90"), (2, 4, "sm_90"), (3, 2, "sm_90"), (3, 4, "sm_90"), (3, 4, "sm_80")]
 )
 def test_the_source_compiles(axes, radius, arch):
-    compile_only = pytest.importorskip("penstock.cuda.kernels").compile_only
+    compile_only = pytest.importorskip("forebay.cuda.kernels").compile_only
     try:
         code = compile_only(SOURCE, arch, fmad=False, defines=Variant().defines(axes, radius, 40, 12))
     except DeviceError as error:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tests.wave.setups import random_model, random_positions, random_shot
 
-from penstock.wave import Acoustic, Adjoint, Loop, Shot, largest_dt, ricker, simulate
+from forebay.wave import Acoustic, Adjoint, Loop, Shot, largest_dt, ricker, simulate
 
 SHAPES = {"2-D": (31, 34), "3-D": (17, 19, 18)}
 

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import WaveError
-from penstock.wave import Grid, Shot, ricker
-from penstock.wave.files import kind_of, look_at_shots, read_field, read_shot, whole, write_field, write_shots
-from penstock.wave.geometry import Geometry, geometry_of, part_of, spread, windows
-from penstock.wave.npy import load_array, load_arrays
-from penstock.wave.stack import Part, tree_sum
-from penstock.wave.work import mute
+from forebay.errors import WaveError
+from forebay.wave import Grid, Shot, ricker
+from forebay.wave.files import kind_of, look_at_shots, read_field, read_shot, whole, write_field, write_shots
+from forebay.wave.geometry import Geometry, geometry_of, part_of, spread, windows
+from forebay.wave.npy import load_array, load_arrays
+from forebay.wave.stack import Part, tree_sum
+from forebay.wave.work import mute
 
 
 @pytest.mark.parametrize("suffix", ["npy", "zarr"])

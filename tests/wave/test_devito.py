@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.wave.setups import random_model, random_shot
 
-from penstock.wave import Acoustic, largest_dt
+from forebay.wave import Acoustic, largest_dt
 
 os.environ.setdefault("DEVITO_LOGGING", "ERROR")
 devito = pytest.importorskip("devito")

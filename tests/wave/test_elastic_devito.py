@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tests.wave.elastic_setups import random_rock
 
-from penstock.wave import Elastic, largest_dt
+from forebay.wave import Elastic, largest_dt
 
 os.environ.setdefault("DEVITO_LOGGING", "ERROR")
 devito = pytest.importorskip("devito")

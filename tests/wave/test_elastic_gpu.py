@@ -14,9 +14,9 @@ import pytest
 from tests.wave.elastic_setups import mixed_shot, random_rock, smooth_rock, surface_shot
 from tests.wave.emulator import GPP, Emulator
 
-from penstock.cuda.available import gpu_count
-from penstock.errors import DeviceError, WaveError
-from penstock.wave import (
+from forebay.cuda.available import gpu_count
+from forebay.errors import DeviceError, WaveError
+from forebay.wave import (
     Elastic,
     ElasticModel,
     acoustic_gpu,
@@ -27,9 +27,9 @@ from penstock.wave import (
     migrate,
     simulate,
 )
-from penstock.wave.elastic_gpu import STRESS, VELOCITY, ElasticGpuKernels, ElasticVariant
-from penstock.wave.elastic_gpu_images import POINTS
-from penstock.wave.elastic_loop import ElasticAdjoint, ElasticLoop
+from forebay.wave.elastic_gpu import STRESS, VELOCITY, ElasticGpuKernels, ElasticVariant
+from forebay.wave.elastic_gpu_images import POINTS
+from forebay.wave.elastic_loop import ElasticAdjoint, ElasticLoop
 
 TOLERANCE = 2e-6
 SHAPES = {"2-D": (25, 29), "3-D": (13, 15, 14)}
@@ -48,7 +48,7 @@ MORE = "struct alignas(8) float2 { float x, y; };\n"
 def complete(source):
     """Put what the emulator's header lacks before a source, and its own header where the compiler finds it."""
     text = source.read_text().replace('#include "', f'#include "{source.parent}/')
-    path = Path(mkdtemp(prefix="penstock-elastic-")) / source.name
+    path = Path(mkdtemp(prefix="forebay-elastic-")) / source.name
     path.write_text(MORE + text)
     return path
 
@@ -104,7 +104,7 @@ def there(request, monkeypatch):
 @pytest.fixture
 def any_wavelet(monkeypatch):
     """Let grids and steps be too coarse for what is sent: both twins are wrong alike, in fewer steps."""
-    monkeypatch.setattr("penstock.wave.loop.highest_frequency", lambda *_: 0.0)
+    monkeypatch.setattr("forebay.wave.loop.highest_frequency", lambda *_: 0.0)
 
 
 def agree(one, other, tolerance=TOLERANCE):
@@ -300,7 +300,7 @@ def test_arrays_that_are_neither_here_nor_there_are_refused():
     ("axes", "radius", "arch"), [(2, 2, "sm_90"), (2, 4, "sm_90"), (3, 2, "sm_90"), (3, 4, "sm_90"), (3, 4, "sm_80")]
 )
 def test_the_sources_compile(axes, radius, arch):
-    compile_only = pytest.importorskip("penstock.cuda.kernels").compile_only
+    compile_only = pytest.importorskip("forebay.cuda.kernels").compile_only
     defines = ElasticVariant().defines(axes, radius, 40, 12)
     few = {"AXES": axes, "RADIUS": radius}
     for source, macros, names in (

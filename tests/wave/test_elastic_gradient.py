@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tests.wave.elastic_setups import mixed_shot, random_rock, smooth_rock, surface_shot
 
-from penstock.wave import ElasticModel, WaveError, gradient, ricker, simulate
+from forebay.wave import ElasticModel, WaveError, gradient, ricker, simulate
 
 SIZES = {"vp": 40.0, "vs": 40.0, "rho": 40.0}
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tests.wave.elastic_setups import uniform
 
-from penstock.wave import AcousticModel, Grid, Shot, ricker, simulate
+from forebay.wave import AcousticModel, Grid, Shot, ricker, simulate
 
 VP, VS, RHO = 3000.0, 1700.0, 2200.0
 FREQUENCY, DT = 16.0, 0.0008

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from tests.wave.elastic_setups import surface_shot, uniform
 
-import penstock as ps
-from penstock.wave import AcousticModel, ElasticModel, Grid, Shot, WaveError, migrate, ricker, simulate
+import forebay as fb
+from forebay.wave import AcousticModel, ElasticModel, Grid, Shot, WaveError, migrate, ricker, simulate
 
 DEPTH = 34
 GRID = Grid((60, 80), 10.0, absorb=30)
@@ -41,7 +41,7 @@ def exact(shot, model):
 @pytest.mark.parametrize("name", ["pp", "velocity"])
 def test_the_reflector_is_imaged_where_it_is(exact, name):
     image, light = exact.images[name]
-    clean = ps.wave.laplacian_filter(ps.wave.normalise(image, light), GRID)
+    clean = fb.wave.laplacian_filter(fb.wave.normalise(image, light), GRID)
     depths = np.abs(clean)[20:50, 30:40].argmax(axis=0) + 20
     assert np.abs(depths - DEPTH).max() <= 1
 
@@ -59,7 +59,7 @@ def test_an_image_has_the_sign_of_the_reflection(exact):
 
 @pytest.mark.parametrize(
     "options",
-    [{"budget": "900kB"}, {"budget": ps.Budget(host="600kB", disk="40MB")}, {"budget": "8MB", "codec": "lossless"}],
+    [{"budget": "900kB"}, {"budget": fb.Budget(host="600kB", disk="40MB")}, {"budget": "8MB", "codec": "lossless"}],
     ids=["tight", "disk", "lossless"],
 )
 def test_budgets_change_no_bit(shot, model, options, tmp_path):

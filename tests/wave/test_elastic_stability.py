@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from tests.wave.elastic_setups import mixed_shot, random_rock, smooth_rock, surface_shot, uniform
 
-from penstock.wave import AcousticModel, Elastic, ElasticModel, Grid, Shot, WaveError, largest_dt, ricker, simulate
-from penstock.wave.elastic_loop import ElasticLoop
-from penstock.wave.elastic_medium import averaged
-from penstock.wave.elastic_stencil import along_depth, first_derivative, steepest
-from penstock.wave.stability import points_per_wavelength
+from forebay.wave import AcousticModel, Elastic, ElasticModel, Grid, Shot, WaveError, largest_dt, ricker, simulate
+from forebay.wave.elastic_loop import ElasticLoop
+from forebay.wave.elastic_medium import averaged
+from forebay.wave.elastic_stencil import along_depth, first_derivative, steepest
+from forebay.wave.stability import points_per_wavelength
 
 F = 14.0
 

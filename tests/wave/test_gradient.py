@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from tests.wave.setups import random_positions, smooth_model, surface_shot
 
-import penstock as ps
-from penstock.wave import AcousticModel, Shot, gradient, ricker, simulate
+import forebay as fb
+from forebay.wave import AcousticModel, Shot, gradient, ricker, simulate
 
 
 def observed(model, shot, **options):
@@ -41,7 +41,7 @@ def test_remainder_is_of_second_order(free_surface):
 
 
 def test_remainder_is_of_second_order_in_space_for_squared_slowness_and_a_misfit_of_ones_own():
-    grid = ps.wave.Grid((16, 18, 17), 10.0, absorb=6)
+    grid = fb.wave.Grid((16, 18, 17), 10.0, absorb=6)
     model = AcousticModel(2000.0 + 10.0 * np.arange(16.0)[:, None, None] + np.zeros(grid.shape), grid)
     shot = Shot(random_positions(grid, 2, 1), random_positions(grid, 4, 2), ricker(18.0, 0.002, 120), 0.002)
     shot = observed(model, shot, dtype=np.float64)

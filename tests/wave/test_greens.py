@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from penstock.wave import AcousticModel, Grid, Shot, ricker, simulate
+from forebay.wave import AcousticModel, Grid, Shot, ricker, simulate
 
 SPEED = 2000.0
 

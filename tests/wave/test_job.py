@@ -6,15 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from penstock.errors import BudgetError, WaveError
-from penstock.tier.capacity import Capacity
-from penstock.units import Budget
-from penstock.wave import AcousticModel, Grid, absorbing_points, place, ricker
-from penstock.wave.inputs import media_of, medium_of
-from penstock.wave.job import changed, parse, read_job
-from penstock.wave.prepare import inspect, prepare
-from penstock.wave.run import run_job
-from penstock.wave.workspace import Workspace, locked
+from forebay.errors import BudgetError, WaveError
+from forebay.tier.capacity import Capacity
+from forebay.units import Budget
+from forebay.wave import AcousticModel, Grid, absorbing_points, place, ricker
+from forebay.wave.inputs import media_of, medium_of
+from forebay.wave.job import changed, parse, read_job
+from forebay.wave.prepare import inspect, prepare
+from forebay.wave.run import run_job
+from forebay.wave.workspace import Workspace, locked
 
 GOOD = {
     "model": 'name = "layers"\nshape = [48, 96]\nsmooth = 60.0',
@@ -414,9 +414,9 @@ def test_shots_begun_on_a_gpu_are_not_finished_on_a_cpu(tmp_path):
 @pytest.mark.parametrize(
     ("tables", "complaint"),
     [
-        ({"output": 'formats = ["npy", "zarr"]'}, r'output\.formats: zarr needs zarr: pip install "penstock\[wave\]"'),
-        ({"output": 'formats = ["segy"]'}, r'output\.formats: segy needs segyio: pip install "penstock\[wave\]"'),
-        ({"run": "workers = 2"}, r'run\.workers, .*need Dask: pip install "penstock\[dask\]"'),
+        ({"output": 'formats = ["npy", "zarr"]'}, r'output\.formats: zarr needs zarr: pip install "forebay\[wave\]"'),
+        ({"output": 'formats = ["segy"]'}, r'output\.formats: segy needs segyio: pip install "forebay\[wave\]"'),
+        ({"run": "workers = 2"}, r'run\.workers, .*need Dask: pip install "forebay\[dask\]"'),
     ],
 )
 def test_a_library_that_is_missing_is_named_with_its_extra(tmp_path, monkeypatch, tables, complaint):

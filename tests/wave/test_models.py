@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from penstock.errors import WaveError
-from penstock.wave.models import RECIPES, SALT, WATER, make
-from penstock.wave.smoothing import smooth
+from forebay.errors import WaveError
+from forebay.wave.models import RECIPES, SALT, WATER, make
+from forebay.wave.smoothing import smooth
 
 
 @pytest.mark.parametrize(

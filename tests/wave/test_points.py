@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from penstock.wave import Grid, Resampler, highest_frequency, ricker
-from penstock.wave.points import gather, locate, scatter
+from forebay.wave import Grid, Resampler, highest_frequency, ricker
+from forebay.wave.points import gather, locate, scatter
 
 HALO = 4
 

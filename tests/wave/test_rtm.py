@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from tests.wave.setups import smooth_model, surface_shot
 
-import penstock as ps
-from penstock.errors import BudgetError
-from penstock.wave import (
+import forebay as fb
+from forebay.errors import BudgetError
+from forebay.wave import (
     AcousticModel,
     Grid,
     Shot,
@@ -60,7 +60,7 @@ def test_the_reflector_is_imaged_where_it_is(exact):
     [
         {"budget": "300kB"},
         {"budget": "1MB", "schedule": "revolve:5"},
-        {"budget": ps.Budget(host="300kB", disk="40MB")},
+        {"budget": fb.Budget(host="300kB", disk="40MB")},
         {"budget": "8MB", "codec": "lossless"},
     ],
     ids=["tight", "revolve", "disk", "lossless"],

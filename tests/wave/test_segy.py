@@ -6,9 +6,9 @@ import pytest
 segyio = pytest.importorskip("segyio")
 from segyio import BinField, TraceField  # noqa: E402
 
-from penstock.errors import WaveError  # noqa: E402
-from penstock.wave.files import look_at_shots, read_field, read_shot, write_field, write_shots  # noqa: E402
-from penstock.wave.geometry import geometry_of  # noqa: E402
+from forebay.errors import WaveError  # noqa: E402
+from forebay.wave.files import look_at_shots, read_field, read_shot, write_field, write_shots  # noqa: E402
+from forebay.wave.geometry import geometry_of  # noqa: E402
 
 IBM, IEEE = 1, 5
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.wave.setups import random_model, random_shot, smooth_model, surface_shot
 
-from penstock.wave import (
+from forebay.wave import (
     Acoustic,
     AcousticModel,
     Grid,
@@ -20,9 +20,9 @@ from penstock.wave import (
     ricker,
     simulate,
 )
-from penstock.wave.elastic_stencil import first_derivative, staggered_symbol
-from penstock.wave.stability import TOLERANCE, accurate_dt, choose_dt, points_per_wavelength
-from penstock.wave.stencil import second_derivative, symbol
+from forebay.wave.elastic_stencil import first_derivative, staggered_symbol
+from forebay.wave.stability import TOLERANCE, accurate_dt, choose_dt, points_per_wavelength
+from forebay.wave.stencil import second_derivative, symbol
 
 
 def silent_shot():

@@ -1,0 +1,90 @@
+"""`forebay footprint`: learn what a function needs, say what it needs for a shape, and choose chunks that fit."""
+
+import sys
+import warnings
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any, overload
+
+import typer
+
+from forebay.errors import ForebayError
+from forebay.units import to_bytes, to_text
+
+PICTURES = (".png", ".svg", ".pdf", ".jpg")
+
+
+def footprint(
+    function: Annotated[str, typer.Argument(help="package.module:function, or a command like './op {0} {1} {2}'.")],
+    shape: Annotated[str, typer.Option(help="Shape of the whole array, like 651,951,462.")],
+    budget: Annotated[str | None, typer.Option(help="Bytes allowed, like 4GB, to choose chunks for.")] = None,
+    dtype: Annotated[str, typer.Option(help="Of the input.")] = "float32",
+    threads: Annotated[int, typer.Option(help="Chunks worked on at the same time.")] = 1,
+    halo: Annotated[str | None, typer.Option(help="Elements needed of neighbours, like 8,8,8.")] = None,
+    stored: Annotated[str | None, typer.Option(help="Chunks that the array is stored in, like 64,64,64.")] = None,
+    library: Annotated[str, typer.Option(help="Whose arrays it takes: numpy, cupy, torch or jax.")] = "numpy",
+    samples: Annotated[int, typer.Option(help="Runs allowed.")] = 10,
+    seconds: Annotated[float, typer.Option(help="Seconds allowed.")] = 60.0,
+    model: Annotated[Path | None, typer.Option(help="Load the model from here if it is there; else write it.")] = None,
+    picture: Annotated[Path, typer.Option(help="Draw measured against predicted here.")] = Path("footprint.png"),
+) -> None:
+    """Learn the memory of a function from a few tiny runs; estimate, bound and chunks for a shape."""
+    from forebay.footprint import FootprintWarning, learn, load
+    from forebay.footprint.picture import draw
+
+    warnings.simplefilter("ignore", FootprintWarning)  # the explanation tells the same notes
+    lengths = _numbers(shape, "--shape")
+    allowed = None if budget is None else to_bytes(budget)
+    near: dict[str, Any] = {"halo": _numbers(halo, "--halo"), "stored_chunks": _numbers(stored, "--stored")}
+    for given, file in (("--picture", picture), ("--model", model)):
+        if file is not None and not file.absolute().parent.is_dir():
+            raise ForebayError(f"{given} {file}: there is no folder {file.absolute().parent}")
+    if picture.suffix.lower() not in PICTURES:
+        raise ForebayError(f"--picture {picture}: give a name that ends in {', '.join(PICTURES)}")
+    how: dict[str, Any] = {"ndim": len(lengths), "dtype": dtype, "samples": samples, "seconds": seconds}
+    how |= {"shape": lengths, "library": library}
+    what: dict[str, Any] = {"command": function} if "{0}" in function else {"function": _find(function)}
+    if model is not None and model.exists():
+        learned = load(model, **what, **how)
+    else:
+        learned = learn(**what, **how)
+        if model is not None:
+            learned.save(model)
+    typer.echo(learned.explain())
+    typer.echo(f"\n{lengths}: {learned.predict(lengths)}")
+    if allowed is not None:
+        chunks = learned.chunks(lengths, allowed, threads=threads, **near)
+        typer.echo(f"chunks within {to_text(allowed)}: {chunks}, each {learned.predict(chunks)}")
+    draw(learned, picture, lengths)
+    typer.echo(f"measured against predicted: {picture}")
+
+
+@overload
+def _numbers(text: str, option: str) -> tuple[int, ...]: ...
+@overload
+def _numbers(text: None, option: str) -> None: ...
+def _numbers(text: str | None, option: str) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise ForebayError(f"cannot read {option} {text!r}: write lengths between commas, like 651,951,462") from None
+
+
+def _find(name: str) -> Callable[..., Any]:
+    """Find a function by module and name, in the current folder too."""
+    module, _, attribute = name.partition(":")
+    if not attribute:
+        raise ForebayError(f"cannot read {name!r}: write package.module:function, or a command with {{0}} in it")
+    sys.path.insert(0, "")
+    try:
+        found = getattr(import_module(module), attribute)
+    except ImportError as error:
+        raise ForebayError(f"cannot import {module}: {error}") from error
+    except AttributeError:
+        raise ForebayError(f"{module} has no {attribute}") from None
+    if not callable(found):
+        raise ForebayError(f"{name} is a {type(found).__name__}, not a function")
+    return found  # type: ignore[no-any-return]

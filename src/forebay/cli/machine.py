@@ -1,0 +1,133 @@
+"""Gathering what `forebay doctor` shows: the machine, its libraries, GPUs, links and memory."""
+
+import os
+import platform
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from packaging.requirements import Requirement
+
+from forebay.cuda.available import gpu_count, why_not
+from forebay.tier.capacity import Capacities, capacities
+from forebay.tier.links import Links, measure_links
+
+if TYPE_CHECKING:  # needs cuda-core, which is there only where a GPU is
+    from forebay.cuda.driver import Gpu
+
+NOT_SHOWN = {"all", "test"}
+"""Extras that only gather others, or that only developers of Forebay need."""
+
+
+@dataclass(frozen=True)
+class Library:
+    """A library that Forebay needs, or that one of its extras asks for."""
+
+    name: str
+    wanted: str
+    """The versions that do, such as ``">=2"``; empty where any does."""
+    installed: str | None
+    extra: str | None
+    """The extra that asks for it; None for the core."""
+    ok: bool
+
+
+@dataclass(frozen=True)
+class Missing:
+    """The libraries of one extra, or of the core, that are not there or too old, and the command that gets them."""
+
+    extra: str | None
+    libraries: tuple[str, ...]
+    command: str
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Everything that `forebay doctor` knows."""
+
+    forebay: str | None
+    """None where Forebay runs from a folder without being installed; its libraries are then unknown."""
+    python: str
+    platform: str
+    cpus: int
+    libraries: tuple[Library, ...]
+    missing: tuple[Missing, ...]
+    gpus: "tuple[Gpu, ...]"
+    no_gpu: str | None
+    """Why there is no GPU."""
+    directory: str
+    """Where the disk was looked at."""
+    memory: Capacities
+    links: Links | None
+    """None where measuring was not asked for."""
+
+
+def gather(directory: Path, measure: bool = True) -> Machine:
+    """Look at this machine; with `measure`, time its links too, which takes a few seconds."""
+    libraries = _libraries()
+    return Machine(
+        forebay=_installed("forebay"),
+        python=f"{platform.python_implementation()} {platform.python_version()}",
+        platform=platform.platform(),
+        cpus=len(os.sched_getaffinity(0)),
+        libraries=libraries,
+        missing=_missing(libraries),
+        gpus=_gpus(),
+        no_gpu=why_not() or None,
+        directory=str(directory),
+        memory=capacities(directory),
+        links=measure_links(directory) if measure else None,
+    )
+
+
+def _gpus() -> "tuple[Gpu, ...]":
+    if not gpu_count():
+        return ()
+    from forebay.cuda.driver import describe_gpus
+
+    return describe_gpus()
+
+
+def _libraries() -> tuple[Library, ...]:
+    """Read what the installed distribution asks for, so that the list lives in its project file alone."""
+    try:
+        own = metadata.metadata("forebay")
+    except metadata.PackageNotFoundError:
+        return ()
+    wanted = [Requirement(text) for text in own.get_all("Requires-Dist") or ()]
+    extras = [None, *(extra for extra in own.get_all("Provides-Extra") or () if extra not in NOT_SHOWN)]
+    return tuple(
+        _library(requirement, extra) for extra in extras for requirement in wanted if _belongs(requirement, extra)
+    )
+
+
+def _belongs(requirement: Requirement, extra: str | None) -> bool:
+    if requirement.marker is None:
+        return extra is None
+    holds_without = requirement.marker.evaluate({"extra": ""})
+    return holds_without if extra is None else requirement.marker.evaluate({"extra": extra}) and not holds_without
+
+
+def _library(requirement: Requirement, extra: str | None) -> Library:
+    installed = _installed(requirement.name)
+    ok = installed is not None and requirement.specifier.contains(installed, prereleases=True)
+    return Library(requirement.name, str(requirement.specifier), installed, extra, ok)
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _missing(libraries: tuple[Library, ...]) -> tuple[Missing, ...]:
+    lacking: dict[str | None, list[str]] = {}
+    for library in libraries:
+        if not library.ok:
+            lacking.setdefault(library.extra, []).append(library.name)
+    return tuple(
+        Missing(extra, tuple(names), f'pip install "forebay[{extra}]"' if extra else "pip install forebay")
+        for extra, names in lacking.items()
+    )

@@ -1,0 +1,42 @@
+"""`auto:1e-4`: all codecs that keep a relative error, for the planner to choose from by what each does to real data."""
+
+from collections.abc import Sequence
+
+from forebay.codec.codec import Codec
+from forebay.codec.registry import get
+from forebay.errors import CodecError
+
+
+def choices(asked: "str | Codec | Sequence[str | Codec] | None") -> tuple[list[Codec], float | None]:
+    """Give the codecs that were asked for, and, where they are to be found, the error that all must keep.
+
+    Examples
+    --------
+    >>> choices("cast:float16")
+    ([forebay.codec.get('cast:float16')], None)
+    """
+    if asked is None:
+        return [], None
+    if isinstance(asked, str) and asked.strip().partition(":")[0] == "auto":
+        return _keeping(asked)
+    many = [asked] if isinstance(asked, str | Codec) else asked
+    if not isinstance(many, Sequence) or not all(isinstance(one, str | Codec) for one in many):
+        raise CodecError(f"codec={asked!r}: give the name of a codec, a codec, or a list of them")
+    return [get(one) if isinstance(one, str) else one for one in many], None
+
+
+def _keeping(asked: str) -> tuple[list[Codec], float]:
+    text = asked.partition(":")[2].strip()
+    try:
+        error = float(text)
+    except ValueError:
+        error = -1.0
+    if not 0 < error < 1:
+        raise CodecError(f"codec {asked!r}: say the error relative to the range, as in auto:1e-4")
+    found = []
+    for name in (f"bounded:{text}", f"bitcomp:rel={text}", "lossless"):
+        try:
+            found.append(get(name))
+        except CodecError:
+            continue  # its library is not installed
+    return found, error

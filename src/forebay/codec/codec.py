@@ -1,0 +1,214 @@
+"""What every codec is: encode an array into room that is given, decode it again, and say how much room that takes.
+
+Where the array lies decides where the work is done: NumPy arrays on the CPU, arrays with `__cuda_array_interface__` on
+the GPU, in the order of the stream that is given and without waiting for it. The encodings are the same.
+"""
+
+import json
+import math
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forebay.codec.registry import get
+from forebay.errors import CodecError, EncodingError
+
+if TYPE_CHECKING:
+    from cuda.core import Stream
+
+    from forebay.cuda.arrays import View
+
+MAGIC = b"FBAY"
+CONTAINER = struct.Struct("<4sHHQ16s")
+"""Magic, version, bytes of the JSON text and of the payload that follow, and a checksum over both."""
+CONTAINER_VERSION = 1
+
+ALIGNMENT = 256
+"""Encodings, and the arrays they are decoded into, begin at multiples of this on a GPU."""
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """An array, encoded."""
+
+    codec: "Codec"
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    payload: Any
+    """bytes on the host (NumPy) or on the device (a `View`), of which the first `nbytes` count"""
+    size: Callable[[], int]
+    """gives the bytes of the encoding; on a GPU it waits for the event at which they are known"""
+    owner: Any = None
+    """what keeps the payload alive, where that is not the caller"""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the encoding; on a GPU known once the encoder has run."""
+        return self.size()
+
+    @property
+    def ratio(self) -> float:
+        """How many times smaller than the array it is."""
+        return math.prod(self.shape) * self.dtype.itemsize / max(1, self.nbytes)
+
+    def to_bytes(self) -> bytes:
+        """Write the encoding down, to be read by any later version: codec, shape, checksum and canonical payload."""
+        payload = self.codec.canonical(self._on_host(), self.shape, self.dtype).tobytes()
+        about = {
+            "codec": self.codec.name,
+            "version": self.codec.version,
+            "shape": self.shape,
+            "dtype": self.dtype.str if self.dtype.fields is None else self.dtype.descr,
+        }
+        text = json.dumps(about).encode()
+        checksum = blake2b(text + payload, digest_size=16).digest()
+        return CONTAINER.pack(MAGIC, CONTAINER_VERSION, len(text), len(payload), checksum) + text + payload
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Encoded":
+        """Read an encoding that `to_bytes` wrote, refusing a damaged one.
+
+        Examples
+        --------
+        >>> encoded = get("cast:bfloat16").encode(np.ones((2, 3), np.float32))
+        >>> again = Encoded.from_bytes(encoded.to_bytes())
+        >>> again.codec.decode(again).tolist()
+        [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]
+        """
+        if len(data) < CONTAINER.size or bytes(data[:4]) != MAGIC:
+            raise EncodingError("these bytes are not an encoding of Forebay")
+        _, version, text_bytes, payload_bytes, checksum = CONTAINER.unpack_from(data)
+        if version != CONTAINER_VERSION:
+            raise EncodingError(f"a container of version {version}: read it with a newer Forebay")
+        body = memoryview(data)[CONTAINER.size :]
+        if len(body) != text_bytes + payload_bytes or blake2b(body, digest_size=16).digest() != checksum:
+            raise EncodingError("the encoding is damaged or cut short: its checksum does not match")
+        about = json.loads(bytes(body[:text_bytes]))
+        codec, shape, dtype = get(about["codec"]), tuple(about["shape"]), _dtype(about["dtype"])
+        if codec.version < about["version"]:
+            raise EncodingError(f"{codec.name} of version {about['version']}: read it with a newer Forebay")
+        payload = np.frombuffer(body, np.uint8, payload_bytes, text_bytes)
+        return cls(codec, shape, dtype, payload, lambda: payload.nbytes)
+
+    def _on_host(self) -> NDArray[np.uint8]:
+        if isinstance(self.payload, np.ndarray):
+            return self.payload[: self.nbytes]
+        from forebay.codec import device  # it needs cuda.core
+
+        return device.download(self.payload, self.nbytes)
+
+
+class Codec(ABC):
+    """Makes an array smaller and whole again.
+
+    A codec implements `max_bytes`, `encode_host` and `decode_host`; one that works on a GPU too, `encode_device` and
+    `decode_device`. An encoding whose size depends on the data begins with that size, as eight bytes.
+    """
+
+    name: str
+    """finds the same codec again with `get`"""
+    version: int = 1
+    """of its encodings; a codec reads all its earlier versions"""
+    lossy: bool = False
+    fixed: bool = False
+    """whether every encoding of an array has `max_bytes`"""
+
+    def handles(self, dtype: np.dtype[Any]) -> bool:
+        """Tell whether arrays of this type can be encoded."""
+        return dtype in (np.float32, np.float64)
+
+    def handles_on_device(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
+        """Tell whether such arrays can be encoded on a GPU."""
+        return self.handles(dtype)
+
+    @abstractmethod
+    def max_bytes(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+        """Give the bytes that the encoding of such an array takes at most."""
+
+    def scratch_bytes(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+        """Give the bytes of the device that the codec takes for itself, beside `out`, for arrays like this one."""
+        return 0
+
+    @abstractmethod
+    def encode_host(self, array: NDArray[Any], out: NDArray[np.uint8]) -> int:
+        """Encode a contiguous array into `out`, which has `max_bytes`, and give the bytes written."""
+
+    @abstractmethod
+    def decode_host(self, payload: NDArray[np.uint8], out: NDArray[Any]) -> None:
+        """Decode into a contiguous array, raising `EncodingError` for bytes that are no encoding of one like it."""
+
+    def encode_device(self, array: "View", out: "View", stream: "Stream") -> None:
+        """Enqueue the encoding of a contiguous array into `out`."""
+        raise CodecError(f"{self.name} does not work on a GPU: use another codec, or none")
+
+    def decode_device(self, payload: "View", out: "View", stream: "Stream") -> None:
+        """Enqueue the decoding; bytes that are no encoding raise the flag of `forebay.codec.device`."""
+        raise CodecError(f"{self.name} does not work on a GPU: use another codec, or none")
+
+    def canonical(self, payload: NDArray[np.uint8], shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[np.uint8]:
+        """Give the encoding in the one order that every machine agrees on."""
+        return payload
+
+    def encode(self, array: Any, out: Any = None, stream: "Stream | None" = None) -> Encoded:
+        """Encode an array.
+
+        Parameters
+        ----------
+        array
+            Contiguous, of NumPy, or of a GPU library.
+        out
+            Room for `max_bytes`, where the array is: bytes of NumPy, or a GPU array. Allocated where it is not given.
+        stream
+            On a GPU, the stream whose order is kept; the caller's current one where none is given.
+        """
+        if not isinstance(array, np.ndarray):
+            from forebay.codec import device
+
+            return device.encode(self, array, out, stream)
+        shape, dtype = array.shape, array.dtype
+        self.check(dtype)
+        most = self.max_bytes(shape, dtype)
+        out = np.empty(most, np.uint8) if out is None else out
+        check_room(out.nbytes, most)
+        nbytes = self.encode_host(np.ascontiguousarray(array), out)
+        return Encoded(self, shape, dtype, out, lambda: nbytes)
+
+    def decode(self, encoded: Encoded, out: Any = None, stream: "Stream | None" = None) -> Any:
+        """Decode an encoding where it lies, into `out` or a new array."""
+        if encoded.codec.name != self.name:
+            raise CodecError(f"this is an encoding of {encoded.codec.name}, not of {self.name}: use encoded.codec")
+        if not isinstance(encoded.payload, np.ndarray):
+            from forebay.codec import device
+
+            return device.decode(self, encoded, out, stream)
+        out = np.empty(encoded.shape, encoded.dtype) if out is None else out
+        whole = out.flags.c_contiguous and out.flags.writeable
+        if (out.shape, out.dtype) != (encoded.shape, encoded.dtype) or not whole:
+            wanted = f"{encoded.dtype}{list(encoded.shape)}"
+            raise CodecError(f"the encoding is of a {wanted}: give such an array, contiguous and writable")
+        self.decode_host(encoded.payload[: encoded.nbytes], out)
+        return out
+
+    def check(self, dtype: np.dtype[Any]) -> None:
+        """Refuse arrays of a type that cannot be encoded."""
+        if not self.handles(dtype):
+            raise CodecError(f"{self.name} does not encode arrays of {dtype}")
+
+    def __repr__(self) -> str:
+        return f"forebay.codec.get({self.name!r})"
+
+
+def _dtype(written: Any) -> np.dtype[Any]:
+    return np.dtype(written if isinstance(written, str) else [tuple(field) for field in written])
+
+
+def check_room(given: int, needed: int) -> None:
+    """Refuse room that an encoding might not fit into."""
+    if given < needed:
+        raise CodecError(f"the room has {given} bytes, but the encoding may take {needed}: give max_bytes()")

@@ -1,0 +1,202 @@
+"""Measuring goes on while blocks run: what each needed becomes an observation, and observations tighten a model."""
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from functools import cache, cached_property
+from math import prod
+from typing import Any
+
+import distributed
+
+from forebay.footprint.estimate import Estimate
+from forebay.footprint.measure.resident import CLEAR_REFS, peaks_can_be_reset, read_status
+from forebay.footprint.measurement import Sample
+from forebay.footprint.need import Model, input_bytes
+
+TOPIC = "forebay-footprint"
+"""The topic of the events that workers log, followed by the key of the function."""
+
+LEAST = 0.02
+"""The margin that a bound keeps however much was observed: other shapes of the same size differ a little."""
+
+_LOCAL: dict[str, list["Observation"]] = defaultdict(list)
+"""Observations of blocks that ran in this process."""
+_RUNNING = 0
+_STARTED = 0
+_COUNTING = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What one block needed."""
+
+    shape: tuple[int, ...]
+    bytes: int
+    """the peak of the process above what it held before; what arrives from other workers meanwhile counts too"""
+    seconds: float
+    output_shape: tuple[int, ...] | None
+    output_dtype: str | None
+
+    @classmethod
+    def of(cls, event: dict[str, Any]) -> "Observation":
+        """Read what a worker logged: tuples have become lists on the way, and its address was added."""
+        output = event["output_shape"]
+        return cls(
+            shape=tuple(event["shape"]),
+            bytes=event["bytes"],
+            seconds=event["seconds"],
+            output_shape=None if output is None else tuple(output),
+            output_dtype=event["output_dtype"],
+        )
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A function that says what it needed each time it runs alone in its process."""
+
+    func: Callable[..., Any]
+    key: str
+
+    def __call__(self, *blocks: Any, **options: Any) -> Any:
+        """Run the function on its blocks."""
+        with _alone() as alone:
+            before = _forget_peak()
+            begun = time.perf_counter()
+            result = self.func(*blocks, **options)
+            seconds = time.perf_counter() - begun
+            peak = 0 if before is None else read_status("VmHWM")
+        if before is not None and alone() and prod(blocks[0].shape):
+            shape, dtype = getattr(result, "shape", None), getattr(result, "dtype", None)
+            output = (None, None) if shape is None else (tuple(shape), str(dtype))
+            _report(self.key, Observation(tuple(blocks[0].shape), max(0, peak - before), seconds, *output))
+        return result
+
+    @property
+    def __wrapped__(self) -> Callable[..., Any]:
+        """Dask looks at the signature: block_id and block_info go to functions that ask for them."""
+        return self.func
+
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        from dask.base import normalize_token
+
+        return ("forebay", self.key, normalize_token(self.func))
+
+
+@dataclass(frozen=True)
+class Tightened:
+    """A model held to what was observed: near observed sizes its bound follows them, elsewhere it stays."""
+
+    model: Model
+    observations: tuple[Observation, ...]
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return self.model.ndim
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype of the input."""
+        return self.model.dtype
+
+    @property
+    def place(self) -> str:
+        """Where the bytes are: on the host, or on a device."""
+        return getattr(self.model, "place", "host")
+
+    def predict(self, shape: tuple[int, ...], /) -> Estimate:
+        """Give the model's estimate; its bound is the largest excess that was seen at shapes of about this size."""
+        estimate = self.model.predict(shape)
+        near = [seen for seen in self.observations if 0.5 <= prod(seen.shape) / max(1, prod(shape)) <= 2]
+        if not near:
+            return estimate
+        excess = max(self._excess[seen.shape] for seen in near)
+        # Few runs have not shown the worst: a share of the model's own margin stays, less with each of them.
+        own = estimate.upper / max(1, estimate.bytes)
+        most = max(1.0, excess) + LEAST
+        left = max(0.0, own - most) / (len(near) + 1)
+        return replace(estimate, upper=int(estimate.bytes * (most + left)))
+
+    def input_bytes(self, shape: tuple[int, ...]) -> int:
+        """Bytes of the input, or of all inputs."""
+        return input_bytes(self.model, shape)
+
+    @cached_property
+    def _excess(self) -> dict[tuple[int, ...], float]:
+        """The largest that was seen of each shape, over what the model thought likeliest."""
+        found: dict[tuple[int, ...], float] = {}
+        for seen in self.observations:
+            ratio = seen.bytes / max(1, self.model.predict(seen.shape).bytes)
+            found[seen.shape] = max(ratio, found.get(seen.shape, 0.0))
+        return found
+
+
+def tighten(model: Model, observations: list[Observation]) -> Model:
+    """Teach a model what blocks needed.
+
+    Whatever else a worker does meanwhile only adds to a peak, so of each shape the least is what the function needs;
+    the most that was seen stays below the bound.
+    """
+    if not observations:
+        return model
+    observe = getattr(model, "observe", None)
+    if observe is not None:
+        least: dict[tuple[int, ...], Observation] = {}
+        for seen in observations:
+            if seen.shape not in least or seen.bytes < least[seen.shape].bytes:
+                least[seen.shape] = seen
+        model = observe(
+            *(
+                Sample(shape, seen.bytes, seen.seconds, output_shape=seen.output_shape, output_dtype=seen.output_dtype)
+                for shape, seen in least.items()
+            )
+        )
+    return Tightened(model, tuple(observations))
+
+
+def observations_of(key: str, client: distributed.Client | None = None) -> list[Observation]:
+    """List what blocks of a function needed so far, in this process and on the workers."""
+    events = client.get_events(f"{TOPIC}-{key}") if client is not None else ()
+    remote = [Observation.of(event) for _, event in events or ()]
+    return [*_LOCAL[key], *remote]
+
+
+def _report(key: str, observation: Observation) -> None:
+    try:
+        worker = distributed.get_worker()
+    except ValueError:
+        _LOCAL[key].append(observation)
+    else:
+        worker.log_event(f"{TOPIC}-{key}", asdict(observation))
+
+
+@contextmanager
+def _alone() -> Iterator[Callable[[], bool]]:
+    """Find out whether no other measured block ran meanwhile: peaks are those of the process."""
+    global _RUNNING, _STARTED
+    with _COUNTING:
+        _RUNNING += 1
+        _STARTED += 1
+        company, number = _RUNNING > 1, _STARTED
+    try:
+        yield lambda: not company and number == _STARTED
+    finally:
+        with _COUNTING:
+            _RUNNING -= 1
+
+
+def _forget_peak() -> int | None:
+    """Begin a new peak, and give the resident bytes there are now; None where the system cannot."""
+    if not _peaks_can_be_reset():
+        return None
+    CLEAR_REFS.write_text("5")
+    return read_status("VmRSS")
+
+
+@cache
+def _peaks_can_be_reset() -> bool:
+    return peaks_can_be_reset()

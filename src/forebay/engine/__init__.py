@@ -1,0 +1,4 @@
+"""The engine: carries plans out on arrays."""
+
+from forebay.engine.result import Result as Result
+from forebay.engine.reverse import reverse as reverse

@@ -1,0 +1,69 @@
+"""What a plan is made from: the budget, and what the loop, its links and its codecs cost, timed on the first steps."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from forebay.codec import Codec
+from forebay.codec.auto import choices
+from forebay.codec.registry import canonical
+from forebay.engine.layout import arrays_of
+from forebay.engine.library import Library
+from forebay.engine.loop import Loop
+from forebay.engine.packing import Packing
+from forebay.errors import BudgetError
+from forebay.planner import Costs, Plan
+from forebay.units import Budget, to_text
+
+
+def read_budget(budget: Budget | str | int | None, library: Library) -> tuple[Budget, str]:
+    """Read a budget, or take one and say so."""
+    note = ""
+    if budget is None:
+        budget = Budget(**{library.tier: library.free_bytes() // 2})
+        taken = to_text(budget[library.tier])
+        note = f"no budget was given: taking half of what is free on the {library.tier}, {taken}"
+    budget = Budget.of(budget, first=library.tier)
+    if budget.tiers[0] != library.tier:
+        raise BudgetError(f"the arrays are on the {library.tier}, so the budget must start there, not with {budget!r}")
+    return budget, note
+
+
+def with_unused(note: str, codec: str | Codec | Sequence[str | Codec] | None, plan: Plan) -> str:
+    """Add to a note that a plan does without the codec that was asked for, where it does."""
+    encoders, _ = choices(codec)
+    if not encoders or plan.codec is not None:
+        return note
+    asked = codec if isinstance(codec, str) else " or ".join(encoder.name for encoder in encoders)
+    unused = f"codec {asked} is not used: no plan with it that fits the budget is predicted to be faster"
+    return f"{note}; {unused}" if note else unused
+
+
+def measured(loop: Loop, disk: Path | None, synchronous: bool) -> Costs:
+    """Time the loop and the links on the first steps."""
+    measure = loop.library.measure
+    costs = measure(loop.advance, loop.fresh, loop.layout.nbytes, loop.coarse_steps, disk, synchronous)
+    return replace(costs, forward=costs.forward / loop.every, backward=costs.backward / loop.every, measured=True)
+
+
+def with_codecs(loop: Loop, costs: Costs, encoders: Sequence[Codec], error: float | None) -> Costs:
+    """Add what the costs do not say of codecs, measured on a snapshot of the first steps."""
+    known = {canonical(name): cost for name, cost in costs.codecs.items()}
+    if unknown := [encoder for encoder in encoders if encoder.name not in known]:
+        step = min(1, loop.coarse_steps - 1)
+        state = loop.advance(loop.fresh(), 0, step) if step else loop.fresh()
+        arrays = list(arrays_of(loop.record_of(state, step)))
+        layout = loop.record_layout or loop.layout
+        measured = {one.name: loop.library.measure_codec(layout, one, arrays, error) for one in unknown}
+        known |= {name: cost for name, cost in measured.items() if cost is not None}
+    for encoder in encoders:
+        if encoder.name in known:
+            # What a snapshot that does not shrink takes is known, whatever the costs say, and what the codec takes.
+            kept = [layout for layout in (loop.layout, loop.record_layout) if layout is not None]
+            packed = [(Packing.of(layout, encoder, loop.library.tier), layout.nbytes) for layout in kept]
+            known[encoder.name] = replace(
+                known[encoder.name],
+                worst=max(packing.most / nbytes for packing, nbytes in packed),
+                scratch=max(packing.scratch / nbytes for packing, nbytes in packed),
+            )
+    return replace(costs, codecs=known)

@@ -1,0 +1,127 @@
+"""A time loop as its user describes it, in the (coarse) steps of a schedule."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from forebay.engine.executor import Callbacks
+from forebay.engine.layout import Layout, arrays_of
+from forebay.engine.library import Library, library_of
+from forebay.engine.sampling import Sampler
+from forebay.errors import PlanError, StateError
+from forebay.schedule.segmented import check_count
+
+Record = Sequence[Any] | Callable[[Any, int], Any]
+
+
+class Loop:
+    """The callbacks of a user, and what follows from the initial state."""
+
+    def __init__(
+        self,
+        forward: Callable[..., Any],
+        backward: Callable[[Any, int], None],
+        state: Any,
+        steps: int,
+        every: int,
+        record: Record | None,
+    ) -> None:
+        check_count(every, "every")
+        if every < 1:
+            raise PlanError(f"every={every}: it must be at least 1")
+        self.library: Library = library_of(state)
+        self.steps, self.every = steps, min(every, steps)
+        record = (record,) if isinstance(record, str) else record
+        self._forward, self._backward, self._state, self._record = forward, backward, state, record
+        self._takes_replay = "replay" in inspect.signature(forward).parameters
+        self._furthest = 0  # up to here the steps have been run before
+        self.layout = Layout.of(state, self.library.describe)
+        first = self.record_of(state, 0)  # which is not kept: it may be a copy on the device
+        self.record_layout = None if record is None else Layout.of(first, self.library.describe)
+        self._kinds = {
+            keeps: [self.library.kind_of(array) for array in arrays_of(tree)]
+            for keeps, tree in ((True, state), (False, first))
+        }
+
+    @property
+    def coarse_steps(self) -> int:
+        """Steps of the schedule."""
+        return -(-self.steps // self.every)
+
+    @property
+    def arrays(self) -> list[Any]:
+        """The arrays of the initial state."""
+        return list(arrays_of(self._state))
+
+    def fresh(self) -> Any:
+        """Copy the initial state, which stays the caller's."""
+        return self.layout.build([self.library.copy(array) for array in self.arrays])
+
+    def advance(self, state: Any, start: int, stop: int) -> Any:
+        """Run forward, telling it which steps it has run before where it wants to know."""
+        first, last = start * self.every, min(stop * self.every, self.steps)
+        if not self._takes_replay:
+            return self._forward(state, first, last)
+        known = min(max(first, self._furthest), last)
+        if first < known:
+            state = self._forward(state, first, known, replay=True)
+        if known < last:
+            state = self._forward(state, known, last, replay=False)
+            self._furthest = last
+        return state
+
+    def record_of(self, state: Any, step: int) -> Any:
+        """Give what backward needs of a state."""
+        record = self._record
+        if record is None:
+            return state
+        if callable(record):
+            return record(state, step * self.every)
+        try:
+            if isinstance(state, dict):
+                return {key: state[key] for key in record}
+            return tuple(state[key] for key in record)
+        except (KeyError, IndexError, TypeError) as error:
+            raise StateError(f"record={record!r} names what the state does not have: {error}") from error
+
+    def kinds(self, keeps: bool) -> list[Any]:
+        """Tell the library of each array of a snapshot."""
+        return self._kinds[keeps]
+
+    def sampler(self) -> Sampler:
+        """Make what samples the errors of a lossy codec."""
+        return Sampler(self.record_layout or self.layout, self.library.readable, self.coarse_steps)
+
+    def callbacks(
+        self,
+        keeps: bool,
+        turn: Callable[[Any], None] | None,
+        sampler: Sampler | None,
+        tick: Callable[[], None],
+        pause: Callable[[], None],
+    ) -> Callbacks:
+        """Give the engine what it calls; `keeps` says that snapshots are states."""
+
+        def forward(state: Any, start: int, stop: int) -> Any:
+            if sampler:
+                for sampled in sampler.stops(start, stop):
+                    state = self.advance(state, start, sampled) if sampled > start else state
+                    sampler.keep(sampled, self.record_of(state, sampled))
+                    pause()  # forward may overwrite what is being copied
+                    start = sampled
+            return self.advance(state, start, stop)
+
+        def backward(seen: Any, step: int) -> None:
+            needed = self.record_of(seen, step) if keeps else seen
+            if sampler:
+                sampler.see(step, needed)
+            self._backward(needed, step * self.every)
+            tick()
+
+        return Callbacks(
+            forward=forward,
+            backward=backward,
+            turn=turn or (lambda final: None),
+            snapshot=(lambda state, step: state) if keeps else self.record_of,
+            keeps=keeps,
+        )

@@ -1,0 +1,66 @@
+"""What a reversal gives back: the plan, what was measured, and the two side by side."""
+
+from dataclasses import dataclass, replace
+
+from forebay.metrics import Metrics
+from forebay.planner import Costs, Plan
+from forebay.units import seconds_to_text, to_text
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a reversal gives back beside what its callbacks did."""
+
+    plan: Plan
+    """can be given again, to this loop's next reversal or to one like it"""
+    metrics: Metrics
+    note: str = ""
+    """what was decided for the caller"""
+
+    @property
+    def costs(self) -> Costs:
+        """The plan's costs, with what this reversal measured of the loop and of the codec."""
+        phases, plan, known = self.metrics.phases, self.plan, dict(self.plan.costs.codecs)
+        if plan.codec and self.metrics.ratios:
+            known[plan.codec] = replace(known[plan.codec], ratio=self.metrics.mean_ratio)
+        passes = plan.schedule.forward_steps / plan.schedule.steps
+        forward = phases["forward"] / (plan.steps * passes + plan.every * self.metrics.recomputed)
+        backward = phases["backward"] / plan.steps
+        return replace(plan.costs, forward=max(forward, 1e-9), backward=backward, codecs=known, assumed=None)
+
+    def explain(self) -> str:
+        """Tell why this plan, and set what was predicted beside what was measured."""
+        predicted, metrics = self.plan.prediction, self.metrics
+        lines = [self.note] if self.note else []
+        lines += [self.plan.explain(), "measured against predicted:"]
+        rows = {"whole": (metrics.seconds, predicted.seconds)}
+        also = {"save": "compress", "restore": "decompress"}
+        for phase in ("forward", "backward", "save", "restore", "stall"):
+            measured = metrics.phases[phase] + metrics.phases[also.get(phase, "")]
+            rows[phase] = (measured, getattr(predicted, phase))
+        for name, (measured, foreseen) in rows.items():
+            if max(measured, foreseen) > 1e-3 * metrics.seconds:
+                lines.append(f"  {name:<9} {seconds_to_text(measured):>9}  predicted {seconds_to_text(foreseen)}")
+        for tier, planned in self.plan.peak_bytes.items():
+            lines.append(f"  {tier:<9} {to_text(metrics.peak[tier]):>9}  predicted {to_text(planned)}")
+        if metrics.ratios and self.plan.codec:
+            assumed = self.plan.costs.codecs[self.plan.codec].ratio
+            lines.append(
+                f"  ratio     {metrics.mean_ratio:9.3g}  predicted {assumed:.3g}; {metrics.ratios.worst:.3g} worst"
+            )
+        if metrics.samples:
+            lines.append(
+                f"  errors    {max(sample.relative for sample in metrics.samples):9.2g}  of the range at most, "
+                f"in bricks of {len(metrics.samples)} sampled steps"
+            )
+            if self.plan.keep == "states":
+                lines.append(
+                    "  the codec's bound holds at each save; what was computed from there carries its error on"
+                )
+        if metrics.spilled or metrics.lost:
+            lines.append(
+                f"  encodings were larger than planned: {metrics.spilled} times one was moved down, "
+                f"{metrics.lost} times one was dropped, and {metrics.recomputed} steps were run again; "
+                "give result.costs to the next reversal"
+            )
+        return "\n".join(lines)

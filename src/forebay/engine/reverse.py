@@ -1,0 +1,281 @@
+"""Reversing a time loop inside a budget: the one call that plans, measures and runs."""
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress
+
+from forebay.codec import Codec, get
+from forebay.codec.auto import choices
+from forebay.engine.costing import measured, read_budget, with_codecs, with_unused
+from forebay.engine.layout import Layout
+from forebay.engine.library import Library
+from forebay.engine.loop import Loop, Record
+from forebay.engine.packing import Packing
+from forebay.engine.result import Result
+from forebay.engine.reversal import Reversal
+from forebay.errors import PlanError
+from forebay.planner import Costs, Plan
+from forebay.planner import plan as make_plan
+from forebay.planner.settings import staging
+from forebay.schedule import Schedule
+from forebay.schedule.segmented import check_steps
+from forebay.units import Budget
+
+LONG = 5.0
+"""Predicted seconds from which a reversal shows its progress on a terminal."""
+MARGIN = 1.5
+"""How much more room than planned encoded snapshots are given where the budget allows: ratios are guesses."""
+
+
+def reverse(
+    forward: Callable[..., Any],
+    backward: Callable[[Any, int], None],
+    state: Any,
+    steps: int,
+    *,
+    budget: Budget | str | int | None = None,
+    schedule: str | Schedule | Any = "auto",
+    codec: str | Codec | Sequence[str | Codec] | None = None,
+    record: Record | None = None,
+    every: int = 1,
+    turn: Callable[[Any], None] | None = None,
+    plan: Plan | None = None,
+    costs: Costs | None = None,
+    policy: str = "min",
+    slots: int | None = None,
+    reversals: int = 1,
+    synchronous: bool | None = None,
+    directory: Path | str | None = None,
+    progress: bool | None = None,
+) -> Result:
+    """Run a time loop forward and then backward, keeping and recomputing states inside a budget.
+
+    Without a lossy codec, results are bit-equal to keeping every state, whatever the plan.
+
+    Parameters
+    ----------
+    forward
+        ``forward(state, start, stop) -> state`` advances several steps. It owns its input and may overwrite it,
+        depends on nothing else, and is called again for the same steps. Where it takes ``replay``, it is told whether
+        it recomputes.
+    backward
+        ``backward(state_or_record, step)`` is called once a step, from the last to the first, with the state before
+        that step, or its record; read-only, and valid during the call.
+    state
+        The state at step 0, left untouched: a tuple, list or dict of arrays, all of NumPy, CuPy or torch, in one
+        memory. On the host, arrays with gaps are gathered when they are kept and come back without them; on a GPU
+        they are refused.
+    steps
+        Steps of the loop.
+    budget
+        Bytes for snapshots, per tier; a bare amount is that of the tier in which the arrays are. The working state
+        comes on top. None takes half of what is free.
+    schedule, policy, slots, reversals
+        As for `plan`.
+    codec
+        One that may be used, or several: "bounded:1e-4", "cast:bfloat16", ..., or "auto:1e-4" for any that keeps this
+        error relative to the range. On records its bound is the bound of what backward sees; on states it holds at each
+        save and passes through recomputation. Arrays of types that it does not know are kept as they are.
+    record
+        What backward needs of a state, where that is less: keys of the state (or indices), or ``record(state, step)``.
+    every
+        Steps from one backward computation to the next, which then covers them all.
+    turn
+        ``turn(final_state)``, called once before the first backward computation.
+    plan, costs
+        Known from before. A plan decides what `schedule`, `policy`, `slots`, `costs` and `codec` otherwise do, and is
+        refused where it does not agree with a budget or codec given beside it. Without either, forward and links are
+        timed on the first steps, which are run again afterwards.
+    synchronous
+        On a GPU, callbacks are called with the engine's stream current in CuPy and torch and may return before their
+        work has ended. With this, the engine waits before each call and takes the return as completion, which suits
+        callbacks that launch on streams of their own. None asks ``forward.synchronous``, which the doors of other
+        libraries set; without it, it is False.
+    directory
+        Where the disk tier keeps its files.
+    progress
+        Whether to show progress; None shows it for long reversals on a terminal.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> total = np.zeros(3)
+    >>> def step(state, start, stop):
+    ...     for _ in range(start, stop):
+    ...         state = (0.5 * state[0] + 1,)
+    ...     return state
+    >>> def add(state, step):
+    ...     total[:] += state[0]
+    >>> result = reverse(step, add, (np.ones(3),), steps=100, budget="64kB", schedule="revolve:5")
+    >>> float(total[0]), result.metrics.peak["host"]
+    (198.0, 20480)
+    """
+    reversal = prepare(
+        forward,
+        backward,
+        state,
+        steps,
+        budget=budget,
+        schedule=schedule,
+        codec=codec,
+        record=record,
+        every=every,
+        plan=plan,
+        costs=costs,
+        policy=policy,
+        slots=slots,
+        reversals=reversals,
+        synchronous=synchronous,
+        directory=directory,
+    )
+    try:
+        with shown(reversal.plan, progress) as tick:
+            (turn or (lambda final: None))(reversal.forward())
+            return reversal.backward(tick)
+    finally:
+        reversal.give_up()
+
+
+def prepare(
+    forward: Callable[..., Any],
+    backward: Callable[[Any, int], None],
+    state: Any,
+    steps: int,
+    *,
+    budget: Budget | str | int | None = None,
+    schedule: str | Schedule | Any = "auto",
+    codec: str | Codec | Sequence[str | Codec] | None = None,
+    record: Record | None = None,
+    every: int = 1,
+    plan: Plan | None = None,
+    costs: Costs | None = None,
+    policy: str = "min",
+    slots: int | None = None,
+    reversals: int = 1,
+    synchronous: bool | None = None,
+    directory: Path | str | None = None,
+) -> Reversal:
+    """Plan a reversal and take its memory, for a caller who comes back after the turn; parameters as for `reverse`."""
+    check_steps(steps)
+    synchronous = bool(getattr(forward, "synchronous", False)) if synchronous is None else synchronous
+    loop = Loop(forward, backward, state, steps, every, record)
+    encoders, error = choices(codec)
+    where = Path(directory) if directory is not None else Path(tempfile.gettempdir())
+    note = ""
+    if plan is not None:
+        _check_agreement(plan, budget, encoders, loop.library)
+    else:
+        budget, note = read_budget(budget, loop.library)
+        disk = where if "disk" in budget.tiers else None
+        costs = with_codecs(loop, costs or measured(loop, disk, synchronous), encoders, error)
+        plan = make_plan(
+            steps,
+            loop.layout.nbytes,
+            budget,
+            costs=costs,
+            schedule=schedule,
+            codec=[encoder.name for encoder in encoders if encoder.name in costs.codecs],
+            record_bytes=loop.record_layout.nbytes if loop.record_layout else None,
+            every=loop.every,
+            policy=policy,
+            slots=slots,
+            reversals=reversals,
+        )
+        note = with_unused(note, codec, plan)
+    keeps = plan.keep == "states"
+    kept = loop.layout if keeps else loop.record_layout
+    if kept is None:
+        raise PlanError("the plan keeps records: say what they are with record=")
+    encoder = next((one for one in encoders if one.name == plan.codec), None)
+    if encoder is None and plan.codec is not None:
+        encoder = get(plan.codec)
+    packing = Packing.of(kept, encoder, loop.library.tier) if encoder is not None else None
+    _check_plan(plan, loop, kept, packing)
+    return Reversal(
+        loop,
+        plan,
+        kept,
+        packing,
+        _rooms(plan, kept, packing),
+        lossy=encoder is not None and encoder.lossy,
+        where=where,
+        synchronous=synchronous,
+        note=note,
+    )
+
+
+def _check_agreement(
+    plan: Plan, budget: Budget | str | int | None, encoders: Sequence[Codec], library: Library
+) -> None:
+    """Refuse a plan that takes more, or keeps less exactly, than what was asked for beside it."""
+    if budget is not None:
+        allowed = Budget.of(budget, first=library.tier)
+        for tier in plan.tiers:
+            if tier not in allowed.tiers or allowed[tier] < plan.budget[tier]:
+                raise PlanError(f"the plan was made for {plan.budget!r}, which is more than {allowed!r}: make another")
+    if plan.codec is not None and encoders and plan.codec not in [encoder.name for encoder in encoders]:
+        asked = ", ".join(encoder.name for encoder in encoders)
+        raise PlanError(f"the plan uses {plan.codec}, but {asked} was asked for: make another")
+
+
+def _rooms(plan: Plan, kept: Layout, packing: Packing | None) -> list[int]:
+    """Give the bytes of each tier for snapshots: exactly those of the plan, or some more where sizes are a guess."""
+    peak = plan.prediction.peak
+    if packing is None:
+        return [count * kept.nbytes for count in peak]
+    rooms = []
+    for tier, count in zip(plan.tiers, peak, strict=True):
+        wanted = max(int(MARGIN * count * plan.snapshot_bytes), packing.most)
+        if tier == plan.tiers[0]:
+            wanted += packing.most  # for the one that is being encoded
+        rooms.append(wanted)
+    left = plan.budget[plan.tiers[0]] - staging(plan.keep, kept.nbytes, True, plan.tiers[0])
+    # A codec has to find what it takes for itself outside of the rooms, unless no snapshot could be kept then.
+    rooms[0] = min(rooms[0], max(left - packing.scratch, min(left, 2 * packing.most)))
+    rooms[1:] = [min(wanted, plan.budget[tier]) for wanted, tier in zip(rooms[1:], plan.tiers[1:], strict=True)]
+    if plan.tiers[-1] == "disk":
+        rooms[-1] = plan.budget["disk"]  # files take only what they need
+    return rooms
+
+
+def _check_plan(plan: Plan, loop: Loop, kept: Layout, packing: Packing | None) -> None:
+    if (plan.steps, plan.every) != (loop.steps, loop.every):
+        raise PlanError(
+            f"the plan was made for {plan.steps} steps, every {plan.every}; "
+            f"the loop has {loop.steps}, every {loop.every}"
+        )
+    if plan.budget.tiers[0] != loop.library.tier:
+        raise PlanError(f"the plan starts on the {plan.budget.tiers[0]}, but the arrays are on the {loop.library.tier}")
+    if packing is not None:
+        rooms = _rooms(plan, kept, packing)
+        needed = [2 * packing.most, *(packing.most for _ in rooms[1:])]
+        for tier, room, least in zip(plan.tiers, rooms, needed, strict=True):
+            if room < least:
+                raise PlanError(
+                    f"a snapshot that does not shrink takes {packing.most} bytes, for which the plan leaves too little "
+                    f"of the {tier} budget; make a plan for this state"
+                )
+        return
+    for tier, peak in zip(plan.tiers, plan.prediction.peak, strict=True):
+        if peak * kept.nbytes > plan.budget[tier]:
+            raise PlanError(
+                f"the plan was made for snapshots of {plan.snapshot_bytes} bytes, but they have {kept.nbytes}: "
+                f"{peak} of them exceed the {tier} budget; make a plan for this state"
+            )
+
+
+@contextmanager
+def shown(plan: Plan, wanted: bool | None) -> Iterator[Callable[[], None]]:
+    """Show the backward steps done, where that is wanted."""
+    console = Console(stderr=True)
+    if not (wanted or (wanted is None and console.is_terminal and plan.seconds > LONG)):
+        yield lambda: None
+        return
+    with Progress(console=console, transient=True) as bar:
+        task = bar.add_task(f"reversing with {plan.schedule}", total=plan.schedule.steps)
+        yield lambda: bar.advance(task)

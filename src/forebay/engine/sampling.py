@@ -1,0 +1,120 @@
+"""What a lossy codec does to what backward sees, measured on bricks of a few sampled steps.
+
+A codec's bound holds at each save. From a state that was restored the loop goes on with that error, and no codec can
+say what becomes of it; so small bricks of the arrays are kept as they were in the first pass, and compared.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forebay.codec import quality
+from forebay.engine.layout import Layout, arrays_of
+from forebay.metrics import Sample
+
+STEPS = 5
+"""Steps that are sampled, spread over the loop."""
+BRICKS = 8
+"""Bricks of each array."""
+EDGE = 16
+"""Elements along each axis of a brick, where the array has as many."""
+
+
+class Sampler:
+    """Bricks of what backward should see, and of what it sees."""
+
+    def __init__(self, layout: Layout, readable: Callable[[Any], Any], steps: int) -> None:
+        self._readable = readable
+        self._left = sorted({(2 * number + 1) * steps // (2 * STEPS) for number in range(STEPS)}, reverse=True)
+        self._before: dict[int, Any] = {}
+        self._after: dict[int, Any] = {}
+        random = np.random.default_rng(0)
+        self._bricks = [
+            [_brick(leaf.shape, random) for _ in range(BRICKS)] if leaf.dtype.kind == "f" and all(leaf.shape) else []
+            for leaf in layout.leaves
+        ]
+
+    def stops(self, start: int, stop: int) -> Iterator[int]:
+        """Yield the sampled steps that a forward computation meets for the first time."""
+        while self._left and start <= self._left[-1] < stop:
+            yield self._left.pop()
+
+    def keep(self, step: int, tree: Any) -> None:
+        """Keep bricks of what backward should see of a step."""
+        self._before[step] = (
+            self._cut(tree),
+            [
+                _scale(self._readable(array)) if bricks else 0.0
+                for array, bricks in zip(arrays_of(tree), self._bricks, strict=True)
+            ],
+        )
+
+    def see(self, step: int, tree: Any) -> None:
+        """Keep bricks of what backward sees of a step, where it is a sampled one."""
+        if step in self._before:
+            self._after[step] = self._cut(tree)
+
+    def samples(self) -> list[Sample]:
+        """Compare, once everything has been computed."""
+        return [
+            _compare(step, zip(self._before[step][0], seen, self._before[step][1], strict=True))
+            for step, seen in sorted(self._after.items())
+        ]
+
+    def _cut(self, tree: Any) -> list[list[Any]]:
+        return [
+            [_copy(array[brick]) for brick in bricks]
+            for array, bricks in zip(arrays_of(tree), self._bricks, strict=True)
+        ]
+
+
+def _brick(shape: Sequence[int], random: np.random.Generator) -> tuple[slice, ...]:
+    starts = [int(random.integers(max(1, extent - EDGE + 1))) for extent in shape]
+    return tuple(slice(start, start + EDGE) for start in starts)
+
+
+def _copy(array: Any) -> Any:
+    if isinstance(array, np.generic):  # what an array without axes gives
+        return np.asarray(array)
+    return array.detach().clone() if hasattr(array, "detach") else array.copy()
+
+
+def _scale(array: Any) -> float:
+    """Give the range of the finite values, or their size where all are the same."""
+    found = quality.compare(array, array)
+    return found.span or max(abs(found.least), abs(found.most))
+
+
+def _compare(step: int, leaves: Iterable[tuple[list[Any], list[Any], float]]) -> Sample:
+    """Give the worst of all arrays, each by the range it had."""
+    worst, relative, psnr, similar = 0.0, 0.0, math.inf, 1.0
+    for before, after, span in leaves:
+        if not before:
+            continue
+        pairs = [(_on_host(one), _on_host(other)) for one, other in zip(before, after, strict=True)]
+        found = [quality.compare(one, other) for one, other in pairs]
+        error = max(one.worst for one in found)
+        squares = sum(one.squares for one in found) / sum(one.count for one in found)
+        worst = max(worst, error)
+        if error:
+            relative = max(relative, error / span if span else math.inf)
+            psnr = min(psnr, 20 * math.log10(span) - 10 * math.log10(squares) if span and squares else -math.inf)
+            similar = min(similar, *(_similarity(one, other, span) for one, other in pairs))
+    return Sample(step, worst, relative, psnr, similar)
+
+
+def _similarity(one: NDArray[Any], other: NDArray[Any], span: float) -> float:
+    shape = (-1, *one.shape[-2:]) if one.ndim > 3 else one.shape
+    one, other = one.reshape(shape), other.reshape(shape)
+    window = min([7, *(extent - 1 + extent % 2 for extent in one.shape if extent > 1)])
+    return quality.ssim(one, other, window, span) if one.size > 1 and window >= 3 else 1.0
+
+
+def _on_host(array: Any) -> NDArray[Any]:
+    if isinstance(array, np.ndarray):
+        return array
+    host: NDArray[Any] = array.cpu().numpy() if hasattr(array, "detach") else array.get()
+    return host

@@ -1,0 +1,176 @@
+"""Learn the footprint of a function, or of a command, from a few tiny runs in a process of their own."""
+
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+
+from forebay.footprint.conditions import Conditions, command_hash, source_hash
+from forebay.footprint.errors import FootprintError, FootprintWarning
+from forebay.footprint.inputs import LIBRARIES, Factory, Layout, Recipe, Shape
+from forebay.footprint.measure.command import Command
+from forebay.footprint.model import Model
+from forebay.footprint.prior import weigher
+from forebay.footprint.process import Child, Work, name_of
+from forebay.footprint.search import Search
+from forebay.footprint.spending import Limits, Runner
+
+SHARE = 0.05
+LEAST = 2**20
+"""the largest sample's share of the volume that is asked for; but so many elements it may have in any case: what a
+smaller one needs drowns in the resolution of the measurement"""
+ELEMENTS = 2**24
+"""the most elements of a sample, unless told otherwise"""
+
+
+def learn(
+    function: Callable[..., Any] | None = None,
+    *,
+    ndim: int | Sequence[int] | Mapping[str, int],
+    dtype: str = "float32",
+    command: str | None = None,
+    shape: Shape | Sequence[Shape] | Mapping[str, Shape] | None = None,
+    samples: int = 10,
+    seconds: float = 60.0,
+    tight: float = 0.06,
+    risk: float = 0.01,
+    inputs: Factory | None = None,
+    features: Callable[..., dict[str, float]] | None = None,
+    library: str = "numpy",
+    smallest: int = 1,
+    largest: float | None = None,
+    gauge: str | None = None,
+    prior: bool = True,
+) -> Model:
+    """Learn how much memory a function needs for any shape, from a few tiny runs, cheapest first.
+
+    Parameters
+    ----------
+    function
+        takes arrays and returns one; it is sent to a fresh process by cloudpickle, so notebooks' functions work too
+    ndim
+        the number of axes of its input; a list for several inputs, a dict for inputs passed by keyword
+    dtype
+        of its inputs
+    command
+        instead of a function: a command line in which ``{0}``, ``{1}``, ... stand for the lengths of the axes
+    shape
+        the shape that matters most, where it is known: the bound is made tight there. Samples have at most a
+        twentieth of its elements, or 2**20 where that is more; a shape of no more than those is run itself
+    samples, seconds
+        how much may be spent
+    tight
+        learning stops where the bound exceeds the estimate by this fraction, or less
+    risk
+        that a peak exceeds its bound
+    inputs
+        ``inputs(lengths, rng)`` makes the input instead of random numbers: an array, a tuple of several, or a dict
+    features
+        ``features(*inputs)`` gives a dict of what else the memory may depend on; `predict` then asks for it
+    library
+        whose arrays the function takes: numpy, cupy, torch or jax
+    smallest, largest
+        the least length of an axis, and the most elements of a sample
+    gauge
+        "traced" to measure by tracemalloc, a lower bound, where the kernel's figures are not wanted
+    prior
+        whether the function's source may say which samples come first; it has no say in the result
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> model = learn(np.sqrt, ndim=2, dtype="float64")
+    >>> run = model.predict((4000, 5000))
+    >>> run.output_shape, round(run.bytes / (4000 * 5000), 1)
+    ((4000, 5000), 8.0)
+    """
+    _check(samples, seconds, tight, risk, smallest, largest)
+    start, layout = time.perf_counter(), Layout.of(ndim)
+    kind = _kind(dtype, library, random=inputs is None and command is None)
+    target = None
+    if shape is not None:
+        target = layout.flatten(None, **shape) if isinstance(shape, Mapping) else layout.flatten(shape)
+    runner, name, source = _runner(function, command, Recipe(layout, kind.name, library, inputs), features, gauge)
+    try:
+        search = Search(
+            runner,
+            Model(
+                name,
+                layout,
+                kind,
+                (),
+                Conditions(runner.how, runner.exact, runner.resolution, source, gpu=runner.gpu, library=library),
+                risk,
+            ),
+            Limits(
+                samples,
+                start + seconds,
+                tight,
+                smallest,
+                min(largest or ELEMENTS, ELEMENTS if target is None else _most(layout.volume(target))),
+                target,
+            ),
+            weigher(function) if prior and function is not None else None,
+            varied=features is not None,
+        )
+        model = search.go()
+        if isinstance(runner, Child):
+            told = replace(model.conditions, versions=runner.versions(), dtypes=runner.dtypes)
+            model = replace(model, conditions=told)
+    finally:
+        runner.close()
+    for note in (*model.notes, *model.doubts.notes):
+        warnings.warn(f"{name}: {note}", FootprintWarning, stacklevel=2)
+    return model
+
+
+def _most(volume: int) -> float:
+    """Give the most elements of a sample for a shape of so many."""
+    return max(SHARE * volume, LEAST)
+
+
+def _runner(
+    function: Callable[..., Any] | None,
+    command: str | None,
+    recipe: Recipe,
+    features: Callable[..., dict[str, float]] | None,
+    gauge: str | None,
+) -> tuple[Runner, str, str]:
+    """Give what runs samples, its name, and the hash of what it runs."""
+    if (function is None) == (command is None):
+        raise FootprintError("give either a function or command=, and not both")
+    if command is not None:
+        if recipe.factory is not None or features is not None:
+            raise FootprintError("a command makes its own input: give neither inputs= nor features= with command=")
+        return Command(command), command, command_hash(command)
+    if function is None or not callable(function):
+        raise FootprintError(f"{function!r} is a {type(function).__name__}, not a function")
+    return Child(Work(function, recipe, features, gauge)), name_of(function), source_hash(function)
+
+
+def _check(samples: int, seconds: float, tight: float, risk: float, smallest: int, largest: float | None) -> None:
+    numbers: dict[str, object] = {"seconds": seconds, "tight": tight, "risk": risk, "largest": largest}
+    whole: dict[str, object] = {"samples": samples, "smallest": smallest}
+    for name, given in (whole | numbers).items():
+        if not isinstance(given, Integral if name in whole else Real | None):
+            raise FootprintError(f"{name}={given!r}: give a {'whole ' if name in whole else ''}number")
+    if samples < 3 or seconds <= 0 or not 0 < risk < 0.5 or tight <= 0 or smallest < 1:
+        raise FootprintError("samples must be 3 or more, seconds, tight and smallest positive, risk between 0 and 0.5")
+    if largest is not None and largest < 1:
+        raise FootprintError(f"largest={largest!r}: give the most elements that a sample may have")
+
+
+def _kind(dtype: str, library: str, random: bool) -> np.dtype[Any]:
+    if library not in LIBRARIES:
+        raise FootprintError(f"no arrays are called {library!r}: take one of {', '.join(LIBRARIES)}")
+    try:
+        kind: np.dtype[Any] = np.dtype(dtype)
+    except TypeError:
+        raise FootprintError(f"dtype={dtype!r} is none that NumPy knows: give one like 'float32'") from None
+    if random and kind.kind not in "fiucb":
+        raise FootprintError(f"no random data of dtype {kind}: give inputs=, a function that makes it")
+    return kind

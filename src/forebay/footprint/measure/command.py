@@ -1,0 +1,75 @@
+"""Peaks of any executable, in any language: the kernel tells the largest resident size of a process when it ends.
+
+The whole process counts, its code, its inputs and all: nobody else holds them.
+"""
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from forebay.footprint.errors import FootprintError, RunError
+from forebay.footprint.measurement import Sample
+from forebay.footprint.process import environment
+
+LAUNCHER = Path(__file__).with_name("launcher.py")
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command line in which ``{0}``, ``{1}``, ... stand for the lengths of the axes."""
+
+    line: str
+    how: str = "ru_maxrss"
+    exact: bool = True
+    resolution: int = 256 * 1024
+    gpu: None = None
+
+    def words(self, lengths: tuple[int, ...]) -> list[str]:
+        """Fill the lengths in."""
+        try:
+            return shlex.split(self.line.format(*lengths))
+        except (IndexError, KeyError, ValueError) as error:
+            raise FootprintError(
+                f"cannot fill lengths {lengths} into command {self.line!r} ({error}): write {{0}} for the first axis"
+            ) from error
+
+    def executable(self) -> Path | None:
+        """Find what will run; None where there is no such thing."""
+        try:
+            words = shlex.split(self.line)
+        except ValueError as error:
+            raise FootprintError(f"cannot read command {self.line!r} ({error}): write it as for a shell") from error
+        if not words:
+            raise FootprintError("command= is empty: write it as for a shell, like './op {0} {1}'")
+        found = shutil.which(words[0])
+        return Path(found) if found else None
+
+    def measure(self, lengths: tuple[int, ...], seed: int = 0, timeout: float | None = None) -> Sample:
+        """Run it once."""
+        words = self.words(lengths)
+        if self.executable() is None:
+            raise FootprintError(f"there is no executable {words[0]!r}: give its path, and make it executable")
+        try:
+            run = subprocess.run(
+                [sys.executable, "-I", "-S", LAUNCHER, *words],
+                capture_output=True,
+                text=True,
+                timeout=timeout,
+                env=os.environ | environment(),
+            )
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(f"{shlex.join(words)} took more than {timeout:.0f} s") from None
+        try:
+            status, peak, seconds, floor = run.stdout.split()
+        except ValueError:
+            raise FootprintError(f"{shlex.join(words)} could not be run: {run.stderr.strip()[-300:]}") from None
+        if status != "0":
+            raise RunError(f"{shlex.join(words)} ended with status {status}: {run.stderr.strip()[-300:]}")
+        return Sample(lengths, int(peak), float(seconds), seed=seed, floor=int(floor), inputs=0)
+
+    def close(self) -> None:
+        """Nothing is kept between runs."""

@@ -1,0 +1,190 @@
+"""What a chunk shape needs, in bytes and seconds: the arithmetic of the planner, and what it asks of a model."""
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from numbers import Integral
+from typing import Any, Protocol
+
+import numpy as np
+
+from forebay.footprint.estimate import Estimate
+from forebay.footprint.ladders import Ladder, Shape
+from forebay.units import to_text
+
+
+class Model(Protocol):
+    """What the planner asks of a model; it may have ``input_bytes(shape)`` where there are several inputs."""
+
+    @property
+    def ndim(self) -> int: ...  # noqa: D102
+    @property
+    def dtype(self) -> Any: ...  # noqa: D102
+    def predict(self, shape: Shape, /) -> Estimate: ...  # noqa: D102
+
+
+@dataclass(frozen=True)
+class Need:
+    """The bytes that one worker needs at once, all of its threads together."""
+
+    input: int
+    """the blocks in work, with their halos"""
+    bound: int
+    """what the function needs above them, at most"""
+    neighbours: int
+    """the blocks that halos are cut from: they live as long as the pieces cut from them"""
+    waiting: int
+    """blocks fetched ahead, and results not yet handed on"""
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.input + self.bound + self.neighbours + self.waiting
+
+    def __str__(self) -> str:
+        parts = {"input": self.input, "bound": self.bound, "neighbours": self.neighbours, "waiting": self.waiting}
+        return " + ".join(f"{name} {to_text(count)}" for name, count in parts.items() if count)
+
+
+@dataclass
+class Problem:
+    """What is asked, and the shapes looked at so far."""
+
+    model: Model
+    shape: Shape
+    budget: int
+    threads: int
+    lanes: int
+    halo: Shape
+    padded: bool
+    stored: Shape | None
+    waiting: int
+    overhead: float
+    seen: dict[Shape, tuple[Need, float]] = field(default_factory=dict)
+
+    def fits(self, chunks: Shape) -> bool:
+        """Whether the largest block fits."""
+        return self.look(chunks)[0].total <= self.budget
+
+    def seconds(self, chunks: Shape) -> float:
+        """Predict the seconds of the whole array."""
+        return self.look(chunks)[1]
+
+    def look(self, chunks: Shape) -> tuple[Need, float]:
+        """Give the need of a chunk shape, and the predicted seconds of the whole array."""
+        if chunks not in self.seen:
+            block = self.block(chunks)
+            estimate = self.model.predict(block)
+            seconds = max(0.0, estimate.seconds) if math.isfinite(estimate.seconds) else 0.0
+            tasks = math.prod(map(ceil, self.shape, chunks))
+            self.seen[chunks] = (
+                self.need(chunks, block, estimate),
+                self.rounds(chunks, block) * seconds + tasks * self.overhead,
+            )
+        return self.seen[chunks]
+
+    def rounds(self, chunks: Shape, block: Shape) -> float:
+        """Count how often the lanes work on the largest block, or on as much: the last along an axis may be shorter.
+
+        Whole blocks go round first, shorter ones fill the last round and then take further ones of their own size.
+        """
+        tasks = whole = 1
+        work = 1.0
+        for extent, length, halo, longest in zip(self.shape, chunks, self.halo, block, strict=True):
+            blocks = ceil(extent, length)
+            tasks *= blocks
+            whole *= extent // length
+            work *= (extent + 2 * halo * (blocks if self.padded else blocks - 1)) / longest
+        rounds = ceil(whole, self.lanes)
+        left = max(0, tasks - rounds * self.lanes)
+        return rounds + ceil(left, self.lanes) * max(0.0, work - whole) / max(1, tasks - whole)
+
+    def block(self, chunks: Shape) -> Shape:
+        """Give the shape of the largest block, halo included."""
+        return tuple(map(max, self.along(chunks)))
+
+    def smallest(self, ladders: Sequence[Ladder]) -> Shape:
+        """Find the shape that needs least.
+
+        Without padding, the two halves of an axis have one halo each and all of it has none: either may be less than a
+        short block with two.
+        """
+        tried = []
+        for axis, (ladder, halo) in enumerate(zip(ladders, self.halo, strict=True)):
+            halves = ladder[bisect_left(ladder, ceil(self.shape[axis], 2))]
+            tried.append({ladder[0]} if self.padded or not halo else {ladder[0], halves, ladder[-1]})
+        return min(product(*map(sorted, tried)), key=lambda chunks: (self.look(chunks)[0].total, chunks))
+
+    def along(self, chunks: Shape) -> Iterator[set[int]]:
+        """Yield the lengths, halos included, that blocks have along each axis."""
+        for extent, length, halo in zip(self.shape, chunks, self.halo, strict=True):
+            count, last = ceil(extent, length), extent % length or length
+            if self.padded:
+                yield {length + 2 * halo, last + 2 * halo}
+            elif count == 1:
+                yield {extent}
+            else:
+                between = {length + 2 * halo} if count > 2 else set()
+                yield {length + halo, last + halo} | between
+
+    def need(self, chunks: Shape, block: Shape, estimate: Estimate) -> Need:
+        """Count what a worker needs while such blocks are in work on all of its threads."""
+        touched = [
+            min(extent, 3 * length) if halo else length
+            for extent, length, halo in zip(self.shape, chunks, self.halo, strict=True)
+        ]
+        neighbours = input_bytes(self.model, tuple(touched)) if any(self.halo) else 0
+        return Need(
+            input=self.threads * input_bytes(self.model, block),
+            bound=self.threads * estimate.upper,
+            # Threads that work side by side share neighbours; there are never more than the array has.
+            neighbours=min(self.threads * neighbours, input_bytes(self.model, self.shape)),
+            waiting=self.threads * self.waiting * (input_bytes(self.model, block) + output_bytes(estimate)),
+        )
+
+    def worst(self, chunks: Shape) -> Need:
+        """Give the need of the block that needs most: the last along an axis is shorter, which need not be less."""
+        needs = (self.need(chunks, block, self.model.predict(block)) for block in product(*self.along(chunks)))
+        return max(needs, key=lambda need: need.total)
+
+    def fitting(self) -> dict[Shape, float]:
+        """List the shapes looked at whose blocks fit, with their seconds."""
+        return {chunks: seconds for chunks, (need, seconds) in self.seen.items() if need.total <= self.budget}
+
+    def reads(self, chunks: Shape) -> float:
+        """Count the blocks that a stored chunk is cut into, on average."""
+        if self.stored is None:
+            return 1.0
+        often = 1.0
+        for extent, length, stored in zip(self.shape, chunks, self.stored, strict=True):
+            # Each cut makes one piece more; a cut of both, at a common multiple, only one.
+            shared = (extent - 1) // math.lcm(length, stored)
+            pieces = ceil(extent, length) + ceil(extent, stored) - 1 - shared
+            often *= pieces / ceil(extent, stored)
+        return often
+
+
+def input_bytes(model: Model, shape: Shape) -> int:
+    """Bytes of a model's inputs at a shape."""
+    if hasattr(model, "input_bytes"):
+        return int(model.input_bytes(shape))
+    return int(math.prod(shape) * np.dtype(model.dtype).itemsize)
+
+
+def output_bytes(estimate: Estimate) -> int:
+    """Bytes of what a run leaves: all of its bound where the output is not known."""
+    if estimate.output_shape is None or estimate.output_dtype is None:
+        return estimate.upper
+    return math.prod(estimate.output_shape) * np.dtype(estimate.output_dtype).itemsize
+
+
+def is_whole(value: Any) -> bool:
+    """Whether something is a whole number, of Python's or of NumPy's."""
+    return isinstance(value, Integral)
+
+
+def ceil(number: int, by: int) -> int:
+    """Divide, and round up."""
+    return -(-number // by)

@@ -1,0 +1,72 @@
+"""The exact peak of a block of code in this process."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from forebay.footprint.measure.resident import CLEAR_REFS, peaks_can_be_reset, read_status, trim_heap
+from forebay.footprint.measure.traced import Traced
+
+
+@dataclass(eq=False)
+class Peak:
+    """What a watched block needed; filled in when the block ends."""
+
+    bytes: int = 0
+    """above what was in use when it began"""
+    exact: bool = True
+    """False where the kernel tells no peaks, so that only what Python and NumPy allocate was seen"""
+    _before: int = 0
+    _highest: int = 0
+
+
+_open: list[Peak] = []
+"""the blocks being watched: the kernel keeps one mark for all of them"""
+
+
+@contextmanager
+def watch() -> Iterator[Peak]:
+    """Measure the peak of a block; other threads of this process count too, and blocks may be nested.
+
+    Small arrays that fit in memory freed before, and not given back to the kernel, do not count: run with
+    ``MALLOC_MMAP_THRESHOLD_=65536`` to have all but the smallest counted.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> with watch() as peak:
+    ...     total = np.ones(5_000_000).sum()
+    >>> 39_000_000 < peak.bytes < 50_000_000
+    True
+    """
+    if not peaks_can_be_reset():
+        yield from _traced()
+        return
+    trim_heap()
+    peak = Peak()
+    _note()
+    CLEAR_REFS.write_text("5")
+    peak._before = read_status("VmRSS")
+    _open.append(peak)
+    try:
+        yield peak
+    finally:
+        _note()
+        _open.remove(peak)
+        peak.bytes = max(peak._highest - peak._before, 0)
+
+
+def _note() -> None:
+    """Let every open block know the highest mark so far, before it is forgotten."""
+    highest = read_status("VmHWM")
+    for peak in _open:
+        peak._highest = max(peak._highest, highest)
+
+
+def _traced() -> Iterator[Peak]:
+    gauge, peak = Traced(), Peak(exact=False)
+    gauge.start()
+    try:
+        yield peak
+    finally:
+        peak.bytes = gauge.stop()

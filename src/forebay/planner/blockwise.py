@@ -1,0 +1,249 @@
+"""The choice for each block of a step: combinations that might be the fastest within a budget, simulated.
+
+A combination is a choice's number for each block. Most are never simulated: the bytes that have to leave the device,
+and the seconds of all blocks, give a bound below which a step cannot be, and who cannot win by it is left out.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations, product
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forebay.planner.blocks import Chain, Choice, Foreseen, simulate
+
+STARTS = 3
+"""So many of the best beginnings are improved."""
+DIVISIONS = 16
+"""At so many places at most a chain is divided in two."""
+PAIRS = 16
+"""In chains of so many blocks at most any two are changed at once."""
+MOST = 60_000
+"""When simulations have gone over so many blocks, nothing more is improved."""
+
+Picks = tuple[int, ...]
+Rank = tuple[int, int, int]
+"""Excess, ticks and moved bytes: what is smaller is better, first possible, then fast, then with little traffic."""
+
+
+def choose(chain: Chain, budget: int) -> tuple[tuple[Choice, ...], Foreseen]:
+    """Find the choices with the smallest predicted step within a budget.
+
+    Two choices divided at any block, and the best choice of each block at many prices of a byte, are improved one block
+    and two blocks at a time. The same chain and budget give the same choices.
+
+    Returns
+    -------
+    picks, foreseen
+        Where nothing is possible, those that come closest, with ``foreseen.excess`` above 0.
+
+    Examples
+    --------
+    >>> from forebay.planner.blocks import Block
+    >>> keep, again = Choice("keep", kept=100), Choice("recompute", backward=1.0)
+    >>> chain = Chain(tuple(Block(f"{n}", 1.0, 2.0, 50, 50, 150, (keep, again)) for n in range(3)))
+    >>> picks, foreseen = choose(chain, 349)
+    >>> [pick.name for pick in picks].count("keep"), foreseen.seconds
+    (2, 10.0)
+    """
+    search = _Search(chain, budget)
+    begun = sorted({*_divided(chain), *_priced(chain)})
+    seeds = search.best(((search.sums(picks), picks) for picks in begun), STARTS)
+    picks = min((search.improved(rank, picks) for rank, picks in seeds))[1]
+    chosen = search.choices(picks)
+    return chosen, simulate(chain, chosen, budget)
+
+
+class _Sums(NamedTuple):
+    """What a combination adds up to, or one choice of it."""
+
+    forward: float
+    backward: float
+    there: int
+    """bytes on the device when the last block turns, as long as nothing has left"""
+    moved: int
+    """those of them that can leave"""
+
+
+def _sums(choice: Choice, last: bool) -> _Sums:
+    if last:  # when it turns, all that it saved is part of its peak
+        return _Sums(choice.forward, choice.backward, 0, 0)
+    return _Sums(choice.forward, choice.backward, choice.kept + choice.moved - choice.freed, choice.moved)
+
+
+class _Search:
+    """Ranks combinations, those by simulation that their bound does not rule out."""
+
+    def __init__(self, chain: Chain, budget: int) -> None:
+        self._chain, self._budget, self._left = chain, budget, MOST
+        self._known: dict[Picks, Rank] = {}
+        count = len(chain.blocks)
+        self._forward = sum(block.forward for block in chain.blocks)
+        self._backward = sum(block.backward for block in chain.blocks)
+        self._sums = [
+            [_sums(one, number == count - 1) for one in block.choices] for number, block in enumerate(chain.blocks)
+        ]
+        self._places = [{one.name: place for place, one in enumerate(block.choices)} for block in chain.blocks]
+        # Seconds are compared in ticks, so that what rounding adds is no difference.
+        self._tick = 1e-9 * (self._forward + self._backward + chain.outside) or 1.0
+
+    def choices(self, picks: Picks) -> tuple[Choice, ...]:
+        return tuple(block.choices[place] for block, place in zip(self._chain.blocks, picks, strict=True))
+
+    def sums(self, picks: Picks) -> _Sums:
+        parts = [sums[place] for sums, place in zip(self._sums, picks, strict=True)]
+        return _Sums(*(sum(column) for column in zip(*parts, strict=True)))
+
+    def least(self, sums: _Sums) -> tuple[int, int]:
+        """Give ticks and moved bytes that no step can be below: what must be gone by the turn goes and comes back."""
+        chain = self._chain
+        gone = min(max(chain.blocks[-1].peak_backward + sums.there - self._budget, 0), sums.moved)
+        forward = max(self._forward + sums.forward, gone / chain.down)
+        backward = max(self._backward + sums.backward, gone / chain.up)
+        return round((forward + backward + chain.outside) / self._tick), sums.moved
+
+    def rank(self, picks: Picks) -> Rank:
+        """Simulate a combination, once."""
+        if picks not in self._known:
+            self._left -= len(picks)
+            foreseen = simulate(self._chain, self.choices(picks), self._budget)
+            self._known[picks] = foreseen.excess, round(foreseen.seconds / self._tick), foreseen.moved
+        return self._known[picks]
+
+    def fits(self, picks: Picks) -> bool:
+        """Tell whether there is room when all that can leave has left; a simulation may still find none."""
+        held, budget = 0, self._budget
+        for block, place in zip(self._chain.blocks, picks, strict=True):
+            pick = block.choices[place]
+            stays = pick.kept - pick.freed
+            forward = block.peak_forward + held + stays + pick.moved + pick.room
+            if max(forward, block.peak_after + held + stays, block.peak_backward + held) > budget:
+                return False
+            held += stays
+        return True
+
+    def best(self, candidates: Iterable[tuple[_Sums, Picks]], count: int) -> list[tuple[Rank, Picks]]:
+        """Give the best few, most promising ones first, as long as a bound is below the last of them."""
+        found: list[tuple[Rank, Picks]] = []
+        for least, picks in sorted((self.least(sums), picks) for sums, picks in candidates):
+            full = len(found) == count
+            if full and not found[-1][0][0] and ((0, *least) >= found[-1][0] or not self.fits(picks)):
+                continue
+            found = sorted([*found, (self.rank(picks), picks)])[:count]
+        return found
+
+    def improved(self, rank: Rank, picks: Picks) -> tuple[Rank, Picks]:
+        """Change one block, or two at once, as long as that helps."""
+        while self._left > 0:
+            changes = [
+                (number, place)
+                for number, block in enumerate(self._chain.blocks)
+                for place in range(len(block.choices))
+                if place != picks[number]
+            ]
+            single = np.arange(len(changes))[:, None]
+            better = self._better(rank, picks, changes, single)
+            if better is None:
+                better = self._better(rank, picks, changes, self._pairs(picks, changes))
+            if better is None:
+                break
+            rank, picks = better
+        return rank, picks
+
+    def _better(
+        self, rank: Rank, picks: Picks, changes: Sequence["Change"], several: NDArray[np.intp]
+    ) -> tuple[Rank, Picks] | None:
+        """Make the best of some changes, or sets of them, a row of their numbers each, if there is one that helps."""
+        found = None
+        for ticks, moved, row in self._promising(rank, picks, changes, several):
+            if (not rank[0] and (0, ticks, moved) >= rank) or self._left <= 0:
+                break
+            other = list(picks)
+            for one in several[row]:
+                number, place = changes[one]
+                other[number] = place
+            candidate = tuple(other)
+            if (rank[0] or self.fits(candidate)) and self.rank(candidate) < rank:
+                rank, found = self.rank(candidate), candidate
+        return None if found is None else (rank, found)
+
+    def _promising(
+        self, rank: Rank, picks: Picks, changes: Sequence["Change"], several: NDArray[np.intp]
+    ) -> Iterator[tuple[int, int, int]]:
+        """Give the bounds of those that might help, and their rows, most promising first."""
+        if not several.size:
+            return
+        new = np.array([self._sums[number][place] for number, place in changes])
+        old = np.array([self._sums[number][picks[number]] for number, _ in changes])
+        forward, backward, there, moved = (np.array(self.sums(picks)) + (new - old)[several].sum(axis=1)).T
+        chain = self._chain
+        gone = np.minimum(np.maximum(chain.blocks[-1].peak_backward + there - self._budget, 0), moved)
+        seconds = np.maximum(self._forward + forward, gone / chain.down) + chain.outside
+        seconds += np.maximum(self._backward + backward, gone / chain.up)
+        ticks = np.rint(seconds / self._tick)
+        keep = np.ones(len(ticks), bool)
+        if not rank[0]:
+            keep = (ticks < rank[1]) | ((ticks == rank[1]) & (moved < rank[2]))
+        rows = np.flatnonzero(keep)
+        for row in rows[np.lexsort((rows, moved[rows], ticks[rows]))]:
+            yield int(ticks[row]), int(moved[row]), int(row)
+
+    def _pairs(self, picks: Picks, changes: Sequence["Change"]) -> NDArray[np.intp]:
+        """Give each of two blocks the choice that the other has; in a short chain any two changes."""
+        blocks, places = self._chain.blocks, self._places
+        if len(blocks) <= PAIRS:
+            numbers = np.array([number for number, _ in changes], np.intp)
+            return np.argwhere(numbers[:, None] < numbers)
+        where = {change: row for row, change in enumerate(changes)}
+        names = [block.choices[place].name for block, place in zip(blocks, picks, strict=True)]
+        pairs = [
+            (where[one, places[one][names[other]]], where[other, places[other][names[one]]])
+            for one, other in combinations(range(len(blocks)), 2)
+            if names[one] != names[other] and names[other] in places[one] and names[one] in places[other]
+        ]
+        return np.array(pairs, np.intp).reshape(-1, 2)
+
+
+Change = tuple[int, int]
+"""A block, and the place of its new choice."""
+
+
+def _divided(chain: Chain) -> Iterator[Picks]:
+    """Give all pairs of choices, one before and one behind each of some places; each alone is among them.
+
+    A block that has no choice of that name does with the fewest bytes instead.
+    """
+    count = len(chain.blocks)
+    several = [
+        alike(chain, name) for name in dict.fromkeys(one.name for block in chain.blocks for one in block.choices)
+    ]
+    for place in range(0, count + 1, -(-count // DIVISIONS)):
+        for one, other in product(several, several):
+            yield one[:place] + other[place:]
+
+
+def alike(chain: Chain, name: str) -> Picks:
+    """Give all blocks the same choice, and one that does not have it the choice with the fewest bytes."""
+    return tuple(
+        min(range(len(some)), key=lambda place: (some[place].name != name, some[place].kept + some[place].moved))
+        for some in (block.choices for block in chain.blocks)
+    )
+
+
+def _priced(chain: Chain) -> Iterator[Picks]:
+    """Give the best choice of each block when a byte of the device, and the link, have a price."""
+    slower = min(chain.up, chain.down)
+    for link in (0.0, 0.2, 0.5, 1.0):
+        for power in range(-28, -14):
+            price = 10 ** (power / 2)
+
+            def cost(choice: Choice, link: float = link, price: float = price) -> float:
+                spent = choice.forward + choice.backward + link * choice.moved / slower
+                return spent + price * (choice.kept - choice.freed)
+
+            yield tuple(_cheapest([cost(choice) for choice in block.choices]) for block in chain.blocks)
+
+
+def _cheapest(costs: Sequence[float]) -> int:
+    return min(range(len(costs)), key=costs.__getitem__)

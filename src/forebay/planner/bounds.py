@@ -1,0 +1,71 @@
+"""What a schedule cannot take less than, in closed form: how `choose` knows which plans need no simulation."""
+
+from forebay.planner.coarse import Coarse, misses
+from forebay.planner.simulate import Prediction, Work
+from forebay.schedule import binomial
+from forebay.schedule.segmented import Segmented
+
+
+def unmoved(schedule: Segmented, work: Work, tiers: int) -> Prediction:
+    """Give the exact prediction of a schedule whose snapshots all stay in the first tier."""
+    saves, steps = schedule.saves, schedule.steps
+    forward, backward = schedule.forward_steps * work.forward, steps * work.backward
+    save, restore = saves * work.save, saves * work.take + (steps - saves) * work.restore
+    nothing = (0,) * (tiers - 1)
+    return Prediction(
+        seconds=forward + backward + save + restore,
+        forward=forward,
+        backward=backward,
+        save=save,
+        restore=restore,
+        stall=0.0,
+        fetched=nothing,
+        stored=nothing,
+        link_seconds=tuple(map(float, nothing)),
+        peak=(schedule.peak_snapshots, *nothing),
+    )
+
+
+def least_misses(visits: int, snapshots: int, slots: int) -> int:
+    """Bound from below how many restores of one binomial reversal find their snapshot evicted from `slots`.
+
+    A restore misses where the reversal of the stretch behind it filled all the slots.
+
+    Examples
+    --------
+    >>> [least_misses(3752, 8, slots) for slots in (2, 3, 4, 6)]
+    [923, 461, 209, 27]
+    """
+    if visits < 2 or snapshots <= slots:
+        return 0
+    repeats = binomial.repeats_for(visits, snapshots)
+    unused = binomial.beta(snapshots, repeats) - visits
+    most = binomial.beta(snapshots - slots, repeats) - unused
+    return max(most, binomial.beta(snapshots - slots, repeats - 1), 1) - 1
+
+
+def least_seconds(schedule: Segmented, work: Work, slots: tuple[int, ...], coarse: Coarse | None = None) -> float:
+    """Bound the simulated seconds from below; with `coarse`, take longer and come closer.
+
+    All snapshots alive at the turn, but those that fit in the upper tiers, have gone down each link before it. After
+    it they come up again, and with them the snapshots inside segments that do not stay in the first tier.
+    """
+    alive = schedule.alive_at_turn
+    whole = unmoved(schedule, work, len(slots)).seconds
+    sweep = schedule.steps * work.forward + alive * work.save
+    down = up = 0.0
+    above = 0
+    for tier in range(len(slots) - 1):
+        above += slots[tier]
+        down = max(down, (alive - above) * work.down[tier])
+        up = max(up, (alive - above) * work.up[tier])
+    stall_of_last = stall_of_others = 0.0
+    if len(slots) > 1 and schedule.inner >= slots[0]:
+        count = misses if coarse else least_misses
+        last, inside = schedule.each_stretch(lambda visits, snapshots: count(visits, snapshots, slots[0]))
+        up = max(up, (last + (schedule.majors - 1) * (1 + inside) - slots[0]) * work.up[0])
+        if coarse:
+            stall_of_last, stall_of_others = schedule.each_stretch(coarse.least_stall)
+            stall_of_others *= schedule.majors - 1
+    after_turn = max(whole - sweep + stall_of_others, up)
+    return max(whole + stall_of_last + stall_of_others, max(sweep, down) + after_turn)

@@ -1,0 +1,172 @@
+"""Operations of a schedule with everything left out that moves nothing: what makes a search over plans quick.
+
+The reversal of a stretch whose snapshots all fit in the first tier moves nothing but what lies below it, and that
+depends only on when it first needs each further slot and when it gives each up for good. So it shrinks to a few
+computations with a save or a drop between, at the very moments of the whole reversal. Simulated seconds, movements
+and peaks are the same.
+"""
+
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from forebay.planner.operations import Compute, Operation
+from forebay.planner.simulate import Work
+from forebay.schedule import Drop, Restore, Save, binomial
+from forebay.schedule.segmented import Segmented
+
+
+class Envelope(NamedTuple):
+    """A stretch seen from the slots it uses: seconds from its start, for the second slot and up."""
+
+    rises: tuple[float, ...]
+    """when the save into each further slot starts for the first time, lowest slot first"""
+    falls: tuple[float, ...]
+    """when the last take out of each slot starts, highest slot first"""
+    total: float
+    """when all its visits are done"""
+
+
+DEEPEST = 300
+"""Snapshots of a stretch up to which it has an envelope: the recursion is as deep as there are snapshots."""
+
+
+class Coarse:
+    """Makes the coarse operations of schedules, for one number of slots in the first tier and one set of seconds."""
+
+    def __init__(self, work: Work, slots: int) -> None:
+        self.work, self.slots = work, slots
+        self._envelopes: dict[tuple[int, int, bool], Envelope] = {}
+
+    def operations(self, schedule: Segmented) -> list[Operation]:
+        """List the operations of a whole schedule."""
+        last, snapshots = schedule.last_start, schedule.inner + 1
+        listed: list[Operation] = []
+        for start in range(0, last, schedule.interval):
+            listed += (Save(start), Compute(schedule.interval * self.work.forward))
+        listed.append(Save(last))
+        self._reverse(listed, last, schedule.last_visits, snapshots, self.work.backward)
+        for start in range(last - schedule.interval, -1, -schedule.interval):
+            listed.append(Restore(start))
+            if schedule.interval == 1:
+                listed.append(Drop(start))
+            self._reverse(listed, start, schedule.interval, snapshots, 0.0)
+        return listed
+
+    def _reverse(self, listed: list[Operation], start: int, visits: int, snapshots: int, turn: float) -> None:
+        """Append the reversal of a stretch, whose first visit takes less time by `turn`."""
+        work = self.work
+        waiting: list[tuple[int, int, int]] = []
+        while True:
+            while visits > 1 and binomial.live(visits, snapshots) > self.slots:
+                advance = binomial.split(visits, snapshots)
+                waiting.append((start, advance, snapshots))
+                listed.append(Compute(advance * work.forward))
+                start, visits, snapshots = start + advance, visits - advance, snapshots - 1
+                if visits > 1:
+                    listed.append(Save(start))
+            if visits == 1:
+                listed.append(Compute(work.backward - turn))
+            else:
+                self._append_envelope(listed, start, self._envelope(visits, snapshots), turn)
+            if not waiting:
+                return
+            turn = 0.0
+            start, visits, snapshots = waiting.pop()
+            listed.append(Restore(start))
+            if visits == 1:
+                listed.append(Drop(start))
+
+    def _append_envelope(self, listed: list[Operation], start: int, envelope: Envelope, turn: float) -> None:
+        """Append a stretch that fits in the first tier: its rises, its falls, and its first snapshot's end."""
+        work = self.work
+        now = 0.0
+        for height, rise in enumerate(envelope.rises, start=1):
+            listed += (Compute(rise - now), Save(start + height))
+            now = rise + work.save
+        now += turn  # it comes after the last rise and before the first fall
+        for height, fall in zip(range(len(envelope.falls), 0, -1), envelope.falls, strict=True):
+            listed += (Compute(fall - now), Restore(start + height), Drop(start + height))
+            now = fall + work.take
+        end = envelope.total - work.backward
+        listed += (Compute(end - work.take - now), Restore(start), Drop(start), Compute(work.backward))
+
+    def _envelope(self, visits: int, snapshots: int, stored: bool = False) -> Envelope:
+        """Follow the stretches that start at the same snapshot, from the longest to the shortest.
+
+        Where they do not fit, the stalls are counted that no plan avoids: the snapshot is `stored` before its slot is
+        used again, and it comes back when a slot is free for good.
+        """
+        known = self._envelopes.get((visits, snapshots, stored))
+        if known is not None:
+            return known
+        work, slots = self.work, self.slots
+        rises: list[float] = []
+        falls: list[float] = []
+        now, left, not_stored = 0.0, visits, not stored
+        while left > 1:
+            advance = binomial.split(left, snapshots)
+            behind = left - advance
+            now += advance * work.forward
+            if behind == 1:
+                now += work.backward
+            else:
+                inside = self._envelope(behind, snapshots - 1)
+                top = now + work.save
+                ups = [now, *(top + rise for rise in inside.rises)]
+                downs = [*(top + fall for fall in inside.falls), top + inside.total - work.backward - work.take]
+                now = top + inside.total
+                if len(downs) >= slots:  # the stretch behind takes all slots, this snapshot's too
+                    stall = max(0.0, work.down[0] - ups[slots - 1]) if not_stored else 0.0
+                    not_stored = False
+                    ups = ups[: slots - 1] + [rise + stall for rise in ups[slots - 1 :]]
+                    downs = [fall + stall for fall in downs]
+                    now = max(now + stall, downs[len(downs) - slots] + work.take + work.up[0])
+                rises += ups[len(rises) :]
+                falls = falls[: max(0, len(falls) - len(downs))] + downs
+            left = advance
+            now += work.restore if left > 1 else work.take
+        envelope = Envelope(tuple(rises), tuple(falls), now + work.backward)
+        self._envelopes[visits, snapshots, stored] = envelope
+        return envelope
+
+    def least_stall(self, visits: int, snapshots: int) -> float:
+        """Bound from below the seconds that a stretch stalls because the first tier has too few slots for it."""
+        if visits == 1 or binomial.live(visits, snapshots) <= self.slots or snapshots > DEEPEST:
+            return 0.0
+        work, saves = self.work, binomial.saves(visits, snapshots)
+        still = binomial.forward_steps(visits, snapshots) * work.forward + visits * work.backward
+        still += (saves - 1) * work.save + saves * work.take + (visits - 1 - saves) * work.restore
+        return self._envelope(visits, snapshots, stored=True).total - still
+
+
+def misses(visits: int, snapshots: int, slots: int) -> int:
+    """Count the restores in a stretch that find their snapshot evicted from the first tier.
+
+    A restore misses where the stretch behind it filled all the slots. Stretches of the same size recur, so each size
+    is taken apart once, the largest first.
+
+    Examples
+    --------
+    >>> [misses(3752, 8, slots) for slots in (2, 3, 4, 6)]
+    [923, 461, 209, 27]
+    """
+    times = {(snapshots, visits): 1}
+    largest = [(-snapshots, -visits)]
+    count = 0
+    while largest:
+        size = heappop(largest)
+        snapshots, visits = -size[0], -size[1]
+        here = times.pop((snapshots, visits))
+        if visits < slots + 2 or snapshots <= slots:
+            continue
+        advance = binomial.split(visits, snapshots)
+        behind = visits - advance
+        if behind > slots:
+            count += here
+        for part in ((snapshots - 1, behind), (snapshots, advance)):
+            if part in times:
+                times[part] += here
+            else:
+                times[part] = here
+                heappush(largest, (-part[0], -part[1]))
+    return count

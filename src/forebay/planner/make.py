@@ -1,0 +1,214 @@
+"""Making a plan: the best of what a budget allows, or a refusal that names the smallest budget that works."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import inf
+from typing import Any, NoReturn
+
+from forebay.errors import BudgetError, PlanError, SlowerError
+from forebay.planner.choose import POLICIES, Alternative, candidates, choose, evaluate, fits
+from forebay.planner.costs import Costs, assumed_costs
+from forebay.planner.plan import Plan
+from forebay.planner.settings import Problem, check_tiers, reserved, slot_size, worst_size
+from forebay.schedule import Schedule, StoreAll, foreign, named
+from forebay.schedule.names import FAMILIES, split_name
+from forebay.schedule.segmented import Segmented, check_count, check_steps
+from forebay.units import Budget, seconds_to_text, to_bytes, to_text
+
+
+def plan(
+    steps: int,
+    state_bytes: int | str,
+    budget: Budget | str | int,
+    *,
+    costs: Costs | None = None,
+    machine: str | None = None,
+    schedule: str | Schedule | Any = "auto",
+    codec: str | Sequence[str] | None = None,
+    record_bytes: int | str | None = None,
+    every: int = 1,
+    policy: str = "min",
+    slots: int | None = None,
+    reversals: int = 1,
+    below: float = inf,
+) -> Plan:
+    """Decide how to reverse a loop inside a budget: the plan of smallest predicted time, or the one asked for.
+
+    Parameters
+    ----------
+    steps
+        steps of the loop
+    state_bytes
+        of the state that a step starts from, as a number or like "1.13GB"
+    budget
+        bytes allowed per tier; a bare amount is the device's
+    costs
+        what was measured; without it, those of `machine` are assumed, and the explanation says so
+    machine
+        a machine that costs can be assumed for: h200 (the default for a device), v100, or laptop (for a host)
+    schedule
+        "auto", a family ("revolve", "uniform", "zcut", "twolevel", "storeall") whose numbers are searched, a whole
+        name such as "revolve:20", a schedule, or any checkpoint_schedules object
+    codec
+        lossy or lossless codecs that may be used beside none, by name; `costs.codecs` says what each does
+    record_bytes
+        of what the backward computation needs of a state, where that is less; records may then be kept instead
+    every
+        steps from one backward computation to the next
+    policy
+        "min", or "lru" to do as GPUZIP does
+    slots
+        snapshots in the first tier, where it should be fewer than fit
+    reversals
+        reversals, such as the shots of a survey, that share the host memory pinned once
+    below
+        seconds of another plan: where none is faster, `SlowerError` is raised, much sooner than the fastest is found
+
+    Examples
+    --------
+    >>> chosen = plan(steps=3751, state_bytes="1.13GB", budget=Budget(device="8GB", host="64GB"), reversals=100)
+    >>> print(chosen.schedule, chosen.slots)
+    twolevel:70,6 (7, 56)
+    >>> Plan.from_json(chosen.to_json()) == chosen
+    True
+    """
+    check_steps(steps)
+    for name, value in (("every", every), ("reversals", reversals), ("slots", 1 if slots is None else slots)):
+        check_count(value, name)
+        if value < 1:
+            raise PlanError(f"{name}={value}: it must be at least 1")
+    if policy not in list(POLICIES):
+        raise PlanError(f"no policy is called {policy!r}: use one of {', '.join(POLICIES)}")
+    budget = Budget.of(budget)
+    state_bytes = to_bytes(state_bytes)
+    record_bytes = None if record_bytes is None else to_bytes(record_bytes)
+    if state_bytes < 1 or record_bytes == 0:
+        raise PlanError("a state and a record have at least one byte")
+    if costs is None:
+        costs = assumed_costs(machine, state_bytes, budget.tiers[0])
+    check_tiers(budget, costs)
+    codecs = [codec] if isinstance(codec, str) else list(codec or ())
+    for name in codecs:
+        if name not in costs.codecs:
+            raise PlanError(f"nothing is known of codec {name!r}: give its ratio and speed in costs.codecs")
+    every = min(every, steps)
+    problem = Problem(steps, every, state_bytes, record_bytes, budget, costs, policy, slots, reversals)
+    settings = list(problem.settings(codecs))
+    if not settings:
+        most = max(setting.slots[0] for setting in replace(problem, slots=None).settings(codecs))
+        raise BudgetError(f"slots={slots}: the {budget.tiers[0]} budget holds 1 to {most} snapshots")
+    roomy = [setting for setting in settings if setting.slots[0] > 0]
+    tried, wanted = _wanted(schedule, problem.coarse_steps)
+    others: list[Alternative] = []
+    if wanted is not None:
+        choices = (evaluate(wanted, setting.slots, setting) for setting in roomy if setting.keep == "states")
+        best = min(filter(fits, choices), key=lambda choice: choice.seconds, default=None)
+    else:
+        best, others = choose(roomy, tried, below)
+    schedules = tried if wanted is None else {"states": [wanted]}
+    if best is None and (below == inf or _need(problem, codecs, schedules) is not None):
+        _refuse(problem, codecs, schedules)
+    if best is None or best.seconds >= below:
+        raise SlowerError(f"no plan takes less than {seconds_to_text(below)}: ask for any, without below=")
+    return Plan(
+        steps=steps,
+        every=every,
+        state_bytes=state_bytes,
+        record_bytes=record_bytes,
+        keep=best.setting.keep,
+        snapshot_bytes=best.setting.snapshot_bytes,
+        schedule=best.schedule,
+        policy=policy,
+        codec=best.setting.codec,
+        reversals=reversals,
+        budget=budget,
+        slots=best.slots,
+        costs=costs,
+        seconds=best.seconds,
+        prediction=best.prediction,
+        alternatives=tuple(others),
+    )
+
+
+def check_budget(
+    steps: int,
+    state_bytes: int,
+    budget: Budget,
+    *,
+    record_bytes: int | None = None,
+    every: int = 1,
+    schedule: str | Schedule | Any = "auto",
+) -> None:
+    """Refuse a budget that no plan fits into, with the smallest that works, without looking for the best plan.
+
+    Parameters are those of `plan`.
+    """
+    costs = assumed_costs(None, state_bytes, budget.tiers[0])
+    check_tiers(budget, costs)
+    problem = Problem(steps, min(every, steps), state_bytes, record_bytes, budget, costs, "min", None, 1)
+    tried, wanted = _wanted(schedule, problem.coarse_steps)
+    schedules = tried if wanted is None else {"states": [wanted]}
+    if _need(problem, (), schedules) is not None:
+        _refuse(problem, (), schedules)
+
+
+def _wanted(schedule: str | Schedule | Any, steps: int) -> tuple[dict[str, list[Segmented]], Schedule | None]:
+    """Give the schedules to search for states and for records, or the very one that was asked for."""
+    everything: list[Segmented] = [StoreAll(steps)]
+    if isinstance(schedule, StoreAll):
+        schedule = "storeall" if schedule.steps == steps else schedule
+    if not isinstance(schedule, str):
+        one = schedule if isinstance(schedule, Schedule) else foreign(schedule, steps)
+        if one.steps != steps:
+            raise PlanError(f"{one} was made for {one.steps} steps, but the loop has {steps} (of `every` steps each)")
+        return {}, one
+    if schedule.strip().lower() == "auto":
+        return {"states": list(candidates(steps)), "records": everything}, None
+    name, numbers = split_name(schedule)
+    if name == "storeall":
+        return {"states": everything, "records": everything}, None
+    if numbers:
+        whole = named(schedule, steps)
+        if len(numbers) == FAMILIES[name]:
+            return {}, whole
+    return {"states": list(candidates(steps, name, *numbers)), "records": []}, None
+
+
+def _refuse(problem: Problem, codecs: Sequence[str], schedules: dict[str, Any]) -> NoReturn:
+    """Name the smallest budget that works, of every tier that is too small."""
+    budget, missing = problem.budget, {}
+    while (need := _need(replace(problem, budget=budget), codecs, schedules)) is not None:
+        least, tier, what = need
+        if least <= budget[tier]:  # the tier has the room, but not the slots
+            raise BudgetError(f"slots={problem.slots} does not hold {what}: give more slots, or none")
+        missing[tier] = what
+        budget = Budget(**{**{name: budget[name] for name in budget.tiers}, tier: least})
+    texts = []
+    for tier, what in missing.items():
+        has, needs = problem.budget[tier], budget[tier]
+        texts.append(f"{what}: {tier} has {to_text(has)} and needs {to_text(needs)} ({needs} bytes) at least")
+    raise BudgetError("the budget does not hold " + "; nor ".join(texts))
+
+
+def _need(problem: Problem, codecs: Sequence[str], schedules: dict[str, Any]) -> tuple[int, str, str] | None:
+    """Give the bytes, the tier and the reason of what the easiest way lacks first; None where there is a way."""
+    budget, needs = problem.budget, []
+    for setting in problem.settings(codecs):
+        for schedule in sorted(schedules.get(setting.keep, ()), key=lambda one: one.peak_snapshots)[:1]:
+            tier, raw = len(setting.slots) - 1, problem.raw_bytes(setting.keep)
+            known = problem.costs.codecs[setting.codec] if setting.codec is not None else None
+            one = worst_size(raw, known)
+            if setting.slots[0] < 1:
+                least, what = one, "one snapshot"
+            else:
+                choice = evaluate(schedule, setting.slots, setting)
+                if fits(choice):
+                    return None
+                if tier + 1 < len(budget.tiers) and budget[budget.tiers[tier + 1]] < one:
+                    tier, least, what = tier + 1, one, "one snapshot, so nothing can pass through it"
+                else:
+                    count = choice.prediction.peak[-1]
+                    least, what = count * slot_size(raw, known), f"the {count} snapshots that {schedule} puts there"
+            more = 0 if tier else reserved(setting.keep, raw, known, budget.tiers[0])
+            needs.append((least + more, budget.tiers[tier], what))
+    return min(needs)

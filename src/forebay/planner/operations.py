@@ -1,0 +1,39 @@
+"""What a plan adds to a schedule's actions: the movements of snapshots between tiers.
+
+Tiers are counted from 0, the fastest. A plan's operations are carried out in order by the computation, while each
+movement runs beside it: it starts once its snapshot is there and a slot is free, and what needs it waits for it.
+"""
+
+from typing import NamedTuple
+
+from forebay.schedule import Action
+
+
+class Store(NamedTuple):
+    """Start to copy the snapshot of `step` down into `tier`, from the tier above."""
+
+    step: int
+    tier: int
+
+
+class Fetch(NamedTuple):
+    """Start to copy the snapshot of `step` up from `tier`, into the tier above."""
+
+    step: int
+    tier: int
+
+
+class Evict(NamedTuple):
+    """Give up the copy of the snapshot of `step` in `tier`, once it has been read."""
+
+    step: int
+    tier: int
+
+
+class Compute(NamedTuple):
+    """Compute for some seconds: stands for actions that move nothing, in simulations only."""
+
+    seconds: float
+
+
+Operation = Action | Compute | Store | Fetch | Evict

@@ -1,0 +1,132 @@
+"""Which snapshots stay in a tier of few slots, and when the others move: the policies `min` and `lru`.
+
+Both take operations that read and write a tier as if it were boundless, and give back operations in which it never
+holds more snapshots than it has slots.
+
+`min` knows the future. It evicts the snapshot whose next use is farthest (Belady), writes a snapshot to the tier
+below only if it will be evicted alive, as soon as it is there, and starts each fetch at the first moment from which
+a slot stays free for it (the rules of Cao, Felten, Karlin and Li: next missing first, farthest evicted, do no harm,
+first opportunity). In a reversal the farthest is the earliest step, so the tier holds the latest of the live ones.
+
+`lru` does as GPUZIP does. Every save is written to the tier below, the least recently used entry is overwritten, an
+entry whose snapshot was dropped stays until its turn comes, and a miss that the dry run predicts is fetched at the
+first operation after the last use of the entry that it overwrites, one fetch at a time.
+"""
+
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Sequence
+from heapq import heappop, heappush
+
+from forebay.planner.operations import Evict, Fetch, Operation, Store
+from forebay.planner.trace import NEVER, insert, trace
+
+Movements = defaultdict[int, list[Operation]]
+
+
+def reside_min(operations: Sequence[Operation], tier: int, slots: int) -> list[Operation]:
+    """Fit the uses of `tier` into `slots`, with the fewest movements to and from the tier below."""
+    accesses = trace(operations, tier)
+    resident: dict[int, int] = {}  # step -> index of its next read
+    farthest: list[tuple[int, int]] = []  # heap of (-next read, step), with outdated entries
+    written: dict[int, int] = {}  # step -> index of the operation that brought it into the tier
+    below: set[int] = set()  # snapshots that have a copy in the tier below
+    missed: dict[int, int] = {}  # index of a read that needs a fetch -> step
+    occupied: list[int] = []  # slots in use just before each access
+    before: Movements = defaultdict(list)
+    evicting: set[int] = set()  # indices of accesses that evict
+
+    for index, kind, step, next_read in accesses:
+        occupied.append(len(resident))
+        if kind == "drop":
+            resident.pop(step, None)
+            below.discard(step)
+            continue
+        if kind == "write" or step not in resident:
+            if len(resident) == slots:
+                while True:
+                    when, victim = heappop(farthest)
+                    if resident.get(victim) == -when:
+                        break
+                del resident[victim]
+                if when != -NEVER and victim not in below:
+                    before[written[victim] + 1].insert(0, Store(victim, tier + 1))
+                    below.add(victim)
+                before[index].append(Evict(victim, tier))
+                evicting.add(index)
+            if kind == "write":
+                written[step] = index
+            else:
+                missed[index] = step
+        if next_read == NEVER and tier > 0:  # the first tier's snapshots are dropped by the schedule at their last use
+            resident.pop(step, None)
+            before[index + 1].append(Evict(step, tier))
+            if kind == "write":  # never read here, but it takes a slot while it passes through
+                occupied[-1] = min(slots, occupied[-1] + 1)
+        else:
+            resident[step] = next_read
+            heappush(farthest, (-next_read, step))
+
+    # Walk back from the end to place each fetch right after the last access that leaves no slot free for it. Fetches
+    # towards later reads stand in line, each wanting to start earlier still; where the slots do not suffice for all,
+    # the one that is needed last starts there.
+    fetches: Movements = defaultdict(list)
+    line: deque[int] = deque()  # steps, needed last first
+    for (index, *_), in_use in zip(reversed(accesses), reversed(occupied), strict=True):
+        if line or index in missed:
+            room = slots - in_use - (index in missed)
+            while line and len(line) > room:
+                fetches[index + 1].append(Fetch(line.popleft(), tier + 1))
+            if index in evicting and index in missed:  # its slot is free only from here on
+                fetches[index].append(Fetch(missed[index], tier + 1))
+            elif index in missed:
+                line.append(missed[index])
+    for index, side_by_side in fetches.items():
+        before[index].extend(reversed(side_by_side))
+    return insert(operations, before)
+
+
+def reside_lru(operations: Sequence[Operation], tier: int, slots: int) -> list[Operation]:
+    """Fit the uses of `tier` into `slots` as GPUZIP does."""
+    used: OrderedDict[int, int] = OrderedDict()  # step -> index of its last use, least recently used first
+    alive: set[int] = set()
+    evicted: dict[int, int] = {}  # step -> index from which it is only in the tier below
+    stores: Movements = defaultdict(list)
+    evictions: Movements = defaultdict(list)
+    fetches: Movements = defaultdict(list)
+
+    def overwrite() -> tuple[int, int | None]:
+        """Give the index after the overwritten entry's last use, and its step if that is still alive."""
+        if len(used) < slots:
+            return 0, None
+        step, last_use = used.popitem(last=False)
+        return last_use + 1, step if step in alive else None
+
+    for index, kind, step, _ in trace(operations, tier):
+        if kind == "drop":
+            alive.discard(step)
+            if step in used:
+                used[step] = index
+            continue
+        if kind == "write":
+            used.pop(step, None)
+            _, overwritten = overwrite()
+            start = index
+            stores[index + 1].append(Store(step, tier + 1))
+            alive.add(step)
+        elif step not in used:
+            start, overwritten = overwrite()
+            start = max(start, evicted[step])
+            while start in fetches and start < index:
+                start += 1
+            fetches[start].append(Fetch(step, tier + 1))
+        else:
+            overwritten = None
+        if overwritten is not None:
+            evictions[start].append(Evict(overwritten, tier))
+            evicted[overwritten] = start + 1
+        used[step] = index
+        used.move_to_end(step)
+    for part in (evictions, fetches):
+        for index, movements in part.items():
+            stores[index].extend(movements)
+    return insert(operations, stores)

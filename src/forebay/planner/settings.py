@@ -1,0 +1,129 @@
+"""From bytes and bytes a second to slots and seconds: the ways in which a problem's snapshots can be kept."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from forebay.errors import BudgetError, PlanError
+from forebay.planner.choose import Setting
+from forebay.planner.costs import CodecCost, Costs
+from forebay.planner.simulate import Work
+from forebay.units import Budget
+
+HOST_SLOTS = tuple(2**power for power in range(20))
+"""Slots of the host that are tried where pinning them costs time and a disk lies below."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A loop, a budget and what everything costs."""
+
+    steps: int
+    every: int
+    state_bytes: int
+    record_bytes: int | None
+    budget: Budget
+    costs: Costs
+    policy: str
+    slots: int | None
+    reversals: int
+
+    @property
+    def coarse_steps(self) -> int:
+        """Steps of the schedule, each of `every` steps of the loop but perhaps the last."""
+        return -(-self.steps // self.every)
+
+    def raw_bytes(self, keep: str) -> int:
+        """Give the bytes of a snapshot before any codec."""
+        return self.state_bytes if keep == "states" else self.record_bytes or 0
+
+    def settings(self, codecs: Sequence[str]) -> Iterator[Setting]:
+        """Yield every way to keep snapshots: states or records, with no codec or one of those asked for."""
+        for keep, raw in (("states", self.state_bytes), ("records", self.record_bytes)):
+            for codec in (None, *codecs):
+                if raw is not None:
+                    yield from self._settings(keep, raw, codec)
+
+    def _settings(self, keep: str, raw: int, codec: str | None) -> Iterator[Setting]:
+        known = self.costs.codecs[codec] if codec is not None else None
+        size = snapshot_size(raw, known)
+        left = [self.budget[tier] for tier in self.budget.tiers]
+        left[0] -= reserved(keep, raw, known, self.budget.tiers[0])
+        # Every tier can take one snapshot that does not shrink.
+        room = [nbytes // slot_size(raw, known) if nbytes >= worst_size(raw, known) else 0 for nbytes in left]
+        if self.slots is not None and room[0] > 0:
+            if self.slots > room[0]:
+                return
+            room[0] = self.slots
+        usable = next((number for number, count in enumerate(room) if count < 1), len(room))
+        room = room[: max(1, usable)]  # a tier without room cannot be passed through
+        pins = self.budget.tiers[0] == "device" and len(room) > 1
+        pin = self.costs.pin * size / self.reversals if pins else 0.0
+        choices: list[tuple[int, ...]] = [tuple(room)]
+        if pin and len(room) == 3:
+            # More host slots may cost more time than they save. What is tried does not depend on the budget.
+            choices = [(room[0], host, room[2]) for host in HOST_SLOTS if host <= room[1]] + [(room[0], room[1])]
+        for slots in choices:
+            work = self.work(keep, codec, len(slots))
+            yield Setting(keep, codec, size, work, slots, pin, self.policy)
+
+    def work(self, keep: str, codec: str | None, tiers: int) -> Work:
+        """Turn bytes a second into seconds a snapshot and a (coarse) step."""
+        raw = self.raw_bytes(keep)
+        known = self.costs.codecs[codec] if codec is not None else None
+        moved = snapshot_size(raw, known)
+        links = [getattr(self.costs, tier) for tier in self.budget.tiers[1:tiers]]
+        copy = raw / self.costs.copy
+        encode, decode = (raw / known.encode, raw / known.decode) if known else (copy, copy)
+        pace = self.steps / self.coarse_steps  # the last step of the schedule may be shorter than the others
+        return Work(
+            forward=pace * self.costs.forward,
+            backward=pace * self.costs.backward,
+            save=encode,
+            restore=decode if known or keep == "states" else 0.0,
+            # At its last use a raw snapshot becomes the working state by a swap; a record is read where it lies.
+            take=decode if known else 0.0,
+            up=tuple(moved / link.up for link in links),
+            down=tuple(moved / link.down for link in links),
+        )
+
+
+def reserved(keep: str, raw_bytes: int, codec: CodecCost | None, tier: str) -> int:
+    """Give the bytes of the first tier that snapshots cannot use."""
+    encoding = worst_size(raw_bytes, codec) + ceil(raw_bytes * codec.scratch) if codec else 0
+    return encoding + staging(keep, raw_bytes, codec is not None, tier)
+
+
+def staging(keep: str, raw_bytes: int, encoded: bool, tier: str) -> int:
+    """Give the bytes of the first tier that hold no snapshot but something on its way.
+
+    A record is read, and decoded to be read, in a place of its own. On a host, threads encode a copy.
+    """
+    return raw_bytes * ((keep == "records") + (encoded and tier == "host"))
+
+
+def snapshot_size(raw_bytes: int, codec: CodecCost | None) -> int:
+    """Give the bytes of a snapshot as it is kept, rounded up."""
+    return max(1, ceil(raw_bytes / codec.ratio)) if codec else raw_bytes
+
+
+def slot_size(raw_bytes: int, codec: CodecCost | None) -> int:
+    """Give the bytes that are planned for a snapshot, some of which are larger than others."""
+    return ceil(snapshot_size(raw_bytes, codec) * codec.spread) if codec else raw_bytes
+
+
+def worst_size(raw_bytes: int, codec: CodecCost | None) -> int:
+    """Give the bytes of a snapshot that does not shrink."""
+    return ceil(raw_bytes * codec.worst) if codec else raw_bytes
+
+
+def check_tiers(budget: Budget, costs: Costs) -> None:
+    """Refuse tiers that cannot work together, or whose links are unknown."""
+    tiers = budget.tiers
+    if tiers[0] == "disk":
+        raise BudgetError("a budget of disk alone: name the bytes of the host too, where the loop computes")
+    if tiers == ("device", "disk"):
+        raise BudgetError("between device and disk everything passes through the host: give it a budget too")
+    for lower in tiers[1:]:
+        if getattr(costs, lower) is None:
+            raise PlanError(f"the costs do not say what the link to the {lower} carries: give {lower}=Link(...)")

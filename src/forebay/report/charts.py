@@ -1,0 +1,125 @@
+"""Charts for pages: memory over time, what happened when, and bars, as Plotly draws them in a browser."""
+
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+from forebay.metrics import Span
+from forebay.planner import Plan
+from forebay.report.memory import occupancy
+from forebay.report.timeline import COLOURS, lane_name
+from forebay.schedule import Forward
+
+FINEST = 1500
+"""Pieces into which the time of a chart is cut at most: what is shorter is drawn together."""
+TIERS = {"device": "#c0582b", "host": "#2b7bba", "disk": "#3d8f5f"}
+
+
+def memory_chart(plan: Plan, spans: Sequence[Span], snapshot_bytes: float) -> Any:
+    """Draw the bytes of snapshots in each tier over time, below what the budget allows."""
+    figure = _figure("seconds", "snapshots, MB")
+    for tier, curve in occupancy(plan, spans).items():
+        colour = TIERS[tier]
+        figure.add_scatter(
+            x=[when for when, _ in curve],
+            y=[count * snapshot_bytes / 1e6 for _, count in curve],
+            name=tier,
+            mode="lines",
+            line={"shape": "hv", "color": colour},
+            fill="tozeroy",
+        )
+        figure.add_hline(
+            plan.budget[tier] / 1e6,
+            line={"dash": "dot", "width": 1, "color": colour},
+            annotation_text=f"{tier} budget",
+            annotation_position="top right",
+        )
+    return figure
+
+
+def timeline_chart(plan: Plan, spans: Sequence[Span]) -> Any:
+    """Draw the step that the loop is at over time, and below it what computation and links do."""
+    figure = import_module("plotly.subplots").make_subplots(
+        2, 1, shared_xaxes=True, row_heights=[0.62, 0.38], vertical_spacing=0.04
+    )
+    _style(figure, "seconds", "step")
+    for name, points in (("forward", _ahead(plan, spans)), ("backward", _back(plan, spans))):
+        x = [value for (start, _), (stop, _) in points for value in (start, stop, None)]
+        y = [value for (_, first), (_, last) in points for value in (first, last, None)]
+        figure.add_scatter(
+            x=x, y=y, name=name, mode="lines", line={"color": COLOURS[name]}, legendgroup=name, row=1, col=1
+        )
+    end = max(span.stop for span in spans)
+    for what, colour in COLOURS.items():
+        pieces = merged([span for span in spans if span.what == what], end / FINEST)
+        if not pieces:
+            continue
+        figure.add_bar(
+            base=[piece.start for piece in pieces],
+            x=[piece.stop - piece.start for piece in pieces],
+            y=[lane_name(plan, piece.lane) for piece in pieces],
+            orientation="h",
+            name=what,
+            marker={"color": colour, "line": {"width": 0}},
+            legendgroup=what,
+            showlegend=what not in ("forward", "backward"),
+            row=2,
+            col=1,
+        )
+    figure.update_layout(barmode="overlay", height=560, xaxis2_title="seconds", xaxis_title=None)
+    return figure
+
+
+def bars_chart(series: Mapping[str, Sequence[float]], labels: Sequence[str], across: str, up: str) -> Any:
+    """Draw bars one on top of the other: one series a colour."""
+    figure = _figure(across, up)
+    for name, values in series.items():
+        figure.add_bar(x=list(labels), y=list(values), name=name, marker={"color": COLOURS.get(name, "#8a8f98")})
+    figure.update_layout(barmode="stack", xaxis={"type": "category"})
+    return figure
+
+
+def merged(spans: Sequence[Span], gap: float) -> list[Span]:
+    """Join spans of one lane and kind that a picture cannot tell apart."""
+    pieces: list[Span] = []
+    for span in sorted(spans, key=lambda span: (span.lane, span.start)):
+        last = pieces[-1] if pieces else None
+        if last is not None and last.lane == span.lane and span.start - last.stop < gap:
+            pieces[-1] = last._replace(stop=max(last.stop, span.stop))
+        else:
+            pieces.append(span)
+    return pieces
+
+
+def _ahead(plan: Plan, spans: Sequence[Span]) -> list[Any]:
+    runs = [operation for operation in plan.operations() if isinstance(operation, Forward)]
+    forward = sorted((span for span in spans if span.what == "forward"), key=lambda span: span.start)
+    # Where snapshots were lost and computed again, there are more spans than planned.
+    return [
+        ((span.start, run.start * plan.every), (span.stop, min(run.stop * plan.every, plan.steps)))
+        for span, run in zip(forward, runs, strict=False)
+    ]
+
+
+def _back(plan: Plan, spans: Sequence[Span]) -> list[Any]:
+    backward = sorted((span for span in spans if span.what == "backward"), key=lambda span: span.start)
+    return [((span.start, (span.step + 1) * plan.every), (span.stop, span.step * plan.every)) for span in backward]
+
+
+def _figure(across: str, up: str) -> Any:
+    figure = import_module("plotly.graph_objects").Figure()
+    _style(figure, across, up)
+    return figure
+
+
+def _style(figure: Any, across: str, up: str) -> None:
+    figure.update_layout(
+        template="plotly_white",
+        height=360,
+        margin={"l": 70, "r": 20, "t": 40, "b": 50},
+        xaxis_title=across,
+        yaxis_title=up,
+        # On the left: buttons come up on the right.
+        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "xanchor": "left", "traceorder": "normal"},
+        font={"family": "system-ui, sans-serif", "size": 13},
+    )

@@ -1,0 +1,119 @@
+"""A picture of what a reversal does when: the step it is at, and how busy computation and links are."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from forebay.metrics import Span
+from forebay.planner import Plan
+from forebay.schedule import Forward
+from forebay.units import seconds_to_text
+
+COLOURS = {
+    "forward": "#2b7bba",
+    "backward": "#d9772b",
+    "save": "#7a5fa8",
+    "restore": "#a88bd4",
+    "compress": "#b0487f",
+    "decompress": "#e39cc2",
+    "stall": "#c22f2f",
+    "store": "#3d8f5f",
+    "fetch": "#8fc7a3",
+}
+
+
+def draw_timelines(plans: Mapping[str, Plan], path: Path) -> None:
+    """Draw plans one above the other as they are predicted, each on its own time axis."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(
+        2 * len(plans),
+        1,
+        figsize=(12, 4 * len(plans)),
+        height_ratios=[3, 1] * len(plans),
+        layout="constrained",
+        squeeze=False,
+    )
+    for number, (name, plan) in enumerate(plans.items()):
+        title = f"{name}: {plan.schedule}, {seconds_to_text(plan.prediction.seconds)}"
+        draw_timeline(axes[2 * number, 0], axes[2 * number + 1, 0], plan, plan.timeline(), title, "predicted")
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
+
+
+def draw_timeline(steps: Any, lanes: Any, plan: Plan, spans: Sequence[Span], title: str, how: str) -> None:
+    """Draw one timeline on two axes of matplotlib, one above the other.
+
+    Parameters
+    ----------
+    steps, lanes
+        the axes
+    plan
+        the plan that was carried out, or simulated
+    spans
+        its timeline: ``metrics.timeline`` or ``plan.timeline()``
+    title
+        of the upper axis
+    how
+        how the times are known: measured, or predicted
+    """
+    _draw_steps(steps, plan, spans)
+    _draw_lanes(lanes, plan, spans)
+    steps.set_title(title, loc="left", fontweight="bold")
+    steps.sharex(lanes)
+    steps.tick_params(labelbottom=False)
+    lanes.set_xlabel(f"{how} seconds")
+    _add_legend(steps, spans)
+
+
+def _draw_steps(axis: Any, plan: Plan, spans: Sequence[Span]) -> None:
+    """Draw the step of the working state over time."""
+    from matplotlib.collections import LineCollection
+
+    runs = [operation for operation in plan.operations() if isinstance(operation, Forward)]
+    forward = sorted((span for span in spans if span.what == "forward"), key=lambda span: span.start)
+    ahead = [
+        ((span.start, run.start * plan.every), (span.stop, min(run.stop * plan.every, plan.steps)))
+        for span, run in zip(forward, runs, strict=True)
+    ]
+    back = [
+        ((span.start, span.step * plan.every), (span.stop, span.step * plan.every))
+        for span in spans
+        if span.what == "backward"
+    ]
+    axis.add_collection(LineCollection(ahead, colors=COLOURS["forward"], linewidths=0.8))
+    axis.add_collection(LineCollection(back, colors=COLOURS["backward"], linewidths=2.5))
+    axis.set_ylim(0, plan.steps)
+    axis.set_ylabel("step")
+
+
+def _draw_lanes(axis: Any, plan: Plan, spans: Sequence[Span]) -> None:
+    """Draw a bar for the computation and for each link, coloured by what it does."""
+    lanes = ["compute", *sorted({span.lane for span in spans} - {"compute"})]
+    for height, lane in enumerate(reversed(lanes)):
+        for what, colour in COLOURS.items():
+            bars = [(span.start, span.stop - span.start) for span in spans if span.lane == lane and span.what == what]
+            if bars:
+                axis.broken_barh(bars, (height - 0.4, 0.8), color=colour, linewidth=0)
+    axis.set_yticks(range(len(lanes)), [lane_name(plan, lane) for lane in reversed(lanes)])
+    axis.set_xlim(0, max(span.stop for span in spans))
+
+
+def _add_legend(axis: Any, spans: Sequence[Span]) -> None:
+    from matplotlib.lines import Line2D
+
+    there = {span.what for span in spans}
+    entries = [Line2D([], [], color=colour, lw=5, label=what) for what, colour in COLOURS.items() if what in there]
+    axis.legend(handles=entries, loc="lower right", bbox_to_anchor=(1, 1), ncols=len(entries), frameon=False)
+
+
+def lane_name(plan: Plan, lane: str) -> str:
+    """Say what a lane of a timeline connects."""
+    direction, _, tier = lane.partition(" ")
+    if not tier:
+        return lane
+    upper, lower = plan.tiers[int(tier) - 1], plan.tiers[int(tier)]
+    return f"{lower} to {upper}" if direction == "up" else f"{upper} to {lower}"

@@ -1,0 +1,104 @@
+"""How much memory each tier of this machine has, and how much of it is free."""
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from forebay.cuda.available import gpu_count
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """The bytes of one tier."""
+
+    total: int
+    free: int
+    """What can be taken now; on the host without swapping and within the limits of the process's control groups."""
+
+
+@dataclass(frozen=True)
+class Capacities:
+    """The bytes of every tier."""
+
+    device: Capacity | None
+    """None where there is no GPU."""
+    host: Capacity
+    disk: Capacity
+
+
+def capacities(directory: Path) -> Capacities:
+    """Look up the bytes of every tier; the disk is the one that `directory` lies on.
+
+    Examples
+    --------
+    >>> found = capacities(Path("/"))
+    >>> 0 < found.host.free <= found.host.total
+    True
+    """
+    return Capacities(device=device_capacity(), host=host_capacity(), disk=disk_capacity(directory))
+
+
+def device_capacity() -> Capacity | None:
+    """Look up the memory of the current GPU; None where there is none."""
+    if not gpu_count():
+        return None
+    from forebay.cuda.driver import device_memory  # needs cuda-core, which is there only now
+
+    free, total = device_memory()
+    return Capacity(total, free)
+
+
+def host_capacity(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> Capacity:
+    """Look up the memory that this process may use: the machine's, or less where a control group limits it.
+
+    Parameters
+    ----------
+    proc, cgroups : Path
+        Where the kernel tells.
+    """
+    machine = dict(line.split(":", 1) for line in (proc / "meminfo").read_text().splitlines())
+    total, free = (int(machine[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable"))
+    for limit, used in _limits(proc / "self/cgroup", cgroups):
+        total = min(total, limit)
+        free = min(free, max(limit - used, 0))
+    return Capacity(total, min(free, total))
+
+
+def disk_capacity(directory: Path) -> Capacity:
+    """Look up the disk that a directory lies on."""
+    usage = shutil.disk_usage(directory)
+    return Capacity(usage.total, usage.free)
+
+
+def _limits(membership: Path, cgroups: Path) -> Iterator[tuple[int, int]]:
+    """Give limit and use of each control group that this process is in, from its own up to the root.
+
+    Inside a container the file system shows the container's group as the root while version 1 still names the path of
+    the host; groups that are not there are passed over, so both ways of mounting are found.
+    """
+    for line in membership.read_text().splitlines() if membership.exists() else ():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            mount, limit, used, cached = cgroups, "memory.max", "memory.current", "inactive_file"
+        elif "memory" in controllers.split(","):
+            mount, limit, used = cgroups / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"
+            cached = "total_inactive_file"
+        else:
+            continue
+        group = mount / path.lstrip("/")
+        for folder in [group, *(above for above in group.parents if above.is_relative_to(mount))]:
+            if (most := _number(folder / limit)) is not None and (taken := _number(folder / used)) is not None:
+                yield most, max(taken - _statistic(folder / "memory.stat", cached), 0)
+
+
+def _number(file: Path) -> int | None:
+    """Read a file of one number; None where there is no such file, or it says "max"."""
+    text = file.read_text().strip() if file.is_file() else "max"
+    return None if text == "max" else int(text)
+
+
+def _statistic(file: Path, name: str) -> int:
+    """Read one line of a group's statistics: file pages that the kernel drops when memory is asked for are free."""
+    lines = file.read_text().splitlines() if file.is_file() else ()
+    return next((int(line.split()[1]) for line in lines if line.split()[0] == name), 0)

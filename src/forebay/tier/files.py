@@ -1,0 +1,97 @@
+"""Files of whole blocks: past the page cache, allocated before they are written, written over once dropped."""
+
+import errno
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from forebay.tier.blocks import stage
+from forebay.tier.checksum import BLOCK
+
+_NO_FALLOCATE = {errno.EINVAL, errno.EOPNOTSUPP}
+
+
+class File(NamedTuple):
+    """A file of `room` bytes, a whole number of blocks."""
+
+    path: Path
+    room: int
+
+
+class Spares:
+    """Files of dropped snapshots, kept to be written over. Their owner guards them with its lock."""
+
+    def __init__(self) -> None:
+        self._files: list[File] = []
+        self.bytes = 0
+
+    def put(self, file: File) -> None:
+        """Keep a file that is no longer needed."""
+        self._files.append(file)
+        self.bytes += file.room
+
+    def take(self, room: int) -> File | None:
+        """Give the file that needs the least cutting to `room` bytes, or else the least growing."""
+        best = min(self._files, key=lambda file: (file.room < room, abs(file.room - room)), default=None)
+        return self._remove(best) if best else None
+
+    def trim(self, limit: int) -> list[File]:
+        """Give up files, smallest first, until they take at most `limit` bytes; the caller deletes them."""
+        given = []
+        while self._files and self.bytes > limit:
+            given.append(self._remove(min(self._files, key=lambda file: file.room)))
+        return given
+
+    def _remove(self, file: File) -> File:
+        self._files.remove(file)
+        self.bytes -= file.room
+        return file
+
+
+def direct_flag(directory: Path) -> int:
+    """Give the flag that opens files in `directory` past the page cache; 0 where its file system cannot."""
+    probe = directory / "probe"
+    try:
+        fd = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_DIRECT, 0o600)
+        try:
+            os.pwrite(fd, stage(BLOCK).data, 0)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        return 0
+    finally:
+        probe.unlink(missing_ok=True)
+    return os.O_DIRECT
+
+
+def resize(fd: int, old: int, new: int) -> None:
+    """Cut a file, or allocate what it grows by: a full disk is found out here, before anything is written."""
+    if new < old:
+        os.ftruncate(fd, new)
+    elif new > old:
+        try:
+            os.posix_fallocate(fd, old, new - old)
+        except OSError as error:
+            if error.errno not in _NO_FALLOCATE:
+                raise
+            os.ftruncate(fd, new)  # such a file system says that it is full when we write
+
+
+def close(fd: int, *, writing: bool, direct: bool) -> None:
+    """Close a file, and leave nothing of it in the page cache."""
+    try:
+        if not direct:
+            if writing:
+                os.fdatasync(fd)  # the cache lets go of clean pages only
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(fd)
+
+
+def delete(files: Iterable[File]) -> None:
+    """Delete files; those already gone are no harm."""
+    for file in files:
+        file.path.unlink(missing_ok=True)

@@ -1,0 +1,8 @@
+"""PyTorch: time loops and training steps that need more memory than there is."""
+
+from forebay.torch.checkpointed import checkpointed as checkpointed
+from forebay.torch.fit import fit as fit
+from forebay.torch.fit import plan_of as plan_of
+from forebay.torch.fit import unfit as unfit
+from forebay.torch.offload import offload as offload
+from forebay.torch.offload import release as release

@@ -1,0 +1,201 @@
+"""`fit`: a model's training step inside a budget, each block kept, moved, compressed or recomputed as a plan says."""
+
+import gc
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+from weakref import WeakSet, finalize, ref
+
+import torch
+from torch import nn
+
+from forebay.codec import get as get_codec
+from forebay.errors import PlanError
+from forebay.torch.belongings import Belongings
+from forebay.torch.blocks import ENOUGH, Call, Patch, Single, named
+from forebay.torch.choices import TREATMENTS
+from forebay.torch.fitplan import FitPlan
+from forebay.torch.iteration import Fitting
+from forebay.torch.known import Part
+from forebay.torch.mover import budget_of
+from forebay.torch.neighbours import sequences
+from forebay.units import Budget
+
+Model = TypeVar("Model", bound=nn.Module)
+
+
+def fit(
+    model: Model,
+    budget: Budget | str | float,
+    codec: str | None = None,
+    blocks: nn.Module | str | Iterable[nn.Module | str] | None = None,
+    *,
+    choice: str | None = None,
+) -> Model:
+    """Let a model train inside a budget.
+
+    The first iteration recomputes every block in the backward pass, so that it fits where anything does, and measures
+    them. From the second on each block is treated as the planner chose: what it saves for the backward pass is kept,
+    moved to the host and back, compressed, or recomputed, wholly or but for the outputs of products, convolutions and
+    attention. When shapes change, a plan is made for the new ones in the same way. Without a lossy codec gradients are
+    bit-equal to those of the plain model.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        It is changed in place: its blocks are called through the plan until `unfit`, or until nobody holds the model.
+        Parameters, their names and the optimizer stay untouched. A fitted model refuses to be copied or pickled.
+    budget : Budget, str or int
+        On a GPU the device's part covers all of torch's memory: parameters, gradients, optimizer states, activations.
+        On a CPU it covers what blocks save and are given. The host's part is pinned memory for what moves; none moves
+        where it is not named.
+    codec : str, optional
+        A codec that the planner may use on what is moved or kept, such as ``"cast:float16"``.
+    blocks : iterable of modules or names, optional
+        The blocks; where they are not given, the outermost modules that are made of others, have parameters, and are of
+        a class that is there twice or more, or what these are made of where they are few; and each `nn.Sequential` of
+        torch's own layers beside them that begins with a convolution that learns. Where they are more than 16,
+        neighbours in an `nn.Sequential` are taken together.
+    choice : str, optional
+        One treatment for all blocks instead of the planner's, for comparisons; one of the names in `plan_of(model)`.
+
+    Returns
+    -------
+    torch.nn.Module
+        The same model.
+
+    Examples
+    --------
+    >>> model = nn.Sequential(*(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True) for _ in range(3)))
+    >>> model = fit(model, Budget(device="60kB", host="1MB"))
+    >>> for _ in range(2):
+    ...     model(torch.randn(4, 10, 8)).sum().backward()
+    >>> sorted(plan_of(model).choices)
+    ['0', '1', '2']
+    >>> _ = unfit(model)
+    """
+    if not isinstance(model, nn.Module):
+        raise PlanError(f"fit takes a torch.nn.Module, not {model!r:.80}")
+    budget = budget_of(budget, "fit")
+    if "_forebay" in vars(model):
+        raise PlanError("the model is fitted already: call unfit(model) first")
+    if _taken(model):
+        gc.collect()  # by a model that nobody holds any more, perhaps, but for a cycle of its own
+    if _taken(model):
+        raise PlanError(
+            "a part of the model is in a block of another fitted model: call unfit of that one first, or fit one "
+            "module that holds both"
+        )
+    _check_choice(choice, budget, codec)
+    fitting = Fitting(budget, None if codec is None else get_codec(codec), choice)
+    chosen = named(model, blocks)
+    patches: list[Patch] = []
+    try:
+        for name, module in chosen:
+            patches.append(Patch(module, _maker(fitting, name, module)))
+        if blocks is None and len(chosen) > ENOUGH:
+            for sequence in sequences(model, [module for _, module in chosen]):
+                patches.append(Patch(sequence, _sequence_maker(fitting, sequence)))
+    except BaseException:
+        _give_back(patches, (), ref(fitting))
+        raise
+    inside = [part for _, module in chosen for part in module.modules()]
+    _inside.update(inside)
+    object.__setattr__(model, "_forebay", Fitted(model, fitting, patches, inside))
+    return model
+
+
+def _check_choice(choice: str | None, budget: Budget, codec: str | None) -> None:
+    if choice is None:
+        return
+    if not isinstance(choice, str) or choice not in TREATMENTS:
+        raise PlanError(f"choice: {choice!r} is none of {', '.join(map(repr, TREATMENTS))}")
+    treatment = TREATMENTS[choice]
+    if treatment.encoded and codec is None:
+        raise PlanError(f"choice: {choice!r} needs a codec: give codec='cast:float16' or another")
+    if (treatment.away or treatment.inputs_away) and not budget.host:
+        raise PlanError(f"choice: {choice!r} needs host memory: give Budget(device='8GB', host='64GB')")
+
+
+_inside: "WeakSet[nn.Module]" = WeakSet()
+"""The modules that the blocks of fitted models are made of: two plans for one would get in each other's way."""
+
+
+def _taken(model: nn.Module) -> bool:
+    return any(module in _inside for module in model.modules())
+
+
+def _maker(fitting: Fitting, name: str, module: nn.Module) -> Callable[[Call], Call]:
+    def make(call: Call) -> Call:
+        part = fitting.parts[id(module)] = Part(name, call, Belongings(module), module)
+
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            return fitting.call(part, args, kwargs)
+
+        # A graph that was captured around it would hold the plan of its day for ever.
+        disabled: Call = torch.compiler.disable(forward)  # type: ignore[no-untyped-call]
+        return disabled
+
+    return make
+
+
+def _sequence_maker(fitting: Fitting, sequence: nn.Sequential) -> Callable[[Call], Call]:
+    def forward(input: Any) -> Any:  # noqa: A002 - as in torch
+        return fitting.along(sequence, input)
+
+    disabled: Call = torch.compiler.disable(forward)  # type: ignore[no-untyped-call]
+    return lambda call: disabled
+
+
+def unfit(model: Model) -> Model:
+    """Give a model back as it was before `fit`; graphs that are still alive can be differentiated all the same."""
+    fitted = _of(model)
+    fitted.give_back()
+    for hook in fitted.hooks:
+        hook.remove()
+    object.__delattr__(model, "_forebay")
+    return model
+
+
+def plan_of(model: nn.Module) -> FitPlan:
+    """Give the plan that a fitted model follows now: ``choices``, ``seconds``, ``metrics`` and ``explain()``."""
+    plan = _of(model).fitting.plan()
+    if plan is None:
+        raise PlanError(
+            "no plan has been made yet: run one iteration, forward and backward, and one more where blocks are many; "
+            "blocks that run inside of torch.utils.checkpoint or torch.func are never planned"
+        )
+    return plan
+
+
+class Fitted(Single):
+    """What a fitted model holds of ours; it goes with the model, and so does what its blocks have of ours."""
+
+    def __init__(self, model: nn.Module, fitting: Fitting, patches: list[Patch], inside: list[nn.Module]) -> None:
+        self.fitting = fitting
+        # Weakly: a block may hold the model, and others may hold blocks of a model that is gone.
+        self.give_back = finalize(model, _give_back, WeakSet(patches), WeakSet(inside), ref(fitting))
+        self.give_back.atexit = False
+        begin = model.register_forward_pre_hook(self._begin, with_kwargs=True)
+        self.hooks = begin, model.register_forward_hook(self._ran)
+
+    def _begin(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.fitting.begin(args, kwargs)
+
+    def _ran(self, *_: Any) -> None:
+        self.fitting.ran()
+
+
+def _give_back(patches: Iterable[Patch], inside: Iterable[nn.Module], reference: "ref[Fitting]") -> None:
+    for patch in patches:
+        patch.undo()
+    _inside.difference_update(inside)
+    fitting = reference()
+    if fitting is not None:
+        fitting.close()
+
+
+def _of(model: nn.Module) -> Fitted:
+    found = vars(model).get("_forebay")
+    if not isinstance(found, Fitted):
+        raise PlanError(f"this {type(model).__name__} is not fitted: call fit(model, budget) first")
+    return found

@@ -1,0 +1,104 @@
+"""Time and memory of the place where a model computes: events and the allocator of a GPU, or the clock of a CPU."""
+
+import time
+from typing import Any
+
+import torch
+
+from forebay.planner import Link
+from forebay.torch.mover import Mover, new_storage
+
+PROBE = 2**26
+"""Bytes of a copy that measures the link."""
+REPEATS = 4
+
+
+class HostGauge:
+    """A CPU: nobody counts its tensors, so that budgets cover what blocks save and are given, and nothing else."""
+
+    counts = False
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+
+    def mark(self) -> Any:
+        """Give a moment."""
+        return time.perf_counter()
+
+    def seconds(self, start: Any, end: Any) -> float:
+        """Give the seconds between two moments."""
+        return float(end - start)
+
+    def allocated(self) -> int:
+        """Give the bytes of all tensors, where they are counted."""
+        return 0
+
+    def peak(self) -> int:
+        """Give the most bytes since it was last asked, where they are counted."""
+        return 0
+
+    def most(self) -> int:
+        """Give the most bytes so far, and go on counting."""
+        return 0
+
+    def link(self, mover: Mover) -> Link | None:
+        """Time copies between the tiers."""
+        return _link(self, mover)
+
+
+class CudaGauge(HostGauge):
+    """A GPU: torch's allocator counts every byte, and events on its stream tell the time."""
+
+    counts = True
+
+    def mark(self) -> Any:
+        """Record an event."""
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record(torch.cuda.current_stream(self.device))
+        return event
+
+    def seconds(self, start: Any, end: Any) -> float:
+        """Wait for the later event, and read both."""
+        end.synchronize()
+        return float(start.elapsed_time(end)) / 1e3
+
+    def allocated(self) -> int:
+        """Ask the allocator, without having the hundred figures that it tells named and sorted."""
+        told = torch.cuda.memory_stats_as_nested_dict(self.device)  # nothing before there is a context
+        return int(told["allocated_bytes"]["all"]["current"]) if told else 0
+
+    def peak(self) -> int:
+        """Ask the allocator, and begin anew."""
+        peak = self.most()
+        torch.cuda.reset_peak_memory_stats(self.device)
+        return peak
+
+    def most(self) -> int:
+        """Ask the allocator, for whom others may have begun anew."""
+        return int(torch.cuda.max_memory_allocated(self.device))
+
+
+def gauge_for(device: torch.device) -> HostGauge:
+    """Give the gauge of a device."""
+    return CudaGauge(device) if device.type == "cuda" else HostGauge(device)
+
+
+def _link(gauge: HostGauge, mover: Mover) -> Link | None:
+    nbytes = min(PROBE if gauge.counts else PROBE // 16, mover.room.budget // 2)
+    piece = mover.room.take(nbytes) if nbytes else None
+    if piece is None:
+        return None
+    storage = new_storage(nbytes, mover.device)
+    ready = None
+    rates = []
+    for down in (True, False):
+        spent = []
+        for _ in range(REPEATS):
+            start = gauge.mark()
+            rise = piece, storage, nbytes, ready
+            (ready,) = mover.down([(storage, nbytes, piece)]) if down else mover.up([rise])
+            mover.wait(ready)
+            spent.append(gauge.seconds(start, gauge.mark()))
+        rates.append(nbytes / max(min(spent), 1e-9))
+    mover.room.give(piece, [] if ready is None else [ready])
+    return Link(up=rates[1], down=rates[0])

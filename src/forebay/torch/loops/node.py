@@ -1,0 +1,161 @@
+"""The loop as one node of autograd's graph: forward to the turn, a wait for the gradients, and back."""
+
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from forebay.engine import Result
+from forebay.engine.recorded import Request
+from forebay.engine.reversal import Reversal
+from forebay.engine.reverse import shown
+from forebay.errors import ForebayError
+from forebay.planner import Plan
+from forebay.torch.ambient import random_untouched
+from forebay.torch.loops.arguments import Params
+from forebay.torch.loops.meanwhile import Meanwhile
+from forebay.torch.loops.recording import share_memory
+from forebay.torch.loops.steps import Steps
+from forebay.torch.loops.sweep import Notes, Sweep
+from forebay.torch.loops.watched import Watched
+
+
+class TwiceError(ForebayError, RuntimeError):
+    """A loop that was to be differentiated twice."""
+
+
+@dataclass
+class Call:
+    """One call of `checkpointed`."""
+
+    loop: Steps
+    plan: Plan
+    in_place: bool
+    values: tuple[Any, ...]
+    inputs: int
+    """how many tensors of inputs there are"""
+    params: Params
+    modules: Sequence[nn.Module]
+    """those whose buffers a step might change"""
+    tensors: Sequence[weakref.ref[Tensor]]
+    """those that a step might use beside its arguments"""
+    request: Request
+    note: str
+    """what was decided for the caller"""
+    progress: bool | None
+    report: Callable[[Result], None] | None
+    notes: Notes = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.notes = Notes({0: self.values}, in_place=self.in_place)
+
+    def start(self, state: Sequence[Tensor], inputs: Sequence[Tensor], first: bool) -> tuple[Sweep, Reversal]:
+        """Take the memory of a reversal."""
+        sweep = Sweep(self.loop, self.plan.every, inputs, self.params, self.notes, first=first)
+        state = self.loop.form.pack(state)
+        return sweep, self.request.prepare(sweep.forward, sweep.backward, state, self.loop.count, self.plan, self.note)
+
+
+def differentiate(call: Call, state: Sequence[Tensor], inputs: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+    """Run a loop forward as a node of autograd's graph, and give its final state and its outputs."""
+    call.notes.note_twins(0, state)
+    call.notes.joined = share_memory(state)
+    results = list(
+        _Loop.apply(  # type: ignore[no-untyped-call]
+            call, *state, *inputs, *call.params.tensors
+        )
+    )
+    return results[: len(state)], results[len(state) :]
+
+
+class _Loop(torch.autograd.Function):
+    """State, inputs and parameters to final state and outputs."""
+
+    @staticmethod
+    def forward(ctx: Any, call: Call, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """Run to the turn and wait there."""
+        count = len(call.loop.form.shapes)
+        state, inputs = tensors[:count], tensors[count : count + call.inputs]
+        watched = Watched(call.modules, copied=False)
+        sweep, reversal = call.start(state, inputs, True)
+        try:
+            final = sweep.final(reversal.forward())
+            sweep.end_of_sweep()
+            watched.check()
+            reversal.wait()
+        except BaseException:
+            reversal.give_up()
+            raise
+        outputs, call.notes.outputs = call.notes.outputs, []  # the graph must not hold what holds the graph
+        results = (*final, *outputs)
+        _hand_over(results)
+        ctx.call, ctx.waiting = call, (sweep, reversal)
+        ctx.meanwhile = Meanwhile(call.modules, call.tensors)
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*tensors)
+        whole = [tensor for tensor in results if not (tensor.is_floating_point() or tensor.is_complex())]
+        ctx.mark_non_differentiable(*whole)
+        return results
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        """Go back from the turn; where that has been done before, run forward anew first."""
+        call: Call = ctx.call
+        tensors = ctx.saved_tensors
+        count = len(call.loop.form.shapes)
+        with torch.no_grad(), random_untouched(call.loop.form.device), ctx.meanwhile.again():
+            waiting, ctx.waiting = ctx.waiting, None
+            if waiting is None:
+                sweep, reversal = call.start(tensors[:count], tensors[count : count + call.inputs], False)
+                try:
+                    reversal.forward()
+                except BaseException:
+                    reversal.give_up()
+                    raise
+            else:
+                sweep, reversal = waiting
+                reversal.resume()
+            try:
+                sweep.start_back(gradients[:count], gradients[count:])
+                with shown(call.plan, call.progress) as tick:
+                    result = reversal.backward(tick)
+            finally:
+                reversal.give_up()
+        found = [*sweep.of_state, *sweep.of_inputs, *sweep.of_params]
+        _hand_over(found)
+        if call.report is not None:
+            call.report(result)
+        if torch.is_grad_enabled():
+            found = [
+                None if gradient is None else _Once.apply(gradient, *tensors)  # type: ignore[no-untyped-call]
+                for gradient in found
+            ]
+        needed = ctx.needs_input_grad[1:]
+        return None, *(gradient if wanted else None for gradient, wanted in zip(found, needed, strict=True))
+
+
+class _Once(torch.autograd.Function):
+    """Hands a gradient on, and refuses to be differentiated."""
+
+    @staticmethod
+    def forward(ctx: Any, gradient: Tensor, *_tensors: Tensor) -> Tensor:
+        """Give the gradient as it is."""
+        return gradient.view_as(gradient)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        """Say why not."""
+        raise TwiceError(
+            "a checkpointed loop can be differentiated once, not twice: write the loop out where its gradient is "
+            "differentiated again"
+        )
+
+
+def _hand_over(tensors: Sequence[Tensor | None]) -> None:
+    """Tell torch's allocator that what was made on the engine's stream is used on the caller's."""
+    for tensor in tensors:
+        if tensor is not None and tensor.is_cuda:
+            tensor.record_stream(torch.cuda.current_stream(tensor.device))

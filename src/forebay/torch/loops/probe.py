@@ -1,0 +1,179 @@
+"""Looking at the first steps of a loop before it is planned: what they need, what they cost, what they must not do."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from forebay.engine.recorded import Recording
+from forebay.errors import StateError
+from forebay.torch.ambient import Autocast, random_untouched, shared_random
+from forebay.torch.loops.arguments import Given
+from forebay.torch.loops.recording import Recorded, check_apart, record, share_memory, versions_of
+from forebay.torch.loops.steps import Steps
+from forebay.torch.loops.watched import Watched
+from forebay.torch.mover import storage_of
+
+REPEATS, ENOUGH = 5, 0.2
+"""How often a call is timed, and the seconds after which it is enough."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What the first steps showed."""
+
+    in_place: bool
+    """that a step changes the tensors of its state"""
+    recording: Recording
+
+
+def probe(steps: Steps, given: Given, modules: Sequence[nn.Module]) -> Probe:
+    """Run and record the first steps on copies, leaving random numbers and buffers of modules as they were."""
+    autocast = Autocast.now(steps.form.device)
+    values, inputs, leaves = given.values, given.inputs, given.params.stand_ins()
+    arguments = given.params.build(leaves)
+
+    def fresh() -> list[Tensor]:
+        return [tensor.detach().clone() for tensor in given.tensors]
+
+    def recorded(count: int) -> Recorded:
+        with autocast.again():
+            return record(steps, fresh(), values, range(count), inputs, leaves, arguments, in_place=in_place)
+
+    with random_untouched(steps.form.device), _buffers_checked(modules):
+        drawn = shared_random()
+        with autocast.again():
+            in_place = _changes_state(steps, fresh(), values, inputs, arguments)
+        if shared_random() != drawn:
+            raise _drawing("Python's or NumPy's shared generator, as np.random.rand() does")
+        check_apart(in_place and share_memory(given.tensors))
+        one = recorded(1)
+        check_known((*one.final, *one.outputs[0]), (*one.state, *one.inputs[0], *leaves))
+        del one
+        # A step may change what the one before it has saved: then each has to be recorded by itself.
+        count = 1 if in_place else min(2, steps.count)
+        sizes = [_graph_bytes(recorded, length, leaves) for length in range(1, count + 1)]
+        _back(recorded(1))  # compiles what has to be, and warms up
+        one_step = _seconds(lambda: _back(recorded(1)), steps.form.device)
+        both = _seconds(lambda: _back(recorded(count)), steps.form.device) if count > 1 else 2 * one_step
+    each = max(both - one_step, both / 4)  # no measurement is so good that a step costs nothing
+    return Probe(in_place, Recording(max(0, sizes[-1] - sizes[0]), max(0.0, one_step - each), each))
+
+
+@torch.no_grad()
+def _changes_state(
+    steps: Steps, tensors: list[Tensor], values: Sequence[Any], inputs: Sequence[Tensor], arguments: Sequence[Any]
+) -> bool:
+    """Tell whether one of the first two steps changes its state in place: the first may do something else."""
+    for step in range(min(2, steps.count)):
+        before, versions = tensors, versions_of(tensors)
+        tensors, values, _ = steps.once(tensors, values, step, [x[step] for x in inputs], arguments)
+        if versions != versions_of(before):
+            return True
+    return False
+
+
+@contextmanager
+def _buffers_checked(modules: Sequence[nn.Module]) -> Iterator[None]:
+    """Refuse steps that change buffers of modules, and leave the buffers as they were, whatever happens."""
+    watched = Watched(modules, copied=True)
+    try:
+        yield
+    except BaseException:
+        watched.put_back()
+        raise
+    watched.check()
+
+
+def check_random(generators: Sequence[Any]) -> None:
+    """Refuse generators other than torch's own, which alone are set again before a step runs again."""
+    own = (torch.default_generator, *torch.cuda.default_generators)
+    if others := [thing for thing in generators if not any(thing is one for one in own)]:
+        kind = type(others[0])
+        raise _drawing(f"a {kind.__module__}.{kind.__name__}")
+
+
+def _drawing(what: str) -> StateError:
+    return StateError(
+        f"the step may draw from {what}: steps are run again, and would draw other numbers; draw from torch's default "
+        "generators (torch.manual_seed), or pass the random numbers as inputs="
+    )
+
+
+def check_known(results: Sequence[Tensor], known: Sequence[Tensor]) -> None:
+    """Refuse results that depend on tensors whose gradients nobody would hand on."""
+    allowed = {id(tensor) for tensor in known}
+    for leaf in _leaves(results):
+        if id(leaf) not in allowed:
+            raise StateError(
+                f"the step uses a tensor of shape {list(leaf.shape)} that requires a gradient and was not given: "
+                "pass it, or the module that it belongs to, in params="
+            )
+
+
+def _leaves(results: Sequence[Tensor]) -> Iterator[Tensor]:
+    """Give the leaves of the graph that some results come from, among them results that are leaves themselves."""
+    yield from (tensor for tensor in results if tensor.requires_grad and tensor.grad_fn is None)
+    nodes: list[Any] = [tensor.grad_fn for tensor in results if tensor.grad_fn is not None]
+    seen = set(nodes)
+    while nodes:
+        node = nodes.pop()
+        following = node.next_functions
+        if not following and isinstance(leaf := getattr(node, "variable", None), Tensor):
+            yield leaf
+        for other, _ in following:
+            if other is not None and other not in seen:
+                seen.add(other)
+                nodes.append(other)
+
+
+def _graph_bytes(recorded: Callable[[int], Recorded], count: int, params: Sequence[Tensor]) -> int:
+    """Add up the memory that autograd keeps for so many steps, each piece once, the parameters left out."""
+    pieces: dict[int, int] = {}
+    held: list[Tensor] = []
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = storage_of(tensor)
+        if storage is not None:
+            pieces[storage.data_ptr()] = storage.nbytes()
+        held.append(tensor.detach())  # so that its memory is not used again, and taken for the same piece
+        return held[-1]  # a step may differentiate inside itself
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda packed: packed):
+        result = recorded(count)
+    for tensor in params:
+        if (storage := storage_of(tensor)) is not None:
+            pieces.pop(storage.data_ptr(), None)
+    del result
+    return sum(pieces.values())
+
+
+def _back(recorded: Recorded) -> None:
+    """Go back through recorded steps with gradients of one."""
+    recorded.back(
+        [torch.ones_like(tensor) if tensor.requires_grad else None for tensor in recorded.final],
+        [[torch.ones_like(tensor) if tensor.requires_grad else None for tensor in step] for step in recorded.outputs],
+        [],
+        [None] * len(recorded.params),
+    )
+
+
+def _seconds(call: Callable[[], None], device: torch.device) -> float:
+    """Time a call, with the work that it leaves on a GPU: the best of several where they are short."""
+    best, spent = float("inf"), 0.0
+    for _ in range(REPEATS):
+        if device.type == "cuda":
+            torch.cuda.current_stream(device).synchronize()
+        start = perf_counter()
+        call()
+        if device.type == "cuda":
+            torch.cuda.current_stream(device).synchronize()
+        taken = perf_counter() - start
+        best, spent = min(best, taken), spent + taken
+        if spent > ENOUGH:
+            break
+    return best

@@ -1,0 +1,177 @@
+"""`offload`: the saved tensors of any autograd code kept within a budget, by moving those that are needed last."""
+
+import sys
+import threading
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from operator import methodcaller
+from types import TracebackType
+from typing import Self
+
+import torch
+
+from forebay.codec import Codec
+from forebay.codec import get as get_codec
+from forebay.metrics import Metrics
+from forebay.torch.habit import Habit
+from forebay.torch.keeper import Keeper, Opened
+from forebay.torch.mover import budget_of
+from forebay.torch.saved import Kept
+from forebay.units import Budget, to_bytes
+
+MOST_PLACES = 32
+"""What was learned at so many places, with so many budgets, is kept; that of the place used longest ago goes first."""
+
+
+@dataclass(slots=True)
+class Place:
+    """What was learned at one place in a program."""
+
+    keepers: dict[tuple[torch.device, int], Keeper] = field(default_factory=dict)
+    """by device, and by the thread that entered"""
+    habits: dict[int, Habit] = field(default_factory=dict)
+    """by thread"""
+
+
+def offload(budget: Budget | str | float, codec: str | None = None, min_bytes: str | float = "1MB") -> "Offload":
+    """Keep the saved tensors of autograd code within a budget.
+
+    In the first iteration those saved first move to the host when the budget is reached. Their order is learned, and
+    from the second iteration on just those move that are asked for last, as soon as they are saved, and come back
+    ahead of their use. What is learned belongs to the place in the program where `offload` was called, so a ``with``
+    statement in a loop learns as well as an object made before the loop; a loop inside of a ``with`` statement learns
+    too, an iteration ending when its graph is gone.
+
+    Where everything fits with an eighth of the budget to spare, three iterations that are alike are followed by some of
+    which only the first eight saved tensors are looked at, which costs next to nothing. When such an iteration outgrows
+    the budget though it began as those before, its saved tensors all stay on the device; docs/torch.md tells how
+    that is noticed.
+
+    Parameters
+    ----------
+    budget : Budget, str or int
+        Bytes of saved tensors on the device, and of pinned memory on the host; half of the host memory that is free at
+        the beginning where it is not named. What a backward function is just using comes on top. Where a program uses
+        several devices or threads here, each has a budget of that size.
+    codec : str, optional
+        Encodes what moves, such as ``"cast:float16"``; tensors of types that it does not take move as they are. A
+        lossy codec changes gradients; without one they are bit-equal.
+    min_bytes : str or int
+        Smaller storages stay on the device and are not counted.
+
+    Returns
+    -------
+    Offload
+        A context manager. Backward may be called inside or outside; ``metrics`` tells what moved, and ``unseen`` how
+        many iterations were not looked at.
+
+    Examples
+    --------
+    >>> x = torch.ones(1000, requires_grad=True)
+    >>> with offload(Budget(device="5kB", host="1MB"), min_bytes=0) as saved:
+    ...     x.exp().exp().sum().backward()
+    >>> round(x.grad[0].item(), 3), saved.metrics.moved["down 1"]
+    (41.194, 4000)
+    """
+    given = budget_of(budget, "offload")
+    caller = sys._getframe(1)
+    place = caller.f_code.co_filename, caller.f_code.co_name, caller.f_lineno
+    coder = None if codec is None else get_codec(codec)
+    key = place, given, None if coder is None else coder.name, to_bytes(min_bytes)
+    return Offload(given, coder, to_bytes(min_bytes), _place_at(key))
+
+
+def release() -> None:
+    """Let go of what `offload` has learned, and of the host memory that it keeps for the next iteration.
+
+    Tensors that a graph still holds stay where they are until it is gone.
+    """
+    with _lock:
+        for place in _places.values():
+            place.keepers.clear()
+            place.habits.clear()
+        _places.clear()
+
+
+_places: dict[Hashable, Place] = {}  # slabs stay pinned for the next iteration
+_lock = threading.Lock()
+
+
+def _place_at(key: Hashable) -> Place:
+    with _lock:
+        place = _places[key] = _places.pop(key, Place())
+        while len(_places) > MOST_PLACES:
+            del _places[next(iter(_places))]
+    return place
+
+
+class Offload:
+    """The context manager that `offload` makes."""
+
+    def __init__(self, budget: Budget, codec: Codec | None, min_bytes: int, place: Place) -> None:
+        self._budget, self._codec, self._min_bytes = budget, codec, min_bytes
+        self._keepers, self._habits = place.keepers, place.habits
+        self._entered: dict[int, list[Habit]] = {}
+
+    @property
+    def metrics(self) -> Metrics:
+        """What moved, since this place in the program was first reached, on all devices; from threads still running.
+
+        Nothing moves in iterations that are not looked at, and their bytes are not part of the peak.
+        """
+        several = [keeper.store.metrics for keeper in self._keepers.values()]
+        return several[0] if len(several) == 1 else _together(several)
+
+    @property
+    def unseen(self) -> int:
+        """Iterations of which only the first saved tensors were looked at, of threads that are still running."""
+        return sum(habit.unseen for habit in self._habits.values())
+
+    def __enter__(self) -> Self:
+        thread = threading.current_thread().ident or 0  # it is known as one that runs from here on
+        self._forget_ended_threads()
+        own = {device: keeper for (device, owner), keeper in list(self._keepers.items()) if owner == thread}
+        habit = self._habits.setdefault(thread, Habit())
+        habit.enter(self._pack, _unpack, own)
+        self._entered.setdefault(thread, []).append(habit)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._entered[threading.get_ident()].pop().leave(failed=kind is not None)
+
+    def _forget_ended_threads(self) -> None:
+        """Let go of what they would keep for nobody: host memory."""
+        keepers, habits = list(self._keepers), list(self._habits)  # before: a thread may begin meanwhile
+        running = {one.ident for one in threading.enumerate()}
+        for device, owner in keepers:
+            if owner not in running:
+                self._keepers.pop((device, owner), None)
+        for owner in habits:
+            if owner not in running:
+                self._habits.pop(owner, None)
+
+    def _pack(self, thread: int, tensor: torch.Tensor) -> Kept | Opened:
+        device = tensor.device
+        keeper = self._keepers.get((device, thread))
+        if keeper is None or not tensor.dim():
+            if device.type not in ("cpu", "cuda") or (device.type == "cpu" and not tensor.dim()):
+                return Kept(tensor)  # numbers are on the host even where all else is on a GPU
+            if keeper is None:
+                keeper = Keeper(self._budget, self._codec, self._min_bytes, device)
+                self._keepers[device, thread] = keeper
+        return keeper.pack(tensor)
+
+
+_unpack = methodcaller("tensor")
+
+
+def _together(several: list[Metrics]) -> Metrics:
+    total = Metrics(title="saved tensors")
+    for one in several:
+        total.moved += one.moved
+        total.hits, total.misses = total.hits + one.hits, total.misses + one.misses
+        total.ratios += one.ratios
+        total.peak |= one.peak
+    return total

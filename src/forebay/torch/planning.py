@@ -1,0 +1,182 @@
+"""The plan of a fitted model, from what was measured of its blocks."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import inf
+from statistics import median
+
+from forebay.errors import BudgetError
+from forebay.planner import Link
+from forebay.planner.blocks import Chain, Choice, Foreseen, simulate
+from forebay.planner.blockwise import choose
+from forebay.torch.choices import LIGHT, block_of
+from forebay.torch.fitplan import FitPlan
+from forebay.torch.known import Known
+from forebay.units import Budget, to_text
+
+MARGIN = 0.01
+"""The part of the budget that is left for what varies between iterations."""
+LOOSE = 2**23
+"""Bytes of a GPU that are left besides: torch's allocator may hand out up to a mebibyte too many with each tensor.
+
+It does so in the iteration that is measured too. Mixtures of choices went up to 3.5 MiB above that, emulated for
+networks of 8 to 26 blocks.
+"""
+RIVALS = 3
+"""So many of the plans that were tried, and one that was not, take turns before one stays."""
+NEAR = 0.02
+"""Where times have changed by less than this part of a step, the choices stay."""
+
+Found = tuple[tuple[Choice, ...], Foreseen]
+"""Choices, and what they come to."""
+
+
+def make_plan(
+    known: Known, budget: Budget, counts: bool, link: Link | None, choice: str | None, light: bool = False
+) -> FitPlan:
+    """Choose what happens to each block, or keep what was chosen where little has changed.
+
+    Parameters
+    ----------
+    known
+        What was measured.
+    budget
+        What the user allows.
+    counts
+        Whether the peaks of the device were measured; else they follow from what blocks save and are given.
+    link
+        Between device and host, where there is one.
+    choice
+        The only treatment allowed, if one was asked for.
+    light
+        Whether to take light choices alone, where that is possible.
+    """
+    chain = _chain(known, budget, counts, link, choice)
+
+    def find(room: int) -> list[Found]:
+        found = _kept(known.plan, chain, room) or choose(chain, room)
+        lighter = _light(chain, room) if light and not LIGHT.issuperset(_names(found)) else None
+        return [lighter or found]
+
+    (found,), _ = _within(known, budget, counts, choice, find)
+    return _fitting(known, budget, counts, link, chain, found)
+
+
+def last_plans(
+    known: Known, budget: Budget, counts: bool, link: Link | None, choice: str | None
+) -> tuple[FitPlan, ...]:
+    """Give the plans that whole iterations have to decide between, or the only one where they have.
+
+    They are the fastest of those that were tried and that fit, or a new one where none does; and the best with light
+    choices alone, unless all of them are light: on a fast GPU what a mixture takes of the host shows in a whole
+    iteration only. One that stayed after its turns goes on to stay where it fits. The parameters are those of
+    `make_plan`.
+    """
+    chain = _chain(known, budget, counts, link, choice)
+    tried = sorted(known.tried, key=lambda names: median(known.tried[names]))
+    if known.settled and known.plan is not None:
+        tried.insert(0, known.plan.names)
+
+    def find(room: int) -> list[Found]:
+        return [one for names in tried if (one := _named(names, chain, room))] or [choose(chain, room)]
+
+    found, room = _within(known, budget, counts, choice, find)
+    found = found[: 1 if known.settled else RIVALS]
+    if not known.settled and not all(LIGHT.issuperset(_names(one)) for one in found):
+        light = _light(chain, room)
+        if light is not None and _names(light) not in map(_names, found):
+            found.append(light)
+    return tuple(_fitting(known, budget, counts, link, chain, one) for one in found)
+
+
+def _within(
+    known: Known, budget: Budget, counts: bool, choice: str | None, find: Callable[[int], list[Found]]
+) -> tuple[list[Found], int]:
+    """Give what is found in the first room that is enough, and that room."""
+    for room in _rooms(known, budget, counts):
+        found = find(room)
+        if not found[0][1].excess:
+            return found, room
+    what = "any choice" if choice is None else f"{choice!r}"
+    raise BudgetError(
+        f"the step does not fit in {budget!r} with {what} for its blocks: it lacks about "
+        f"{to_text(found[0][1].excess)}. Raise the budget of the device, or of the host where it is "
+        "small, or make the batch or the blocks smaller (blocks=...)"
+    )
+
+
+def _fitting(known: Known, budget: Budget, counts: bool, link: Link | None, chain: Chain, found: Found) -> FitPlan:
+    return FitPlan(budget, chain, *found, link, counts, count=sum(one.count for one in known.records))
+
+
+def foreseen_anew(known: Known, plan: FitPlan, counts: bool) -> FitPlan:
+    """Give a plan with what is known by now of the times of its choices."""
+    chain = _chain(known, plan.budget, counts, plan.link, None)
+    rooms = _rooms(known, plan.budget, counts)
+    room = next((room for room in rooms if room >= plan.foreseen.peak), rooms[-1])
+    found = _named(plan.names, chain, room)
+    return plan if found is None else replace(plan, chain=chain, picks=found[0], foreseen=found[1])
+
+
+def _rooms(known: Known, budget: Budget, counts: bool) -> tuple[int, ...]:
+    """Give the bytes to plan with: some are left where that is possible, and all are taken where nothing else is."""
+    device = budget["device"]
+    most = int(device * (1 - MARGIN))
+    cautious = (most - max(LOOSE, known.short), device - known.short) if counts else ()
+    return tuple(sorted({*cautious, most, device}))
+
+
+def _chain(known: Known, budget: Budget, counts: bool, link: Link | None, choice: str | None) -> Chain:
+    """Give the planner what was measured."""
+    grown, given, blocks, parts = known.planned - known.base, 0, [], known.parts
+    for record, timed in zip(known.records, parts.blocks, strict=True):
+        given += record.inputs
+        peaks = given, given, given + record.saved
+        if counts:
+            peaks = grown + record.peak_forward, grown + record.peak_after, grown + record.peak_backward
+        blocks.append(block_of(record, timed, peaks, bool(budget.host), choice))
+    speed = link or Link(1e9, 1e9)
+    return Chain(tuple(blocks), parts.outside, speed.down, speed.up, budget.host or 0)
+
+
+def _names(found: Found) -> tuple[str, ...]:
+    return tuple(one.name for one in found[0])
+
+
+def _light(chain: Chain, room: int) -> Found | None:
+    """Give the best choices that are light, of the blocks that have such, where they fit."""
+    blocks = []
+    for block in chain.blocks:
+        light = tuple(one for one in block.choices if one.name in LIGHT)
+        blocks.append(replace(block, choices=light or block.choices))
+    found = choose(replace(chain, blocks=tuple(blocks)), room)
+    return None if found[1].excess else found
+
+
+def _kept(plan: FitPlan | None, chain: Chain, room: int) -> Found | None:
+    """Give the choices of an earlier plan, as they are now, where they fit and times are near those of that plan."""
+    if plan is None or _apart(plan.chain, chain) > NEAR * plan.seconds:
+        return None
+    return _named(plan.names, chain, room)
+
+
+def _named(names: Sequence[str], chain: Chain, room: int) -> Found | None:
+    """Give the choices with some names, where blocks have them and they fit."""
+    offered = ({one.name: one for one in block.choices} for block in chain.blocks)
+    picks = tuple(choices[name] for choices, name in zip(offered, names, strict=True) if name in choices)
+    foreseen = simulate(chain, picks, room) if len(picks) == len(chain.blocks) else None
+    return None if foreseen is None or foreseen.excess else (picks, foreseen)
+
+
+def _apart(one: Chain, other: Chain) -> float:
+    """Add up by how many seconds the blocks of two chains differ, with the choices that differ most; or infinity."""
+    total = 0.0
+    for old, new in zip(one.blocks, other.blocks, strict=True):
+        if [choice.name for choice in old.choices] != [choice.name for choice in new.choices]:
+            return inf
+        total += abs(old.forward - new.forward) + abs(old.backward - new.backward)
+        total += max(
+            abs(first.forward + first.backward - second.forward - second.backward)
+            for first, second in zip(old.choices, new.choices, strict=True)
+        )
+    return total

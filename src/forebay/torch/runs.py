@@ -1,0 +1,261 @@
+"""Seconds of a step's parts, from those of whole iterations.
+
+Blocks that are alike take the same time, whatever it was that one of them happened to have in an iteration. And what
+happens to a block takes time of its own, if only that of the host, which a fast GPU has to wait for: so each treatment
+is known by what blocks took that had it.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from statistics import fmean, median
+from typing import Any, NamedTuple
+
+from forebay.torch.choices import TREATMENTS, Timed
+from forebay.torch.gauge import HostGauge
+from forebay.torch.record import Record
+
+ROUNDS = 3
+"""What iterations and blocks took is told apart in so many rounds, each from what the last one found."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """Seconds of a step."""
+
+    blocks: tuple[Timed, ...]
+    outside: float
+    """of what is around the blocks"""
+
+
+class Seen(NamedTuple):
+    """Seconds of a block in an iteration with a plan, without those in which it waited for copies."""
+
+    name: str
+    """of its treatment"""
+    forward: float
+    backward: float | None = None
+    """without a second run; None where no loss needs it"""
+    again: float = 0.0
+    """of a second run"""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """An iteration with a plan."""
+
+    blocks: tuple[Seen | None, ...]
+    """None where the loss did not need it, other than when it was measured"""
+    outside: float
+
+
+def first_run(records: Sequence[Record], gauge: HostGauge, outside: float) -> Run:
+    """Read the iteration that recomputed every block and looked into it."""
+    return Run(tuple(_guessed(record, gauge) for record in records), outside)
+
+
+def _guessed(record: Record, gauge: HostGauge) -> Timed:
+    encode, decode = spent(gauge, record.encode), spent(gauge, record.decode)
+    forward = gauge.seconds(*record.forward) if record.forward else 0.0
+    if not record.spans:
+        return Timed(forward, 0.0)
+    backward = max(spent(gauge, record.spans) - spent(gauge, record.again), 0.2 * forward)
+    # The first run of all also chose and loaded its kernels; and watching operations one by one slows the second run
+    # down, so that only the share of those that run again is taken from it.
+    passes = len(record.again)
+    again = spent(gauge, record.again) - encode - decode
+    first = min(forward, again / passes) if passes else forward
+    watched = gauge.seconds(*record.again[0]) - encode - decode if passes else 0.0
+    runs = first * max(passes, 1)
+    second = {"all": 0.0, "nothing": runs}
+    for name, share in record.dear.items():
+        timed = zip(record.operations, record.operation_spans, strict=True)
+        left_out = spent(gauge, (span for one, span in timed if one.number in share.numbers))
+        second[name] = max(1 - left_out / watched if watched > 0 else 1.0, 0.02) * runs
+    more = {
+        name: (encode, decode) if treatment.encoded else (0.0, second[treatment.what])
+        for name, treatment in TREATMENTS.items()
+        if treatment.what in second
+    }
+    return Timed(first, backward, more)
+
+
+def trial(first: Run, records: Sequence[Record], names: Sequence[str], gauge: HostGauge, outside: float) -> Trial:
+    """Read an iteration in which blocks were treated as a plan says."""
+    rows = zip(first.blocks, records, names, strict=True)
+    return Trial(tuple(_seen(guess, record, name, gauge) for guess, record, name in rows), outside)
+
+
+def _seen(guess: Timed, record: Record, name: str, gauge: HostGauge) -> Seen | None:
+    forward = gauge.seconds(*record.forward) if record.forward else guess.forward
+    if not record.spans:
+        return None if guess.backward else Seen(name, forward)
+    runs = spent(gauge, record.again)
+    backward = max(spent(gauge, record.spans) - runs - spent(gauge, record.waits), 0.0)
+    return Seen(name, forward, backward, max(runs - spent(gauge, record.waits_again), 0.0))
+
+
+@dataclass
+class _Kind:
+    """What was seen of the blocks of one kind, by their treatments."""
+
+    forward: dict[str, float] = field(default_factory=dict)
+    backward: dict[str, float] = field(default_factory=dict)
+    again: dict[str, float] = field(default_factory=dict)
+    """of a second run, by what is left of the first one"""
+
+    @property
+    def least(self) -> tuple[float, float]:
+        """Seconds forward and backward that no treatment goes below."""
+        return min(self.forward.values()), min(self.backward.values())
+
+
+def together(first: Run, kinds: Sequence[Hashable], later: Sequence[Trial]) -> Run:
+    """Give what is known after some iterations.
+
+    Parameters
+    ----------
+    first
+        What the iteration without a plan told.
+    kinds
+        What blocks that are alike have in common.
+    later
+        Those with a plan.
+
+    Returns
+    -------
+    Run
+        A treatment that no block of a kind had costs what it costs others on top of a second run, and that what the
+        first iteration told, multiplied by what this was wrong by for others. The parts add up to whole iterations.
+
+    Examples
+    --------
+    >>> guess = Timed(2.0, 4.0, {"recompute": (0.0, 2.0)})
+    >>> first = Run((guess, guess), outside=1.0)
+    >>> later = [Trial((Seen("recompute", 1.0, work, 0.5), Seen("keep", 0.9, work)), 0.5) for work in (2.0, 4.0, 3.0)]
+    >>> found = together(first, ["like", "like"], later)
+    >>> found.outside, found.blocks[1].forward, found.blocks[1].backward
+    (0.5, 0.9, 3.0)
+    >>> [round(more, 3) for more in found.blocks[1].more["recompute"]]
+    [0.1, 0.5]
+    """
+    if not later:
+        return first
+    sorts = _sorts(kinds, later)
+    more = {name: _more(name, list(sorts.values())) for name in TREATMENTS}
+    pairs = [(sorts[kind], guess) for kind, guess in zip(kinds, first.blocks, strict=True) if kind in sorts]
+    pace = _pace((sort.least[0], guess.forward) for sort, guess in pairs)
+    again = _paces_again(pairs)
+    blocks = []
+    for kind, guess in zip(kinds, first.blocks, strict=True):
+        sort = sorts.get(kind, _Kind())
+        forward, backward = sort.least if sort.forward else (pace * guess.forward, pace * guess.backward)
+        costs = {}
+        for name, expected in guess.more.items():
+            treatment = TREATMENTS[name]
+            second = 0.0
+            if treatment.what != "all":
+                second = sort.again.get(treatment.what, again[treatment.what] * expected[1])
+            if name in sort.forward:
+                ahead, behind = sort.forward[name] - forward, sort.backward[name] - backward
+            else:
+                ahead, behind = more[name] or (expected if treatment.encoded else (0.0, 0.0))
+            costs[name] = ahead, behind + second
+        blocks.append(Timed(forward, backward if guess.more else 0.0, costs))
+    return Run(_adding_up(blocks, later), median(one.outside for one in later))
+
+
+def _sorts(kinds: Sequence[Hashable], later: Sequence[Trial]) -> dict[Hashable, _Kind]:
+    seen: dict[tuple[Hashable, str], list[tuple[float, float, float]]] = defaultdict(list)
+    for one, pace in zip(later, _paces(kinds, later), strict=True):
+        for kind, block in zip(kinds, one.blocks, strict=True):
+            if block is not None and block.backward is not None:
+                seen[kind, block.name].append((block.forward / pace, block.backward / pace, block.again / pace))
+    sorts: dict[Hashable, _Kind] = defaultdict(_Kind)
+    runs: dict[tuple[Hashable, str], list[float]] = defaultdict(list)
+    for (kind, name), several in seen.items():
+        forward, backward, again = zip(*several, strict=True)
+        sorts[kind].forward[name], sorts[kind].backward[name] = median(forward), median(backward)
+        if TREATMENTS[name].what != "all":
+            runs[kind, TREATMENTS[name].what] += again
+    for (kind, what), seconds in runs.items():
+        sorts[kind].again[what] = median(seconds)
+    return dict(sorts)
+
+
+def _paces(kinds: Sequence[Hashable], later: Sequence[Trial]) -> list[float]:
+    """Give by how much each iteration was slower than the others, by the blocks that had the same treatment in some."""
+    taken = [
+        [
+            ((kind, block.name), block.forward + block.backward + block.again)
+            for kind, block in zip(kinds, one.blocks, strict=True)
+            if block is not None and block.backward is not None
+        ]
+        for one in later
+    ]
+    plans = [tuple(block and block.name for block in one.blocks) for one in later]
+    met = {(key, names) for names, one in zip(plans, taken, strict=True) for key, _ in one}
+    times = Counter(key for key, _ in met)  # what only one plan has tells nothing of others
+    paces = [1.0] * len(later)
+    for _ in range(ROUNDS):
+        several = defaultdict(list)
+        for pace, one in zip(paces, taken, strict=True):
+            for key, seconds in one:
+                several[key].append(seconds / pace)
+        usual = {key: median(one) for key, one in several.items() if times[key] > 1 and median(one) > 0}
+        found = [median([seconds / usual[key] for key, seconds in one if key in usual] or [1.0]) for one in taken]
+        paces = [pace or 1.0 for pace in found]
+    return paces
+
+
+def _more(name: str, sorts: Sequence[_Kind]) -> tuple[float, float] | None:
+    """Give what a treatment costs blocks on top of the least that their kind took, but for second runs.
+
+    Where no block had it, those tell that keep another share of the dear outputs.
+    """
+    alike = [other for other, treatment in TREATMENTS.items() if treatment.family == TREATMENTS[name].family]
+    for names in ([name], alike):
+        found = [(sort, one) for sort in sorts for one in names if one in sort.forward]
+        if found:
+            forward = fmean(sort.forward[one] - sort.least[0] for sort, one in found)
+            return forward, fmean(sort.backward[one] - sort.least[1] for sort, one in found)
+    return None
+
+
+def _pace(pairs: Iterable[tuple[float, float]]) -> float:
+    """Give by how much guesses were wrong."""
+    several = list(pairs)
+    guessed = sum(guess for _, guess in several)
+    return sum(seconds for seconds, _ in several) / guessed if guessed else 1.0
+
+
+def _paces_again(pairs: Sequence[tuple[_Kind, Timed]]) -> dict[str, float]:
+    """Give by how much guesses of second runs were wrong, by what is left of the first; where none was seen, of all."""
+    seen: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    first = {treatment.what: name for name, treatment in reversed(TREATMENTS.items())}
+    for sort, guess in pairs:
+        for what, seconds in sort.again.items():
+            if first[what] in guess.more:
+                seen[what].append((seconds, guess.more[first[what]][1]))
+    every = _pace(chain.from_iterable(seen.values()))
+    return {what: _pace(seen[what]) if what in seen else every for what in first}
+
+
+def _adding_up(blocks: Sequence[Timed], later: Sequence[Trial]) -> tuple[Timed, ...]:
+    """Have the parts add up to the iterations that were run."""
+    ratios = []
+    for one in later:
+        added = taken = 0.0
+        for block, seen in zip(blocks, one.blocks, strict=True):
+            if seen is not None:
+                taken += seen.forward + (seen.backward or 0.0) + seen.again
+                added += block.forward + block.backward + sum(block.more.get(seen.name, ()))
+        if added > 0:
+            ratios.append(taken / added)
+    return tuple(one.times(median(ratios)) for one in blocks) if ratios else tuple(blocks)
+
+
+def spent(gauge: HostGauge, spans: Iterable[tuple[Any, Any]]) -> float:
+    """Add up the seconds of some spans."""
+    return sum(gauge.seconds(*span) for span in spans)

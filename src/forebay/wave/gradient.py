@@ -1,0 +1,120 @@
+"""The gradient of a misfit of data with respect to the model: one iteration's worth of full-waveform inversion."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forebay.engine import Result, reverse
+from forebay.errors import WaveError
+from forebay.wave.acoustic import State, speed_of
+from forebay.wave.imaging import check_every
+from forebay.wave.loop import Adjoint, prepare
+from forebay.wave.model import ElasticModel, Model
+from forebay.wave.shot import Shot
+
+Misfit = Callable[[NDArray[Any], NDArray[Any]], tuple[float, NDArray[Any]]]
+PARAMETERS = ("velocity", "squared slowness")
+
+
+@dataclass(frozen=True, eq=False)
+class Gradient:
+    """A misfit, and its derivative with respect to each value of the model."""
+
+    misfit: float
+    gradient: Any
+    """an array; of an elastic model one for each of "vp", "vs" and "rho", by name"""
+    data: NDArray[Any]
+    """what the receivers hear in the model"""
+    result: Result
+    """of the reversal: its plan and what it measured"""
+
+
+def least_squares(data: NDArray[Any], observed: NDArray[Any]) -> tuple[float, NDArray[Any]]:
+    """Give half the sum of squared differences, and its derivative with respect to the data."""
+    residual = data.astype(np.float64) - observed
+    return 0.5 * float(np.sum(residual**2)), residual
+
+
+def gradient(
+    shot: Shot,
+    model: Model,
+    *,
+    misfit: Misfit = least_squares,
+    parameter: str = "velocity",
+    dt: float | None = None,
+    order: int = 8,
+    every: int = 1,
+    dtype: Any = np.float32,
+    **reversal: Any,
+) -> Gradient:
+    """Differentiate the misfit of a shot's data with respect to the model, inside a budget.
+
+    With ``every=1`` it is the exact derivative of what `simulate` computes, up to rounding, for the absorbing layers as
+    they are: their damping follows from the model's largest velocity, which is held fixed.
+
+    Parameters
+    ----------
+    shot
+        With its data.
+    model
+        Where the derivative is taken.
+    misfit
+        ``misfit(data, observed)`` gives a number and its derivative with respect to `data`.
+    parameter
+        "velocity", or "squared slowness". An elastic model is always differentiated with respect to its three arrays.
+    dt, order, dtype
+        As for `simulate`.
+    every
+        Steps between two contributions; above 1 the gradient is an approximation, good while the wavelet's band allows
+        it, see `imaging.imaging_interval`; a `WaveWarning` says when it does not.
+    **reversal
+        For `forebay.reverse`: `budget`, `codec`, `schedule`, `plan`, `costs`, `directory`, ...
+
+    Examples
+    --------
+    >>> from forebay.wave import AcousticModel, Grid, simulate, ricker
+    >>> grid = Grid((40, 50), spacing=10.0, absorb=50)
+    >>> true, guess = np.full((40, 50), 2000.0), np.full((40, 50), 2000.0)
+    >>> true[20:24, 20:30] = 2100.0
+    >>> shot = Shot((50, 250), [(350, x) for x in range(0, 500, 50)], ricker(15, 0.004, 100), dt=0.004)
+    >>> shot = shot.with_data(simulate(shot, AcousticModel(true, grid)))
+    >>> found = gradient(shot, AcousticModel(guess, grid), budget="4MB")
+    >>> bool(found.misfit > 0), bool(found.gradient[20:24, 20:30].mean() < 0)  # faster there would fit better
+    (True, True)
+    """
+    if shot.data is None:
+        raise WaveError("a shot without data: add what its receivers heard with shot.with_data(...)")
+    if parameter not in PARAMETERS:
+        raise WaveError(f"parameter={parameter!r}: take one of {', '.join(map(repr, PARAMETERS))}")
+    check_every(every)
+    loop = prepare(shot, model, dt, order, dtype, every=every)
+    propagator, kernels, observed = loop.propagator, loop.kernels, np.asarray(shot.data)
+    if isinstance(model, ElasticModel):
+        from forebay.wave.elastic_gradient import elastic_gradient  # which gives a Gradient
+
+        return elastic_gradient(loop, observed, misfit, every, reversal)
+    total = propagator.zeros()["p"]
+    reached: list[tuple[float, NDArray[Any], Adjoint]] = []
+
+    def turn(state: State) -> None:
+        data = loop.data()
+        value, residual = misfit(data, observed)
+        reached.append((value, data, Adjoint(loop, residual)))
+
+    def backward(seen: State, step: int) -> None:
+        # The field after step n depends on the velocity through (v dt)^2 (lap(p_n) + what the sources sent in it).
+        later = reached[0][2].back_to(step + 1)
+        propagator.add_sensitivity(total, later, seen["p"], loop.sources, loop.sent[step], every)
+        reached[0][2].back_to(step)
+
+    result = reverse(
+        loop.forward, backward, propagator.zeros(), loop.steps, record=("p",), every=every, turn=turn, **reversal
+    )
+    value, data, _ = reached[0]
+    speed = speed_of(propagator)
+    slope = 2 / speed if parameter == "velocity" else -(speed**2)
+    summed = model.grid.fold(propagator.rows.cut(kernels.get(total)) * slope, propagator.halo)
+    return Gradient(value, summed.astype(kernels.dtype), data, result)

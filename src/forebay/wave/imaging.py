@@ -1,0 +1,81 @@
+"""Images: how often two waves must be compared, and what is done to the sum afterwards."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forebay.errors import WaveError
+from forebay.wave.grid import Grid
+
+MARGIN = 1.25
+"""How many times more often than the band asks for."""
+FLOOR = 0.1
+"""Of the median of what is lit: less light than this is not divided by."""
+DARK = 1e-9
+"""Of the largest illumination: what has less was not reached by the source's wave."""
+
+
+@dataclass(frozen=True, eq=False)
+class Imaging:
+    """What is to be made of two waves that meet."""
+
+    image: Any
+    """to which their product is added"""
+    illumination: Any
+    """to which the square of the source's wave is added"""
+    seen: Any
+    """the source's wave"""
+    factor: float
+    """that both are multiplied by"""
+
+
+def imaging_interval(frequency: float, dt: float) -> int:
+    """Give how many steps may lie between two contributions to an image, for waves up to a frequency.
+
+    The product of two such waves holds frequencies up to twice that one. Its sum over time is its part at frequency
+    zero, and taking one sample in k adds those at multiples of 1 / (k dt) to it. Where 1 / (k dt) exceeds twice the
+    frequency there is nothing to add, and the sum is what it was. `MARGIN` is kept from that limit, enough for data
+    that `band_limited` lets fade out above the frequency.
+
+    Examples
+    --------
+    >>> imaging_interval(42.0, dt=0.001)
+    9
+    """
+    return max(1, int(1 / (MARGIN * 2 * frequency * dt))) if frequency > 0 else 1
+
+
+def check_every(every: int | None) -> None:
+    """Refuse an interval that is none."""
+    if every is not None and every < 1:
+        raise WaveError(f"every={every}: give 1 for each step, or more")
+
+
+def normalise(image: NDArray[np.floating], illumination: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Divide an image by the light that the source cast there, which evens out amplitudes with depth.
+
+    Where there is less light than `FLOOR` times the median of what is lit, that much is divided by instead. The largest
+    illumination says nothing of how much is little: it is the source's own, and in three dimensions light falls off so
+    fast that a share of it would be above nearly all the rest.
+
+    Examples
+    --------
+    >>> normalise(np.ones(4), np.array([1000.0, 4.0, 2.0, 0.0])).tolist()
+    [0.001, 0.25, 0.5, 2.5]
+    """
+    lit = illumination[illumination > DARK * illumination.max()]
+    return np.asarray(image / np.maximum(illumination, FLOOR * np.median(lit) if lit.size else 1), image.dtype)
+
+
+def laplacian_filter(image: NDArray[np.floating], grid: Grid) -> NDArray[np.floating]:
+    """Take the negative Laplacian, which removes the smooth shade where both waves run along one path."""
+    padded = np.pad(image, 1, mode="edge")
+    inner = (slice(1, -1),) * grid.ndim
+    total = np.zeros_like(image)
+    for axis, step in enumerate(grid.spacing):
+        before = (*inner[:axis], slice(0, -2), *inner[axis + 1 :])
+        after = (*inner[:axis], slice(2, None), *inner[axis + 1 :])
+        total -= ((padded[before] + padded[after] - 2 * image) / step**2).astype(image.dtype)
+    return total

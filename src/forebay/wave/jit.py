@@ -1,0 +1,38 @@
+"""Compiling the loops of waves with Numba."""
+
+from collections.abc import Callable, Sequence
+from types import FunctionType
+from typing import Any
+
+from forebay.compiled import kept
+
+
+def jit(*, parallel: bool = False) -> Callable[[Any], Any]:
+    """Compile a function, and keep the result on disk where Numba finds a place that it may write to.
+
+    Products and sums are fused where the processor can; beyond that nothing is reordered, so the same loop gives the
+    same bits each time. A function must not close over other compiled ones, which differ from process to process and
+    would never be found on disk again.
+    """
+    options: dict[str, Any] = {
+        "nogil": True,
+        "error_model": "numpy",
+        "fastmath": {"contract"},
+        "parallel": parallel,
+    }
+
+    def compile_(function: Any) -> Any:
+        # On disk a function is found by its name, not by its options.
+        named = FunctionType(
+            function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+        )
+        named.__qualname__ = f"{function.__qualname__}-{'parallel' if parallel else 'serial'}"
+        named.__doc__ = function.__doc__
+        return kept(named, **options)
+
+    return compile_
+
+
+def jits(function: Any) -> Sequence[Any]:
+    """Compile a function twice: for one thread, and, at index 1 or True, for several."""
+    return jit()(function), jit(parallel=True)(function)

@@ -1,1 +1,0 @@
-"""Streams, slabs, copies and kernels on an NVIDIA GPU; loaded on first use, never by `import penstock`."""

@@ -1,3 +1,0 @@
-"""JAX: time loops differentiated inside a budget."""
-
-from penstock.jax.checkpointed import checkpointed as checkpointed
