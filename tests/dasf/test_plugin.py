@@ -9,7 +9,7 @@ import pytest
 
 from forebay.dasf import FootprintPlugin
 from forebay.errors import BudgetError
-from forebay.footprint.chunks import choose_chunks
+from forebay.footprint.chunks.plan import choose_chunks
 from forebay.footprint.estimate import Estimate
 
 F3 = (651, 951, 462)

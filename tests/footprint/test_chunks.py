@@ -11,9 +11,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from forebay.errors import BudgetError
-from forebay.footprint.chunks import choose_chunks, plan_chunks
+from forebay.footprint.chunks.need import Problem
+from forebay.footprint.chunks.plan import choose_chunks, plan_chunks
 from forebay.footprint.estimate import Estimate
-from forebay.footprint.need import Problem
 
 F3 = (651, 951, 462)
 

@@ -5,15 +5,15 @@ from math import prod
 
 import numpy as np
 import pytest
+from seismic_operators_gpu import OPERATORS
 
 from forebay.cuda.available import gpu_count, why_not
 from forebay.footprint import learn
-from forebay.footprint.inputs import Layout, Recipe
-from forebay.footprint.lengths import next_fast_len
-from forebay.footprint.measure import device_gauge
-from forebay.footprint.measurement import Sample
-from forebay.footprint.operators_gpu import OPERATORS
-from forebay.footprint.process import Child, Work
+from forebay.footprint.fit.fast_lengths import next_fast_len
+from forebay.footprint.measure.gauge import device_gauge
+from forebay.footprint.measure.inputs import Layout, Recipe
+from forebay.footprint.measure.process import Child, Work
+from forebay.footprint.measure.sample import Sample
 from forebay.units import Budget
 
 on_gpu = [pytest.mark.gpu, pytest.mark.skipif(gpu_count() == 0, reason=why_not())]
@@ -60,7 +60,7 @@ def on_host(array):
 )
 def test_they_compute_what_their_namesakes_do(name):
     pytest.importorskip("scipy")
-    from forebay.footprint import operators
+    import seismic_operators as operators
 
     library, operator = OPERATORS[name]
     volume = volume_of(library, (21, 24, 32))  # 32 transforms fast as it is

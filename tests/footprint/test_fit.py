@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.footprint.fit import fit
-from forebay.footprint.inputs import Layout
-from forebay.footprint.lengths import next_fast_len
-from forebay.footprint.output import learn_output
-from forebay.footprint.regression import regress, student_quantile
-from forebay.footprint.terms import candidates
-from forebay.footprint.timing import learn_timing
+from forebay.footprint.fit.fast_lengths import next_fast_len
+from forebay.footprint.fit.output import learn_output
+from forebay.footprint.fit.peaks import fit
+from forebay.footprint.fit.regression import regress, student_quantile
+from forebay.footprint.fit.terms import candidates
+from forebay.footprint.fit.timing import learn_timing
+from forebay.footprint.measure.inputs import Layout
 
 BATCH = 128 * 1024
 SHAPES = [

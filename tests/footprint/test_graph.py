@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.errors import PlanError
-from forebay.footprint.chunks import plan_chunks
+from forebay.footprint.chunks.plan import plan_chunks
 from forebay.footprint.estimate import Estimate
 from forebay.footprint.graph import Graph
-from forebay.footprint.inputs import Layout
+from forebay.footprint.measure.inputs import Layout
 
 SHAPE = (10, 20)
 VOLUME = 200

@@ -11,12 +11,12 @@ from tests.footprint import functions
 
 import forebay.footprint as footprint
 from forebay.footprint import FootprintError, FootprintWarning, Model, Sample, learn
-from forebay.footprint.conditions import Conditions
 from forebay.footprint.errors import RunError
-from forebay.footprint.inputs import Layout, Recipe
-from forebay.footprint.process import Child, Work
-from forebay.footprint.search import Search
-from forebay.footprint.spending import Limits
+from forebay.footprint.measure.conditions import Conditions
+from forebay.footprint.measure.inputs import Layout, Recipe
+from forebay.footprint.measure.process import Child, Work
+from forebay.footprint.search.search import Search
+from forebay.footprint.search.spending import Limits
 from forebay.units import Budget
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells exact peaks")

@@ -12,10 +12,10 @@ import pytest
 from tests.footprint.functions import twice_and_back
 
 from forebay.footprint import FootprintError
-from forebay.footprint.inputs import Layout, Recipe
-from forebay.footprint.measure import device_gauge, host_gauge
 from forebay.footprint.measure.command import Command
-from forebay.footprint.process import Child, Work, environment
+from forebay.footprint.measure.gauge import device_gauge, host_gauge
+from forebay.footprint.measure.inputs import Layout, Recipe
+from forebay.footprint.measure.process import Child, Work, environment
 
 VOLUME = Recipe(Layout.of(3), "float32")
 NOISE = 2 * 2 * 32 * 4096

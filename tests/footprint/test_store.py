@@ -12,8 +12,8 @@ import pytest
 from tests.footprint import functions
 
 from forebay.footprint import FootprintError, Model, Sample, learn, load
-from forebay.footprint.conditions import Conditions, command_hash, source_hash
-from forebay.footprint.inputs import Layout
+from forebay.footprint.measure.conditions import Conditions, command_hash, source_hash
+from forebay.footprint.measure.inputs import Layout
 
 SHAPES = [(14, 16, 18), (28, 32, 36), (123, 45, 51), (56, 192, 72), (41, 45, 153), (113, 128, 143)]
 

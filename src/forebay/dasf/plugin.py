@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from forebay.errors import BudgetError
-from forebay.footprint.chunks import choose_chunks
-from forebay.footprint.measure import Gauge, host_gauge
-from forebay.footprint.need import Model
+from forebay.footprint.chunks.need import Model
+from forebay.footprint.chunks.plan import choose_chunks
+from forebay.footprint.measure.gauge import Gauge, host_gauge
 from forebay.units import seconds_to_text, to_bytes, to_text
 
 
@@ -44,7 +44,7 @@ class FootprintPlugin:
     datasets : iterable, optional
         Set at the start of the pipeline; all others are set right before they are loaded.
     **options :
-        Those of `forebay.footprint.chunks.plan_chunks`: threads, halo, whole, ...
+        Those of `forebay.footprint.chunks.plan.plan_chunks`: threads, halo, whole, ...
 
     Notes
     -----

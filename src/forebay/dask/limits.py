@@ -11,7 +11,7 @@ import psutil  # type: ignore[import-untyped]
 from dask.system import CPU_COUNT
 
 from forebay.errors import BudgetError
-from forebay.footprint.process import MMAP_THRESHOLD
+from forebay.footprint.measure.process import MMAP_THRESHOLD
 from forebay.units import to_text
 
 ENVIRONMENT = {"MALLOC_MMAP_THRESHOLD_": str(MMAP_THRESHOLD)}

@@ -12,10 +12,10 @@ from typing import Any
 
 import distributed
 
+from forebay.footprint.chunks.need import Model, input_bytes
 from forebay.footprint.estimate import Estimate
 from forebay.footprint.measure.resident import CLEAR_REFS, peaks_can_be_reset, read_status
-from forebay.footprint.measurement import Sample
-from forebay.footprint.need import Model, input_bytes
+from forebay.footprint.measure.sample import Sample
 
 TOPIC = "forebay-footprint"
 """The topic of the events that workers log, followed by the key of the function."""

@@ -1,6 +1,6 @@
 """A model in words and numbers: its terms in bytes per element, the samples it rests on, and what is uncertain."""
 
-from forebay.footprint.fit import Fit
+from forebay.footprint.fit.peaks import Fit
 from forebay.footprint.model import Model
 from forebay.units import seconds_to_text, to_text
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from forebay.errors import PlanError
-from forebay.footprint.chunks import choose_chunks
+from forebay.footprint.chunks.need import Model, is_whole, output_bytes
+from forebay.footprint.chunks.plan import choose_chunks
 from forebay.footprint.estimate import Estimate
-from forebay.footprint.need import Model, is_whole, output_bytes
 from forebay.units import Budget
 
 Shape = tuple[int, ...]

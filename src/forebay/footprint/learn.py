@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from forebay.footprint.conditions import Conditions, command_hash, source_hash
 from forebay.footprint.errors import FootprintError, FootprintWarning
-from forebay.footprint.inputs import LIBRARIES, Factory, Layout, Recipe, Shape
 from forebay.footprint.measure.command import Command
+from forebay.footprint.measure.conditions import Conditions, command_hash, source_hash
+from forebay.footprint.measure.inputs import LIBRARIES, Factory, Layout, Recipe, Shape
+from forebay.footprint.measure.process import Child, Work, name_of
 from forebay.footprint.model import Model
 from forebay.footprint.prior import weigher
-from forebay.footprint.process import Child, Work, name_of
-from forebay.footprint.search import Search
-from forebay.footprint.spending import Limits, Runner
+from forebay.footprint.search.search import Search
+from forebay.footprint.search.spending import Limits, Runner
 
 SHARE = 0.05
 LEAST = 2**20

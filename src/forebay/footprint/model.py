@@ -10,17 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from forebay.footprint.checks import NOTABLE, Doubts, look
-from forebay.footprint.conditions import Conditions
 from forebay.footprint.errors import FootprintError
 from forebay.footprint.estimate import Estimate
-from forebay.footprint.fit import RELATIVE, Fit, fit
-from forebay.footprint.inputs import Layout, Shape
-from forebay.footprint.measurement import Sample
-from forebay.footprint.output import OutputShape, learn_output
-from forebay.footprint.taken import learn_inputs
-from forebay.footprint.terms import candidates
-from forebay.footprint.timing import Timing, learn_timing
+from forebay.footprint.fit.doubts import NOTABLE, Doubts, look
+from forebay.footprint.fit.inputs import learn_inputs
+from forebay.footprint.fit.output import OutputShape, learn_output
+from forebay.footprint.fit.peaks import RELATIVE, Fit, fit
+from forebay.footprint.fit.terms import candidates
+from forebay.footprint.fit.timing import Timing, learn_timing
+from forebay.footprint.measure.conditions import Conditions
+from forebay.footprint.measure.inputs import Layout, Shape
+from forebay.footprint.measure.sample import Sample
 from forebay.units import Budget
 
 Features = Mapping[str, float] | Callable[[tuple[int, ...]], Mapping[str, float]]
@@ -137,8 +137,8 @@ class Model:
         **options
             what else `plan_chunks` takes: workers, whole, padded, waiting, overhead
         """
-        from forebay.footprint.chunks import choose_chunks
-        from forebay.footprint.view import for_blocks
+        from forebay.footprint.chunks.plan import choose_chunks
+        from forebay.footprint.chunks.view import for_blocks
 
         many: object = threads
         if not isinstance(many, Integral) or many < 1:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from forebay.footprint.measurement import Sample
+from forebay.footprint.measure.sample import Sample
 from forebay.footprint.model import Model
 from forebay.units import to_text
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.footprint.fit import Fit
-from forebay.footprint.sources import sources
+from forebay.footprint.fit.peaks import Fit
+from forebay.footprint.measure.sources import sources
 
 CALLS = {
     "transform": r"(i?r?fft[2n]?|i?rfft[2n]?|hilbert|fftconvolve|next_fast_len|czt|dct|dst)$",

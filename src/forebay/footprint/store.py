@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter
 
-from forebay.footprint.conditions import Conditions
 from forebay.footprint.errors import FootprintError
-from forebay.footprint.inputs import Layout
-from forebay.footprint.measure import host_gauge
-from forebay.footprint.measurement import Sample
+from forebay.footprint.measure.conditions import Conditions
+from forebay.footprint.measure.gauge import host_gauge
+from forebay.footprint.measure.inputs import Layout
+from forebay.footprint.measure.sample import Sample
 from forebay.footprint.model import Model
 
 KIND, FORMAT = "forebay footprint", 1

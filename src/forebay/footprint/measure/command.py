@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from forebay.footprint.errors import FootprintError, RunError
-from forebay.footprint.measurement import Sample
-from forebay.footprint.process import environment
+from forebay.footprint.measure.process import environment
+from forebay.footprint.measure.sample import Sample
 
 LAUNCHER = Path(__file__).with_name("launcher.py")
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.footprint.fit import Fit
-from forebay.footprint.inputs import Layout
+from forebay.footprint.fit.peaks import Fit
+from forebay.footprint.measure.inputs import Layout
 
 Array = NDArray[np.float64]
 

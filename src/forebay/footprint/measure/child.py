@@ -1,4 +1,4 @@
-"""The process in which samples run: ``python -m forebay.footprint.child READ WRITE``, started by `process.py`.
+"""The process in which samples run: ``python -m forebay.footprint.measure.child READ WRITE``, started by `process.py`.
 
 The function arrives by cloudpickle over a pipe from the process that started this one; then each request is a list of
 lengths and a seed, and each answer a dict. Only the process that started it ever writes to that pipe.
@@ -19,8 +19,8 @@ from typing import Any
 import cloudpickle  # noqa: F401 - loaded before the function, so that it does not count as one of its libraries
 import numpy as np
 
-from forebay.footprint.inputs import Recipe
-from forebay.footprint.measure import Gauge, device_gauge, host_gauge
+from forebay.footprint.measure.gauge import Gauge, device_gauge, host_gauge
+from forebay.footprint.measure.inputs import Recipe
 
 BEFORE = frozenset(sys.modules)
 """what this process needs itself; whatever is loaded later is the function's"""

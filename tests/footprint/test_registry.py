@@ -5,8 +5,8 @@ import sys
 import numpy as np
 import pytest
 
-from forebay.footprint import known
-from forebay.footprint.known import Alike, key_of, model_of
+from forebay.footprint import registry
+from forebay.footprint.registry import Alike, key_of, model_of
 from forebay.footprint.store import read
 
 
@@ -26,7 +26,7 @@ def learned(monkeypatch):
         calls.append(how)
         return Learned()
 
-    monkeypatch.setattr(known, "_LEARNED", {})
+    monkeypatch.setattr(registry, "_LEARNED", {})
     monkeypatch.setattr(sys.modules["forebay.footprint.learn"], "learn", learn)
     return calls
 

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from forebay.footprint.chunks.ladders import Ladder, Shape
 from forebay.footprint.estimate import Estimate
-from forebay.footprint.ladders import Ladder, Shape
 from forebay.units import to_text
 
 

@@ -9,8 +9,8 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from forebay.footprint.measure.command import Command
-from forebay.footprint.process import MMAP_THRESHOLD
-from forebay.footprint.sources import sources
+from forebay.footprint.measure.process import MMAP_THRESHOLD
+from forebay.footprint.measure.sources import sources
 
 
 @dataclass(frozen=True)

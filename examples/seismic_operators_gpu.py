@@ -10,7 +10,7 @@ from importlib import import_module
 from itertools import combinations
 from typing import Any
 
-from forebay.footprint.lengths import next_fast_len
+from forebay.footprint.fit.fast_lengths import next_fast_len
 
 PAIRS = ((0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2))
 

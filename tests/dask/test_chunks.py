@@ -157,7 +157,7 @@ class TestModels:
         chunks = door.chunks_for(np.sqrt, volume, client, budget="50MB", model=path)
         assert 2 * 4 * 4 * math.prod(chunks) <= 50e6  # input and result, in work and waiting, on two threads
         monkeypatch.setattr(sys.modules["forebay.footprint.learn"], "learn", None)  # nothing is learned again
-        monkeypatch.setattr("forebay.footprint.known._LEARNED", {})
+        monkeypatch.setattr("forebay.footprint.registry._LEARNED", {})
         assert door.chunks_for(np.sqrt, volume, client, budget="50MB", model=path) == chunks
         assert door.chunks_for(np.sqrt, volume, client, budget="50MB") == chunks
 

@@ -15,10 +15,10 @@ from cubed.core.ops import map_blocks as cubed_map_blocks
 from cubed.primitive.memory import get_buffer_copies
 
 from forebay.errors import BudgetError
-from forebay.footprint.chunks import plan_chunks
+from forebay.footprint.chunks.need import Model, input_bytes, is_whole, output_bytes
+from forebay.footprint.chunks.plan import plan_chunks
 from forebay.footprint.estimate import Estimate
-from forebay.footprint.known import key_of, model_of
-from forebay.footprint.need import Model, input_bytes, is_whole, output_bytes
+from forebay.footprint.registry import key_of, model_of
 
 Shape = tuple[int, ...]
 

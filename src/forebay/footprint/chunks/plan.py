@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from forebay.errors import BudgetError
-from forebay.footprint.ladders import Shape, aligned, lengths, nearest, search
-from forebay.footprint.need import Model, Need, Problem, ceil, is_whole
+from forebay.footprint.chunks.ladders import Shape, aligned, lengths, nearest, search
+from forebay.footprint.chunks.need import Model, Need, Problem, ceil, is_whole
 from forebay.units import Budget, seconds_to_text, to_bytes, to_text
 
 OVERHEAD = 0.01

@@ -13,8 +13,8 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from forebay.footprint.errors import FootprintError, RunError
-from forebay.footprint.inputs import Recipe
-from forebay.footprint.measurement import Sample
+from forebay.footprint.measure.inputs import Recipe
+from forebay.footprint.measure.sample import Sample
 
 MMAP_THRESHOLD = 65536
 """arrays above this many bytes get pages of their own in the child, and give them back at once"""
@@ -94,7 +94,7 @@ class Child:
         ours_in, theirs_out = os.pipe()
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "forebay.footprint.child", str(theirs_in), str(theirs_out)],
+            [sys.executable, "-m", "forebay.footprint.measure.child", str(theirs_in), str(theirs_out)],
             pass_fds=(theirs_in, theirs_out),
             env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))} | environment(),
             stdin=subprocess.DEVNULL,

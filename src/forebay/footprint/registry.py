@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from forebay.footprint.chunks.need import Model
+from forebay.footprint.chunks.view import for_blocks
 from forebay.footprint.estimate import Estimate
-from forebay.footprint.inputs import random_array
-from forebay.footprint.measurement import Sample
-from forebay.footprint.need import Model
-from forebay.footprint.process import name_of
-from forebay.footprint.view import for_blocks
+from forebay.footprint.measure.inputs import random_array
+from forebay.footprint.measure.process import name_of
+from forebay.footprint.measure.sample import Sample
 
 _LEARNED: dict[tuple[str, Path | None], Model] = {}
 """By function and file; without a file, the one that was learned or loaded last."""

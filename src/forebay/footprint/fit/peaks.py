@@ -7,8 +7,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.footprint.regression import Posterior, regress, student_quantile
-from forebay.footprint.terms import Term, combine
+from forebay.footprint.fit.regression import Posterior, regress, student_quantile
+from forebay.footprint.fit.terms import Term, combine
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]

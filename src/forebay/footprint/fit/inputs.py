@@ -5,10 +5,10 @@ from math import ceil
 
 import numpy as np
 
-from forebay.footprint.fit import fit
-from forebay.footprint.inputs import Layout
-from forebay.footprint.measurement import Sample
-from forebay.footprint.terms import candidates
+from forebay.footprint.fit.peaks import fit
+from forebay.footprint.fit.terms import candidates
+from forebay.footprint.measure.inputs import Layout
+from forebay.footprint.measure.sample import Sample
 
 
 def learn_inputs(layout: Layout, itemsize: int, samples: Sequence[Sample]) -> Callable[[Sequence[int]], int]:

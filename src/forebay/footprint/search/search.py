@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.footprint.errors import FootprintError, RunError
-from forebay.footprint.fit import Fit
-from forebay.footprint.inputs import Layout
-from forebay.footprint.measurement import Sample
+from forebay.footprint.fit.peaks import Fit
+from forebay.footprint.measure.inputs import Layout
+from forebay.footprint.measure.sample import Sample
 from forebay.footprint.model import Model
-from forebay.footprint.sample import Proposal, choose, even, first_side, gains, horizon, proposals, step
-from forebay.footprint.spending import Limits, Runner
+from forebay.footprint.search.proposals import Proposal, choose, even, first_side, gains, horizon, proposals, step
+from forebay.footprint.search.spending import Limits, Runner
 
 Array = NDArray[np.float64]
 

@@ -9,8 +9,8 @@ from math import comb
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.footprint.inputs import Layout
-from forebay.footprint.lengths import next_fast_len
+from forebay.footprint.fit.fast_lengths import next_fast_len
+from forebay.footprint.measure.inputs import Layout
 
 Table = NDArray[np.float64]
 """one row a sample: its lengths, then its features by name"""

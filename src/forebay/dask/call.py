@@ -13,8 +13,8 @@ from dask.base import annotate
 from forebay.dask.limits import Limits
 from forebay.dask.measuring import Measured
 from forebay.errors import BudgetError, PlanError
-from forebay.footprint.chunks import ChunkPlan
-from forebay.footprint.need import Model, ceil
+from forebay.footprint.chunks.need import Model, ceil
+from forebay.footprint.chunks.plan import ChunkPlan
 from forebay.units import to_text
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from forebay.footprint.measurement import Sample
+from forebay.footprint.measure.sample import Sample
 
 
 class Runner(Protocol):

@@ -11,14 +11,14 @@ import dask.array as da
 import distributed
 from dask.array.overlap import coerce_boundary, coerce_depth
 
-from forebay.dask.job import Job
+from forebay.dask.call import Job
 from forebay.dask.limits import limits_of
 from forebay.dask.measuring import Observation, observations_of, tighten
 from forebay.errors import BudgetError, PlanError
-from forebay.footprint.chunks import plan_chunks
-from forebay.footprint.known import key_of, model_of
-from forebay.footprint.need import Model, is_whole
-from forebay.footprint.process import name_of
+from forebay.footprint.chunks.need import Model, is_whole
+from forebay.footprint.chunks.plan import plan_chunks
+from forebay.footprint.measure.process import name_of
+from forebay.footprint.registry import key_of, model_of
 from forebay.units import Budget, to_bytes
 
 WAITING = 1

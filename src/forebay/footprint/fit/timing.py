@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forebay.footprint.inputs import Layout
+from forebay.footprint.measure.inputs import Layout
 
 BETTER = 0.3
 """a term other than the volume must leave this share of the volume's error, or less"""

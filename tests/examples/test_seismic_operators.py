@@ -5,11 +5,12 @@ import pytest
 
 scipy = pytest.importorskip("scipy")
 
-from forebay.footprint import operators  # noqa: E402
-from forebay.footprint.fit import fit  # noqa: E402
-from forebay.footprint.inputs import Layout  # noqa: E402
+import seismic_operators as operators  # noqa: E402
+
+from forebay.footprint.fit.peaks import fit  # noqa: E402
+from forebay.footprint.fit.terms import candidates  # noqa: E402
+from forebay.footprint.measure.inputs import Layout  # noqa: E402
 from forebay.footprint.prior import read_source, weigher  # noqa: E402
-from forebay.footprint.terms import candidates  # noqa: E402
 
 VOLUME = np.random.default_rng(0).random((12, 14, 40), dtype=np.float32)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forebay.footprint.measurement import Sample
+from forebay.footprint.measure.sample import Sample
 
 NOTABLE = 0.01
 """a relative difference between runs that is worth saying"""
