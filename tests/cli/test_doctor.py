@@ -5,7 +5,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from forebay.cli import machine as gathering
+from forebay.cli import inventory as gathering
 from forebay.cli.doctor import doctor
 from forebay.cuda.available import gpu_count, why_not
 from forebay.tier.links import Links

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forebay.planner import blockwise
-from forebay.planner.blocks import Block, Chain, Choice, simulate
+from forebay.planner.blocks import Block, BlockChoice, Chain, simulate
 from forebay.planner.blockwise import choose
 
 
@@ -18,11 +18,11 @@ def chain_of(saved, forward=1.0, backward=2.0, link=100.0, work=10, boundary=20)
     for number, nbytes in enumerate(saved):
         base = boundary * (number + 1)
         choices = (
-            Choice("keep", kept=nbytes),
-            Choice("inner", kept=nbytes // 2, backward=0.2 * forward),
-            Choice("offload", moved=nbytes, gradual=True),
-            Choice("recompute", backward=forward),
-            Choice("recompute, inputs away", moved=boundary, freed=boundary, backward=forward),
+            BlockChoice("keep", kept=nbytes),
+            BlockChoice("inner", kept=nbytes // 2, backward=0.2 * forward),
+            BlockChoice("offload", moved=nbytes, gradual=True),
+            BlockChoice("recompute", backward=forward),
+            BlockChoice("recompute, inputs away", moved=boundary, freed=boundary, backward=forward),
         )
         blocks.append(Block(f"{number}", forward, backward, base + work, base + work, base + nbytes + work, choices))
     return Chain(tuple(blocks), outside=0.5, down=link, up=link)
@@ -85,8 +85,8 @@ def test_what_is_gone_comes_back_once_and_before_its_backward():
 def test_inputs_that_the_block_before_keeps_are_not_freed():
     chain = chain_of([100, 100])
     away = chain.blocks[1].choices[4]
-    kept = Choice("keep", kept=100, keeps_output=True)
-    not_kept = Choice("keep", kept=100)
+    kept = BlockChoice("keep", kept=100, keeps_output=True)
+    not_kept = BlockChoice("keep", kept=100)
     assert simulate(chain, [not_kept, away], 10_000).peak == simulate(chain, [kept, away], 10_000).peak
     base = chain_of([100, 100, 100])
     tight = [chain.blocks[0].choices[3], away, base.blocks[2].choices[3]]
@@ -126,10 +126,10 @@ def test_the_same_question_has_the_same_answer():
 
 def test_the_room_of_an_encoder_is_part_of_its_forward():
     chain = chain_of([100] * 3)
-    small = Choice("compress", kept=30)
+    small = BlockChoice("compress", kept=30)
     picks = [small] * 3
     peak = simulate(chain, picks, 10_000).peak
-    roomy = [Choice("compress", kept=30, room=1000)] * 3
+    roomy = [BlockChoice("compress", kept=30, room=1000)] * 3
     assert simulate(chain, roomy, 10_000).peak == chain.blocks[2].peak_forward + 3 * 30 + 1000
     assert simulate(chain, roomy, peak).excess > simulate(chain, picks, peak).excess == 0
 

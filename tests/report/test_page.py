@@ -8,7 +8,7 @@ import pytest
 
 import forebay as fb
 from forebay.metrics import Span
-from forebay.report.page import Chart, Facts, Grid, Picture, Text, write_page
+from forebay.report.page import Chart, Facts, Picture, Text, TextTable, write_page
 from forebay.report.pictures import Panel, draw_panels
 
 charts = pytest.importorskip("forebay.report.charts")
@@ -59,7 +59,7 @@ def test_a_page_holds_everything_and_asks_for_nothing(tmp_path, plan, picture):
         [
             ("", [Facts([("shots", "8 & more")])]),
             ("Pictures", [Picture(picture, "a caption")]),
-            ("Numbers", [Grid(("a", "b"), [("1", "<2>")]), Text("x < y")]),
+            ("Numbers", [TextTable(("a", "b"), [("1", "<2>")]), Text("x < y")]),
             ("Charts", [Chart(charts.memory_chart(plan, spans, 8192.0)), Chart(charts.timeline_chart(plan, spans))]),
         ],
     )

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from forebay import Budget  # noqa: E402
 from forebay.errors import BudgetError  # noqa: E402
 from forebay.planner import Link  # noqa: E402
-from forebay.planner.blocks import Block, Chain, Choice, Foreseen, simulate  # noqa: E402
+from forebay.planner.blocks import Block, BlockChoice, Chain, Forecast, simulate  # noqa: E402
 from forebay.torch import fit, iteration, plan_of, planning  # noqa: E402
 from forebay.torch.belongings import Belongings  # noqa: E402
 from forebay.torch.choices import LIGHT, TREATMENTS, Timed, block_of  # noqa: E402
@@ -483,7 +483,7 @@ def test_what_others_hold_is_not_fetched_a_second_time():
 
 def told(fetch, leave, needed=(1, 1, 1, 1, 1), passes=1):
     """The blocks whose backward a plan is told of that fetches and lets go so."""
-    foreseen = Foreseen(1.0, 0.0, 0, 0, 0, (0,) * 6, tuple(leave), tuple(fetch))
+    foreseen = Forecast(1.0, 0.0, 0, 0, 0, (0,) * 6, tuple(leave), tuple(fetch))
     records = [Record("", 0, (), False, spans=[(0, 1)] * count) for count in needed]
     return sorted(turning_points(FitPlan(AMPLE, Chain(()), (), foreseen, None, True), records, passes))
 
@@ -508,8 +508,8 @@ def test_where_there_were_several_passes_all_blocks_tell():
 
 
 def test_a_block_that_lacks_a_choice_has_the_one_with_the_fewest_bytes_in_what_is_told_of_others():
-    keep, again = Choice("keep", kept=100), Choice("recompute", backward=1.0)
-    dear, quarter = (Choice(f"keep {name}, recompute the rest", kept=40) for name in ("dear", "1/4 of dear"))
+    keep, again = BlockChoice("keep", kept=100), BlockChoice("recompute", backward=1.0)
+    dear, quarter = (BlockChoice(f"keep {name}, recompute the rest", kept=40) for name in ("dear", "1/4 of dear"))
     several = (
         Block("0", 1.0, 2.0, 50, 50, 150, (keep, dear, quarter, again)),
         Block("1", 1, 2, 50, 50, 150, (keep, again)),

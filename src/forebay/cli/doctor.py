@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from forebay.cli.machine import Machine, gather
+from forebay.cli.inventory import Inventory, gather
 from forebay.tier.links import Links
 from forebay.units import seconds_to_text, to_text
 
@@ -38,7 +38,7 @@ def doctor(
     show(machine, Console())
 
 
-def show(machine: Machine, console: Console) -> None:
+def show(machine: Inventory, console: Console) -> None:
     """Print what was gathered."""
     console.print(_facts("Machine", _machine_rows(machine)))
     console.print(_libraries(machine))
@@ -75,7 +75,7 @@ def _facts(title: str, rows: Iterable[tuple[str, str]]) -> Table:
     return table
 
 
-def _libraries(machine: Machine) -> Table:
+def _libraries(machine: Inventory) -> Table:
     table = Table("extra", "library", "wanted", "installed", title="Libraries", title_justify="left")
     for library in machine.libraries:
         installed = library.installed or "missing"
@@ -84,7 +84,7 @@ def _libraries(machine: Machine) -> Table:
     return table
 
 
-def _machine_rows(machine: Machine) -> Iterable[tuple[str, str]]:
+def _machine_rows(machine: Inventory) -> Iterable[tuple[str, str]]:
     yield "Forebay", machine.forebay or "not installed"
     yield "Python", machine.python
     yield "platform", f"{machine.platform}, {machine.cpus} CPUs"
@@ -95,7 +95,7 @@ def _machine_rows(machine: Machine) -> Iterable[tuple[str, str]]:
         yield "GPU", "none"
 
 
-def _memory_rows(machine: Machine) -> Iterable[tuple[str, str]]:
+def _memory_rows(machine: Inventory) -> Iterable[tuple[str, str]]:
     memory = machine.memory
     for tier, capacity in (("device", memory.device), ("host", memory.host), ("disk", memory.disk)):
         yield tier, f"{to_text(capacity.free)} of {to_text(capacity.total)}" if capacity else NOTHING

@@ -7,6 +7,8 @@ from forebay.devito.residency import resident as resident
 from forebay.devito.residency import sync_device as sync_device
 from forebay.devito.residency import sync_host as sync_host
 from forebay.devito.residency import view as view
-from forebay.devito.stepping import Forward as Forward
-from forebay.devito.stepping import Run as Run
+from forebay.devito.stepping import OperatorForward, OperatorRun
 from forebay.devito.support import DevitoError as DevitoError
+
+Forward, Run = OperatorForward, OperatorRun
+"""The names under which users know them; `Forward` alone is an action of a schedule."""

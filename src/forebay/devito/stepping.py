@@ -11,11 +11,11 @@ from devito.operations.interpolators import SincInterpolator
 from forebay.devito.fields import changes, settle
 from forebay.devito.floating import loaded, restored
 from forebay.devito.residency import shared, view
-from forebay.devito.slots import slots_of
+from forebay.devito.state import state_arrays
 from forebay.devito.support import DevitoError, arrays_in, check_single, data_of
 
 
-class Run:
+class OperatorRun:
     """An operator with its arguments, called for a few time steps at a time.
 
     Devito prepares and checks the arguments of every call anew, which takes longer than a step of a small problem. This
@@ -90,7 +90,7 @@ class Run:
         self._changes = changes()
 
 
-class Forward:
+class OperatorForward:
     """A time-stepping operator of Devito as ``forward(state, start, stop)`` for `forebay.reverse`.
 
     The state is what the operator both reads and writes: of a `TimeFunction`, the time slots that are alive before a
@@ -114,7 +114,7 @@ class Forward:
     >>> from devito import Eq, Grid, Operator, TimeFunction, configuration
     >>> configuration["log-level"] = "ERROR"
     >>> u = TimeFunction(name="u", grid=Grid(shape=(4, 4)))
-    >>> forward = Forward(Operator(Eq(u.forward, u + 1)))
+    >>> forward = OperatorForward(Operator(Eq(u.forward, u + 1)))
     >>> seen = []
     >>> def backward(state, step):
     ...     seen.append(float(state["u[t]"].max()))
@@ -127,9 +127,9 @@ class Forward:
     """operators have streams of their own and have ended when they return, as `forebay.reverse` then knows"""
 
     def __init__(self, operator: Any, *, first: int = 0, **arguments: Any) -> None:
-        self._run = Run(operator, **arguments)
+        self._run = OperatorRun(operator, **arguments)
         self._first = first
-        self._slots = slots_of(operator, arguments, self._run.descends)
+        self._slots = state_arrays(operator, arguments, self._run.descends)
         self._given: dict[str, Any] = {}
         self._at: int | None = None  # the step that the arrays given out are before
         self._whole: dict[str, Any] = {}

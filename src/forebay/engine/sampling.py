@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from forebay.codec import quality
 from forebay.engine.layout import Layout, arrays_of
-from forebay.metrics import Sample
+from forebay.metrics import Distortion
 
 STEPS = 5
 """Steps that are sampled, spread over the loop."""
@@ -57,7 +57,7 @@ class Sampler:
         if step in self._before:
             self._after[step] = self._cut(tree)
 
-    def samples(self) -> list[Sample]:
+    def samples(self) -> list[Distortion]:
         """Compare, once everything has been computed."""
         return [
             _compare(step, zip(self._before[step][0], seen, self._before[step][1], strict=True))
@@ -88,7 +88,7 @@ def _scale(array: Any) -> float:
     return found.span or max(abs(found.least), abs(found.most))
 
 
-def _compare(step: int, leaves: Iterable[tuple[list[Any], list[Any], float]]) -> Sample:
+def _compare(step: int, leaves: Iterable[tuple[list[Any], list[Any], float]]) -> Distortion:
     """Give the worst of all arrays, each by the range it had."""
     worst, relative, psnr, similar = 0.0, 0.0, math.inf, 1.0
     for before, after, span in leaves:
@@ -103,7 +103,7 @@ def _compare(step: int, leaves: Iterable[tuple[list[Any], list[Any], float]]) ->
             relative = max(relative, error / span if span else math.inf)
             psnr = min(psnr, 20 * math.log10(span) - 10 * math.log10(squares) if span and squares else -math.inf)
             similar = min(similar, *(_similarity(one, other, span) for one, other in pairs))
-    return Sample(step, worst, relative, psnr, similar)
+    return Distortion(step, worst, relative, psnr, similar)
 
 
 def _similarity(one: NDArray[Any], other: NDArray[Any], span: float) -> float:

@@ -14,7 +14,7 @@ from forebay.units import seconds_to_text, to_text
 PHASES = ("forward", "backward", "use", "save", "restore", "compress", "decompress", "stall")
 
 
-class Sample(NamedTuple):
+class Distortion(NamedTuple):
     """What a lossy codec did to what backward saw of one step, at the points that were looked at."""
 
     step: int
@@ -87,7 +87,7 @@ class Metrics:
     """bytes of snapshots in each tier, at most, as allocated"""
     ratios: Ratios = field(default_factory=Ratios)
     """how many times smaller those snapshots became that were encoded"""
-    samples: list[Sample] = field(default_factory=list)
+    samples: list[Distortion] = field(default_factory=list)
     """the errors of a lossy codec at sampled steps"""
     spilled: int = 0
     """times that a snapshot was moved down because encodings were larger than planned"""

@@ -13,7 +13,7 @@ from math import inf
 
 
 @dataclass(frozen=True)
-class Choice:
+class BlockChoice:
     """One way to treat what a block saves."""
 
     name: str
@@ -46,7 +46,7 @@ class Block:
     peak_after: int
     """from the end of its forward to the next block's"""
     peak_backward: int
-    choices: tuple[Choice, ...]
+    choices: tuple[BlockChoice, ...]
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ Rank = tuple[int, float, int]
 
 
 @dataclass(frozen=True)
-class Foreseen:
+class Forecast:
     """What a simulation found."""
 
     seconds: float
@@ -95,7 +95,7 @@ class Foreseen:
 class _Device:
     """The device's bytes beside what was measured, by block, and the way down that frees them."""
 
-    def __init__(self, picks: Sequence[Choice], budget: int) -> None:
+    def __init__(self, picks: Sequence[BlockChoice], budget: int) -> None:
         self.budget = budget
         self.picks = picks
         self.freed = [
@@ -131,7 +131,7 @@ class _Device:
         return max(0, self.peak - self.budget)
 
 
-def simulate(chain: Chain, picks: Sequence[Choice], budget: int) -> Foreseen:
+def simulate(chain: Chain, picks: Sequence[BlockChoice], budget: int) -> Forecast:
     """Foresee a step.
 
     Parameters
@@ -145,7 +145,7 @@ def simulate(chain: Chain, picks: Sequence[Choice], budget: int) -> Foreseen:
 
     Examples
     --------
-    >>> keep, again = Choice("keep", kept=100), Choice("recompute", backward=1.0)
+    >>> keep, again = BlockChoice("keep", kept=100), BlockChoice("recompute", backward=1.0)
     >>> chain = Chain(tuple(Block(f"{n}", 1.0, 2.0, 50, 50, 150, (keep, again)) for n in range(3)))
     >>> simulate(chain, [keep, keep, again], 350).seconds, simulate(chain, [keep] * 3, 349).excess
     (10.0, 1)
@@ -171,7 +171,7 @@ def simulate(chain: Chain, picks: Sequence[Choice], budget: int) -> Foreseen:
     )
     moved = sum(pick.moved for pick in picks)
     excess = device.excess + max(0, moved - chain.host)
-    return Foreseen(
+    return Forecast(
         time + chain.outside, max(0.0, time - work), device.peak, moved, int(excess), tuple(settle), leave, fetch
     )
 

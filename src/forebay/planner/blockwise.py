@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.planner.blocks import Chain, Choice, Foreseen, simulate
+from forebay.planner.blocks import BlockChoice, Chain, Forecast, simulate
 
 STARTS = 3
 """So many of the best beginnings are improved."""
@@ -27,7 +27,7 @@ Rank = tuple[int, int, int]
 """Excess, ticks and moved bytes: what is smaller is better, first possible, then fast, then with little traffic."""
 
 
-def choose(chain: Chain, budget: int) -> tuple[tuple[Choice, ...], Foreseen]:
+def choose(chain: Chain, budget: int) -> tuple[tuple[BlockChoice, ...], Forecast]:
     """Find the choices with the smallest predicted step within a budget.
 
     Two choices divided at any block, and the best choice of each block at many prices of a byte, are improved one block
@@ -41,7 +41,7 @@ def choose(chain: Chain, budget: int) -> tuple[tuple[Choice, ...], Foreseen]:
     Examples
     --------
     >>> from forebay.planner.blocks import Block
-    >>> keep, again = Choice("keep", kept=100), Choice("recompute", backward=1.0)
+    >>> keep, again = BlockChoice("keep", kept=100), BlockChoice("recompute", backward=1.0)
     >>> chain = Chain(tuple(Block(f"{n}", 1.0, 2.0, 50, 50, 150, (keep, again)) for n in range(3)))
     >>> picks, foreseen = choose(chain, 349)
     >>> [pick.name for pick in picks].count("keep"), foreseen.seconds
@@ -66,7 +66,7 @@ class _Sums(NamedTuple):
     """those of them that can leave"""
 
 
-def _sums(choice: Choice, last: bool) -> _Sums:
+def _sums(choice: BlockChoice, last: bool) -> _Sums:
     if last:  # when it turns, all that it saved is part of its peak
         return _Sums(choice.forward, choice.backward, 0, 0)
     return _Sums(choice.forward, choice.backward, choice.kept + choice.moved - choice.freed, choice.moved)
@@ -88,7 +88,7 @@ class _Search:
         # Seconds are compared in ticks, so that what rounding adds is no difference.
         self._tick = 1e-9 * (self._forward + self._backward + chain.outside) or 1.0
 
-    def choices(self, picks: Picks) -> tuple[Choice, ...]:
+    def choices(self, picks: Picks) -> tuple[BlockChoice, ...]:
         return tuple(block.choices[place] for block, place in zip(self._chain.blocks, picks, strict=True))
 
     def sums(self, picks: Picks) -> _Sums:
@@ -238,7 +238,7 @@ def _priced(chain: Chain) -> Iterator[Picks]:
         for power in range(-28, -14):
             price = 10 ** (power / 2)
 
-            def cost(choice: Choice, link: float = link, price: float = price) -> float:
+            def cost(choice: BlockChoice, link: float = link, price: float = price) -> float:
                 spent = choice.forward + choice.backward + link * choice.moved / slower
                 return spent + price * (choice.kept - choice.freed)
 

@@ -95,7 +95,7 @@ class Costs:
 
 
 @dataclass(frozen=True)
-class Machine:
+class CostPreset:
     """Typical figures of a kind of machine, for plans made before anything was measured."""
 
     name: str
@@ -116,9 +116,9 @@ MACHINES = {
     machine.name: machine
     for machine in (
         # Links, copy, disk and pinning as `forebay doctor` measured them on one H200; the others after data sheets.
-        Machine("h200", 2.8e12, 1.94e12, Link(55e9, 55e9), Link(2.8e9, 2.0e9), 0.08 / UNITS["GiB"]),
-        Machine("v100", 0.5e12, 0.35e12, Link(12e9, 12e9), Link(3e9, 2e9), 0.08 / UNITS["GiB"]),
-        Machine("laptop", 30e9, 10e9, None, Link(2.5e9, 1.5e9), 0.0),
+        CostPreset("h200", 2.8e12, 1.94e12, Link(55e9, 55e9), Link(2.8e9, 2.0e9), 0.08 / UNITS["GiB"]),
+        CostPreset("v100", 0.5e12, 0.35e12, Link(12e9, 12e9), Link(3e9, 2e9), 0.08 / UNITS["GiB"]),
+        CostPreset("laptop", 30e9, 10e9, None, Link(2.5e9, 1.5e9), 0.0),
     )
 }
 """Machines that costs can be assumed for."""

@@ -62,7 +62,7 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class Grid:
+class TextTable:
     """Rows of text under a heading for each column."""
 
     headings: Sequence[str]
@@ -99,10 +99,10 @@ class Chart:
         return f'<div class="card">{drawn}</div>'
 
 
-Block = Facts | Picture | Grid | Text | Chart
+Element = Facts | Picture | TextTable | Text | Chart
 
 
-def write_page(path: Path, title: str, lead: str, sections: Sequence[tuple[str, Sequence[Block]]]) -> None:
+def write_page(path: Path, title: str, lead: str, sections: Sequence[tuple[str, Sequence[Element]]]) -> None:
     """Write a page.
 
     Parameters

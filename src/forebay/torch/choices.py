@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from forebay.planner.blocks import Block, Choice
+from forebay.planner.blocks import Block, BlockChoice
 from forebay.torch.dear import SHARES
 from forebay.torch.record import Record
 
@@ -77,22 +77,22 @@ def block_of(record: Record, timed: Timed, peaks: tuple[int, int, int], host: bo
     """
     if not record.spans and forced is None:
         # What it saves would stay as long as its output does, and nobody knows how long: so nothing is kept of it.
-        return Block(record.name, timed.forward, timed.backward, *peaks, choices=(Choice("recompute"),))
+        return Block(record.name, timed.forward, timed.backward, *peaks, choices=(BlockChoice("recompute"),))
     kept = bool(record.outputs)
     saved, inputs = record.saved, record.inputs - record.outside if record.lone else 0
     staying = record.stays + record.loose
     choices = [
-        Choice("keep", kept=saved + record.loose, keeps_output=kept),
-        Choice("recompute"),
+        BlockChoice("keep", kept=saved + record.loose, keeps_output=kept),
+        BlockChoice("recompute"),
     ]
     for name, share in record.dear.items():
         if share.nbytes < WORTH * saved:
-            choices.append(Choice(f"keep {name}, recompute the rest", kept=share.nbytes))
+            choices.append(BlockChoice(f"keep {name}, recompute the rest", kept=share.nbytes))
             moved = share.nbytes - share.stays
             if host and moved:
-                choices.append(Choice(f"offload {name}, recompute the rest", kept=share.stays, moved=moved))
+                choices.append(BlockChoice(f"offload {name}, recompute the rest", kept=share.stays, moved=moved))
     if record.encoded < WORTH * saved:
-        coded = Choice("compress", kept=record.encoded + record.loose, room=record.room, keeps_output=kept)
+        coded = BlockChoice("compress", kept=record.encoded + record.loose, room=record.room, keeps_output=kept)
         choices.append(coded)
         moved = record.encoded - record.stays
         if host:
@@ -100,14 +100,14 @@ def block_of(record: Record, timed: Timed, peaks: tuple[int, int, int], host: bo
             choices.append(replace(coded, name=name, kept=staying, moved=moved, gradual=True))
     if host and saved:
         moved = saved - record.stays
-        choices.append(Choice("offload", kept=staying, moved=moved, gradual=True, keeps_output=kept))
+        choices.append(BlockChoice("offload", kept=staying, moved=moved, gradual=True, keeps_output=kept))
     if host and inputs:
-        choices.append(Choice("recompute, inputs offloaded", moved=inputs, freed=inputs))
+        choices.append(BlockChoice("recompute, inputs offloaded", moved=inputs, freed=inputs))
     timely = {one.name: _timely(one, timed) for one in choices}
     allowed = tuple(timely[name] for name in TREATMENTS if name in timely and forced in (None, name))
     return Block(record.name, timed.forward, timed.backward, *peaks, choices=allowed or (timely["recompute"],))
 
 
-def _timely(choice: Choice, timed: Timed) -> Choice:
+def _timely(choice: BlockChoice, timed: Timed) -> BlockChoice:
     forward, backward = timed.more.get(choice.name, (0.0, 0.0))
     return replace(choice, forward=forward, backward=backward)

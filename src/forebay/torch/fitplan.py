@@ -6,7 +6,7 @@ from functools import cached_property
 
 from forebay.metrics import Metrics
 from forebay.planner import Link
-from forebay.planner.blocks import Chain, Choice, Foreseen, simulate
+from forebay.planner.blocks import BlockChoice, Chain, Forecast, simulate
 from forebay.planner.blockwise import alike
 from forebay.torch.choices import SIMPLE
 from forebay.units import Budget, seconds_to_text, to_text
@@ -21,8 +21,8 @@ class FitPlan:
 
     budget: Budget
     chain: Chain
-    picks: tuple[Choice, ...]
-    foreseen: Foreseen
+    picks: tuple[BlockChoice, ...]
+    foreseen: Forecast
     link: Link | None
     counts: bool
     """whether the budget covers all of the device's memory, as on a GPU, or saved tensors and inputs of blocks alone"""
@@ -102,7 +102,7 @@ class FitPlan:
         return found
 
 
-def _grouped(picks: tuple[Choice, ...]) -> dict[str, list[int]]:
+def _grouped(picks: tuple[BlockChoice, ...]) -> dict[str, list[int]]:
     grouped: dict[str, list[int]] = {}
     for number, pick in enumerate(picks):
         grouped.setdefault(pick.name, []).append(number)

@@ -7,7 +7,7 @@ from statistics import median
 
 from forebay.errors import BudgetError
 from forebay.planner import Link
-from forebay.planner.blocks import Chain, Choice, Foreseen, simulate
+from forebay.planner.blocks import BlockChoice, Chain, Forecast, simulate
 from forebay.planner.blockwise import choose
 from forebay.torch.choices import LIGHT, block_of
 from forebay.torch.fitplan import FitPlan
@@ -27,7 +27,7 @@ RIVALS = 3
 NEAR = 0.02
 """Where times have changed by less than this part of a step, the choices stay."""
 
-Found = tuple[tuple[Choice, ...], Foreseen]
+Found = tuple[tuple[BlockChoice, ...], Forecast]
 """Choices, and what they come to."""
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from forebay.planner import Plan
 from forebay.report.charts import bars_chart, memory_chart, timeline_chart
-from forebay.report.page import Block, Chart, Facts, Grid, Picture, Text, write_page
+from forebay.report.page import Chart, Element, Facts, Picture, Text, TextTable, write_page
 from forebay.report.pictures import Panel, draw_panels
 from forebay.units import seconds_to_text, to_text
 from forebay.wave.files import write_field
@@ -102,10 +102,10 @@ def write_report(survey: Survey, path: Path, pictures: Sequence[Picture], title:
         name: values for name, values in phases.items() if any(values)
     }
     labels = [str(one["shot"]) for one in survey.summaries]
-    blocks: list[tuple[str, Sequence[Block]]] = [("", [Facts(facts)]), ("Pictures", pictures)]
+    blocks: list[tuple[str, Sequence[Element]]] = [("", [Facts(facts)]), ("Pictures", pictures)]
     if survey.failed:
         rows = [[str(number), reason] for number, reason in survey.failed.items()]
-        blocks.append(("Shots that are missing", [Grid(("shot", "why"), rows)]))
+        blocks.append(("Shots that are missing", [TextTable(("shot", "why"), rows)]))
     if plan is not None:
         shot, spans = workspace.timeline()
         ratio = next((one["ratio"] for one in survey.summaries if one["ratio"]), 1.0)
@@ -137,7 +137,7 @@ def _planned(plan: Plan, every: int) -> list[tuple[str, str]]:
     ]
 
 
-def _table(survey: Survey) -> Grid:
+def _table(survey: Survey) -> TextTable:
     tiers = sorted({tier for one in survey.summaries for tier in one["peak"]})
     codec = any(one["ratio"] for one in survey.summaries)
     headings = ["shot", "seconds", "of which data", "reversal", *(f"peak on the {tier}" for tier in tiers), "moved"]
@@ -150,7 +150,7 @@ def _table(survey: Survey) -> Grid:
         if codec:
             row += [f"{one[name]:.3g}" if one[name] else "" for name in ("ratio", "worst", "error")]
         rows.append(row)
-    return Grid(headings, rows)
+    return TextTable(headings, rows)
 
 
 def draw_waves(workspace: Workspace, shot: int, moments: Sequence[float], gather: Path, snapshots: Path) -> None:

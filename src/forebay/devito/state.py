@@ -11,7 +11,7 @@ from devito.symbolics import retrieve_indexed
 from forebay.devito.support import DevitoError, data_of
 
 
-class Slot(NamedTuple):
+class StateArray(NamedTuple):
     """One array of a state."""
 
     function: Any
@@ -19,7 +19,7 @@ class Slot(NamedTuple):
     """time steps from the one about to be computed; None for a function without time"""
 
 
-def slots_of(operator: Any, arguments: Mapping[str, Any], descends: bool) -> dict[str, Slot]:
+def state_arrays(operator: Any, arguments: Mapping[str, Any], descends: bool) -> dict[str, StateArray]:
     """Find what a step needs of those before it, by name."""
     added = _added_to(operator)
     slots = {}
@@ -38,11 +38,11 @@ def slots_of(operator: Any, arguments: Mapping[str, Any], descends: bool) -> dic
             raise DevitoError(f"{name} is given as an array, of which the state cannot be taken: give a Function")
         if function.is_TimeFunction and function._time_buffering:
             for offset in _alive(operator, function, actual, arguments, descends):
-                slots[f"{name}[t{offset:+d}]" if offset else f"{name}[t]"] = Slot(actual, offset)
+                slots[f"{name}[t{offset:+d}]" if offset else f"{name}[t]"] = StateArray(actual, offset)
         elif function.is_TimeFunction:
             raise DevitoError(f"{name} is saved at all times, so nothing need be recomputed: make it without save=")
         else:
-            slots[name] = Slot(actual, None)
+            slots[name] = StateArray(actual, None)
     if not slots:
         raise DevitoError(f"operator {operator.name} carries nothing from step to step: there is nothing to reverse")
     return slots

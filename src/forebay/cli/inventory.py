@@ -21,7 +21,7 @@ NOT_SHOWN = {"all", "test"}
 
 
 @dataclass(frozen=True)
-class Library:
+class Dependency:
     """A library that Forebay needs, or that one of its extras asks for."""
 
     name: str
@@ -43,7 +43,7 @@ class Missing:
 
 
 @dataclass(frozen=True)
-class Machine:
+class Inventory:
     """Everything that `forebay doctor` knows."""
 
     forebay: str | None
@@ -51,7 +51,7 @@ class Machine:
     python: str
     platform: str
     cpus: int
-    libraries: tuple[Library, ...]
+    libraries: tuple[Dependency, ...]
     missing: tuple[Missing, ...]
     gpus: "tuple[Gpu, ...]"
     no_gpu: str | None
@@ -63,10 +63,10 @@ class Machine:
     """None where measuring was not asked for."""
 
 
-def gather(directory: Path, measure: bool = True) -> Machine:
+def gather(directory: Path, measure: bool = True) -> Inventory:
     """Look at this machine; with `measure`, time its links too, which takes a few seconds."""
     libraries = _libraries()
-    return Machine(
+    return Inventory(
         forebay=_installed("forebay"),
         python=f"{platform.python_implementation()} {platform.python_version()}",
         platform=platform.platform(),
@@ -89,7 +89,7 @@ def _gpus() -> "tuple[Gpu, ...]":
     return describe_gpus()
 
 
-def _libraries() -> tuple[Library, ...]:
+def _libraries() -> tuple[Dependency, ...]:
     """Read what the installed distribution asks for, so that the list lives in its project file alone."""
     try:
         own = metadata.metadata("forebay")
@@ -109,10 +109,10 @@ def _belongs(requirement: Requirement, extra: str | None) -> bool:
     return holds_without if extra is None else requirement.marker.evaluate({"extra": extra}) and not holds_without
 
 
-def _library(requirement: Requirement, extra: str | None) -> Library:
+def _library(requirement: Requirement, extra: str | None) -> Dependency:
     installed = _installed(requirement.name)
     ok = installed is not None and requirement.specifier.contains(installed, prereleases=True)
-    return Library(requirement.name, str(requirement.specifier), installed, extra, ok)
+    return Dependency(requirement.name, str(requirement.specifier), installed, extra, ok)
 
 
 def _installed(name: str) -> str | None:
@@ -122,7 +122,7 @@ def _installed(name: str) -> str | None:
         return None
 
 
-def _missing(libraries: tuple[Library, ...]) -> tuple[Missing, ...]:
+def _missing(libraries: tuple[Dependency, ...]) -> tuple[Missing, ...]:
     lacking: dict[str | None, list[str]] = {}
     for library in libraries:
         if not library.ok:
