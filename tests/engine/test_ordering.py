@@ -9,9 +9,9 @@ import pytest
 from forebay.engine import executor as executor_module
 from forebay.engine.executor import Callbacks, Executor
 from forebay.engine.layout import Layout
-from forebay.engine.numpy_arrays import describe
 from forebay.engine.virtual import VirtualBackend
 from forebay.errors import EngineError
+from forebay.machine.numpy_arrays import describe
 from forebay.planner.choose import operations_of
 from forebay.planner.simulate import Work, simulate
 from forebay.schedule import named

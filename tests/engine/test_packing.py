@@ -6,10 +6,10 @@ import pytest
 import forebay as fb
 from forebay.codec import get
 from forebay.codec.raw import Raw
-from forebay.engine import numpy_arrays
 from forebay.engine.layout import Layout
 from forebay.engine.packing import Packing
 from forebay.engine.reverse import _rooms
+from forebay.machine import numpy_arrays
 
 FIELD = np.zeros((16, 32, 32), np.float32)
 

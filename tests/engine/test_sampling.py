@@ -7,8 +7,8 @@ import pytest
 
 import forebay as fb
 from forebay.engine.layout import Layout
-from forebay.engine.numpy_arrays import as_numpy, describe
 from forebay.engine.sampling import Sampler
+from forebay.machine.numpy_arrays import as_numpy, describe
 
 SLOW = fb.Costs(1.0, 1.0, 1e9, codecs={"cast:bfloat16": fb.CodecCost(1.9, 1e9, 1e9)})
 

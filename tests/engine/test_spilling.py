@@ -9,11 +9,11 @@ import forebay as fb
 from forebay.codec import register, registry
 from forebay.engine.executor import Callbacks
 from forebay.engine.layout import Layout
-from forebay.engine.numpy_arrays import describe
 from forebay.engine.packing import Packing
 from forebay.engine.spilling import SpillingExecutor
 from forebay.engine.virtual import VirtualBackend
 from forebay.errors import EngineError
+from forebay.machine.numpy_arrays import describe
 from forebay.planner.choose import operations_of
 from forebay.planner.simulate import Work, simulate
 from forebay.schedule import named

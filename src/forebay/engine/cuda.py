@@ -23,12 +23,12 @@ from forebay.cuda.driver import current_device
 from forebay.cuda.mailbox import post
 from forebay.cuda.slab import DeviceSlab, kept_pinned
 from forebay.cuda.stream import Mark, callers_streams, current, kept_streams
-from forebay.engine import cuda_arrays
 from forebay.engine.layout import Layout
 from forebay.engine.packing import Packing, Place
+from forebay.machine import cuda_arrays
+from forebay.machine.lanes import Wait
 from forebay.metrics import Metrics, Span
 from forebay.tier.disk import Disk
-from forebay.tier.lanes import Wait
 
 NOTICED = 20e-6
 """Seconds from which a wait of the compute stream is called a stall: less is the cost of the events themselves."""

@@ -15,11 +15,11 @@ from typing import Any, Protocol
 from forebay.engine.layout import Layout
 from forebay.engine.packing import Packing, Place
 from forebay.errors import EngineError
+from forebay.machine.lanes import Wait
 from forebay.metrics import Metrics
 from forebay.planner.operations import Evict, Fetch, Operation, Store
 from forebay.schedule import Backward, Drop, Forward, Restore, Save
 from forebay.tier.heap import Heap, Meter
-from forebay.tier.lanes import Wait
 
 
 class Backend(Protocol):

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from forebay.errors import StateError
+from forebay.machine.region import aligned
 
-ALIGNMENT = 256
-"""Bytes to which each array of a snapshot is aligned, which suits every copy and kernel."""
 BLOCK = 4096
 """Bytes to whose multiples snapshots are rounded up: a block of a disk."""
 
@@ -47,7 +46,7 @@ class Layout:
         for array in arrays_of(tree):
             shape, dtype = describe(array)
             leaves.append(Leaf(shape, dtype, offset))
-            offset += -(-leaves[-1].nbytes // ALIGNMENT) * ALIGNMENT
+            offset += aligned(leaves[-1].nbytes)
         if not leaves:
             raise StateError("the state holds no arrays: give a tuple, list or dict of arrays")
         return cls(tuple(leaves), max(BLOCK, -(-offset // BLOCK) * BLOCK), builder_of(tree))

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from forebay.codec import Codec
-from forebay.engine import measure, numpy_arrays
+from forebay.engine import measure
 from forebay.engine.host import HostBackend
 from forebay.engine.layout import Layout, arrays_of
 from forebay.errors import StateError
+from forebay.machine import numpy_arrays
 from forebay.planner import CodecCost, Costs
 from forebay.tier.capacity import device_capacity, host_capacity
 
@@ -63,7 +64,8 @@ def _host() -> Library:
 
 
 def _device() -> Library:
-    from forebay.engine import cuda, cuda_arrays  # they need cuda.core
+    from forebay.engine import cuda  # it needs cuda.core
+    from forebay.machine import cuda_arrays
 
     def free_bytes() -> int:
         capacity = device_capacity()

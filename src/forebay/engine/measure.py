@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from forebay.codec import Codec, quality
-from forebay.engine import numpy_arrays
 from forebay.engine.layout import Layout
 from forebay.engine.packing import Packing, Place, decode, encode, extent
 from forebay.errors import CodecError
+from forebay.machine import numpy_arrays
 from forebay.planner import CodecCost, Costs, Link
 from forebay.tier.disk import Disk
 from forebay.tier.links import measure_links
@@ -111,7 +111,7 @@ def measure_host_codec(layout: Layout, codec: Codec, arrays: list[Any], error: f
 def measure_device_codec(layout: Layout, codec: Codec, arrays: list[Any], error: float | None) -> CodecCost | None:
     """Time a codec on a state of the first steps; None where it does not keep the error that all must keep."""
     from forebay.engine.cuda import CudaBackend
-    from forebay.engine.cuda_arrays import kind_of, readable
+    from forebay.machine.cuda_arrays import kind_of, readable
 
     packing = Packing.of(layout, codec, "device")
     backend = CudaBackend([kind_of(array) for array in arrays], Path())

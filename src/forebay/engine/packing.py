@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from forebay.codec import Codec
 from forebay.codec.raw import Raw
-from forebay.engine.layout import ALIGNMENT, BLOCK, Layout, Leaf
+from forebay.engine.layout import BLOCK, Layout, Leaf
+from forebay.machine.region import aligned
 
 
 class Place(NamedTuple):
@@ -61,7 +62,7 @@ class Packing:
 
 
 def _in_a_row(sizes: Sequence[int]) -> tuple[Place, ...]:
-    starts = accumulate((-(-size // ALIGNMENT) * ALIGNMENT for size in sizes), initial=0)
+    starts = accumulate(map(aligned, sizes), initial=0)
     return tuple(Place(start, size) for start, size in zip(starts, sizes, strict=False))
 
 

@@ -17,8 +17,8 @@ from typing import Any
 from forebay.engine.executor import Backend, Callbacks, Executor
 from forebay.engine.layout import Layout
 from forebay.engine.packing import Packing, extent
+from forebay.machine.lanes import Wait
 from forebay.planner.operations import Evict, Store
-from forebay.tier.lanes import Wait
 
 
 class SpillingExecutor(Executor):

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.engine import numpy_arrays
 from forebay.engine import packing as packing_module
 from forebay.engine.layout import Layout
 from forebay.engine.packing import Packing, Place
+from forebay.machine import numpy_arrays
+from forebay.machine.lanes import Event, Lanes, Task, Wait
 from forebay.metrics import Metrics
-from forebay.tier.lanes import Event, Lanes, Task, Wait
 
 
 class VirtualBackend:

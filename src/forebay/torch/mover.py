@@ -16,8 +16,8 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from forebay.errors import BudgetError
+from forebay.machine.slabs import Piece, Room
 from forebay.torch.ambient import NOTHING
-from forebay.torch.room import Piece, Room
 from forebay.units import Budget
 
 

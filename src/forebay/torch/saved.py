@@ -14,9 +14,9 @@ from weakref import ref
 import torch
 
 from forebay.codec import Codec
+from forebay.machine.slabs import Piece
 from forebay.metrics import Metrics
 from forebay.torch.mover import Fall, Mover, Rise, new_storage
-from forebay.torch.room import Piece
 
 
 class Kept:
