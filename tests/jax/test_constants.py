@@ -12,7 +12,7 @@ from forebay.errors import StateError
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
 checkpointed = pytest.importorskip("forebay.jax").checkpointed
-compiled = pytest.importorskip("forebay.jax.compiled")
+compiled = pytest.importorskip("forebay.jax.compiled_step")
 
 TIGHT = {"budget": "64kB", "schedule": "revolve:3", "costs": fb.Costs(1e-3, 1e-3, 1e9)}
 AMPLE = {"budget": "10MB"}

@@ -37,13 +37,14 @@ from forebay import Budget  # noqa: E402
 from forebay.codec import get  # noqa: E402
 from forebay.errors import BudgetError, CodecError, PlanError  # noqa: E402
 from forebay.planner.blockwise import choose  # noqa: E402
-from forebay.torch import fit, iteration, plan_of, planning, unfit  # noqa: E402
-from forebay.torch.belongings import Belongings  # noqa: E402
-from forebay.torch.blocks import find  # noqa: E402
+from forebay.torch import fit, plan_of, unfit  # noqa: E402
 from forebay.torch.fit import _of  # noqa: E402
-from forebay.torch.frame import Frame  # noqa: E402
+from forebay.torch.fitting import planning, session  # noqa: E402
+from forebay.torch.fitting.blocks import find  # noqa: E402
+from forebay.torch.fitting.record import device_of  # noqa: E402
 from forebay.torch.mover import HostMover  # noqa: E402
-from forebay.torch.record import device_of  # noqa: E402
+from forebay.torch.replay.frame import Frame  # noqa: E402
+from forebay.torch.replay.module_state import Belongings  # noqa: E402
 
 
 def needs(kind):
@@ -437,8 +438,8 @@ def test_plans_are_made_when_shapes_come_again_and_kept_where_little_changes(mon
 
         monkeypatch.setattr(where, name, counting)
 
-    counted(iteration, "make_plan")
-    counted(iteration, "last_plans")
+    counted(session, "make_plan")
+    counted(session, "last_plans")
     counted(planning, "choose")
     monkeypatch.setattr(planning, "NEAR", 1e9)
     model, _ = problem(Transformer)
@@ -446,13 +447,13 @@ def test_plans_are_made_when_shapes_come_again_and_kept_where_little_changes(mon
     for length in range(5, 12):
         step(model, torch.randn(4, length, 8))
     assert counts == {"make_plan": 0, "last_plans": 0, "choose": 0}
-    for _ in range(iteration.SETTLED + 2):
+    for _ in range(session.SETTLED + 2):
         step(model, torch.randn(4, 16, 8))
-    assert counts == {"make_plan": len(iteration.LOOKED_OVER), "last_plans": 1, "choose": 1}
+    assert counts == {"make_plan": len(session.LOOKED_OVER), "last_plans": 1, "choose": 1}
 
 
 def test_plans_for_many_shapes_are_not_kept_for_ever(monkeypatch):
-    monkeypatch.setattr(iteration, "MOST_SHAPES", 2)
+    monkeypatch.setattr(session, "MOST_SHAPES", 2)
     model, _ = problem(Transformer)
     plain, _ = problem(Transformer)
     fit(model, AMPLE, choice="offload")

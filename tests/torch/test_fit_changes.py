@@ -19,7 +19,8 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from forebay import Budget  # noqa: E402
 from forebay.errors import PlanError  # noqa: E402
-from forebay.torch import buffers, fit, plan_of  # noqa: E402
+from forebay.torch import fit, plan_of  # noqa: E402
+from forebay.torch.replay import buffers  # noqa: E402
 
 DEAR = ["keep dear, recompute the rest", "offload dear, recompute the rest"]
 RECOMPUTING = ["recompute", *DEAR]

@@ -29,9 +29,9 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 from forebay import Budget  # noqa: E402
 from forebay.errors import BudgetError  # noqa: E402
 from forebay.torch import fit  # noqa: E402
-from forebay.torch.contents import MOST, held_by  # noqa: E402
-from forebay.torch.given import Given, tensors_in  # noqa: E402
-from forebay.torch.saved import Kept  # noqa: E402
+from forebay.torch.replay.arguments import Given, tensors_in  # noqa: E402
+from forebay.torch.replay.contents import MOST, held_by  # noqa: E402
+from forebay.torch.saved_tensors import Kept  # noqa: E402
 
 Pair = namedtuple("Pair", "x y")
 

@@ -17,7 +17,7 @@ from forebay import Budget  # noqa: E402
 from forebay.errors import BudgetError  # noqa: E402
 from forebay.torch import fit, plan_of  # noqa: E402
 from forebay.torch.fit import _of  # noqa: E402
-from forebay.torch.iteration import REFINED, SETTLED  # noqa: E402
+from forebay.torch.fitting.session import REFINED, SETTLED  # noqa: E402
 
 
 class Twice(MLP):

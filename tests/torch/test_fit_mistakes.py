@@ -16,8 +16,8 @@ from torch import nn  # noqa: E402
 from forebay import Budget  # noqa: E402
 from forebay.errors import BudgetError, CodecError, PlanError  # noqa: E402
 from forebay.torch import fit, offload, plan_of, unfit  # noqa: E402
-from forebay.torch.blocks import find  # noqa: E402
 from forebay.torch.fit import _of  # noqa: E402
+from forebay.torch.fitting.blocks import find  # noqa: E402
 
 
 @pytest.mark.parametrize("model", [None, Transformer, "model"])

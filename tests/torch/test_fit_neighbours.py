@@ -15,10 +15,11 @@ from torch.nn import functional  # noqa: E402
 from torch.nn.modules import module as torch_module  # noqa: E402
 
 from forebay import Budget  # noqa: E402
-from forebay.torch import fit, iteration, neighbours, plan_of, unfit  # noqa: E402
+from forebay.torch import fit, plan_of, unfit  # noqa: E402
 from forebay.torch.fit import _of  # noqa: E402
+from forebay.torch.fitting import neighbours, session  # noqa: E402
+from forebay.torch.fitting.record import Record  # noqa: E402
 from forebay.torch.gauge import HostGauge  # noqa: E402
-from forebay.torch.record import Record  # noqa: E402
 
 MANY = 40
 
@@ -393,7 +394,7 @@ def test_where_only_single_blocks_fit_they_are_planned_one_by_one(monkeypatch):
     fit(model, room)
     first = slice(MANY // 2)
     monkeypatch.setattr(
-        iteration, "groups", lambda records, budget: {records[0].module: tuple(one.module for one in records[first])}
+        session, "groups", lambda records, budget: {records[0].module: tuple(one.module for one in records[first])}
     )
     counts = []
     for _ in range(6):
@@ -426,7 +427,7 @@ def test_groups_leave_room_for_what_an_optimizer_has_taken_since(monkeypatch):
         return neighbours.groups(records, budget)
 
     monkeypatch.setattr(HostGauge, "allocated", lambda self: taken[0])
-    monkeypatch.setattr(iteration, "groups", groups)
+    monkeypatch.setattr(session, "groups", groups)
     model, _, x = deep()
     fit(model, AMPLE)
     for nbytes in (100, 1100, 1100):

@@ -10,8 +10,8 @@ from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
 from forebay.torch import fit  # noqa: E402
-from forebay.torch.iteration import SETTLED  # noqa: E402
-from forebay.torch.norms import only_adds  # noqa: E402
+from forebay.torch.fitting.session import SETTLED  # noqa: E402
+from forebay.torch.replay.norms import only_adds  # noqa: E402
 
 RECOMPUTING = ["recompute", "keep dear, recompute the rest"]
 

@@ -17,20 +17,21 @@ from forebay import Budget  # noqa: E402
 from forebay.errors import BudgetError  # noqa: E402
 from forebay.planner import Link  # noqa: E402
 from forebay.planner.blocks import Block, BlockChoice, Chain, Forecast, simulate  # noqa: E402
-from forebay.torch import fit, iteration, plan_of, planning  # noqa: E402
-from forebay.torch.belongings import Belongings  # noqa: E402
-from forebay.torch.choices import LIGHT, TREATMENTS, Timed, block_of  # noqa: E402
-from forebay.torch.dear import Share  # noqa: E402
+from forebay.torch import fit, plan_of  # noqa: E402
 from forebay.torch.fit import _of  # noqa: E402
-from forebay.torch.fitplan import FitPlan  # noqa: E402
-from forebay.torch.frame import Frame  # noqa: E402
+from forebay.torch.fitting import planning, session  # noqa: E402
+from forebay.torch.fitting.choices import LIGHT, TREATMENTS, Timed, block_of  # noqa: E402
+from forebay.torch.fitting.fitplan import FitPlan  # noqa: E402
+from forebay.torch.fitting.planning import LOOSE, MARGIN, last_plans, make_plan  # noqa: E402
+from forebay.torch.fitting.profile import Known, turning_points  # noqa: E402
+from forebay.torch.fitting.record import Record  # noqa: E402
+from forebay.torch.fitting.timings import Run  # noqa: E402
 from forebay.torch.gauge import HostGauge  # noqa: E402
-from forebay.torch.known import Known, turning_points  # noqa: E402
 from forebay.torch.mover import HostMover  # noqa: E402
-from forebay.torch.planning import LOOSE, MARGIN, last_plans, make_plan  # noqa: E402
-from forebay.torch.record import Record  # noqa: E402
-from forebay.torch.runs import Run  # noqa: E402
-from forebay.torch.saved import Store  # noqa: E402
+from forebay.torch.replay.costly_operations import Share  # noqa: E402
+from forebay.torch.replay.frame import Frame  # noqa: E402
+from forebay.torch.replay.module_state import Belongings  # noqa: E402
+from forebay.torch.saved_tensors import Store  # noqa: E402
 
 LEAST, SAVED = 10**9, 10**8
 """Bytes of the device when all blocks are recomputed, and those that each block saves."""
@@ -156,15 +157,15 @@ class Counting(HostGauge):
 @pytest.fixture
 def plans(monkeypatch):
     """The plans that were made, of a model whose blocks are not to fit all at once."""
-    made, make = [], iteration.make_plan
+    made, make = [], session.make_plan
 
     def recording(*args):
         made.append(make(*args))
         return made[-1]
 
-    monkeypatch.setattr(iteration, "make_plan", recording)
-    monkeypatch.setattr(iteration, "gauge_for", Counting)
-    monkeypatch.setattr(iteration, "LOOKED_OVER", ())
+    monkeypatch.setattr(session, "make_plan", recording)
+    monkeypatch.setattr(session, "gauge_for", Counting)
+    monkeypatch.setattr(session, "LOOKED_OVER", ())
     monkeypatch.setattr(planning, "LOOSE", 10_000)
     monkeypatch.setattr(Counting, "link", lambda gauge, mover: Link(1e9, 1e9))
     return made
@@ -201,7 +202,7 @@ def test_a_plan_that_does_not_fit_is_refused_as_long_as_it_does_not():
 
 
 def test_memory_that_has_grown_too_much_is_told_each_time(monkeypatch):
-    monkeypatch.setattr(iteration, "gauge_for", Counting)
+    monkeypatch.setattr(session, "gauge_for", Counting)
     monkeypatch.setattr(Counting, "allocated", lambda gauge: LEAST + Counting.taken)
     monkeypatch.setattr(Counting, "taken", 0)
     Counting.model, x = problem(Transformer)
@@ -330,21 +331,21 @@ def test_a_light_plan_is_light_whatever_was_there_before():
 
 
 def test_one_of_the_looks_makes_a_light_plan(monkeypatch):
-    made, make = [], iteration.make_plan
+    made, make = [], session.make_plan
 
     def recording(known, *others):
         plan = make(known, *others)
         made.append((known.seen, others[-1], LIGHT.issuperset(plan.names)))
         return plan
 
-    monkeypatch.setattr(iteration, "make_plan", recording)
+    monkeypatch.setattr(session, "make_plan", recording)
     model, x = problem(Transformer)
     fit(model, Budget(device=200_000, host="1GB"))
-    for _ in range(iteration.REFINED + len(iteration.LOOKED_OVER) + 1):
+    for _ in range(session.REFINED + len(session.LOOKED_OVER) + 1):
         step(model, x)
-    looks = 1, *iteration.LOOKED_OVER[:-1]
-    assert [one[:2] for one in made] == [(seen, seen == iteration.LIGHTENED) for seen in looks]
-    assert made[-1] == (iteration.LIGHTENED, True, True)
+    looks = 1, *session.LOOKED_OVER[:-1]
+    assert [one[:2] for one in made] == [(seen, seen == session.LIGHTENED) for seen in looks]
+    assert made[-1] == (session.LIGHTENED, True, True)
 
 
 def test_the_last_look_adds_what_is_light_where_others_are_not():
@@ -413,7 +414,7 @@ def test_small_tensors_stay_where_others_move():
 @pytest.mark.parametrize("choice", [name for name in TREATMENTS if "offload" in name])
 @pytest.mark.parametrize("least", [2**8, 2**13 + 1, 2**14])
 def test_what_moves_is_what_the_plan_says_to_the_byte(choice, least, monkeypatch):
-    monkeypatch.setitem(iteration.LEAST_MOVED, "cpu", least)
+    monkeypatch.setitem(session.LEAST_MOVED, "cpu", least)
     codec = "cast:float16" if "compressed" in choice else None
     model, x = problem(Transformer)
     fit(model, AMPLE, codec=codec, choice=choice)

@@ -8,13 +8,13 @@ from tests.torch.clocked import NAMES, Clock, Net  # noqa: E402
 from tests.torch.models import AMPLE  # noqa: E402
 
 from forebay.torch import fit, plan_of  # noqa: E402
-from forebay.torch.dear import Operation, Share, shares_of  # noqa: E402
 from forebay.torch.fit import _of  # noqa: E402
+from forebay.torch.fitting.record import Record, find_dear  # noqa: E402
+from forebay.torch.fitting.session import CALM, LOOKED_OVER, SETTLED  # noqa: E402
+from forebay.torch.fitting.timings import first_run  # noqa: E402
 from forebay.torch.gauge import HostGauge  # noqa: E402
-from forebay.torch.iteration import CALM, LOOKED_OVER, SETTLED  # noqa: E402
 from forebay.torch.mover import HostMover  # noqa: E402
-from forebay.torch.record import Record, find_dear  # noqa: E402
-from forebay.torch.runs import first_run  # noqa: E402
+from forebay.torch.replay.costly_operations import Operation, Share, shares_of  # noqa: E402
 
 
 @pytest.mark.parametrize("choice", ["keep", "recompute", "offload"])

@@ -15,10 +15,11 @@ from tests.torch.test_fit_room import LEAST, Counting, least_budget  # noqa: E40
 
 from forebay import Budget  # noqa: E402
 from forebay.planner import Link  # noqa: E402
-from forebay.torch import fit, iteration, plan_of, planning  # noqa: E402
+from forebay.torch import fit, plan_of  # noqa: E402
 from forebay.torch.fit import _of  # noqa: E402
+from forebay.torch.fitting import planning, session  # noqa: E402
+from forebay.torch.fitting.session import CALM, LOOKED_OVER, SETTLED  # noqa: E402
 from forebay.torch.gauge import HostGauge  # noqa: E402
-from forebay.torch.iteration import CALM, LOOKED_OVER, SETTLED  # noqa: E402
 from forebay.torch.mover import HostMover  # noqa: E402
 
 LEARNED = LOOKED_OVER[-1] + 1
@@ -42,10 +43,10 @@ def rivals(monkeypatch):
 
     def among(*names):
         def last_plans(known, *others):
-            plans = [iteration.make_plan(replace(known, plan=None), *others[:-1], name) for name in names]
+            plans = [session.make_plan(replace(known, plan=None), *others[:-1], name) for name in names]
             return tuple(plans[:1] if known.settled else plans)
 
-        monkeypatch.setattr(iteration, "last_plans", last_plans)
+        monkeypatch.setattr(session, "last_plans", last_plans)
 
     return among
 
@@ -99,7 +100,7 @@ def test_a_plan_that_takes_more_of_the_host_has_to_be_clearly_faster(clock, riva
     rivals("offload", "recompute")
     model = learned(clock, torch.ones(64, 4))
     known = known_of(model)
-    known.rivals = iteration.last_plans(known, AMPLE, False, Link(1e9, 1e9), None)
+    known.rivals = session.last_plans(known, AMPLE, False, Link(1e9, 1e9), None)
     known.calm = {(name,) * 4: times for name, times in (("offload", offload), ("recompute", recompute))}
     assert known.settle().names == (stays,) * 4
 
@@ -193,7 +194,7 @@ def test_new_plans_in_the_middle_have_all_their_turns(clock, rivals):
 
 
 def test_turns_end_whatever_happens_to_plans(clock, rivals, monkeypatch):
-    monkeypatch.setattr("forebay.torch.known.MOST_TURNS", 7)
+    monkeypatch.setattr("forebay.torch.fitting.profile.MOST_TURNS", 7)
     rivals(SLOWER, SLOW, FAST)
     x = torch.ones(64, 4)
     model = learned(clock, x)
@@ -235,7 +236,7 @@ def test_what_is_forgotten_takes_no_turns(clock, rivals):
 
 def test_the_blocks_that_a_plan_is_told_of_follow_its_turn(clock, rivals, monkeypatch):
     of_each = {FAST: frozenset({3}), SLOWER: frozenset({1, 3})}
-    monkeypatch.setattr(iteration, "turning_points", lambda plan, records, passes: of_each[plan.names[0]])
+    monkeypatch.setattr(session, "turning_points", lambda plan, records, passes: of_each[plan.names[0]])
     rivals(FAST, SLOWER)
     x = torch.ones(64, 4)
     model = learned(clock, x)
@@ -273,7 +274,7 @@ class Exceeding(Counting):
 
 
 def test_a_plan_that_takes_more_than_the_budget_in_its_turn_is_not_taken_again(monkeypatch):
-    monkeypatch.setattr(iteration, "gauge_for", Exceeding)
+    monkeypatch.setattr(session, "gauge_for", Exceeding)
     monkeypatch.setattr(Counting, "taken", 0)
     monkeypatch.setattr(planning, "LOOSE", 10_000)
     monkeypatch.setattr(Counting, "link", lambda gauge, mover: Link(1e9, 1e9))
@@ -344,7 +345,7 @@ def test_what_changes_behind_the_first_block_of_a_settled_model_is_noticed(chang
         check()
         assert fitting._now.broken == (number < 2)
         check()
-    assert fitting._wrong == iteration.MOST_WRONG and len(fitting._known) == 2
+    assert fitting._wrong == session.MOST_WRONG and len(fitting._known) == 2
     assert not fitting._now.broken and not fitting._now.measuring
 
 

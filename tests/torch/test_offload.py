@@ -13,10 +13,10 @@ from torch import nn  # noqa: E402
 
 from forebay import Budget  # noqa: E402
 from forebay.errors import BudgetError, CodecError  # noqa: E402
-from forebay.torch import keeper as keeper_module  # noqa: E402
 from forebay.torch import offload, release  # noqa: E402
 from forebay.torch.offload import _places  # noqa: E402
-from forebay.torch.order import fetch_order, to_move  # noqa: E402
+from forebay.torch.offloading import keeper as keeper_module  # noqa: E402
+from forebay.torch.offloading.order import fetch_order, to_move  # noqa: E402
 
 HOST = "100MB"
 

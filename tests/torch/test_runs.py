@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from forebay.torch.choices import Timed
-from forebay.torch.runs import Run, Seen, Trial, together
+from forebay.torch.fitting.choices import Timed
+from forebay.torch.fitting.timings import Run, Seen, Trial, together
 
 GUESS = Timed(
     2.0,

@@ -11,10 +11,10 @@ from forebay.codec import Codec
 from forebay.engine import Result
 from forebay.engine.recorded import Request
 from forebay.errors import StateError
-from forebay.jax.compiled import compiled_for
-from forebay.jax.decide import host, part_budget
+from forebay.jax.compiled_step import compiled_for
+from forebay.jax.decision import host, part_budget
 from forebay.jax.node import Call
-from forebay.jax.traced import CLOSED_OVER, Trees, trace
+from forebay.jax.traced_step import CLOSED_OVER, Trees, trace
 from forebay.planner import Costs, Plan
 from forebay.schedule import Schedule
 from forebay.units import Budget

@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 
-from forebay.jax.compiled import Compiled, is_inexact
+from forebay.jax.compiled_step import Compiled, is_inexact
 from forebay.jax.nest import Lengths, Sizes, choose, least_bytes, nested_bytes
 from forebay.jax.places import Leaves, placed
 

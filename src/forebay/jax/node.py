@@ -15,8 +15,8 @@ from forebay.engine.recorded import Request
 from forebay.engine.reversal import Reversal
 from forebay.engine.reverse import shown
 from forebay.errors import StateError
-from forebay.jax.compiled import Compiled, is_inexact
-from forebay.jax.decide import Course, OnDevice, check_concrete, decide
+from forebay.jax.compiled_step import Compiled, is_inexact
+from forebay.jax.decision import Course, OnDevice, check_concrete, decide
 from forebay.jax.nest import Lengths
 from forebay.jax.places import Leaves, Places, device_of, is_traced, settled, to_host, where
 

@@ -16,12 +16,12 @@ from forebay.planner import Costs, Plan
 from forebay.schedule import Schedule
 from forebay.torch.ambient import func_differentiates
 from forebay.torch.loops.arguments import Given, Params, read_inputs
-from forebay.torch.loops.likeness import Likeness
+from forebay.torch.loops.decision import planned
 from forebay.torch.loops.node import Call, differentiate
 from forebay.torch.loops.outputs import OutputForm, output_leaves, put
-from forebay.torch.loops.planned import planned
 from forebay.torch.loops.probe import check_known, check_random
 from forebay.torch.loops.recording import copies_of
+from forebay.torch.loops.step_signature import Likeness
 from forebay.torch.loops.steps import Form, Steps
 from forebay.units import Budget
 

@@ -10,14 +10,14 @@ from torch import nn
 
 from forebay.codec import get as get_codec
 from forebay.errors import PlanError
-from forebay.torch.belongings import Belongings
-from forebay.torch.blocks import ENOUGH, Call, Patch, Single, named
-from forebay.torch.choices import TREATMENTS
-from forebay.torch.fitplan import FitPlan
-from forebay.torch.iteration import Fitting
-from forebay.torch.known import Part
+from forebay.torch.fitting.blocks import ENOUGH, Call, Patch, Single, named
+from forebay.torch.fitting.choices import TREATMENTS
+from forebay.torch.fitting.fitplan import FitPlan
+from forebay.torch.fitting.neighbours import sequences
+from forebay.torch.fitting.profile import Part
+from forebay.torch.fitting.session import Fitting
 from forebay.torch.mover import budget_of
-from forebay.torch.neighbours import sequences
+from forebay.torch.replay.module_state import Belongings
 from forebay.units import Budget
 
 Model = TypeVar("Model", bound=nn.Module)

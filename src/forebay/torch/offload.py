@@ -13,10 +13,10 @@ import torch
 from forebay.codec import Codec
 from forebay.codec import get as get_codec
 from forebay.metrics import Metrics
-from forebay.torch.habit import Habit
-from forebay.torch.keeper import Keeper, Opened
 from forebay.torch.mover import budget_of
-from forebay.torch.saved import Kept
+from forebay.torch.offloading.keeper import Keeper, Opened
+from forebay.torch.offloading.steady_state import Habit
+from forebay.torch.saved_tensors import Kept
 from forebay.units import Budget, to_bytes
 
 MOST_PLACES = 32

@@ -16,11 +16,11 @@ from forebay.errors import ForebayError
 from forebay.planner import Plan
 from forebay.torch.ambient import random_untouched
 from forebay.torch.loops.arguments import Params
-from forebay.torch.loops.meanwhile import Meanwhile
+from forebay.torch.loops.captured_state import Meanwhile
+from forebay.torch.loops.module_buffers import Watched
 from forebay.torch.loops.recording import share_memory
 from forebay.torch.loops.steps import Steps
 from forebay.torch.loops.sweep import Notes, Sweep
-from forebay.torch.loops.watched import Watched
 
 
 class TwiceError(ForebayError, RuntimeError):

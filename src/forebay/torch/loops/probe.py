@@ -13,9 +13,9 @@ from forebay.engine.recorded import Recording
 from forebay.errors import StateError
 from forebay.torch.ambient import Autocast, random_untouched, shared_random
 from forebay.torch.loops.arguments import Given
+from forebay.torch.loops.module_buffers import Watched
 from forebay.torch.loops.recording import Recorded, check_apart, record, share_memory, versions_of
 from forebay.torch.loops.steps import Steps
-from forebay.torch.loops.watched import Watched
 from forebay.torch.mover import storage_of
 
 REPEATS, ENOUGH = 5, 0.2

@@ -12,9 +12,9 @@ from weakref import ref
 import numpy as np
 import torch
 
-from forebay.torch.buffers import identical
-from forebay.torch.contents import METHODS, Held, held_by, kind_of, things_in, write
-from forebay.torch.saved import Keep, check_version, version_of
+from forebay.torch.replay.buffers import identical
+from forebay.torch.replay.contents import METHODS, Held, held_by, kind_of, things_in, write
+from forebay.torch.saved_tensors import Keep, check_version, version_of
 
 
 class Input:

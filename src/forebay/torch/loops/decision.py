@@ -15,8 +15,8 @@ from forebay.errors import PlanError
 from forebay.planner import Plan
 from forebay.torch.ambient import Autocast, random_untouched
 from forebay.torch.loops.arguments import Given
-from forebay.torch.loops.likeness import Likeness
 from forebay.torch.loops.probe import probe
+from forebay.torch.loops.step_signature import Likeness
 from forebay.torch.loops.steps import Steps
 
 MOST_KEPT = 64

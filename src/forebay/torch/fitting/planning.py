@@ -9,9 +9,9 @@ from forebay.errors import BudgetError
 from forebay.planner import Link
 from forebay.planner.blocks import BlockChoice, Chain, Forecast, simulate
 from forebay.planner.blockwise import choose
-from forebay.torch.choices import LIGHT, block_of
-from forebay.torch.fitplan import FitPlan
-from forebay.torch.known import Known
+from forebay.torch.fitting.choices import LIGHT, block_of
+from forebay.torch.fitting.fitplan import FitPlan
+from forebay.torch.fitting.profile import Known
 from forebay.units import Budget, to_text
 
 MARGIN = 0.01

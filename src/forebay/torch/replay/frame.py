@@ -9,11 +9,11 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from forebay.torch.ambient import NOTHING, Autocast, random_state, set_random_state
-from forebay.torch.belongings import Belongings
-from forebay.torch.dear import Keeping, Output, Replaying
-from forebay.torch.given import Given
 from forebay.torch.mover import bytes_by_storage, storage_of, weakly
-from forebay.torch.saved import Keep, Kept, check_version
+from forebay.torch.replay.arguments import Given
+from forebay.torch.replay.costly_operations import Keeping, Output, Replaying
+from forebay.torch.replay.module_state import Belongings
+from forebay.torch.saved_tensors import Keep, Kept, check_version
 
 
 class _EnoughError(BaseException):

@@ -13,10 +13,10 @@ from typing import Any
 from torch import nn
 from torch.nn.modules import module as torch_module
 
-from forebay.torch.belongings import Belongings
-from forebay.torch.blocks import ENOUGH, Patch, compiled
-from forebay.torch.known import Part
-from forebay.torch.record import Record
+from forebay.torch.fitting.blocks import ENOUGH, Patch, compiled
+from forebay.torch.fitting.profile import Part
+from forebay.torch.fitting.record import Record
+from forebay.torch.replay.module_state import Belongings
 
 MOST = 1 / 6
 """The part of the budget that a group may save: while it is recomputed all of that is there."""

@@ -12,7 +12,7 @@ from jax import lax
 
 from forebay.jax.nest import Lengths, blocks
 from forebay.jax.places import Leaves
-from forebay.jax.traced import Traced, Trees
+from forebay.jax.traced_step import Traced, Trees
 
 Differentiated = tuple[list[Any], list[Any], list[Any]]
 """Gradients of the state before a span, of all inputs so far, and of the parameters so far."""

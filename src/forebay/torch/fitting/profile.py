@@ -14,15 +14,15 @@ from weakref import ref
 import torch
 from torch import nn
 
-from forebay.torch.belongings import Belongings
-from forebay.torch.blocks import Call, compiled
-from forebay.torch.choices import LIGHT
-from forebay.torch.fitplan import FitPlan
+from forebay.torch.fitting.blocks import Call, compiled
+from forebay.torch.fitting.choices import LIGHT
+from forebay.torch.fitting.fitplan import FitPlan
+from forebay.torch.fitting.record import Record, Signature, find_dear, find_loose
+from forebay.torch.fitting.timings import Run, Trial, first_run, spent, together, trial
 from forebay.torch.gauge import HostGauge
-from forebay.torch.keeper import Alive
-from forebay.torch.record import Record, Signature, find_dear, find_loose
-from forebay.torch.runs import Run, Trial, first_run, spent, together, trial
-from forebay.torch.saved import Entry
+from forebay.torch.offloading.keeper import Alive
+from forebay.torch.replay.module_state import Belongings
+from forebay.torch.saved_tensors import Entry
 
 CALM = 6
 """So many iterations with a plan that may stay are timed as a whole: block by block takes time of its own."""

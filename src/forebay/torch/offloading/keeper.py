@@ -8,8 +8,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from forebay.codec import Codec
 from forebay.errors import BudgetError
 from forebay.torch.mover import mover_for, weakly
-from forebay.torch.order import fetch_order, to_move
-from forebay.torch.saved import Entry, Held, Kept, Store
+from forebay.torch.offloading.order import fetch_order, to_move
+from forebay.torch.saved_tensors import Entry, Held, Kept, Store
 from forebay.units import Budget, to_text
 
 

@@ -14,8 +14,8 @@ from weakref import ref
 
 import torch
 
-from forebay.torch.keeper import Alive, Keeper, Opened
-from forebay.torch.saved import Kept
+from forebay.torch.offloading.keeper import Alive, Keeper, Opened
+from forebay.torch.saved_tensors import Kept
 
 FIRST = 8
 """So many tensors, other than parameters, tell one kind of iteration from another."""

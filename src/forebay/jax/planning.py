@@ -13,7 +13,7 @@ from forebay.codec.auto import choices
 from forebay.engine.costing import measured, with_codecs
 from forebay.engine.loop import Loop
 from forebay.engine.recorded import Recording, Request, plan_recorded
-from forebay.jax.compiled import Compiled, is_inexact
+from forebay.jax.compiled_step import Compiled, is_inexact
 from forebay.jax.places import Leaves, Places, to_host
 from forebay.planner import Costs, Plan
 from forebay.units import Budget

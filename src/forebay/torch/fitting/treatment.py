@@ -9,13 +9,13 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 
 from forebay.codec import Codec
-from forebay.torch.choices import Treatment
-from forebay.torch.frame import Frame
+from forebay.torch.fitting.choices import Treatment
+from forebay.torch.fitting.profile import Inputs, Iteration, Part
+from forebay.torch.fitting.record import Record, device_of
 from forebay.torch.gauge import HostGauge
-from forebay.torch.known import Inputs, Iteration, Part
 from forebay.torch.mover import bytes_by_storage, from_outside, storage_of
-from forebay.torch.record import Record, device_of
-from forebay.torch.saved import Entry, Held, Kept, Store
+from forebay.torch.replay.frame import Frame
+from forebay.torch.saved_tensors import Entry, Held, Kept, Store
 
 
 class Treating:

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten
 
-from forebay.torch.contents import PLAIN, tensors_held
-from forebay.torch.objects import Input, Objects, value_of
-from forebay.torch.saved import Keep
+from forebay.torch.replay.contents import PLAIN, tensors_held
+from forebay.torch.replay.objects import Input, Objects, value_of
+from forebay.torch.saved_tensors import Keep
 
 
 def tensors_in(tree: Any) -> list[torch.Tensor]:

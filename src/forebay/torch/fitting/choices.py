@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from forebay.planner.blocks import Block, BlockChoice
-from forebay.torch.dear import SHARES
-from forebay.torch.record import Record
+from forebay.torch.fitting.record import Record
+from forebay.torch.replay.costly_operations import SHARES
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from forebay.metrics import Metrics
 from forebay.planner import Link
 from forebay.planner.blocks import BlockChoice, Chain, Forecast, simulate
 from forebay.planner.blockwise import alike
-from forebay.torch.choices import SIMPLE
+from forebay.torch.fitting.choices import SIMPLE
 from forebay.units import Budget, seconds_to_text, to_text
 
 

@@ -10,11 +10,11 @@ from forebay.engine.layout import Layout
 from forebay.engine.library import Library, library_of
 from forebay.engine.recorded import Request
 from forebay.errors import BudgetError, StateError
-from forebay.jax.compiled import Compiled
+from forebay.jax.compiled_step import Compiled
 from forebay.jax.fitting import fitted, least_room, sizes_of
 from forebay.jax.nest import Lengths, Sizes, choose, counts_to_text, least_bytes, nested_bytes
 from forebay.jax.places import Leaves, device_of, free_bytes, is_traced
-from forebay.jax.planned import planned
+from forebay.jax.planning import planned
 from forebay.machine.numpy_arrays import describe
 from forebay.planner import Plan
 from forebay.schedule import Backward, Forward, Save

@@ -13,10 +13,10 @@ import torch
 from torch import nn
 
 from forebay.torch.ambient import NOTHING
-from forebay.torch.buffers import Groups, Layout, Place, Seen, copies_of, identical, same
 from forebay.torch.mover import bytes_by_storage
-from forebay.torch.norms import only_adds, thrown_away
-from forebay.torch.saved import version_of
+from forebay.torch.replay.buffers import Groups, Layout, Place, Seen, copies_of, identical, same
+from forebay.torch.replay.norms import only_adds, thrown_away
+from forebay.torch.saved_tensors import version_of
 
 
 class Parameters(NamedTuple):

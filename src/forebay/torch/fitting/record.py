@@ -12,11 +12,11 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from forebay.codec import Codec
-from forebay.torch.dear import Operation, Share, Watching, shares_of
-from forebay.torch.frame import Frame
 from forebay.torch.gauge import HostGauge
 from forebay.torch.mover import Mover, storage_of, weakly
-from forebay.torch.saved import dense
+from forebay.torch.replay.costly_operations import Operation, Share, Watching, shares_of
+from forebay.torch.replay.frame import Frame
+from forebay.torch.saved_tensors import dense
 
 
 def device_of(tensors: Iterable[torch.Tensor], parameters: Iterable[torch.Tensor]) -> torch.device:

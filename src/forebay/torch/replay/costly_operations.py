@@ -10,8 +10,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from forebay.torch.mover import bytes_by_storage, weakly
-from forebay.torch.norms import read_by
-from forebay.torch.saved import Held, Keep, Kept
+from forebay.torch.replay.norms import read_by
+from forebay.torch.saved_tensors import Held, Keep, Kept
 
 _NAMES = (
     "mm",

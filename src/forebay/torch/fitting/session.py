@@ -19,20 +19,20 @@ from forebay.errors import BudgetError
 from forebay.metrics import Metrics
 from forebay.planner import Link
 from forebay.torch.ambient import others_differentiate, others_recompute, shared_random
-from forebay.torch.belongings import flags_of
-from forebay.torch.choices import TREATMENTS
-from forebay.torch.fitplan import FitPlan
-from forebay.torch.frame import Frame
+from forebay.torch.fitting.choices import TREATMENTS
+from forebay.torch.fitting.fitplan import FitPlan
+from forebay.torch.fitting.neighbours import bare, groups, one_of
+from forebay.torch.fitting.planning import RIVALS, foreseen_anew, last_plans, make_plan
+from forebay.torch.fitting.profile import CALM, Inputs, Iteration, Known, Part, turning_points
+from forebay.torch.fitting.record import Record, Signature, Watch, device_of, signature
+from forebay.torch.fitting.treatment import Treating
 from forebay.torch.gauge import HostGauge, gauge_for
-from forebay.torch.given import direct_tensors, tensors_in
-from forebay.torch.keeper import Alive
-from forebay.torch.known import CALM, Inputs, Iteration, Known, Part, turning_points
 from forebay.torch.mover import Mover, bytes_by_storage, from_outside, mover_for
-from forebay.torch.neighbours import bare, groups, one_of
-from forebay.torch.planning import RIVALS, foreseen_anew, last_plans, make_plan
-from forebay.torch.record import Record, Signature, Watch, device_of, signature
-from forebay.torch.saved import Store
-from forebay.torch.treat import Treating
+from forebay.torch.offloading.keeper import Alive
+from forebay.torch.replay.arguments import direct_tensors, tensors_in
+from forebay.torch.replay.frame import Frame
+from forebay.torch.replay.module_state import flags_of
+from forebay.torch.saved_tensors import Store
 from forebay.units import Budget
 
 LOOKED_OVER = (3, 5, 7, 9, 11)

@@ -12,9 +12,9 @@ from itertools import chain
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
-from forebay.torch.choices import TREATMENTS, Timed
+from forebay.torch.fitting.choices import TREATMENTS, Timed
+from forebay.torch.fitting.record import Record
 from forebay.torch.gauge import HostGauge
-from forebay.torch.record import Record
 
 ROUNDS = 3
 """What iterations and blocks took is told apart in so many rounds, each from what the last one found."""
