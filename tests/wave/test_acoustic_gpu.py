@@ -20,14 +20,14 @@ from forebay.wave import (
     Adjoint,
     Grid,
     Loop,
-    acoustic,
-    acoustic_gpu,
     gradient,
     migrate,
     simulate,
 )
-from forebay.wave.acoustic_gpu import SOURCE, GpuKernels
-from forebay.wave.variant import Variant, chunk_of
+from forebay.wave.acoustic import gpu as acoustic_gpu
+from forebay.wave.acoustic import propagator as acoustic
+from forebay.wave.acoustic.gpu import SOURCE, GpuKernels
+from forebay.wave.kernels.variant import Variant, chunk_of
 
 TOLERANCE = 1e-6
 SHAPES = {"2-D": (31, 37), "3-D": (17, 19, 18)}

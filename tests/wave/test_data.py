@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from forebay.errors import WaveError
 from forebay.wave import Grid, Shot, ricker
-from forebay.wave.files import kind_of, look_at_shots, read_field, read_shot, whole, write_field, write_shots
-from forebay.wave.geometry import Geometry, geometry_of, part_of, spread, windows
-from forebay.wave.npy import load_array, load_arrays
-from forebay.wave.stack import Part, tree_sum
-from forebay.wave.work import mute
+from forebay.wave.files.formats import kind_of, look_at_shots, read_field, read_shot, whole, write_field, write_shots
+from forebay.wave.files.npy import load_array, load_arrays
+from forebay.wave.job.stack import Part, tree_sum
+from forebay.wave.job.work import mute
+from forebay.wave.survey.geometry import Geometry, geometry_of, part_of, spread, windows
 
 
 @pytest.mark.parametrize("suffix", ["npy", "zarr"])

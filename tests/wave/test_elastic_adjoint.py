@@ -6,7 +6,7 @@ from tests.wave.elastic_setups import mixed_shot, random_rock
 from tests.wave.setups import random_positions
 
 from forebay.wave import Shot, largest_dt, ricker, simulate
-from forebay.wave.elastic_loop import ElasticAdjoint, ElasticLoop
+from forebay.wave.elastic.loop import ElasticAdjoint, ElasticLoop
 
 SHAPES = {"2-D": (31, 34), "3-D": (13, 15, 14)}
 

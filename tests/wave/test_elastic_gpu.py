@@ -19,17 +19,17 @@ from forebay.errors import DeviceError, WaveError
 from forebay.wave import (
     Elastic,
     ElasticModel,
-    acoustic_gpu,
-    elastic,
-    elastic_gpu,
-    elastic_gpu_images,
     gradient,
     migrate,
     simulate,
 )
-from forebay.wave.elastic_gpu import STRESS, VELOCITY, ElasticGpuKernels, ElasticVariant
-from forebay.wave.elastic_gpu_images import POINTS
-from forebay.wave.elastic_loop import ElasticAdjoint, ElasticLoop
+from forebay.wave.acoustic import gpu as acoustic_gpu
+from forebay.wave.elastic import gpu as elastic_gpu
+from forebay.wave.elastic import gpu_images as elastic_gpu_images
+from forebay.wave.elastic import propagator as elastic
+from forebay.wave.elastic.gpu import STRESS, VELOCITY, ElasticGpuKernels, ElasticVariant
+from forebay.wave.elastic.gpu_images import POINTS
+from forebay.wave.elastic.loop import ElasticAdjoint, ElasticLoop
 
 TOLERANCE = 2e-6
 SHAPES = {"2-D": (25, 29), "3-D": (13, 15, 14)}

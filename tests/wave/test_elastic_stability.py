@@ -7,10 +7,10 @@ import pytest
 from tests.wave.elastic_setups import mixed_shot, random_rock, smooth_rock, surface_shot, uniform
 
 from forebay.wave import AcousticModel, Elastic, ElasticModel, Grid, Shot, WaveError, largest_dt, ricker, simulate
-from forebay.wave.elastic_loop import ElasticLoop
-from forebay.wave.elastic_medium import averaged
-from forebay.wave.elastic_stencil import along_depth, first_derivative, steepest
-from forebay.wave.stability import points_per_wavelength
+from forebay.wave.earth.stability import points_per_wavelength
+from forebay.wave.elastic.loop import ElasticLoop
+from forebay.wave.elastic.medium import averaged
+from forebay.wave.elastic.stencil import along_depth, first_derivative, steepest
 
 F = 14.0
 

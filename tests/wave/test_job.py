@@ -9,12 +9,13 @@ import pytest
 from forebay.errors import BudgetError, WaveError
 from forebay.tier.capacity import Capacity
 from forebay.units import Budget
-from forebay.wave import AcousticModel, Grid, absorbing_points, place, ricker
-from forebay.wave.inputs import media_of, medium_of
-from forebay.wave.job import changed, parse, read_job
-from forebay.wave.prepare import inspect, prepare
-from forebay.wave.run import run_job
-from forebay.wave.workspace import Workspace, locked
+from forebay.wave import AcousticModel, Grid, absorbing_points, ricker
+from forebay.wave.job import place
+from forebay.wave.job.inputs import media_of, medium_of
+from forebay.wave.job.job import changed, parse, read_job
+from forebay.wave.job.prepare import inspect, prepare
+from forebay.wave.job.run import run_job
+from forebay.wave.job.workspace import Workspace, locked
 
 GOOD = {
     "model": 'name = "layers"\nshape = [48, 96]\nsmooth = 60.0',

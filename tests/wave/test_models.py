@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from forebay.errors import WaveError
-from forebay.wave.models import RECIPES, SALT, WATER, make
-from forebay.wave.smoothing import smooth
+from forebay.wave.earth.builtin import RECIPES, SALT, WATER, make
+from forebay.wave.earth.smoothing import smooth
 
 
 @pytest.mark.parametrize(

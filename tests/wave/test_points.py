@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from forebay.wave import Grid, Resampler, highest_frequency, ricker
-from forebay.wave.points import gather, locate, scatter
+from forebay.wave.survey.points import gather, locate, scatter
 
 HALO = 4
 

@@ -7,8 +7,8 @@ segyio = pytest.importorskip("segyio")
 from segyio import BinField, TraceField  # noqa: E402
 
 from forebay.errors import WaveError  # noqa: E402
-from forebay.wave.files import look_at_shots, read_field, read_shot, write_field, write_shots  # noqa: E402
-from forebay.wave.geometry import geometry_of  # noqa: E402
+from forebay.wave.files.formats import look_at_shots, read_field, read_shot, write_field, write_shots  # noqa: E402
+from forebay.wave.survey.geometry import geometry_of  # noqa: E402
 
 IBM, IEEE = 1, 5
 

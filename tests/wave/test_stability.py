@@ -20,9 +20,9 @@ from forebay.wave import (
     ricker,
     simulate,
 )
-from forebay.wave.elastic_stencil import first_derivative, staggered_symbol
-from forebay.wave.stability import TOLERANCE, accurate_dt, choose_dt, points_per_wavelength
-from forebay.wave.stencil import second_derivative, symbol
+from forebay.wave.earth.stability import TOLERANCE, accurate_dt, choose_dt, points_per_wavelength
+from forebay.wave.elastic.stencil import first_derivative, staggered_symbol
+from forebay.wave.kernels.stencil import second_derivative, symbol
 
 
 def silent_shot():

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from forebay.wave.acoustic_cpu import MANY, CpuKernels
-from forebay.wave.stencil import second_derivative, symbol
+from forebay.wave.acoustic.cpu import MANY, CpuKernels
+from forebay.wave.kernels.stencil import second_derivative, symbol
 
 
 @pytest.mark.parametrize("order", [2, 4, 8, 14])

@@ -19,14 +19,15 @@ from forebay.cuda.available import gpu_count
 from forebay.engine import library
 from forebay.errors import BudgetError, DiskFullError, WaveError
 from forebay.tier.capacity import Capacity
-from forebay.wave import AcousticModel, Shot, WaveWarning, migrate, ricker, run, simulate, work
-from forebay.wave.files import read_field, write_shots
-from forebay.wave.geometry import part_of
-from forebay.wave.job import changed, parse
-from forebay.wave.progress import Shown
-from forebay.wave.results import write_image, write_report
-from forebay.wave.run import run_job
-from forebay.wave.workspace import Workspace
+from forebay.wave import AcousticModel, Shot, WaveWarning, migrate, ricker, simulate
+from forebay.wave.files.formats import read_field, write_shots
+from forebay.wave.job import run, work
+from forebay.wave.job.job import changed, parse
+from forebay.wave.job.progress import Shown
+from forebay.wave.job.results import write_image, write_report
+from forebay.wave.job.run import run_job
+from forebay.wave.job.workspace import Workspace
+from forebay.wave.survey.geometry import part_of
 
 SHOTS = 5
 TEXT = f"""
@@ -128,8 +129,8 @@ def test_a_shot_is_what_migrate_makes_of_it(whole):
 RUN = """
 import sys
 from pathlib import Path
-from forebay.wave.job import read_job
-from forebay.wave.run import run_job
+from forebay.wave.job.job import read_job
+from forebay.wave.job.run import run_job
 run_job(read_job(Path(sys.argv[1])))
 """
 
@@ -461,7 +462,7 @@ class TestOnDask:
         assert same(run_job(job), whole)
 
     def test_workers_tell_their_steps(self, tmp_path, client, monkeypatch):
-        from forebay.wave import cluster
+        from forebay.wave.job import cluster
 
         monkeypatch.setattr(cluster, "OFTEN", 0.0)
         told = []
@@ -471,7 +472,7 @@ class TestOnDask:
         assert {(shot, steps) for shot in range(SHOTS)} <= set(told) and len(told) > 10 * SHOTS
 
     def test_a_worker_that_does_not_see_the_directory_is_named(self, tmp_path, client, monkeypatch):
-        from forebay.wave import cluster
+        from forebay.wave.job import cluster
 
         monkeypatch.setattr(cluster, "_sees", lambda root: False)
         with pytest.raises(WaveError, match=r"does not see .*out: choose an output\.directory"):
@@ -479,7 +480,7 @@ class TestOnDask:
 
     def test_too_little_memory_for_a_shot_is_said_first(self, tmp_path, client, monkeypatch):
         from forebay.dask.limits import Limits
-        from forebay.wave import cluster
+        from forebay.wave.job import cluster
 
         told = TEXT.replace('host = "600kB"\ndisk = "20MB"\n', "")
         monkeypatch.setattr(cluster, "limits_of", lambda *about: Limits(10**6, 1, 2))
@@ -487,7 +488,7 @@ class TestOnDask:
             run_job(changed(parse(told, tmp_path), scheduler=client.scheduler.address))
 
     def test_a_scheduler_that_does_not_answer_is_named(self, tmp_path, monkeypatch):
-        from forebay.wave import cluster
+        from forebay.wave.job import cluster
 
         monkeypatch.setattr(cluster, "PATIENCE", "1s")
         with pytest.raises(WaveError, match=r"run\.scheduler: no Dask scheduler answers at tcp://127\.0\.0\.1:9"):
@@ -495,7 +496,7 @@ class TestOnDask:
 
     def test_a_scheduler_without_workers_is_named(self, tmp_path, monkeypatch):
         distributed = pytest.importorskip("distributed")
-        from forebay.wave import cluster
+        from forebay.wave.job import cluster
 
         monkeypatch.setattr(cluster, "PATIENCE", "1s")
         alone = distributed.LocalCluster(n_workers=0, processes=False, dashboard_address=None)
@@ -503,7 +504,7 @@ class TestOnDask:
             run_job(changed(job_in(tmp_path), scheduler=alone.scheduler_address))
 
     def test_workers_that_are_out_of_memory_are_named(self, tmp_path, client, monkeypatch):
-        from forebay.wave import cluster
+        from forebay.wave.job import cluster
 
         monkeypatch.setattr(cluster, "PATIENCE", "1s")
         paused = type(next(iter(client.cluster.workers.values())).status).paused
@@ -578,6 +579,7 @@ class TestOnAGpu:
 
     def test_workers_of_dask_cuda_compute_there(self, tmp_path, monkeypatch):
         pytest.importorskip("dask_cuda")
-        monkeypatch.setattr("forebay.wave.cluster.gpu_count", lambda: 2)  # as a machine with several has them started
+        # As a machine with several has them started.
+        monkeypatch.setattr("forebay.wave.job.cluster.gpu_count", lambda: 2)
         survey = run_job(changed(parse(self.TEXT, tmp_path / "one"), workers=1))
         assert same(survey, run_job(parse(self.TEXT, tmp_path / "two")))

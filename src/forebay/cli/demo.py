@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.panel import Panel
 
 if TYPE_CHECKING:  # Numba takes its time to load
-    from forebay.wave.run import Survey
+    from forebay.wave.job.run import Survey
 
 JOB = """\
 # A salt body in sediments, in two dimensions: 13.5 km wide and 6.2 km deep. Shots are modelled with the true velocity
@@ -59,8 +59,8 @@ def demo(
 def run(text: str, output: Path, console: Console, moments: tuple[float, ...]) -> "Survey":
     """Run a job and show everything about it."""
     with console.status("loading"):
-        from forebay.wave.job import changed, parse
-        from forebay.wave.run import run_job
+        from forebay.wave.job.job import changed, parse
+        from forebay.wave.job.run import run_job
     output.mkdir(parents=True, exist_ok=True)
     (output / "job.toml").write_text(text)
     # A folder of its own: the demo shows a whole run, not what is left of an earlier one.
@@ -74,7 +74,7 @@ def show(survey: "Survey", output: Path, console: Console, moments: tuple[float,
     """Draw model, image, a gather and snapshots, write the report, and say where all of it is."""
     from forebay.metrics.timeline import write_trace
     from forebay.report.page import Picture
-    from forebay.wave.results import draw_model, draw_waves, write_image, write_report
+    from forebay.wave.job.results import draw_model, draw_waves, write_image, write_report
 
     workspace = survey.workspace
     plan = workspace.plan()

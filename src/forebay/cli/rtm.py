@@ -17,10 +17,10 @@ def rtm(
     """Migrate many shots inside a budget; the same job again goes on where it ended."""
     from forebay.cuda.available import gpu_count
     from forebay.report.page import Picture
-    from forebay.wave.job import changed, read_job  # Numba takes its time to load
-    from forebay.wave.prepare import inspect
-    from forebay.wave.results import draw_image, draw_model, write_image, write_report
-    from forebay.wave.run import run_job
+    from forebay.wave.job.job import changed, read_job  # Numba takes its time to load
+    from forebay.wave.job.prepare import inspect
+    from forebay.wave.job.results import draw_image, draw_model, write_image, write_report
+    from forebay.wave.job.run import run_job
 
     console = Console()
     told = changed(read_job(job), workers=workers, scheduler=scheduler, directory=output)

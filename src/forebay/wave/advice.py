@@ -4,10 +4,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from forebay.wave.absorption import absorbing_points
+from forebay.wave.earth.absorption import absorbing_points
+from forebay.wave.earth.model import Model
 from forebay.wave.imaging import imaging_interval
-from forebay.wave.model import Model
-from forebay.wave.wavelet import highest_frequency
+from forebay.wave.survey.wavelet import highest_frequency
 
 
 class WaveWarning(UserWarning):

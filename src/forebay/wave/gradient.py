@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from forebay.engine import Result, reverse
 from forebay.errors import WaveError
-from forebay.wave.acoustic import State, speed_of
+from forebay.wave.acoustic.propagator import State, speed_of
+from forebay.wave.earth.model import ElasticModel, Model
 from forebay.wave.imaging import check_every
 from forebay.wave.loop import Adjoint, prepare
-from forebay.wave.model import ElasticModel, Model
-from forebay.wave.shot import Shot
+from forebay.wave.survey.shot import Shot
 
 Misfit = Callable[[NDArray[Any], NDArray[Any]], tuple[float, NDArray[Any]]]
 PARAMETERS = ("velocity", "squared slowness")
@@ -93,7 +93,7 @@ def gradient(
     loop = prepare(shot, model, dt, order, dtype, every=every)
     propagator, kernels, observed = loop.propagator, loop.kernels, np.asarray(shot.data)
     if isinstance(model, ElasticModel):
-        from forebay.wave.elastic_gradient import elastic_gradient  # which gives a Gradient
+        from forebay.wave.elastic.gradient import elastic_gradient  # which gives a Gradient
 
         return elastic_gradient(loop, observed, misfit, every, reversal)
     total = propagator.zeros()["p"]

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.errors import WaveError
-from forebay.wave.grid import Grid
+from forebay.wave.earth.grid import Grid
 
 MARGIN = 1.25
 """How many times more often than the band asks for."""

@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.errors import WaveError
-from forebay.wave.acoustic import Acoustic, State
+from forebay.wave.acoustic.propagator import Acoustic, State
 from forebay.wave.advice import WaveWarning, advice
+from forebay.wave.earth.model import ElasticModel, Model
+from forebay.wave.earth.stability import check_dispersion, check_dt, choose_dt
 from forebay.wave.imaging import Imaging
-from forebay.wave.model import ElasticModel, Model
-from forebay.wave.resample import Resampler
-from forebay.wave.shot import Shot
-from forebay.wave.stability import check_dispersion, check_dt, choose_dt
-from forebay.wave.wavelet import highest_frequency
+from forebay.wave.survey.resample import Resampler
+from forebay.wave.survey.shot import Shot
+from forebay.wave.survey.wavelet import highest_frequency
 
 
 class Loop:
@@ -109,7 +109,7 @@ def prepare(
     for note in advice(model, shot.wavelet, shot.dt, step, every):
         warnings.warn(note, WaveWarning, stacklevel=3)  # whoever called simulate, migrate or gradient
     if isinstance(model, ElasticModel):
-        from forebay.wave.elastic_loop import ElasticLoop  # which is a Loop
+        from forebay.wave.elastic.loop import ElasticLoop  # which is a Loop
 
         return ElasticLoop(shot, model, step, order, dtype, listens=listens)
     return Loop(shot, Acoustic(model, step, order, dtype), listens=listens)
