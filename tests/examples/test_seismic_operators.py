@@ -1,4 +1,4 @@
-"""The operators compute what they are named after; their source says what kind of memory to look for."""
+"""The operators that footprints are shown on compute what they are named after."""
 
 import numpy as np
 import pytest
@@ -6,11 +6,6 @@ import pytest
 scipy = pytest.importorskip("scipy")
 
 import seismic_operators as operators  # noqa: E402
-
-from forebay.footprint.fit.peaks import fit  # noqa: E402
-from forebay.footprint.fit.terms import candidates  # noqa: E402
-from forebay.footprint.measure.inputs import Layout  # noqa: E402
-from forebay.footprint.prior import read_source, weigher  # noqa: E402
 
 VOLUME = np.random.default_rng(0).random((12, 14, 40), dtype=np.float32)
 
@@ -53,26 +48,3 @@ def test_sums_ranks_and_labels():
     two = np.zeros((8, 8, 8), np.float32)
     two[0, 0, 0] = two[5, 5, 5] = 1
     assert operators.labels(two).max() == 2
-
-
-@pytest.mark.parametrize(
-    ("name", "finding"),
-    [("envelope", "transform"), ("bandpass", "transform"), ("svd_denoise", "matrix"), ("gst3d", "trim")],
-)
-def test_the_source_tells_what_to_look_for(name, finding):
-    assert finding in read_source(operators.OPERATORS[name]).findings
-
-
-def test_the_source_weighs_samples_to_take_and_leaves_the_fit_alone():
-    shapes = [(14, 16, 18), (28, 32, 36), (41, 45, 153), (56, 64, 72), (80, 40, 40)]
-    volumes = [float(np.prod(shape)) for shape in shapes]
-    peaks = [4 * v + 20 * shape[1] * shape[2] for v, shape in zip(volumes, shapes, strict=True)]
-    found = fit(shapes, volumes, peaks, candidates(Layout.of(3)), 131072)
-    before = found.coefficients
-    weights = weigher(operators.svd_denoise)(found)
-    panels = [
-        any(found.terms[index].name in ("n0*n1", "n0*n2", "n1*n2") for index in row) for row in found.posterior.sets
-    ]
-    assert any(panels) and weights[panels].sum() > found.posterior.weights[panels].sum()
-    assert found.coefficients == before
-    assert weigher(np.sqrt) is None

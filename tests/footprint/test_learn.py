@@ -48,7 +48,7 @@ class Pretend:
 def search(pretend, ndim=3, samples=10, target=None, seconds=1000.0, elements=2**24):
     blank = Model("pretended", Layout.of(ndim), np.dtype("float32"), (), Conditions("pretended", True, BATCH, ""))
     limits = Limits(samples, time.perf_counter() + seconds, 0.06, 1, elements, target)
-    return Search(pretend, blank, limits, None, varied=False).go()
+    return Search(pretend, blank, limits, varied=False).go()
 
 
 def test_a_few_tiny_samples_are_enough_and_the_cheapest_come_first():

@@ -15,7 +15,6 @@ from forebay.footprint.measure.conditions import Conditions, command_hash, sourc
 from forebay.footprint.measure.inputs import LIBRARIES, Factory, Layout, Recipe, Shape
 from forebay.footprint.measure.process import Child, Work, name_of
 from forebay.footprint.model import Model
-from forebay.footprint.prior import weigher
 from forebay.footprint.search.search import Search
 from forebay.footprint.search.spending import Limits, Runner
 
@@ -44,7 +43,6 @@ def learn(
     smallest: int = 1,
     largest: float | None = None,
     gauge: str | None = None,
-    prior: bool = True,
 ) -> Model:
     """Learn how much memory a function needs for any shape, from a few tiny runs, cheapest first.
 
@@ -77,8 +75,6 @@ def learn(
         the least length of an axis, and the most elements of a sample
     gauge
         "traced" to measure by tracemalloc, a lower bound, where the kernel's figures are not wanted
-    prior
-        whether the function's source may say which samples come first; it has no say in the result
 
     Examples
     --------
@@ -114,7 +110,6 @@ def learn(
                 min(largest or ELEMENTS, ELEMENTS if target is None else _most(layout.volume(target))),
                 target,
             ),
-            weigher(function) if prior and function is not None else None,
             varied=features is not None,
         )
         model = search.go()

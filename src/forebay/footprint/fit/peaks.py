@@ -74,10 +74,10 @@ class Fit:
         upper = np.maximum(highest, 0.0) * (1 + MARGIN + PER_DOUBLING * beyond) + 2 * self.resolution
         return np.maximum(means[0], 0.0), upper
 
-    def covariance(self, points: Array, others: Array, weights: Array | None = None) -> tuple[Array, Array, Array]:
+    def covariance(self, points: Array, others: Array) -> tuple[Array, Array, Array]:
         """Give the variances at both, and the covariances between them, over all plausible sets of terms."""
         posterior = self.posterior
-        weights = posterior.weights if weights is None else weights
+        weights = posterior.weights
         first, second = self._columns(points)[:, posterior.sets], self._columns(others)[:, posterior.sets]
         scale = posterior.rates / posterior.shape
         means = [np.einsum("mhk,hk->hm", design, posterior.means) for design in (first, second)]

@@ -86,13 +86,13 @@ def horizon(layout: Layout, volume: float) -> Array:
     return np.round(np.array(shapes))
 
 
-def gains(fit: Fit, tried: Array, goals: Array, weights: Array | None = None) -> Array:
+def gains(fit: Fit, tried: Array, goals: Array) -> Array:
     """Tell how much of the doubt about the goals each shape would remove, as a share between 0 and 1.
 
     All plausible sets of terms, weighed by how plausible they are, are taken as one normal belief: a shape tells most
     where it is uncertain together with the goals.
     """
-    at_goals, at_tried, between = fit.covariance(goals, tried, weights)
+    at_goals, at_tried, between = fit.covariance(goals, tried)
     noise = fit.resolution**2 + (fit.relative * fit.estimate(tried)) ** 2
     share = between**2 / np.maximum(at_goals[:, None] * (at_tried + noise)[None, :], 1e-30)
     size = np.maximum(fit.estimate(goals), 1.0)

@@ -1,7 +1,7 @@
 """The search for a footprint: sample, fit, and choose the next, until the bound is tight or the budget is spent."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -36,8 +36,6 @@ class Search:
     blank: Model
     """the model but for its samples"""
     limits: Limits
-    weigh: Callable[[Fit], Array] | None
-    """how likely the source makes each plausible set of terms; orders samples, and no more"""
     varied: bool
     """whether every sample is to have other data: features are learned from their differences"""
     samples: list[Sample] = field(default_factory=list)
@@ -252,8 +250,7 @@ class Search:
 
     def _choose(self, model: Model, pool: Sequence[Proposal]) -> Proposal:
         fit = self._main(model)
-        weights = None if self.weigh is None else self.weigh(fit)
-        gain = gains(fit, self._points([one.lengths for one in pool]), self._goals(), weights)
+        gain = gains(fit, self._points([one.lengths for one in pool]), self._goals())
         seconds = np.array([model.timing(one.lengths) + OVERHEAD for one in pool])
         return choose(pool, gain, seconds, self.seconds_left, self.samples_left)
 
