@@ -2,15 +2,17 @@
 
 from collections.abc import Callable
 from secrets import token_hex
-from typing import Any
+from typing import Any, TypeVar
 
-from numba import njit
+from forebay.errors import ForebayError, needs
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 OURS = token_hex(8)
 """In the names of the files that this process writes."""
 
 
-def kept(function: Callable[..., Any], **options: Any) -> Any:
+def kept(function: F, **options: Any) -> F:
     """Compile a function when it is first called, and keep the result where Numba finds a place that it may write to.
 
     Numba numbers the files of a function's variants, and writes the list of them before the files, without a lock. So
@@ -19,9 +21,18 @@ def kept(function: Callable[..., Any], **options: Any) -> Any:
     entry that is lost only means compiling again.
     """
     try:
+        from numba import njit
+    except ImportError as error:
+        raise ForebayError(needs("what computes on the CPU", "Numba", "codecs")) from error
+    try:
         made = njit(cache=True, **options)(function)
         file = made._cache._cache_file
         file._data_name_pattern = file._data_name_pattern.replace("{number:d}", f"{{number:d}}-{OURS}")
     except (RuntimeError, AttributeError):  # there is no such place; or another Numba, whose files we do not know
-        return njit(**options)(function)
-    return made
+        return njit(**options)(function)  # type: ignore[no-any-return]
+    return made  # type: ignore[no-any-return]
+
+
+def jit(function: F) -> F:
+    """Compile a function for one thread that leaves the interpreter to the others, and keep the result."""
+    return kept(function, nogil=True)
