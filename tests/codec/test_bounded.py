@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from forebay.codec import Encoded, get
-from forebay.codec.bounded import UNKNOWN, Bounded
-from forebay.codec.bounded_format import HEADER, layout, quanta
+from forebay.codec.bounded.codec import UNKNOWN, Bounded
+from forebay.codec.bounded.format import HEADER, Tiling, quanta, tiling
 from forebay.errors import CodecError, EncodingError
 
 SHAPES = [(), (0,), (0, 4), (1,), (5,), (2048,), (5000,), (3, 3), (70, 45), (40, 50, 3), (9, 17, 33), (16, 32, 48)]
@@ -115,7 +115,7 @@ def test_zeros_take_four_bytes_a_tile():
 def test_what_does_not_shrink_takes_hardly_more_than_the_array(shape):
     array = np.random.default_rng(1).integers(0, 2**32, shape, dtype="u4").view("f4")
     encoded, _ = roundtrip(array, "bounded:abs=1e-30")
-    assert encoded.nbytes <= array.nbytes + 64 + 4 * layout(shape, array.dtype).tiles
+    assert encoded.nbytes <= array.nbytes + 64 + 4 * tiling(shape, array.dtype).tiles
 
 
 def test_the_same_bytes_come_from_any_number_of_threads():
@@ -173,7 +173,7 @@ def test_tiles_that_are_left_out_early_would_have_been_empty(data):
 @pytest.mark.parametrize("threads", [1, 3])
 def test_the_range_is_that_of_the_finite_values(shape, dtype, threads):
     rng = np.random.default_rng(7)
-    codec, how = Bounded(1e-3, threads=threads), layout(shape, np.dtype(dtype))
+    codec, how = Bounded(1e-3, threads=threads), tiling(shape, np.dtype(dtype))
     for low, high in ((-3, 5), (2, 9), (-8, -1), (0, 4), (-4, 0), (0, 0), (-1e-40, 1e-40)):
         array = rng.uniform(low, high, shape).astype(dtype)
         for special in (None, np.nan, np.inf, -np.inf):
@@ -198,7 +198,7 @@ def test_tiles_in_any_order_decode_alike_and_have_one_canonical_form():
     codec = get("bounded:1e-3")
     encoded = codec.encode(array)
     plain = encoded.payload[: encoded.nbytes]
-    shuffled = shuffle_tiles(plain, layout(array.shape, array.dtype))
+    shuffled = shuffle_tiles(plain, tiling(array.shape, array.dtype))
     assert not np.array_equal(shuffled, plain)
     assert np.array_equal(codec.canonical(shuffled, array.shape, array.dtype), plain)
     other = Encoded(codec, array.shape, array.dtype, shuffled, lambda: shuffled.nbytes)
@@ -351,25 +351,25 @@ def test_integers_are_refused():
     ],
 )
 def test_shapes_are_folded(shape, rank, extents):
-    how = layout(shape, np.dtype("float32"))
+    how = tiling(shape, np.dtype("float32"))
     assert (how.rank, how.extents) == (rank, extents)
 
 
 def test_places_reach_over_the_largest_arrays():
     for gigabytes in (1, 7, 9, 40, 130):
-        how = layout((gigabytes * 250_000_000,), np.dtype("float32"))
+        how = tiling((gigabytes * 250_000_000,), np.dtype("float32"))
         assert how.max_bytes <= 2**31 << how.shift
         assert how.max_bytes < 1.02 * gigabytes * 1e9
 
 
 def test_a_coarser_unit_of_places_changes_no_value(monkeypatch):
-    from forebay.codec import bounded, bounded_format
+    from forebay.codec.bounded import codec as bounded
 
     array = wave((24, 33, 40))
     expected = get("bounded:1e-4").decode(get("bounded:1e-4").encode(array))
-    plain = layout(array.shape, array.dtype)
-    coarse = bounded_format.Layout(plain.rank, plain.extents, plain.counts, plain.itemsize, 5)
-    monkeypatch.setattr(bounded, "layout", lambda shape, dtype: coarse)
+    plain = tiling(array.shape, array.dtype)
+    coarse = Tiling(plain.rank, plain.extents, plain.counts, plain.itemsize, 5)
+    monkeypatch.setattr(bounded, "tiling", lambda shape, dtype: coarse)
     codec = Bounded(1e-4, threads=2)
     encoded = codec.encode(array)
     assert np.array_equal(codec.decode(encoded), expected)

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from forebay.codec.codec import Codec
-from forebay.codec.registry import get
+from forebay.codec.codec import Codec, get
 from forebay.errors import CodecError
 
 

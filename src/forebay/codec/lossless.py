@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.codec import nvcomp, sealed
 from forebay.codec.codec import Codec
-from forebay.codec.nvcomp import ALGORITHMS, Kind, Layout
-from forebay.codec.seal import HEADER, Format, Seal, seal, unseal
-from forebay.errors import CodecError, EncodingError
+from forebay.codec.nvcomp import library as nvcomp
+from forebay.codec.nvcomp import sealed
+from forebay.codec.nvcomp.library import ALGORITHMS, Kind, StreamLayout
+from forebay.codec.nvcomp.seal import HEADER, Format, Seal, seal, unseal
+from forebay.errors import CodecError, EncodingError, needs
 
 if TYPE_CHECKING:
     from cuda.core import Stream
@@ -138,10 +139,10 @@ def _decompress(blosc2: Any, kept: NDArray[np.uint8], piece: NDArray[np.uint8], 
         raise EncodingError(f"the encoding is damaged: blosc2 cannot read it ({error})") from error
 
 
-def _layout(dtype: np.dtype[Any], nbytes: int) -> Layout:
+def _layout(dtype: np.dtype[Any], nbytes: int) -> StreamLayout:
     """Describe an array to nvCOMP: its numbers as unsigned integers, and anything else as bytes."""
     width = dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize
-    return Layout(nbytes, KINDS.get(width, Kind.U8), ALGORITHMS["default"])
+    return StreamLayout(nbytes, KINDS.get(width, Kind.U8), ALGORITHMS["default"])
 
 
 def _bytes_of(array: NDArray[Any]) -> NDArray[np.uint8]:
@@ -152,4 +153,4 @@ def _blosc2() -> Any:
     try:
         return import_module("blosc2")
     except ImportError as error:
-        raise CodecError("lossless needs blosc2 on the CPU: pip install 'forebay[codecs]'") from error
+        raise CodecError(needs("lossless on a CPU", "blosc2", "codecs")) from error

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.codec.codec import Codec
-from forebay.errors import CodecError, EncodingError
+from forebay.errors import CodecError, EncodingError, needs
 
 if TYPE_CHECKING:
     from cuda.core import Stream
@@ -218,4 +218,4 @@ def _zfpy() -> Any:
     try:
         return import_module("zfpy")
     except ImportError as error:
-        raise CodecError("on a CPU zfp needs zfpy: pip install 'forebay[codecs]'") from error
+        raise CodecError(needs("zfp on a CPU", "zfpy", "codecs")) from error

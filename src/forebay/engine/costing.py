@@ -6,7 +6,7 @@ from pathlib import Path
 
 from forebay.codec import Codec
 from forebay.codec.auto import choices
-from forebay.codec.registry import canonical
+from forebay.codec.codec import canonical
 from forebay.engine.layout import arrays_of
 from forebay.engine.library import Library
 from forebay.engine.loop import Loop

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from forebay.codec.bounded_format import ESCAPE, EXACT, LANES, RAW, ROWS, SIDE, VALUES
-from forebay.codec.bounded_rows import (
+from forebay.codec.bounded.format import ESCAPE, EXACT, LANES, RAW, ROWS, SIDE, VALUES
+from forebay.codec.bounded.rows import (
     any_of,
     bits_of,
     fill,
@@ -43,8 +43,6 @@ from forebay.codec.bounded_rows import (
 )
 from forebay.compiled import kept
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 PLACE = RAW - 1
 HALF = LANES // 2
 CACHED = 48
@@ -53,9 +51,12 @@ PLANE = SIDE * LANES
 WIDTH_WORDS = ROWS // 8
 
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+
 def jit(function: F) -> F:
     """Compile a function for one thread that leaves the others theirs."""
-    return kept(function, nogil=True, error_model="numpy")  # type: ignore[no-any-return]
+    return kept(function, nogil=True, error_model="numpy")
 
 
 @jit

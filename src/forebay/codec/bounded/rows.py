@@ -13,7 +13,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, models, overload, register_model
 
-from forebay.codec.bounded_format import LANES
+from forebay.codec.bounded.format import LANES
 
 INDEX = ir.IntType(32)
 BASE = 0x4338000000000000

@@ -6,8 +6,9 @@ Numba's `float` leaves a float32 what it is; only `np.float64` widens it.
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from forebay.compiled import jit
 
 Window = tuple[int, int, int]
 
@@ -28,7 +29,7 @@ def _real(array: NDArray[Any]) -> NDArray[Any]:
     return np.ascontiguousarray(array) if wide else array.astype(np.float64, order="C")
 
 
-@njit(nogil=True)  # type: ignore[untyped-decorator]
+@jit
 def _compared(a: NDArray[Any], b: NDArray[Any]) -> tuple[float, float, float, float]:
     worst, squares, least, most = 0.0, 0.0, np.inf, -np.inf
     for index in range(a.size):
@@ -45,7 +46,7 @@ def _compared(a: NDArray[Any], b: NDArray[Any]) -> tuple[float, float, float, fl
     return worst, squares, least, most
 
 
-@njit(nogil=True)  # type: ignore[untyped-decorator]
+@jit
 def _added(a: NDArray[Any], b: NDArray[Any], window: Window, centre: float, c1: float, c2: float) -> float:
     """Take a plane's share of the moments once, and keep it while windows reach it."""
     wz, wy, wx = window

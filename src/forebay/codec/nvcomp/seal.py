@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from forebay.errors import EncodingError
@@ -123,6 +122,8 @@ def _module() -> Any:
 
 
 def _checksum(header: NDArray[np.uint64], stream: NDArray[np.uint8]) -> int:
+    from forebay.codec.nvcomp.cpu import mixed_sum  # it needs Numba
+
     words = header.copy()
     words[CHECKSUM] = 0
     whole = stream.nbytes // 8 * 8
@@ -131,9 +132,9 @@ def _checksum(header: NDArray[np.uint64], stream: NDArray[np.uint8]) -> int:
     body = stream[:whole]
     if body.ctypes.data % 8:
         body = _aligned_copy(body)
-    total = int(_sum(words, 0)) + int(_sum(body.view(np.uint64), WORDS))
+    total = int(mixed_sum(words, 0)) + int(mixed_sum(body.view(np.uint64), WORDS))
     if stream.nbytes > whole:
-        total += int(_sum(last.view(np.uint64), WORDS + whole // 8))
+        total += int(mixed_sum(last.view(np.uint64), WORDS + whole // 8))
     return total % 2**64
 
 
@@ -141,19 +142,3 @@ def _aligned_copy(data: NDArray[np.uint8]) -> NDArray[np.uint8]:
     room = np.empty(-(-data.nbytes // 8), np.uint64).view(np.uint8)[: data.nbytes]
     room[:] = data
     return room
-
-
-@njit(nogil=True)  # type: ignore[untyped-decorator]
-def _sum(words: NDArray[np.uint64], place: int) -> np.uint64:
-    total = np.uint64(0)
-    half = np.uint64(32)
-    step = np.uint64(0x9E3779B97F4A7C15)
-    factor = np.uint64(0xD6E8FEB86659FD93)
-    salt = np.uint64(place) * step
-    for word in words:
-        x = word ^ salt
-        x ^= x >> half
-        x *= factor
-        total += x ^ (x >> half)
-        salt += step
-    return total

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from forebay.codec import quality_host
+from forebay.codec.quality.comparison import Compared
 from forebay.errors import CodecError
 
 if TYPE_CHECKING:
@@ -27,34 +27,6 @@ class Quality:
     ssim: float
     ratio: float
     """how many times smaller"""
-
-
-@dataclass(frozen=True)
-class Compared:
-    """What one pass over two arrays finds."""
-
-    worst: float
-    """error; infinite where a value is not finite in one array alone"""
-    squares: float
-    """sum of squared errors"""
-    least: float
-    most: float
-    """the finite values of the original"""
-    count: int
-
-    @property
-    def span(self) -> float:
-        """The range of the original; 0 where nothing in it is finite."""
-        return max(0.0, self.most - self.least)
-
-    @property
-    def psnr(self) -> float:
-        """Decibels of the range over the root of the mean squared error."""
-        if self.squares == 0:
-            return math.inf
-        if self.span == 0 or math.isinf(self.squares):
-            return -math.inf
-        return 20 * math.log10(self.span) - 10 * math.log10(self.squares / self.count)
 
 
 def max_error(a: Any, b: Any) -> float:
@@ -128,10 +100,12 @@ def compare(a: Any, b: Any, stream: "Stream | None" = None) -> Compared:
     """Find errors and range in one pass; on a GPU in the order of a stream, the caller's unless given."""
     _check_pair(a, b)
     if not isinstance(a, np.ndarray):
-        from forebay.codec import quality_device  # it needs cuda.core
+        from forebay.codec.quality import device  # it needs cuda.core
 
-        return quality_device.compare(a, b, stream)
-    return Compared(*quality_host.compare(a, b), a.size)
+        return device.compare(a, b, stream)
+    from forebay.codec.quality import host  # it needs Numba
+
+    return Compared(*host.compare(a, b), a.size)
 
 
 def _ssim(a: Any, b: Any, found: Compared, window: int, span: float) -> float:
@@ -146,11 +120,13 @@ def _ssim(a: Any, b: Any, found: Compared, window: int, span: float) -> float:
     centre = found.least + found.span / 2
     c1, c2 = (0.01 * span) ** 2, (0.03 * span) ** 2
     if isinstance(a, np.ndarray):
-        total = quality_host.similarity(a.reshape(shape), b.reshape(shape), extents, centre, c1, c2)
-    else:
-        from forebay.codec import quality_device
+        from forebay.codec.quality import host
 
-        total = quality_device.similarity(a, b, shape, extents, centre, c1, c2)
+        total = host.similarity(a.reshape(shape), b.reshape(shape), extents, centre, c1, c2)
+    else:
+        from forebay.codec.quality import device
+
+        total = device.similarity(a, b, shape, extents, centre, c1, c2)
     return total / math.prod(extent - w + 1 for extent, w in zip(shape, extents, strict=True))
 
 

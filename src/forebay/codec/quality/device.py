@@ -8,7 +8,7 @@ import numpy as np
 from cuda.core import LEGACY_DEFAULT_STREAM, Stream
 from numpy.typing import NDArray
 
-from forebay.codec.quality import Compared
+from forebay.codec.quality.comparison import Compared
 from forebay.cuda.arrays import View, view
 from forebay.cuda.kernels import Module, load
 from forebay.cuda.mailbox import post

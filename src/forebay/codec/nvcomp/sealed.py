@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.codec import nvcomp
-from forebay.codec.nvcomp import Layout, Queue
-from forebay.codec.seal import HEADER, STREAM_BYTES, Format, Seal, check_device, seal, seal_device, unseal
+from forebay.codec.nvcomp import library as nvcomp
+from forebay.codec.nvcomp.library import Queue, StreamLayout
+from forebay.codec.nvcomp.seal import HEADER, STREAM_BYTES, Format, Seal, check_device, seal, seal_device, unseal
 from forebay.errors import CodecError, DeviceError, EncodingError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def most_bytes(nbytes: int) -> int:
     return HEADER + nvcomp.most_bytes(nbytes)
 
 
-def encode_host(layout: Layout, array: NDArray[Any], out: NDArray[np.uint8], delta: float = 0.0) -> int:
+def encode_host(layout: StreamLayout, array: NDArray[Any], out: NDArray[np.uint8], delta: float = 0.0) -> int:
     """Encode a contiguous array of the host, and give the bytes."""
     about = Seal(Format.NVCOMP, layout.nbytes, delta / 2, layout.code)
     if not layout.nbytes:
@@ -36,7 +36,7 @@ def encode_host(layout: Layout, array: NDArray[Any], out: NDArray[np.uint8], del
     return seal(out, nvcomp.compress_host(layout, array.ctypes.data, out.ctypes.data + HEADER, delta), about)
 
 
-def decode_host(layout: Layout, stream: NDArray[np.uint8], out: NDArray[Any]) -> None:
+def decode_host(layout: StreamLayout, stream: NDArray[np.uint8], out: NDArray[Any]) -> None:
     """Decode a stream that `unseal` has found sound."""
     if layout.nbytes:
         nvcomp.uncompress_host(layout, stream.ctypes.data, stream.nbytes, out.ctypes.data)
@@ -55,7 +55,7 @@ def scratch_bytes(nbytes: int) -> int:
     return 16 + nvcomp.zeros_bytes(nbytes) + nvcomp.most_bytes(nbytes) if nbytes else 8
 
 
-def encode_device(layout: Layout, array: "View", out: "View", delta: float, stream: "Stream") -> None:
+def encode_device(layout: StreamLayout, array: "View", out: "View", delta: float, stream: "Stream") -> None:
     """Enqueue the encoding of an array of the device."""
     if out.pointer % 8:
         raise CodecError("the room for an encoding must begin at a multiple of 8 bytes")
@@ -67,7 +67,7 @@ def encode_device(layout: Layout, array: "View", out: "View", delta: float, stre
     seal_device(out, Seal(Format.NVCOMP, layout.nbytes, delta / 2, layout.code), stream)
 
 
-def decode_device(layout: Layout, payload: "View", out: "View", stream: "Stream") -> None:
+def decode_device(layout: StreamLayout, payload: "View", out: "View", stream: "Stream") -> None:
     """Enqueue the decoding of an encoding of the device.
 
     The library trusts the bytes it reads. So the checksum is taken first, in the same stream, and where it is wrong
@@ -99,7 +99,7 @@ class _Scratch(threading.local):
 
 
 _words = _Scratch()
-_spares: dict[tuple[int, Layout], tuple["DeviceSlab", "View"]] = {}
+_spares: dict[tuple[int, StreamLayout], tuple["DeviceSlab", "View"]] = {}
 _lock = threading.Lock()
 
 
@@ -111,7 +111,7 @@ def _scratch(queue: Queue) -> int:
     return _words.of[queue].pointer
 
 
-def _spare(layout: Layout, out: "View", stream: "Stream") -> "View":
+def _spare(layout: StreamLayout, out: "View", stream: "Stream") -> "View":
     """Give a stream of zeros on the device; `out`, about to be overwritten, lends the zeros the first time."""
     from forebay.cuda.arrays import View
     from forebay.cuda.copy import copy_async
@@ -131,7 +131,7 @@ def _spare(layout: Layout, out: "View", stream: "Stream") -> "View":
         return _spares[key][1]
 
 
-def _zeros_on_device(layout: Layout, out: "View", stream: "Stream") -> "DeviceSlab":
+def _zeros_on_device(layout: StreamLayout, out: "View", stream: "Stream") -> "DeviceSlab":
     from forebay.cuda.copy import copy_async
     from forebay.cuda.mailbox import post
     from forebay.cuda.slab import DeviceSlab
@@ -147,7 +147,7 @@ def _zeros_on_device(layout: Layout, out: "View", stream: "Stream") -> "DeviceSl
     return slab
 
 
-def _zeros_on_host(layout: Layout) -> NDArray[np.uint8]:
+def _zeros_on_host(layout: StreamLayout) -> NDArray[np.uint8]:
     zeros = np.zeros(layout.nbytes, np.uint8)  # pages that are only read take no memory
     room = np.empty(nvcomp.most_bytes(layout.nbytes), np.uint8)
     return room[: nvcomp.compress_host(layout, zeros.ctypes.data, room.ctypes.data, 1.0)].copy()

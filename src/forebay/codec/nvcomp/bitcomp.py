@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from forebay.codec import nvcomp, sealed
 from forebay.codec.codec import Codec, Encoded
-from forebay.codec.nvcomp import ALGORITHMS, Kind, Layout
-from forebay.codec.seal import HEADER
+from forebay.codec.nvcomp import library, sealed
+from forebay.codec.nvcomp.library import ALGORITHMS, Kind, StreamLayout
+from forebay.codec.nvcomp.seal import HEADER
 from forebay.errors import CodecError, EncodingError
 
 if TYPE_CHECKING:
@@ -93,12 +92,14 @@ class Bitcomp(Codec):
         layout = self._layout(array.dtype, array.nbytes)
         scale = 1.0
         if self._relative_to != "abs" and array.size:
-            scale = float(_spread(array.reshape(-1), self._relative_to == "sigma"))
+            from forebay.codec.nvcomp.cpu import spread  # it needs Numba
+
+            scale = float(spread(array.reshape(-1), self._relative_to == "sigma"))
         return sealed.encode_host(layout, array, out, self._delta(layout, scale))
 
     def decode_host(self, payload: NDArray[np.uint8], out: NDArray[Any]) -> None:
         """Decode by the library's calls for the host."""
-        nvcomp.library()
+        library.library()
         stream = sealed.open_host(payload, out.nbytes)
         sealed.decode_host(self._layout(out.dtype, out.nbytes), stream, out)
 
@@ -114,10 +115,10 @@ class Bitcomp(Codec):
         """Enqueue the checking and decoding."""
         sealed.decode_device(self._layout(out.dtype, out.nbytes), payload, out, stream)
 
-    def _layout(self, dtype: np.dtype[Any], nbytes: int) -> Layout:
-        return Layout(nbytes, Kind.F32 if dtype == np.float32 else Kind.F64, self._algorithm)
+    def _layout(self, dtype: np.dtype[Any], nbytes: int) -> StreamLayout:
+        return StreamLayout(nbytes, Kind.F32 if dtype == np.float32 else Kind.F64, self._algorithm)
 
-    def _delta(self, layout: Layout, scale: float) -> float:
+    def _delta(self, layout: StreamLayout, scale: float) -> float:
         """Give the largest power of two that is no more than twice the bound."""
         least, most = EXPONENTS[layout.kind]
         if not math.isfinite(scale):
@@ -168,25 +169,3 @@ def _spread_device(array: "View", deviation: bool, stream: "Stream") -> float:
     module.launch("gather", blocks, THREADS, [array.pointer, count, result + 8], stream)
     module.launch("scale", 1, THREADS, [result + 8, blocks, int(deviation), result], stream)
     return float(struct.unpack("<d", struct.pack("<Q", post(result, stream).value()))[0])
-
-
-@njit(nogil=True)  # type: ignore[untyped-decorator]
-def _spread(values: NDArray[Any], deviation: bool) -> float:
-    least, most, total, squares, count = np.inf, -np.inf, 0.0, 0.0, 0
-    centre = np.float64(values[0]) if np.isfinite(values[0]) else 0.0
-    for index in range(values.size):
-        value = np.float64(values[index])  # Numba's `float` would leave it a float32
-        if np.isfinite(value):
-            least, most = min(least, value), max(most, value)
-            away = value - centre
-            total += away
-            squares += away * away
-            count += 1
-    if count == 0:
-        return 0.0
-    if deviation:
-        if not np.isfinite(squares):
-            return np.inf
-        mean = total / count
-        return math.sqrt(max(squares / count - mean * mean, 0.0))
-    return most - least

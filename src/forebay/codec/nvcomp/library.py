@@ -44,7 +44,7 @@ class Kind(IntEnum):
 
 
 @dataclass(frozen=True)
-class Layout:
+class StreamLayout:
     """What a plan of the library is made for."""
 
     nbytes: int
@@ -115,7 +115,7 @@ def available() -> bool:
     return True
 
 
-def compress_host(layout: Layout, source: int, out: int, delta: float = 0.0) -> int:
+def compress_host(layout: StreamLayout, source: int, out: int, delta: float = 0.0) -> int:
     """Encode an array of the host into room for `most_bytes`, and give the bytes of the stream."""
     _compress("bitcompHostCompress", layout, None, source, out, delta)
     size = ctypes.c_size_t()
@@ -123,7 +123,7 @@ def compress_host(layout: Layout, source: int, out: int, delta: float = 0.0) -> 
     return size.value
 
 
-def uncompress_host(layout: Layout, stream: int, stream_nbytes: int, out: int) -> None:
+def uncompress_host(layout: StreamLayout, stream: int, stream_nbytes: int, out: int) -> None:
     """Decode a stream of the host, refusing one of another layout; a damaged one must be refused before."""
     given, original = ctypes.c_size_t(stream_nbytes), ctypes.c_size_t()
     kind, mode, algorithm = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
@@ -132,11 +132,11 @@ def uncompress_host(layout: Layout, stream: int, stream_nbytes: int, out: int) -
         raise EncodingError("the encoding is damaged: its stream is not one of nvCOMP")
     if (original.value, kind.value, mode.value) != (layout.nbytes, layout.kind, layout.lossy):
         raise EncodingError("the encoding is of an array of another size or type")
-    exact = Layout(layout.nbytes, layout.kind, algorithm.value)
+    exact = StreamLayout(layout.nbytes, layout.kind, algorithm.value)
     _checked(library().bitcompHostUncompress(_plan(exact, None).handle, stream, out))
 
 
-def compress_device(layout: Layout, source: int, out: int, delta: float, queue: Queue) -> None:
+def compress_device(layout: StreamLayout, source: int, out: int, delta: float, queue: Queue) -> None:
     """Enqueue the encoding of an array of the device."""
     _compress("bitcompCompress", layout, queue, source, out, delta)
 
@@ -146,7 +146,7 @@ def size_device(source: int, where: int, queue: Queue) -> None:
     _checked(library().bitcompGetCompressedSizeAsync(source, where, queue.stream))
 
 
-def uncompress_device(layout: Layout, source: int, out: int, queue: Queue) -> None:
+def uncompress_device(layout: StreamLayout, source: int, out: int, queue: Queue) -> None:
     """Enqueue the decoding of a stream on the device; a damaged one must be replaced before."""
     _checked(library().bitcompUncompress(_plan(layout, queue).handle, source, out))
 
@@ -154,7 +154,7 @@ def uncompress_device(layout: Layout, source: int, out: int, queue: Queue) -> No
 class _Plan:
     """A handle of the library, given back with the object."""
 
-    def __init__(self, layout: Layout, queue: Queue | None) -> None:
+    def __init__(self, layout: StreamLayout, queue: Queue | None) -> None:
         lib = library()
         if lib.bitcompMaxBuflen(layout.nbytes) > most_bytes(layout.nbytes):
             raise CodecError("this nvCOMP needs more room than Forebay gives it: take version 6")
@@ -171,20 +171,20 @@ class _Plans(threading.local):
     """Plans of a thread: a plan has one stream, and may not be used twice at a time. There are few sizes."""
 
     def __init__(self) -> None:
-        self.of: dict[tuple[Layout, Queue | None], _Plan] = {}
+        self.of: dict[tuple[StreamLayout, Queue | None], _Plan] = {}
 
 
 _plans = _Plans()
 
 
-def _plan(layout: Layout, queue: Queue | None) -> _Plan:
+def _plan(layout: StreamLayout, queue: Queue | None) -> _Plan:
     key = layout, queue
     if key not in _plans.of:
         _plans.of[key] = _Plan(layout, queue)
     return _plans.of[key]
 
 
-def _compress(call: str, layout: Layout, queue: Queue | None, source: int, out: int, delta: float) -> None:
+def _compress(call: str, layout: StreamLayout, queue: Queue | None, source: int, out: int, delta: float) -> None:
     handle = _plan(layout, queue).handle
     if layout.lossy:
         bits = 32 if layout.kind == Kind.F32 else 64

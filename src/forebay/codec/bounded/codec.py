@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.codec import bounded_cpu as cpu
-from forebay.codec.bounded_format import HEADER, LANES, MAGIC, Layout, layout, quanta, read_header
+from forebay.codec.bounded import cpu
+from forebay.codec.bounded.format import HEADER, LANES, MAGIC, Tiling, quanta, read_header, tiling
 from forebay.codec.codec import Codec
 from forebay.errors import CodecError, EncodingError
 
@@ -77,11 +77,11 @@ class Bounded(Codec):
 
     def max_bytes(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
         """Give the bytes of the array, and a little more for the header and the places of its tiles."""
-        return layout(shape, dtype).max_bytes
+        return tiling(shape, dtype).max_bytes
 
     def encode_host(self, array: NDArray[Any], out: NDArray[np.uint8]) -> int:
         """Encode with Numba, in tiles' order."""
-        how = layout(array.shape, array.dtype)
+        how = tiling(array.shape, array.dtype)
         flat = array.reshape(-1)
         room = out if out.ctypes.data % 4 == 0 and out.flags.c_contiguous else np.empty(how.max_bytes, np.uint8)
         words = room[: how.max_bytes].view(np.uint32)
@@ -110,7 +110,7 @@ class Bounded(Codec):
 
     def decode_host(self, payload: NDArray[np.uint8], out: NDArray[Any]) -> None:
         """Decode with Numba."""
-        how = layout(out.shape, out.dtype)
+        how = tiling(out.shape, out.dtype)
         words, end, step = _opened(payload, how)
         places = words[HEADER.size // 4 :][: how.tiles]
         numbers = _decoding_numbers(out.dtype, step)
@@ -134,7 +134,7 @@ class Bounded(Codec):
 
         They lie where the tiles will: those are written when the header has been.
         """
-        how = layout(array.shape, array.dtype)
+        how = tiling(array.shape, array.dtype)
         values = array.nbytes // how.itemsize
         blocks = max(1, min(RANGE_BLOCKS, values // 4096))
         args = (array, values, _parts_at(out, how))
@@ -143,7 +143,7 @@ class Bounded(Codec):
 
     def tiles_device(self, array: "View", out: "View", parts: int, stream: "Stream") -> None:
         """Enqueue all else."""
-        how = layout(array.shape, array.dtype)
+        how = tiling(array.shape, array.dtype)
         module = _module(array.dtype, how.rank)
         header = (MAGIC, how.kind, *how.extents, how.tiles, how.start)
         module.launch("begin", 1, 32, (out, _parts_at(out, how), parts, self.bound, *header), stream)
@@ -156,7 +156,7 @@ class Bounded(Codec):
         """Enqueue the kernel, which raises the flag of `forebay.codec.device` where bytes are damaged."""
         from forebay.codec.device import damage_flag
 
-        how = layout(out.shape, out.dtype)
+        how = tiling(out.shape, out.dtype)
         _check_alignment(payload)
         if not how.tiles:
             return
@@ -178,7 +178,7 @@ class Bounded(Codec):
 
     def canonical(self, payload: NDArray[np.uint8], shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[np.uint8]:
         """Put the tiles in order: on a GPU, they lie in that in which they were done."""
-        how = layout(shape, dtype)
+        how = tiling(shape, dtype)
         words, end, _ = _opened(payload, how)
         ordered = np.zeros(end, np.uint32)
         ordered[: how.start // 4] = words[: how.start // 4]
@@ -188,7 +188,7 @@ class Bounded(Codec):
             raise EncodingError("the tiles of the encoding are damaged")
         return ordered.view(np.uint8)
 
-    def _surveyed(self, flat: NDArray[Any], how: Layout, places: NDArray[np.uint32]) -> tuple[float, float]:
+    def _surveyed(self, flat: NDArray[Any], how: Tiling, places: NDArray[np.uint32]) -> tuple[float, float]:
         """Give the smallest and the largest finite value, and leave the largest magnitude of each tile in `places`."""
         bits = flat.view(f"i{how.itemsize}")
         if how.extents[2] < LANES // 2:
@@ -204,7 +204,7 @@ class Bounded(Codec):
             return float(low), float(high)
         return cpu.finite_range(flat, bits)
 
-    def _parts(self, how: Layout, count: int | None = None) -> list[tuple[int, int]]:
+    def _parts(self, how: Tiling, count: int | None = None) -> list[tuple[int, int]]:
         """Share tiles, or `count` rows of them, among threads."""
         things = how.tiles if count is None else count
         parts = max(1, min(self.threads, how.tiles // FEWEST_TILES, things))
@@ -237,12 +237,12 @@ def defines(dtype: np.dtype[Any], rank: int) -> dict[str, int]:
     return {"DOUBLE": int(dtype.itemsize == 8), "RANK": rank}
 
 
-def _grid(how: Layout) -> tuple[int, int]:
+def _grid(how: Tiling) -> tuple[int, int]:
     """Give the blocks of a grid and the threads of a block."""
     return -(-how.tiles // WARPS[how.rank]), 32 * WARPS[how.rank]
 
 
-def decoder(pointer: int, how: Layout) -> tuple[str, int, int]:
+def decoder(pointer: int, how: Tiling) -> tuple[str, int, int]:
     """Give the kernel that decodes to an address, the blocks of its grid and the threads of a block.
 
     Memory is written in sectors of 32 bytes. Where lines of a volume do not all begin with one, the tiles of a thread
@@ -276,7 +276,7 @@ def _threads_given(given: str | int) -> int:
     return threads
 
 
-def _parts_at(out: "View", how: Layout) -> int:
+def _parts_at(out: "View", how: Tiling) -> int:
     return -(-(out.pointer + how.start) // 8) * 8
 
 
@@ -285,11 +285,11 @@ def _check_alignment(encoding: "View") -> None:
         raise CodecError(f"the encoding is at {encoding.pointer:#x}: on a GPU it must begin at a multiple of 8 bytes")
 
 
-def _plain(how: Layout) -> tuple[int, tuple[int, int, int], tuple[int, int, int], int]:
+def _plain(how: Tiling) -> tuple[int, tuple[int, int, int], tuple[int, int, int], int]:
     return how.rank, how.extents, how.counts, how.shift
 
 
-def _values_before(tile: int, how: Layout) -> int:
+def _values_before(tile: int, how: Tiling) -> int:
     """Count the values of the tiles before one: where its part may begin, were they all kept as they are."""
     return int(cpu.values_before(tile, how.rank, how.extents, how.counts))
 
@@ -309,7 +309,7 @@ def _encoding_numbers(dtype: np.dtype[Any], bound: float, step: float) -> tuple[
     return step, inverse, test.view(f"i{dtype.itemsize}"), *rest
 
 
-def _opened(payload: NDArray[np.uint8], how: Layout) -> tuple[NDArray[np.uint32], int, float]:
+def _opened(payload: NDArray[np.uint8], how: Tiling) -> tuple[NDArray[np.uint32], int, float]:
     """Give the words of an encoding, how many they are, and its step."""
     size, step = read_header(payload, how)
     if size % 4:

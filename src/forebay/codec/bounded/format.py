@@ -42,7 +42,7 @@ SPARE = 24
 
 
 @dataclass(frozen=True)
-class Layout:
+class Tiling:
     """How an array of some shape and type is encoded."""
 
     rank: int
@@ -81,14 +81,14 @@ class Layout:
 
 
 @cache
-def layout(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Layout:
+def tiling(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Tiling:
     """Fold a shape into at most three axes worth predicting along, and cut it into tiles.
 
     Examples
     --------
-    >>> layout((2, 3, 100, 200, 300), np.dtype("float32")).extents
+    >>> tiling((2, 3, 100, 200, 300), np.dtype("float32")).extents
     (600, 200, 300)
-    >>> layout((500, 400, 3), np.dtype("float32")).extents
+    >>> tiling((500, 400, 3), np.dtype("float32")).extents
     (1, 500, 1200)
     """
     rank, extents = _fold(shape)
@@ -98,7 +98,7 @@ def layout(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Layout:
         raise CodecError(f"bounded does not encode arrays of more than {MOST_TILES} tiles: cut {list(shape)} up")
     shift = 2
     while True:
-        made = Layout(rank, extents, counts, dtype.itemsize, shift)  # type: ignore[arg-type]
+        made = Tiling(rank, extents, counts, dtype.itemsize, shift)  # type: ignore[arg-type]
         if made.max_bytes <= RAW << shift:
             return made
         shift += 1
@@ -161,7 +161,7 @@ def _towards_zero(value: float, dtype: np.dtype[Any]) -> float:
     return near if near <= value else float(np.nextafter(dtype.type(value), dtype.type(0)))
 
 
-def read_header(payload: NDArray[np.uint8], expected: Layout) -> tuple[int, float]:
+def read_header(payload: NDArray[np.uint8], expected: Tiling) -> tuple[int, float]:
     """Check the header of an encoding; give its bytes and its step."""
     if payload.nbytes < expected.start:
         raise EncodingError(f"{payload.nbytes} bytes are too few for an encoding of {expected.tiles} tiles")
