@@ -1,5 +1,6 @@
 """Making a plan: the best of what a budget allows, or a refusal that names the smallest budget that works."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
@@ -14,6 +15,8 @@ from forebay.schedule import Schedule, StoreAll, foreign, named
 from forebay.schedule.names import FAMILIES, split_name
 from forebay.schedule.segmented import Segmented, check_count, check_steps
 from forebay.units import Budget, seconds_to_text, to_bytes, to_text
+
+logger = logging.getLogger("forebay.planner")
 
 
 def plan(
@@ -77,6 +80,8 @@ def plan(
         check_count(value, name)
         if value < 1:
             raise PlanError(f"{name}={value}: it must be at least 1")
+    steps, every, reversals = int(steps), int(every), int(reversals)
+    slots = None if slots is None else int(slots)
     if policy not in list(POLICIES):
         raise PlanError(f"no policy is called {policy!r}: use one of {', '.join(POLICIES)}")
     budget = Budget.of(budget)
@@ -110,7 +115,7 @@ def plan(
         _refuse(problem, codecs, schedules)
     if best is None or best.seconds >= below:
         raise SlowerError(f"no plan takes less than {seconds_to_text(below)}: ask for any, without below=")
-    return Plan(
+    chosen = Plan(
         steps=steps,
         every=every,
         state_bytes=state_bytes,
@@ -128,6 +133,10 @@ def plan(
         prediction=best.prediction,
         alternatives=tuple(others),
     )
+    logger.info("%d steps in %r: %s of %s, %.3g s", steps, budget, chosen.schedule, chosen.keep, chosen.seconds)
+    if logger.isEnabledFor(logging.DEBUG):
+        logger.debug(chosen.explain())
+    return chosen
 
 
 def check_budget(
