@@ -162,15 +162,16 @@ def check_budget(
 
 
 def _wanted(schedule: str | Schedule | Any, steps: int) -> tuple[dict[str, list[Segmented]], Schedule | None]:
-    """Give the schedules to search for states and for records, or the very one that was asked for."""
+    """Return the schedules to search for states and for records, or the very one that was asked for."""
     everything: list[Segmented] = [StoreAll(steps)]
     if isinstance(schedule, StoreAll):
         schedule = "storeall" if schedule.steps == steps else schedule
     if not isinstance(schedule, str):
-        one = schedule if isinstance(schedule, Schedule) else foreign(schedule, steps)
-        if one.steps != steps:
-            raise PlanError(f"{one} was made for {one.steps} steps, but the loop has {steps} (of `every` steps each)")
-        return {}, one
+        exact = schedule if isinstance(schedule, Schedule) else foreign(schedule, steps)
+        if exact.steps != steps:
+            made = f"{exact} was made for {exact.steps} steps"
+            raise PlanError(f"{made}, but the loop has {steps} (of `every` steps each)")
+        return {}, exact
     if schedule.strip().lower() == "auto":
         return {"states": list(candidates(steps)), "records": everything}, None
     name, numbers = split_name(schedule)
@@ -200,24 +201,24 @@ def _refuse(problem: Problem, codecs: Sequence[str], schedules: dict[str, Any]) 
 
 
 def _need(problem: Problem, codecs: Sequence[str], schedules: dict[str, Any]) -> tuple[int, str, str] | None:
-    """Give the bytes, the tier and the reason of what the easiest way lacks first; None where there is a way."""
+    """Return the bytes, the tier and the reason of what the easiest way lacks first; None where there is a way."""
     budget, needs = problem.budget, []
     for setting in problem.settings(codecs):
-        for schedule in sorted(schedules.get(setting.keep, ()), key=lambda one: one.peak_snapshots)[:1]:
+        for schedule in sorted(schedules.get(setting.keep, ()), key=lambda schedule: schedule.peak_snapshots)[:1]:
             tier, raw = len(setting.slots) - 1, problem.raw_bytes(setting.keep)
-            known = problem.costs.codecs[setting.codec] if setting.codec is not None else None
-            one = worst_size(raw, known)
+            cost = problem.costs.codecs[setting.codec] if setting.codec is not None else None
+            worst = worst_size(raw, cost)
             if setting.slots[0] < 1:
-                least, what = one, "one snapshot"
+                least, what = worst, "one snapshot"
             else:
                 choice = evaluate(schedule, setting.slots, setting)
                 if fits(choice):
                     return None
-                if tier + 1 < len(budget.tiers) and budget[budget.tiers[tier + 1]] < one:
-                    tier, least, what = tier + 1, one, "one snapshot, so nothing can pass through it"
+                if tier + 1 < len(budget.tiers) and budget[budget.tiers[tier + 1]] < worst:
+                    tier, least, what = tier + 1, worst, "one snapshot, so nothing can pass through it"
                 else:
                     count = choice.prediction.peak[-1]
-                    least, what = count * slot_size(raw, known), f"the {count} snapshots that {schedule} puts there"
-            more = 0 if tier else reserved(setting.keep, raw, known, budget.tiers[0])
+                    least, what = count * slot_size(raw, cost), f"the {count} snapshots that {schedule} puts there"
+            more = 0 if tier else reserved(setting.keep, raw, cost, budget.tiers[0])
             needs.append((least + more, budget.tiers[tier], what))
     return min(needs)
