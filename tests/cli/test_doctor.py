@@ -140,7 +140,7 @@ def test_quick_measures_nothing(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("kind", ["absent", "file"])
 def test_a_bad_directory_is_refused_before_measuring(monkeypatch, tmp_path, kind):
-    monkeypatch.setattr("forebay.cli.doctor.gather", lambda *_args, **_options: pytest.fail("it went on"))
+    monkeypatch.setattr(gathering, "gather", lambda *_args, **_options: pytest.fail("it went on"))
     path = tmp_path / kind
     if kind == "file":
         path.touch()

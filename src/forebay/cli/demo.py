@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.panel import Panel
 
 if TYPE_CHECKING:  # Numba takes its time to load
+    from rich.console import Console
+
     from forebay.wave.job.run import Survey
 
 JOB = """\
@@ -53,10 +53,12 @@ def demo(
     output: Annotated[Path, typer.Option(help="Folder for pictures, report and job.")] = Path("demo"),
 ) -> None:
     """Image a salt body from eight shots, the history of each in 32 MB of memory and 400 MB of disk."""
+    from rich.console import Console
+
     run(JOB, output, Console(), MOMENTS)
 
 
-def run(text: str, output: Path, console: Console, moments: tuple[float, ...]) -> "Survey":
+def run(text: str, output: Path, console: "Console", moments: tuple[float, ...]) -> "Survey":
     """Run a job and show everything about it."""
     with console.status("loading"):
         from forebay.wave.job.job import changed, parse
@@ -70,8 +72,11 @@ def run(text: str, output: Path, console: Console, moments: tuple[float, ...]) -
     return survey
 
 
-def show(survey: "Survey", output: Path, console: Console, moments: tuple[float, ...]) -> None:
+def show(survey: "Survey", output: Path, console: "Console", moments: tuple[float, ...]) -> None:
     """Draw model, image, a gather and snapshots, write the report, and say where all of it is."""
+    from rich.panel import Panel
+    from rich.text import Text
+
     from forebay.metrics.timeline import write_trace
     from forebay.report.page import Picture
     from forebay.wave.job.results import draw_model, draw_waves, write_image, write_report
@@ -79,7 +84,7 @@ def show(survey: "Survey", output: Path, console: Console, moments: tuple[float,
     workspace = survey.workspace
     plan = workspace.plan()
     assert plan is not None
-    console.print(Panel(plan.explain(), title="the plan of each shot", title_align="left"), highlight=False)
+    console.print(Panel(Text(plan.explain()), title="the plan of each shot", title_align="left"), highlight=False)
     with console.status("drawing"):
         written = write_image(survey, output, workspace.job.output.formats)
         draw_model(workspace, output / "model.png", "true")
@@ -99,5 +104,6 @@ def show(survey: "Survey", output: Path, console: Console, moments: tuple[float,
     )
     write_report(survey, output / "report.html", pictures, "A salt body, imaged by reverse time migration", lead)
     names = [path.name for path in written] + [name for name in captions if name != "image.png"]
-    console.print(f"pictures and data in {output}: {', '.join([*names, 'trace.json', 'job.toml'])}", soft_wrap=True)
-    console.print(f"open {(output / 'report.html').resolve()} in a browser", soft_wrap=True)
+    names += ["trace.json", "job.toml"]
+    console.print(f"pictures and data in {output}: {', '.join(names)}", markup=False, soft_wrap=True)
+    console.print(f"open {(output / 'report.html').resolve()} in a browser", markup=False, soft_wrap=True)

@@ -70,7 +70,7 @@ def gather(directory: Path, measure: bool = True) -> Inventory:
         forebay=_installed("forebay"),
         python=f"{platform.python_implementation()} {platform.python_version()}",
         platform=platform.platform(),
-        cpus=len(os.sched_getaffinity(0)),
+        cpus=_usable_cpus(),
         libraries=libraries,
         missing=_missing(libraries),
         gpus=_gpus(),
@@ -79,6 +79,11 @@ def gather(directory: Path, measure: bool = True) -> Inventory:
         memory=capacities(directory),
         links=measure_links(directory) if measure else None,
     )
+
+
+def _usable_cpus() -> int:
+    """Count the CPUs that this process may use, where the system tells, or else all."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _gpus() -> "tuple[Gpu, ...]":

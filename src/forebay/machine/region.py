@@ -5,7 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.codec.codec import ALIGNMENT as ALIGNMENT
+ALIGNMENT = 256
+"""Bytes to which arrays are aligned, which suits every copy, kernel and codec."""
 
 
 def aligned(nbytes: int) -> int:

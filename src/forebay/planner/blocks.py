@@ -2,7 +2,7 @@
 
 A step runs its blocks forward, turns, and runs them backward in the reverse order. Its memory is measured once with
 every block recomputed, the least that a step can do with. A choice for a block then adds bytes between its forward and
-its backward, moves bytes over the link meanwhile, and takes seconds. The simulation foresees all of that, on one
+its backward, moves bytes over the link, and takes seconds. The simulation predicts all of that, on one
 computation and one link each way; nothing here knows tensors.
 """
 
@@ -69,7 +69,7 @@ Rank = tuple[int, float, int]
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a simulation found."""
+    """What a simulation predicts of a step."""
 
     seconds: float
     stall: float
@@ -113,7 +113,7 @@ class _Device:
         self.here[number] = nbytes
 
     def make_room(self, measured: int, own: int, time: float) -> float:
-        """Wait for what is on its way down, as long as there is no room; give the time then."""
+        """Wait for what is on its way down, as long as there is no room, and return the time then."""
         needed = measured + self.sum + own
         while needed > self.budget and self.flight:
             number, done = self.flight.popleft()
@@ -132,7 +132,7 @@ class _Device:
 
 
 def simulate(chain: Chain, picks: Sequence[BlockChoice], budget: int) -> Forecast:
-    """Foresee a step.
+    """Predict a step.
 
     Parameters
     ----------

@@ -96,9 +96,9 @@ class Coarse:
         Where they do not fit, the stalls are counted that no plan avoids: the snapshot is `stored` before its slot is
         used again, and it comes back when a slot is free for good.
         """
-        known = self._envelopes.get((visits, snapshots, stored))
-        if known is not None:
-            return known
+        cached = self._envelopes.get((visits, snapshots, stored))
+        if cached is not None:
+            return cached
         work, slots = self.work, self.slots
         rises: list[float] = []
         falls: list[float] = []

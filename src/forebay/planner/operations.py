@@ -24,7 +24,7 @@ class Fetch(NamedTuple):
 
 
 class Evict(NamedTuple):
-    """Give up the copy of the snapshot of `step` in `tier`, once it has been read."""
+    """Free the copy of the snapshot of `step` in `tier`, once it has been read."""
 
     step: int
     tier: int

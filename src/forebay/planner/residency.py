@@ -1,6 +1,6 @@
 """Which snapshots stay in a tier of few slots, and when the others move: the policies `min` and `lru`.
 
-Both take operations that read and write a tier as if it were boundless, and give back operations in which it never
+Both take operations that read and write a tier as if it were boundless, and return operations in which it never
 holds more snapshots than it has slots.
 
 `min` knows the future. It evicts the snapshot whose next use is farthest (Belady), writes a snapshot to the tier
@@ -95,7 +95,7 @@ def reside_lru(operations: Sequence[Operation], tier: int, slots: int) -> list[O
     fetches: Movements = defaultdict(list)
 
     def overwrite() -> tuple[int, int | None]:
-        """Give the index after the overwritten entry's last use, and its step if that is still alive."""
+        """Return the index after the overwritten entry's last use, and its step if that is still alive."""
         if len(used) < slots:
             return 0, None
         step, last_use = used.popitem(last=False)

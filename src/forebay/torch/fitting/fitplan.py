@@ -7,7 +7,7 @@ from functools import cached_property
 from forebay.metrics import Metrics
 from forebay.planner import Link
 from forebay.planner.blocks import BlockChoice, Chain, Forecast, simulate
-from forebay.planner.blockwise import alike
+from forebay.planner.blockwise import uniform_picks
 from forebay.torch.fitting.choices import SIMPLE
 from forebay.units import Budget, seconds_to_text, to_text
 
@@ -95,7 +95,7 @@ class FitPlan:
         for name in dict.fromkeys(choice.name for block in self.chain.blocks for choice in block.choices):
             if name not in SIMPLE:
                 continue
-            places = zip(self.chain.blocks, alike(self.chain, name), strict=True)
+            places = zip(self.chain.blocks, uniform_picks(self.chain, name), strict=True)
             picks = [block.choices[place] for block, place in places]
             foreseen = simulate(self.chain, picks, self.budget["device"])
             found.append((name, self.pace * foreseen.seconds, foreseen.peak))
