@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from forebay.jax.nest import Lengths, blocks
+from forebay.jax.nest import Lengths, segments
 from forebay.jax.places import Leaves
-from forebay.jax.traced_step import Traced, Trees
+from forebay.jax.traced_step import TracedStep, Trees
 
 Differentiated = tuple[list[Any], list[Any], list[Any]]
 """Gradients of the state before a span, of all inputs so far, and of the parameters so far."""
@@ -23,10 +23,10 @@ def is_inexact(leaf: Any) -> bool:
     return bool(jnp.issubdtype(leaf.dtype, jnp.inexact))
 
 
-class Compiled:
+class CompiledStep:
     """The functions made of a step as it was traced, each compiled when it is first called."""
 
-    def __init__(self, traced: Traced, count: int) -> None:
+    def __init__(self, traced: TracedStep, count: int) -> None:
         self.traced, self.once, self.count = traced, traced.once, count
         self.decisions: dict[Hashable, Any] = {}
         """what was decided for loops of this step, by what that depends on"""
@@ -128,7 +128,7 @@ class Compiled:
     def _outermost(self, lengths: Lengths) -> list[tuple[Any, Lengths]]:
         """List where the outermost segments start, and the lengths in them."""
         found, start = [], 0
-        for count, inner in blocks(self.count, lengths):
+        for count, inner in segments(self.count, lengths):
             found.append((start + inner[0] * jnp.arange(count, dtype=jnp.int32), inner))
             start += count * inner[0]
         return found
@@ -187,10 +187,10 @@ def _freed(span: Callable[..., Any], arguments: Sequence[Leaves]) -> tuple[Any, 
     return of_inexact, *([leaf for leaf in leaves if is_inexact(leaf)] for leaves in arguments)
 
 
-_known: dict[int, tuple["weakref.ref[Any]", dict[Hashable, Compiled]]] = {}
+_compiled: dict[int, tuple["weakref.ref[Any]", dict[Hashable, CompiledStep]]] = {}
 
 
-def compiled_for(step: Callable[..., Any], count: int, trees: Trees, traced: Traced) -> Compiled:
+def compiled_for(step: Callable[..., Any], count: int, trees: Trees, traced: TracedStep) -> CompiledStep:
     """Give what was compiled of a step before, where it still does the same; it is kept as long as the step lives.
 
     For a method that is as long as its object lives.
@@ -199,12 +199,12 @@ def compiled_for(step: Callable[..., Any], count: int, trees: Trees, traced: Tra
     key, address = (part, count, trees, traced.kinds), id(owner)
     try:
         hash((step if part is None else part, key))
-        refer = weakref.ref(owner, lambda _: _known.pop(address, None))
+        refer = weakref.ref(owner, lambda _: _compiled.pop(address, None))
     except TypeError:  # nothing tells when it is gone
-        return Compiled(traced, count)
+        return CompiledStep(traced, count)
     if not traced.lasts:
-        return Compiled(traced, count)
-    _, found = _known.setdefault(address, (refer, {}))
+        return CompiledStep(traced, count)
+    _, found = _compiled.setdefault(address, (refer, {}))
     if key not in found or not found[key].traced.is_like(traced):
-        found[key] = Compiled(traced, count)
+        found[key] = CompiledStep(traced, count)
     return found[key]

@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 
-from forebay.jax.compiled_step import Compiled, is_inexact
+from forebay.jax.compiled_step import CompiledStep, is_inexact
 from forebay.jax.nest import Lengths, Sizes, choose, least_bytes, nested_bytes
 from forebay.jax.places import Leaves, placed
 
@@ -13,7 +13,7 @@ TRIES = 4
 """How many nests are compiled before the loop is found not to fit."""
 
 
-def sizes_of(compiled: Compiled, state: Leaves, inputs: Leaves, params: Leaves) -> Sizes:
+def sizes_of(compiled: CompiledStep, state: Leaves, inputs: Leaves, params: Leaves) -> Sizes:
     """Give the bytes of a state, of each step that is recorded, and beside, as the compiler says; nothing is run."""
     long = min(4, compiled.count)
     short = max(1, min(2, long - 1))
@@ -23,7 +23,7 @@ def sizes_of(compiled: Compiled, state: Leaves, inputs: Leaves, params: Leaves) 
     return Sizes(_bytes_of(state), graph, _bytes_of([leaf for leaf in params if is_inexact(leaf)]), beside)
 
 
-def _span_bytes(compiled: Compiled, length: int, state: Leaves, inputs: Leaves, params: Leaves) -> int:
+def _span_bytes(compiled: CompiledStep, length: int, state: Leaves, inputs: Leaves, params: Leaves) -> int:
     shapes = [_structs(leaves) for leaves in (state, inputs, params)]
     outputs = jax.eval_shape(compiled.whole, *shapes)[1]
     given = [leaf for leaf in shapes[0] if is_inexact(leaf)], [leaf for leaf in outputs if is_inexact(leaf)]
@@ -32,7 +32,7 @@ def _span_bytes(compiled: Compiled, length: int, state: Leaves, inputs: Leaves, 
 
 
 def fitted(
-    compiled: Compiled, sizes: Sizes, room: int, state: Leaves, inputs: Leaves, params: Leaves
+    compiled: CompiledStep, sizes: Sizes, room: int, state: Leaves, inputs: Leaves, params: Leaves
 ) -> tuple[Lengths | None, int]:
     """Give a nest for which the compiler takes no more than the room, and its bytes.
 
@@ -53,7 +53,7 @@ def fitted(
     return None, min(tried, default=0)
 
 
-def least_room(compiled: Compiled, sizes: Sizes, state: Leaves, inputs: Leaves, params: Leaves) -> int:
+def least_room(compiled: CompiledStep, sizes: Sizes, state: Leaves, inputs: Leaves, params: Leaves) -> int:
     """Give the smallest room in which a nest is found: what is foreseen, or what the compiler says of it instead."""
     room = least_bytes(compiled.count, sizes)
     while True:  # there is one nest of each number of levels: it ends with the largest at the latest
@@ -63,7 +63,9 @@ def least_room(compiled: Compiled, sizes: Sizes, state: Leaves, inputs: Leaves, 
         room = taken
 
 
-def _compiled_bytes(compiled: Compiled, lengths: Lengths, state: Leaves, inputs: Leaves, params: Leaves) -> int | None:
+def _compiled_bytes(
+    compiled: CompiledStep, lengths: Lengths, state: Leaves, inputs: Leaves, params: Leaves
+) -> int | None:
     """Compile a nest as it will be called, and give what it takes beside arguments and results, where that is known."""
     forward = compiled.nested.lower(lengths, state, inputs, params).compile()
     shapes = jax.eval_shape(lambda *leaves: compiled.nested(lengths, *leaves), state, inputs, params)

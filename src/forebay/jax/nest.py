@@ -32,7 +32,7 @@ class Sizes:
     """what is there once, whatever the nest"""
 
 
-def blocks(steps: int, lengths: Lengths) -> list[tuple[int, Lengths]]:
+def segments(steps: int, lengths: Lengths) -> list[tuple[int, Lengths]]:
     """Give the segments that follow each other in the outermost level: how many, and the lengths inside of them."""
     found, rest = [], steps
     for level, length in enumerate(lengths):
@@ -44,7 +44,7 @@ def blocks(steps: int, lengths: Lengths) -> list[tuple[int, Lengths]]:
 
 def nested_bytes(steps: int, lengths: Lengths, sizes: Sizes) -> int:
     """Give the bytes of a nest: of the states kept in all levels, of the innermost recording, and what is beside."""
-    kept = sum(count for count, _ in blocks(steps, lengths))
+    kept = sum(count for count, _ in segments(steps, lengths))
     states = (kept + sum(_inner_counts(lengths))) * sizes.state
     return states + lengths[-1] * sizes.graph + (len(lengths) - 1) * sizes.sums + sizes.beside
 
@@ -105,6 +105,6 @@ def _near(ideal: float, least: int, most: int, far: int) -> range:
 
 def counts_to_text(steps: int, lengths: Lengths) -> str:
     """Write the counts of a nest, outermost first: ``20 x 10 x 10 steps``, with what is left over behind a plus."""
-    count, first = blocks(steps, lengths)[0]
+    count, first = segments(steps, lengths)[0]
     over = steps - count * first[0]
     return " x ".join(map(str, (count, *_inner_counts(first), first[-1]))) + " steps" + (f" + {over}" if over else "")

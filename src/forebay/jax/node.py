@@ -15,19 +15,19 @@ from forebay.engine.recorded import Request
 from forebay.engine.reversal import Reversal
 from forebay.engine.reverse import shown
 from forebay.errors import StateError
-from forebay.jax.compiled_step import Compiled, is_inexact
-from forebay.jax.decision import Course, OnDevice, check_concrete, decide
+from forebay.jax.compiled_step import CompiledStep, is_inexact
+from forebay.jax.decision import OnDevice, PlannedLoop, check_concrete, decide
 from forebay.jax.nest import Lengths
-from forebay.jax.places import Leaves, Places, device_of, is_traced, settled, to_host, where
+from forebay.jax.places import Leaves, Places, current_mesh, device_of, is_traced, to_host, where
 
 _log = logging.getLogger("forebay.jax")
 
 
 @dataclass(frozen=True)
-class Call:
+class CheckpointedCall:
     """One call of `checkpointed`."""
 
-    compiled: Compiled
+    compiled: CompiledStep
     returns_outputs: bool
     request: Request
     allowed: int | None
@@ -43,7 +43,7 @@ class Call:
         return differentiable
 
     def _forward(self, state: Leaves, inputs: Leaves, params: Leaves) -> tuple[Any, Any]:
-        with settled():
+        with current_mesh():
             decided = self._decided(state, inputs, params)
         if isinstance(decided, OnDevice):
             if any(map(is_traced, (*state, *inputs, *params))):
@@ -51,17 +51,17 @@ class Call:
             if not decided.lengths:
                 results, pull = jax.vjp(self.compiled.whole, state, inputs, params)
                 return results, pull
-            with settled():
+            with current_mesh():
                 results, kept = self.compiled.nested(decided.lengths, state, inputs, params)
             return results, _Nested(decided.lengths, kept, (state, inputs, params))
         check_concrete(state, inputs, params)
-        with settled():
+        with current_mesh():
             waiting = _Waiting(self, decided, *_run_forward(self, decided, state, inputs, params, True))
         results = waiting.sweep.results
         waiting.sweep.results = ([], [])
-        return results, (_Held(waiting), state, inputs, params)
+        return results, (_WaitingNode(waiting), state, inputs, params)
 
-    def _decided(self, state: Leaves, inputs: Leaves, params: Leaves) -> Course | OnDevice:
+    def _decided(self, state: Leaves, inputs: Leaves, params: Leaves) -> PlannedLoop | OnDevice:
         leaves = (*state, *inputs, *params)
         shapes = tuple((leaf.shape, str(leaf.dtype)) for leaf in leaves)
         loops = _loops_at_once(leaves)
@@ -69,12 +69,12 @@ class Call:
         decisions = self.compiled.decisions
         try:
             if (known := decisions.get(key)) is not None:
-                found: Course | OnDevice = known
+                found: PlannedLoop | OnDevice = known
                 return found
         except TypeError:  # a schedule of another library
             key = None
         if self.request.plan is not None:
-            decided: Course | OnDevice = Course.of(self.request.plan)
+            decided: PlannedLoop | OnDevice = PlannedLoop.of(self.request.plan)
         else:
             decided = decide(self.compiled, self.request, self.allowed, loops, state, inputs, params)
             if isinstance(decided, OnDevice):
@@ -86,14 +86,14 @@ class Call:
     def _back(self, kept: Any, given: tuple[Leaves, Leaves]) -> tuple[list[Any], ...]:
         if isinstance(kept, _Nested):
             _, inputs, params = kept.arguments
-            with settled():
+            with current_mesh():
                 found = self.compiled.nested_back(kept.lengths, kept.states, inputs, params, _without_integers(given))
             return _filled(kept.arguments, found)
         if not isinstance(kept, tuple):  # of the whole loop
             pulled: tuple[list[Any], ...] = kept(given)
             return pulled
         held, *arguments = kept
-        with settled():
+        with current_mesh():
             back: tuple[list[Any], ...] = held.waiting.back(arguments, given)
         return back
 
@@ -149,7 +149,9 @@ def _filled(arguments: Sequence[Leaves], gradients: Sequence[Leaves]) -> tuple[l
 class _Sweep:
     """The two callbacks of a reversal; it does not know the reversal, so that giving up the one frees the other."""
 
-    def __init__(self, call: Call, course: Course, state: Leaves, inputs: Leaves, params: Leaves, first: bool) -> None:
+    def __init__(
+        self, call: CheckpointedCall, course: PlannedLoop, state: Leaves, inputs: Leaves, params: Leaves, first: bool
+    ) -> None:
         self._compiled, self._course = call.compiled, course
         self._outputs: list[Any] | None = None
         self._state, self._inputs, self._params = list(state), inputs, params
@@ -214,7 +216,7 @@ class _Sweep:
 
 
 def _run_forward(
-    call: Call, course: Course, state: Leaves, inputs: Leaves, params: Leaves, first: bool
+    call: CheckpointedCall, course: PlannedLoop, state: Leaves, inputs: Leaves, params: Leaves, first: bool
 ) -> tuple[_Sweep, Reversal]:
     sweep = _Sweep(call, course, state, inputs, params, first)
     reversal = call.request.prepare(
@@ -232,7 +234,7 @@ def _run_forward(
 class _Waiting:
     """A loop at its turn, until its gradients come."""
 
-    def __init__(self, call: Call, course: Course, sweep: _Sweep, reversal: Reversal) -> None:
+    def __init__(self, call: CheckpointedCall, course: PlannedLoop, sweep: _Sweep, reversal: Reversal) -> None:
         self._call, self._course, self.sweep = call, course, sweep
         self._reversal: Reversal | None = reversal
 
@@ -256,14 +258,16 @@ class _Waiting:
         return _filled(arguments, (sweep.of_state, sweep.of_inputs, sweep.of_params))
 
 
-class _Held:
+class _WaitingNode:
     """Carries what waits through JAX, which takes it for a pytree without leaves."""
 
     def __init__(self, waiting: _Waiting) -> None:
         self.waiting = waiting
 
 
-jax.tree_util.register_pytree_node(_Held, lambda held: ((), held.waiting), lambda waiting, _: _Held(waiting))
+jax.tree_util.register_pytree_node(
+    _WaitingNode, lambda held: ((), held.waiting), lambda waiting, _: _WaitingNode(waiting)
+)
 
 
 @jax.tree_util.register_dataclass

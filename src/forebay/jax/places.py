@@ -42,7 +42,7 @@ def free_bytes(device: Any) -> int | None:
     return max(0, stats["bytes_limit"] - stats.get("bytes_in_use", 0)) if "bytes_limit" in stats else None
 
 
-def settled() -> AbstractContextManager[Any]:
+def current_mesh() -> AbstractContextManager[Any]:
     """Set the mesh that is set: JAX does so on the way back, and would compile everything anew for that alone."""
     mesh: AbstractContextManager[Any] = jax.sharding.use_abstract_mesh(jax.sharding.get_abstract_mesh())
     return mesh

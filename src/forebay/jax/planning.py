@@ -13,7 +13,7 @@ from forebay.codec.auto import choices
 from forebay.engine.costing import measured, with_codecs
 from forebay.engine.loop import Loop
 from forebay.engine.recorded import Recording, Request, plan_recorded
-from forebay.jax.compiled_step import Compiled, is_inexact
+from forebay.jax.compiled_step import CompiledStep, is_inexact
 from forebay.jax.places import Leaves, Places, to_host
 from forebay.planner import Costs, Plan
 from forebay.units import Budget
@@ -24,7 +24,7 @@ REPEATS, ENOUGH = 9, 0.1
 """How often a call is timed, and the seconds after which it is enough."""
 
 
-class Each(NamedTuple):
+class StepSeconds(NamedTuple):
     """Seconds of a step."""
 
     forward: float
@@ -33,7 +33,7 @@ class Each(NamedTuple):
 
 
 def planned(
-    compiled: Compiled,
+    compiled: CompiledStep,
     request: Request,
     budget: Budget,
     graph: int,
@@ -42,7 +42,7 @@ def planned(
     state: Leaves,
     inputs: Leaves,
     params: Leaves,
-) -> tuple[Plan, Each]:
+) -> tuple[Plan, StepSeconds]:
     """Time the first steps on copies, and plan what is kept on the host and the disk."""
     on_host = device.platform == "cpu"
     encoders, error = choices(request.codec)
@@ -73,7 +73,7 @@ def planned(
         codecs=[encoder.name for encoder in encoders if encoder.name in costs.codecs],
         largest=room // graph if room is not None and not on_host and graph else None,
     )
-    return plan, Each(costs.forward, recording.step)
+    return plan, StepSeconds(costs.forward, recording.step)
 
 
 def _measured(loop: Loop, costs: Costs, put: Callable[[Leaves], Leaves]) -> Costs:
@@ -97,7 +97,7 @@ def _measured(loop: Loop, costs: Costs, put: Callable[[Leaves], Leaves]) -> Cost
 
 
 def _recording(
-    compiled: Compiled,
+    compiled: CompiledStep,
     lengths: list[int],
     state: Leaves,
     put: Callable[[Leaves], Leaves],

@@ -27,7 +27,7 @@ class Trees:
 
 
 @dataclass(frozen=True, eq=False)
-class Traced:
+class TracedStep:
     """A step that was traced without running it; the step itself may change afterwards, this does not."""
 
     jaxpr: Any
@@ -52,14 +52,14 @@ class Traced:
         leaves = [jnp.asarray(leaf, kind.dtype) for leaf, kind in zip(found, self.jaxpr.out_avals, strict=True)]
         return leaves[: len(state)], leaves[len(state) :]
 
-    def is_like(self, other: "Traced") -> bool:
+    def is_like(self, other: "TracedStep") -> bool:
         """Tell whether both do the same with the same constants."""
         pairs = zip(self.constants, other.constants, strict=False)
         alike = self.text == other.text and len(self.constants) == len(other.constants) and self.output == other.output
         return alike and all(_are_equal(one, another) for one, another in pairs)
 
 
-def trace(step: Callable[..., Any], trees: Trees, state: Leaves, inputs: Leaves, params: Leaves) -> Traced:
+def trace(step: Callable[..., Any], trees: Trees, state: Leaves, inputs: Leaves, params: Leaves) -> TracedStep:
     """Trace a step anew, refusing one that closes over what is differentiated or changes the state's shapes."""
     unflatten, flatten = jax.tree_util.tree_unflatten, jax.tree_util.tree_flatten
     built: list[Any] = []
@@ -88,7 +88,7 @@ def trace(step: Callable[..., Any], trees: Trees, state: Leaves, inputs: Leaves,
     if any(is_traced(one) and _has_gradient(one) for one in constants):
         raise StateError(CLOSED_OVER)
     kinds = tuple((leaf.shape, str(leaf.dtype), leaf.weak_type) for leaf in (*state, *inputs, *params))
-    return Traced(jaxpr, kinds, str(jaxpr), constants, of_output)
+    return TracedStep(jaxpr, kinds, str(jaxpr), constants, of_output)
 
 
 def _constants(part: Any) -> Iterator[Any]:

@@ -137,3 +137,8 @@ def others_recompute() -> bool:
         )
         return True
     return False
+
+
+def saved_as_usual() -> bool:
+    """Tell whether what is saved now is ours to treat: somebody may differentiate it, in the usual way."""
+    return torch.is_grad_enabled() and not others_recompute() and not others_differentiate()

@@ -19,7 +19,13 @@ from forebay.torch.mover import Fall, Mover, Rise, new_storage
 from forebay.torch.room import Piece
 
 
-class Kept:
+class GraphToken:
+    """Held by all that an iteration saved: when nobody holds it any more, the iteration's graph is gone."""
+
+    __slots__ = ("__weakref__",)
+
+
+class KeptTensor:
     """A saved tensor that stays where it is: a parameter, a small one, or one of a kind that cannot be moved."""
 
     __slots__ = ("_tensor", "_version")
@@ -59,7 +65,7 @@ class Entry:
         "weak",
     )
 
-    def __init__(self, store: "Store", storage: torch.UntypedStorage, number: int) -> None:
+    def __init__(self, store: "TensorStore", storage: torch.UntypedStorage, number: int) -> None:
         self.store = store
         self.storage: torch.UntypedStorage | None = storage
         self.weak: Any = storage._weak_ref()
@@ -84,7 +90,7 @@ class Entry:
         _free_weak_ref(self.weak)
 
 
-class Held:
+class StoredTensor:
     """A saved tensor whose storage may be elsewhere."""
 
     __slots__ = ("_asked", "_dtype", "_offset", "_shape", "_strides", "_version", "_witness", "entry")
@@ -115,7 +121,7 @@ class Held:
         return empty.set_(store.open(self.entry), self._offset, self._shape, self._strides)
 
 
-Keep = Callable[[torch.Tensor], Kept | Held]
+Keep = Callable[[torch.Tensor], KeptTensor | StoredTensor]
 """Keeps a tensor, in a way of its own."""
 
 _free_weak_ref: Callable[[Any], None] = torch.UntypedStorage._free_weak_ref  # torch may be gone before the last entry
@@ -141,7 +147,7 @@ def check_version(tensor: torch.Tensor, version: int) -> None:
         )
 
 
-class Store:
+class TensorStore:
     """The saved tensors of one device.
 
     Parameters
@@ -172,22 +178,22 @@ class Store:
         self._known = {key: entry for key, entry in self._known.items() if entry() is not None}
         self._moving = deque(entry for entry in self._moving if entry() is not None)
 
-    def save(self, tensor: torch.Tensor) -> tuple[Kept | Held, Entry | None]:
+    def save(self, tensor: torch.Tensor) -> tuple[KeptTensor | StoredTensor, Entry | None]:
         """Take a tensor that autograd saves; the entry is given where it is a new one, to be moved or not."""
         if not self.movable(tensor):
-            return Kept(tensor), None
+            return KeptTensor(tensor), None
         storage = tensor.untyped_storage()
         key = storage._cdata, tensor._version, _part(tensor, storage)
         known = self._known.get(key)
         entry = known() if known is not None else None
         if entry is not None:
-            return Held(entry, tensor), None
+            return StoredTensor(entry, tensor), None
         self.collect()
         entry = Entry(self, storage, self._numbers)
         self._numbers += 1
         self._known[key] = ref(entry)
         self._hold(entry.size)
-        return Held(entry, tensor), entry
+        return StoredTensor(entry, tensor), entry
 
     def _hold(self, nbytes: int) -> None:
         self.held += nbytes

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from forebay.planner.blocks import Block, Choice
-from forebay.torch.fitting.record import Record
+from forebay.torch.fitting.record import BlockRecord
 from forebay.torch.replay.costly_operations import SHARES
 
 
@@ -39,7 +39,7 @@ TREATMENTS = {
 SIMPLE = frozenset(name for name, treatment in TREATMENTS.items() if treatment.family == treatment)
 """Those that keep no mere share of the dear outputs."""
 
-LIGHT = frozenset(name for name, one in TREATMENTS.items() if one.what == "nothing" or one == Treatment("all"))
+LOW_OVERHEAD = frozenset(name for name, one in TREATMENTS.items() if one.what == "nothing" or one == Treatment("all"))
 """Those with which the host has nothing to send away, encode or look up for each tensor that is saved."""
 
 WORTH = 0.95
@@ -47,7 +47,7 @@ WORTH = 0.95
 
 
 @dataclass(frozen=True)
-class Timed:
+class BlockTiming:
     """Seconds of a block, without those in which it waited for copies."""
 
     forward: float
@@ -55,13 +55,15 @@ class Timed:
     more: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """that its forward and its backward take longer with each treatment"""
 
-    def times(self, factor: float) -> "Timed":
+    def times(self, factor: float) -> "BlockTiming":
         """Give all of it slower or faster."""
         more = {name: (factor * forward, factor * backward) for name, (forward, backward) in self.more.items()}
-        return Timed(factor * self.forward, factor * self.backward, more)
+        return BlockTiming(factor * self.forward, factor * self.backward, more)
 
 
-def block_of(record: Record, timed: Timed, peaks: tuple[int, int, int], host: bool, forced: str | None) -> Block:
+def block_of(
+    record: BlockRecord, timed: BlockTiming, peaks: tuple[int, int, int], host: bool, forced: str | None
+) -> Block:
     """Give the planner what it needs to know of a block.
 
     Parameters
@@ -85,7 +87,7 @@ def block_of(record: Record, timed: Timed, peaks: tuple[int, int, int], host: bo
         Choice("keep", kept=saved + record.loose, keeps_output=kept),
         Choice("recompute"),
     ]
-    for name, share in record.dear.items():
+    for name, share in record.costly.items():
         if share.nbytes < WORTH * saved:
             choices.append(Choice(f"keep {name}, recompute the rest", kept=share.nbytes))
             moved = share.nbytes - share.stays
@@ -108,6 +110,6 @@ def block_of(record: Record, timed: Timed, peaks: tuple[int, int, int], host: bo
     return Block(record.name, timed.forward, timed.backward, *peaks, choices=allowed or (timely["recompute"],))
 
 
-def _timely(choice: Choice, timed: Timed) -> Choice:
+def _timely(choice: Choice, timed: BlockTiming) -> Choice:
     forward, backward = timed.more.get(choice.name, (0.0, 0.0))
     return replace(choice, forward=forward, backward=backward)

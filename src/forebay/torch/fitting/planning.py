@@ -9,14 +9,14 @@ from forebay.errors import BudgetError
 from forebay.planner import Link
 from forebay.planner.blocks import Chain, Choice, Foreseen, simulate
 from forebay.planner.blockwise import choose
-from forebay.torch.fitting.choices import LIGHT, block_of
+from forebay.torch.fitting.choices import LOW_OVERHEAD, block_of
 from forebay.torch.fitting.fitplan import FitPlan
-from forebay.torch.fitting.profile import Known
+from forebay.torch.fitting.profile import Profile
 from forebay.units import Budget, to_text
 
 MARGIN = 0.01
 """The part of the budget that is left for what varies between iterations."""
-LOOSE = 2**23
+ALLOCATOR_SLACK = 2**23
 """Bytes of a GPU that are left besides: torch's allocator may hand out up to a mebibyte too many with each tensor.
 
 It does so in the iteration that is measured too. Mixtures of choices went up to 3.5 MiB above that, emulated for
@@ -32,7 +32,7 @@ Found = tuple[tuple[Choice, ...], Foreseen]
 
 
 def make_plan(
-    known: Known, budget: Budget, counts: bool, link: Link | None, choice: str | None, light: bool = False
+    profile: Profile, budget: Budget, counts: bool, link: Link | None, choice: str | None, light: bool = False
 ) -> FitPlan:
     """Choose what happens to each block, or keep what was chosen where little has changed.
 
@@ -51,19 +51,19 @@ def make_plan(
     light
         Whether to take light choices alone, where that is possible.
     """
-    chain = _chain(known, budget, counts, link, choice)
+    chain = _chain(profile, budget, counts, link, choice)
 
     def find(room: int) -> list[Found]:
-        found = _kept(known.plan, chain, room) or choose(chain, room)
-        lighter = _light(chain, room) if light and not LIGHT.issuperset(_names(found)) else None
+        found = _kept(profile.plan, chain, room) or choose(chain, room)
+        lighter = _light(chain, room) if light and not LOW_OVERHEAD.issuperset(_names(found)) else None
         return [lighter or found]
 
-    (found,), _ = _within(known, budget, counts, choice, find)
-    return _fitting(known, budget, counts, link, chain, found)
+    (found,), _ = _within(profile, budget, counts, choice, find)
+    return _fitting(profile, budget, counts, link, chain, found)
 
 
 def last_plans(
-    known: Known, budget: Budget, counts: bool, link: Link | None, choice: str | None
+    profile: Profile, budget: Budget, counts: bool, link: Link | None, choice: str | None
 ) -> tuple[FitPlan, ...]:
     """Give the plans that whole iterations have to decide between, or the only one where they have.
 
@@ -72,28 +72,28 @@ def last_plans(
     iteration only. One that stayed after its turns goes on to stay where it fits. The parameters are those of
     `make_plan`.
     """
-    chain = _chain(known, budget, counts, link, choice)
-    tried = sorted(known.tried, key=lambda names: median(known.tried[names]))
-    if known.settled and known.plan is not None:
-        tried.insert(0, known.plan.names)
+    chain = _chain(profile, budget, counts, link, choice)
+    tried = sorted(profile.tried, key=lambda names: median(profile.tried[names]))
+    if profile.settled and profile.plan is not None:
+        tried.insert(0, profile.plan.names)
 
     def find(room: int) -> list[Found]:
         return [one for names in tried if (one := _named(names, chain, room))] or [choose(chain, room)]
 
-    found, room = _within(known, budget, counts, choice, find)
-    found = found[: 1 if known.settled else RIVALS]
-    if not known.settled and not all(LIGHT.issuperset(_names(one)) for one in found):
+    found, room = _within(profile, budget, counts, choice, find)
+    found = found[: 1 if profile.settled else RIVALS]
+    if not profile.settled and not all(LOW_OVERHEAD.issuperset(_names(one)) for one in found):
         light = _light(chain, room)
         if light is not None and _names(light) not in map(_names, found):
             found.append(light)
-    return tuple(_fitting(known, budget, counts, link, chain, one) for one in found)
+    return tuple(_fitting(profile, budget, counts, link, chain, one) for one in found)
 
 
 def _within(
-    known: Known, budget: Budget, counts: bool, choice: str | None, find: Callable[[int], list[Found]]
+    profile: Profile, budget: Budget, counts: bool, choice: str | None, find: Callable[[int], list[Found]]
 ) -> tuple[list[Found], int]:
     """Give what is found in the first room that is enough, and that room."""
-    for room in _rooms(known, budget, counts):
+    for room in _rooms(profile, budget, counts):
         found = find(room)
         if not found[0][1].excess:
             return found, room
@@ -105,31 +105,31 @@ def _within(
     )
 
 
-def _fitting(known: Known, budget: Budget, counts: bool, link: Link | None, chain: Chain, found: Found) -> FitPlan:
-    return FitPlan(budget, chain, *found, link, counts, count=sum(one.count for one in known.records))
+def _fitting(profile: Profile, budget: Budget, counts: bool, link: Link | None, chain: Chain, found: Found) -> FitPlan:
+    return FitPlan(budget, chain, *found, link, counts, count=sum(one.count for one in profile.records))
 
 
-def foreseen_anew(known: Known, plan: FitPlan, counts: bool) -> FitPlan:
+def foreseen_anew(profile: Profile, plan: FitPlan, counts: bool) -> FitPlan:
     """Give a plan with what is known by now of the times of its choices."""
-    chain = _chain(known, plan.budget, counts, plan.link, None)
-    rooms = _rooms(known, plan.budget, counts)
+    chain = _chain(profile, plan.budget, counts, plan.link, None)
+    rooms = _rooms(profile, plan.budget, counts)
     room = next((room for room in rooms if room >= plan.foreseen.peak), rooms[-1])
     found = _named(plan.names, chain, room)
     return plan if found is None else replace(plan, chain=chain, picks=found[0], foreseen=found[1])
 
 
-def _rooms(known: Known, budget: Budget, counts: bool) -> tuple[int, ...]:
+def _rooms(profile: Profile, budget: Budget, counts: bool) -> tuple[int, ...]:
     """Give the bytes to plan with: some are left where that is possible, and all are taken where nothing else is."""
     device = budget["device"]
     most = int(device * (1 - MARGIN))
-    cautious = (most - max(LOOSE, known.short), device - known.short) if counts else ()
+    cautious = (most - max(ALLOCATOR_SLACK, profile.shortfall), device - profile.shortfall) if counts else ()
     return tuple(sorted({*cautious, most, device}))
 
 
-def _chain(known: Known, budget: Budget, counts: bool, link: Link | None, choice: str | None) -> Chain:
+def _chain(profile: Profile, budget: Budget, counts: bool, link: Link | None, choice: str | None) -> Chain:
     """Give the planner what was measured."""
-    grown, given, blocks, parts = known.planned - known.base, 0, [], known.parts
-    for record, timed in zip(known.records, parts.blocks, strict=True):
+    grown, given, blocks, parts = profile.plan_base - profile.base, 0, [], profile.timing
+    for record, timed in zip(profile.records, parts.blocks, strict=True):
         given += record.inputs
         peaks = given, given, given + record.saved
         if counts:
@@ -147,7 +147,7 @@ def _light(chain: Chain, room: int) -> Found | None:
     """Give the best choices that are light, of the blocks that have such, where they fit."""
     blocks = []
     for block in chain.blocks:
-        light = tuple(one for one in block.choices if one.name in LIGHT)
+        light = tuple(one for one in block.choices if one.name in LOW_OVERHEAD)
         blocks.append(replace(block, choices=light or block.choices))
     found = choose(replace(chain, blocks=tuple(blocks)), room)
     return None if found[1].excess else found

@@ -12,8 +12,8 @@ from itertools import chain
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
-from forebay.torch.fitting.choices import TREATMENTS, Timed
-from forebay.torch.fitting.record import Record
+from forebay.torch.fitting.choices import TREATMENTS, BlockTiming
+from forebay.torch.fitting.record import BlockRecord
 from forebay.torch.gauge import HostGauge
 
 ROUNDS = 3
@@ -21,15 +21,15 @@ ROUNDS = 3
 
 
 @dataclass(frozen=True)
-class Run:
+class StepTiming:
     """Seconds of a step."""
 
-    blocks: tuple[Timed, ...]
+    blocks: tuple[BlockTiming, ...]
     outside: float
     """of what is around the blocks"""
 
 
-class Seen(NamedTuple):
+class TreatedTiming(NamedTuple):
     """Seconds of a block in an iteration with a plan, without those in which it waited for copies."""
 
     name: str
@@ -45,59 +45,61 @@ class Seen(NamedTuple):
 class Trial:
     """An iteration with a plan."""
 
-    blocks: tuple[Seen | None, ...]
+    blocks: tuple[TreatedTiming | None, ...]
     """None where the loss did not need it, other than when it was measured"""
     outside: float
 
 
-def first_run(records: Sequence[Record], gauge: HostGauge, outside: float) -> Run:
+def read_first_iteration(records: Sequence[BlockRecord], gauge: HostGauge, outside: float) -> StepTiming:
     """Read the iteration that recomputed every block and looked into it."""
-    return Run(tuple(_guessed(record, gauge) for record in records), outside)
+    return StepTiming(tuple(_guessed(record, gauge) for record in records), outside)
 
 
-def _guessed(record: Record, gauge: HostGauge) -> Timed:
-    encode, decode = spent(gauge, record.encode), spent(gauge, record.decode)
+def _guessed(record: BlockRecord, gauge: HostGauge) -> BlockTiming:
+    encode, decode = total_seconds(gauge, record.encode), total_seconds(gauge, record.decode)
     forward = gauge.seconds(*record.forward) if record.forward else 0.0
     if not record.spans:
-        return Timed(forward, 0.0)
-    backward = max(spent(gauge, record.spans) - spent(gauge, record.again), 0.2 * forward)
+        return BlockTiming(forward, 0.0)
+    backward = max(total_seconds(gauge, record.spans) - total_seconds(gauge, record.again), 0.2 * forward)
     # The first run of all also chose and loaded its kernels; and watching operations one by one slows the second run
     # down, so that only the share of those that run again is taken from it.
     passes = len(record.again)
-    again = spent(gauge, record.again) - encode - decode
+    again = total_seconds(gauge, record.again) - encode - decode
     first = min(forward, again / passes) if passes else forward
     watched = gauge.seconds(*record.again[0]) - encode - decode if passes else 0.0
     runs = first * max(passes, 1)
     second = {"all": 0.0, "nothing": runs}
-    for name, share in record.dear.items():
+    for name, share in record.costly.items():
         timed = zip(record.operations, record.operation_spans, strict=True)
-        left_out = spent(gauge, (span for one, span in timed if one.number in share.numbers))
+        left_out = total_seconds(gauge, (span for one, span in timed if one.number in share.numbers))
         second[name] = max(1 - left_out / watched if watched > 0 else 1.0, 0.02) * runs
     more = {
         name: (encode, decode) if treatment.encoded else (0.0, second[treatment.what])
         for name, treatment in TREATMENTS.items()
         if treatment.what in second
     }
-    return Timed(first, backward, more)
+    return BlockTiming(first, backward, more)
 
 
-def trial(first: Run, records: Sequence[Record], names: Sequence[str], gauge: HostGauge, outside: float) -> Trial:
+def read_trial(
+    first: StepTiming, records: Sequence[BlockRecord], names: Sequence[str], gauge: HostGauge, outside: float
+) -> Trial:
     """Read an iteration in which blocks were treated as a plan says."""
     rows = zip(first.blocks, records, names, strict=True)
-    return Trial(tuple(_seen(guess, record, name, gauge) for guess, record, name in rows), outside)
+    return Trial(tuple(_treated_timing(guess, record, name, gauge) for guess, record, name in rows), outside)
 
 
-def _seen(guess: Timed, record: Record, name: str, gauge: HostGauge) -> Seen | None:
+def _treated_timing(guess: BlockTiming, record: BlockRecord, name: str, gauge: HostGauge) -> TreatedTiming | None:
     forward = gauge.seconds(*record.forward) if record.forward else guess.forward
     if not record.spans:
-        return None if guess.backward else Seen(name, forward)
-    runs = spent(gauge, record.again)
-    backward = max(spent(gauge, record.spans) - runs - spent(gauge, record.waits), 0.0)
-    return Seen(name, forward, backward, max(runs - spent(gauge, record.waits_again), 0.0))
+        return None if guess.backward else TreatedTiming(name, forward)
+    runs = total_seconds(gauge, record.again)
+    backward = max(total_seconds(gauge, record.spans) - runs - total_seconds(gauge, record.waits), 0.0)
+    return TreatedTiming(name, forward, backward, max(runs - total_seconds(gauge, record.waits_again), 0.0))
 
 
 @dataclass
-class _Kind:
+class _KindTiming:
     """What was seen of the blocks of one kind, by their treatments."""
 
     forward: dict[str, float] = field(default_factory=dict)
@@ -111,7 +113,7 @@ class _Kind:
         return min(self.forward.values()), min(self.backward.values())
 
 
-def together(first: Run, kinds: Sequence[Hashable], later: Sequence[Trial]) -> Run:
+def combine(first: StepTiming, kinds: Sequence[Hashable], later: Sequence[Trial]) -> StepTiming:
     """Give what is known after some iterations.
 
     Parameters
@@ -125,19 +127,20 @@ def together(first: Run, kinds: Sequence[Hashable], later: Sequence[Trial]) -> R
 
     Returns
     -------
-    Run
+    StepTiming
         A treatment that no block of a kind had costs what it costs others on top of a second run, and that what the
         first iteration told, multiplied by what this was wrong by for others. The parts add up to whole iterations.
 
     Examples
     --------
-    >>> guess = Timed(2.0, 4.0, {"recompute": (0.0, 2.0)})
-    >>> first = Run((guess, guess), outside=1.0)
-    >>> later = [Trial((Seen("recompute", 1.0, work, 0.5), Seen("keep", 0.9, work)), 0.5) for work in (2.0, 4.0, 3.0)]
-    >>> found = together(first, ["like", "like"], later)
-    >>> found.outside, found.blocks[1].forward, found.blocks[1].backward
+    >>> guess = BlockTiming(2.0, 4.0, {"recompute": (0.0, 2.0)})
+    >>> first = StepTiming((guess, guess), outside=1.0)
+    >>> blocks = [(TreatedTiming("recompute", 1.0, work, 0.5), TreatedTiming("keep", 0.9, work)) for work in (2, 4, 3)]
+    >>> later = [Trial(two, 0.5) for two in blocks]
+    >>> timing = combine(first, ["like", "like"], later)
+    >>> timing.outside, timing.blocks[1].forward, timing.blocks[1].backward
     (0.5, 0.9, 3.0)
-    >>> [round(more, 3) for more in found.blocks[1].more["recompute"]]
+    >>> [round(more, 3) for more in timing.blocks[1].more["recompute"]]
     [0.1, 0.5]
     """
     if not later:
@@ -149,7 +152,7 @@ def together(first: Run, kinds: Sequence[Hashable], later: Sequence[Trial]) -> R
     again = _paces_again(pairs)
     blocks = []
     for kind, guess in zip(kinds, first.blocks, strict=True):
-        sort = sorts.get(kind, _Kind())
+        sort = sorts.get(kind, _KindTiming())
         forward, backward = sort.least if sort.forward else (pace * guess.forward, pace * guess.backward)
         costs = {}
         for name, expected in guess.more.items():
@@ -162,17 +165,17 @@ def together(first: Run, kinds: Sequence[Hashable], later: Sequence[Trial]) -> R
             else:
                 ahead, behind = more[name] or (expected if treatment.encoded else (0.0, 0.0))
             costs[name] = ahead, behind + second
-        blocks.append(Timed(forward, backward if guess.more else 0.0, costs))
-    return Run(_adding_up(blocks, later), median(one.outside for one in later))
+        blocks.append(BlockTiming(forward, backward if guess.more else 0.0, costs))
+    return StepTiming(_adding_up(blocks, later), median(one.outside for one in later))
 
 
-def _sorts(kinds: Sequence[Hashable], later: Sequence[Trial]) -> dict[Hashable, _Kind]:
+def _sorts(kinds: Sequence[Hashable], later: Sequence[Trial]) -> dict[Hashable, _KindTiming]:
     seen: dict[tuple[Hashable, str], list[tuple[float, float, float]]] = defaultdict(list)
     for one, pace in zip(later, _paces(kinds, later), strict=True):
         for kind, block in zip(kinds, one.blocks, strict=True):
             if block is not None and block.backward is not None:
                 seen[kind, block.name].append((block.forward / pace, block.backward / pace, block.again / pace))
-    sorts: dict[Hashable, _Kind] = defaultdict(_Kind)
+    sorts: dict[Hashable, _KindTiming] = defaultdict(_KindTiming)
     runs: dict[tuple[Hashable, str], list[float]] = defaultdict(list)
     for (kind, name), several in seen.items():
         forward, backward, again = zip(*several, strict=True)
@@ -209,7 +212,7 @@ def _paces(kinds: Sequence[Hashable], later: Sequence[Trial]) -> list[float]:
     return paces
 
 
-def _more(name: str, sorts: Sequence[_Kind]) -> tuple[float, float] | None:
+def _more(name: str, sorts: Sequence[_KindTiming]) -> tuple[float, float] | None:
     """Give what a treatment costs blocks on top of the least that their kind took, but for second runs.
 
     Where no block had it, those tell that keep another share of the dear outputs.
@@ -230,7 +233,7 @@ def _pace(pairs: Iterable[tuple[float, float]]) -> float:
     return sum(seconds for seconds, _ in several) / guessed if guessed else 1.0
 
 
-def _paces_again(pairs: Sequence[tuple[_Kind, Timed]]) -> dict[str, float]:
+def _paces_again(pairs: Sequence[tuple[_KindTiming, BlockTiming]]) -> dict[str, float]:
     """Give by how much guesses of second runs were wrong, by what is left of the first; where none was seen, of all."""
     seen: dict[str, list[tuple[float, float]]] = defaultdict(list)
     first = {treatment.what: name for name, treatment in reversed(TREATMENTS.items())}
@@ -242,7 +245,7 @@ def _paces_again(pairs: Sequence[tuple[_Kind, Timed]]) -> dict[str, float]:
     return {what: _pace(seen[what]) if what in seen else every for what in first}
 
 
-def _adding_up(blocks: Sequence[Timed], later: Sequence[Trial]) -> tuple[Timed, ...]:
+def _adding_up(blocks: Sequence[BlockTiming], later: Sequence[Trial]) -> tuple[BlockTiming, ...]:
     """Have the parts add up to the iterations that were run."""
     ratios = []
     for one in later:
@@ -256,6 +259,6 @@ def _adding_up(blocks: Sequence[Timed], later: Sequence[Trial]) -> tuple[Timed, 
     return tuple(one.times(median(ratios)) for one in blocks) if ratios else tuple(blocks)
 
 
-def spent(gauge: HostGauge, spans: Iterable[tuple[Any, Any]]) -> float:
+def total_seconds(gauge: HostGauge, spans: Iterable[tuple[Any, Any]]) -> float:
     """Add up the seconds of some spans."""
     return sum(gauge.seconds(*span) for span in spans)

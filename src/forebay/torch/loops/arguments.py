@@ -60,7 +60,7 @@ class Params:
 
 
 @dataclass(frozen=True)
-class Given:
+class LoopArguments:
     """What a loop is run on."""
 
     tensors: list[Tensor]

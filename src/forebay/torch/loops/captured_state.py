@@ -18,7 +18,7 @@ class ChangedError(ForebayError, RuntimeError):
     """A tensor that is needed to run steps again, and is no longer what it was."""
 
 
-class Meanwhile:
+class CapturedState:
     """Modules and tensors as they are now, for the steps that run again later.
 
     It refers to tensors weakly: one of them may be the result of an earlier loop, with all that this one holds.

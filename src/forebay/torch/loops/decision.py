@@ -14,9 +14,9 @@ from forebay.engine.recorded import Request, plan_recorded
 from forebay.errors import PlanError
 from forebay.planner import Plan
 from forebay.torch.ambient import Autocast, random_untouched
-from forebay.torch.loops.arguments import Given
+from forebay.torch.loops.arguments import LoopArguments
 from forebay.torch.loops.probe import probe
-from forebay.torch.loops.step_signature import Likeness
+from forebay.torch.loops.step_signature import StepSignature
 from forebay.torch.loops.steps import Steps
 
 MOST_KEPT = 64
@@ -43,15 +43,15 @@ def forget_plans() -> None:
     _decisions.clear()
 
 
-def planned(loop: Steps, request: Request, given: Given, like: Likeness) -> Decision:
+def decide(loop: Steps, request: Request, given: LoopArguments, signature: StepSignature) -> Decision:
     """Give the decision for a loop like this one, making it if there is none yet."""
-    key = _key(loop, request, given, like)
+    key = _key(loop, request, given, signature)
     if key is not None and key in _decisions:
         _decisions.move_to_end(key)
         return _decisions[key]
     # Hooks around the call, such as those of a block that is recomputed, must not see the steps that are tried out.
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor):
-        decision = _decide(loop, request, given, like.modules)
+        decision = _decide(loop, request, given, signature.modules)
     if key is not None:
         _decisions[key] = decision
         while len(_decisions) > MOST_KEPT:
@@ -59,11 +59,11 @@ def planned(loop: Steps, request: Request, given: Given, like: Likeness) -> Deci
     return decision
 
 
-def _key(loop: Steps, request: Request, given: Given, like: Likeness) -> Hashable | None:
+def _key(loop: Steps, request: Request, given: LoopArguments, signature: StepSignature) -> Hashable | None:
     """Name everything that a decision depends on; None where that cannot be done."""
     kinds = tuple((tuple(x.shape), x.dtype, x.requires_grad) for x in (*given.inputs, *given.params.tensors))
     form = (loop.count, loop.form, loop.inputs, loop.returns_outputs, given.params.structure)
-    key = (like.key, *form, kinds, Autocast.now(loop.form.device), request.key())
+    key = (signature.key, *form, kinds, Autocast.now(loop.form.device), request.key())
     try:
         hash(key)
     except TypeError:  # a schedule of another library
@@ -71,7 +71,7 @@ def _key(loop: Steps, request: Request, given: Given, like: Likeness) -> Hashabl
     return key
 
 
-def _decide(loop: Steps, request: Request, given: Given, modules: Sequence[nn.Module]) -> Decision:
+def _decide(loop: Steps, request: Request, given: LoopArguments, modules: Sequence[nn.Module]) -> Decision:
     count = loop.count
     encoders, error = choices(request.codec)
     noted = {0: given.values}

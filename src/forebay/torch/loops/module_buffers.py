@@ -34,7 +34,7 @@ def _same_values(one: Tensor, other: Tensor) -> bool:
     return torch.equal(one, other) or bool(((one == other) | ((one != one) & (other != other))).all())
 
 
-class Watched:
+class ModuleBuffers:
     """The buffers of some modules as they are now."""
 
     def __init__(self, modules: Iterable[nn.Module], *, copied: bool) -> None:

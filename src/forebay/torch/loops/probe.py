@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from forebay.engine.recorded import Recording
 from forebay.errors import StateError
 from forebay.torch.ambient import Autocast, random_untouched, shared_random
-from forebay.torch.loops.arguments import Given
-from forebay.torch.loops.module_buffers import Watched
-from forebay.torch.loops.recording import Recorded, check_apart, record, share_memory, versions_of
+from forebay.torch.loops.arguments import LoopArguments
+from forebay.torch.loops.module_buffers import ModuleBuffers
+from forebay.torch.loops.recording import RecordedSteps, check_apart, record, share_memory, versions_of
 from forebay.torch.loops.steps import Steps
 from forebay.torch.mover import storage_of
 
@@ -31,7 +31,7 @@ class Probe:
     recording: Recording
 
 
-def probe(steps: Steps, given: Given, modules: Sequence[nn.Module]) -> Probe:
+def probe(steps: Steps, given: LoopArguments, modules: Sequence[nn.Module]) -> Probe:
     """Run and record the first steps on copies, leaving random numbers and buffers of modules as they were."""
     autocast = Autocast.now(steps.form.device)
     values, inputs, leaves = given.values, given.inputs, given.params.stand_ins()
@@ -40,7 +40,7 @@ def probe(steps: Steps, given: Given, modules: Sequence[nn.Module]) -> Probe:
     def fresh() -> list[Tensor]:
         return [tensor.detach().clone() for tensor in given.tensors]
 
-    def recorded(count: int) -> Recorded:
+    def recorded(count: int) -> RecordedSteps:
         with autocast.again():
             return record(steps, fresh(), values, range(count), inputs, leaves, arguments, in_place=in_place)
 
@@ -80,7 +80,7 @@ def _changes_state(
 @contextmanager
 def _buffers_checked(modules: Sequence[nn.Module]) -> Iterator[None]:
     """Refuse steps that change buffers of modules, and leave the buffers as they were, whatever happens."""
-    watched = Watched(modules, copied=True)
+    watched = ModuleBuffers(modules, copied=True)
     try:
         yield
     except BaseException:
@@ -131,7 +131,7 @@ def _leaves(results: Sequence[Tensor]) -> Iterator[Tensor]:
                 nodes.append(other)
 
 
-def _graph_bytes(recorded: Callable[[int], Recorded], count: int, params: Sequence[Tensor]) -> int:
+def _graph_bytes(recorded: Callable[[int], RecordedSteps], count: int, params: Sequence[Tensor]) -> int:
     """Add up the memory that autograd keeps for so many steps, each piece once, the parameters left out."""
     pieces: dict[int, int] = {}
     held: list[Tensor] = []
@@ -152,7 +152,7 @@ def _graph_bytes(recorded: Callable[[int], Recorded], count: int, params: Sequen
     return sum(pieces.values())
 
 
-def _back(recorded: Recorded) -> None:
+def _back(recorded: RecordedSteps) -> None:
     """Go back through recorded steps with gradients of one."""
     recorded.back(
         [torch.ones_like(tensor) if tensor.requires_grad else None for tensor in recorded.final],

@@ -20,7 +20,7 @@ from forebay.torch.loops.steps import Steps
 
 
 @dataclass
-class Recorded:
+class RecordedSteps:
     """Some steps that autograd has recorded."""
 
     state: list[Tensor]
@@ -89,7 +89,7 @@ def record(
     *,
     in_place: bool,
     twins: Sequence[int] | None = None,
-) -> Recorded:
+) -> RecordedSteps:
     """Run a span of steps and have autograd record them.
 
     Every tensor of the state that can have a gradient gets one, because a later step may have made it depend on a
@@ -109,7 +109,7 @@ def record(
         for step, given in zip(span, slices, strict=True):
             tensors, values, output = steps.once(tensors, values, step, given, arguments)
             outputs.append(output_leaves(output, steps.returns_outputs))
-    return Recorded(leaves, slices, params, list(tensors), outputs)
+    return RecordedSteps(leaves, slices, params, list(tensors), outputs)
 
 
 def twins_of(tensors: Sequence[Tensor]) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ PLAIN = (type(None), bool, int, float, complex, str, bytes)
 
 
 @dataclass(frozen=True)
-class Form:
+class StateForm:
     """What every state of a loop has in common: its structure, and the kind of each of its tensors."""
 
     structure: Structure
@@ -28,7 +28,7 @@ class Form:
     device: torch.device
 
     @classmethod
-    def of(cls, state: Any) -> "Form":
+    def of(cls, state: Any) -> "StateForm":
         """Read the form of the initial state, refusing what cannot be kept."""
         structure = Structure.of(state)
         leaves = structure.leaves(state, "the state")
@@ -118,7 +118,7 @@ class Steps:
 
     step: Callable[..., Any]
     count: int
-    form: Form
+    form: StateForm
     inputs: Structure | None
     """of the per-step inputs, where there are any"""
     returns_outputs: bool

@@ -40,7 +40,7 @@ def direct_tensors(several: tuple[Any, ...]) -> list[torch.Tensor]:
     return [leaf for leaf in tree_flatten(several)[0] if isinstance(leaf, torch.Tensor)]
 
 
-class Given:
+class CallArguments:
     """The arguments of a call, to be given again: tensors kept in some way, and objects as they are now.
 
     A block may set attributes of an object that it is given, or put keys and values into a cache, and so may the model

@@ -17,11 +17,11 @@ SMALL = 10**6
 _ALIGNED = 512
 """What torch's allocators align memory to, at most: a copy is read as fast, and summed in the same order."""
 
-Place = tuple[int, str]
+BufferName = tuple[int, str]
 """The number of a module in the block, and the name of one of its buffers."""
 
 
-class Seen(NamedTuple):
+class BufferPlacement(NamedTuple):
     """What tells whether buffers are still those that they were, and where they were."""
 
     tensors: list[torch.Tensor | None]
@@ -29,7 +29,7 @@ class Seen(NamedTuple):
     """which modules have how many, their names, and how those lie that are in one piece"""
 
     @classmethod
-    def of(cls, parts: Mapping[int, nn.Module]) -> "Seen":
+    def of(cls, parts: Mapping[int, nn.Module]) -> "BufferPlacement":
         """Look at the buffers of some modules of a block, by their numbers in it."""
         tables = [part._buffers for part in parts.values()]
         tensors = list(chain.from_iterable([table.values() for table in tables]))
@@ -53,10 +53,10 @@ class Groups(NamedTuple):
     """not in one piece"""
 
 
-class Layout:
+class BufferLayout:
     """How the buffers of a block lie in memory: found once, as long as they are the same and stay there."""
 
-    def __init__(self, parts: Mapping[int, nn.Module], seen: Seen) -> None:
+    def __init__(self, parts: Mapping[int, nn.Module], seen: BufferPlacement) -> None:
         self._lie = seen.lie
         self._tensors = [None if one is None else ref(one) for one in seen.tensors]  # nobody else may need them later
         self.places = [(number, name) for number, part in parts.items() for name in part._buffers]
@@ -69,9 +69,9 @@ class Layout:
         self._alike = {
             number: (one.dtype, one.device) for number, one in found if number in self._single and _dense(one)
         }
-        self._known: dict[frozenset[Place] | None, Groups] = {}
+        self._known: dict[frozenset[BufferName] | None, Groups] = {}
 
-    def holds(self, seen: Seen) -> bool:
+    def holds(self, seen: BufferPlacement) -> bool:
         """Tell whether all is as it was found."""
         if self._lie != seen.lie:
             return False
@@ -82,7 +82,7 @@ class Layout:
         """Tell whether no other buffer is in the same memory."""
         return number in self._single or number in self._odd
 
-    def groups(self, changing: set[Place] | None) -> Groups:
+    def groups(self, changing: set[BufferName] | None) -> Groups:
         """Give those that are to be copied: all, or those that are small, that change, or that share memory with such.
 
         Parameters

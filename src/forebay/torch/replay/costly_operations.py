@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from forebay.torch.mover import bytes_by_storage, weakly
 from forebay.torch.replay.norms import read_by
-from forebay.torch.saved_tensors import Held, Keep, Kept
+from forebay.torch.saved_tensors import Keep, KeptTensor, StoredTensor
 
 _NAMES = (
     "mm",
@@ -27,7 +27,7 @@ _NAMES = (
     "_flash_attention_forward",
     "_efficient_attention_forward",
 )
-DEAR = frozenset(getattr(torch.ops.aten, name).default for name in _NAMES if hasattr(torch.ops.aten, name))
+COSTLY = frozenset(getattr(torch.ops.aten, name).default for name in _NAMES if hasattr(torch.ops.aten, name))
 
 SHARES = {"dear": 1.0, "3/4 of dear": 0.75, "1/2 of dear": 0.5, "1/4 of dear": 0.25}
 """What may be kept of the dear outputs, by its share of their bytes."""
@@ -36,7 +36,7 @@ LEAST = 0.05
 """Less than this share of the bytes is not kept alone, nor dropped alone."""
 
 
-class Operation(NamedTuple):
+class CostlyOperation(NamedTuple):
     """A dear operation of a block."""
 
     number: int
@@ -54,14 +54,14 @@ class Share(NamedTuple):
     stays: int = 0
 
 
-def shares_of(operations: Sequence[Operation], seconds: Sequence[float]) -> dict[str, Share]:
+def shares_of(operations: Sequence[CostlyOperation], seconds: Sequence[float]) -> dict[str, Share]:
     """Give the shares of a block's dear outputs that may be kept: all, and those that take the longest for their bytes.
 
     Where operations cannot be parted so, the nearest that there is, unless that is nearly all or nearly nothing.
 
     Examples
     --------
-    >>> several = [Operation(0, 300), Operation(1, 100), Operation(2, 100), Operation(3, 400)]
+    >>> several = [CostlyOperation(0, 300), CostlyOperation(1, 100), CostlyOperation(2, 100), CostlyOperation(3, 400)]
     >>> {name: sorted(share.numbers) for name, share in shares_of(several, [0.60, 0.30, 0.18, 0.76]).items()}
     {'dear': [0, 1, 2, 3], '3/4 of dear': [0, 1, 3], '1/2 of dear': [0, 1], '1/4 of dear': [1]}
     """
@@ -77,15 +77,15 @@ def shares_of(operations: Sequence[Operation], seconds: Sequence[float]) -> dict
     return {"dear": share_of(ranked), **some} if ranked else {}
 
 
-def share_of(operations: Sequence[Operation]) -> Share:
+def share_of(operations: Sequence[CostlyOperation]) -> Share:
     """Give some operations as one share."""
     numbers, nbytes, stays = zip(*operations, strict=True)
     return Share(frozenset(numbers), sum(nbytes), sum(stays))
 
 
-def is_dear(operation: Any, arguments: Sequence[Any], named: dict[str, Any]) -> bool:
+def is_costly(operation: Any, arguments: Sequence[Any], named: dict[str, Any]) -> bool:
     """Tell whether an operation is dear and draws no random numbers, which skipping it would leave to the next."""
-    if operation not in DEAR:
+    if operation not in COSTLY:
         return False
     for number, argument in enumerate(operation._schema.arguments):
         if argument.name in ("dropout_p", "dropout"):
@@ -113,7 +113,7 @@ def _counting() -> Any:
     return torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.ADInplaceOrView, False)
 
 
-class Output:
+class KeptOutput:
     """What a dear operation gave, kept."""
 
     __slots__ = ("_kept", "_structure", "_written", "storages")
@@ -129,7 +129,7 @@ class Output:
     @property
     def changed(self) -> bool:
         """Whether it was changed in place since: it is then no longer what the operation gave."""
-        return self._written or any(one.changed for one in self._kept if isinstance(one, Kept | Held))
+        return self._written or any(one.changed for one in self._kept if isinstance(one, KeptTensor | StoredTensor))
 
     def note_written(self, storages: frozenset[int]) -> None:
         """Take note of storages that an operation has changed."""
@@ -137,23 +137,23 @@ class Output:
 
     def value(self) -> Any:
         """Give it again."""
-        leaves = [one.tensor().detach() if isinstance(one, Kept | Held) else one for one in self._kept]
+        leaves = [one.tensor().detach() if isinstance(one, KeptTensor | StoredTensor) else one for one in self._kept]
         return tree_unflatten(leaves, self._structure)
 
 
-class Keeping(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class OutputKeeper(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Keeps the outputs of dear operations, those whose numbers are wanted."""
 
     def __init__(self, wanted: frozenset[int], keep: Keep) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.outputs: dict[int, Output] = {}
+        self.outputs: dict[int, KeptOutput] = {}
         self._wanted, self._keep, self._next = wanted, keep, 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         output = func(*args, **(kwargs or {}))
-        if is_dear(func, args, kwargs or {}):
+        if is_costly(func, args, kwargs or {}):
             if self._next in self._wanted:
-                self.outputs[self._next] = Output(output, self._keep)
+                self.outputs[self._next] = KeptOutput(output, self._keep)
             self._next += 1
         elif self.outputs and (storages := written(func, args, kwargs or {})):
             for one in self.outputs.values():
@@ -161,19 +161,19 @@ class Keeping(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return output
 
 
-class Replaying(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class OutputReplay(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Gives the outputs that were kept in place of running dear operations again, but for those that were changed.
 
     Each is let go as it is given, unless another backward pass may come: what nobody saved of them is then gone, and
     what was saved goes when it has been used, so that the device holds no more than in a run without them.
     """
 
-    def __init__(self, outputs: dict[int, Output]) -> None:
+    def __init__(self, outputs: dict[int, KeptOutput]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._outputs, self._next = outputs, 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if is_dear(func, args, kwargs or {}):
+        if is_costly(func, args, kwargs or {}):
             kept = self._outputs.get(self._next)
             self._next += 1
             if kept is not None and not kept.changed:
@@ -183,7 +183,7 @@ class Replaying(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **(kwargs or {}))
 
 
-class Watching(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class OperationWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Times dear operations and weighs their outputs while a block runs again, and sees what operations read."""
 
     def __init__(self, mark: Callable[[], Any], packed: Callable[[], int]) -> None:
@@ -199,7 +199,7 @@ class Watching(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.read |= read_by(func, args, kwargs or {})
-        if not is_dear(func, args, kwargs or {}):
+        if not is_costly(func, args, kwargs or {}):
             storages = written(func, args, kwargs or {})
             if storages:
                 several = enumerate(self._storages)

@@ -14,7 +14,7 @@ from torch import nn
 
 from forebay.torch.ambient import NOTHING
 from forebay.torch.mover import bytes_by_storage
-from forebay.torch.replay.buffers import Groups, Layout, Place, Seen, copies_of, identical, same
+from forebay.torch.replay.buffers import BufferLayout, BufferName, BufferPlacement, Groups, copies_of, identical, same
 from forebay.torch.replay.norms import only_adds, thrown_away
 from forebay.torch.saved_tensors import version_of
 
@@ -96,7 +96,7 @@ class Buffers:
     """how often these had been changed"""
     copies: dict[int, torch.Tensor]
     """of those that are small, or that it changes"""
-    layout: Layout
+    layout: BufferLayout
     groups: Groups
     """which were copied"""
 
@@ -113,7 +113,7 @@ class Buffers:
 
 
 @dataclass(eq=False, slots=True)
-class Noted:
+class InitialModuleState:
     """What a block had when its first run began."""
 
     parts: Sequence[nn.Module]
@@ -128,7 +128,7 @@ class Noted:
     """names of buffers that the run has changed without there being a copy"""
 
 
-class Belongings:
+class ModuleState:
     """The parameters, buffers and modes of a block.
 
     Which large buffers its forward changes is noticed when it runs: all of them are copied before the first run in each
@@ -143,16 +143,16 @@ class Belongings:
     def _find_parts(self) -> None:
         self._parts = list(self._module.modules())
         self._tree = _Tree(self._parts)
-        self._changing: dict[tuple[bool, ...], set[Place]] = {}  # by modes; those that have not run are not known
+        self._changing: dict[tuple[bool, ...], set[BufferName]] = {}  # by modes; those that have not run are not known
         self._unread: dict[tuple[bool, ...], dict[int, nn.Module]] = {}  # by modes; those that were not watched are not
-        self._layout: Layout | None = None
+        self._layout: BufferLayout | None = None
 
     def parameters(self) -> Iterator[torch.Tensor]:
         """Give the parameters of the modules that it had when it ran last."""
         for part in self._parts:
             yield from (one for one in part._parameters.values() if one is not None)
 
-    def note(self, watched: bool = False) -> Noted:
+    def note(self, watched: bool = False) -> InitialModuleState:
         """Take note of what the block has now, for a second run that may be watched."""
         if not self._tree.stands():
             self._find_parts()
@@ -163,55 +163,55 @@ class Belongings:
             unread = {}
         having = {number: one for number, one in enumerate(parts) if one._buffers and number not in unread}
         buffers = self._note_buffers(having, training) if having else None
-        return Noted(parts, Parameters.of(parts), buffers, unread, training)
+        return InitialModuleState(parts, Parameters.of(parts), buffers, unread, training)
 
     def _note_buffers(self, having: Mapping[int, nn.Module], training: tuple[bool, ...]) -> Buffers:
-        seen = Seen.of(having)
+        seen = BufferPlacement.of(having)
         if self._layout is None or not self._layout.holds(seen):
-            self._layout = Layout(having, seen)
+            self._layout = BufferLayout(having, seen)
         tensors = {number: one for number, one in enumerate(seen.tensors) if one is not None}
         versions = {number: version_of(one) for number, one in tensors.items()}
         groups = self._layout.groups(self._changing.get(training))
         return Buffers(tensors, versions, copies_of(tensors, groups), self._layout, groups)
 
-    def look(self, noted: Noted) -> None:
+    def look(self, initial: InitialModuleState) -> None:
         """Notice which large buffers a run has changed, in place or by assigning another; drop the copies of others."""
-        if noted.parts is not self._parts:
+        if initial.parts is not self._parts:
             return
-        first = noted.training not in self._changing
-        changing = self._changing.setdefault(noted.training, set())
-        if noted.buffers is None:
+        first = initial.training not in self._changing
+        changing = self._changing.setdefault(initial.training, set())
+        if initial.buffers is None:
             return
-        had = noted.buffers
+        had = initial.buffers
         for number in had.layout.large:
             part, name = place = had.layout.places[number]
             buffer = had.tensors[number]
             moved = version_of(buffer) != had.versions[number]
             if moved and number not in had.copies:
-                noted.lost.add(name)
+                initial.lost.add(name)
             # Not all that changes a buffer counts that: the first time values are compared.
-            other = noted.parts[part]._buffers.get(name) is not buffer
+            other = initial.parts[part]._buffers.get(name) is not buffer
             if moved or other or (first and not same(had.copies[number], buffer)):
                 changing.add(place)
             elif place not in changing and had.layout.alone(number):
                 had.copies.pop(number, None)
 
     @contextmanager
-    def again(self, noted: Noted) -> Iterator[None]:
+    def again(self, initial: InitialModuleState) -> Iterator[None]:
         """Let a second run find what the first one had, and put all back as it is now."""
-        if noted.lost:
-            raise RuntimeError(_LOST.format(", ".join(sorted(noted.lost))))
-        if noted.parts is not self._parts or not self._tree.stands():
+        if initial.lost:
+            raise RuntimeError(_LOST.format(", ".join(sorted(initial.lost))))
+        if initial.parts is not self._parts or not self._tree.stands():
             raise _changed("a module of it")
-        parts, modes = noted.parts, _modes(noted.parts)
+        parts, modes = initial.parts, _modes(initial.parts)
         tables = [part._buffers for part in parts]
         own = [table.copy() for table in tables]
-        with NOTHING if noted.parameters.stand(parts) else noted.parameters.lend(parts):
+        with NOTHING if initial.parameters.stand(parts) else initial.parameters.lend(parts):
             try:
-                if modes != noted.training:
-                    _set_modes(parts, noted.training)
-                lent = {} if noted.buffers is None else noted.buffers.for_another_run()
-                for place, part in noted.unread.items():
+                if modes != initial.training:
+                    _set_modes(parts, initial.training)
+                lent = {} if initial.buffers is None else initial.buffers.for_another_run()
+                for place, part in initial.unread.items():
                     lent[place] = thrown_away(part)
                 for place, table in enumerate(tables):
                     if table or place in lent:
@@ -226,19 +226,19 @@ class Belongings:
                 if _modes(parts) != modes:
                     _set_modes(parts, modes)
 
-    def watches(self, noted: Noted) -> bool:
+    def watches(self, initial: InitialModuleState) -> bool:
         """Tell whether it matters what a second run reads."""
-        return any(map(only_adds, noted.parts))
+        return any(map(only_adds, initial.parts))
 
-    def note_read(self, noted: Noted, storages: Set[int]) -> None:
+    def note_read(self, initial: InitialModuleState, storages: Set[int]) -> None:
         """Take note of the storages that a second run has read, as long as what it was lent is in place."""
         found = {}
-        for number, part in enumerate(noted.parts):
+        for number, part in enumerate(initial.parts):
             buffers = [one for one in part._buffers.values() if one is not None]
             if only_adds(part) and storages.isdisjoint(bytes_by_storage(buffers)):
                 found[number] = part
-        known = self._unread.setdefault(noted.training, found)
-        self._unread[noted.training] = {number: part for number, part in found.items() if number in known}
+        known = self._unread.setdefault(initial.training, found)
+        self._unread[initial.training] = {number: part for number, part in found.items() if number in known}
 
 
 def _modes(parts: Iterable[nn.Module]) -> tuple[bool, ...]:
@@ -251,7 +251,7 @@ def _set_modes(parts: Iterable[nn.Module], modes: tuple[bool, ...]) -> None:
             part.training = mode
 
 
-def flags_of(several: Iterable[Belongings]) -> tuple[bytes, bytes]:
+def flags_of(several: Iterable[ModuleState]) -> tuple[bytes, bytes]:
     """Give the modes of some blocks, and which parameters want gradients: what they save depends on them."""
     parts = list(chain.from_iterable([one._parts for one in several]))
     parameters = chain.from_iterable([part._parameters.values() for part in parts])

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from forebay.torch.replay.buffers import identical
-from forebay.torch.replay.contents import METHODS, Held, held_by, kind_of, things_in, write
+from forebay.torch.replay.contents import METHODS, Contents, contents_of, reachable_objects, traits_of, write
 from forebay.torch.saved_tensors import Keep, check_version, version_of
 
 
@@ -34,7 +34,7 @@ class Input:
         return found
 
 
-class _Anew:
+class _ObjectMark:
     """Stands for an object that was noted."""
 
     __slots__ = ("key",)
@@ -43,7 +43,7 @@ class _Anew:
         self.key = key
 
 
-class _Weak(_Anew):
+class _WeakMark(_ObjectMark):
     """Stands for a weak reference to one."""
 
     __slots__ = ("reference",)
@@ -53,7 +53,7 @@ class _Weak(_Anew):
         self.reference = reference
 
 
-class _Bound(_Anew):
+class _MethodMark(_ObjectMark):
     """Stands for a method of one: a function, or the name of one of Python's own."""
 
     __slots__ = ("function",)
@@ -72,11 +72,11 @@ def _marked(one: Any, noted: Container[int], inputs: Mapping[int, Input]) -> Any
     if id(one) in inputs:
         return inputs[id(one)]
     if id(one) in noted:
-        return _Anew(id(one))
+        return _ObjectMark(id(one))
     if type(one) is ref and id(one()) in noted:
-        return _Weak(id(one()), one)
+        return _WeakMark(id(one()), one)
     if type(one) in METHODS and id(one.__self__) in noted:
-        return _Bound(id(one.__self__), _function_of(one))
+        return _MethodMark(id(one.__self__), _function_of(one))
     return one
 
 
@@ -94,8 +94,8 @@ class Objects:
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any], inputs: Mapping[int, Input]) -> None:
         root = args, kwargs
         self._root = id(root)
-        things = things_in(root)
-        noted = {key for key, (one, held) in things.items() if held is not None and kind_of(one).open}
+        things = reachable_objects(root)
+        noted = {key for key, (one, held) in things.items() if held is not None and traits_of(one).open}
         self._nodes: dict[int, _Node] = {}
         self._versions: list[tuple[torch.Tensor, int | None]] = []
         self._generators: list[tuple[Any, Any]] = []
@@ -125,22 +125,22 @@ class Objects:
             for (one, _), state in zip(self._generators, drawn, strict=True):
                 _set_state(one, state)
             for thing, held in there.values():
-                now = held_by(thing)
+                now = contents_of(thing)
                 if now[:-1] != held[:-1] or not identical(now.values, held.values):
                     write(thing, held)
 
-    def _unchanged(self) -> dict[int, tuple[Any, Held]]:
+    def _unchanged(self) -> dict[int, tuple[Any, Contents]]:
         """Give the objects that are still there and hold what they held, down to the last, with that."""
         nodes = self._nodes
         there = {key: node.there() for key, node in nodes.items() if node.there is not None}
         candidates = {key: thing for key, thing in there.items() if thing is not None}
-        held: dict[int, Held] = {}
+        held: dict[int, Contents] = {}
         waiting = list(candidates)
         while waiting:
             key = waiting.pop()
-            held[key] = held_by(candidates[key])
+            held[key] = contents_of(candidates[key])
             for mark, now in zip(nodes[key].values, held[key].values, strict=False):
-                if type(mark) is not _Anew or mark.key in candidates:
+                if type(mark) is not _ObjectMark or mark.key in candidates:
                     continue
                 if nodes[mark.key].there is None and type(now) is nodes[mark.key].held.kind:
                     candidates[mark.key] = now
@@ -148,7 +148,7 @@ class Objects:
         holders: dict[int, list[int]] = defaultdict(list)
         for key, node in nodes.items():
             for one in node.values:
-                if isinstance(one, _Anew):
+                if isinstance(one, _ObjectMark):
                     holders[one.key].append(key)
         changed = {key for key, node in nodes.items() if key not in held or not node.like(held[key], candidates)}
         waiting = list(changed)
@@ -173,7 +173,7 @@ class Objects:
         node = self._nodes[key]
         items = node.values[node.held.first :]
         for one in items:
-            if isinstance(one, _Anew) and one.key not in known:
+            if isinstance(one, _ObjectMark) and one.key not in known:
                 self._make_tuple(one.key, known)
         known[key] = tuple.__new__(node.held.kind, [value_of(one, known) for one in items])
 
@@ -184,12 +184,12 @@ def value_of(one: Any, known: dict[int, Any]) -> Any:
         if id(one) not in known:
             known[id(one)] = one.tensor()
         return known[id(one)]
-    if not isinstance(one, _Anew):
+    if not isinstance(one, _ObjectMark):
         return one
     found = known[one.key]
-    if type(one) is _Weak:
+    if type(one) is _WeakMark:
         return ref(found)
-    if type(one) is not _Bound:
+    if type(one) is not _MethodMark:
         return found
     name = one.function
     return object.__getattribute__(found, name) if isinstance(name, str) else MethodType(name, found)
@@ -198,8 +198,8 @@ def value_of(one: Any, known: dict[int, Any]) -> Any:
 class _Node:
     """What an object or a container held when it was noted."""
 
-    def __init__(self, thing: Any, held: Held, noted: Container[int], inputs: Mapping[int, Input]) -> None:
-        kind = kind_of(thing)
+    def __init__(self, thing: Any, held: Contents, noted: Container[int], inputs: Mapping[int, Input]) -> None:
+        kind = traits_of(thing)
         self.base, self._native, self._made = kind.base, kind.native, kind.made
         try:
             self.there: Any = ref(thing) if self._made else lambda: thing
@@ -210,7 +210,7 @@ class _Node:
         self.held = held._replace(values=[])
         self._inputs = any(type(one) is Input for one in self.values)
 
-    def like(self, held: Held, candidates: dict[int, Any]) -> bool:
+    def like(self, held: Contents, candidates: dict[int, Any]) -> bool:
         """Tell whether that is what is held now, and is still so where inputs are given without their history."""
         return (
             not (self._made and self._inputs)
@@ -237,12 +237,12 @@ class _Node:
 def _stands_for(mark: Any, now: Any, candidates: dict[int, Any]) -> bool:
     if type(mark) is Input:
         return mark.there() is now
-    if not isinstance(mark, _Anew):
+    if not isinstance(mark, _ObjectMark):
         return mark is now
-    if type(mark) is _Weak:
+    if type(mark) is _WeakMark:
         return mark.reference is now
     there = candidates.get(mark.key)
-    if type(mark) is _Bound:
+    if type(mark) is _MethodMark:
         return type(now) in METHODS and now.__self__ is there and _function_of(now) == mark.function
     return there is not None and there is now
 
