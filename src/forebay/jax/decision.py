@@ -73,7 +73,7 @@ class OnDevice:
 
 
 def host() -> Library:
-    """Give what the engine knows of the host, where all snapshots are."""
+    """Return what the engine knows of the host, where all snapshots are."""
     return library_of(np.empty(0))
 
 
@@ -129,7 +129,7 @@ def decide(
 
 
 def _room(budget: Budget, allowed: int | None, device: Any) -> int | None:
-    """Give the bytes of the device that recordings, and the states between them, may take; None where nobody knows."""
+    """Return the bytes of the device that recordings and the states between them may take; None where unknown."""
     if device.platform == "cpu":
         return budget["host"]
     free = free_bytes(device) if allowed is None else None

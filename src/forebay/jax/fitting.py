@@ -14,7 +14,7 @@ TRIES = 4
 
 
 def sizes_of(compiled: CompiledStep, state: Leaves, inputs: Leaves, params: Leaves) -> Sizes:
-    """Give the bytes of a state, of each step that is recorded, and beside, as the compiler says; nothing is run."""
+    """Return the bytes of a state, of each recorded step, and beside, as the compiler says; nothing is run."""
     long = min(4, compiled.count)
     short = max(1, min(2, long - 1))
     several = [_span_bytes(compiled, length, state, inputs, params) for length in (short, long) if short < long]
@@ -34,7 +34,7 @@ def _span_bytes(compiled: CompiledStep, length: int, state: Leaves, inputs: Leav
 def fitted(
     compiled: CompiledStep, sizes: Sizes, room: int, state: Leaves, inputs: Leaves, params: Leaves
 ) -> tuple[Lengths | None, int]:
-    """Give a nest for which the compiler takes no more than the room, and its bytes.
+    """Find a nest for which the compiler takes no more than the room, and its bytes.
 
     Where none is found it is None, with the bytes of the smallest that was tried.
     """
@@ -54,7 +54,7 @@ def fitted(
 
 
 def least_room(compiled: CompiledStep, sizes: Sizes, state: Leaves, inputs: Leaves, params: Leaves) -> int:
-    """Give the smallest room in which a nest is found: what is foreseen, or what the compiler says of it instead."""
+    """Find the smallest room for a nest: what is foreseen, or what the compiler says of it instead."""
     room = least_bytes(compiled.count, sizes)
     while True:  # there is one nest of each number of levels: it ends with the largest at the latest
         lengths, taken = fitted(compiled, sizes, room, state, inputs, params)
@@ -66,7 +66,7 @@ def least_room(compiled: CompiledStep, sizes: Sizes, state: Leaves, inputs: Leav
 def _compiled_bytes(
     compiled: CompiledStep, lengths: Lengths, state: Leaves, inputs: Leaves, params: Leaves
 ) -> int | None:
-    """Compile a nest as it will be called, and give what it takes beside arguments and results, where that is known."""
+    """Compile a nest as it will be called, and return what it takes beside arguments and results, where known."""
     forward = compiled.nested.lower(lengths, state, inputs, params).compile()
     shapes = jax.eval_shape(lambda *leaves: compiled.nested(lengths, *leaves), state, inputs, params)
     if any(placed(leaf) is not None for leaf in (*state, *inputs, *params)):
@@ -74,10 +74,10 @@ def _compiled_bytes(
     (final, outputs), kept = shapes
     given = [leaf for leaf in final if is_inexact(leaf)], [leaf for leaf in outputs if is_inexact(leaf)]
     backward = compiled.nested_back.lower(lengths, kept, inputs, params, given).compile()
-    several = [_temporary_bytes(one) for one in (forward, backward)]
-    if None in several:
+    temporary = [_temporary_bytes(executable) for executable in (forward, backward)]
+    if None in temporary:
         return None
-    return max(one for one in several if one is not None) + _bytes_of(jax.tree.leaves(kept))
+    return max(nbytes for nbytes in temporary if nbytes is not None) + _bytes_of(jax.tree.leaves(kept))
 
 
 def _put(leaf: Any, sharding: Any) -> Any:
@@ -85,7 +85,7 @@ def _put(leaf: Any, sharding: Any) -> Any:
 
 
 def _temporary_bytes(executable: Any) -> int | None:
-    """Give what the compiler takes beside arguments and results; None where it does not say."""
+    """Return what the compiler takes beside arguments and results; None where it does not say."""
     analysis = executable.memory_analysis()
     return None if analysis is None else int(analysis.temp_size_in_bytes)
 

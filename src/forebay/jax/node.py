@@ -36,7 +36,7 @@ class CheckpointedCall:
     report: Callable[[Result], None] | None
 
     def differentiable(self) -> Callable[..., Any]:
-        """Give the loop as a function of leaves that JAX can differentiate."""
+        """Return the loop as a function of leaves that JAX can differentiate."""
         loop = jax.custom_vjp(self.compiled.whole)
         loop.defvjp(self._forward, self._back)
         differentiable: Callable[..., Any] = loop
@@ -68,9 +68,9 @@ class CheckpointedCall:
         key: Hashable = (self.request.key(), self.allowed, loops, any(map(is_traced, leaves)), shapes, where(leaves))
         decisions = self.compiled.decisions
         try:
-            if (known := decisions.get(key)) is not None:
-                found: PlannedLoop | OnDevice = known
-                return found
+            if (earlier := decisions.get(key)) is not None:
+                decided_before: PlannedLoop | OnDevice = earlier
+                return decided_before
         except TypeError:  # a schedule of another library
             key = None
         if self.request.plan is not None:
@@ -87,8 +87,10 @@ class CheckpointedCall:
         if isinstance(kept, _Nested):
             _, inputs, params = kept.arguments
             with current_mesh():
-                found = self.compiled.nested_back(kept.lengths, kept.states, inputs, params, _without_integers(given))
-            return _filled(kept.arguments, found)
+                gradients = self.compiled.nested_back(
+                    kept.lengths, kept.states, inputs, params, _without_integers(given)
+                )
+            return _filled(kept.arguments, gradients)
         if not isinstance(kept, tuple):  # of the whole loop
             pulled: tuple[list[Any], ...] = kept(given)
             return pulled
@@ -99,18 +101,18 @@ class CheckpointedCall:
 
 
 def _loops_at_once(leaves: Leaves) -> int:
-    """Give how many loops vmap runs at once, where it tells by now."""
-    seen = [1]
+    """Return how many loops vmap runs at once, where it tells by now."""
+    counts = [1]
     if not any(map(is_traced, leaves)):
         return 1
-    _when_batched(told=seen.append)(jax.lax.stop_gradient(list(leaves)))
-    return seen[-1]
+    _when_batched(counted=counts.append)(jax.lax.stop_gradient(list(leaves)))
+    return counts[-1]
 
 
 def _when_batched(
-    most: float = float("inf"), told: Callable[[int], None] = lambda loops: None, loops: int = 1
+    most: float = float("inf"), counted: Callable[[int], None] = lambda loops: None, loops: int = 1
 ) -> Callable[[Any], Any]:
-    """Give something that is told by vmap, now or later, of how many loops there are at once, and refuses too many."""
+    """Make a function that vmap tells, now or later, how many loops there are at once, and that refuses too many."""
 
     @custom_vmap  # type: ignore[untyped-decorator]
     def alone(leaves: Any) -> Any:
@@ -118,14 +120,14 @@ def _when_batched(
 
     @alone.def_vmap  # type: ignore[untyped-decorator]
     def batched(size: int, is_batched: Any, leaves: Any) -> Any:
-        told(loops * size)
+        counted(loops * size)
         if loops * size > most:
             raise StateError(
                 f"vmap takes the memory of {loops * size} loops at once, which do not fit the budget: differentiate "
                 "outside of it, or give the loop a state with one more axis"
             )
         ones = jax.tree.map(lambda leaf, several: leaf[0] if several else leaf, leaves, is_batched[0])
-        return _when_batched(most, told, loops * size)(ones), False
+        return _when_batched(most, counted, loops * size)(ones), False
 
     batching: Callable[[Any], Any] = alone
     return batching
@@ -133,13 +135,15 @@ def _when_batched(
 
 def _without_integers(given: tuple[Leaves, Leaves]) -> tuple[list[Any], list[Any]]:
     """Leave the gradients of integers out."""
-    of_final, of_outputs = ([one for one in leaves if one.dtype != jax.dtypes.float0] for leaves in given)
+    of_final, of_outputs = (
+        [gradient for gradient in leaves if gradient.dtype != jax.dtypes.float0] for leaves in given
+    )
     return of_final, of_outputs
 
 
 def _filled(arguments: Sequence[Leaves], gradients: Sequence[Leaves]) -> tuple[list[Any], ...]:
     """Put in those of integers again."""
-    left = iter([one for leaves in gradients for one in leaves])
+    left = iter([gradient for leaves in gradients for gradient in leaves])
     return tuple(
         [next(left) if is_inexact(leaf) else np.zeros(leaf.shape, jax.dtypes.float0) for leaf in leaves]
         for leaves in arguments
@@ -180,7 +184,7 @@ class _Sweep:
         return new
 
     def _there(self, state: Leaves, start: int) -> list[Any]:
-        """Give a state on the device, where it may still be."""
+        """Return a state on the device, where it may still be."""
         if start == 0:
             return self._state
         return self._last[1] if state is self._last[0] else self._places.put(state)
@@ -201,7 +205,7 @@ class _Sweep:
             self._compiled.back.lower((length,), self._state, 0, *self._beside()).compile()
 
     def _beside(self) -> tuple[Any, ...]:
-        """Give what a span is differentiated with beside its state and time."""
+        """Return what a span is differentiated with beside its state and time."""
         return self._inputs, self._params, (self.of_state, self._of_outputs), (self.of_inputs, self.of_params)
 
     def backward(self, state: Leaves, start: int) -> None:

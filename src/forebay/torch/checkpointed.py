@@ -19,7 +19,7 @@ from forebay.torch.loops.arguments import LoopArguments, Params, read_inputs
 from forebay.torch.loops.decision import decide
 from forebay.torch.loops.node import LoopCall, differentiate
 from forebay.torch.loops.outputs import OutputForm, output_leaves, put
-from forebay.torch.loops.probe import check_known, check_random
+from forebay.torch.loops.probe import check_leaves, check_random
 from forebay.torch.loops.recording import copies_of
 from forebay.torch.loops.step_signature import StepSignature
 from forebay.torch.loops.steps import StateForm, Steps
@@ -152,7 +152,7 @@ def _unrecorded(loop: Steps, given: LoopArguments) -> Any:
     tensors, values = copies_of(given.tensors), given.values
     for step in range(loop.count):
         tensors, values, output = loop.once(tensors, values, step, [x[step] for x in given.inputs], arguments)
-        check_known((*tensors, *output_leaves(output, loop.returns_outputs)), ())  # it may use what was not given
+        check_leaves((*tensors, *output_leaves(output, loop.returns_outputs)), ())  # it may use what was not given
         if loop.returns_outputs:
             if form is None:
                 form = OutputForm.of(output)

@@ -147,7 +147,7 @@ def _sequence_maker(session: FittingSession, sequence: nn.Sequential) -> Callabl
 
 
 def unfit(model: Model) -> Model:
-    """Give a model back as it was before `fit`; graphs that are still alive can be differentiated all the same."""
+    """Restore a model as it was before `fit`; graphs that are still alive can be differentiated all the same."""
     fitted = _of(model)
     fitted.give_back()
     for hook in fitted.hooks:
@@ -157,7 +157,7 @@ def unfit(model: Model) -> Model:
 
 
 def plan_of(model: nn.Module) -> FitPlan:
-    """Give the plan that a fitted model follows now: ``choices``, ``seconds``, ``metrics`` and ``explain()``."""
+    """Return the plan that a fitted model follows now: ``choices``, ``seconds``, ``metrics`` and ``explain()``."""
     plan = _of(model).session.plan()
     if plan is None:
         raise PlanError(

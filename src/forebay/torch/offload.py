@@ -144,7 +144,7 @@ class Offload:
     def _forget_ended_threads(self) -> None:
         """Let go of what they would keep for nobody: host memory."""
         keepers, steady_states = list(self._keepers), list(self._steady_states)  # before: a thread may begin meanwhile
-        running = {one.ident for one in threading.enumerate()}
+        running = {thread.ident for thread in threading.enumerate()}
         for device, owner in keepers:
             if owner not in running:
                 self._keepers.pop((device, owner), None)
@@ -169,9 +169,9 @@ _unpack = methodcaller("tensor")
 
 def _together(several: list[Metrics]) -> Metrics:
     total = Metrics(title="saved tensors")
-    for one in several:
-        total.moved += one.moved
-        total.hits, total.misses = total.hits + one.hits, total.misses + one.misses
-        total.ratios += one.ratios
-        total.peak |= one.peak
+    for metrics in several:
+        total.moved += metrics.moved
+        total.hits, total.misses = total.hits + metrics.hits, total.misses + metrics.misses
+        total.ratios += metrics.ratios
+        total.peak |= metrics.peak
     return total

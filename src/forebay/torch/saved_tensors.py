@@ -17,6 +17,7 @@ from forebay.codec import Codec
 from forebay.metrics import Metrics
 from forebay.torch.mover import Fall, Mover, Rise, new_storage
 from forebay.torch.room import Piece
+from forebay.torch.tensor_versions import check_version, version_of
 
 
 class GraphToken:
@@ -41,7 +42,7 @@ class KeptTensor:
         return self._version is not None and self._tensor._version != self._version
 
     def tensor(self) -> torch.Tensor:
-        """Give the tensor, unless it was changed."""
+        """Return the tensor, unless it was changed."""
         version = self._version
         if version is not None and self._tensor._version != version:  # thousands are asked for in a step
             check_version(self._tensor, version)
@@ -111,7 +112,7 @@ class StoredTensor:
         return self._witness._version != self._version
 
     def tensor(self) -> torch.Tensor:
-        """Give the tensor, unless it was changed after it was saved."""
+        """Return the tensor, unless it was changed after it was saved."""
         check_version(self._witness, self._version)
         if not self._asked:
             self._asked = True
@@ -130,21 +131,6 @@ _free_weak_ref: Callable[[Any], None] = torch.UntypedStorage._free_weak_ref  # t
 @cache
 def _nothing(dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     return torch.empty(0, dtype=dtype, device=device)
-
-
-def version_of(tensor: torch.Tensor) -> int | None:
-    """Give the number that grows when a tensor is changed in place; nobody counts for those made for inference."""
-    return None if tensor.is_inference() else tensor._version
-
-
-def check_version(tensor: torch.Tensor, version: int) -> None:
-    """Raise as autograd does where a tensor was changed in place after it was saved."""
-    if tensor._version != version:
-        raise RuntimeError(
-            "one of the variables needed for gradient computation has been modified by an inplace operation: a saved "
-            f"tensor is at version {tensor._version}; expected version {version} instead. Use the operation that makes "
-            "a new tensor, or clone before it"
-        )
 
 
 class TensorStore:
@@ -184,8 +170,8 @@ class TensorStore:
             return KeptTensor(tensor), None
         storage = tensor.untyped_storage()
         key = storage._cdata, tensor._version, _part(tensor, storage)
-        known = self._known.get(key)
-        entry = known() if known is not None else None
+        reference = self._known.get(key)
+        entry = reference() if reference is not None else None
         if entry is not None:
             return StoredTensor(entry, tensor), None
         self.collect()
@@ -242,7 +228,7 @@ class TensorStore:
         return True
 
     def send(self, *entries: Entry) -> list[Entry]:
-        """Begin to copy entries down, which are on the device until they are settled; give those the host has room for.
+        """Begin to copy entries down, which stay on the device until they are settled; return those with room below.
 
         What has left before, or is on its way, is among them.
         """
@@ -308,7 +294,7 @@ class TensorStore:
         return entry.storage is not None
 
     def open(self, entry: Entry) -> torch.UntypedStorage:
-        """Give the storage of an entry to one of its saved tensors, fetching it where nobody has."""
+        """Return the storage of an entry for one of its saved tensors, fetching it where nobody has."""
         self.collect()
         if entry.storage is None:
             self.metrics.misses += 1
@@ -344,7 +330,7 @@ def _part(tensor: torch.Tensor, storage: torch.UntypedStorage) -> Any:
 
 
 def dense(tensor: torch.Tensor) -> torch.Tensor | None:
-    """Give the whole storage of a tensor as an array in the order of its memory; None where the tensor skips bytes."""
+    """Return the whole storage of a tensor as an array in the order of its memory; None where it skips bytes."""
     if tensor.numel() * tensor.element_size() != tensor.untyped_storage().nbytes() or not tensor.numel():
         return None
     strides = tensor.stride()

@@ -13,7 +13,7 @@ class Treatment:
     """What is done with what a block saves."""
 
     what: str
-    """all, nothing, or which of the outputs of dear operations, the rest being recomputed"""
+    """all, nothing, or which of the outputs of costly operations, the rest being recomputed"""
     away: bool = False
     """on the host rather than on the device"""
     encoded: bool = False
@@ -21,7 +21,7 @@ class Treatment:
 
     @property
     def family(self) -> "Treatment":
-        """What it has in common with others that keep another share of the dear outputs."""
+        """What it has in common with others that keep another share of the costly outputs."""
         return replace(self, what="dear") if self.what in SHARES else self
 
 
@@ -37,13 +37,15 @@ TREATMENTS = {
 }
 
 SIMPLE = frozenset(name for name, treatment in TREATMENTS.items() if treatment.family == treatment)
-"""Those that keep no mere share of the dear outputs."""
+"""Those that keep no mere share of the costly outputs."""
 
-LOW_OVERHEAD = frozenset(name for name, one in TREATMENTS.items() if one.what == "nothing" or one == Treatment("all"))
+LOW_OVERHEAD = frozenset(
+    name for name, treatment in TREATMENTS.items() if treatment.what == "nothing" or treatment == Treatment("all")
+)
 """Those with which the host has nothing to send away, encode or look up for each tensor that is saved."""
 
 WORTH = 0.95
-"""Dear outputs are kept alone only where they are smaller than all by this, and encodings likewise."""
+"""Costly outputs are kept alone only where they are smaller than all by this, and encodings likewise."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class BlockTiming:
     """that its forward and its backward take longer with each treatment"""
 
     def times(self, factor: float) -> "BlockTiming":
-        """Give all of it slower or faster."""
+        """Return all of it slower or faster."""
         more = {name: (factor * forward, factor * backward) for name, (forward, backward) in self.more.items()}
         return BlockTiming(factor * self.forward, factor * self.backward, more)
 
@@ -64,7 +66,7 @@ class BlockTiming:
 def block_of(
     record: BlockRecord, timed: BlockTiming, peaks: tuple[int, int, int], host: bool, forced: str | None
 ) -> Block:
-    """Give the planner what it needs to know of a block.
+    """Describe a block to the planner.
 
     Parameters
     ----------
@@ -105,7 +107,7 @@ def block_of(
         choices.append(Choice("offload", kept=staying, moved=moved, gradual=True, keeps_output=kept))
     if host and inputs:
         choices.append(Choice("recompute, inputs offloaded", moved=inputs, freed=inputs))
-    timely = {one.name: _timely(one, timed) for one in choices}
+    timely = {choice.name: _timely(choice, timed) for choice in choices}
     allowed = tuple(timely[name] for name in TREATMENTS if name in timely and forced in (None, name))
     return Block(record.name, timed.forward, timed.backward, *peaks, choices=allowed or (timely["recompute"],))
 

@@ -117,7 +117,7 @@ class BlockMeasurement:
         self._seen.clear()
 
     def _note_costly(self, watching: OperationWatch) -> None:
-        for number, (start, end, sizes, packed, aliases) in enumerate(watching.seen):
+        for number, (start, end, sizes, packed, aliases) in enumerate(watching.observed):
             changed = number in watching.written or any(alias._version != version for alias, version in aliases)
             if packed <= self._last_saved and not changed:  # something after it is saved, which needs it
                 stays = sum(nbytes for nbytes in sizes if nbytes < self._least)

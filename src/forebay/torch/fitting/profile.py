@@ -146,11 +146,11 @@ class Profile:
             return median(self.whole_seconds[plan.names])
 
         fastest = min(ended, key=seconds, default=None)
-        light = min((plan for plan in ended if LOW_OVERHEAD.issuperset(plan.names)), key=seconds, default=None)
-        if fastest is None or light is None:
+        plain = min((plan for plan in ended if LOW_OVERHEAD.issuperset(plan.names)), key=seconds, default=None)
+        if fastest is None or plain is None:
             return fastest
-        times = sorted(self.whole_seconds[light.names])
-        return fastest if seconds(fastest) < times[len(times) // 4] else light
+        times = sorted(self.whole_seconds[plain.names])
+        return fastest if seconds(fastest) < times[len(times) // 4] else plain
 
     def follow(self, planned: bool, enough: int) -> Observation:
         """Begin an iteration with the plan that is there, or with none.

@@ -1,4 +1,4 @@
-"""What one iteration tells of a block: seconds, bytes saved, the dear part of it, and the peaks around it."""
+"""What one iteration tells of a block: seconds, bytes saved, the costly part of it, and the peaks around it."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -19,9 +19,9 @@ def device_of(tensors: Iterable[torch.Tensor], parameters: Iterable[torch.Tensor
 
     An input that is on the host, such as lengths, does not mean that the block is.
     """
-    for one in chain(tensors, parameters):
-        if not one.is_cpu:
-            return one.device
+    for tensor in chain(tensors, parameters):
+        if not tensor.is_cpu:
+            return tensor.device
     return torch.device("cpu")
 
 
@@ -29,8 +29,8 @@ Signature = tuple[Any, ...]
 
 
 def signature(tensors: list[torch.Tensor]) -> Signature:
-    """Give what a plan depends on: shapes, types, and whether gradients are wanted."""
-    return tuple([(one.shape, one.dtype, one.requires_grad, one.device) for one in tensors])
+    """Return what a plan depends on: shapes, types, and whether gradients are wanted."""
+    return tuple([(tensor.shape, tensor.dtype, tensor.requires_grad, tensor.device) for tensor in tensors])
 
 
 @dataclass(slots=True)
@@ -81,7 +81,7 @@ class BlockRecord:
     read_again: bool = False
     """whether a function reads what it saved more than once, each time all of it"""
     operations: list[CostlyOperation] = field(default_factory=list)
-    """dear ones whose outputs are worth keeping"""
+    """costly ones whose outputs are worth keeping"""
     operation_spans: list[tuple[Any, Any]] = field(default_factory=list)
     """of these"""
     costly: Mapping[str, Share] = field(default_factory=dict)
@@ -111,12 +111,12 @@ def find_loose(records: list[BlockRecord]) -> None:
 
 
 def find_costly(records: list[BlockRecord], gauge: HostGauge) -> None:
-    """Find the shares of dear outputs that may be kept: the same for blocks that are alike."""
+    """Find the shares of costly outputs that may be kept: the same for blocks that are alike."""
     alike: dict[Any, list[BlockRecord]] = defaultdict(list)
     for record in records:
         alike[record.kind, tuple(record.operations)].append(record)
     for several in alike.values():
         seconds = [[gauge.seconds(*span) for span in record.operation_spans] for record in several]
-        shares = shares_of(several[0].operations, [median(one) for one in zip(*seconds, strict=True)])
+        shares = shares_of(several[0].operations, [median(times) for times in zip(*seconds, strict=True)])
         for record in several:
             record.costly = shares

@@ -268,7 +268,9 @@ class FittingSession:
         self._unread = []
         # Of several that one backward pass was for, the last.
         last = {(id(iteration.profile), iteration.task): iteration for iteration in ended}
-        due = [one for one in last.values() if one.timed or one.timed_whole or one.other_way]
+        due = [
+            iteration for iteration in last.values() if iteration.timed or iteration.timed_whole or iteration.other_way
+        ]
         for iteration in due:
             self._read(iteration, self._tools)
         return bool(due)

@@ -71,7 +71,7 @@ def _guessed(record: BlockRecord, gauge: HostGauge) -> BlockTiming:
     second = {"all": 0.0, "nothing": runs}
     for name, share in record.costly.items():
         timed = zip(record.operations, record.operation_spans, strict=True)
-        left_out = total_seconds(gauge, (span for one, span in timed if one.number in share.numbers))
+        left_out = total_seconds(gauge, (span for operation, span in timed if operation.number in share.numbers))
         second[name] = max(1 - left_out / watched if watched > 0 else 1.0, 0.02) * runs
     more = {
         name: (encode, decode) if treatment.encoded else (0.0, second[treatment.what])
@@ -114,7 +114,7 @@ class _KindTiming:
 
 
 def combine(first: StepTiming, kinds: Sequence[Hashable], later: Sequence[Trial]) -> StepTiming:
-    """Give what is known after some iterations.
+    """Combine what was timed in some iterations.
 
     Parameters
     ----------
@@ -166,18 +166,18 @@ def combine(first: StepTiming, kinds: Sequence[Hashable], later: Sequence[Trial]
                 ahead, behind = more[name] or (expected if treatment.encoded else (0.0, 0.0))
             costs[name] = ahead, behind + second
         blocks.append(BlockTiming(forward, backward if guess.more else 0.0, costs))
-    return StepTiming(_adding_up(blocks, later), median(one.outside for one in later))
+    return StepTiming(_adding_up(blocks, later), median(trial.outside for trial in later))
 
 
 def _sorts(kinds: Sequence[Hashable], later: Sequence[Trial]) -> dict[Hashable, _KindTiming]:
-    seen: dict[tuple[Hashable, str], list[tuple[float, float, float]]] = defaultdict(list)
-    for one, pace in zip(later, _paces(kinds, later), strict=True):
-        for kind, block in zip(kinds, one.blocks, strict=True):
+    samples: dict[tuple[Hashable, str], list[tuple[float, float, float]]] = defaultdict(list)
+    for trial, pace in zip(later, _paces(kinds, later), strict=True):
+        for kind, block in zip(kinds, trial.blocks, strict=True):
             if block is not None and block.backward is not None:
-                seen[kind, block.name].append((block.forward / pace, block.backward / pace, block.again / pace))
+                samples[kind, block.name].append((block.forward / pace, block.backward / pace, block.again / pace))
     sorts: dict[Hashable, _KindTiming] = defaultdict(_KindTiming)
     runs: dict[tuple[Hashable, str], list[float]] = defaultdict(list)
-    for (kind, name), several in seen.items():
+    for (kind, name), several in samples.items():
         forward, backward, again = zip(*several, strict=True)
         sorts[kind].forward[name], sorts[kind].backward[name] = median(forward), median(backward)
         if TREATMENTS[name].what != "all":
@@ -188,75 +188,83 @@ def _sorts(kinds: Sequence[Hashable], later: Sequence[Trial]) -> dict[Hashable, 
 
 
 def _paces(kinds: Sequence[Hashable], later: Sequence[Trial]) -> list[float]:
-    """Give by how much each iteration was slower than the others, by the blocks that had the same treatment in some."""
-    taken = [
+    """Compute by how much each iteration was slower than others, by the blocks that had one treatment in several."""
+    timed = [
         [
             ((kind, block.name), block.forward + block.backward + block.again)
-            for kind, block in zip(kinds, one.blocks, strict=True)
+            for kind, block in zip(kinds, trial.blocks, strict=True)
             if block is not None and block.backward is not None
         ]
-        for one in later
+        for trial in later
     ]
-    plans = [tuple(block and block.name for block in one.blocks) for one in later]
-    met = {(key, names) for names, one in zip(plans, taken, strict=True) for key, _ in one}
+    plans = [tuple(block and block.name for block in trial.blocks) for trial in later]
+    met = {(key, names) for names, blocks in zip(plans, timed, strict=True) for key, _ in blocks}
     times = Counter(key for key, _ in met)  # what only one plan has tells nothing of others
     paces = [1.0] * len(later)
     for _ in range(ROUNDS):
         several = defaultdict(list)
-        for pace, one in zip(paces, taken, strict=True):
-            for key, seconds in one:
+        for pace, blocks in zip(paces, timed, strict=True):
+            for key, seconds in blocks:
                 several[key].append(seconds / pace)
-        usual = {key: median(one) for key, one in several.items() if times[key] > 1 and median(one) > 0}
-        found = [median([seconds / usual[key] for key, seconds in one if key in usual] or [1.0]) for one in taken]
-        paces = [pace or 1.0 for pace in found]
+        usual = {
+            key: median(times_taken)
+            for key, times_taken in several.items()
+            if times[key] > 1 and median(times_taken) > 0
+        }
+        ratios = [
+            median([seconds / usual[key] for key, seconds in blocks if key in usual] or [1.0]) for blocks in timed
+        ]
+        paces = [pace or 1.0 for pace in ratios]
     return paces
 
 
 def _more(name: str, sorts: Sequence[_KindTiming]) -> tuple[float, float] | None:
-    """Give what a treatment costs blocks on top of the least that their kind took, but for second runs.
+    """Return what a treatment costs blocks on top of the least that their kind took, but for second runs.
 
-    Where no block had it, those tell that keep another share of the dear outputs.
+    Where no block had it, those tell that keep another share of the costly outputs.
     """
     alike = [other for other, treatment in TREATMENTS.items() if treatment.family == TREATMENTS[name].family]
     for names in ([name], alike):
-        found = [(sort, one) for sort in sorts for one in names if one in sort.forward]
-        if found:
-            forward = fmean(sort.forward[one] - sort.least[0] for sort, one in found)
-            return forward, fmean(sort.backward[one] - sort.least[1] for sort, one in found)
+        having = [
+            (sort, treatment_name) for sort in sorts for treatment_name in names if treatment_name in sort.forward
+        ]
+        if having:
+            forward = fmean(sort.forward[treatment_name] - sort.least[0] for sort, treatment_name in having)
+            return forward, fmean(sort.backward[treatment_name] - sort.least[1] for sort, treatment_name in having)
     return None
 
 
 def _pace(pairs: Iterable[tuple[float, float]]) -> float:
-    """Give by how much guesses were wrong."""
+    """Compute by how much guesses were wrong."""
     several = list(pairs)
     guessed = sum(guess for _, guess in several)
     return sum(seconds for seconds, _ in several) / guessed if guessed else 1.0
 
 
 def _paces_again(pairs: Sequence[tuple[_KindTiming, BlockTiming]]) -> dict[str, float]:
-    """Give by how much guesses of second runs were wrong, by what is left of the first; where none was seen, of all."""
-    seen: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    """Compute by how much guesses of second runs were wrong, by what is left of the first; unseen ones as all."""
+    ratios: dict[str, list[tuple[float, float]]] = defaultdict(list)
     first = {treatment.what: name for name, treatment in reversed(TREATMENTS.items())}
     for sort, guess in pairs:
         for what, seconds in sort.again.items():
             if first[what] in guess.more:
-                seen[what].append((seconds, guess.more[first[what]][1]))
-    every = _pace(chain.from_iterable(seen.values()))
-    return {what: _pace(seen[what]) if what in seen else every for what in first}
+                ratios[what].append((seconds, guess.more[first[what]][1]))
+    every = _pace(chain.from_iterable(ratios.values()))
+    return {what: _pace(ratios[what]) if what in ratios else every for what in first}
 
 
 def _adding_up(blocks: Sequence[BlockTiming], later: Sequence[Trial]) -> tuple[BlockTiming, ...]:
     """Have the parts add up to the iterations that were run."""
     ratios = []
-    for one in later:
+    for trial in later:
         added = taken = 0.0
-        for block, seen in zip(blocks, one.blocks, strict=True):
-            if seen is not None:
-                taken += seen.forward + (seen.backward or 0.0) + seen.again
-                added += block.forward + block.backward + sum(block.more.get(seen.name, ()))
+        for block, sample in zip(blocks, trial.blocks, strict=True):
+            if sample is not None:
+                taken += sample.forward + (sample.backward or 0.0) + sample.again
+                added += block.forward + block.backward + sum(block.more.get(sample.name, ()))
         if added > 0:
             ratios.append(taken / added)
-    return tuple(one.times(median(ratios)) for one in blocks) if ratios else tuple(blocks)
+    return tuple(block.times(median(ratios)) for block in blocks) if ratios else tuple(blocks)
 
 
 def total_seconds(gauge: HostGauge, spans: Iterable[tuple[Any, Any]]) -> float:

@@ -57,8 +57,8 @@ class BlockRunner:
         else:
             output = self._dropping(block, inputs, treatment, expected, sent, record)
         # Not one by one while it runs: the device would wait for the host, at the beginning of a step.
-        found = [entry for reference in sent if (entry := reference()) is not None]
-        sent[:] = map(ref, self._store.send(*found))
+        entries = [entry for reference in sent if (entry := reference()) is not None]
+        sent[:] = map(ref, self._store.send(*entries))
         return output
 
     def _dropping(
@@ -141,8 +141,8 @@ class BlockRunner:
 
     def fetch(self, iteration: Iteration, number: int) -> None:
         """Begin to bring back what a block sent away, what was saved last first."""
-        found = [reference() for reference in reversed(iteration.sent.get(number, []))]
-        self._store.fetch(*[entry for entry in found if entry is not None])
+        entries = [reference() for reference in reversed(iteration.sent.get(number, []))]
+        self._store.fetch(*[entry for entry in entries if entry is not None])
 
     def reach(self, iteration: Iteration, number: int, end: Callable[[], None]) -> None:
         """Come to a block in a backward pass, at the end of which `end` is called."""

@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves
 
 from forebay.errors import ForebayError
 from forebay.torch.mover import storage_of
-from forebay.torch.saved_tensors import version_of
+from forebay.torch.tensor_versions import version_of
 
 
 class ChangedError(ForebayError, RuntimeError):

@@ -62,7 +62,7 @@ class LoopCall:
 def differentiate(
     call: LoopCall, state: Sequence[Tensor], inputs: Sequence[Tensor]
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Run a loop forward as a node of autograd's graph, and give its final state and its outputs."""
+    """Run a loop forward as a node of autograd's graph, and return its final state and its outputs."""
     call.notes.note_twins(0, state)
     call.notes.joined = share_memory(state)
     results = list(
@@ -126,17 +126,17 @@ class _Loop(torch.autograd.Function):
                     result = reversal.backward(tick)
             finally:
                 reversal.give_up()
-        found = [*sweep.of_state, *sweep.of_inputs, *sweep.of_params]
-        _hand_over(found)
+        own_gradients = [*sweep.of_state, *sweep.of_inputs, *sweep.of_params]
+        _hand_over(own_gradients)
         if call.report is not None:
             call.report(result)
         if torch.is_grad_enabled():
-            found = [
+            own_gradients = [
                 None if gradient is None else _Once.apply(gradient, *tensors)  # type: ignore[no-untyped-call]
-                for gradient in found
+                for gradient in own_gradients
             ]
         needed = ctx.needs_input_grad[1:]
-        return None, *(gradient if wanted else None for gradient, wanted in zip(found, needed, strict=True))
+        return None, *(gradient if wanted else None for gradient, wanted in zip(own_gradients, needed, strict=True))
 
 
 class _Once(torch.autograd.Function):
@@ -144,7 +144,7 @@ class _Once(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, gradient: Tensor, *_tensors: Tensor) -> Tensor:
-        """Give the gradient as it is."""
+        """Return the gradient as it is."""
         return gradient.view_as(gradient)
 
     @staticmethod

@@ -51,9 +51,9 @@ def probe(steps: Steps, given: LoopArguments, modules: Sequence[nn.Module]) -> P
         if shared_random() != drawn:
             raise _drawing("Python's or NumPy's shared generator, as np.random.rand() does")
         check_apart(in_place and share_memory(given.tensors))
-        one = recorded(1)
-        check_known((*one.final, *one.outputs[0]), (*one.state, *one.inputs[0], *leaves))
-        del one
+        first = recorded(1)
+        check_leaves((*first.final, *first.outputs[0]), (*first.state, *first.inputs[0], *leaves))
+        del first
         # A step may change what the one before it has saved: then each has to be recorded by itself.
         count = 1 if in_place else min(2, steps.count)
         sizes = [_graph_bytes(recorded, length, leaves) for length in range(1, count + 1)]
@@ -92,7 +92,7 @@ def _buffers_checked(modules: Sequence[nn.Module]) -> Iterator[None]:
 def check_random(generators: Sequence[Any]) -> None:
     """Refuse generators other than torch's own, which alone are set again before a step runs again."""
     own = (torch.default_generator, *torch.cuda.default_generators)
-    if others := [thing for thing in generators if not any(thing is one for one in own)]:
+    if others := [drawn_from for drawn_from in generators if not any(drawn_from is generator for generator in own)]:
         kind = type(others[0])
         raise _drawing(f"a {kind.__module__}.{kind.__name__}")
 
@@ -104,11 +104,11 @@ def _drawing(what: str) -> StateError:
     )
 
 
-def check_known(results: Sequence[Tensor], known: Sequence[Tensor]) -> None:
+def check_leaves(results: Sequence[Tensor], allowed: Sequence[Tensor]) -> None:
     """Refuse results that depend on tensors whose gradients nobody would hand on."""
-    allowed = {id(tensor) for tensor in known}
+    identities = {id(tensor) for tensor in allowed}
     for leaf in _leaves(results):
-        if id(leaf) not in allowed:
+        if id(leaf) not in identities:
             raise StateError(
                 f"the step uses a tensor of shape {list(leaf.shape)} that requires a gradient and was not given: "
                 "pass it, or the module that it belongs to, in params="
@@ -116,18 +116,18 @@ def check_known(results: Sequence[Tensor], known: Sequence[Tensor]) -> None:
 
 
 def _leaves(results: Sequence[Tensor]) -> Iterator[Tensor]:
-    """Give the leaves of the graph that some results come from, among them results that are leaves themselves."""
+    """Return the leaves of the graph that some results come from, among them results that are leaves themselves."""
     yield from (tensor for tensor in results if tensor.requires_grad and tensor.grad_fn is None)
     nodes: list[Any] = [tensor.grad_fn for tensor in results if tensor.grad_fn is not None]
-    seen = set(nodes)
+    visited = set(nodes)
     while nodes:
         node = nodes.pop()
         following = node.next_functions
         if not following and isinstance(leaf := getattr(node, "variable", None), Tensor):
             yield leaf
         for other, _ in following:
-            if other is not None and other not in seen:
-                seen.add(other)
+            if other is not None and other not in visited:
+                visited.add(other)
                 nodes.append(other)
 
 

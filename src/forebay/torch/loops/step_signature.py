@@ -111,12 +111,12 @@ def _inside(cell: types.CellType) -> Any:
 
 
 def _flags(module: nn.Module) -> Hashable:
-    """Give the modes of a module, its training and what its author added; integers may count its calls."""
+    """Return the modes of a module, its training and what its author added; integers may count its calls."""
     return tuple((name, value) for name, value in vars(module).items() if isinstance(value, bool | str))
 
 
 def _parts(thing: Any) -> Iterable[Any]:
-    """Give what is to be the same in an object: of a list or set, which may be long, no numbers and no strings."""
+    """Return what is to be the same in an object: of a list or set, which may be long, no numbers and no strings."""
     if isinstance(thing, list | set | frozenset):
         return (part for part in thing if isinstance(part, (Tensor, nn.Module, *GENERATORS)))
     named = thing if isinstance(thing, dict) else getattr(thing, "__dict__", {})
@@ -130,5 +130,5 @@ def _generators(things: Iterable[Any]) -> list[Any]:
 
 
 def _flat(pairs: Iterable[tuple[str, Any]]) -> Iterable[Any]:
-    """Give names and values one after the other: the address of a pair that is made for the look says nothing."""
+    """Return names and values one after the other: the address of a pair that is made for the look says nothing."""
     return chain.from_iterable(pairs)

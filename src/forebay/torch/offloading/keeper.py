@@ -23,7 +23,7 @@ class CountedTensor(KeptTensor):
         self._keeper, self._alive = keeper, alive
 
     def tensor(self) -> torch.Tensor:
-        """Give the tensor, unless it was changed."""
+        """Return the tensor, unless it was changed."""
         self._keeper.turned = True
         return super().tensor()
 
@@ -37,7 +37,7 @@ class TrackedTensor:
         self._keeper, self._held, self._alive = keeper, held, alive
 
     def tensor(self) -> torch.Tensor:
-        """Give the tensor, and begin to fetch what comes after it."""
+        """Return the tensor, and begin to fetch what comes after it."""
         self._keeper.used(self._held.entry)
         return self._held.tensor()
 
@@ -84,7 +84,9 @@ class Keeper:
             self._moved = to_move(self._sizes, self._order, self.budget)
             self._learned = self._sizes
             self._fits = not self._moved
-        self._held = [one for one in (*self._held, self._alive) if one is not None and one() is not None]
+        self._held = [
+            reference for reference in (*self._held, self._alive) if reference is not None and reference() is not None
+        ]
         if self._held:
             self._forget_gone()
         else:
@@ -148,7 +150,7 @@ class Keeper:
 
     def _forget_gone(self) -> None:
         """Count no longer those that were let through and whose memory is free again."""
-        gone = [address for address, (one, _) in self._plain.items() if one.expired()]  # type: ignore[no-untyped-call]
+        gone = [address for address, (storage, _) in self._plain.items() if storage.expired()]  # type: ignore[no-untyped-call]
         for address in gone:
             self._plain_bytes -= self._plain.pop(address)[1]
 

@@ -48,7 +48,7 @@ _top = torch._C._autograd._top_saved_tensors_default_hooks
 
 
 def bytes_ever_allocated(device: torch.device) -> int | None:
-    """Give the bytes that the allocator of a GPU was ever asked for; None on the host, or where it does not count."""
+    """Return the bytes that the allocator of a GPU was ever asked for; None on the host, or where it does not count."""
     if device.type != "cuda":
         return None
     try:
@@ -66,7 +66,7 @@ class FirstTensor:
         self._saved, self._alive = saved, alive
 
     def tensor(self) -> torch.Tensor:
-        """Give the tensor."""
+        """Return the tensor."""
         return self._saved.tensor()
 
 
@@ -197,7 +197,7 @@ class SteadyState:
             self._held.append(last)
             if not last.failed:
                 self._judge(last, own)
-        self._held = [one for one in self._held if one.held]
+        self._held = [visit for visit in self._held if visit.held]
         for keeper in own.values():
             keeper.begin(last is None or not last.off)
         for outer in self._open:
@@ -264,6 +264,6 @@ def _saved_with_room(visit: Visit, own: Keepers) -> tuple[int, Bytes] | None:
 def _may_have_outgrown(kind: IterationKind, visit: Visit, own: Keepers) -> bool:
     """Tell whether more was allocated than before by more than what was left of the budget."""
     saved = {} if kind.saved is None else kind.saved[1]
-    known = visit.allocated.keys() & kind.allocated.keys() & saved.keys()
-    more = {device: visit.allocated[device] - kind.allocated[device] for device in known}
-    return any(saved[device] + more[device] > own[device].budget for device in known)
+    counted = visit.allocated.keys() & kind.allocated.keys() & saved.keys()
+    more = {device: visit.allocated[device] - kind.allocated[device] for device in counted}
+    return any(saved[device] + more[device] > own[device].budget for device in counted)

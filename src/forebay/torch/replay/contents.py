@@ -81,39 +81,41 @@ def _can_make(kind: Any, native: Any) -> bool:
 
 
 def traits_of(thing: Any) -> ClassTraits:
-    """Give what has to be known of a thing's class."""
+    """Return what has to be known of a thing's class."""
     kind = type(thing)
-    found = _traits.get(kind)
-    if found is None:
+    traits = _traits.get(kind)
+    if traits is None:
         if len(_traits) > _MOST_CLASSES:  # classes may be made as a program runs
             _traits.clear()
-        owners = [one for one in kind.__mro__ if "__slots__" in vars(one)]
+        owners = [base_class for base_class in kind.__mro__ if "__slots__" in vars(base_class)]
         base = next((base for base in _CONTAINERS if issubclass(kind, base)), None)
-        native = next(one for one in kind.__mro__ if not one.__flags__ & _HEAP)
-        members = [one for owner in owners for one in vars(owner).values() if isinstance(one, MemberDescriptorType)]
-        seen = base is not None or bool(members) or kind.__dictoffset__ != 0
+        native = next(base_class for base_class in kind.__mro__ if not base_class.__flags__ & _HEAP)
+        members = [
+            member for owner in owners for member in vars(owner).values() if isinstance(member, MemberDescriptorType)
+        ]
+        visible = base is not None or bool(members) or kind.__dictoffset__ != 0
         leaf = issubclass(kind, (torch.Tensor, *_GENERATORS))
-        found = _traits[kind] = ClassTraits(
-            issubclass(kind, _CLOSED), base, native, _can_make(kind, native), tuple(members), seen, leaf
+        traits = _traits[kind] = ClassTraits(
+            issubclass(kind, _CLOSED), base, native, _can_make(kind, native), tuple(members), visible, leaf
         )
-    return found
+    return traits
 
 
 def reachable_objects(root: Any) -> "dict[int, tuple[Any, Contents | None]]":
-    """Give a thing and all that it holds, with that, as far as they are looked into; tensors and generators are not."""
-    found: dict[int, tuple[Any, Contents | None]] = {}
+    """List a thing and all that it holds, with that, as far as they are looked into; tensors and generators are not."""
+    objects: dict[int, tuple[Any, Contents | None]] = {}
     waiting = deque([(root, True)])
-    while waiting and len(found) < MOST:
+    while waiting and len(objects) < MOST:
         thing, direct = waiting.popleft()
         if type(thing) in METHODS:
             thing = thing.__self__
         elif type(thing) is ref:
             thing = thing()
         kind = traits_of(thing)
-        if kind.closed or id(thing) in found:
+        if kind.closed or id(thing) in objects:
             continue
         if kind.leaf:
-            found[id(thing)] = thing, None
+            objects[id(thing)] = thing, None
             continue
         if isinstance(thing, Iterator) and type(thing).__module__ in _OWN:
             raise RuntimeError(
@@ -124,16 +126,18 @@ def reachable_objects(root: Any) -> "dict[int, tuple[Any, Contents | None]]":
         if kind.base is not None and not direct and kind.base.__len__(thing) > MOST:
             continue
         held = contents_of(thing)
-        found[id(thing)] = thing, held
-        waiting += [(one, direct) for one in held.values if type(one) not in _SIMPLE]
-    return found
+        objects[id(thing)] = thing, held
+        waiting += [(value, direct) for value in held.values if type(value) not in _SIMPLE]
+    return objects
 
 
 def tensors_held(thing: Any) -> list[torch.Tensor]:
-    """Give the tensors that a thing is or holds."""
+    """List the tensors that a thing is or holds."""
     if traits_of(thing).closed:
         return []
-    return [one for one, held in reachable_objects(thing).values() if held is None and isinstance(one, torch.Tensor)]
+    return [
+        thing for thing, held in reachable_objects(thing).values() if held is None and isinstance(thing, torch.Tensor)
+    ]
 
 
 class Contents(NamedTuple):
@@ -188,7 +192,7 @@ def _filled(member: Any, thing: Any) -> bool:
 
 
 def contents_of(thing: Any) -> Contents:
-    """Give what an object holds, without calling anything of its own."""
+    """Read what an object holds, without calling anything of its own."""
     attributes = _attributes(thing)
     itself = attributes is thing
     names = () if itself else tuple(attributes)
@@ -224,8 +228,8 @@ def write(thing: Any, held: Contents) -> None:
     items, base = held.values[held.first :], traits_of(thing).base
     if base is dict or base is OrderedDict:
         base.clear(thing)
-        for one, item in zip(held.keys, items, strict=True):
-            base.__setitem__(thing, one.key, item)
+        for key, item in zip(held.keys, items, strict=True):
+            base.__setitem__(thing, key.key, item)
     elif base is set:
         set.clear(thing)
         set.update(thing, items)

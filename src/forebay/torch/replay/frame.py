@@ -13,7 +13,8 @@ from forebay.torch.mover import bytes_by_storage, storage_of, weakly
 from forebay.torch.replay.arguments import CallArguments
 from forebay.torch.replay.costly_operations import KeptOutput, OutputKeeper, OutputReplay
 from forebay.torch.replay.module_state import ModuleState
-from forebay.torch.saved_tensors import Keep, KeptTensor, check_version
+from forebay.torch.saved_tensors import Keep, KeptTensor
+from forebay.torch.tensor_versions import check_version
 
 
 class _EnoughError(BaseException):
@@ -42,14 +43,14 @@ class Frame:
     ----------
     call
         The block's own forward.
-    belongings
+    module_state
         Its parameters, buffers and modes.
     device
         Where it computes.
     keep_input
         Keeps a tensor that it was given.
     wanted, keep_output
-        The numbers of the dear operations whose outputs are kept, and how.
+        The numbers of the costly operations whose outputs are kept, and how.
     watch
         Called with the frame around a second run: a context manager that measures it.
     ends
@@ -105,7 +106,7 @@ class Frame:
                 with OutputKeeper(self._wanted, self._keep_output) as keeping:
                     output = self._call(*args, **kwargs)
                 # Those that the block itself has changed in place are of no use: they are computed again.
-                self._outputs = {number: one for number, one in keeping.outputs.items() if not one.changed}
+                self._outputs = {number: kept for number, kept in keeping.outputs.items() if not kept.changed}
         self._belongings.look(self._initial)
         return output
 
@@ -115,12 +116,16 @@ class Frame:
         return saved_tensors_hooks(pack, unpack)
 
     def saved_of(self, tensors: list[torch.Tensor]) -> tuple[frozenset[int], tuple[tuple[StorageWeakRef, int], ...]]:
-        """Give the numbers of the saved tensors that share memory with these, and that memory, of a weighed frame."""
+        """Return the numbers of the saved tensors that share memory with these, and that memory, of a weighed frame."""
         bytes_of = bytes_by_storage(tensors)
         storages, self._storages = self._storages or [], None
-        found = [(number, one) for number, one in enumerate(storages) if one is not None and one.cdata in bytes_of]
-        shared = {one.cdata: (one, bytes_of[one.cdata]) for _, one in found}
-        return frozenset(number for number, _ in found), tuple(shared.values())
+        sharing = [
+            (number, storage)
+            for number, storage in enumerate(storages)
+            if storage is not None and storage.cdata in bytes_of
+        ]
+        shared = {storage.cdata: (storage, bytes_of[storage.cdata]) for _, storage in sharing}
+        return frozenset(number for number, _ in sharing), tuple(shared.values())
 
     def note_read(self, storages: set[int]) -> None:
         """Take note of the storages that a second run has read; it is not over yet."""
@@ -132,7 +137,7 @@ class Frame:
         return len(self._values)
 
     def _packing(self) -> Callable[[torch.Tensor], int | _Lasting | KeptTensor]:
-        """Give what drops the tensors of the first run; networks save hundreds, so all it does for each is little."""
+        """Make the hook that drops the tensors of the first run; networks save hundreds, so it does little for each."""
         kinds, storages, lasting, strided = self._kinds, self._storages, self._lasting, torch.strided
 
         def pack(tensor: torch.Tensor) -> int | _Lasting | KeptTensor:
@@ -148,7 +153,7 @@ class Frame:
         return pack
 
     def _unpack(self, saved: int | _Lasting | KeptTensor) -> torch.Tensor:
-        """Give a tensor that was dropped. Each is given once; a second backward pass computes them once more."""
+        """Return a tensor that was dropped. Each is given once; a second backward pass computes them once more."""
         if isinstance(saved, int):
             return self._value(saved)
         if isinstance(saved, KeptTensor):
@@ -191,15 +196,15 @@ class Frame:
                     self._call(*args, **kwargs)
         finally:
             set_random_state(self._device, now)
-        found = [one for one in self._values if one is not None]
-        kinds = zip(self._kinds, found, strict=False)
-        alike = all([not kind or kind == hash((one.shape, one.dtype)) for kind, one in kinds])  # noqa: C419 - faster
-        if len(found) != len(self._kinds) or not alike:
+        tensors = [tensor for tensor in self._values if tensor is not None]
+        kinds = zip(self._kinds, tensors, strict=False)
+        alike = all([not kind or kind == hash((tensor.shape, tensor.dtype)) for kind, tensor in kinds])  # noqa: C419 - faster
+        if len(tensors) != len(self._kinds) or not alike:
             self._values = []
             raise RuntimeError(_OTHERWISE)
 
     def _taking(self) -> Callable[[torch.Tensor], None]:
-        """Give what takes the tensors of a second run, which saves as many as the first."""
+        """Make the hook that takes the tensors of a second run, which saves as many as the first."""
         values, versions, taken, saved = self._values, self._versions, self.taken, len(self._kinds)
         # One that is watched goes on to its end where something is to be seen there.
         stops = saved - 1 not in self._ends and not (taken is not None and self._belongings.watches(self._initial))

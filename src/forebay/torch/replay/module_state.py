@@ -16,7 +16,7 @@ from forebay.torch.ambient import NOTHING
 from forebay.torch.mover import bytes_by_storage
 from forebay.torch.replay.buffers import BufferLayout, BufferName, BufferPlacement, Groups, copies_of, identical, same
 from forebay.torch.replay.norms import only_adds, thrown_away
-from forebay.torch.saved_tensors import version_of
+from forebay.torch.tensor_versions import version_of
 
 
 class Parameters(NamedTuple):
@@ -46,8 +46,8 @@ class Parameters(NamedTuple):
         """Let modules have these, and put back what they have now."""
         owners = chain.from_iterable(map(repeat, parts, self.counts))  # each module as often as it has one
         rows = zip(owners, self.names, self.tensors, self.states, strict=True)
-        several = [(part, name, one, *state) for part, name, one, state in rows if one is not None and state]
-        had = {(part, name) for part, name, _, _, _ in several}
+        lent = [(part, name, tensor, *state) for part, name, tensor, state in rows if tensor is not None and state]
+        had = {(part, name) for part, name, _, _, _ in lent}
         for part in parts:
             for name, now in part._parameters.items():
                 if now is not None and (part, name) not in had:
@@ -55,7 +55,7 @@ class Parameters(NamedTuple):
         before: list[tuple[Any, str, Any]] = []
         wanting: list[tuple[torch.Tensor, bool]] = []
         try:
-            for part, name, tensor, version, wanted in several:
+            for part, name, tensor, version, wanted in lent:
                 if tensor._version != version:
                     raise _changed(name)
                 table: Any = part._parameters
@@ -84,7 +84,7 @@ def _listed(parts: Iterable[nn.Module]) -> tuple[list[int], list[str], Sequence[
 
 
 def _states(tensors: Iterable[torch.Tensor | None]) -> list[tuple[int, bool] | None]:
-    return [None if one is None else (one._version, one.requires_grad) for one in tensors]
+    return [None if tensor is None else (tensor._version, tensor.requires_grad) for tensor in tensors]
 
 
 @dataclass(eq=False, slots=True)
@@ -101,15 +101,15 @@ class Buffers:
     """which were copied"""
 
     def for_another_run(self) -> dict[int, dict[str, torch.Tensor | None]]:
-        """Give what each module is to find in a second run, by its number."""
-        found: dict[int, dict[str, torch.Tensor | None]] = {place: {} for place, _ in self.layout.places}
+        """Return what each module is to find in a second run, by its number."""
+        lent: dict[int, dict[str, torch.Tensor | None]] = {place: {} for place, _ in self.layout.places}
         copies = copies_of(self.copies, self.groups)
         for number, (place, name) in enumerate(self.layout.places):
             buffer = self.tensors.get(number)
             if buffer is not None and number not in copies and version_of(buffer) != self.versions[number]:
                 raise _changed(name)
-            found[place][name] = copies.get(number, buffer)
-        return found
+            lent[place][name] = copies.get(number, buffer)
+        return lent
 
 
 @dataclass(eq=False, slots=True)
@@ -148,9 +148,9 @@ class ModuleState:
         self._layout: BufferLayout | None = None
 
     def parameters(self) -> Iterator[torch.Tensor]:
-        """Give the parameters of the modules that it had when it ran last."""
+        """Yield the parameters of the modules that it had when it ran last."""
         for part in self._parts:
-            yield from (one for one in part._parameters.values() if one is not None)
+            yield from (parameter for parameter in part._parameters.values() if parameter is not None)
 
     def note(self, watched: bool = False) -> InitialModuleState:
         """Take note of what the block has now, for a second run that may be watched."""
@@ -161,16 +161,16 @@ class ModuleState:
         unread = self._unread.get(training, {})
         if watched or not all(map(only_adds, unread.values())):
             unread = {}
-        having = {number: one for number, one in enumerate(parts) if one._buffers and number not in unread}
+        having = {number: part for number, part in enumerate(parts) if part._buffers and number not in unread}
         buffers = self._note_buffers(having, training) if having else None
         return InitialModuleState(parts, Parameters.of(parts), buffers, unread, training)
 
     def _note_buffers(self, having: Mapping[int, nn.Module], training: tuple[bool, ...]) -> Buffers:
-        seen = BufferPlacement.of(having)
-        if self._layout is None or not self._layout.holds(seen):
-            self._layout = BufferLayout(having, seen)
-        tensors = {number: one for number, one in enumerate(seen.tensors) if one is not None}
-        versions = {number: version_of(one) for number, one in tensors.items()}
+        placement = BufferPlacement.of(having)
+        if self._layout is None or not self._layout.holds(placement):
+            self._layout = BufferLayout(having, placement)
+        tensors = {number: buffer for number, buffer in enumerate(placement.tensors) if buffer is not None}
+        versions = {number: version_of(buffer) for number, buffer in tensors.items()}
         groups = self._layout.groups(self._changing.get(training))
         return Buffers(tensors, versions, copies_of(tensors, groups), self._layout, groups)
 
@@ -232,13 +232,13 @@ class ModuleState:
 
     def note_read(self, initial: InitialModuleState, storages: Set[int]) -> None:
         """Take note of the storages that a second run has read, as long as what it was lent is in place."""
-        found = {}
+        unread = {}
         for number, part in enumerate(initial.parts):
-            buffers = [one for one in part._buffers.values() if one is not None]
+            buffers = [buffer for buffer in part._buffers.values() if buffer is not None]
             if only_adds(part) and storages.isdisjoint(bytes_by_storage(buffers)):
-                found[number] = part
-        known = self._unread.setdefault(initial.training, found)
-        self._unread[initial.training] = {number: part for number, part in found.items() if number in known}
+                unread[number] = part
+        before = self._unread.setdefault(initial.training, unread)
+        self._unread[initial.training] = {number: part for number, part in unread.items() if number in before}
 
 
 def _modes(parts: Iterable[nn.Module]) -> tuple[bool, ...]:
@@ -251,11 +251,11 @@ def _set_modes(parts: Iterable[nn.Module], modes: tuple[bool, ...]) -> None:
             part.training = mode
 
 
-def flags_of(several: Iterable[ModuleState]) -> tuple[bytes, bytes]:
-    """Give the modes of some blocks, and which parameters want gradients: what they save depends on them."""
-    parts = list(chain.from_iterable([one._parts for one in several]))
+def flags_of(states: Iterable[ModuleState]) -> tuple[bytes, bytes]:
+    """Return the modes of some blocks, and which parameters want gradients: what they save depends on them."""
+    parts = list(chain.from_iterable([state._parts for state in states]))
     parameters = chain.from_iterable([part._parameters.values() for part in parts])
-    wanted = [one.requires_grad for one in parameters if one is not None]
+    wanted = [parameter.requires_grad for parameter in parameters if parameter is not None]
     return bytes([bool(part.training) for part in parts]), bytes(wanted)
 
 
