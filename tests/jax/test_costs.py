@@ -65,8 +65,8 @@ def test_states_move_only_where_they_are_kept_or_restored(schedule, saves, monke
 
 
 def count_compiled(monkeypatch):
-    made, make = [], compiled_step.Compiled
-    monkeypatch.setattr(compiled_step, "Compiled", lambda *given: made.append(make(*given)) or made[-1])
+    made, make = [], compiled_step.CompiledStep
+    monkeypatch.setattr(compiled_step, "CompiledStep", lambda *given: made.append(make(*given)) or made[-1])
     return made
 
 
@@ -134,7 +134,7 @@ def test_a_step_without_a_hash_is_compiled_anew():
 
 
 def test_what_a_step_captured_goes_with_the_step():
-    before, known = held(), len(compiled_step._known)
+    before, known = held(), len(compiled_step._compiled)
     for number in range(3):
         captured = jnp.full(100_000, float(number))
 
@@ -147,7 +147,7 @@ def test_what_a_step_captured_goes_with_the_step():
             ).sum()
         )(0.9)
     del captured, step
-    assert held() - before < 100_000 and len(compiled_step._known) == known
+    assert held() - before < 100_000 and len(compiled_step._compiled) == known
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ def assert_close(got, wanted):
 
 @pytest.fixture(autouse=True)
 def nothing_is_known_from_other_tests():
-    compiled_step._known.clear()
+    compiled_step._compiled.clear()
 
 
 @pytest.fixture

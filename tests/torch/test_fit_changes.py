@@ -22,8 +22,8 @@ from forebay.errors import PlanError  # noqa: E402
 from forebay.torch import fit, plan_of  # noqa: E402
 from forebay.torch.replay import buffers  # noqa: E402
 
-DEAR = ["keep dear, recompute the rest", "offload dear, recompute the rest"]
-RECOMPUTING = ["recompute", *DEAR]
+COSTLY = ["keep dear, recompute the rest", "offload dear, recompute the rest"]
+RECOMPUTING = ["recompute", *COSTLY]
 
 
 class Dropping(MLP):
@@ -57,12 +57,12 @@ def trains_alike(kind, choice, device="cpu"):
 
 
 @pytest.mark.parametrize("kind", [Dropping, Branching], ids=lambda kind: kind.__name__)
-@pytest.mark.parametrize("choice", DEAR)
+@pytest.mark.parametrize("choice", COSTLY)
 def test_an_output_that_its_block_changes_in_place_is_computed_again(kind, choice):
     assert choice in plan_of(trains_alike(kind, choice)).choices.values()
 
 
-@pytest.mark.parametrize("choice", DEAR)
+@pytest.mark.parametrize("choice", COSTLY)
 def test_an_output_that_is_changed_in_place_behind_its_block_is_computed_again(choice):
     class Both(MLP):
         def forward(self, x):
@@ -272,14 +272,14 @@ def draws_alike(choice, device="cpu"):
         assert equal(*found)
 
 
-@pytest.mark.parametrize("choice", ["recompute", *DEAR, None])
+@pytest.mark.parametrize("choice", ["recompute", *COSTLY, None])
 def test_seeds_that_are_set_between_the_passes_stay_set(choice):
     draws_alike(choice)
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-@pytest.mark.parametrize("choice", ["recompute", *DEAR, None])
+@pytest.mark.parametrize("choice", ["recompute", *COSTLY, None])
 def test_on_a_gpu_seeds_that_are_set_between_the_passes_stay_set(choice):
     draws_alike(choice, "cuda")
 
@@ -287,7 +287,7 @@ def test_on_a_gpu_seeds_that_are_set_between_the_passes_stay_set(choice):
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 @pytest.mark.parametrize("kind", [Dropping, Branching, normalised(Own), normalised(Renorm), Seldom])
-@pytest.mark.parametrize("choice", ["recompute", *DEAR, None])
+@pytest.mark.parametrize("choice", ["recompute", *COSTLY, None])
 def test_on_a_gpu_what_blocks_change_is_as_in_the_plain_model(kind, choice):
     trains_alike(kind, choice, "cuda")
 

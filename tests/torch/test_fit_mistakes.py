@@ -71,7 +71,7 @@ def test_a_container_of_blocks_names_those_that_it_holds(wrap):
     model = nn.Module()
     model.layers = wrap([nn.Linear(4, 4) for _ in range(3)])
     fit(model, AMPLE, blocks=model.layers)
-    assert len(_of(model).fitting.parts) == 3
+    assert len(_of(model).session.blocks) == 3
     unfit(model)
     with pytest.raises(PlanError, match="no list of such"):
         fit(model, AMPLE, blocks=3)

@@ -17,8 +17,8 @@ from torch.nn.modules import module as torch_module  # noqa: E402
 from forebay import Budget  # noqa: E402
 from forebay.torch import fit, plan_of, unfit  # noqa: E402
 from forebay.torch.fit import _of  # noqa: E402
-from forebay.torch.fitting import neighbours, session  # noqa: E402
-from forebay.torch.fitting.record import Record  # noqa: E402
+from forebay.torch.fitting import iteration, neighbours  # noqa: E402
+from forebay.torch.fitting.record import BlockRecord  # noqa: E402
 from forebay.torch.gauge import HostGauge  # noqa: E402
 
 MANY = 40
@@ -250,7 +250,7 @@ def test_blocks_in_another_order_are_not_the_same_group():
             net.blocks[number] = block
     for _ in range(6):
         assert equal(step(model, x), step(plain, x))
-        names = [record.name for record in _of(model).fitting._now.records]
+        names = [record.name for record in _of(model).session._iteration.records]
         assert "blocks.0 to blocks.1" not in names
     assert f"blocks.0 to blocks.{MANY - 1}" in names
 
@@ -394,19 +394,19 @@ def test_where_only_single_blocks_fit_they_are_planned_one_by_one(monkeypatch):
     fit(model, room)
     first = slice(MANY // 2)
     monkeypatch.setattr(
-        session, "groups", lambda records, budget: {records[0].module: tuple(one.module for one in records[first])}
+        iteration, "groups", lambda records, budget: {records[0].module: tuple(one.module for one in records[first])}
     )
     counts = []
     for _ in range(6):
         assert equal(step(model, x), step(plain, x))
-        counts.append(len(_of(model).fitting._now.records))
+        counts.append(len(_of(model).session._iteration.records))
     assert counts == [MANY, MANY // 2 + 1, *[MANY] * 4]
     assert plan_of(model).foreseen.peak <= room
 
 
 def sizes(budget, peak=0, count=MANY):
     """Give the sizes of the groups of some blocks that save 10 bytes each."""
-    records = [Record(f"{n}", n, (), False, saved=10, follows=n > 0, peak_backward=peak) for n in range(count)]
+    records = [BlockRecord(f"{n}", n, (), False, saved=10, follows=n > 0, peak_backward=peak) for n in range(count)]
     return [len(group) for group in neighbours.groups(records, budget).values()]
 
 
@@ -427,7 +427,7 @@ def test_groups_leave_room_for_what_an_optimizer_has_taken_since(monkeypatch):
         return neighbours.groups(records, budget)
 
     monkeypatch.setattr(HostGauge, "allocated", lambda self: taken[0])
-    monkeypatch.setattr(session, "groups", groups)
+    monkeypatch.setattr(iteration, "groups", groups)
     model, _, x = deep()
     fit(model, AMPLE)
     for nbytes in (100, 1100, 1100):
@@ -445,8 +445,8 @@ def test_groups_are_no_larger_than_the_budget_has_room_for(part, monkeypatch):
     model, plain, x = deep(MLP)
     fit(model, room, choice="recompute")
     trains_alike(model, plain, x, 3)
-    known = _of(model).fitting._now.known
-    assert known.together
+    profile = _of(model).session._iteration.profile
+    assert profile.together
     assert plan_of(model).foreseen.peak <= room
 
 

@@ -334,11 +334,11 @@ def test_one_odd_shape_among_many_leaves_what_was_learned(monkeypatch):
     x = torch.randn(32, 8)
     for _ in range(3):
         step(model, x)
-    known = vars(model)["_forebay"].fitting._now.known
+    profile = vars(model)["_forebay"].session._iteration.profile
     monkeypatch.setattr(Cut, "rows", 16)
     step(model, x)
-    assert known.plan is not None
-    assert vars(model)["_forebay"].fitting._now.broken
+    assert profile.plan is not None
+    assert vars(model)["_forebay"].session._iteration.broken
 
 
 def of_tangent(model, x):

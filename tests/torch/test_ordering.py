@@ -12,7 +12,7 @@ from tests.torch.models import Residual, Transformer, UNet, equal, least_for, pr
 
 from forebay import Budget  # noqa: E402
 from forebay.torch import fit, offload, release  # noqa: E402
-from forebay.torch.fitting import session  # noqa: E402
+from forebay.torch.fitting import device_tools  # noqa: E402
 from forebay.torch.mover import HostMover, as_bytes, weakly  # noqa: E402
 from forebay.torch.offloading import keeper  # noqa: E402
 
@@ -92,7 +92,7 @@ class LateMover(HostMover):
 def late(monkeypatch):
     release()
     monkeypatch.setattr(keeper, "mover_for", LateMover)
-    monkeypatch.setattr(session, "mover_for", LateMover)
+    monkeypatch.setattr(device_tools, "mover_for", LateMover)
     monkeypatch.setattr(LateMover, "failures", [])
     monkeypatch.setattr(LateMover, "waits", True)
     threads = torch.get_num_threads()

@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from forebay.jax.nest import Lengths, blocks
+from forebay.jax.nest import Lengths, segments
 from forebay.jax.places import Leaves
-from forebay.jax.traced_step import Traced, Trees
+from forebay.jax.traced_step import TracedStep, Trees
 
 Differentiated = tuple[list[Any], list[Any], list[Any]]
 """Gradients of the state before a span, of all inputs so far, and of the parameters so far."""
@@ -23,10 +23,10 @@ def is_inexact(leaf: Any) -> bool:
     return bool(jnp.issubdtype(leaf.dtype, jnp.inexact))
 
 
-class Compiled:
+class CompiledStep:
     """The functions made of a step as it was traced, each compiled when it is first called."""
 
-    def __init__(self, traced: Traced, count: int) -> None:
+    def __init__(self, traced: TracedStep, count: int) -> None:
         self.traced, self.once, self.count = traced, traced.once, count
         self.decisions: dict[Hashable, Any] = {}
         """what was decided for loops of this step, by what that depends on"""
@@ -49,7 +49,7 @@ class Compiled:
         def body(t: Any, carried: tuple[Leaves, Leaves]) -> tuple[Leaves, Leaves]:
             new, output = self.once(carried[0], t, [_at(x, t) for x in inputs], params)
             pairs = zip(carried[1], output, strict=True)
-            return new, [lax.dynamic_update_index_in_dim(whole, one, t, 0) for whole, one in pairs]
+            return new, [lax.dynamic_update_index_in_dim(whole, output, t, 0) for whole, output in pairs]
 
         state, outputs = lax.fori_loop(_time(start), _time(stop), body, (list(state), list(outputs)))
         return list(state), list(outputs)
@@ -95,9 +95,12 @@ class Compiled:
             def body(carried: Any, start: Any, inner: Lengths = inner) -> Any:
                 state, outputs = carried
                 slices = [lax.dynamic_slice_in_dim(x, start, inner[0]) for x in inputs]
-                new, found = self._segment(inner, start, state, slices, params)
-                pairs = zip(outputs, found, strict=True)
-                return (new, [lax.dynamic_update_slice_in_dim(whole, one, start, 0) for whole, one in pairs]), state
+                new, segment_outputs = self._segment(inner, start, state, slices, params)
+                pairs = zip(outputs, segment_outputs, strict=True)
+                return (
+                    new,
+                    [lax.dynamic_update_slice_in_dim(whole, output, start, 0) for whole, output in pairs],
+                ), state
 
             carried, first = lax.scan(body, carried, starts)
             kept.append(first)
@@ -127,11 +130,11 @@ class Compiled:
 
     def _outermost(self, lengths: Lengths) -> list[tuple[Any, Lengths]]:
         """List where the outermost segments start, and the lengths in them."""
-        found, start = [], 0
-        for count, inner in blocks(self.count, lengths):
-            found.append((start + inner[0] * jnp.arange(count, dtype=jnp.int32), inner))
+        outermost, start = [], 0
+        for count, inner in segments(self.count, lengths):
+            outermost.append((start + inner[0] * jnp.arange(count, dtype=jnp.int32), inner))
             start += count * inner[0]
-        return found
+        return outermost
 
     def _back(
         self,
@@ -158,15 +161,15 @@ class Compiled:
         of_outputs = [lax.dynamic_slice_in_dim(gradient, start, length) for gradient in given[1]]
         of_state, of_slices, of_params = pull((list(given[0]), of_outputs))
         of_inputs = [
-            lax.dynamic_update_slice_in_dim(whole, one, start, 0)
-            for whole, one in zip(so_far[0], of_slices, strict=True)
+            lax.dynamic_update_slice_in_dim(whole, gradient, start, 0)
+            for whole, gradient in zip(so_far[0], of_slices, strict=True)
         ]
-        sums = [whole + one for whole, one in zip(so_far[1], of_params, strict=True)]
+        sums = [whole + gradient for whole, gradient in zip(so_far[1], of_params, strict=True)]
         return list(of_state), of_inputs, sums
 
 
 def _time(step: Any) -> Any:
-    """Give a step's number the type that it has in every span: with x64, JAX would take other types here and there."""
+    """Cast a step's number to the type that it has in every span: with x64, JAX would take others here and there."""
     return jnp.asarray(step, jnp.int32)
 
 
@@ -175,7 +178,7 @@ def _at(array: Any, index: Any) -> Any:
 
 
 def _freed(span: Callable[..., Any], arguments: Sequence[Leaves]) -> tuple[Any, ...]:
-    """Give a function of those arguments alone that can have gradients, and the arguments."""
+    """Make a function of those arguments alone that can have gradients, and return it with them."""
 
     def of_inexact(*several: Leaves) -> Any:
         filled = []
@@ -187,11 +190,11 @@ def _freed(span: Callable[..., Any], arguments: Sequence[Leaves]) -> tuple[Any, 
     return of_inexact, *([leaf for leaf in leaves if is_inexact(leaf)] for leaves in arguments)
 
 
-_known: dict[int, tuple["weakref.ref[Any]", dict[Hashable, Compiled]]] = {}
+_compiled: dict[int, tuple["weakref.ref[Any]", dict[Hashable, CompiledStep]]] = {}
 
 
-def compiled_for(step: Callable[..., Any], count: int, trees: Trees, traced: Traced) -> Compiled:
-    """Give what was compiled of a step before, where it still does the same; it is kept as long as the step lives.
+def compiled_for(step: Callable[..., Any], count: int, trees: Trees, traced: TracedStep) -> CompiledStep:
+    """Return what was compiled of a step before, where it still does the same; it is kept as long as the step lives.
 
     For a method that is as long as its object lives.
     """
@@ -199,12 +202,12 @@ def compiled_for(step: Callable[..., Any], count: int, trees: Trees, traced: Tra
     key, address = (part, count, trees, traced.kinds), id(owner)
     try:
         hash((step if part is None else part, key))
-        refer = weakref.ref(owner, lambda _: _known.pop(address, None))
+        refer = weakref.ref(owner, lambda _: _compiled.pop(address, None))
     except TypeError:  # nothing tells when it is gone
-        return Compiled(traced, count)
+        return CompiledStep(traced, count)
     if not traced.lasts:
-        return Compiled(traced, count)
-    _, found = _known.setdefault(address, (refer, {}))
-    if key not in found or not found[key].traced.is_like(traced):
-        found[key] = Compiled(traced, count)
-    return found[key]
+        return CompiledStep(traced, count)
+    _, versions = _compiled.setdefault(address, (refer, {}))
+    if key not in versions or not versions[key].traced.is_like(traced):
+        versions[key] = CompiledStep(traced, count)
+    return versions[key]

@@ -10,7 +10,7 @@ from forebay.engine.layout import Layout
 from forebay.engine.library import Library, library_of
 from forebay.engine.recorded import Request
 from forebay.errors import BudgetError, StateError
-from forebay.jax.compiled_step import Compiled
+from forebay.jax.compiled_step import CompiledStep
 from forebay.jax.fitting import fitted, least_room, sizes_of
 from forebay.jax.nest import Lengths, Sizes, choose, counts_to_text, least_bytes, nested_bytes
 from forebay.jax.places import Leaves, device_of, free_bytes, is_traced
@@ -25,7 +25,7 @@ UNMEASURED = 2
 
 
 @dataclass(frozen=True)
-class Course:
+class PlannedLoop:
     """A plan, and what it tells ahead of time."""
 
     plan: Plan
@@ -37,7 +37,7 @@ class Course:
     """what was decided for the caller"""
 
     @classmethod
-    def of(cls, plan: Plan, note: str = "") -> "Course":
+    def of(cls, plan: Plan, note: str = "") -> "PlannedLoop":
         """Read a plan's actions."""
         saved, followed, last = set(), set(), 0
         for action in plan.schedule:
@@ -73,7 +73,7 @@ class OnDevice:
 
 
 def host() -> Library:
-    """Give what the engine knows of the host, where all snapshots are."""
+    """Return what the engine knows of the host, where all snapshots are."""
     return library_of(np.empty(0))
 
 
@@ -86,8 +86,14 @@ def part_budget(budget: Any, leaves: Leaves) -> tuple[int | None, Any]:
 
 
 def decide(
-    compiled: Compiled, request: Request, allowed: int | None, loops: int, state: Leaves, inputs: Leaves, params: Leaves
-) -> Course | OnDevice:
+    compiled: CompiledStep,
+    request: Request,
+    allowed: int | None,
+    loops: int,
+    state: Leaves,
+    inputs: Leaves,
+    params: Leaves,
+) -> PlannedLoop | OnDevice:
     """Keep a loop on the device where there is room for that; otherwise time the first steps on copies, and plan.
 
     `allowed` are the bytes of an accelerator, and `loops` are how many vmap runs at once.
@@ -119,11 +125,11 @@ def decide(
     plan, each = planned(compiled, request, budget, sizes.graph, room, device, state, inputs, params)
     if nest is not None and compiled.count * (len(nest.lengths) * each.forward + each.recorded) <= plan.seconds:
         return nest
-    return Course.of(plan, with_unused(note, request.codec, plan))
+    return PlannedLoop.of(plan, with_unused(note, request.codec, plan))
 
 
 def _room(budget: Budget, allowed: int | None, device: Any) -> int | None:
-    """Give the bytes of the device that recordings, and the states between them, may take; None where nobody knows."""
+    """Return the bytes of the device that recordings and the states between them may take; None where unknown."""
     if device.platform == "cpu":
         return budget["host"]
     free = free_bytes(device) if allowed is None else None
@@ -135,7 +141,7 @@ def _may_nest(request: Request) -> bool:
 
 
 def _on_device(
-    compiled: Compiled,
+    compiled: CompiledStep,
     request: Request,
     sizes: Sizes,
     room: int,
@@ -157,7 +163,7 @@ def _on_device(
     return None if lengths is None else OnDevice(lengths, taken, room)
 
 
-def _needed(compiled: Compiled, sizes: Sizes, loops: int, state: Leaves, inputs: Leaves, params: Leaves) -> str:
+def _needed(compiled: CompiledStep, sizes: Sizes, loops: int, state: Leaves, inputs: Leaves, params: Leaves) -> str:
     """Say what is enough to keep a loop on the device, to the byte, so that it can be given as it is."""
     if any(map(is_traced, (*state, *inputs, *params))):
         nested = least_bytes(compiled.count, sizes)

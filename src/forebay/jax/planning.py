@@ -13,7 +13,7 @@ from forebay.codec.auto import choices
 from forebay.engine.costing import measured, with_codecs
 from forebay.engine.loop import Loop
 from forebay.engine.recorded import Recording, Request, plan_recorded
-from forebay.jax.compiled_step import Compiled, is_inexact
+from forebay.jax.compiled_step import CompiledStep, is_inexact
 from forebay.jax.places import Leaves, Places, to_host
 from forebay.planner import Costs, Plan
 from forebay.units import Budget
@@ -24,7 +24,7 @@ REPEATS, ENOUGH = 9, 0.1
 """How often a call is timed, and the seconds after which it is enough."""
 
 
-class Each(NamedTuple):
+class StepSeconds(NamedTuple):
     """Seconds of a step."""
 
     forward: float
@@ -33,7 +33,7 @@ class Each(NamedTuple):
 
 
 def planned(
-    compiled: Compiled,
+    compiled: CompiledStep,
     request: Request,
     budget: Budget,
     graph: int,
@@ -42,7 +42,7 @@ def planned(
     state: Leaves,
     inputs: Leaves,
     params: Leaves,
-) -> tuple[Plan, Each]:
+) -> tuple[Plan, StepSeconds]:
     """Time the first steps on copies, and plan what is kept on the host and the disk."""
     on_host = device.platform == "cpu"
     encoders, error = choices(request.codec)
@@ -73,7 +73,7 @@ def planned(
         codecs=[encoder.name for encoder in encoders if encoder.name in costs.codecs],
         largest=room // graph if room is not None and not on_host and graph else None,
     )
-    return plan, Each(costs.forward, recording.step)
+    return plan, StepSeconds(costs.forward, recording.step)
 
 
 def _measured(loop: Loop, costs: Costs, put: Callable[[Leaves], Leaves]) -> Costs:
@@ -88,16 +88,16 @@ def _measured(loop: Loop, costs: Costs, put: Callable[[Leaves], Leaves]) -> Cost
         nonlocal state
         state = loop.advance(state, 0, length)  # from the state before: as in the loop, both are there for a moment
 
-    one = _seconds(lambda: span(1))
-    length = min(SPAN if one < LONG else 2, loop.steps)
-    each, beside = _parted(1, one, length, _seconds(lambda: span(length)))
+    one_step = _seconds(lambda: span(1))
+    length = min(SPAN if one_step < LONG else 2, loop.steps)
+    each, beside = _parted(1, one_step, length, _seconds(lambda: span(length)))
     beside -= min(beside, _seconds(lambda: jax.block_until_ready(put(state))))
     nbytes = loop.layout.nbytes
     return replace(costs, forward=each, copy=nbytes / (nbytes / costs.copy + beside))
 
 
 def _recording(
-    compiled: Compiled,
+    compiled: CompiledStep,
     lengths: list[int],
     state: Leaves,
     put: Callable[[Leaves], Leaves],
@@ -105,11 +105,11 @@ def _recording(
     params: Leaves,
 ) -> Recording:
     """Time recordings as a reversal runs them: from a state of the host, which is put there while one is under way."""
-    there = put(state)
-    zeros = [[jnp.zeros_like(leaf) for leaf in leaves if is_inexact(leaf)] for leaves in (there, inputs, params)]
-    outputs = jax.eval_shape(compiled.whole, there, inputs, params)[1]
+    leaves_there = put(state)
+    zeros = [[jnp.zeros_like(leaf) for leaf in leaves if is_inexact(leaf)] for leaves in (leaves_there, inputs, params)]
+    outputs = jax.eval_shape(compiled.whole, leaves_there, inputs, params)[1]
     of_outputs = [jnp.zeros(leaf.shape, leaf.dtype) for leaf in outputs if is_inexact(leaf)]
-    del there
+    del leaves_there
 
     def back(length: int) -> float:
         of_state = zeros[0]
@@ -126,18 +126,18 @@ def _recording(
         return taken
 
     short, long = lengths[0], lengths[-1]
-    one = back(short)
-    each, beside = _parted(short, one, long, back(long) if long > short else one)
+    once_short = back(short)
+    each, beside = _parted(short, once_short, long, back(long) if long > short else once_short)
     return Recording(0, beside, each)
 
 
-def _parted(short: int, one: float, long: int, many: float) -> tuple[float, float]:
+def _parted(short: int, few: float, long: int, many: float) -> tuple[float, float]:
     """Part the times of a short and a long span into what each step takes, and what comes on top once."""
     if short == long:
-        return max(1e-9, one / short), 0.0
+        return max(1e-9, few / short), 0.0
     # No measurement is so good that a step costs nothing.
-    each = max(1e-9, (many - one) / (long - short), many / (64 * long))
-    return each, max(0.0, one - short * each)
+    each = max(1e-9, (many - few) / (long - short), many / (64 * long))
+    return each, max(0.0, few - short * each)
 
 
 def _seconds(call: Callable[[], Any]) -> float:

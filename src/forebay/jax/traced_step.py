@@ -27,7 +27,7 @@ class Trees:
 
 
 @dataclass(frozen=True, eq=False)
-class Traced:
+class TracedStep:
     """A step that was traced without running it; the step itself may change afterwards, this does not."""
 
     jaxpr: Any
@@ -47,19 +47,19 @@ class Traced:
         return not any(map(is_traced, self.constants))
 
     def once(self, state: Leaves, t: Any, inputs: Leaves, params: Leaves) -> tuple[list[Any], list[Any]]:
-        """Run one step, and give the leaves of the new state and of its output."""
-        found = jaxpr_as_fun(self.jaxpr)(*state, t, *inputs, *params)
-        leaves = [jnp.asarray(leaf, kind.dtype) for leaf, kind in zip(found, self.jaxpr.out_avals, strict=True)]
+        """Run one step, and return the leaves of the new state and of its output."""
+        results = jaxpr_as_fun(self.jaxpr)(*state, t, *inputs, *params)
+        leaves = [jnp.asarray(leaf, kind.dtype) for leaf, kind in zip(results, self.jaxpr.out_avals, strict=True)]
         return leaves[: len(state)], leaves[len(state) :]
 
-    def is_like(self, other: "Traced") -> bool:
+    def is_like(self, other: "TracedStep") -> bool:
         """Tell whether both do the same with the same constants."""
         pairs = zip(self.constants, other.constants, strict=False)
         alike = self.text == other.text and len(self.constants) == len(other.constants) and self.output == other.output
-        return alike and all(_are_equal(one, another) for one, another in pairs)
+        return alike and all(_are_equal(constant, other_constant) for constant, other_constant in pairs)
 
 
-def trace(step: Callable[..., Any], trees: Trees, state: Leaves, inputs: Leaves, params: Leaves) -> Traced:
+def trace(step: Callable[..., Any], trees: Trees, state: Leaves, inputs: Leaves, params: Leaves) -> TracedStep:
     """Trace a step anew, refusing one that closes over what is differentiated or changes the state's shapes."""
     unflatten, flatten = jax.tree_util.tree_unflatten, jax.tree_util.tree_flatten
     built: list[Any] = []
@@ -79,16 +79,16 @@ def trace(step: Callable[..., Any], trees: Trees, state: Leaves, inputs: Leaves,
     time = jax.ShapeDtypeStruct((), jnp.int32)
     jaxpr = jax.make_jaxpr(flat)(list(state), time, slices, list(params))
     structure, count, of_output = built
-    found = [(kind.shape, str(kind.dtype)) for kind in jaxpr.out_avals[:count]]
+    returned = [(kind.shape, str(kind.dtype)) for kind in jaxpr.out_avals[:count]]
     wanted = [(leaf.shape, str(leaf.dtype)) for leaf in state]
-    if structure != trees.state or found != wanted:
-        raise StateError(f"the step returned {structure} of {found}, but the state is {trees.state} of {wanted}")
+    if structure != trees.state or returned != wanted:
+        raise StateError(f"the step returned {structure} of {returned}, but the state is {trees.state} of {wanted}")
     # Arrays of NumPy may be changed later on; those of JAX may not.
-    constants = [one if isinstance(one, jax.Array) else np.array(one) for one in _constants(jaxpr)]
-    if any(is_traced(one) and _has_gradient(one) for one in constants):
+    constants = [constant if isinstance(constant, jax.Array) else np.array(constant) for constant in _constants(jaxpr)]
+    if any(is_traced(constant) and _has_gradient(constant) for constant in constants):
         raise StateError(CLOSED_OVER)
     kinds = tuple((leaf.shape, str(leaf.dtype), leaf.weak_type) for leaf in (*state, *inputs, *params))
-    return Traced(jaxpr, kinds, str(jaxpr), constants, of_output)
+    return TracedStep(jaxpr, kinds, str(jaxpr), constants, of_output)
 
 
 def _constants(part: Any) -> Iterator[Any]:
@@ -98,7 +98,7 @@ def _constants(part: Any) -> Iterator[Any]:
         part = part.jaxpr
     if isinstance(part, Jaxpr):
         for equation in part.eqns:
-            yield from (value for one in equation.invars if np.ndim(value := getattr(one, "val", 0)))
+            yield from (value for variable in equation.invars if np.ndim(value := getattr(variable, "val", 0)))
             for inner in equation.params.values():
                 yield from _constants(inner)
     elif isinstance(part, tuple | list):
@@ -106,20 +106,20 @@ def _constants(part: Any) -> Iterator[Any]:
             yield from _constants(inner)
 
 
-def _are_equal(one: Any, other: Any) -> bool:
+def _are_equal(first: Any, second: Any) -> bool:
     """Compare two constants: an array that was made again of the same numbers is the same."""
-    if one is other:
+    if first is second:
         return True
-    if one.shape != other.shape or one.dtype != other.dtype or type(one) is not type(other):
+    if first.shape != second.shape or first.dtype != second.dtype or type(first) is not type(second):
         return False
-    if isinstance(one, jax.Array):
-        if any(is_traced(each) or not each.is_fully_addressable for each in (one, other)):
+    if isinstance(first, jax.Array):
+        if any(is_traced(each) or not each.is_fully_addressable for each in (first, second)):
             return False
-        if placed(one) != placed(other):
+        if placed(first) != placed(second):
             return False
-        if jnp.issubdtype(one.dtype, jax.dtypes.extended):
-            one, other = jax.random.key_data(one), jax.random.key_data(other)
-    return np.asarray(one).tobytes() == np.asarray(other).tobytes()
+        if jnp.issubdtype(first.dtype, jax.dtypes.extended):
+            first, second = jax.random.key_data(first), jax.random.key_data(second)
+    return np.asarray(first).tobytes() == np.asarray(second).tobytes()
 
 
 def _has_gradient(tracer: Any) -> bool:

@@ -17,9 +17,16 @@ from forebay.codec import Codec
 from forebay.machine.slabs import Piece
 from forebay.metrics import Metrics
 from forebay.torch.mover import Fall, Mover, Rise, new_storage
+from forebay.torch.tensor_versions import check_version, version_of
 
 
-class Kept:
+class GraphToken:
+    """Held by all that an iteration saved: when nobody holds it any more, the iteration's graph is gone."""
+
+    __slots__ = ("__weakref__",)
+
+
+class KeptTensor:
     """A saved tensor that stays where it is: a parameter, a small one, or one of a kind that cannot be moved."""
 
     __slots__ = ("_tensor", "_version")
@@ -35,7 +42,7 @@ class Kept:
         return self._version is not None and self._tensor._version != self._version
 
     def tensor(self) -> torch.Tensor:
-        """Give the tensor, unless it was changed."""
+        """Return the tensor, unless it was changed."""
         version = self._version
         if version is not None and self._tensor._version != version:  # thousands are asked for in a step
             check_version(self._tensor, version)
@@ -59,7 +66,7 @@ class Entry:
         "weak",
     )
 
-    def __init__(self, store: "Store", storage: torch.UntypedStorage, number: int) -> None:
+    def __init__(self, store: "TensorStore", storage: torch.UntypedStorage, number: int) -> None:
         self.store = store
         self.storage: torch.UntypedStorage | None = storage
         self.weak: Any = storage._weak_ref()
@@ -84,7 +91,7 @@ class Entry:
         _free_weak_ref(self.weak)
 
 
-class Held:
+class StoredTensor:
     """A saved tensor whose storage may be elsewhere."""
 
     __slots__ = ("_asked", "_dtype", "_offset", "_shape", "_strides", "_version", "_witness", "entry")
@@ -105,7 +112,7 @@ class Held:
         return self._witness._version != self._version
 
     def tensor(self) -> torch.Tensor:
-        """Give the tensor, unless it was changed after it was saved."""
+        """Return the tensor, unless it was changed after it was saved."""
         check_version(self._witness, self._version)
         if not self._asked:
             self._asked = True
@@ -115,7 +122,7 @@ class Held:
         return empty.set_(store.open(self.entry), self._offset, self._shape, self._strides)
 
 
-Keep = Callable[[torch.Tensor], Kept | Held]
+Keep = Callable[[torch.Tensor], KeptTensor | StoredTensor]
 """Keeps a tensor, in a way of its own."""
 
 _free_weak_ref: Callable[[Any], None] = torch.UntypedStorage._free_weak_ref  # torch may be gone before the last entry
@@ -126,22 +133,7 @@ def _nothing(dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     return torch.empty(0, dtype=dtype, device=device)
 
 
-def version_of(tensor: torch.Tensor) -> int | None:
-    """Give the number that grows when a tensor is changed in place; nobody counts for those made for inference."""
-    return None if tensor.is_inference() else tensor._version
-
-
-def check_version(tensor: torch.Tensor, version: int) -> None:
-    """Raise as autograd does where a tensor was changed in place after it was saved."""
-    if tensor._version != version:
-        raise RuntimeError(
-            "one of the variables needed for gradient computation has been modified by an inplace operation: a saved "
-            f"tensor is at version {tensor._version}; expected version {version} instead. Use the operation that makes "
-            "a new tensor, or clone before it"
-        )
-
-
-class Store:
+class TensorStore:
     """The saved tensors of one device.
 
     Parameters
@@ -172,22 +164,22 @@ class Store:
         self._known = {key: entry for key, entry in self._known.items() if entry() is not None}
         self._moving = deque(entry for entry in self._moving if entry() is not None)
 
-    def save(self, tensor: torch.Tensor) -> tuple[Kept | Held, Entry | None]:
+    def save(self, tensor: torch.Tensor) -> tuple[KeptTensor | StoredTensor, Entry | None]:
         """Take a tensor that autograd saves; the entry is given where it is a new one, to be moved or not."""
         if not self.movable(tensor):
-            return Kept(tensor), None
+            return KeptTensor(tensor), None
         storage = tensor.untyped_storage()
         key = storage._cdata, tensor._version, _part(tensor, storage)
-        known = self._known.get(key)
-        entry = known() if known is not None else None
+        reference = self._known.get(key)
+        entry = reference() if reference is not None else None
         if entry is not None:
-            return Held(entry, tensor), None
+            return StoredTensor(entry, tensor), None
         self.collect()
         entry = Entry(self, storage, self._numbers)
         self._numbers += 1
         self._known[key] = ref(entry)
         self._hold(entry.size)
-        return Held(entry, tensor), entry
+        return StoredTensor(entry, tensor), entry
 
     def _hold(self, nbytes: int) -> None:
         self.held += nbytes
@@ -236,7 +228,7 @@ class Store:
         return True
 
     def send(self, *entries: Entry) -> list[Entry]:
-        """Begin to copy entries down, which are on the device until they are settled; give those the host has room for.
+        """Begin to copy entries down, which stay on the device until they are settled; return those with room below.
 
         What has left before, or is on its way, is among them.
         """
@@ -302,7 +294,7 @@ class Store:
         return entry.storage is not None
 
     def open(self, entry: Entry) -> torch.UntypedStorage:
-        """Give the storage of an entry to one of its saved tensors, fetching it where nobody has."""
+        """Return the storage of an entry for one of its saved tensors, fetching it where nobody has."""
         self.collect()
         if entry.storage is None:
             self.metrics.misses += 1
@@ -338,7 +330,7 @@ def _part(tensor: torch.Tensor, storage: torch.UntypedStorage) -> Any:
 
 
 def dense(tensor: torch.Tensor) -> torch.Tensor | None:
-    """Give the whole storage of a tensor as an array in the order of its memory; None where the tensor skips bytes."""
+    """Return the whole storage of a tensor as an array in the order of its memory; None where it skips bytes."""
     if tensor.numel() * tensor.element_size() != tensor.untyped_storage().nbytes() or not tensor.numel():
         return None
     strides = tensor.stride()

@@ -43,23 +43,23 @@ def find(model: nn.Module) -> list[tuple[str, nn.Module]]:
     ['1.layers.0', '1.layers.1', '1.layers.2', '0']
     """
     count = Counter(type(module) for module in model.modules() if not _wraps(module))
-    found = _apart(list(_outermost(model, "", model, count, set())))
-    if len(found) <= FEW:
-        found = _apart(_once(one for name, module in found for one in _opened(name, module)))
-    parts = _once(one for name, module in found for one in _parts(name, module))
+    blocks = _apart(list(_outermost(model, "", model, count, set())))
+    if len(blocks) <= FEW:
+        blocks = _apart(_once(pair for name, module in blocks for pair in _opened(name, module)))
+    parts = _once(pair for name, module in blocks for pair in _parts(name, module))
     finer = _apart(parts)
     if len(finer) == len(parts) <= ENOUGH:
-        found = finer
-    taken = {below for _, module in found for below in module.modules()}
-    return found + (list(_rows("", model, taken, set())) if found else [])
+        blocks = finer
+    inside = {below for _, module in blocks for below in module.modules()}
+    return blocks + (list(_rows("", model, inside, set())) if blocks else [])
 
 
 def _outermost(
-    model: nn.Module, name: str, module: nn.Module, count: Counter[type], seen: set[nn.Module]
+    model: nn.Module, name: str, module: nn.Module, count: Counter[type], visited: set[nn.Module]
 ) -> Iterator[tuple[str, nn.Module]]:
-    if module in seen:
+    if module in visited:
         return
-    seen.add(module)
+    visited.add(module)
     inner: Any = module._orig_mod if _wraps(module) else module
     repeats = count[type(inner)] > 1
     if repeats and _whole(inner) and not isinstance(inner, _CONTAINERS) and module is not model:
@@ -67,27 +67,29 @@ def _outermost(
         return
     under = name if inner is module else ".".join(filter(None, (name, "_orig_mod")))
     for child, below in inner.named_children():
-        yield from _outermost(model, f"{under}.{child}" if under else child, below, count, seen)
+        yield from _outermost(model, f"{under}.{child}" if under else child, below, count, visited)
 
 
-def _once(found: Iterable[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]]:
+def _once(pairs: Iterable[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]]:
     """Leave out those that are there by another name."""
     names: dict[nn.Module, str] = {}
-    for name, module in found:
+    for name, module in pairs:
         names.setdefault(module, name)
     return [(name, module) for module, name in names.items()]
 
 
-def _apart(found: list[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]]:
+def _apart(pairs: list[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]]:
     """Leave out those that are part of others."""
-    inside = {below for _, module in found for below in module.modules() if below is not module}
-    return [(name, module) for name, module in found if module not in inside]
+    inside = {below for _, module in pairs for below in module.modules() if below is not module}
+    return [(name, module) for name, module in pairs if module not in inside]
 
 
 def _opened(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Give the blocks in a block that holds several of a kind in a row; else itself."""
+    """Yield the blocks in a block that holds several of a kind in a row; else itself."""
     rows = [child for child in module.children() if isinstance(child, nn.Sequential | nn.ModuleList)]
-    kinds = [Counter(type(one) for one in row if _whole(one) and not isinstance(one, _CONTAINERS)) for row in rows]
+    kinds = [
+        Counter(type(below) for below in row if _whole(below) and not isinstance(below, _CONTAINERS)) for row in rows
+    ]
     if compiled(module) or not any(count > 1 for kind in kinds for count in kind.values()):
         yield name, module
         return
@@ -105,7 +107,7 @@ def _wholes(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 
 def _parts(name: str, module: nn.Module) -> list[tuple[str, nn.Module]]:
-    """Give the blocks that a block is made of; itself, where something of it is in none of them.
+    """Return the blocks that a block is made of; itself, where something of it is in none of them.
 
     Where several are of one kind, as wrapped layers of an attention are, what is done between them may be much.
     """
@@ -115,29 +117,31 @@ def _parts(name: str, module: nn.Module) -> list[tuple[str, nn.Module]]:
     return parts if several and alone and all(_whole(below) for _, below in parts) else [(name, module)]
 
 
-def _rows(name: str, module: nn.Module, taken: set[nn.Module], seen: set[nn.Module]) -> Iterator[tuple[str, nn.Module]]:
-    """Give the `nn.Sequential`s of layers that can be run again, whatever calls them, outside of what is taken.
+def _rows(
+    name: str, module: nn.Module, blocks: set[nn.Module], visited: set[nn.Module]
+) -> Iterator[tuple[str, nn.Module]]:
+    """Yield the `nn.Sequential`s of layers that can be run again, whatever calls them, outside of what is taken.
 
     Each begins with a convolution that learns: it saves what it is given, which nobody may change after that, nor the
     row itself.
     """
-    if compiled(module) or module in taken or module in seen:
+    if compiled(module) or module in blocks or module in visited:
         return
-    seen.add(module)
+    visited.add(module)
     below = list(module.modules())
     if (
         type(module) is nn.Sequential
         and len(module) > 1
         and isinstance(module[0], _ConvNd)
-        and any(one.requires_grad for one in module[0].parameters())
-        and taken.isdisjoint(below)
-        and not any(is_lazy(one) for one in module.parameters())
-        and all(type(one).__module__.startswith("torch.nn.") for one in below)
+        and any(parameter.requires_grad for parameter in module[0].parameters())
+        and blocks.isdisjoint(below)
+        and not any(is_lazy(parameter) for parameter in module.parameters())
+        and all(type(layer).__module__.startswith("torch.nn.") for layer in below)
     ):
         yield name, module
         return
     for child, inner in module.named_children():
-        yield from _rows(f"{name}.{child}" if name else child, inner, taken, seen)
+        yield from _rows(f"{name}.{child}" if name else child, inner, blocks, visited)
 
 
 def _whole(module: nn.Module) -> bool:
@@ -157,18 +161,20 @@ def compiled(module: nn.Module) -> bool:
 
 
 def named(model: nn.Module, blocks: nn.Module | str | Iterable[nn.Module | str] | None) -> list[tuple[str, nn.Module]]:
-    """Give names and modules of the blocks that the user named, or of those that are found."""
+    """Return names and modules of the blocks that the user named, or of those that are found."""
     if blocks is None:
-        found = find(model)
-        if not found:
-            there = [name for name, module in model.named_modules() if name and any(True for _ in module.parameters())]
+        pairs = find(model)
+        if not pairs:
+            options = [
+                name for name, module in model.named_modules() if name and any(True for _ in module.parameters())
+            ]
             raise PlanError(
                 f"no blocks were found in {type(model).__name__}: they are modules that are made of others, have "
-                f"parameters, and are of a class that is there twice. Name some with blocks=[...], of {_some(there)}"
+                f"parameters, and are of a class that is there twice. Name some with blocks=[...], of {_some(options)}"
             )
-        _check_plain(found)
-        _check_between(model, found)
-        return found
+        _check_plain(pairs)
+        _check_between(model, pairs)
+        return pairs
     if isinstance(blocks, str) or (isinstance(blocks, nn.Module) and not isinstance(blocks, _CONTAINERS)):
         blocks = [blocks]
     if not isinstance(blocks, Iterable):
@@ -188,9 +194,9 @@ def named(model: nn.Module, blocks: nn.Module | str | Iterable[nn.Module | str] 
                 f"{_some(near or [name for name in modules if name])}"
             )
     _check_apart(chosen)
-    found = [(name, module) for module, name in chosen.items()]
-    _check_plain(found)
-    return found
+    pairs = [(name, module) for module, name in chosen.items()]
+    _check_plain(pairs)
+    return pairs
 
 
 def _some(names: list[str]) -> str:
@@ -225,7 +231,7 @@ def _check_plain(chosen: list[tuple[str, nn.Module]]) -> None:
                 f"blocks: {name!r} is or has a ScriptModule, which cannot be lent buffers to run again: fit the module "
                 "that was scripted, or leave it out with blocks=..."
             )
-        if any(is_lazy(one) for one in chain(module.parameters(), module.buffers())):
+        if any(is_lazy(tensor) for tensor in chain(module.parameters(), module.buffers())):
             raise PlanError(f"blocks: {name!r} does not know its shapes yet: run the model once before fit")
 
 
@@ -270,7 +276,7 @@ class Patch(Single):
         return self._call(*args, **kwargs)
 
     def undo(self) -> None:
-        """Give the module back as it was; below a call that others have put around it, it does nothing any more."""
+        """Restore the module as it was; below a call that others have put around it, it does nothing any more."""
         self._call = self._plain
         if vars(self._module).get(_REPLICATE) is _refuse_replica:
             object.__delattr__(self._module, _REPLICATE)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from forebay.planner.blocks import Block, BlockChoice
-from forebay.torch.fitting.record import Record
+from forebay.torch.fitting.record import BlockRecord
 from forebay.torch.replay.costly_operations import SHARES
 
 
@@ -13,7 +13,7 @@ class Treatment:
     """What is done with what a block saves."""
 
     what: str
-    """all, nothing, or which of the outputs of dear operations, the rest being recomputed"""
+    """all, nothing, or which of the outputs of costly operations, the rest being recomputed"""
     away: bool = False
     """on the host rather than on the device"""
     encoded: bool = False
@@ -21,7 +21,7 @@ class Treatment:
 
     @property
     def family(self) -> "Treatment":
-        """What it has in common with others that keep another share of the dear outputs."""
+        """What it has in common with others that keep another share of the costly outputs."""
         return replace(self, what="dear") if self.what in SHARES else self
 
 
@@ -37,17 +37,19 @@ TREATMENTS = {
 }
 
 SIMPLE = frozenset(name for name, treatment in TREATMENTS.items() if treatment.family == treatment)
-"""Those that keep no mere share of the dear outputs."""
+"""Those that keep no mere share of the costly outputs."""
 
-LIGHT = frozenset(name for name, one in TREATMENTS.items() if one.what == "nothing" or one == Treatment("all"))
+LOW_OVERHEAD = frozenset(
+    name for name, treatment in TREATMENTS.items() if treatment.what == "nothing" or treatment == Treatment("all")
+)
 """Those with which the host has nothing to send away, encode or look up for each tensor that is saved."""
 
 WORTH = 0.95
-"""Dear outputs are kept alone only where they are smaller than all by this, and encodings likewise."""
+"""Costly outputs are kept alone only where they are smaller than all by this, and encodings likewise."""
 
 
 @dataclass(frozen=True)
-class Timed:
+class BlockTiming:
     """Seconds of a block, without those in which it waited for copies."""
 
     forward: float
@@ -55,14 +57,16 @@ class Timed:
     more: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """that its forward and its backward take longer with each treatment"""
 
-    def times(self, factor: float) -> "Timed":
-        """Give all of it slower or faster."""
+    def times(self, factor: float) -> "BlockTiming":
+        """Return all of it slower or faster."""
         more = {name: (factor * forward, factor * backward) for name, (forward, backward) in self.more.items()}
-        return Timed(factor * self.forward, factor * self.backward, more)
+        return BlockTiming(factor * self.forward, factor * self.backward, more)
 
 
-def block_of(record: Record, timed: Timed, peaks: tuple[int, int, int], host: bool, forced: str | None) -> Block:
-    """Give the planner what it needs to know of a block.
+def block_of(
+    record: BlockRecord, timed: BlockTiming, peaks: tuple[int, int, int], host: bool, forced: str | None
+) -> Block:
+    """Describe a block to the planner.
 
     Parameters
     ----------
@@ -85,7 +89,7 @@ def block_of(record: Record, timed: Timed, peaks: tuple[int, int, int], host: bo
         BlockChoice("keep", kept=saved + record.loose, keeps_output=kept),
         BlockChoice("recompute"),
     ]
-    for name, share in record.dear.items():
+    for name, share in record.costly.items():
         if share.nbytes < WORTH * saved:
             choices.append(BlockChoice(f"keep {name}, recompute the rest", kept=share.nbytes))
             moved = share.nbytes - share.stays
@@ -103,11 +107,11 @@ def block_of(record: Record, timed: Timed, peaks: tuple[int, int, int], host: bo
         choices.append(BlockChoice("offload", kept=staying, moved=moved, gradual=True, keeps_output=kept))
     if host and inputs:
         choices.append(BlockChoice("recompute, inputs offloaded", moved=inputs, freed=inputs))
-    timely = {one.name: _timely(one, timed) for one in choices}
+    timely = {choice.name: _timely(choice, timed) for choice in choices}
     allowed = tuple(timely[name] for name in TREATMENTS if name in timely and forced in (None, name))
     return Block(record.name, timed.forward, timed.backward, *peaks, choices=allowed or (timely["recompute"],))
 
 
-def _timely(choice: BlockChoice, timed: Timed) -> BlockChoice:
+def _timely(choice: BlockChoice, timed: BlockTiming) -> BlockChoice:
     forward, backward = timed.more.get(choice.name, (0.0, 0.0))
     return replace(choice, forward=forward, backward=backward)

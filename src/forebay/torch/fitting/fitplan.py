@@ -54,11 +54,11 @@ class FitPlan:
     def choices(self) -> dict[str, str]:
         """What is done with each block, by name; one that is called several times appears with a number."""
         names: Counter[str] = Counter()
-        told = {}
+        choices = {}
         for block, pick in zip(self.chain.blocks, self.picks, strict=True):
             names[block.name] += 1
-            told[block.name if names[block.name] == 1 else f"{block.name} ({names[block.name]})"] = pick.name
-        return told
+            choices[block.name if names[block.name] == 1 else f"{block.name} ({names[block.name]})"] = pick.name
+        return choices
 
     def explain(self) -> str:
         """Tell in a few lines what was chosen, what it costs, and what else there was."""
@@ -87,19 +87,19 @@ class FitPlan:
         return "\n".join(lines)
 
     def alternatives(self) -> list[tuple[str, float, int]]:
-        """Give name, predicted seconds and peak bytes of each simple choice made for all blocks alike.
+        """Return name, predicted seconds and peak bytes of each simple choice made for all blocks alike.
 
         A block that does not have it has the one with the fewest bytes.
         """
-        found = []
+        alternatives = []
         for name in dict.fromkeys(choice.name for block in self.chain.blocks for choice in block.choices):
             if name not in SIMPLE:
                 continue
             places = zip(self.chain.blocks, uniform_picks(self.chain, name), strict=True)
             picks = [block.choices[place] for block, place in places]
             foreseen = simulate(self.chain, picks, self.budget["device"])
-            found.append((name, self.pace * foreseen.seconds, foreseen.peak))
-        return found
+            alternatives.append((name, self.pace * foreseen.seconds, foreseen.peak))
+        return alternatives
 
 
 def _grouped(picks: tuple[BlockChoice, ...]) -> dict[str, list[int]]:

@@ -14,9 +14,9 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 
 from forebay.torch.fitting.blocks import ENOUGH, Patch, compiled
-from forebay.torch.fitting.profile import Part
-from forebay.torch.fitting.record import Record
-from forebay.torch.replay.module_state import Belongings
+from forebay.torch.fitting.fitted_block import FittedBlock
+from forebay.torch.fitting.record import BlockRecord
+from forebay.torch.replay.module_state import ModuleState
 
 MOST = 1 / 6
 """The part of the budget that a group may save: while it is recomputed all of that is there."""
@@ -29,8 +29,8 @@ between them would gain less than fewer groups do, which have fewer inputs to ke
 
 
 def sequences(model: nn.Module, blocks: Iterable[nn.Module]) -> list[nn.Sequential]:
-    """Give the `nn.Sequential`s of a model that call two of its blocks or more, and are called as any other."""
-    found = set(blocks)
+    """Find the `nn.Sequential`s of a model that call two of its blocks or more, and are called as any other."""
+    called = set(blocks)
     return [
         module
         for module in model.modules()
@@ -39,8 +39,8 @@ def sequences(model: nn.Module, blocks: Iterable[nn.Module]) -> list[nn.Sequenti
         and type(module).__iter__ is nn.Sequential.__iter__
         and "forward" not in vars(module)
         and not compiled(module)
-        and module not in found
-        and sum(child in found for child in module) > 1
+        and module not in called
+        and sum(child in called for child in module) > 1
     ]
 
 
@@ -58,8 +58,8 @@ def bare(module: nn.Module) -> bool:
     )
 
 
-def groups(records: Sequence[Record], budget: int) -> dict[int, tuple[int, ...]]:
-    """Give the blocks that are taken together, by the identity of the first, where they are several.
+def groups(records: Sequence[BlockRecord], budget: int) -> dict[int, tuple[int, ...]]:
+    """Choose the blocks that are taken together, by the identity of the first, where they are several.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def groups(records: Sequence[Record], budget: int) -> dict[int, tuple[int, ...]]
 
     Examples
     --------
-    >>> several = [Record(f"{n}", n, (), False, saved=10, follows=n > 0) for n in range(40)]
+    >>> several = [BlockRecord(f"{n}", n, (), False, saved=10, follows=n > 0) for n in range(40)]
     >>> groups(several, 10_000) == {n: (n, n + 1) for n in range(0, 40, 2)}, groups(several[:16], 10_000)
     (True, {})
     """
@@ -82,24 +82,24 @@ def groups(records: Sequence[Record], budget: int) -> dict[int, tuple[int, ...]]
     before = accumulate((record.saved for record in records), initial=0)
     leaving = max(map(add, peaks, before)) - budget  # were all of them kept
     times = Counter(record.module for record in records)
-    found: list[list[Record]] = []
+    grouped: list[list[BlockRecord]] = []
     freed = 0
     for number, (record, so_far) in enumerate(zip(records, accumulate(sizes), strict=True)):
         if record.follows and times[record.module] == times[records[number - 1].module] == 1:
-            group = [*found[-1], record]
+            group = [*grouped[-1], record]
             among = slice(number + 1 - len(group), number + 1)
             small = sum(sizes[among]) <= most * (LARGER if so_far <= leaving else 1)
             if small and _fits(group, peaks[among], budget + freed):
-                found[-1] = group
+                grouped[-1] = group
                 continue
-        if found:
-            freed += sum(one.inputs for one in found[-1][1:])
-        found.append([record])
-    return {group[0].module: tuple(one.module for one in group) for group in found if len(group) > 1}
+        if grouped:
+            freed += sum(record.inputs for record in grouped[-1][1:])
+        grouped.append([record])
+    return {group[0].module: tuple(record.module for record in group) for group in grouped if len(group) > 1}
 
 
-def _peaks(records: Sequence[Record]) -> list[int]:
-    """Give the most bytes around each block, all of them being recomputed; where nobody counts, those that it adds."""
+def _peaks(records: Sequence[BlockRecord]) -> list[int]:
+    """Return the most bytes around each block, all being recomputed; where nobody counts, those that it adds."""
     peaks, given = [], 0
     for record in records:
         given += record.inputs
@@ -108,12 +108,12 @@ def _peaks(records: Sequence[Record]) -> list[int]:
     return peaks
 
 
-def _fits(group: Sequence[Record], peaks: Sequence[int], budget: int) -> bool:
+def _fits(group: Sequence[BlockRecord], peaks: Sequence[int], budget: int) -> bool:
     """Tell whether a group can be recomputed: when its last block's backward begins, all is there that all of it saves.
 
     The inputs between its blocks are part of that, and were there when peaks were measured up to the block in question.
     """
-    saved = sum(one.saved for one in group)
+    saved = sum(record.saved for record in group)
     later = 0
     for record, peak in zip(reversed(group), reversed(peaks), strict=True):
         if peak + saved - record.saved + later > budget:
@@ -122,14 +122,14 @@ def _fits(group: Sequence[Record], peaks: Sequence[int], budget: int) -> bool:
     return True
 
 
-def one_of(parts: Sequence[Part]) -> Part:
+def group_of(blocks: Sequence[FittedBlock]) -> FittedBlock:
     """Make one block of several that follow each other."""
-    calls = [part.call for part in parts]
+    calls = [block.call for block in blocks]
 
-    def call(given: Any) -> Any:
-        for one in calls:
-            given = one(given)
-        return given
+    def call(value: Any) -> Any:
+        for call_block in calls:
+            value = call_block(value)
+        return value
 
-    module = nn.Sequential(*(part.module for part in parts))
-    return Part(f"{parts[0].name} to {parts[-1].name}", call, Belongings(module), module, len(parts))
+    module = nn.Sequential(*(block.module for block in blocks))
+    return FittedBlock(f"{blocks[0].name} to {blocks[-1].name}", call, ModuleState(module), module, len(blocks))

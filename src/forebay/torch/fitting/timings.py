@@ -12,8 +12,8 @@ from itertools import chain
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
-from forebay.torch.fitting.choices import TREATMENTS, Timed
-from forebay.torch.fitting.record import Record
+from forebay.torch.fitting.choices import TREATMENTS, BlockTiming
+from forebay.torch.fitting.record import BlockRecord
 from forebay.torch.gauge import HostGauge
 
 ROUNDS = 3
@@ -21,15 +21,15 @@ ROUNDS = 3
 
 
 @dataclass(frozen=True)
-class Run:
+class StepTiming:
     """Seconds of a step."""
 
-    blocks: tuple[Timed, ...]
+    blocks: tuple[BlockTiming, ...]
     outside: float
     """of what is around the blocks"""
 
 
-class Seen(NamedTuple):
+class TreatedTiming(NamedTuple):
     """Seconds of a block in an iteration with a plan, without those in which it waited for copies."""
 
     name: str
@@ -45,59 +45,61 @@ class Seen(NamedTuple):
 class Trial:
     """An iteration with a plan."""
 
-    blocks: tuple[Seen | None, ...]
+    blocks: tuple[TreatedTiming | None, ...]
     """None where the loss did not need it, other than when it was measured"""
     outside: float
 
 
-def first_run(records: Sequence[Record], gauge: HostGauge, outside: float) -> Run:
+def read_first_iteration(records: Sequence[BlockRecord], gauge: HostGauge, outside: float) -> StepTiming:
     """Read the iteration that recomputed every block and looked into it."""
-    return Run(tuple(_guessed(record, gauge) for record in records), outside)
+    return StepTiming(tuple(_guessed(record, gauge) for record in records), outside)
 
 
-def _guessed(record: Record, gauge: HostGauge) -> Timed:
-    encode, decode = spent(gauge, record.encode), spent(gauge, record.decode)
+def _guessed(record: BlockRecord, gauge: HostGauge) -> BlockTiming:
+    encode, decode = total_seconds(gauge, record.encode), total_seconds(gauge, record.decode)
     forward = gauge.seconds(*record.forward) if record.forward else 0.0
     if not record.spans:
-        return Timed(forward, 0.0)
-    backward = max(spent(gauge, record.spans) - spent(gauge, record.again), 0.2 * forward)
+        return BlockTiming(forward, 0.0)
+    backward = max(total_seconds(gauge, record.spans) - total_seconds(gauge, record.again), 0.2 * forward)
     # The first run of all also chose and loaded its kernels; and watching operations one by one slows the second run
     # down, so that only the share of those that run again is taken from it.
     passes = len(record.again)
-    again = spent(gauge, record.again) - encode - decode
+    again = total_seconds(gauge, record.again) - encode - decode
     first = min(forward, again / passes) if passes else forward
     watched = gauge.seconds(*record.again[0]) - encode - decode if passes else 0.0
     runs = first * max(passes, 1)
     second = {"all": 0.0, "nothing": runs}
-    for name, share in record.dear.items():
+    for name, share in record.costly.items():
         timed = zip(record.operations, record.operation_spans, strict=True)
-        left_out = spent(gauge, (span for one, span in timed if one.number in share.numbers))
+        left_out = total_seconds(gauge, (span for operation, span in timed if operation.number in share.numbers))
         second[name] = max(1 - left_out / watched if watched > 0 else 1.0, 0.02) * runs
     more = {
         name: (encode, decode) if treatment.encoded else (0.0, second[treatment.what])
         for name, treatment in TREATMENTS.items()
         if treatment.what in second
     }
-    return Timed(first, backward, more)
+    return BlockTiming(first, backward, more)
 
 
-def trial(first: Run, records: Sequence[Record], names: Sequence[str], gauge: HostGauge, outside: float) -> Trial:
+def read_trial(
+    first: StepTiming, records: Sequence[BlockRecord], names: Sequence[str], gauge: HostGauge, outside: float
+) -> Trial:
     """Read an iteration in which blocks were treated as a plan says."""
     rows = zip(first.blocks, records, names, strict=True)
-    return Trial(tuple(_seen(guess, record, name, gauge) for guess, record, name in rows), outside)
+    return Trial(tuple(_treated_timing(guess, record, name, gauge) for guess, record, name in rows), outside)
 
 
-def _seen(guess: Timed, record: Record, name: str, gauge: HostGauge) -> Seen | None:
+def _treated_timing(guess: BlockTiming, record: BlockRecord, name: str, gauge: HostGauge) -> TreatedTiming | None:
     forward = gauge.seconds(*record.forward) if record.forward else guess.forward
     if not record.spans:
-        return None if guess.backward else Seen(name, forward)
-    runs = spent(gauge, record.again)
-    backward = max(spent(gauge, record.spans) - runs - spent(gauge, record.waits), 0.0)
-    return Seen(name, forward, backward, max(runs - spent(gauge, record.waits_again), 0.0))
+        return None if guess.backward else TreatedTiming(name, forward)
+    runs = total_seconds(gauge, record.again)
+    backward = max(total_seconds(gauge, record.spans) - runs - total_seconds(gauge, record.waits), 0.0)
+    return TreatedTiming(name, forward, backward, max(runs - total_seconds(gauge, record.waits_again), 0.0))
 
 
 @dataclass
-class _Kind:
+class _KindTiming:
     """What was seen of the blocks of one kind, by their treatments."""
 
     forward: dict[str, float] = field(default_factory=dict)
@@ -111,8 +113,8 @@ class _Kind:
         return min(self.forward.values()), min(self.backward.values())
 
 
-def together(first: Run, kinds: Sequence[Hashable], later: Sequence[Trial]) -> Run:
-    """Give what is known after some iterations.
+def combine(first: StepTiming, kinds: Sequence[Hashable], later: Sequence[Trial]) -> StepTiming:
+    """Combine what was timed in some iterations.
 
     Parameters
     ----------
@@ -125,19 +127,20 @@ def together(first: Run, kinds: Sequence[Hashable], later: Sequence[Trial]) -> R
 
     Returns
     -------
-    Run
+    StepTiming
         A treatment that no block of a kind had costs what it costs others on top of a second run, and that what the
         first iteration told, multiplied by what this was wrong by for others. The parts add up to whole iterations.
 
     Examples
     --------
-    >>> guess = Timed(2.0, 4.0, {"recompute": (0.0, 2.0)})
-    >>> first = Run((guess, guess), outside=1.0)
-    >>> later = [Trial((Seen("recompute", 1.0, work, 0.5), Seen("keep", 0.9, work)), 0.5) for work in (2.0, 4.0, 3.0)]
-    >>> found = together(first, ["like", "like"], later)
-    >>> found.outside, found.blocks[1].forward, found.blocks[1].backward
+    >>> guess = BlockTiming(2.0, 4.0, {"recompute": (0.0, 2.0)})
+    >>> first = StepTiming((guess, guess), outside=1.0)
+    >>> blocks = [(TreatedTiming("recompute", 1.0, work, 0.5), TreatedTiming("keep", 0.9, work)) for work in (2, 4, 3)]
+    >>> later = [Trial(two, 0.5) for two in blocks]
+    >>> timing = combine(first, ["like", "like"], later)
+    >>> timing.outside, timing.blocks[1].forward, timing.blocks[1].backward
     (0.5, 0.9, 3.0)
-    >>> [round(more, 3) for more in found.blocks[1].more["recompute"]]
+    >>> [round(more, 3) for more in timing.blocks[1].more["recompute"]]
     [0.1, 0.5]
     """
     if not later:
@@ -149,7 +152,7 @@ def together(first: Run, kinds: Sequence[Hashable], later: Sequence[Trial]) -> R
     again = _paces_again(pairs)
     blocks = []
     for kind, guess in zip(kinds, first.blocks, strict=True):
-        sort = sorts.get(kind, _Kind())
+        sort = sorts.get(kind, _KindTiming())
         forward, backward = sort.least if sort.forward else (pace * guess.forward, pace * guess.backward)
         costs = {}
         for name, expected in guess.more.items():
@@ -162,19 +165,19 @@ def together(first: Run, kinds: Sequence[Hashable], later: Sequence[Trial]) -> R
             else:
                 ahead, behind = more[name] or (expected if treatment.encoded else (0.0, 0.0))
             costs[name] = ahead, behind + second
-        blocks.append(Timed(forward, backward if guess.more else 0.0, costs))
-    return Run(_adding_up(blocks, later), median(one.outside for one in later))
+        blocks.append(BlockTiming(forward, backward if guess.more else 0.0, costs))
+    return StepTiming(_adding_up(blocks, later), median(trial.outside for trial in later))
 
 
-def _sorts(kinds: Sequence[Hashable], later: Sequence[Trial]) -> dict[Hashable, _Kind]:
-    seen: dict[tuple[Hashable, str], list[tuple[float, float, float]]] = defaultdict(list)
-    for one, pace in zip(later, _paces(kinds, later), strict=True):
-        for kind, block in zip(kinds, one.blocks, strict=True):
+def _sorts(kinds: Sequence[Hashable], later: Sequence[Trial]) -> dict[Hashable, _KindTiming]:
+    samples: dict[tuple[Hashable, str], list[tuple[float, float, float]]] = defaultdict(list)
+    for trial, pace in zip(later, _paces(kinds, later), strict=True):
+        for kind, block in zip(kinds, trial.blocks, strict=True):
             if block is not None and block.backward is not None:
-                seen[kind, block.name].append((block.forward / pace, block.backward / pace, block.again / pace))
-    sorts: dict[Hashable, _Kind] = defaultdict(_Kind)
+                samples[kind, block.name].append((block.forward / pace, block.backward / pace, block.again / pace))
+    sorts: dict[Hashable, _KindTiming] = defaultdict(_KindTiming)
     runs: dict[tuple[Hashable, str], list[float]] = defaultdict(list)
-    for (kind, name), several in seen.items():
+    for (kind, name), several in samples.items():
         forward, backward, again = zip(*several, strict=True)
         sorts[kind].forward[name], sorts[kind].backward[name] = median(forward), median(backward)
         if TREATMENTS[name].what != "all":
@@ -185,77 +188,85 @@ def _sorts(kinds: Sequence[Hashable], later: Sequence[Trial]) -> dict[Hashable, 
 
 
 def _paces(kinds: Sequence[Hashable], later: Sequence[Trial]) -> list[float]:
-    """Give by how much each iteration was slower than the others, by the blocks that had the same treatment in some."""
-    taken = [
+    """Compute by how much each iteration was slower than others, by the blocks that had one treatment in several."""
+    timed = [
         [
             ((kind, block.name), block.forward + block.backward + block.again)
-            for kind, block in zip(kinds, one.blocks, strict=True)
+            for kind, block in zip(kinds, trial.blocks, strict=True)
             if block is not None and block.backward is not None
         ]
-        for one in later
+        for trial in later
     ]
-    plans = [tuple(block and block.name for block in one.blocks) for one in later]
-    met = {(key, names) for names, one in zip(plans, taken, strict=True) for key, _ in one}
+    plans = [tuple(block and block.name for block in trial.blocks) for trial in later]
+    met = {(key, names) for names, blocks in zip(plans, timed, strict=True) for key, _ in blocks}
     times = Counter(key for key, _ in met)  # what only one plan has tells nothing of others
     paces = [1.0] * len(later)
     for _ in range(ROUNDS):
         several = defaultdict(list)
-        for pace, one in zip(paces, taken, strict=True):
-            for key, seconds in one:
+        for pace, blocks in zip(paces, timed, strict=True):
+            for key, seconds in blocks:
                 several[key].append(seconds / pace)
-        usual = {key: median(one) for key, one in several.items() if times[key] > 1 and median(one) > 0}
-        found = [median([seconds / usual[key] for key, seconds in one if key in usual] or [1.0]) for one in taken]
-        paces = [pace or 1.0 for pace in found]
+        usual = {
+            key: median(times_taken)
+            for key, times_taken in several.items()
+            if times[key] > 1 and median(times_taken) > 0
+        }
+        ratios = [
+            median([seconds / usual[key] for key, seconds in blocks if key in usual] or [1.0]) for blocks in timed
+        ]
+        paces = [pace or 1.0 for pace in ratios]
     return paces
 
 
-def _more(name: str, sorts: Sequence[_Kind]) -> tuple[float, float] | None:
-    """Give what a treatment costs blocks on top of the least that their kind took, but for second runs.
+def _more(name: str, sorts: Sequence[_KindTiming]) -> tuple[float, float] | None:
+    """Return what a treatment costs blocks on top of the least that their kind took, but for second runs.
 
-    Where no block had it, those tell that keep another share of the dear outputs.
+    Where no block had it, those tell that keep another share of the costly outputs.
     """
     alike = [other for other, treatment in TREATMENTS.items() if treatment.family == TREATMENTS[name].family]
     for names in ([name], alike):
-        found = [(sort, one) for sort in sorts for one in names if one in sort.forward]
-        if found:
-            forward = fmean(sort.forward[one] - sort.least[0] for sort, one in found)
-            return forward, fmean(sort.backward[one] - sort.least[1] for sort, one in found)
+        having = [
+            (sort, treatment_name) for sort in sorts for treatment_name in names if treatment_name in sort.forward
+        ]
+        if having:
+            forward = fmean(sort.forward[treatment_name] - sort.least[0] for sort, treatment_name in having)
+            return forward, fmean(sort.backward[treatment_name] - sort.least[1] for sort, treatment_name in having)
     return None
 
 
 def _pace(pairs: Iterable[tuple[float, float]]) -> float:
-    """Give by how much guesses were wrong."""
+    """Compute by how much guesses were wrong."""
     several = list(pairs)
     guessed = sum(guess for _, guess in several)
     return sum(seconds for seconds, _ in several) / guessed if guessed else 1.0
 
 
-def _paces_again(pairs: Sequence[tuple[_Kind, Timed]]) -> dict[str, float]:
-    """Give by how much guesses of second runs were wrong, by what is left of the first; where none was seen, of all."""
-    seen: dict[str, list[tuple[float, float]]] = defaultdict(list)
+def _paces_again(pairs: Sequence[tuple[_KindTiming, BlockTiming]]) -> dict[str, float]:
+    """Compute by how much guesses of second runs were wrong, by what is left of the first; unseen ones as all."""
+    ratios: dict[str, list[tuple[float, float]]] = defaultdict(list)
     first = {treatment.what: name for name, treatment in reversed(TREATMENTS.items())}
     for sort, guess in pairs:
         for what, seconds in sort.again.items():
             if first[what] in guess.more:
-                seen[what].append((seconds, guess.more[first[what]][1]))
-    every = _pace(chain.from_iterable(seen.values()))
-    return {what: _pace(seen[what]) if what in seen else every for what in first}
+                ratios[what].append((seconds, guess.more[first[what]][1]))
+    every = _pace(chain.from_iterable(ratios.values()))
+    return {what: _pace(ratios[what]) if what in ratios else every for what in first}
 
 
-def _adding_up(blocks: Sequence[Timed], later: Sequence[Trial]) -> tuple[Timed, ...]:
+def _adding_up(blocks: Sequence[BlockTiming], later: Sequence[Trial]) -> tuple[BlockTiming, ...]:
     """Have the parts add up to the iterations that were run."""
     ratios = []
-    for one in later:
+    for trial in later:
         added = taken = 0.0
-        for block, seen in zip(blocks, one.blocks, strict=True):
-            if seen is not None:
-                taken += seen.forward + (seen.backward or 0.0) + seen.again
-                added += block.forward + block.backward + sum(block.more.get(seen.name, ()))
+        for block, sample in zip(blocks, trial.blocks, strict=True):
+            if sample is not None:
+                taken += sample.forward + (sample.backward or 0.0) + sample.again
+                added += block.forward + block.backward + sum(block.more.get(sample.name, ()))
         if added > 0:
             ratios.append(taken / added)
-    return tuple(one.times(median(ratios)) for one in blocks) if ratios else tuple(blocks)
+    return tuple(block.times(median(ratios)) for block in blocks) if ratios else tuple(blocks)
 
 
-def spent(gauge: HostGauge, spans: Iterable[tuple[Any, Any]]) -> float:
+def total_seconds(gauge: HostGauge, spans: Iterable[tuple[Any, Any]]) -> float:
     """Add up the seconds of some spans."""
     return sum(gauge.seconds(*span) for span in spans)

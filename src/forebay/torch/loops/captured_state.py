@@ -11,14 +11,14 @@ from torch.utils._pytree import tree_leaves
 
 from forebay.errors import ForebayError
 from forebay.torch.mover import storage_of
-from forebay.torch.saved_tensors import version_of
+from forebay.torch.tensor_versions import version_of
 
 
 class ChangedError(ForebayError, RuntimeError):
     """A tensor that is needed to run steps again, and is no longer what it was."""
 
 
-class Meanwhile:
+class CapturedState:
     """Modules and tensors as they are now, for the steps that run again later.
 
     It refers to tensors weakly: one of them may be the result of an earlier loop, with all that this one holds.

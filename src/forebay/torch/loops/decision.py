@@ -14,9 +14,9 @@ from forebay.engine.recorded import Request, plan_recorded
 from forebay.errors import PlanError
 from forebay.planner import Plan
 from forebay.torch.ambient import Autocast, random_untouched
-from forebay.torch.loops.arguments import Given
+from forebay.torch.loops.arguments import LoopArguments
 from forebay.torch.loops.probe import probe
-from forebay.torch.loops.step_signature import Likeness
+from forebay.torch.loops.step_signature import StepSignature
 from forebay.torch.loops.steps import Steps
 
 MOST_KEPT = 64
@@ -43,15 +43,15 @@ def forget_plans() -> None:
     _decisions.clear()
 
 
-def planned(loop: Steps, request: Request, given: Given, like: Likeness) -> Decision:
-    """Give the decision for a loop like this one, making it if there is none yet."""
-    key = _key(loop, request, given, like)
+def decide(loop: Steps, request: Request, given: LoopArguments, signature: StepSignature) -> Decision:
+    """Return the decision for a loop like this one, making it if there is none yet."""
+    key = _key(loop, request, given, signature)
     if key is not None and key in _decisions:
         _decisions.move_to_end(key)
         return _decisions[key]
     # Hooks around the call, such as those of a block that is recomputed, must not see the steps that are tried out.
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor):
-        decision = _decide(loop, request, given, like.modules)
+        decision = _decide(loop, request, given, signature.modules)
     if key is not None:
         _decisions[key] = decision
         while len(_decisions) > MOST_KEPT:
@@ -59,11 +59,11 @@ def planned(loop: Steps, request: Request, given: Given, like: Likeness) -> Deci
     return decision
 
 
-def _key(loop: Steps, request: Request, given: Given, like: Likeness) -> Hashable | None:
+def _key(loop: Steps, request: Request, given: LoopArguments, signature: StepSignature) -> Hashable | None:
     """Name everything that a decision depends on; None where that cannot be done."""
     kinds = tuple((tuple(x.shape), x.dtype, x.requires_grad) for x in (*given.inputs, *given.params.tensors))
     form = (loop.count, loop.form, loop.inputs, loop.returns_outputs, given.params.structure)
-    key = (like.key, *form, kinds, Autocast.now(loop.form.device), request.key())
+    key = (signature.key, *form, kinds, Autocast.now(loop.form.device), request.key())
     try:
         hash(key)
     except TypeError:  # a schedule of another library
@@ -71,17 +71,17 @@ def _key(loop: Steps, request: Request, given: Given, like: Likeness) -> Hashabl
     return key
 
 
-def _decide(loop: Steps, request: Request, given: Given, modules: Sequence[nn.Module]) -> Decision:
+def _decide(loop: Steps, request: Request, given: LoopArguments, modules: Sequence[nn.Module]) -> Decision:
     count = loop.count
     encoders, error = choices(request.codec)
-    noted = {0: given.values}
+    plain_values = {0: given.values}
 
     def advance(state: Sequence[Tensor], start: int, stop: int) -> tuple[Tensor, ...]:
-        tensors, here = loop.form.unpack(state), noted[start]
+        tensors, here = loop.form.unpack(state), plain_values[start]
         with torch.no_grad(), autocast.again():
             for step in range(start, stop):
                 tensors, here, _ = loop.once(tensors, here, step, [x[step] for x in given.inputs], arguments)
-        noted[stop] = here
+        plain_values[stop] = here
         return loop.form.pack(tensors)
 
     autocast, arguments = Autocast.now(loop.form.device), given.params.build(given.params.tensors)
@@ -90,18 +90,18 @@ def _decide(loop: Steps, request: Request, given: Given, modules: Sequence[nn.Mo
     budget, note = read_budget(request.budget, engine.library)
     if request.plan is None:
         request.check_budget(count, nbytes, budget)
-    seen = probe(loop, given, modules)
+    probed = probe(loop, given, modules)
     at_once = request.chunk if request.plan is None else request.plan.every
-    if seen.in_place and at_once not in (None, 1):
+    if probed.in_place and at_once not in (None, 1):
         raise PlanError(
             f"chunk={at_once}: the step changes its state in place, and such steps are recorded one at a time; "
             "give no chunk, or return new tensors"
         )
     if request.plan is not None:
-        return Decision(seen.in_place, request.plan)
-    recording = seen.recording
-    if request.asks_for_nothing and not seen.in_place and count * recording.graph_bytes <= budget[budget.tiers[0]]:
-        return Decision(seen.in_place, None)
+        return Decision(probed.in_place, request.plan)
+    recording = probed.recording
+    if request.asks_for_nothing and not probed.in_place and count * recording.graph_bytes <= budget[budget.tiers[0]]:
+        return Decision(probed.in_place, None)
     with random_untouched(loop.form.device):
         costs = request.costs or measured(engine, request.where if "disk" in budget.tiers else None, False)
         costs = with_codecs(engine, costs, encoders, error)
@@ -111,7 +111,7 @@ def _decide(loop: Steps, request: Request, given: Given, modules: Sequence[nn.Mo
         budget,
         replace(costs, assumed=None),
         recording,
-        replace(request, chunk=1) if seen.in_place else request,
+        replace(request, chunk=1) if probed.in_place else request,
         codecs=[encoder.name for encoder in encoders if encoder.name in costs.codecs],
     )
-    return Decision(seen.in_place, plan, with_unused(note, request.codec, plan))
+    return Decision(probed.in_place, plan, with_unused(note, request.codec, plan))

@@ -29,12 +29,12 @@ class _Buffer:
         return self.values is not None and not _same_values(self.tensor, self.values)
 
 
-def _same_values(one: Tensor, other: Tensor) -> bool:
+def _same_values(first: Tensor, second: Tensor) -> bool:
     """Compare tensors, taking what is no number for equal to itself."""
-    return torch.equal(one, other) or bool(((one == other) | ((one != one) & (other != other))).all())
+    return torch.equal(first, second) or bool(((first == second) | ((first != first) & (second != second))).all())
 
 
-class Watched:
+class ModuleBuffers:
     """The buffers of some modules as they are now."""
 
     def __init__(self, modules: Iterable[nn.Module], *, copied: bool) -> None:

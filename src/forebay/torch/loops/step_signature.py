@@ -16,7 +16,7 @@ GENERATORS = (torch.Generator, np.random.Generator, np.random.RandomState, rando
 """Types of what random numbers are drawn from."""
 
 
-class Likeness:
+class StepSignature:
     """What a step and its arguments are made of, as far as a plan depends on it.
 
     Functions are alike where their code is and what they close over; tensors where their kinds are; numbers with a
@@ -44,16 +44,16 @@ class Likeness:
             self.tensors.append(weakref.ref(thing))
             return tuple(thing.shape), thing.dtype, thing.device, thing.requires_grad
         if id(thing) in self._met:
-            return _Same(thing)
+            return _Identity(thing)
         self._met.add(id(thing))
         if isinstance(thing, GENERATORS):
             self.generators.append(thing)
-            return _Same(thing)
+            return _Identity(thing)
         if isinstance(thing, nn.Module):
             self.modules.append(thing)
             self.generators += _generators(value for part in thing.modules() for value in vars(part).values())
             modes = tuple(_flags(part) for part in thing.modules())
-            return _Same(thing), modes, tuple(tensor.requires_grad for tensor in thing.parameters())
+            return _Identity(thing), modes, tuple(tensor.requires_grad for tensor in thing.parameters())
         if (compiled := getattr(thing, "_torchdynamo_orig_callable", None)) is not None:
             return "compiled", self._of(compiled)
         if isinstance(thing, functools.partial):
@@ -71,13 +71,13 @@ class Likeness:
             return thing.__code__, self._all(defaults), self._all(map(_inside, thing.__closure__ or ()))
         if isinstance(thing, tuple):
             return type(thing), self._all(thing)
-        return _Same(thing), self._all(_parts(thing))
+        return _Identity(thing), self._all(_parts(thing))
 
     def _all(self, things: Iterable[Any]) -> tuple[Hashable, ...]:
         return tuple(map(self._of, things))
 
 
-class _Same:
+class _Identity:
     """Equal for one object alone, which it does not keep alive where that can be helped."""
 
     def __init__(self, thing: Any) -> None:
@@ -93,7 +93,7 @@ class _Same:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _Same) or self._hash != other._hash:
+        if not isinstance(other, _Identity) or self._hash != other._hash:
             return False
         mine, theirs = self._refer(), other._refer()
         return mine is not None and (mine is theirs or (isinstance(mine, int) and mine == theirs))
@@ -111,12 +111,12 @@ def _inside(cell: types.CellType) -> Any:
 
 
 def _flags(module: nn.Module) -> Hashable:
-    """Give the modes of a module, its training and what its author added; integers may count its calls."""
+    """Return the modes of a module, its training and what its author added; integers may count its calls."""
     return tuple((name, value) for name, value in vars(module).items() if isinstance(value, bool | str))
 
 
 def _parts(thing: Any) -> Iterable[Any]:
-    """Give what is to be the same in an object: of a list or set, which may be long, no numbers and no strings."""
+    """Return what is to be the same in an object: of a list or set, which may be long, no numbers and no strings."""
     if isinstance(thing, list | set | frozenset):
         return (part for part in thing if isinstance(part, (Tensor, nn.Module, *GENERATORS)))
     named = thing if isinstance(thing, dict) else getattr(thing, "__dict__", {})
@@ -130,5 +130,5 @@ def _generators(things: Iterable[Any]) -> list[Any]:
 
 
 def _flat(pairs: Iterable[tuple[str, Any]]) -> Iterable[Any]:
-    """Give names and values one after the other: the address of a pair that is made for the look says nothing."""
+    """Return names and values one after the other: the address of a pair that is made for the look says nothing."""
     return chain.from_iterable(pairs)

@@ -9,41 +9,35 @@ from forebay.codec import Codec
 from forebay.errors import BudgetError
 from forebay.torch.mover import mover_for, weakly
 from forebay.torch.offloading.order import fetch_order, to_move
-from forebay.torch.saved_tensors import Entry, Held, Kept, Store
+from forebay.torch.saved_tensors import Entry, GraphToken, KeptTensor, StoredTensor, TensorStore
 from forebay.units import Budget, to_text
 
 
-class Alive:
-    """Held by all that an iteration saved: when nobody holds it any more, the iteration's graph is gone."""
-
-    __slots__ = ("__weakref__",)
-
-
-class Passed(Kept):
+class CountedTensor(KeptTensor):
     """A saved tensor that stays because everything fits."""
 
     __slots__ = ("_alive", "_keeper")
 
-    def __init__(self, keeper: "Keeper", tensor: torch.Tensor, alive: Alive) -> None:
+    def __init__(self, keeper: "Keeper", tensor: torch.Tensor, alive: GraphToken) -> None:
         super().__init__(tensor)
         self._keeper, self._alive = keeper, alive
 
     def tensor(self) -> torch.Tensor:
-        """Give the tensor, unless it was changed."""
+        """Return the tensor, unless it was changed."""
         self._keeper.turned = True
         return super().tensor()
 
 
-class Opened:
+class TrackedTensor:
     """A saved tensor whose use is noted."""
 
     __slots__ = ("_alive", "_held", "_keeper")
 
-    def __init__(self, keeper: "Keeper", held: Held, alive: Alive) -> None:
+    def __init__(self, keeper: "Keeper", held: StoredTensor, alive: GraphToken) -> None:
         self._keeper, self._held, self._alive = keeper, held, alive
 
     def tensor(self) -> torch.Tensor:
-        """Give the tensor, and begin to fetch what comes after it."""
+        """Return the tensor, and begin to fetch what comes after it."""
         self._keeper.used(self._held.entry)
         return self._held.tensor()
 
@@ -54,7 +48,7 @@ class Keeper:
     def __init__(self, budget: Budget, codec: Codec | None, min_bytes: int, device: torch.device) -> None:
         if budget.host is None:
             budget = budget.with_tier("host", _half_of_host())
-        self.store = Store(mover_for(device, budget.host), min_bytes)
+        self.store = TensorStore(mover_for(device, budget.host), min_bytes)
         self.turned = False
         """whether something of this iteration has been asked for"""
         self.stored = False
@@ -63,8 +57,8 @@ class Keeper:
         """bytes that were let through since then, in one iteration"""
         self.budget = budget["device"]
         self._host, self._codec = budget["host"], codec
-        self._alive: ref[Alive] | None = None
-        self._held: list[ref[Alive]] = []  # earlier iterations whose graphs somebody holds
+        self._alive: ref[GraphToken] | None = None
+        self._held: list[ref[GraphToken]] = []  # earlier iterations whose graphs somebody holds
         self._sizes: list[int] = []
         self._uses: list[int] = []
         self._entries: list[ref[Entry]] = []
@@ -90,7 +84,9 @@ class Keeper:
             self._moved = to_move(self._sizes, self._order, self.budget)
             self._learned = self._sizes
             self._fits = not self._moved
-        self._held = [one for one in (*self._held, self._alive) if one is not None and one() is not None]
+        self._held = [
+            reference for reference in (*self._held, self._alive) if reference is not None and reference() is not None
+        ]
         if self._held:
             self._forget_gone()
         else:
@@ -101,13 +97,13 @@ class Keeper:
         self.turned, self._alive = False, None
         self.store.restart()
 
-    def pack(self, tensor: torch.Tensor) -> Kept | Opened:
+    def pack(self, tensor: torch.Tensor) -> KeptTensor | TrackedTensor:
         """Save a tensor; move it where the plan says so, and others where the budget is reached."""
         if not self.store.movable(tensor):
-            return Kept(tensor)
+            return KeptTensor(tensor)
         alive = self._iteration()
         if self._fits and self._let_through(tensor):
-            return Passed(self, tensor, alive)
+            return CountedTensor(self, tensor, alive)
         self.stored = True
         held, entry = self.store.save(tensor)
         if entry is not None:
@@ -121,15 +117,15 @@ class Keeper:
                 self.store.count_let_through(self._plain_bytes)
             while self.store.held + self._plain_bytes > self.budget and (self.store.settle() or self._evict()):
                 pass
-        return Opened(self, held, alive) if isinstance(held, Held) else held
+        return TrackedTensor(self, held, alive) if isinstance(held, StoredTensor) else held
 
-    def _iteration(self) -> Alive:
+    def _iteration(self) -> GraphToken:
         """Begin the next iteration when all of the last has been used and is gone: a loop may be inside one `with`."""
         alive = None if self._alive is None else self._alive()
         if alive is None:
             if self.turned and torch._C._current_graph_task_id() == -1:  # a backward pass may save more of its own
                 self.restart()
-            alive = Alive()
+            alive = GraphToken()
             self._alive = ref(alive)
         return alive
 
@@ -154,7 +150,7 @@ class Keeper:
 
     def _forget_gone(self) -> None:
         """Count no longer those that were let through and whose memory is free again."""
-        gone = [address for address, (one, _) in self._plain.items() if one.expired()]  # type: ignore[no-untyped-call]
+        gone = [address for address, (storage, _) in self._plain.items() if storage.expired()]  # type: ignore[no-untyped-call]
         for address in gone:
             self._plain_bytes -= self._plain.pop(address)[1]
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 
 def fetch_order(count: int, uses: Sequence[int]) -> list[int]:
-    """Give the numbers of all that was saved in the order in which they are first asked for.
+    """Sort the numbers of all that was saved by when they are first asked for.
 
     What was never asked for, or is not known to have been, is taken to come in the reverse order of saving.
 
@@ -14,8 +14,8 @@ def fetch_order(count: int, uses: Sequence[int]) -> list[int]:
     [3, 1, 2, 0]
     """
     asked = list(dict.fromkeys(uses))
-    known = set(asked)
-    return asked + [number for number in reversed(range(count)) if number not in known]
+    placed = set(asked)
+    return asked + [number for number in reversed(range(count)) if number not in placed]
 
 
 def to_move(sizes: Sequence[int], order: Iterable[int], budget: int) -> frozenset[int]:

@@ -14,8 +14,8 @@ from weakref import ref
 
 import torch
 
-from forebay.torch.offloading.keeper import Alive, Keeper, Opened
-from forebay.torch.saved_tensors import Kept
+from forebay.torch.offloading.keeper import Keeper, TrackedTensor
+from forebay.torch.saved_tensors import GraphToken, KeptTensor
 
 FIRST = 8
 """So many tensors, other than parameters, tell one kind of iteration from another."""
@@ -48,7 +48,7 @@ _top = torch._C._autograd._top_saved_tensors_default_hooks
 
 
 def bytes_ever_allocated(device: torch.device) -> int | None:
-    """Give the bytes that the allocator of a GPU was ever asked for; None on the host, or where it does not count."""
+    """Return the bytes that the allocator of a GPU was ever asked for; None on the host, or where it does not count."""
     if device.type != "cuda":
         return None
     try:
@@ -57,23 +57,25 @@ def bytes_ever_allocated(device: torch.device) -> int | None:
         return None
 
 
-class Noted:
+class FirstTensor:
     """One of the first tensors that an iteration saved: while it is held, so is a graph of that iteration."""
 
     __slots__ = ("_alive", "_saved")
 
-    def __init__(self, saved: Kept | Opened, alive: Alive) -> None:
+    def __init__(self, saved: KeptTensor | TrackedTensor, alive: GraphToken) -> None:
         self._saved, self._alive = saved, alive
 
     def tensor(self) -> torch.Tensor:
-        """Give the tensor."""
+        """Return the tensor."""
         return self._saved.tensor()
 
 
 class Visit:
     """One passage of a thread through a `with` statement. It is the hook that packs, until it is taken off."""
 
-    def __init__(self, habit: "Habit", pack: Callable[[int, torch.Tensor], Kept | Opened], alone: bool) -> None:
+    def __init__(
+        self, steady_state: "SteadyState", pack: Callable[[int, torch.Tensor], KeptTensor | TrackedTensor], alone: bool
+    ) -> None:
         self.thread = threading.get_ident()
         self.count = 0
         """of saved tensors that were looked at"""
@@ -90,10 +92,10 @@ class Visit:
         """bytes ever allocated on each GPU when it began"""
         self.allocated: Bytes = {}
         """bytes that were allocated meanwhile"""
-        self._habit, self._pack = habit, pack
-        self._alive: ref[Alive] | None = None
+        self._steady_state, self._pack = steady_state, pack
+        self._alive: ref[GraphToken] | None = None
 
-    def __call__(self, tensor: torch.Tensor) -> Kept | Opened | Noted:
+    def __call__(self, tensor: torch.Tensor) -> KeptTensor | TrackedTensor | FirstTensor:
         """Pack a tensor."""
         self.count += 1
         saved = self._pack(self.thread, tensor)  # a backward pass that saves more does so in another thread
@@ -101,19 +103,24 @@ class Visit:
             return saved
         return saved if _is_parameter(tensor) else self._note(tensor, saved)
 
-    def _note(self, tensor: torch.Tensor, saved: Kept | Opened) -> Noted:
+    def _note(self, tensor: torch.Tensor, saved: KeptTensor | TrackedTensor) -> FirstTensor:
         if len(self.first) == FIRST:
             self.rounds += torch._C._current_graph_task_id() == -1
         else:
             self.first.append((tensor.shape, tensor.dtype, tensor.device))
-        if not self.rounds and len(self.first) == FIRST and self._may_be_taken_off() and self._habit.may_skip(self):
+        if (
+            not self.rounds
+            and len(self.first) == FIRST
+            and self._may_be_taken_off()
+            and self._steady_state.may_skip(self)
+        ):
             _pop()
             self.off = True
         alive = None if self._alive is None else self._alive()
         if alive is None:
-            alive = Alive()
+            alive = GraphToken()
             self._alive = ref(alive)
-        return Noted(saved, alive)
+        return FirstTensor(saved, alive)
 
     @property
     def held(self) -> bool:
@@ -153,7 +160,7 @@ def _is_parameter(tensor: torch.Tensor) -> bool:
 
 
 @dataclass(slots=True)
-class Kind:
+class IterationKind:
     """Iterations whose first saved tensors have the same shapes."""
 
     saved: tuple[int, Bytes] | None = None
@@ -166,20 +173,23 @@ class Kind:
     """bytes that the last one that was looked at allocated on each GPU"""
 
 
-class Habit:
+class SteadyState:
     """What is known of the iterations of one thread at one place in a program."""
 
     def __init__(self) -> None:
         self.unseen = 0
         """iterations that were not looked at"""
-        self._kinds: dict[tuple[Look, ...], Kind] = {}
+        self._kinds: dict[tuple[Look, ...], IterationKind] = {}
         self._wanted = ALIKE
         self._open: list[Visit] = []
         self._last: Visit | None = None
         self._held: list[Visit] = []  # those of which somebody holds a graph
 
     def enter(
-        self, pack: Callable[[int, torch.Tensor], Kept | Opened], unpack: Callable[[Any], torch.Tensor], own: Keepers
+        self,
+        pack: Callable[[int, torch.Tensor], KeptTensor | TrackedTensor],
+        unpack: Callable[[Any], torch.Tensor],
+        own: Keepers,
     ) -> Visit:
         """Learn from the last visit, and begin another."""
         last, self._last = self._last, None
@@ -187,7 +197,7 @@ class Habit:
             self._held.append(last)
             if not last.failed:
                 self._judge(last, own)
-        self._held = [one for one in self._held if one.held]
+        self._held = [visit for visit in self._held if visit.held]
         for keeper in own.values():
             keeper.begin(last is None or not last.off)
         for outer in self._open:
@@ -217,7 +227,7 @@ class Habit:
         first = tuple(visit.first)
         if len(first) < FIRST:  # it is not worth it
             return
-        kind = self._kinds[first] = self._kinds.pop(first, Kind())
+        kind = self._kinds[first] = self._kinds.pop(first, IterationKind())
         while len(self._kinds) > MOST_KINDS:
             del self._kinds[next(iter(self._kinds))]
         if visit.off:
@@ -251,9 +261,9 @@ def _saved_with_room(visit: Visit, own: Keepers) -> tuple[int, Bytes] | None:
     return visit.count, {device: keeper.most for device, keeper in own.items()}
 
 
-def _may_have_outgrown(kind: Kind, visit: Visit, own: Keepers) -> bool:
+def _may_have_outgrown(kind: IterationKind, visit: Visit, own: Keepers) -> bool:
     """Tell whether more was allocated than before by more than what was left of the budget."""
     saved = {} if kind.saved is None else kind.saved[1]
-    known = visit.allocated.keys() & kind.allocated.keys() & saved.keys()
-    more = {device: visit.allocated[device] - kind.allocated[device] for device in known}
-    return any(saved[device] + more[device] > own[device].budget for device in known)
+    counted = visit.allocated.keys() & kind.allocated.keys() & saved.keys()
+    more = {device: visit.allocated[device] - kind.allocated[device] for device in counted}
+    return any(saved[device] + more[device] > own[device].budget for device in counted)

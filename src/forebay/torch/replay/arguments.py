@@ -13,7 +13,7 @@ from forebay.torch.saved_tensors import Keep
 
 
 def tensors_in(tree: Any) -> list[torch.Tensor]:
-    """Give the tensors of arguments or results, however nested, in containers and in objects with attributes.
+    """List the tensors of arguments or results, however nested, in containers and in objects with attributes.
 
     Examples
     --------
@@ -26,21 +26,21 @@ def tensors_in(tree: Any) -> list[torch.Tensor]:
         return [tree]
     if type(tree) not in PLAIN:
         return tensors_held(tree)
-    found: list[torch.Tensor] = []  # what nearly all blocks take: it is asked for each of them, several times a step
+    tensors: list[torch.Tensor] = []  # what nearly all blocks take: it is asked for each of them, several times a step
     for item in tree.values() if type(tree) is dict else tree:
         if isinstance(item, torch.Tensor):
-            found.append(item)
+            tensors.append(item)
         elif item is not None:
-            found += tensors_in(item)
-    return found
+            tensors += tensors_in(item)
+    return tensors
 
 
 def direct_tensors(several: tuple[Any, ...]) -> list[torch.Tensor]:
-    """Give those tensors of arguments that are not inside of objects."""
+    """List the tensors of arguments that are not inside of objects."""
     return [leaf for leaf in tree_flatten(several)[0] if isinstance(leaf, torch.Tensor)]
 
 
-class Given:
+class CallArguments:
     """The arguments of a call, to be given again: tensors kept in some way, and objects as they are now.
 
     A block may set attributes of an object that it is given, or put keys and values into a cache, and so may the model
@@ -57,38 +57,42 @@ class Given:
     """
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any], keep: Keep) -> None:
-        several = (*args, *kwargs.values())
-        flat = [item for one in several for item in (one if type(one) is tuple else (one,))]
+        arguments = (*args, *kwargs.values())
+        flat = [item for argument in arguments for item in (argument if type(argument) is tuple else (argument,))]
         plain = all(isinstance(item, _LEAVES) for item in flat)
         inputs: dict[int, Input] = {}  # what is there twice is one again, as queries, keys and values often are
-        for one in flat if plain else direct_tensors(several):
-            if isinstance(one, torch.Tensor) and id(one) not in inputs:
-                inputs[id(one)] = Input(one, keep)
+        for leaf in flat if plain else direct_tensors(arguments):
+            if isinstance(leaf, torch.Tensor) and id(leaf) not in inputs:
+                inputs[id(leaf)] = Input(leaf, keep)
         self._objects = None if plain else Objects(args, kwargs, inputs)
         if plain:
-            self._args = [_mark(one, inputs) for one in args]
-            self._kwargs = {name: _mark(one, inputs) for name, one in kwargs.items()}
+            self._args = [_mark(argument, inputs) for argument in args]
+            self._kwargs = {name: _mark(argument, inputs) for name, argument in kwargs.items()}
 
     @contextmanager
     def again(self) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
-        """Give the arguments for another call, their tensors without history."""
+        """Yield the arguments for another call, their tensors without history."""
         if self._objects is not None:
             with self._objects.again() as (args, kwargs):
                 yield args, kwargs
             return
-        known: dict[int, Any] = {}
+        built: dict[int, Any] = {}
         yield (
-            tuple([_unmarked(one, known) for one in self._args]),
-            {name: _unmarked(one, known) for name, one in self._kwargs.items()},
+            tuple([_unmarked(argument, built) for argument in self._args]),
+            {name: _unmarked(argument, built) for name, argument in self._kwargs.items()},
         )
 
 
-def _mark(one: Any, inputs: dict[int, Input]) -> Any:
-    return tuple([inputs.get(id(item), item) for item in one]) if type(one) is tuple else inputs.get(id(one), one)
+def _mark(argument: Any, inputs: dict[int, Input]) -> Any:
+    return (
+        tuple([inputs.get(id(item), item) for item in argument])
+        if type(argument) is tuple
+        else inputs.get(id(argument), argument)
+    )
 
 
-def _unmarked(one: Any, known: dict[int, Any]) -> Any:
-    return tuple([value_of(item, known) for item in one]) if type(one) is tuple else value_of(one, known)
+def _unmarked(argument: Any, built: dict[int, Any]) -> Any:
+    return tuple([value_of(item, built) for item in argument]) if type(argument) is tuple else value_of(argument, built)
 
 
 _LEAVES = (torch.Tensor, float, int, str, type(None), torch.dtype, torch.device)

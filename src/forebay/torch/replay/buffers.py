@@ -17,11 +17,11 @@ SMALL = 10**6
 _ALIGNED = 512
 """What torch's allocators align memory to, at most: a copy is read as fast, and summed in the same order."""
 
-Place = tuple[int, str]
+BufferName = tuple[int, str]
 """The number of a module in the block, and the name of one of its buffers."""
 
 
-class Seen(NamedTuple):
+class BufferPlacement(NamedTuple):
     """What tells whether buffers are still those that they were, and where they were."""
 
     tensors: list[torch.Tensor | None]
@@ -29,15 +29,15 @@ class Seen(NamedTuple):
     """which modules have how many, their names, and how those lie that are in one piece"""
 
     @classmethod
-    def of(cls, parts: Mapping[int, nn.Module]) -> "Seen":
+    def of(cls, parts: Mapping[int, nn.Module]) -> "BufferPlacement":
         """Look at the buffers of some modules of a block, by their numbers in it."""
         tables = [part._buffers for part in parts.values()]
         tensors = list(chain.from_iterable([table.values() for table in tables]))
         lie = [
             None
-            if one is None or not _in_one_piece(one)
-            else (one.data_ptr(), one.shape, one.stride(), one.requires_grad)
-            for one in tensors
+            if tensor is None or not _in_one_piece(tensor)
+            else (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.requires_grad)
+            for tensor in tensors
         ]
         return cls(tensors, (list(parts), [len(table) for table in tables], list(chain.from_iterable(tables)), lie))
 
@@ -53,37 +53,45 @@ class Groups(NamedTuple):
     """not in one piece"""
 
 
-class Layout:
+class BufferLayout:
     """How the buffers of a block lie in memory: found once, as long as they are the same and stay there."""
 
-    def __init__(self, parts: Mapping[int, nn.Module], seen: Seen) -> None:
-        self._lie = seen.lie
-        self._tensors = [None if one is None else ref(one) for one in seen.tensors]  # nobody else may need them later
+    def __init__(self, parts: Mapping[int, nn.Module], placement: BufferPlacement) -> None:
+        self._lie = placement.lie
+        self._tensors = [
+            None if tensor is None else ref(tensor) for tensor in placement.tensors
+        ]  # nobody else may need them later
         self.places = [(number, name) for number, part in parts.items() for name in part._buffers]
         # One that wants gradients is a parameter but in name: it is read where it is, and must not change.
-        found = [(number, one) for number, one in enumerate(seen.tensors) if one is not None and not one.requires_grad]
-        self.large = [number for number, one in found if one.numel() * one.element_size() >= SMALL]
-        self._odd = [number for number, one in found if not _in_one_piece(one)]
-        self._sharing = _sharing(found)
+        buffers = [
+            (number, buffer)
+            for number, buffer in enumerate(placement.tensors)
+            if buffer is not None and not buffer.requires_grad
+        ]
+        self.large = [number for number, buffer in buffers if buffer.numel() * buffer.element_size() >= SMALL]
+        self._odd = [number for number, buffer in buffers if not _in_one_piece(buffer)]
+        self._sharing = _sharing(buffers)
         self._single = {several[0] for several in self._sharing if len(several) == 1}
         self._alike = {
-            number: (one.dtype, one.device) for number, one in found if number in self._single and _dense(one)
+            number: (buffer.dtype, buffer.device)
+            for number, buffer in buffers
+            if number in self._single and _dense(buffer)
         }
-        self._known: dict[frozenset[Place] | None, Groups] = {}
+        self._known: dict[frozenset[BufferName] | None, Groups] = {}
 
-    def holds(self, seen: Seen) -> bool:
+    def holds(self, placement: BufferPlacement) -> bool:
         """Tell whether all is as it was found."""
-        if self._lie != seen.lie:
+        if self._lie != placement.lie:
             return False
-        before = [one if one is None else one() for one in self._tensors]
-        return identical(seen.tensors, before)
+        before = [reference if reference is None else reference() for reference in self._tensors]
+        return identical(placement.tensors, before)
 
     def alone(self, number: int) -> bool:
         """Tell whether no other buffer is in the same memory."""
         return number in self._single or number in self._odd
 
-    def groups(self, changing: set[Place] | None) -> Groups:
-        """Give those that are to be copied: all, or those that are small, that change, or that share memory with such.
+    def groups(self, changing: set[BufferName] | None) -> Groups:
+        """Choose those to copy: all, or those that are small, that change, or that share memory with such.
 
         Parameters
         ----------
@@ -107,12 +115,12 @@ class Layout:
 
 
 def _sharing(buffers: Sequence[tuple[int, torch.Tensor]]) -> list[list[int]]:
-    """Give the numbers of those in the same memory: of one storage, or of several that NumPy laid over one array."""
+    """Group the numbers of those in the same memory: of one storage, or of several that NumPy laid over one array."""
     spans = []
-    for number, one in buffers:
-        if _in_one_piece(one):
-            storage = one.untyped_storage()
-            spans.append((str(one.device), storage.data_ptr(), storage.data_ptr() + storage.nbytes(), number))
+    for number, buffer in buffers:
+        if _in_one_piece(buffer):
+            storage = buffer.untyped_storage()
+            spans.append((str(buffer.device), storage.data_ptr(), storage.data_ptr() + storage.nbytes(), number))
     groups: list[list[int]] = []
     end: tuple[str, int] = "", 0
     for device, first, last, number in sorted(spans):
@@ -131,7 +139,7 @@ def copies_of(several: Mapping[int, torch.Tensor], groups: Groups) -> dict[int, 
     for alike in groups.alike:
         numbers = [number for number in alike if number in several]
         own = [several[number] for number in numbers]
-        fresh = [torch.empty_like(one) for one in own]
+        fresh = [torch.empty_like(tensor) for tensor in own]
         if fresh:
             with torch.no_grad():
                 torch._foreach_copy_(fresh, own)
@@ -145,40 +153,40 @@ def copies_of(several: Mapping[int, torch.Tensor], groups: Groups) -> dict[int, 
 
 
 def _windows(sharing: Mapping[int, torch.Tensor]) -> dict[int, torch.Tensor]:
-    """Copy the memory that tensors share, and give each its window onto the copy.
+    """Copy the memory that tensors share, and return each its window onto the copy.
 
     One that is there under several names is one tensor again.
     """
-    there = [one for one in sharing.values() if one.numel()]
-    storages = {one.untyped_storage()._cdata: one.untyped_storage() for one in there}
+    filled = [tensor for tensor in sharing.values() if tensor.numel()]
+    storages = {tensor.untyped_storage()._cdata: tensor.untyped_storage() for tensor in filled}
     ends = [
-        one.data_ptr()
-        + one.element_size() * (1 + sum((n - 1) * by for n, by in zip(one.shape, one.stride(), strict=True)))
-        for one in there
+        tensor.data_ptr()
+        + tensor.element_size() * (1 + sum((n - 1) * by for n, by in zip(tensor.shape, tensor.stride(), strict=True)))
+        for tensor in filled
     ]
-    lowest = min((one.data_ptr() for one in there), default=0)
+    lowest = min((tensor.data_ptr() for tensor in filled), default=0)
     first = lowest // _ALIGNED * _ALIGNED
-    if any((one.data_ptr() - first) % one.element_size() for one in there):  # as NumPy may lay them
+    if any((tensor.data_ptr() - first) % tensor.element_size() for tensor in filled):  # as NumPy may lay them
         first = lowest
-    if any((one.data_ptr() - first) % one.element_size() for one in there):
+    if any((tensor.data_ptr() - first) % tensor.element_size() for tensor in filled):
         raise RuntimeError("two buffers of a block lie over each other by less than an element: clone one of them")
     last = max(ends, default=first)
     windows: dict[int, torch.Tensor] = {}
-    device = next((one.device for one in sharing.values()), None)
+    device = next((tensor.device for tensor in sharing.values()), None)
     memory = torch.empty(last - first, dtype=torch.uint8, device=device)
     for storage in storages.values():
         start = storage.data_ptr()
         low, high = max(first, start), min(last, start + storage.nbytes())
         memory[low - first : high - first].copy_(as_bytes(storage)[low - start : high - start])
-    known: dict[int, torch.Tensor] = {}
-    for number, one in sharing.items():
-        if id(one) not in known:
-            offset = (one.data_ptr() - first) // one.element_size() if one.numel() else 0
-            window = torch.empty(0, dtype=one.dtype, device=one.device)
-            window = window.set_(memory.untyped_storage(), offset, one.shape, one.stride())
-            window = window.conj() if one.is_conj() else window
-            known[id(one)] = torch._neg_view(window) if one.is_neg() else window
-        windows[number] = known[id(one)]
+    copied: dict[int, torch.Tensor] = {}
+    for number, tensor in sharing.items():
+        if id(tensor) not in copied:
+            offset = (tensor.data_ptr() - first) // tensor.element_size() if tensor.numel() else 0
+            window = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+            window = window.set_(memory.untyped_storage(), offset, tensor.shape, tensor.stride())
+            window = window.conj() if tensor.is_conj() else window
+            copied[id(tensor)] = torch._neg_view(window) if tensor.is_neg() else window
+        windows[number] = copied[id(tensor)]
     return windows
 
 

@@ -44,7 +44,7 @@ _CLOSED = (
 """What nobody looks into."""
 
 
-class _Kind(NamedTuple):
+class ClassTraits(NamedTuple):
     """What has to be known of a class."""
 
     closed: bool
@@ -62,8 +62,8 @@ class _Kind(NamedTuple):
     """whether it is a tensor or a generator, which are known in other ways"""
 
 
-_kinds: dict[type, _Kind] = {}
-_MOST_KINDS = 1000
+_traits: dict[type, ClassTraits] = {}
+_MOST_CLASSES = 1000
 _HEAP = 1 << 9
 """Marks, among the flags of a class, those that a class statement made."""
 
@@ -80,40 +80,42 @@ def _can_make(kind: Any, native: Any) -> bool:
     return True
 
 
-def kind_of(thing: Any) -> _Kind:
-    """Give what has to be known of a thing's class."""
+def traits_of(thing: Any) -> ClassTraits:
+    """Return what has to be known of a thing's class."""
     kind = type(thing)
-    found = _kinds.get(kind)
-    if found is None:
-        if len(_kinds) > _MOST_KINDS:  # classes may be made as a program runs
-            _kinds.clear()
-        owners = [one for one in kind.__mro__ if "__slots__" in vars(one)]
+    traits = _traits.get(kind)
+    if traits is None:
+        if len(_traits) > _MOST_CLASSES:  # classes may be made as a program runs
+            _traits.clear()
+        owners = [base_class for base_class in kind.__mro__ if "__slots__" in vars(base_class)]
         base = next((base for base in _CONTAINERS if issubclass(kind, base)), None)
-        native = next(one for one in kind.__mro__ if not one.__flags__ & _HEAP)
-        members = [one for owner in owners for one in vars(owner).values() if isinstance(one, MemberDescriptorType)]
-        seen = base is not None or bool(members) or kind.__dictoffset__ != 0
+        native = next(base_class for base_class in kind.__mro__ if not base_class.__flags__ & _HEAP)
+        members = [
+            member for owner in owners for member in vars(owner).values() if isinstance(member, MemberDescriptorType)
+        ]
+        visible = base is not None or bool(members) or kind.__dictoffset__ != 0
         leaf = issubclass(kind, (torch.Tensor, *_GENERATORS))
-        found = _kinds[kind] = _Kind(
-            issubclass(kind, _CLOSED), base, native, _can_make(kind, native), tuple(members), seen, leaf
+        traits = _traits[kind] = ClassTraits(
+            issubclass(kind, _CLOSED), base, native, _can_make(kind, native), tuple(members), visible, leaf
         )
-    return found
+    return traits
 
 
-def things_in(root: Any) -> "dict[int, tuple[Any, Held | None]]":
-    """Give a thing and all that it holds, with that, as far as they are looked into; tensors and generators are not."""
-    found: dict[int, tuple[Any, Held | None]] = {}
+def reachable_objects(root: Any) -> "dict[int, tuple[Any, Contents | None]]":
+    """List a thing and all that it holds, with that, as far as they are looked into; tensors and generators are not."""
+    objects: dict[int, tuple[Any, Contents | None]] = {}
     waiting = deque([(root, True)])
-    while waiting and len(found) < MOST:
+    while waiting and len(objects) < MOST:
         thing, direct = waiting.popleft()
         if type(thing) in METHODS:
             thing = thing.__self__
         elif type(thing) is ref:
             thing = thing()
-        kind = kind_of(thing)
-        if kind.closed or id(thing) in found:
+        kind = traits_of(thing)
+        if kind.closed or id(thing) in objects:
             continue
         if kind.leaf:
-            found[id(thing)] = thing, None
+            objects[id(thing)] = thing, None
             continue
         if isinstance(thing, Iterator) and type(thing).__module__ in _OWN:
             raise RuntimeError(
@@ -123,20 +125,22 @@ def things_in(root: Any) -> "dict[int, tuple[Any, Held | None]]":
         direct = direct and type(thing) in PLAIN
         if kind.base is not None and not direct and kind.base.__len__(thing) > MOST:
             continue
-        held = held_by(thing)
-        found[id(thing)] = thing, held
-        waiting += [(one, direct) for one in held.values if type(one) not in _SIMPLE]
-    return found
+        held = contents_of(thing)
+        objects[id(thing)] = thing, held
+        waiting += [(value, direct) for value in held.values if type(value) not in _SIMPLE]
+    return objects
 
 
 def tensors_held(thing: Any) -> list[torch.Tensor]:
-    """Give the tensors that a thing is or holds."""
-    if kind_of(thing).closed:
+    """List the tensors that a thing is or holds."""
+    if traits_of(thing).closed:
         return []
-    return [one for one, held in things_in(thing).values() if held is None and isinstance(one, torch.Tensor)]
+    return [
+        thing for thing, held in reachable_objects(thing).values() if held is None and isinstance(thing, torch.Tensor)
+    ]
 
 
-class Held(NamedTuple):
+class Contents(NamedTuple):
     """What an object holds."""
 
     kind: Any
@@ -187,13 +191,13 @@ def _filled(member: Any, thing: Any) -> bool:
     return True
 
 
-def held_by(thing: Any) -> Held:
-    """Give what an object holds, without calling anything of its own."""
+def contents_of(thing: Any) -> Contents:
+    """Read what an object holds, without calling anything of its own."""
     attributes = _attributes(thing)
     itself = attributes is thing
     names = () if itself else tuple(attributes)
     values = [] if itself else list(attributes.values())
-    kind = kind_of(thing)
+    kind = traits_of(thing)
     members = tuple([member for member in kind.slots if _filled(member, thing)])
     values += [member.__get__(thing) for member in members]
     base = kind.base
@@ -203,10 +207,10 @@ def held_by(thing: Any) -> Held:
         values += base.values(thing)
     elif base is not None:
         values += base.__iter__(thing)
-    return Held(type(thing), names, members, keys, itself, values)
+    return Contents(type(thing), names, members, keys, itself, values)
 
 
-def write(thing: Any, held: Held) -> None:
+def write(thing: Any, held: Contents) -> None:
     """Have a thing hold this and nothing else, without calling anything of its class."""
     if type(thing) is not held.kind:
         object.__setattr__(thing, "__class__", held.kind)
@@ -216,16 +220,16 @@ def write(thing: Any, held: Held) -> None:
     elif held.names or attributes:
         attributes.clear()
         attributes.update(zip(held.names, held.values, strict=False))
-    for member in kind_of(thing).slots:
+    for member in traits_of(thing).slots:
         if member in held.members:
             member.__set__(thing, held.values[len(held.names) + held.members.index(member)])
         elif _filled(member, thing):
             member.__delete__(thing)
-    items, base = held.values[held.first :], kind_of(thing).base
+    items, base = held.values[held.first :], traits_of(thing).base
     if base is dict or base is OrderedDict:
         base.clear(thing)
-        for one, item in zip(held.keys, items, strict=True):
-            base.__setitem__(thing, one.key, item)
+        for key, item in zip(held.keys, items, strict=True):
+            base.__setitem__(thing, key.key, item)
     elif base is set:
         set.clear(thing)
         set.update(thing, items)

@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from forebay.torch.mover import bytes_by_storage, weakly
 from forebay.torch.replay.norms import read_by
-from forebay.torch.saved_tensors import Held, Keep, Kept
+from forebay.torch.saved_tensors import Keep, KeptTensor, StoredTensor
 
 _NAMES = (
     "mm",
@@ -27,17 +27,17 @@ _NAMES = (
     "_flash_attention_forward",
     "_efficient_attention_forward",
 )
-DEAR = frozenset(getattr(torch.ops.aten, name).default for name in _NAMES if hasattr(torch.ops.aten, name))
+COSTLY = frozenset(getattr(torch.ops.aten, name).default for name in _NAMES if hasattr(torch.ops.aten, name))
 
 SHARES = {"dear": 1.0, "3/4 of dear": 0.75, "1/2 of dear": 0.5, "1/4 of dear": 0.25}
-"""What may be kept of the dear outputs, by its share of their bytes."""
+"""What may be kept of the costly outputs, by its share of their bytes."""
 
 LEAST = 0.05
 """Less than this share of the bytes is not kept alone, nor dropped alone."""
 
 
-class Operation(NamedTuple):
-    """A dear operation of a block."""
+class CostlyOperation(NamedTuple):
+    """A costly operation of a block."""
 
     number: int
     nbytes: int
@@ -47,29 +47,32 @@ class Operation(NamedTuple):
 
 
 class Share(NamedTuple):
-    """Some dear operations of a block, whose outputs are kept."""
+    """Some costly operations of a block, whose outputs are kept."""
 
     numbers: frozenset[int]
     nbytes: int
     stays: int = 0
 
 
-def shares_of(operations: Sequence[Operation], seconds: Sequence[float]) -> dict[str, Share]:
-    """Give the shares of a block's dear outputs that may be kept: all, and those that take the longest for their bytes.
+def shares_of(operations: Sequence[CostlyOperation], seconds: Sequence[float]) -> dict[str, Share]:
+    """Rank the shares of a block's costly outputs that may be kept: all, and those that take longest for their bytes.
 
     Where operations cannot be parted so, the nearest that there is, unless that is nearly all or nearly nothing.
 
     Examples
     --------
-    >>> several = [Operation(0, 300), Operation(1, 100), Operation(2, 100), Operation(3, 400)]
+    >>> several = [CostlyOperation(0, 300), CostlyOperation(1, 100), CostlyOperation(2, 100), CostlyOperation(3, 400)]
     >>> {name: sorted(share.numbers) for name, share in shares_of(several, [0.60, 0.30, 0.18, 0.76]).items()}
     {'dear': [0, 1, 2, 3], '3/4 of dear': [0, 1, 3], '1/2 of dear': [0, 1], '1/4 of dear': [1]}
     """
     timed = zip(operations, seconds, strict=True)
-    ranked = [one for one, taken in sorted(timed, key=lambda pair: (-pair[1] / max(1, pair[0].nbytes), pair[0].number))]
-    whole = sum(one.nbytes for one in ranked)
+    ranked = [
+        operation
+        for operation, _ in sorted(timed, key=lambda pair: (-pair[1] / max(1, pair[0].nbytes), pair[0].number))
+    ]
+    whole = sum(operation.nbytes for operation in ranked)
     nearest: dict[str, tuple[float, int]] = {}
-    for count, size in enumerate(accumulate(one.nbytes for one in ranked), 1):
+    for count, size in enumerate(accumulate(operation.nbytes for operation in ranked), 1):
         if LEAST * whole <= size <= (1 - LEAST) * whole:
             apart, name = min((abs(share * whole - size), name) for name, share in SHARES.items() if share < 1)
             nearest[name] = min(nearest.get(name, (apart, count)), (apart, count))
@@ -77,15 +80,15 @@ def shares_of(operations: Sequence[Operation], seconds: Sequence[float]) -> dict
     return {"dear": share_of(ranked), **some} if ranked else {}
 
 
-def share_of(operations: Sequence[Operation]) -> Share:
-    """Give some operations as one share."""
+def share_of(operations: Sequence[CostlyOperation]) -> Share:
+    """Sum some operations up as one share."""
     numbers, nbytes, stays = zip(*operations, strict=True)
     return Share(frozenset(numbers), sum(nbytes), sum(stays))
 
 
-def is_dear(operation: Any, arguments: Sequence[Any], named: dict[str, Any]) -> bool:
-    """Tell whether an operation is dear and draws no random numbers, which skipping it would leave to the next."""
-    if operation not in DEAR:
+def is_costly(operation: Any, arguments: Sequence[Any], named: dict[str, Any]) -> bool:
+    """Tell whether an operation is costly and draws no random numbers, which skipping it would leave to the next."""
+    if operation not in COSTLY:
         return False
     for number, argument in enumerate(operation._schema.arguments):
         if argument.name in ("dropout_p", "dropout"):
@@ -95,17 +98,17 @@ def is_dear(operation: Any, arguments: Sequence[Any], named: dict[str, Any]) -> 
 
 
 def written(operation: Any, arguments: Sequence[Any], named: dict[str, Any]) -> frozenset[int]:
-    """Give the storages that an operation changes in place.
+    """Return the storages that an operation changes in place.
 
     Versions do not tell of all: the parts that `unsafe_chunk` makes of a tensor each count their own changes.
     """
     if not operation._schema.is_mutable:
         return frozenset()
-    found: list[Any] = []
+    changed: list[Any] = []
     for number, argument in enumerate(operation._schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
-            found.append(arguments[number] if number < len(arguments) else named.get(argument.name))
-    return frozenset(bytes_by_storage(leaf for leaf in tree_flatten(found)[0] if isinstance(leaf, torch.Tensor)))
+            changed.append(arguments[number] if number < len(arguments) else named.get(argument.name))
+    return frozenset(bytes_by_storage(leaf for leaf in tree_flatten(changed)[0] if isinstance(leaf, torch.Tensor)))
 
 
 def _counting() -> Any:
@@ -113,8 +116,8 @@ def _counting() -> Any:
     return torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.ADInplaceOrView, False)
 
 
-class Output:
-    """What a dear operation gave, kept."""
+class KeptOutput:
+    """What a costly operation gave, kept."""
 
     __slots__ = ("_kept", "_structure", "_written", "storages")
 
@@ -129,51 +132,53 @@ class Output:
     @property
     def changed(self) -> bool:
         """Whether it was changed in place since: it is then no longer what the operation gave."""
-        return self._written or any(one.changed for one in self._kept if isinstance(one, Kept | Held))
+        return self._written or any(kept.changed for kept in self._kept if isinstance(kept, KeptTensor | StoredTensor))
 
     def note_written(self, storages: frozenset[int]) -> None:
         """Take note of storages that an operation has changed."""
         self._written = self._written or not self.storages.isdisjoint(storages)
 
     def value(self) -> Any:
-        """Give it again."""
-        leaves = [one.tensor().detach() if isinstance(one, Kept | Held) else one for one in self._kept]
+        """Return it again."""
+        leaves = [
+            kept.tensor().detach() if isinstance(kept, KeptTensor | StoredTensor) else kept for kept in self._kept
+        ]
         return tree_unflatten(leaves, self._structure)
 
 
-class Keeping(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Keeps the outputs of dear operations, those whose numbers are wanted."""
+class OutputKeeper(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Keeps the outputs of costly operations, those whose numbers are wanted."""
 
     def __init__(self, wanted: frozenset[int], keep: Keep) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.outputs: dict[int, Output] = {}
+        self.outputs: dict[int, KeptOutput] = {}
         self._wanted, self._keep, self._next = wanted, keep, 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         output = func(*args, **(kwargs or {}))
-        if is_dear(func, args, kwargs or {}):
+        if is_costly(func, args, kwargs or {}):
             if self._next in self._wanted:
-                self.outputs[self._next] = Output(output, self._keep)
+                self.outputs[self._next] = KeptOutput(output, self._keep)
             self._next += 1
         elif self.outputs and (storages := written(func, args, kwargs or {})):
-            for one in self.outputs.values():
-                one.note_written(storages)
+            for kept in self.outputs.values():
+                kept.note_written(storages)
         return output
 
 
-class Replaying(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Gives the outputs that were kept in place of running dear operations again, but for those that were changed.
+class OutputReplay(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Returns the outputs that were kept in place of running costly operations again, but for those that were changed.
 
     Each is let go as it is given, unless another backward pass may come: what nobody saved of them is then gone, and
     what was saved goes when it has been used, so that the device holds no more than in a run without them.
     """
 
-    def __init__(self, outputs: dict[int, Output]) -> None:
+    def __init__(self, outputs: dict[int, KeptOutput]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._outputs, self._next = outputs, 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if is_dear(func, args, kwargs or {}):
+        if is_costly(func, args, kwargs or {}):
             kept = self._outputs.get(self._next)
             self._next += 1
             if kept is not None and not kept.changed:
@@ -183,12 +188,12 @@ class Replaying(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **(kwargs or {}))
 
 
-class Watching(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Times dear operations and weighs their outputs while a block runs again, and sees what operations read."""
+class OperationWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Times costly operations and weighs their outputs while a block runs again, and sees what operations read."""
 
     def __init__(self, mark: Callable[[], Any], packed: Callable[[], int]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.seen: list[tuple[Any, Any, list[int], int, list[tuple[torch.Tensor, int]]]] = []
+        self.observed: list[tuple[Any, Any, list[int], int, list[tuple[torch.Tensor, int]]]] = []
         """start, end, bytes of each output, how many tensors had been saved by then, aliases that tell of changes"""
         self.written: set[int] = set()
         """the numbers of those whose outputs were changed in place"""
@@ -199,11 +204,13 @@ class Watching(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.read |= read_by(func, args, kwargs or {})
-        if not is_dear(func, args, kwargs or {}):
+        if not is_costly(func, args, kwargs or {}):
             storages = written(func, args, kwargs or {})
             if storages:
-                several = enumerate(self._storages)
-                self.written |= {number for number, held in several if any(one.cdata in storages for one in held)}
+                earlier = enumerate(self._storages)
+                self.written |= {
+                    number for number, held in earlier if any(reference.cdata in storages for reference in held)
+                }
             return func(*args, **(kwargs or {}))
         start = self._mark()
         output = func(*args, **(kwargs or {}))
@@ -218,5 +225,5 @@ class Watching(TorchDispatchMode):  # type: ignore[no-untyped-call]
             aliases.append((alias, tensor._version))
         sizes = [tensor.untyped_storage().nbytes() for tensor in tensors]
         self._storages.append([weakly(tensor.untyped_storage()) for tensor in tensors])
-        self.seen.append((start, end, sizes, self._packed(), aliases))
+        self.observed.append((start, end, sizes, self._packed(), aliases))
         return output

@@ -10,10 +10,11 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from forebay.torch.ambient import NOTHING, Autocast, random_state, set_random_state
 from forebay.torch.mover import bytes_by_storage, storage_of, weakly
-from forebay.torch.replay.arguments import Given
-from forebay.torch.replay.costly_operations import Keeping, Output, Replaying
-from forebay.torch.replay.module_state import Belongings
-from forebay.torch.saved_tensors import Keep, Kept, check_version
+from forebay.torch.replay.arguments import CallArguments
+from forebay.torch.replay.costly_operations import KeptOutput, OutputKeeper, OutputReplay
+from forebay.torch.replay.module_state import ModuleState
+from forebay.torch.saved_tensors import Keep, KeptTensor
+from forebay.torch.tensor_versions import check_version
 
 
 class _EnoughError(BaseException):
@@ -42,14 +43,14 @@ class Frame:
     ----------
     call
         The block's own forward.
-    belongings
+    module_state
         Its parameters, buffers and modes.
     device
         Where it computes.
     keep_input
         Keeps a tensor that it was given.
     wanted, keep_output
-        The numbers of the dear operations whose outputs are kept, and how.
+        The numbers of the costly operations whose outputs are kept, and how.
     watch
         Called with the frame around a second run: a context manager that measures it.
     ends
@@ -67,11 +68,11 @@ class Frame:
     def __init__(
         self,
         call: Callable[..., Any],
-        belongings: Belongings,
+        module_state: ModuleState,
         device: torch.device,
-        keep_input: Keep = Kept,
+        keep_input: Keep = KeptTensor,
         wanted: frozenset[int] = frozenset(),
-        keep_output: Keep = Kept,
+        keep_output: Keep = KeptTensor,
         watch: "Callable[[Frame], Any] | None" = None,
         ends: frozenset[int] = frozenset(),
         weighed: bool = False,
@@ -79,10 +80,10 @@ class Frame:
         read_again: Callable[[], None] = lambda: None,
         compiled: bool = False,
     ) -> None:
-        self._call, self._belongings, self._device, self._compiled = call, belongings, device, compiled
+        self._call, self._belongings, self._device, self._compiled = call, module_state, device, compiled
         self._keep_input, self._keep_output, self._wanted, self._watch = keep_input, keep_output, wanted, watch
         self._ends, self._lasting, self._read_again = ends, lasting or weighed, read_again
-        self._outputs: dict[int, Output] = {}
+        self._outputs: dict[int, KeptOutput] = {}
         # Of what the first run saved: hashes, which the garbage collector need not see, and 0 for what none of its
         # operations made that is differentiated, such as parameters, and for what stays.
         self._kinds: list[int] = []
@@ -94,19 +95,19 @@ class Frame:
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the block for the first time."""
-        self._given = Given(args, kwargs, self._keep_input)
+        self._arguments = CallArguments(args, kwargs, self._keep_input)
         self._random = random_state(self._device)
         self._autocast = Autocast.now(self._device)
-        self._noted = self._belongings.note(watched=self._storages is not None)
+        self._initial = self._belongings.note(watched=self._storages is not None)
         with self._hooks(self._packing(), self._unpack):
             if not self._wanted:
                 output = self._call(*args, **kwargs)
             else:
-                with Keeping(self._wanted, self._keep_output) as keeping:
+                with OutputKeeper(self._wanted, self._keep_output) as keeping:
                     output = self._call(*args, **kwargs)
                 # Those that the block itself has changed in place are of no use: they are computed again.
-                self._outputs = {number: one for number, one in keeping.outputs.items() if not one.changed}
-        self._belongings.look(self._noted)
+                self._outputs = {number: kept for number, kept in keeping.outputs.items() if not kept.changed}
+        self._belongings.look(self._initial)
         return output
 
     def _hooks(self, pack: Callable[[torch.Tensor], Any], unpack: Callable[[Any], torch.Tensor]) -> saved_tensors_hooks:
@@ -115,43 +116,47 @@ class Frame:
         return saved_tensors_hooks(pack, unpack)
 
     def saved_of(self, tensors: list[torch.Tensor]) -> tuple[frozenset[int], tuple[tuple[StorageWeakRef, int], ...]]:
-        """Give the numbers of the saved tensors that share memory with these, and that memory, of a weighed frame."""
+        """Return the numbers of the saved tensors that share memory with these, and that memory, of a weighed frame."""
         bytes_of = bytes_by_storage(tensors)
         storages, self._storages = self._storages or [], None
-        found = [(number, one) for number, one in enumerate(storages) if one is not None and one.cdata in bytes_of]
-        shared = {one.cdata: (one, bytes_of[one.cdata]) for _, one in found}
-        return frozenset(number for number, _ in found), tuple(shared.values())
+        sharing = [
+            (number, storage)
+            for number, storage in enumerate(storages)
+            if storage is not None and storage.cdata in bytes_of
+        ]
+        shared = {storage.cdata: (storage, bytes_of[storage.cdata]) for _, storage in sharing}
+        return frozenset(number for number, _ in sharing), tuple(shared.values())
 
     def note_read(self, storages: set[int]) -> None:
         """Take note of the storages that a second run has read; it is not over yet."""
-        self._belongings.note_read(self._noted, storages)
+        self._belongings.note_read(self._initial, storages)
 
     @property
     def count(self) -> int:
         """The tensors that a second run has saved so far."""
         return len(self._values)
 
-    def _packing(self) -> Callable[[torch.Tensor], int | _Lasting | Kept]:
-        """Give what drops the tensors of the first run; networks save hundreds, so all it does for each is little."""
+    def _packing(self) -> Callable[[torch.Tensor], int | _Lasting | KeptTensor]:
+        """Make the hook that drops the tensors of the first run; networks save hundreds, so it does little for each."""
         kinds, storages, lasting, strided = self._kinds, self._storages, self._lasting, torch.strided
 
-        def pack(tensor: torch.Tensor) -> int | _Lasting | Kept:
+        def pack(tensor: torch.Tensor) -> int | _Lasting | KeptTensor:
             number, stays = len(kinds), tensor.layout is not strided
             kinds.append(0 if stays or tensor.is_leaf else hash((tensor.shape, tensor.dtype)))
             if storages is not None:
                 storage = storage_of(tensor)
                 storages.append(None if storage is None else weakly(storage))
             if stays:  # whatever the plan: sizes of nested tensors are told apart by who made them
-                return Kept(tensor)
+                return KeptTensor(tensor)
             return _Lasting(number) if lasting else number
 
         return pack
 
-    def _unpack(self, saved: int | _Lasting | Kept) -> torch.Tensor:
-        """Give a tensor that was dropped. Each is given once; a second backward pass computes them once more."""
+    def _unpack(self, saved: int | _Lasting | KeptTensor) -> torch.Tensor:
+        """Return a tensor that was dropped. Each is given once; a second backward pass computes them once more."""
         if isinstance(saved, int):
             return self._value(saved)
-        if isinstance(saved, Kept):
+        if isinstance(saved, KeptTensor):
             return saved.tensor()
         if saved.tensor is not None:
             self._read_again()
@@ -178,31 +183,31 @@ class Frame:
         now = random_state(self._device)
         try:
             with (
-                self._given.again() as (args, kwargs),
+                self._arguments.again() as (args, kwargs),
                 self._autocast.again(),
-                self._belongings.again(self._noted),
+                self._belongings.again(self._initial),
                 torch.enable_grad(),
                 NOTHING if self._watch is None else self._watch(self),
                 self._hooks(self._taking(), _refuse),
-                Replaying(self._outputs) if self._outputs else NOTHING,
+                OutputReplay(self._outputs) if self._outputs else NOTHING,
             ):
                 set_random_state(self._device, self._random)
                 with suppress(_EnoughError):
                     self._call(*args, **kwargs)
         finally:
             set_random_state(self._device, now)
-        found = [one for one in self._values if one is not None]
-        kinds = zip(self._kinds, found, strict=False)
-        alike = all([not kind or kind == hash((one.shape, one.dtype)) for kind, one in kinds])  # noqa: C419 - faster
-        if len(found) != len(self._kinds) or not alike:
+        tensors = [tensor for tensor in self._values if tensor is not None]
+        kinds = zip(self._kinds, tensors, strict=False)
+        alike = all([not kind or kind == hash((tensor.shape, tensor.dtype)) for kind, tensor in kinds])  # noqa: C419 - faster
+        if len(tensors) != len(self._kinds) or not alike:
             self._values = []
             raise RuntimeError(_OTHERWISE)
 
     def _taking(self) -> Callable[[torch.Tensor], None]:
-        """Give what takes the tensors of a second run, which saves as many as the first."""
+        """Make the hook that takes the tensors of a second run, which saves as many as the first."""
         values, versions, taken, saved = self._values, self._versions, self.taken, len(self._kinds)
         # One that is watched goes on to its end where something is to be seen there.
-        stops = saved - 1 not in self._ends and not (taken is not None and self._belongings.watches(self._noted))
+        stops = saved - 1 not in self._ends and not (taken is not None and self._belongings.watches(self._initial))
 
         def take(tensor: torch.Tensor) -> None:
             # Without history, which may hold more than these; and as it is now, whatever becomes of its data.

@@ -14,9 +14,9 @@ from torch import nn
 
 from forebay.torch.ambient import NOTHING
 from forebay.torch.mover import bytes_by_storage
-from forebay.torch.replay.buffers import Groups, Layout, Place, Seen, copies_of, identical, same
+from forebay.torch.replay.buffers import BufferLayout, BufferName, BufferPlacement, Groups, copies_of, identical, same
 from forebay.torch.replay.norms import only_adds, thrown_away
-from forebay.torch.saved_tensors import version_of
+from forebay.torch.tensor_versions import version_of
 
 
 class Parameters(NamedTuple):
@@ -46,8 +46,8 @@ class Parameters(NamedTuple):
         """Let modules have these, and put back what they have now."""
         owners = chain.from_iterable(map(repeat, parts, self.counts))  # each module as often as it has one
         rows = zip(owners, self.names, self.tensors, self.states, strict=True)
-        several = [(part, name, one, *state) for part, name, one, state in rows if one is not None and state]
-        had = {(part, name) for part, name, _, _, _ in several}
+        lent = [(part, name, tensor, *state) for part, name, tensor, state in rows if tensor is not None and state]
+        had = {(part, name) for part, name, _, _, _ in lent}
         for part in parts:
             for name, now in part._parameters.items():
                 if now is not None and (part, name) not in had:
@@ -55,7 +55,7 @@ class Parameters(NamedTuple):
         before: list[tuple[Any, str, Any]] = []
         wanting: list[tuple[torch.Tensor, bool]] = []
         try:
-            for part, name, tensor, version, wanted in several:
+            for part, name, tensor, version, wanted in lent:
                 if tensor._version != version:
                     raise _changed(name)
                 table: Any = part._parameters
@@ -84,7 +84,7 @@ def _listed(parts: Iterable[nn.Module]) -> tuple[list[int], list[str], Sequence[
 
 
 def _states(tensors: Iterable[torch.Tensor | None]) -> list[tuple[int, bool] | None]:
-    return [None if one is None else (one._version, one.requires_grad) for one in tensors]
+    return [None if tensor is None else (tensor._version, tensor.requires_grad) for tensor in tensors]
 
 
 @dataclass(eq=False, slots=True)
@@ -96,24 +96,24 @@ class Buffers:
     """how often these had been changed"""
     copies: dict[int, torch.Tensor]
     """of those that are small, or that it changes"""
-    layout: Layout
+    layout: BufferLayout
     groups: Groups
     """which were copied"""
 
     def for_another_run(self) -> dict[int, dict[str, torch.Tensor | None]]:
-        """Give what each module is to find in a second run, by its number."""
-        found: dict[int, dict[str, torch.Tensor | None]] = {place: {} for place, _ in self.layout.places}
+        """Return what each module is to find in a second run, by its number."""
+        lent: dict[int, dict[str, torch.Tensor | None]] = {place: {} for place, _ in self.layout.places}
         copies = copies_of(self.copies, self.groups)
         for number, (place, name) in enumerate(self.layout.places):
             buffer = self.tensors.get(number)
             if buffer is not None and number not in copies and version_of(buffer) != self.versions[number]:
                 raise _changed(name)
-            found[place][name] = copies.get(number, buffer)
-        return found
+            lent[place][name] = copies.get(number, buffer)
+        return lent
 
 
 @dataclass(eq=False, slots=True)
-class Noted:
+class InitialModuleState:
     """What a block had when its first run began."""
 
     parts: Sequence[nn.Module]
@@ -128,7 +128,7 @@ class Noted:
     """names of buffers that the run has changed without there being a copy"""
 
 
-class Belongings:
+class ModuleState:
     """The parameters, buffers and modes of a block.
 
     Which large buffers its forward changes is noticed when it runs: all of them are copied before the first run in each
@@ -143,16 +143,16 @@ class Belongings:
     def _find_parts(self) -> None:
         self._parts = list(self._module.modules())
         self._tree = _Tree(self._parts)
-        self._changing: dict[tuple[bool, ...], set[Place]] = {}  # by modes; those that have not run are not known
+        self._changing: dict[tuple[bool, ...], set[BufferName]] = {}  # by modes; those that have not run are not known
         self._unread: dict[tuple[bool, ...], dict[int, nn.Module]] = {}  # by modes; those that were not watched are not
-        self._layout: Layout | None = None
+        self._layout: BufferLayout | None = None
 
     def parameters(self) -> Iterator[torch.Tensor]:
-        """Give the parameters of the modules that it had when it ran last."""
+        """Yield the parameters of the modules that it had when it ran last."""
         for part in self._parts:
-            yield from (one for one in part._parameters.values() if one is not None)
+            yield from (parameter for parameter in part._parameters.values() if parameter is not None)
 
-    def note(self, watched: bool = False) -> Noted:
+    def note(self, watched: bool = False) -> InitialModuleState:
         """Take note of what the block has now, for a second run that may be watched."""
         if not self._tree.stands():
             self._find_parts()
@@ -161,57 +161,57 @@ class Belongings:
         unread = self._unread.get(training, {})
         if watched or not all(map(only_adds, unread.values())):
             unread = {}
-        having = {number: one for number, one in enumerate(parts) if one._buffers and number not in unread}
+        having = {number: part for number, part in enumerate(parts) if part._buffers and number not in unread}
         buffers = self._note_buffers(having, training) if having else None
-        return Noted(parts, Parameters.of(parts), buffers, unread, training)
+        return InitialModuleState(parts, Parameters.of(parts), buffers, unread, training)
 
     def _note_buffers(self, having: Mapping[int, nn.Module], training: tuple[bool, ...]) -> Buffers:
-        seen = Seen.of(having)
-        if self._layout is None or not self._layout.holds(seen):
-            self._layout = Layout(having, seen)
-        tensors = {number: one for number, one in enumerate(seen.tensors) if one is not None}
-        versions = {number: version_of(one) for number, one in tensors.items()}
+        placement = BufferPlacement.of(having)
+        if self._layout is None or not self._layout.holds(placement):
+            self._layout = BufferLayout(having, placement)
+        tensors = {number: buffer for number, buffer in enumerate(placement.tensors) if buffer is not None}
+        versions = {number: version_of(buffer) for number, buffer in tensors.items()}
         groups = self._layout.groups(self._changing.get(training))
         return Buffers(tensors, versions, copies_of(tensors, groups), self._layout, groups)
 
-    def look(self, noted: Noted) -> None:
+    def look(self, initial: InitialModuleState) -> None:
         """Notice which large buffers a run has changed, in place or by assigning another; drop the copies of others."""
-        if noted.parts is not self._parts:
+        if initial.parts is not self._parts:
             return
-        first = noted.training not in self._changing
-        changing = self._changing.setdefault(noted.training, set())
-        if noted.buffers is None:
+        first = initial.training not in self._changing
+        changing = self._changing.setdefault(initial.training, set())
+        if initial.buffers is None:
             return
-        had = noted.buffers
+        had = initial.buffers
         for number in had.layout.large:
             part, name = place = had.layout.places[number]
             buffer = had.tensors[number]
             moved = version_of(buffer) != had.versions[number]
             if moved and number not in had.copies:
-                noted.lost.add(name)
+                initial.lost.add(name)
             # Not all that changes a buffer counts that: the first time values are compared.
-            other = noted.parts[part]._buffers.get(name) is not buffer
+            other = initial.parts[part]._buffers.get(name) is not buffer
             if moved or other or (first and not same(had.copies[number], buffer)):
                 changing.add(place)
             elif place not in changing and had.layout.alone(number):
                 had.copies.pop(number, None)
 
     @contextmanager
-    def again(self, noted: Noted) -> Iterator[None]:
+    def again(self, initial: InitialModuleState) -> Iterator[None]:
         """Let a second run find what the first one had, and put all back as it is now."""
-        if noted.lost:
-            raise RuntimeError(_LOST.format(", ".join(sorted(noted.lost))))
-        if noted.parts is not self._parts or not self._tree.stands():
+        if initial.lost:
+            raise RuntimeError(_LOST.format(", ".join(sorted(initial.lost))))
+        if initial.parts is not self._parts or not self._tree.stands():
             raise _changed("a module of it")
-        parts, modes = noted.parts, _modes(noted.parts)
+        parts, modes = initial.parts, _modes(initial.parts)
         tables = [part._buffers for part in parts]
         own = [table.copy() for table in tables]
-        with NOTHING if noted.parameters.stand(parts) else noted.parameters.lend(parts):
+        with NOTHING if initial.parameters.stand(parts) else initial.parameters.lend(parts):
             try:
-                if modes != noted.training:
-                    _set_modes(parts, noted.training)
-                lent = {} if noted.buffers is None else noted.buffers.for_another_run()
-                for place, part in noted.unread.items():
+                if modes != initial.training:
+                    _set_modes(parts, initial.training)
+                lent = {} if initial.buffers is None else initial.buffers.for_another_run()
+                for place, part in initial.unread.items():
                     lent[place] = thrown_away(part)
                 for place, table in enumerate(tables):
                     if table or place in lent:
@@ -226,19 +226,19 @@ class Belongings:
                 if _modes(parts) != modes:
                     _set_modes(parts, modes)
 
-    def watches(self, noted: Noted) -> bool:
+    def watches(self, initial: InitialModuleState) -> bool:
         """Tell whether it matters what a second run reads."""
-        return any(map(only_adds, noted.parts))
+        return any(map(only_adds, initial.parts))
 
-    def note_read(self, noted: Noted, storages: Set[int]) -> None:
+    def note_read(self, initial: InitialModuleState, storages: Set[int]) -> None:
         """Take note of the storages that a second run has read, as long as what it was lent is in place."""
-        found = {}
-        for number, part in enumerate(noted.parts):
-            buffers = [one for one in part._buffers.values() if one is not None]
+        unread = {}
+        for number, part in enumerate(initial.parts):
+            buffers = [buffer for buffer in part._buffers.values() if buffer is not None]
             if only_adds(part) and storages.isdisjoint(bytes_by_storage(buffers)):
-                found[number] = part
-        known = self._unread.setdefault(noted.training, found)
-        self._unread[noted.training] = {number: part for number, part in found.items() if number in known}
+                unread[number] = part
+        before = self._unread.setdefault(initial.training, unread)
+        self._unread[initial.training] = {number: part for number, part in unread.items() if number in before}
 
 
 def _modes(parts: Iterable[nn.Module]) -> tuple[bool, ...]:
@@ -251,11 +251,11 @@ def _set_modes(parts: Iterable[nn.Module], modes: tuple[bool, ...]) -> None:
             part.training = mode
 
 
-def flags_of(several: Iterable[Belongings]) -> tuple[bytes, bytes]:
-    """Give the modes of some blocks, and which parameters want gradients: what they save depends on them."""
-    parts = list(chain.from_iterable([one._parts for one in several]))
+def flags_of(states: Iterable[ModuleState]) -> tuple[bytes, bytes]:
+    """Return the modes of some blocks, and which parameters want gradients: what they save depends on them."""
+    parts = list(chain.from_iterable([state._parts for state in states]))
     parameters = chain.from_iterable([part._parameters.values() for part in parts])
-    wanted = [one.requires_grad for one in parameters if one is not None]
+    wanted = [parameter.requires_grad for parameter in parameters if parameter is not None]
     return bytes([bool(part.training) for part in parts]), bytes(wanted)
 
 

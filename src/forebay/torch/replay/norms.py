@@ -42,14 +42,14 @@ def only_adds(module: nn.Module) -> bool:
 
 
 def read_by(operation: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> frozenset[int]:
-    """Give the storages that an operation reads, but for those of statistics that it does no more than add to."""
+    """Return the storages that an operation reads, but for those of statistics that it does no more than add to."""
     left_out: tuple[int, ...] = ()
     if operation in _OPERATIONS and len(arguments) > _TRAINING and arguments[_TRAINING]:
         left_out = _MEAN, _VARIANCE
     elif operation is torch.ops.aten.add_.Tensor and _counts():
         left_out = (0,)
-    several = [one for number, one in enumerate(arguments) if number not in left_out], list(named.values())
-    return frozenset(bytes_by_storage(leaf for leaf in tree_flatten(several)[0] if isinstance(leaf, torch.Tensor)))
+    read = [argument for number, argument in enumerate(arguments) if number not in left_out], list(named.values())
+    return frozenset(bytes_by_storage(leaf for leaf in tree_flatten(read)[0] if isinstance(leaf, torch.Tensor)))
 
 
 def _counts() -> bool:
@@ -77,7 +77,7 @@ class _Uncounted:
 
 
 def thrown_away(module: nn.Module) -> dict[str, Any]:
-    """Give statistics for a BatchNorm to add to in a second run; who reads them after all finds that they are none."""
+    """Make statistics that a BatchNorm adds to in a second run; who reads them after all finds that they are none."""
     mean = module._buffers["running_mean"]
     assert mean is not None
     return _unset(mean.shape, mean.dtype, mean.device)
