@@ -31,6 +31,11 @@ EXACT = 32
 """The width of a row whose values are kept as they are."""
 RAW = 1 << 31
 """Marks the place of a tile whose values are kept as they are."""
+PLACE = RAW - 1
+"""Masks the place itself."""
+HALF = LANES // 2
+PLANE = SIDE * LANES
+WIDTH_WORDS = ROWS // 8
 
 TILES = {1: (1, 1, VALUES), 2: (1, 64, 32), 3: (8, 16, 16)}
 """Extents of a tile by the rank of the folded array."""
@@ -81,14 +86,14 @@ class Tiling:
 
 
 @cache
-def tiling(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Tiling:
+def tiling_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Tiling:
     """Fold a shape into at most three axes worth predicting along, and cut it into tiles.
 
     Examples
     --------
-    >>> tiling((2, 3, 100, 200, 300), np.dtype("float32")).extents
+    >>> tiling_of((2, 3, 100, 200, 300), np.dtype("float32")).extents
     (600, 200, 300)
-    >>> tiling((500, 400, 3), np.dtype("float32")).extents
+    >>> tiling_of((500, 400, 3), np.dtype("float32")).extents
     (1, 500, 1200)
     """
     rank, extents = _fold(shape)
