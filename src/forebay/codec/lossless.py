@@ -64,11 +64,11 @@ class Lossless(Codec):
         return not dtype.hasobject
 
     def max_bytes(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
-        """Give the bytes of the array, and a thousandth more."""
+        """Return the bytes of the array, and a thousandth more."""
         return sealed.most_bytes(math.prod(shape) * dtype.itemsize)
 
     def scratch_bytes(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
-        """Give what decoding takes."""
+        """Return what decoding takes."""
         return sealed.scratch_bytes(math.prod(shape) * dtype.itemsize)
 
     def encode_host(self, array: NDArray[Any], out: NDArray[np.uint8]) -> int:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SOURCE = Path(__file__).parent / "bounded.cu"
 WARPS = {1: 2, 2: 2, 3: 4}
 """Tiles that a thread block encodes or decodes, by rank, as in the source."""
-RANGE_BLOCKS = 132 * 8
+RANGE_THREAD_BLOCKS = 132 * 8
 SECTOR = 32
 """Bytes of memory that a GPU writes at once."""
 
@@ -62,8 +62,8 @@ class Bounded(Codec):
             raise CodecError(
                 f"bounded takes one bound{what}: bounded:1e-4 of the range, or bounded:abs=1e-3, and threads="
             )
-        self.bound = _bound_given(relative if abs is None else abs)
-        self.threads = processors() if threads is None else _threads_given(threads)
+        self.bound = _bound(relative if abs is None else abs)
+        self.threads = processors() if threads is None else _threads(threads)
         self.relative = abs is None
         self.name = f"bounded:{self.bound:g}" if self.relative else f"bounded:abs={self.bound:g}"
         if float(self.name.rpartition("=" if not self.relative else ":")[2]) != self.bound:
@@ -99,10 +99,10 @@ class Bounded(Codec):
         """
         tiling = tiling_of(array.shape, array.dtype)
         values = array.nbytes // tiling.itemsize
-        blocks = max(1, min(RANGE_BLOCKS, values // 4096))
+        thread_blocks = max(1, min(RANGE_THREAD_BLOCKS, values // 4096))
         args = (array, values, _parts_at(out, tiling))
-        _module(array.dtype, tiling.rank).launch("range", blocks, 256, args, stream)
-        return blocks
+        _module(array.dtype, tiling.rank).launch("range", thread_blocks, 256, args, stream)
+        return thread_blocks
 
     def tiles_device(self, array: "View", out: "View", parts: int, stream: "Stream") -> None:
         """Enqueue all else."""
@@ -173,27 +173,27 @@ def decoder(pointer: int, tiling: Tiling) -> tuple[str, int, int]:
     if tiling.rank < 3 or beginnings % SECTOR == 0:
         return "decode", *_grid(tiling)
     slow, middle, fast = tiling.counts
-    blocks = slow * middle * -(-fast // WARPS[tiling.rank])
-    return "decode_shifted" if beginnings % 16 else "decode_straight", blocks, 32 * WARPS[tiling.rank]
+    thread_blocks = slow * middle * -(-fast // WARPS[tiling.rank])
+    return "decode_shifted" if beginnings % 16 else "decode_straight", thread_blocks, 32 * WARPS[tiling.rank]
 
 
-def _bound_given(given: str | float | None) -> float:
+def _bound(text: str | float | None) -> float:
     try:
-        bound = float(given)  # type: ignore[arg-type]
+        bound = float(text)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         bound = 0.0
     if not 0 < bound < float("inf"):
-        raise CodecError(f"bounded: {given!r} is no bound: give a number above zero, as in bounded:1e-4")
+        raise CodecError(f"bounded: {text!r} is no bound: give a number above zero, as in bounded:1e-4")
     return bound
 
 
-def _threads_given(given: str | int) -> int:
+def _threads(text: str | int) -> int:
     try:
-        threads = int(given)
+        threads = int(text)
     except (TypeError, ValueError):
         threads = 0
     if threads < 1:
-        raise CodecError(f"bounded:threads={given}: give a number of threads from 1 on, or leave it out")
+        raise CodecError(f"bounded:threads={text}: give a number of threads from 1 on, or leave it out")
     return threads
 
 

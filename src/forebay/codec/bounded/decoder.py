@@ -26,7 +26,7 @@ from forebay.codec.bounded.tiles import jit, locate, position, scatter
 
 @jit
 def read_widths(words: Any, at: int, end: int, each: int, widths: Any) -> tuple[int, int]:
-    """Read the widths of a tile; give the word after them and the bits of a stream, -1 where they are damaged."""
+    """Read the widths of a tile; return the word after them and the bits of a stream, -1 where they are damaged."""
     if at + WIDTH_WORDS > end:
         return at, -1
     escapes = 0
@@ -73,7 +73,7 @@ def unpack(words: Any, at: int, total: int, each: int, widths: Any, tail: Any, d
     end = at + total // 32 * LANES
     pull_tail(words, end, total % 32, tail)
     word = load(words, at) if at < end else load(tail, 0)
-    taken = 0
+    used = 0
     for row in range(ROWS):
         width = widths[row]
         if width == 0:
@@ -81,16 +81,16 @@ def unpack(words: Any, at: int, total: int, each: int, widths: Any, tail: Any, d
             continue
         for part in range(each if width == EXACT else 1):
             # A field is moved to the top of its word, and back with its sign.
-            taken += width
-            if taken < 32:
-                field = word << fill(np.uint32(32 - taken))
+            used += width
+            if used < 32:
+                field = word << fill(np.uint32(32 - used))
             else:
-                taken -= 32
-                field = shift_down(word, fill(np.uint32(taken)))
+                used -= 32
+                field = shift_down(word, fill(np.uint32(used)))
                 at += LANES
                 word = load(words, at) if at < end else load(tail, 0)
-                if taken:
-                    field = field | word << fill(np.uint32(32 - taken))
+                if used:
+                    field = field | word << fill(np.uint32(32 - used))
             store(field >> fill(np.uint32(32 - width)), d, part * VALUES + row * LANES)
 
 
@@ -145,7 +145,7 @@ def clear(place: Any, extents: Any, length: int, array: Any) -> None:
 def decode_tiles(
     words: Any, end: int, start: int, layout: Any, tiles: tuple[int, int], numbers: Any, places: Any, array: Any
 ) -> int:
-    """Decode tiles; give how many are damaged, which are left zero."""
+    """Decode tiles; return how many are damaged, which are left zero."""
     rank, extents, counts, shift = layout
     x = np.empty(VALUES, array.dtype)
     raw = x.view(np.uint32)
@@ -197,7 +197,7 @@ def decode_tiles(
 
 @jit
 def reorder(words: Any, end: int, start: int, layout: Any, tiles: int, each: int, places: Any, out: Any) -> int:
-    """Copy an encoding with its tiles in order; give its words, or -1 where it is damaged."""
+    """Copy an encoding with its tiles in order; return its words, or -1 where it is damaged."""
     rank, extents, counts, shift = layout
     widths = np.empty(ROWS, np.int64)
     unit = 1 << (shift - 2)

@@ -32,13 +32,13 @@ CACHED = 48
 @jit
 def warm(array: Any, place: Any, extents: Any, columns: int) -> int:
     """Read tiles that lie side by side, line after line: memory gives them fastest so, and caches keep them."""
-    seen = bits_of(load_half(array, 0))
+    touched = bits_of(load_half(array, 0))
     for z in range(place[0], place[0] + SIDE):
         for y in range(place[1], place[1] + 16):
             at = (z * extents[1] + y) * extents[2] + place[2]
             for k in range(0, columns, HALF):
-                seen = seen | bits_of(load_half(array, at + k))
-    return any_of(seen)  # type: ignore[no-any-return] # which nobody wants, but what nobody wants is not read
+                touched = touched | bits_of(load_half(array, at + k))
+    return any_of(touched)  # type: ignore[no-any-return] # which nobody wants, but what nobody wants is not read
 
 
 @jit
@@ -83,8 +83,8 @@ def model(
                 values = load(x, row * LANES)
             q = low_words(bits_of(values * inverses + magics))
             off = largest(magnitudes(values - (holding(q, x) - magics) * steps))
-            along, told = q - before, load(above, j * LANES)
-            residual = along - told
+            along, predicted = q - before, load(above, j * LANES)
+            residual = along - predicted
             width = width_of(any_of(residual ^ (residual + residual)))
             if width == EXACT or off >= test:
                 width = EXACT
@@ -123,7 +123,7 @@ def push_tail(stream: Any, filled: int, words: Any, at: int) -> int:
 
 @jit
 def pack(d: Any, each: int, widths: Any, spare: Any, words: Any, at: int) -> int:
-    """Concatenate the fields of each lane, word by word for all lanes; give the word after the last."""
+    """Concatenate the fields of each lane, word by word for all lanes; return the word after the last."""
     stream = fill(np.int32(0))
     filled = 0
     for row in range(ROWS):
@@ -167,7 +167,7 @@ def write_widths(widths: Any, escapes: int, words: Any, at: int) -> int:
 def encode_tiles(
     array: Any, layout: Any, tiles: tuple[int, int], numbers: Any, words: Any, places: Any, start: int
 ) -> int:
-    """Encode tiles one after the other into `words` from `start` on; give the word after the last.
+    """Encode tiles one after the other into `words` from `start` on; return the word after the last.
 
     Parameters
     ----------
@@ -190,7 +190,7 @@ def encode_tiles(
     d, above = np.empty(2 * VALUES, np.int32), np.empty(PLANE, np.int32)
     widths, spare = np.empty(ROWS, np.int64), np.empty(LANES, np.uint32)
     idle = largest_idle(numbers)
-    at, warmed, seen = start, tiles[0], 0
+    at, warmed, touched = start, tiles[0], 0
     for tile in range(tiles[0], tiles[1]):
         if np.int64(places[tile]) <= idle:
             places[tile] = 0
@@ -202,7 +202,7 @@ def encode_tiles(
             for after in range(tile, min(tile - tile % counts[2] + counts[2], tile + CACHED // each, tiles[1])):
                 if np.int64(places[after]) > idle:
                     warmed = after + 1
-            seen |= warm(array, place, extents, min((warmed - tile) * HALF, extents[2] - place[2]) // HALF * HALF)
+            touched |= warm(array, place, extents, min((warmed - tile) * HALF, extents[2] - place[2]) // HALF * HALF)
         if not direct:
             gather(array, place, rank, extents, x)
         total, escapes = model(array, x, direct, place, rank, extents, numbers, above, d, widths)
@@ -226,7 +226,7 @@ def encode_tiles(
         while at % (1 << (shift - 2)):
             words[at] = 0
             at += 1
-    spare[0] = seen
+    spare[0] = touched
     return at
 
 

@@ -129,7 +129,7 @@ def _fold(shape: tuple[int, ...]) -> tuple[int, tuple[int, int, int]]:
 
 
 def quanta(dtype: np.dtype[Any], bound: float, span: tuple[float, float] | None) -> tuple[float, float]:
-    """Give the absolute bound and the quantisation step, both exact in the array's type.
+    """Return the absolute bound and the quantisation step, both exact in the array's type.
 
     Parameters
     ----------
@@ -167,7 +167,7 @@ def _towards_zero(value: float, dtype: np.dtype[Any]) -> float:
 
 
 def read_header(payload: NDArray[np.uint8], expected: Tiling) -> tuple[int, float]:
-    """Check the header of an encoding; give its bytes and its step."""
+    """Check the header of an encoding; return its bytes and its step."""
     if payload.nbytes < expected.start:
         raise EncodingError(f"{payload.nbytes} bytes are too few for an encoding of {expected.tiles} tiles")
     size, magic, kind, *rest = HEADER.unpack(payload[: HEADER.size].tobytes())

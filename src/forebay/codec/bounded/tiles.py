@@ -20,7 +20,7 @@ def jit(function: F) -> F:
 
 @jit
 def brick_of(lane: int, rank: int) -> tuple[int, int]:
-    """Give where a lane's brick lies in a tile, along the two faster axes."""
+    """Return where a lane's brick lies in a tile, along the two faster axes."""
     if rank == 3:
         return lane // 16 * 8, lane % 16
     if rank == 2:
@@ -30,7 +30,7 @@ def brick_of(lane: int, rank: int) -> tuple[int, int]:
 
 @jit
 def locate(tile: int, rank: int, extents: Any, counts: Any) -> tuple[int, int, int, int]:
-    """Give where a tile begins along each axis, and how many values it has."""
+    """Return where a tile begins along each axis, and how many values it has."""
     row, tx = divmod(tile, counts[2])
     if rank == 3:
         tz, ty = divmod(row, counts[1])
@@ -46,7 +46,7 @@ def locate(tile: int, rank: int, extents: Any, counts: Any) -> tuple[int, int, i
 
 @jit
 def position(place: tuple[int, int, int, int], row: int, lane: int, rank: int, extents: Any) -> tuple[int, bool]:
-    """Give the index of a value, or of the nearest one that exists, and whether it is the former."""
+    """Return the index of a value, or of the nearest one that exists, and whether it is the former."""
     dy, dx = brick_of(lane, rank)
     i, j = divmod(row, SIDE)
     z, y, x = place[0], place[1] + dy, place[2] + dx
