@@ -25,6 +25,7 @@ from forebay.errors import ForebayError, needs
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+NO_NUMBA = needs("what computes on the CPU", "Numba", "codecs")
 LOCK = "forebay.lock"
 """The file in a folder of kept code that is locked while some is written."""
 
@@ -37,7 +38,7 @@ def kept(function: F, **options: Any) -> F:
     try:
         import numba
     except ImportError as error:
-        raise ForebayError(needs("what computes on the CPU", "Numba", "codecs")) from error
+        raise ForebayError(NO_NUMBA) from error
 
     named = _named(function, options)
     try:
@@ -136,7 +137,7 @@ def _writers() -> Any:
             _remove_outdated(folder, compilation.data["dispatcher"].py_func)
 
     class Locked(event.Listener):  # type: ignore[misc]
-        """Gives the lock back when Numba, which has written, leaves its own."""
+        """Releases the lock when Numba, which has written, leaves its own."""
 
         def on_start(self, _event: Any) -> None:
             held.depth += 1

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 HEADER = 16
 SOURCE = Path(__file__).with_name("cast.cu")
 THREADS = 256
-MOST_BLOCKS = 4096
+MOST_THREAD_BLOCKS = 4096
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Cast(Codec):
         self._half = HALVES[to]
 
     def max_bytes(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
-        """Give two bytes a value, and the header."""
+        """Return two bytes a value, and the header."""
         return HEADER + 2 * math.prod(shape)
 
     def encode_host(self, array: NDArray[Any], out: NDArray[np.uint8]) -> int:
@@ -85,11 +85,11 @@ class Cast(Codec):
         if payload.nbytes != self.max_bytes(out.shape, out.dtype):
             raise EncodingError(f"{payload.nbytes} bytes cannot be a {self.name} of a {out.dtype}{list(out.shape)}")
         largest = float(payload[:8].copy().view(np.float64)[0])
-        one, two = self._factors(largest)
+        first, second = self._factors(largest)
         body = payload[HEADER:]
         words = (body if body.ctypes.data % 2 == 0 else body.copy()).view(np.uint16)
         most = float(np.finfo(out.dtype).max)
-        cast_cpu.decode(words, out.reshape(-1), 1 / one, 1 / two, most, self._half.mantissa, self._half.bias)
+        cast_cpu.decode(words, out.reshape(-1), 1 / first, 1 / second, most, self._half.mantissa, self._half.bias)
 
     def encode_device(self, array: "View", out: "View", stream: "Stream") -> None:
         """Do the same on the device, where the largest value stays."""
@@ -97,9 +97,9 @@ class Cast(Codec):
         module = self._module(array.dtype)
         module.launch("clear", 1, 1, [out.pointer], stream)
         if self._scales(array.dtype) and count:
-            module.launch("largest", _blocks(count), THREADS, [array.pointer, count, out.pointer], stream)
+            module.launch("largest", _thread_blocks(count), THREADS, [array.pointer, count, out.pointer], stream)
         if count:
-            module.launch("encode", _blocks(count), THREADS, [array.pointer, count, out.pointer], stream)
+            module.launch("encode", _thread_blocks(count), THREADS, [array.pointer, count, out.pointer], stream)
 
     def decode_device(self, payload: "View", out: "View", stream: "Stream") -> None:
         """Do the same on the device."""
@@ -110,13 +110,13 @@ class Cast(Codec):
         count = math.prod(out.shape)
         if count:
             args = [payload.pointer, count, out.pointer, damage_flag()]
-            self._module(out.dtype).launch("decode", _blocks(count), THREADS, args, stream)
+            self._module(out.dtype).launch("decode", _thread_blocks(count), THREADS, args, stream)
 
     def _scales(self, dtype: np.dtype[Any]) -> bool:
         return not (dtype == np.float32 and self._half.bias == 127)
 
     def _factors(self, largest: float) -> tuple[float, float]:
-        """Give two powers of two whose product brings the largest value just below the type's; one could overflow."""
+        """Return two powers of two whose product brings the largest value just below the type's; one could overflow."""
         if not math.isfinite(largest) or largest < 0:
             raise EncodingError("the encoding is damaged: its largest value is none")
         if largest == 0:
@@ -132,5 +132,5 @@ class Cast(Codec):
         return load(SOURCE, fmad=False, defines={"REAL": real, "MANTISSA": half.mantissa, "BIAS": half.bias})
 
 
-def _blocks(count: int) -> int:
-    return min(MOST_BLOCKS, -(-count // THREADS))
+def _thread_blocks(count: int) -> int:
+    return min(MOST_THREAD_BLOCKS, -(-count // THREADS))

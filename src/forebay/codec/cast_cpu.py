@@ -20,7 +20,9 @@ def largest(values: NDArray[Any]) -> float:
 
 
 @jit
-def encode(values: NDArray[Any], out: NDArray[np.uint16], one: float, two: float, mantissa: int, bias: int) -> None:
+def encode(
+    values: NDArray[Any], out: NDArray[np.uint16], first: float, second: float, mantissa: int, bias: int
+) -> None:
     """Scale by two factors and round to 16 bits, to even where two are as near."""
     infinity = np.uint64((2 * bias + 1) << mantissa)
     smallest = 2.0 ** (1 - bias)
@@ -39,7 +41,7 @@ def encode(values: NDArray[Any], out: NDArray[np.uint16], one: float, two: float
         elif abs(value) == np.inf:
             half = infinity
         else:
-            magnitude = abs(value) * one * two
+            magnitude = abs(value) * first * second
             if magnitude < smallest:
                 half = np.uint64(np.rint(magnitude * spacing))
             else:
@@ -52,7 +54,7 @@ def encode(values: NDArray[Any], out: NDArray[np.uint16], one: float, two: float
 
 @jit
 def decode(
-    words: NDArray[np.uint16], out: NDArray[Any], one: float, two: float, most: float, mantissa: int, bias: int
+    words: NDArray[np.uint16], out: NDArray[Any], first: float, second: float, most: float, mantissa: int, bias: int
 ) -> None:
     """Widen 16 bits and scale by two factors, staying below the largest number of the type."""
     infinity = np.uint64((2 * bias + 1) << mantissa)
@@ -72,5 +74,5 @@ def decode(
             else:
                 bits[0] = (half + rebias) << np.uint64(52 - mantissa)
                 value = real[0]
-            value = min(value * one * two, most)
+            value = min(value * first * second, most)
         out[index] = -value if words[index] & np.uint16(0x8000) else value

@@ -108,15 +108,15 @@ class Codec(ABC):
 
     @abstractmethod
     def max_bytes(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
-        """Give the bytes that the encoding of such an array takes at most."""
+        """Return the bytes that the encoding of such an array takes at most."""
 
     def scratch_bytes(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
-        """Give the bytes of the device that the codec takes for itself, beside `out`, for arrays like this one."""
+        """Return the bytes of the device that the codec takes for itself, beside `out`, for arrays like this one."""
         return 0
 
     @abstractmethod
     def encode_host(self, array: NDArray[Any], out: NDArray[np.uint8]) -> int:
-        """Encode a contiguous array into `out`, which has `max_bytes`, and give the bytes written."""
+        """Encode a contiguous array into `out`, which has `max_bytes`, and return the bytes written."""
 
     @abstractmethod
     def decode_host(self, payload: NDArray[np.uint8], out: NDArray[Any]) -> None:
@@ -131,7 +131,7 @@ class Codec(ABC):
         raise CodecError(f"{self.name} does not work on a GPU: use another codec, or none")
 
     def canonical(self, payload: NDArray[np.uint8], shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[np.uint8]:
-        """Give the encoding in the one order that every machine agrees on."""
+        """Return the encoding in the one order that every machine agrees on."""
         return payload
 
     def encode(self, array: Any, out: Any = None, stream: "Stream | None" = None) -> Encoded:
@@ -204,10 +204,10 @@ def _dtype(written: Any) -> np.dtype[Any]:
     return np.dtype(written if isinstance(written, str) else [tuple(field) for field in written])
 
 
-def check_room(given: int, needed: int) -> None:
+def check_room(nbytes: int, needed: int) -> None:
     """Refuse room that an encoding might not fit into."""
-    if given < needed:
-        raise CodecError(f"the room has {given} bytes, but the encoding may take {needed}: give max_bytes()")
+    if nbytes < needed:
+        raise CodecError(f"the room has {nbytes} bytes, but the encoding may take {needed}: give max_bytes()")
 
 
 def get(name: str) -> Codec:

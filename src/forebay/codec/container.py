@@ -2,22 +2,23 @@
 
 import json
 import struct
-from hashlib import blake2b
 from typing import Any
+
+from xxhash import xxh3_128_digest
 
 from forebay.errors import EncodingError
 
 MAGIC = b"FBAY"
 HEADER = struct.Struct("<4sHHQ16s")
-"""Magic, version, bytes of the JSON text and of the payload that follow, and a checksum over both."""
+"""Magic, version, bytes of the JSON text and of the payload that follow, and XXH3-128 over both."""
 VERSION = 1
 
 
 def pack(about: dict[str, Any], payload: bytes) -> bytes:
     """Put a payload into a container, with what is to be known about it."""
     text = json.dumps(about).encode()
-    checksum = blake2b(text + payload, digest_size=16).digest()
-    return HEADER.pack(MAGIC, VERSION, len(text), len(payload), checksum) + text + payload
+    body = text + payload
+    return HEADER.pack(MAGIC, VERSION, len(text), len(payload), xxh3_128_digest(body)) + body
 
 
 def unpack(data: bytes) -> tuple[dict[str, Any], memoryview]:
@@ -28,6 +29,6 @@ def unpack(data: bytes) -> tuple[dict[str, Any], memoryview]:
     if version != VERSION:
         raise EncodingError(f"a container of version {version}: read it with a newer Forebay")
     body = memoryview(data)[HEADER.size :]
-    if len(body) != text_bytes + payload_bytes or blake2b(body, digest_size=16).digest() != checksum:
+    if len(body) != text_bytes + payload_bytes or xxh3_128_digest(body) != checksum:
         raise EncodingError("the encoding is damaged or cut short: its checksum does not match")
     return json.loads(bytes(body[:text_bytes])), body[text_bytes:]

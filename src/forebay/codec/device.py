@@ -94,7 +94,7 @@ DAMAGED, REFUSED = 1, 2
 
 
 def damage_flag() -> int:
-    """Give the address of the word in which kernels set DAMAGED or REFUSED.
+    """Return the address of the word in which kernels set DAMAGED or REFUSED.
 
     The bits stay set until `check_damage` has reported them.
     """

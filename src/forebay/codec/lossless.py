@@ -5,7 +5,6 @@ GPU where nvCOMP is installed. A GPU reads its own.
 """
 
 import math
-import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from forebay.codec.nvcomp import sealed
 from forebay.codec.nvcomp.library import ALGORITHMS, Kind, StreamLayout
 from forebay.codec.nvcomp.seal import HEADER, Format, Seal, seal, unseal
 from forebay.errors import CodecError, EncodingError, needs
+from forebay.processors import processors
 
 if TYPE_CHECKING:
     from cuda.core import Stream
@@ -51,7 +51,7 @@ class Lossless(Codec):
 
     def __init__(self, *, threads: str | int | None = None) -> None:
         try:
-            self._threads = max(1, len(os.sched_getaffinity(0)) // 2) if threads is None else int(threads)
+            self._threads = max(1, processors() // 2) if threads is None else int(threads)
         except ValueError as error:
             raise CodecError(f"lossless:threads={threads}: give a number of threads") from error
         if self._threads < 1:
@@ -64,11 +64,11 @@ class Lossless(Codec):
         return not dtype.hasobject
 
     def max_bytes(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
-        """Give the bytes of the array, and a thousandth more."""
+        """Return the bytes of the array, and a thousandth more."""
         return sealed.most_bytes(math.prod(shape) * dtype.itemsize)
 
     def scratch_bytes(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
-        """Give what decoding takes."""
+        """Return what decoding takes."""
         return sealed.scratch_bytes(math.prod(shape) * dtype.itemsize)
 
     def encode_host(self, array: NDArray[Any], out: NDArray[np.uint8]) -> int:

@@ -56,7 +56,7 @@ _SUCCESS = driver.CUresult.CUDA_SUCCESS
 
 
 def current_device() -> Device:
-    """Give the calling thread's device, its primary context (the one CuPy and torch use) made current."""
+    """Return the calling thread's device, its primary context (the one CuPy and torch use) made current."""
     if not gpu_count():
         raise DeviceError(why_not())
     device = Device()
@@ -72,12 +72,12 @@ def device_memory() -> tuple[int, int]:
 
 
 def current_context() -> Any:
-    """Give the context that is current in the calling thread, to be used again with `release`."""
+    """Return the context that is current in the calling thread, to be used again with `release`."""
     return checked(driver.cuCtxGetCurrent(), "asking for the current context")
 
 
 def release(context: Any, call: Callable[[int], tuple[Any, ...]], pointer: int, *_keep: object) -> None:
-    """Give a piece of memory back to the driver, from whatever thread.
+    """Free a piece of memory, from whatever thread.
 
     A finalizer may run in any thread, and these calls need the context that the memory belongs to. What is given
     in `_keep` stays alive until the call has been made.

@@ -90,7 +90,7 @@ class Mark:
         checked(driver.cuStreamWaitEvent(stream.handle, self._event, 0), "making a stream wait")
 
     def since(self, start: "Mark") -> float:
-        """Give the device's seconds from another mark to this one; both have been passed."""
+        """Return the device's seconds from another mark to this one; both have been passed."""
         return (
             float(checked(driver.cuEventElapsedTime(start._event, self._event), "reading the time of an event")) / 1e3
         )
@@ -103,7 +103,7 @@ _spare_events: dict[int, list[Any]] = {}  # by context
 
 
 def spare_events() -> list[Any]:
-    """Give the events of the current context that are to be used again."""
+    """Return the events of the current context that are to be used again."""
     return _spare_events.setdefault(int(checked(driver.cuCtxGetCurrent(), "asking for the context")), [])
 
 
@@ -113,7 +113,7 @@ def mark(stream: Stream) -> Mark:
 
 
 def seconds(start: Mark, end: Mark) -> float:
-    """Give the device's seconds between two marks, waiting for the second."""
+    """Return the device's seconds between two marks, waiting for the second."""
     end.sync()
     return end.since(start)
 
@@ -158,6 +158,6 @@ def stream_of(library: str) -> Stream | None:
 
 
 def _imported(name: str) -> ModuleType | None:
-    """Give a library only if the program has imported it, and not while it is still being imported."""
+    """Return a library only if the program has imported it, and not while it is still being imported."""
     module = sys.modules.get(name)
     return module if module is not None and hasattr(module, "cuda") else None

@@ -1,4 +1,4 @@
-// The kernels of the codec "bounded"; docs/bounded-format.md describes the encoding, bounded_cpu.py is their twin.
+// The kernels of the codec "bounded"; docs/bounded-format.md describes the encoding, encoder.py and decoder.py are their twins.
 //
 // A warp encodes or decodes one tile of 2048 values. A lane owns a brick of 8 x 8 of them, so that the differences
 // between neighbours stay in its registers; the same place of all 32 bricks is a row, and has one width. A lane

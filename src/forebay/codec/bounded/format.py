@@ -31,6 +31,11 @@ EXACT = 32
 """The width of a row whose values are kept as they are."""
 RAW = 1 << 31
 """Marks the place of a tile whose values are kept as they are."""
+PLACE = RAW - 1
+"""Masks the place itself."""
+HALF = LANES // 2
+PLANE = SIDE * LANES
+WIDTH_WORDS = ROWS // 8
 
 TILES = {1: (1, 1, VALUES), 2: (1, 64, 32), 3: (8, 16, 16)}
 """Extents of a tile by the rank of the folded array."""
@@ -81,14 +86,14 @@ class Tiling:
 
 
 @cache
-def tiling(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Tiling:
+def tiling_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Tiling:
     """Fold a shape into at most three axes worth predicting along, and cut it into tiles.
 
     Examples
     --------
-    >>> tiling((2, 3, 100, 200, 300), np.dtype("float32")).extents
+    >>> tiling_of((2, 3, 100, 200, 300), np.dtype("float32")).extents
     (600, 200, 300)
-    >>> tiling((500, 400, 3), np.dtype("float32")).extents
+    >>> tiling_of((500, 400, 3), np.dtype("float32")).extents
     (1, 500, 1200)
     """
     rank, extents = _fold(shape)
@@ -124,7 +129,7 @@ def _fold(shape: tuple[int, ...]) -> tuple[int, tuple[int, int, int]]:
 
 
 def quanta(dtype: np.dtype[Any], bound: float, span: tuple[float, float] | None) -> tuple[float, float]:
-    """Give the absolute bound and the quantisation step, both exact in the array's type.
+    """Return the absolute bound and the quantisation step, both exact in the array's type.
 
     Parameters
     ----------
@@ -162,7 +167,7 @@ def _towards_zero(value: float, dtype: np.dtype[Any]) -> float:
 
 
 def read_header(payload: NDArray[np.uint8], expected: Tiling) -> tuple[int, float]:
-    """Check the header of an encoding; give its bytes and its step."""
+    """Check the header of an encoding; return its bytes and its step."""
     if payload.nbytes < expected.start:
         raise EncodingError(f"{payload.nbytes} bytes are too few for an encoding of {expected.tiles} tiles")
     size, magic, kind, *rest = HEADER.unpack(payload[: HEADER.size].tobytes())

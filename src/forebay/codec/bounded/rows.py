@@ -8,12 +8,17 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from llvmlite import ir  # type: ignore[import-untyped]
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic, models, overload, register_model
-
 from forebay.codec.bounded.format import LANES
+from forebay.compiled import NO_NUMBA
+from forebay.errors import ForebayError
+
+try:
+    from llvmlite import ir  # type: ignore[import-untyped]
+    from numba import types
+    from numba.core import cgutils
+    from numba.extending import intrinsic, models, overload, register_model
+except ImportError as error:
+    raise ForebayError(NO_NUMBA) from error
 
 INDEX = ir.IntType(32)
 BASE = 0x4338000000000000
@@ -49,8 +54,8 @@ class _RowModel(models.PrimitiveModel):  # type: ignore[misc]
         super().__init__(manager, row, ir.VectorType(manager.lookup(row.dtype).get_value_type(), row.lanes))
 
 
-def _pointer(context: Any, builder: Any, array: Any, given: Any, index: Any, lanes: int) -> Any:
-    data = context.make_array(array)(context, builder, given).data
+def _pointer(context: Any, builder: Any, array: Any, value: Any, index: Any, lanes: int) -> Any:
+    data = context.make_array(array)(context, builder, value).data
     vector = ir.VectorType(context.get_value_type(array.dtype), lanes)
     return builder.bitcast(builder.gep(data, [index]), vector.as_pointer())
 
@@ -127,7 +132,9 @@ def _prefetcher(*how: int) -> Callable[..., Any]:
     def call(typing: Any, array: Any, at: Any) -> Any:
         def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             place = builder.bitcast(_pointer(context, builder, array, args[0], args[1], 1), ir.IntType(8).as_pointer())
-            _called(builder, "llvm.prefetch.p0", ir.VoidType(), [place, *(ir.Constant(INDEX, one) for one in how)])
+            _called(
+                builder, "llvm.prefetch.p0", ir.VoidType(), [place, *(ir.Constant(INDEX, number) for number in how)]
+            )
             return context.get_dummy_value()
 
         return types.none(array, types.intp), make
@@ -163,7 +170,7 @@ spread_16, spread_8, spread_4, spread_2, spread_1 = (_spreader(part) for part in
 
 @intrinsic  # type: ignore[untyped-decorator]
 def fill(typing: Any, value: Any) -> Any:
-    """Give a row of one value."""
+    """Return a row of one value."""
 
     def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         nothing = ir.Constant(ir.VectorType(args[0].type, LANES), ir.Undefined)
@@ -237,7 +244,7 @@ for _sign, _names in {
 
 @intrinsic  # type: ignore[untyped-decorator]
 def bits_of(typing: Any, row: Any) -> Any:
-    """Give the bits of floating-point numbers."""
+    """Return the bits of floating-point numbers."""
 
     def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.bitcast(args[0], context.get_value_type(row.bits))
@@ -247,7 +254,7 @@ def bits_of(typing: Any, row: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def magnitudes(typing: Any, row: Any) -> Any:
-    """Give the bits of absolute values: as integers they are in the same order, and NaN is the largest."""
+    """Return the bits of absolute values: as integers they are in the same order, and NaN is the largest."""
 
     def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         positive = _called(builder, f"llvm.fabs.{row.suffix}", args[0].type, args)
@@ -258,7 +265,7 @@ def magnitudes(typing: Any, row: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def numbers_of(typing: Any, row: Any, like: Any) -> Any:
-    """Give the floating-point numbers, of the type of an array or a row, that have these bits."""
+    """Return the floating-point numbers, of the type of an array or a row, that have these bits."""
     result = Row(like.dtype)
 
     def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -269,7 +276,7 @@ def numbers_of(typing: Any, row: Any, like: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def holding(typing: Any, row: Any, like: Any) -> Any:
-    """Give the numbers whose lowest bits are these integers: as they are, or for float64 with sign and exponent."""
+    """Return the numbers whose lowest bits are these integers: as they are, or for float64 with sign and exponent."""
     result = Row(like.dtype)
 
     def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 SOURCE = Path(__file__).with_name("spread.cu")
 THREADS = 256
-MOST_BLOCKS = 1024
+MOST_THREAD_BLOCKS = 1024
 PART = 40
-"""Bytes that a block of threads leaves of its share of an array."""
+"""Bytes that a thread block leaves of its share of an array."""
 
 EXPONENTS = {Kind.F32: (-126, 104), Kind.F64: (-1022, 971)}
 """Of the smallest and largest delta: normal, and no coarser than the type itself is at its largest value, which rounded
@@ -63,12 +63,12 @@ class Bitcomp(Codec):
     lossy = True
 
     def __init__(self, bound: str | float | None = None, *, algo: str = "sparse", **asked: str | float) -> None:
-        given = [*([] if bound is None else [("abs", bound)]), *asked.items()]
-        if len(given) != 1 or given[0][0] not in ("abs", "rel", "sigma"):
+        bounds = [*([] if bound is None else [("abs", bound)]), *asked.items()]
+        if len(bounds) != 1 or bounds[0][0] not in ("abs", "rel", "sigma"):
             raise CodecError("bitcomp takes one bound: abs=1e-3, rel=1e-4 or sigma=0.01")
         if algo not in ALGORITHMS:
             raise CodecError(f"bitcomp:algo={algo}: there are {' and '.join(ALGORITHMS)}")
-        self._relative_to, value = given[0]
+        self._relative_to, value = bounds[0]
         try:
             self._bound = float(value)
         except ValueError as error:
@@ -79,12 +79,12 @@ class Bitcomp(Codec):
         self.name = f"bitcomp:{self._relative_to}={self._bound!r},algo={algo}"
 
     def max_bytes(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
-        """Give the bytes of the array, and a thousandth more."""
+        """Return the bytes of the array, and a thousandth more."""
         return sealed.most_bytes(math.prod(shape) * dtype.itemsize)
 
     def scratch_bytes(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
-        """Give what decoding takes, and the search for the range or the deviation."""
-        parts = 0 if self._relative_to == "abs" else 8 + PART * MOST_BLOCKS
+        """Return what decoding takes, and the search for the range or the deviation."""
+        parts = 0 if self._relative_to == "abs" else 8 + PART * MOST_THREAD_BLOCKS
         return parts + sealed.scratch_bytes(math.prod(shape) * dtype.itemsize)
 
     def encode_host(self, array: NDArray[Any], out: NDArray[np.uint8]) -> int:
@@ -119,7 +119,7 @@ class Bitcomp(Codec):
         return StreamLayout(nbytes, Kind.F32 if dtype == np.float32 else Kind.F64, self._algorithm)
 
     def _delta(self, layout: StreamLayout, scale: float) -> float:
-        """Give the largest power of two that is no more than twice the bound."""
+        """Return the largest power of two that is no more than twice the bound."""
         least, most = EXPONENTS[layout.kind]
         if not math.isfinite(scale):
             raise CodecError(f"{self.name}: the values lie too far apart for a relative bound: give abs=")
@@ -132,7 +132,7 @@ class Bitcomp(Codec):
 
 
 def bound_of(encoded: Encoded) -> float:
-    """Give the largest error that an encoding by `bitcomp` allows; waits for it on a GPU."""
+    """Return the largest error that an encoding by `bitcomp` allows; waits for it on a GPU."""
     payload = encoded.payload
     if not isinstance(payload, np.ndarray):
         from forebay.codec.device import download
@@ -161,11 +161,11 @@ def _spread_device(array: "View", deviation: bool, stream: "Stream") -> float:
 
     device = current_device().device_id
     if device not in _parts.on:
-        _parts.on[device] = DeviceSlab(8 + PART * MOST_BLOCKS)
+        _parts.on[device] = DeviceSlab(8 + PART * MOST_THREAD_BLOCKS)
     result = _parts.on[device].pointer
     count = math.prod(array.shape)
-    blocks = min(MOST_BLOCKS, -(-count // THREADS))
+    thread_blocks = min(MOST_THREAD_BLOCKS, -(-count // THREADS))
     module = load(SOURCE, fmad=False, defines={"REAL": "float" if array.dtype == np.float32 else "double"})
-    module.launch("gather", blocks, THREADS, [array.pointer, count, result + 8], stream)
-    module.launch("scale", 1, THREADS, [result + 8, blocks, int(deviation), result], stream)
+    module.launch("gather", thread_blocks, THREADS, [array.pointer, count, result + 8], stream)
+    module.launch("scale", 1, THREADS, [result + 8, thread_blocks, int(deviation), result], stream)
     return float(struct.unpack("<d", struct.pack("<Q", post(result, stream).value()))[0])

@@ -17,7 +17,7 @@ from forebay.errors import CodecError, EncodingError
 
 INSTALL = "pip install nvidia-nvcomp-cu13"
 SONAME = "libnvcomp.so.6"
-BLOCK = 8192
+UNIT = 8192
 """Bytes of an array that Bitcomp encodes at a time."""
 
 ALGORITHMS = {"default": 0, "sparse": 1}
@@ -71,25 +71,25 @@ class Queue:
 
 
 def most_bytes(nbytes: int) -> int:
-    """Give the bytes of the longest stream of an array; known without the library, which is asked to agree.
+    """Return the bytes of the longest stream of an array; known without the library, which is asked to agree.
 
     Examples
     --------
     >>> most_bytes(2**20)
     1049632
     """
-    return -(-nbytes // BLOCK) * (BLOCK + 8) + 32
+    return -(-nbytes // UNIT) * (UNIT + 8) + 32
 
 
 def zeros_bytes(nbytes: int) -> int:
-    """Give the bytes of the stream of an array of zeros, the shortest there is.
+    """Return the bytes of the stream of an array of zeros, the shortest there is.
 
     Examples
     --------
     >>> zeros_bytes(2**20)
     1568
     """
-    return -(-nbytes // BLOCK) * 12 + 32
+    return -(-nbytes // UNIT) * 12 + 32
 
 
 @cache
@@ -116,7 +116,7 @@ def available() -> bool:
 
 
 def compress_host(layout: StreamLayout, source: int, out: int, delta: float = 0.0) -> int:
-    """Encode an array of the host into room for `most_bytes`, and give the bytes of the stream."""
+    """Encode an array of the host into room for `most_bytes`, and return the bytes of the stream."""
     _compress("bitcompHostCompress", layout, None, source, out, delta)
     size = ctypes.c_size_t()
     _checked(library().bitcompGetCompressedSize(out, ctypes.byref(size)))
@@ -125,10 +125,10 @@ def compress_host(layout: StreamLayout, source: int, out: int, delta: float = 0.
 
 def uncompress_host(layout: StreamLayout, stream: int, stream_nbytes: int, out: int) -> None:
     """Decode a stream of the host, refusing one of another layout; a damaged one must be refused before."""
-    given, original = ctypes.c_size_t(stream_nbytes), ctypes.c_size_t()
+    length, original = ctypes.c_size_t(stream_nbytes), ctypes.c_size_t()
     kind, mode, algorithm = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
-    found = [ctypes.byref(value) for value in (given, original, kind, mode, algorithm)]
-    if library().bitcompGetCompressedInfo(stream, *found) or given.value != stream_nbytes:
+    answers = [ctypes.byref(value) for value in (length, original, kind, mode, algorithm)]
+    if library().bitcompGetCompressedInfo(stream, *answers) or length.value != stream_nbytes:
         raise EncodingError("the encoding is damaged: its stream is not one of nvCOMP")
     if (original.value, kind.value, mode.value) != (layout.nbytes, layout.kind, layout.lossy):
         raise EncodingError("the encoding is of an array of another size or type")
@@ -152,7 +152,7 @@ def uncompress_device(layout: StreamLayout, source: int, out: int, queue: Queue)
 
 
 class _Plan:
-    """A handle of the library, given back with the object."""
+    """A handle of the library, freed with the object."""
 
     def __init__(self, layout: StreamLayout, queue: Queue | None) -> None:
         lib = library()

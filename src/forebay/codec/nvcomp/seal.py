@@ -27,7 +27,7 @@ HEADER = 8 * WORDS
 STREAM_BYTES, CHECKSUM = 1, 2
 SOURCE = Path(__file__).with_name("seal.cu")
 THREADS = 256
-BLOCKS = 1056
+THREAD_BLOCKS = 1056
 
 
 class Format(IntEnum):
@@ -51,7 +51,7 @@ class Seal:
 
 
 def seal(payload: NDArray[np.uint8], stream_nbytes: int, about: Seal) -> int:
-    """Write the header before a stream that is in its place, and give the bytes of both."""
+    """Write the header before a stream that is in its place, and return the bytes of both."""
     total = HEADER + stream_nbytes
     words = np.zeros(WORDS, np.uint64)
     number = struct.unpack("<Q", struct.pack("<d", about.number))[0]
@@ -62,7 +62,7 @@ def seal(payload: NDArray[np.uint8], stream_nbytes: int, about: Seal) -> int:
 
 
 def unseal(payload: NDArray[np.uint8], nbytes: int) -> tuple[Seal, NDArray[np.uint8]]:
-    """Read the header of an encoding of an array of so many bytes, and give the stream, its first byte aligned to 8."""
+    """Read the header of an encoding of so many bytes of array; return it and the stream, which is aligned to 8."""
     if payload.nbytes < HEADER:
         raise EncodingError(f"{payload.nbytes} bytes are no encoding: its header has {HEADER}")
     if payload.ctypes.data % 8:
@@ -85,7 +85,7 @@ def seal_device(payload: "View", about: Seal, stream: "Stream") -> None:
     """Enqueue the writing of the header; its word `STREAM_BYTES` is in place, and its checksum zero."""
     number = struct.unpack("<Q", struct.pack("<d", about.number))[0]
     args = [payload.pointer, about.format, about.nbytes, number, about.code]
-    _module().launch("seal", BLOCKS, THREADS, args, stream)
+    _module().launch("seal", THREAD_BLOCKS, THREADS, args, stream)
 
 
 def check_device(
@@ -109,10 +109,10 @@ def check_device(
         The stream whose order is kept.
     """
     module = _module()
-    module.launch("resum", BLOCKS, THREADS, [payload.pointer, payload.nbytes, scratch], stream)
+    module.launch("resum", THREAD_BLOCKS, THREADS, [payload.pointer, payload.nbytes, scratch], stream)
     where, nbytes = (spare.pointer, spare.nbytes) if spare else (0, 0)
     args = [payload.pointer, payload.nbytes, about.format, about.nbytes, about.code, scratch, where, nbytes, damage]
-    module.launch("judge", BLOCKS, THREADS, args, stream)
+    module.launch("judge", THREAD_BLOCKS, THREADS, args, stream)
 
 
 def _module() -> Any:

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 def most_bytes(nbytes: int) -> int:
-    """Give the bytes of the longest encoding of an array."""
+    """Return the bytes of the longest encoding of an array."""
     return HEADER + nvcomp.most_bytes(nbytes)
 
 
 def encode_host(layout: StreamLayout, array: NDArray[Any], out: NDArray[np.uint8], delta: float = 0.0) -> int:
-    """Encode a contiguous array of the host, and give the bytes."""
+    """Encode a contiguous array of the host, and return the bytes."""
     about = Seal(Format.NVCOMP, layout.nbytes, delta / 2, layout.code)
     if not layout.nbytes:
         return seal(out, 0, about)
@@ -43,7 +43,7 @@ def decode_host(layout: StreamLayout, stream: NDArray[np.uint8], out: NDArray[An
 
 
 def open_host(payload: NDArray[np.uint8], nbytes: int) -> NDArray[np.uint8]:
-    """Give the stream of an encoding, refusing one that is damaged or not of nvCOMP."""
+    """Return the stream of an encoding, refusing one that is damaged or not of nvCOMP."""
     about, stream = unseal(payload, nbytes)
     if about.format != Format.NVCOMP:
         raise EncodingError(f"the encoding holds a stream of {about.format.name.lower()}, not of nvCOMP")
@@ -51,7 +51,7 @@ def open_host(payload: NDArray[np.uint8], nbytes: int) -> NDArray[np.uint8]:
 
 
 def scratch_bytes(nbytes: int) -> int:
-    """Give the bytes of the device that decoding takes: a stream of zeros, and the room in which it is made first."""
+    """Return the bytes of the device that decoding takes: a stream of zeros, and the room in which it is made first."""
     return 16 + nvcomp.zeros_bytes(nbytes) + nvcomp.most_bytes(nbytes) if nbytes else 8
 
 
@@ -112,7 +112,7 @@ def _scratch(queue: Queue) -> int:
 
 
 def _spare(layout: StreamLayout, out: "View", stream: "Stream") -> "View":
-    """Give a stream of zeros on the device; `out`, about to be overwritten, lends the zeros the first time."""
+    """Return a stream of zeros on the device; `out`, about to be overwritten, lends the zeros the first time."""
     from forebay.cuda.arrays import View
     from forebay.cuda.copy import copy_async
     from forebay.cuda.slab import DeviceSlab

@@ -18,9 +18,9 @@ from forebay.errors import CodecError
 
 SOURCE = Path(__file__).with_name("quality.cu")
 THREADS = 256
-MOST_BLOCKS = 1024
+MOST_THREAD_BLOCKS = 1024
 PART = 32
-"""Bytes that a block of threads leaves of what it compared."""
+"""Bytes that a thread block leaves of what it compared."""
 
 TILE_X, TILE_Y = 32, 8
 PLANES = 64
@@ -31,15 +31,15 @@ MOST_WINDOW = 15
 
 def compare(a: Any, b: Any, stream: Stream | None = None) -> Compared:
     """Find errors and range in one pass."""
-    one, two = _view(a), _view(b)
-    count = math.prod(one.shape)
-    blocks = max(1, min(MOST_BLOCKS, -(-count // THREADS)))
-    module = _module(one.dtype, (1, 1, 1))
+    first, second = _view(a), _view(b)
+    count = math.prod(first.shape)
+    thread_blocks = max(1, min(MOST_THREAD_BLOCKS, -(-count // THREADS)))
+    module = _module(first.dtype, (1, 1, 1))
     stream = stream or _callers_stream()
-    with DeviceSlab(PART * (1 + blocks)) as room:
+    with DeviceSlab(PART * (1 + thread_blocks)) as room:
         parts = room.pointer + PART
-        module.launch("compare", blocks, THREADS, [one.pointer, two.pointer, count, parts], stream)
-        module.launch("compared", 1, THREADS, [parts, blocks, room.pointer], stream)
+        module.launch("compare", thread_blocks, THREADS, [first.pointer, second.pointer, count, parts], stream)
+        module.launch("compared", 1, THREADS, [parts, thread_blocks, room.pointer], stream)
         worst, squares, least, most = (float(value) for value in _fetch(room.pointer, 4, stream))
     return Compared(worst, squares, least, most, count)
 
@@ -56,17 +56,17 @@ def similarity(
     """Add up the similarity over all windows."""
     if max(window) > MOST_WINDOW:
         raise CodecError(f"a window of {max(window)} on a GPU: give at most {MOST_WINDOW}")
-    one, two = _view(a), _view(b)
+    first, second = _view(a), _view(b)
     rows = [extent - w + 1 for extent, w in zip(shape, window, strict=True)]
     grid = -(-rows[2] // TILE_X), -(-rows[1] // TILE_Y), -(-rows[0] // PLANES)
-    blocks = math.prod(grid)
-    module = _module(one.dtype, window)
+    thread_blocks = math.prod(grid)
+    module = _module(first.dtype, window)
     stream = _callers_stream()
-    with DeviceSlab(8 * (1 + blocks)) as room:
+    with DeviceSlab(8 * (1 + thread_blocks)) as room:
         sums = room.pointer + 8
-        args = [one.pointer, two.pointer, *shape, PLANES, float(centre), float(c1), float(c2), sums]
+        args = [first.pointer, second.pointer, *shape, PLANES, float(centre), float(c1), float(c2), sums]
         module.launch("similarity", grid, THREADS, args, stream)
-        module.launch("added", 1, THREADS, [sums, blocks, room.pointer], stream)
+        module.launch("added", 1, THREADS, [sums, thread_blocks, room.pointer], stream)
         return float(_fetch(room.pointer, 1, stream)[0])
 
 

@@ -14,7 +14,7 @@ Window = tuple[int, int, int]
 
 
 def compare(a: NDArray[Any], b: NDArray[Any]) -> tuple[float, float, float, float]:
-    """Give the largest error, the sum of squared errors, and the least and most of the first array's finite values."""
+    """Return the largest error, the sum of squared errors, and the least and most finite value of the first array."""
     worst, squares, least, most = _compared(_real(a).reshape(-1), _real(b).reshape(-1))
     return float(worst), float(squares), float(least), float(most)
 
@@ -61,17 +61,17 @@ def _added(a: NDArray[Any], b: NDArray[Any], window: Window, centre: float, c1: 
     for z in range(nz):
         for y in range(ny):
             for x in range(nx):
-                one: float = np.float64(a[z, y, x])
-                two: float = np.float64(b[z, y, x])
-                if np.isfinite(one) and np.isfinite(two):
-                    one -= centre
-                    two -= centre
-                elif one == two or (one != one and two != two):
-                    one = two = 0.0
+                first: float = np.float64(a[z, y, x])
+                second: float = np.float64(b[z, y, x])
+                if np.isfinite(first) and np.isfinite(second):
+                    first -= centre
+                    second -= centre
+                elif first == second or (first != first and second != second):
+                    first = second = 0.0
                 else:
-                    one = two = np.nan
-                values[0, x], values[1, x] = one, two
-                values[2, x], values[3, x], values[4, x] = one * one, two * two, one * two
+                    first = second = np.nan
+                values[0, x], values[1, x] = first, second
+                values[2, x], values[3, x], values[4, x] = first * first, second * second, first * second
             for moment in range(5):
                 for x in range(columns):
                     along[moment, y, x] = 0.0

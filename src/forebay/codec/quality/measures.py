@@ -30,7 +30,7 @@ class Quality:
 
 
 def max_error(a: Any, b: Any) -> float:
-    """Give the largest absolute error.
+    """Return the largest absolute error.
 
     Examples
     --------
@@ -41,7 +41,7 @@ def max_error(a: Any, b: Any) -> float:
 
 
 def psnr(a: Any, b: Any) -> float:
-    """Give the peak signal-to-noise ratio in decibels, the peak being the range of the original.
+    """Return the peak signal-to-noise ratio in decibels, the peak being the range of the original.
 
     Examples
     --------
@@ -52,7 +52,7 @@ def psnr(a: Any, b: Any) -> float:
 
 
 def ssim(a: Any, b: Any, window: int = 7, span: float | None = None) -> float:
-    """Give the mean structural similarity of one-, two- or three-dimensional arrays.
+    """Return the mean structural similarity of one-, two- or three-dimensional arrays.
 
     As Wang, Bovik, Sheikh and Simoncelli define it (IEEE Trans. Image Process. 13, 2004), with a uniform window, sample
     covariances, K1 = 0.01 and K2 = 0.03, over the windows that lie inside and the range of the original: what
@@ -75,8 +75,8 @@ def ssim(a: Any, b: Any, window: int = 7, span: float | None = None) -> float:
     >>> ssim(image, image)
     1.0
     """
-    found = compare(a, b)
-    return _ssim(a, b, found, window, found.span if span is None else span)
+    compared = compare(a, b)
+    return _ssim(a, b, compared, window, compared.span if span is None else span)
 
 
 def measure(a: Any, b: Any, encoded_nbytes: int, window: int = 7) -> Quality:
@@ -91,9 +91,11 @@ def measure(a: Any, b: Any, encoded_nbytes: int, window: int = 7) -> Quality:
     window
         Of the structural similarity.
     """
-    found = compare(a, b)
-    nbytes = found.count * _dtype(a).itemsize
-    return Quality(found.worst, found.psnr, _ssim(a, b, found, window, found.span), nbytes / max(1, encoded_nbytes))
+    compared = compare(a, b)
+    nbytes = compared.count * _dtype(a).itemsize
+    return Quality(
+        compared.worst, compared.psnr, _ssim(a, b, compared, window, compared.span), nbytes / max(1, encoded_nbytes)
+    )
 
 
 def compare(a: Any, b: Any, stream: "Stream | None" = None) -> Compared:
@@ -108,16 +110,16 @@ def compare(a: Any, b: Any, stream: "Stream | None" = None) -> Compared:
     return Compared(*host.compare(a, b), a.size)
 
 
-def _ssim(a: Any, b: Any, found: Compared, window: int, span: float) -> float:
+def _ssim(a: Any, b: Any, compared: Compared, window: int, span: float) -> float:
     shape, extents = _windows(tuple(a.shape), window)
     if span == 0:  # every term would be 0 / 0
-        return 1.0 if found.worst == 0 else 0.0
+        return 1.0 if compared.worst == 0 else 0.0
     if not 1e-70 < span < 1e70:  # its fourth power has to be a number
         if not isinstance(a, np.ndarray):
             return math.nan
         a, b = a.astype(np.float64) / span, b.astype(np.float64) / span
-        found, span = compare(a, b), 1.0
-    centre = found.least + found.span / 2
+        compared, span = compare(a, b), 1.0
+    centre = compared.least + compared.span / 2
     c1, c2 = (0.01 * span) ** 2, (0.03 * span) ** 2
     if isinstance(a, np.ndarray):
         from forebay.codec.quality import host
@@ -131,7 +133,7 @@ def _ssim(a: Any, b: Any, found: Compared, window: int, span: float) -> float:
 
 
 def _windows(shape: tuple[int, ...], window: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
-    """Give the shape with three axes, and the window's extent along each."""
+    """Return the shape with three axes, and the window's extent along each."""
     if window < 3 or window % 2 == 0:
         raise CodecError(f"a window of {window}: give an odd number of at least 3")
     if not 1 <= len(shape) <= 3 or math.prod(shape) == 1:
