@@ -1,4 +1,4 @@
-"""The order of lanes, proved on the virtual backend: right for every seed, wrong once any one wait is left out."""
+"""The order of lanes, proved on the virtual machine: right for every seed, wrong once any one wait is left out."""
 
 import ast
 import inspect
@@ -9,9 +9,9 @@ import pytest
 from forebay.engine import executor as executor_module
 from forebay.engine.executor import Callbacks, Executor
 from forebay.engine.layout import Layout
-from forebay.engine.virtual import VirtualBackend
 from forebay.errors import EngineError
-from forebay.machine.numpy_arrays import describe
+from forebay.machine.arrays.dispatch import describe
+from forebay.machine.virtual import VirtualReversal
 from forebay.planner.choose import operations_of
 from forebay.planner.simulate import Work, simulate
 from forebay.schedule import named
@@ -34,7 +34,7 @@ def run(schedule, slots, policy, seed, without=None, keep="states"):
     peak = simulate(operations, (*slots[:-1], len(operations)), WORK).peak
     take = (lambda state, step: state) if keep == "states" else (lambda state, step: {"u": state["u"]})
     layout = Layout.of(take(loop.state, 0), describe)
-    backend = VirtualBackend([None] * len(layout.leaves), seed, without)
+    machine = VirtualReversal(seed, without)
     callbacks = Callbacks(
         forward=lambda state, start, stop: loop.forward(state, start, stop, False),
         backward=loop.backward,
@@ -44,10 +44,10 @@ def run(schedule, slots, policy, seed, without=None, keep="states"):
     )
     initial = {key: array.copy() for key, array in loop.state.items()}
     rooms = [count * layout.nbytes for count in peak]
-    Executor(backend, layout, ("first", "second", "third")[: len(slots)], rooms, callbacks).run(
+    Executor(machine, layout, ("first", "second", "third")[: len(slots)], rooms, callbacks).run(
         operations, STEPS, initial
     )
-    backend.finish()
+    machine.finish()
     return loop.seen
 
 
@@ -94,11 +94,11 @@ def test_wrong_once_any_one_wait_is_left_out(without):
 
 
 def test_unfinished_copies_hold_nan():
-    backend = VirtualBackend([None], seed=0)
-    backend.reserve(0, 16)
-    target, source = backend.block(0, 0, 8), backend.block(0, 8, 8)
-    source[:] = 0
-    backend.move("up 1", 0, target, source, [])
-    assert np.isnan(target.view(np.float64)[0]) or not target.any()
-    backend.finish()
-    assert not target.any()
+    machine = VirtualReversal(seed=0)
+    machine.reserve(0, 16)
+    target, source = machine.region(0, 0, 8), machine.region(0, 8, 8)
+    source.array[:] = 0
+    machine.copy("up 1", 0, target, source, [])
+    assert np.isnan(target.array.view(np.float64)[0]) or not target.array.any()
+    machine.finish()
+    assert not target.array.any()

@@ -9,7 +9,7 @@ from forebay.codec.raw import Raw
 from forebay.engine.layout import Layout
 from forebay.engine.packing import Packing
 from forebay.engine.reverse import _rooms
-from forebay.machine import numpy_arrays
+from forebay.machine.arrays.dispatch import describe
 
 FIELD = np.zeros((16, 32, 32), np.float32)
 
@@ -28,7 +28,7 @@ class Greedy(Raw):
 
 
 def packing(codec, tier, *arrays):
-    return Packing.of(Layout.of(tuple(arrays), numpy_arrays.describe), codec, tier)
+    return Packing.of(Layout.of(tuple(arrays), describe), codec, tier)
 
 
 def test_arrays_that_are_alike_share_what_their_codec_takes():
@@ -51,7 +51,7 @@ def test_arrays_that_a_codec_does_not_know_take_nothing():
 
 @pytest.mark.parametrize("share", [0, 1, 2])
 def test_snapshots_get_what_their_codec_leaves(share):
-    layout = Layout.of((FIELD,), numpy_arrays.describe)
+    layout = Layout.of((FIELD,), describe)
     codec = Greedy(share * layout.nbytes)
     one = packing(codec, "device", FIELD)
     link = fb.Link(1e9, 1e9)

@@ -11,9 +11,9 @@ from forebay.engine.executor import Callbacks
 from forebay.engine.layout import Layout
 from forebay.engine.packing import Packing
 from forebay.engine.spilling import SpillingExecutor
-from forebay.engine.virtual import VirtualBackend
 from forebay.errors import EngineError
-from forebay.machine.numpy_arrays import describe
+from forebay.machine.arrays.dispatch import describe
+from forebay.machine.virtual import VirtualReversal
 from forebay.planner.choose import operations_of
 from forebay.planner.simulate import Work, simulate
 from forebay.schedule import named
@@ -41,7 +41,7 @@ SLOW = fb.Costs(1.0, 1.0, 1e9)
 
 
 def run(schedule, slots, policy, filling, seed, without=None, keep="states", assumed=0.1):
-    """Carry a plan out on the virtual backend, in rooms for snapshots of a tenth of their size."""
+    """Carry a plan out on the virtual machine, in rooms for snapshots of a tenth of their size."""
     loop = ThinLoop(FILLINGS[filling])
     schedule = named(schedule, STEPS)
     operations = operations_of(schedule, slots, policy)
@@ -49,7 +49,7 @@ def run(schedule, slots, policy, filling, seed, without=None, keep="states", ass
     take = (lambda state, step: state) if keep == "states" else (lambda state, step: state[:2])
     layout = Layout.of(take(loop.state, 0), describe)
     packing = Packing.of(layout, Thin(), "host")
-    backend = VirtualBackend([None] * len(layout.leaves), seed, without)
+    machine = VirtualReversal(seed, without)
     rooms = [
         max(int(count * assumed * layout.nbytes), packing.most) + (packing.most if tier == 0 else 0)
         for tier, count in enumerate(peak)
@@ -57,12 +57,12 @@ def run(schedule, slots, policy, filling, seed, without=None, keep="states", ass
     initial = lambda: tuple(array.copy() for array in loop.state)  # noqa: E731
     callbacks = Callbacks(loop.forward, loop.backward, lambda state: None, take, keep == "states")
     tiers = ("first", "second", "third")[: len(slots)]
-    executor = SpillingExecutor(backend, layout, tiers, rooms, callbacks, packing, initial)
+    executor = SpillingExecutor(machine, layout, tiers, rooms, callbacks, packing, initial)
     executor.run(operations, STEPS, initial())
-    backend.finish()
+    machine.finish()
     for tier, room in zip(tiers, rooms, strict=True):
-        assert backend.metrics.peak[tier] <= room
-    return loop.seen, backend.metrics
+        assert machine.metrics.peak[tier] <= room
+    return loop.seen, machine.metrics
 
 
 @pytest.fixture(scope="module")

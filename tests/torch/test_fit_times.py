@@ -39,7 +39,7 @@ def test_seconds_of_waiting_for_copies_are_none_of_the_blocks(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(HostGauge, "mark", lambda gauge: clock.now)
     monkeypatch.setattr(HostMover, "down", lambda mover, several: ["copied"] * len(several))
-    monkeypatch.setattr(HostMover, "wait", lambda mover, event: setattr(clock, "now", clock.now + 100))
+    monkeypatch.setattr(HostMover, "wait", lambda mover, why, event: setattr(clock, "now", clock.now + 100))
     model = Net(clock)
     fit(model, AMPLE, blocks=NAMES, choice="offload")
     for _ in range(SETTLED_AFTER + 2):

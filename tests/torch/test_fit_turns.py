@@ -34,7 +34,7 @@ def clock(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(HostGauge, "mark", lambda gauge: clock.now)
     monkeypatch.setattr(HostMover, "down", lambda mover, several: ["copied"] * len(several))
-    monkeypatch.setattr(HostMover, "wait", lambda mover, event: setattr(clock, "now", clock.now + 1))
+    monkeypatch.setattr(HostMover, "wait", lambda mover, why, event: setattr(clock, "now", clock.now + 1))
     return clock
 
 

@@ -64,6 +64,37 @@ def current_device() -> Device:
     return device
 
 
+def switch_to(index: int) -> Any:
+    """Make a GPU current in the calling thread, and return the context that was, for `switch_back`."""
+    if not gpu_count():
+        raise DeviceError(why_not())
+    before = current_context()
+    Device(index).set_current()
+    return before
+
+
+def switch_back(before: Any) -> None:
+    """Make the context current again that was before `switch_to`, where it was that of another GPU."""
+    if int(before) and int(before) != int(current_context()):
+        checked(driver.cuCtxSetCurrent(before), "going back to another GPU")
+
+
+@contextmanager
+def on_device(index: int) -> Iterator[None]:
+    """Make a GPU current, and afterwards the one that was."""
+    before = switch_to(index)
+    try:
+        yield
+    finally:
+        switch_back(before)
+
+
+def device_at(pointer: int) -> int:
+    """Return the number of the GPU whose memory an address is of."""
+    attribute = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+    return int(checked(driver.cuPointerGetAttribute(attribute, pointer), "asking for the GPU of an array"))
+
+
 def device_memory() -> tuple[int, int]:
     """Give the free and the total bytes of the calling thread's device."""
     current_device()

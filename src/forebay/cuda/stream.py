@@ -138,22 +138,27 @@ def current(stream: Stream) -> Iterator[Stream]:
         yield stream
 
 
-def callers_streams() -> tuple[Stream, ...]:
-    """Give the streams that are current in CuPy and torch, each once: where the caller's arrays were computed.
+def callers_streams(device: int | None = None) -> tuple[Stream, ...]:
+    """Return the streams that are current in CuPy and torch, each once: where the caller's arrays were computed.
+
+    Those are of the current device, which is `device` where that is given.
 
     An engine that is about to switch to its own stream makes it wait for these, and makes these wait for it at the end.
     """
-    found = [stream for name in ("cupy", "torch") if (stream := stream_of(name)) is not None]
+    found = [stream for name in ("cupy", "torch") if (stream := stream_of(name, device)) is not None]
     return tuple({int(stream.handle): stream for stream in found}.values())
 
 
-def stream_of(library: str) -> Stream | None:
+def stream_of(library: str, device: int | None = None) -> Stream | None:
     """Give the stream that is current in ``"cupy"`` or ``"torch"``; None where the program does not use the library."""
     module = _imported(library)
     # Asking an idle torch for its stream would set up its context for nothing.
     if module is None or (library == "torch" and not module.cuda.is_initialized()):
         return None
-    handle = module.cuda.current_stream().cuda_stream if library == "torch" else module.cuda.get_current_stream().ptr
+    # torch may remember another device as the current one than the driver does.
+    handle = (
+        module.cuda.current_stream(device).cuda_stream if library == "torch" else module.cuda.get_current_stream().ptr
+    )
     return Stream.from_handle(int(handle)) if int(handle) else LEGACY_DEFAULT_STREAM
 
 

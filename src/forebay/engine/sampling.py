@@ -32,9 +32,10 @@ class Sampler:
         self._before: dict[int, Any] = {}
         self._after: dict[int, Any] = {}
         random = np.random.default_rng(0)
+        specs = [leaf.spec for leaf in layout.leaves]
         self._bricks = [
-            [_brick(leaf.shape, random) for _ in range(BRICKS)] if leaf.dtype.kind == "f" and all(leaf.shape) else []
-            for leaf in layout.leaves
+            [_brick(spec.shape, random) for _ in range(BRICKS)] if spec.dtype.kind == "f" and all(spec.shape) else []
+            for spec in specs
         ]
 
     def stops(self, start: int, stop: int) -> Iterator[int]:

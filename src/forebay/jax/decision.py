@@ -15,7 +15,7 @@ from forebay.jax.fitting import fitted, least_room, sizes_of
 from forebay.jax.nest import Lengths, Sizes, choose, counts_to_text, least_bytes, nested_bytes
 from forebay.jax.places import Leaves, device_of, free_bytes, is_traced
 from forebay.jax.planning import planned
-from forebay.machine.numpy_arrays import describe
+from forebay.machine.arrays.dispatch import describe
 from forebay.planner import Plan
 from forebay.schedule import Backward, Forward, Save
 from forebay.units import Budget, to_text

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from forebay.codec.auto import choices
 from forebay.engine.costing import measured, with_codecs
-from forebay.engine.loop import Loop
+from forebay.engine.loop import TimeLoop
 from forebay.engine.recorded import Recording, Request, plan_recorded
 from forebay.jax.compiled_step import CompiledStep, is_inexact
 from forebay.jax.places import Leaves, Places, to_host
@@ -51,7 +51,7 @@ def planned(
     def advance(arrays: Leaves, start: int, stop: int) -> tuple[Any, ...]:
         return to_host(compiled.forward(places.put(arrays), start, stop, inputs, params))
 
-    loop = Loop(advance, lambda state, step: None, to_host(state), compiled.count, 1, None)
+    loop = TimeLoop(advance, lambda state, step: None, to_host(state), compiled.count, 1, None)
     costs = request.costs
     if costs is None:
         costs = measured(loop, request.where if "disk" in budget.tiers else None, False)
@@ -76,7 +76,7 @@ def planned(
     return plan, StepSeconds(costs.forward, recording.step)
 
 
-def _measured(loop: Loop, costs: Costs, put: Callable[[Leaves], Leaves]) -> Costs:
+def _measured(loop: TimeLoop, costs: Costs, put: Callable[[Leaves], Leaves]) -> Costs:
     """Part what a span of steps takes into steps, and what saving and restoring a state take beside its copy.
 
     After a state was saved or restored a span is run, so each takes a call, and a save brings the state to the host.

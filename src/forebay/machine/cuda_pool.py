@@ -1,36 +1,31 @@
-"""The machine under a pool on a GPU: one piece of its memory, pinned memory of the host, and streams that only copy.
+"""A pool of arrays on a GPU: one piece of its memory, pinned memory of the host, and streams that only copy.
 
-The computation is the caller's: a block is enqueued on the stream that is current in the library of the pool. It is
+The computation is the caller's: a use is enqueued on the stream that is current in the library of the pool. It is
 made to wait for the copies it needs, and the copies for it; the host waits for neither.
 """
 
-from collections import deque
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from cuda.core import LEGACY_DEFAULT_STREAM, Stream
+from cuda.core import Stream
 from numpy.typing import NDArray
 
 from forebay.codec import Codec
-from forebay.codec.device import check_damage, clear_damage
 from forebay.cuda.arrays import View
 from forebay.cuda.copy import copy_async
-from forebay.cuda.driver import current_device
-from forebay.cuda.mailbox import post
-from forebay.cuda.slab import DeviceSlab, PinnedSlab
-from forebay.cuda.stream import Mark, callers_streams, create_streams
-from forebay.errors import DeviceError
-from forebay.machine.lanes import Wait
-from forebay.machine.libraries import Library, library
+from forebay.cuda.stream import Mark, callers_streams
+from forebay.errors import StateError
+from forebay.machine.arrays.dispatch import library_of
+from forebay.machine.arrays.library import DeviceLibrary
+from forebay.machine.cuda import CudaMachine
 from forebay.machine.machine import Encoding
 from forebay.machine.region import Region
 from forebay.machine.spec import ArraySpec
-from forebay.metrics import Metrics, Span
+from forebay.machine.timing import Spans
+from forebay.machine.waits import Wait
+from forebay.metrics import Metrics
 
-NOTICED = 20e-6
-"""Seconds from which a wait of the computation is called a stall: less is the cost of the events themselves."""
 UNREAD = 64
 """Spans from which on the times of those that have ended are read."""
 SPANS = 100_000
@@ -39,156 +34,145 @@ ARRAYS = 4096
 """Arrays that are kept for being handed out again: making one takes longer than all the rest of a use."""
 
 
-class _Spent(NamedTuple):
-    lane: str
-    what: str
-    step: int
-    start: Mark
-    stop: Mark
-
-
-class _Open(NamedTuple):
+class _OnStream(NamedTuple):
     stream: Stream
     begin: Mark
     last: Mark | None
     """what had been computed last when it was entered"""
 
 
-class DeviceMachine:
+class CudaPool(CudaMachine):
     """A GPU and its host.
 
     Parameters
     ----------
-    name
-        The library whose arrays are handed out: ``"cupy"`` or ``"torch"``.
+    device
+        The number of the GPU.
+    library
+        The library whose arrays are handed out.
     """
 
-    def __init__(self, name: str) -> None:
-        self._library: Library = library(name)
-        current_device()
+    def __init__(self, device: int, library: DeviceLibrary) -> None:
+        super().__init__(device, library)
         self.metrics = Metrics(title="pool")
-        streams = create_streams()
-        self._lanes = {"up 1": streams.up, "down 1": streams.down, "codec": streams.compute}
-        self._start = Mark(streams.up)
-        self._start.sync()
-        self._slab: DeviceSlab | None = None
-        self._streams: dict[int, Stream] = {}
-        self._open: dict[int, _Open] = {}  # blocks, by index
+        with self.current():
+            self._start = self.mark_on(self.streams.up)
+            self._start.sync()
+        self._spans = Spans(self.metrics, lambda moment: moment.since(self._start), SPANS)
+        self._uses: dict[int, _OnStream] = {}  # those that are open, by index
         self._last: Mark | None = None  # the end of what was computed last
-        self._spent: deque[_Spent] = deque()
         self._arrays: dict[tuple[int, ArraySpec], Any] = {}
-        self._encoded = False
 
-    def reserve(self, nbytes: int) -> None:
+    def reserve(self, tier: int, nbytes: int) -> None:
         """Allocate the memory of the device, all at once."""
-        self._slab = DeviceSlab(nbytes)
+        with self.current():
+            super().reserve(tier, nbytes)
 
-    def block(self, offset: int, nbytes: int) -> Region:
-        """Give a piece of it."""
-        if self._slab is None:
-            raise DeviceError("the pool is closed: its memory is gone")
-        return Region(self._slab.pointer + offset, nbytes)
-
-    def pin(self, nbytes: int) -> PinnedSlab:
+    def pin(self, nbytes: int) -> Any:
         """Pin host memory of exactly this size."""
-        return PinnedSlab(max(1, nbytes))
+        with self.current():
+            return super().pin(nbytes)
 
-    def form(self, array: Any) -> ArraySpec:
+    def spec(self, array: Any) -> ArraySpec:
         """Describe an array of the host or of the device."""
-        return self._library.form(array)
+        library = library_of(array)
+        device = library.device(array)
+        if device is not None and device != self.device:
+            raise StateError(
+                f"the array is on cuda:{device}, but the pool is on cuda:{self.device}: move it there first, or make a "
+                f"pool while cuda:{device} is the current device"
+            )
+        return self.library.adopt(library.spec(array))
 
-    def form_of(self, shape: tuple[int, ...], dtype: Any) -> ArraySpec:
+    def spec_of(self, shape: tuple[int, ...], dtype: Any) -> ArraySpec:
         """Describe an array of a shape and type."""
-        return self._library.form_of(shape, dtype)
+        return self.library.spec_of(shape, dtype)
 
-    def handles(self, codec: Codec, form: ArraySpec) -> bool:
+    def handles(self, codec: Codec, spec: ArraySpec) -> bool:
         """Ask the codec."""
-        return codec.handles_on_device(form.shape, form.dtype)
+        return codec.handles_on_device(spec.shape, spec.dtype)
 
     def on_host(self, array: Any) -> bool:
         """Tell whether an array is in host memory."""
-        return self._library.on_host(array)
+        return library_of(array).on_host(array)
 
-    def array(self, block: Region, form: ArraySpec, writable: bool) -> Any:
-        """Give the array that lies at a place: an alias, so that what is done to it alone ends with the block."""
-        key = block.pointer, form
+    def array(self, region: Region, spec: ArraySpec, writable: bool) -> Any:
+        """Return the array that lies in a region: an alias, so that what is done to it alone ends with the use."""
+        key = region.pointer, spec
         if key not in self._arrays:
             if len(self._arrays) >= ARRAYS:
                 self._arrays.clear()
-            self._arrays[key] = self._library.array_at(block.pointer, form)
-        return self._library.alias(self._arrays[key])
-
-    def host_copy(self, data: NDArray[np.uint8], form: ArraySpec) -> Any:
-        """Give bytes of the host as an array that the caller keeps."""
-        return self._library.host_copy(data, form)
-
-    def copy_in(self, data: NDArray[np.uint8], array: Any) -> None:
-        """Copy an array of the host into pinned bytes; one with gaps is gathered on the way."""
-        source = self._library.as_numpy(array)
-        np.copyto(data[: source.nbytes].view(source.dtype).reshape(source.shape), source)
+            with self.current():
+                self._arrays[key] = self.library.array_at(region.pointer, spec)
+        return self.library.alias(self._arrays[key])
 
     def fill(self, target: Region, array: Any, after: Sequence[Wait]) -> Mark:
         """Copy an array to the device, after what computes it and before what may free it."""
-        stream = self._computing()
-        others = [other for other in callers_streams() if int(other.handle) != int(stream.handle)]
-        for other in others:
-            stream.wait(other)
-        _hold(stream, after)
-        if self._library.on_host(array):
-            source = np.ascontiguousarray(self._library.as_numpy(array))
-            copy_async(target.pointer, source.ctypes.data, source.nbytes, stream)
-            stop = Mark(stream)
-            stop.sync()  # the array is the caller's, who may change it from here on
-        else:
-            view = self._library.view(array)
-            copy_async(target.pointer, view.pointer, view.nbytes, stream)
-            stop = Mark(stream)
-        for other in others:
-            stop.hold(other)
+        with self.current():
+            stream = self._computing()
+            others = [other for other in callers_streams(self.device) if int(other.handle) != int(stream.handle)]
+            for other in others:
+                stream.wait(other)
+            _hold(stream, after)
+            library = library_of(array)
+            view = library.view(array)
+            if library.on_host(array):
+                source = np.ascontiguousarray(view)
+                copy_async(target.pointer, source.ctypes.data, source.nbytes, stream)
+                stop = self.mark_on(stream)
+                stop.sync()  # the array is the caller's, who may change it from here on
+            else:
+                copy_async(target.pointer, view.pointer, view.nbytes, stream)
+                stop = self.mark_on(stream)
+            for other in others:
+                stop.hold(other)
         self._last = stop
         return stop
 
     def read(self, source: Region, after: Sequence[Wait]) -> NDArray[np.uint8]:
-        """Copy a block of the device to the host, and wait for it."""
-        stream = self._lanes["down 1"]
-        _hold(stream, after)
+        """Copy a region of the device to the host, and wait for it."""
+        stream = self.lanes["down 1"]
         data = np.empty(source.nbytes, np.uint8)
-        copy_async(data.ctypes.data, source.pointer, source.nbytes, stream)
-        Mark(stream).sync()
+        with self.current():
+            _hold(stream, after)
+            copy_async(data.ctypes.data, source.pointer, source.nbytes, stream)
+            self.mark_on(stream).sync()
         return data
 
-    def move(self, lane: str, what: str, key: int, target: Region, source: Region, after: Sequence[Wait]) -> Mark:
+    def move(self, lane: str, what: str, key: int, target: Region, source: Region, after: Sequence[Wait]) -> Any:
         """Enqueue a copy on the stream of a lane."""
-        stream = self._lanes[lane]
-        _hold(stream, after)
-        start = Mark(stream)
-        copy_async(target.pointer, source.pointer, source.nbytes, stream)
-        return self._span(lane, what, key, start, Mark(stream))
+        stream = self.lanes[lane]
+        with self.current():
+            _hold(stream, after)
+            start = self.mark_on(stream)
+            copy_async(target.pointer, source.pointer, source.nbytes, stream)
+            return self._spans.add(lane, what, key, start, self.mark_on(stream))
 
     def encode(
-        self, key: int, codec: Codec, form: ArraySpec, target: Region, source: Region, after: Sequence[Wait]
+        self, key: int, codec: Codec, spec: ArraySpec, target: Region, source: Region, after: Sequence[Wait]
     ) -> Encoding:
         """Enqueue an encoder, and a letter that tells the size of what it makes."""
-        stream = self._codec_stream(after)
-        start = Mark(stream)
-        most = codec.max_bytes(form.shape, form.dtype)
-        room = View.at(target.pointer, (most,), np.uint8)
-        codec.encode_device(View.at(source.pointer, form.shape, form.dtype), room, stream)
-        letter = None if codec.fixed else post(room.pointer, stream)
-        event = self._span("codec", "compress", key, start, Mark(stream))
-        if letter is None:
-            return Encoding(event, partial(int, most), lambda: True)
-        return Encoding(event, letter.value, letter.arrived)
+        stream = self.lanes["codec"]
+        with self.current():
+            self.begin_codecs(stream)
+            _hold(stream, after)
+            start = self.mark_on(stream)
+            array = View.at(source.pointer, spec.shape, spec.dtype)
+            size, arrived = self.encode_at(codec, array, target.pointer, stream)
+            return Encoding(self._spans.add("codec", "compress", key, start, self.mark_on(stream)), size, arrived)
 
     def decode(
-        self, key: int, codec: Codec, form: ArraySpec, target: Region, source: Region, after: Sequence[Wait]
-    ) -> Mark:
+        self, key: int, codec: Codec, spec: ArraySpec, target: Region, source: Region, after: Sequence[Wait]
+    ) -> Any:
         """Enqueue a decoder."""
-        stream = self._codec_stream(after)
-        start = Mark(stream)
-        payload = View.at(source.pointer, (source.nbytes,), np.uint8)
-        codec.decode_device(payload, View.at(target.pointer, form.shape, form.dtype), stream)
-        return self._span("codec", "decompress", key, start, Mark(stream))
+        stream = self.lanes["codec"]
+        with self.current():
+            self.begin_codecs(stream)
+            _hold(stream, after)
+            start = self.mark_on(stream)
+            array = View.at(target.pointer, spec.shape, spec.dtype)
+            self.decode_at(codec, source.pointer, source.nbytes, array, stream)
+            return self._spans.add("codec", "decompress", key, start, self.mark_on(stream))
 
     def enter(
         self,
@@ -199,23 +183,25 @@ class DeviceMachine:
         overwrites: Sequence[Region],
     ) -> None:
         """Make the caller's stream wait for the copies that have not ended."""
-        stream = self._computing()
-        begin = Mark(stream)
-        waiting = [wait for wait in after if not wait.event.is_done]
-        if waiting:
-            for wait in waiting:
-                wait.event.hold(stream)
-            late = any(wait.why == "use: fetched" for wait in waiting)
-            begin = self._span("compute", "late" if late else "stall", index, begin, Mark(stream))
-        self._open[index] = _Open(stream, begin, self._last)
+        with self.current():
+            stream = self._computing()
+            begin = self.mark_on(stream)
+            waiting = [wait for wait in after if not wait.event.is_done]
+            if waiting:
+                for wait in waiting:
+                    wait.event.hold(stream)
+                late = any(wait.why == "use: fetched" for wait in waiting)
+                begin = self._spans.add("compute", "late" if late else "stall", index, begin, self.mark_on(stream))
+        self._uses[index] = _OnStream(stream, begin, self._last)
 
-    def leave(self, index: int) -> Mark:
-        """Mark the end of the block on the stream it began on, after that of all that ended before it."""
-        stream, begin, last = self._open.pop(index)
-        if self._last is not last:  # blocks inside this one, which may have been on other streams
-            self._follow(stream)
-        self._last = event = self._span("compute", "use", index, begin, Mark(stream))
-        if len(self._spent) >= UNREAD:
+    def leave(self, index: int) -> Any:
+        """Mark the end of a use on the stream it began on, after that of all that ended before it."""
+        stream, begin, last = self._uses.pop(index)
+        with self.current():
+            if self._last is not last:  # uses inside this one, which may have been on other streams
+                self._follow(stream)
+            self._last = event = self._spans.add("compute", "use", index, begin, self.mark_on(stream))
+        if len(self._spans) >= UNREAD:
             self.settle()
         return event
 
@@ -229,48 +215,32 @@ class DeviceMachine:
             wait.event.sync()
 
     def stalled(self) -> float | None:
-        """Give the share of its time that the computation stood still, as far as it is known."""
+        """Return the share of its time that the computation stood still, as far as it is known."""
         stall, used = self.metrics.phases["stall"], self.metrics.phases["use"]
         return stall / (stall + used) if used else 0.0
 
     def settle(self) -> None:
         """Read the times of what has ended."""
-        while self._spent and self._spent[0].stop.is_done:
-            lane, what, step, start, stop = self._spent.popleft()
-            begun, ended = start.since(self._start), stop.since(self._start)
-            self.metrics.seconds = max(self.metrics.seconds, ended)
-            if what in ("late", "stall"):
-                if ended - begun < NOTICED:
-                    continue
-                self.metrics.late += what == "late"
-                what = "stall"
-            self.metrics.add(Span(lane, what, step, begun, ended))
-        if len(self.metrics.timeline) > SPANS:
-            del self.metrics.timeline[: SPANS // 2]
+        self._spans.settle(self.passed)
 
     def finish(self) -> None:
         """Wait for every stream, and raise what a codec noticed."""
-        for stream in self._lanes.values():
-            Mark(stream).sync()
-        if self._last is not None:
-            self._last.sync()
-        if self._encoded:
-            check_damage(self._lanes["codec"])
+        with self.current():
+            for stream in self.lanes.values():
+                self.mark_on(stream).sync()
+            if self._last is not None:
+                self._last.sync()
+            self.check_codecs(self.lanes["codec"])
         self.settle()
 
     def close(self) -> None:
         """Give the device's memory back."""
         self._arrays.clear()
-        if self._slab is not None:
-            self._slab.close()
-            self._slab = None
+        self.free()
 
     def _computing(self) -> Stream:
-        """Give the caller's stream, ordered after what was computed last."""
-        handle = self._library.stream()
-        stream = self._streams.get(handle)
-        if stream is None:
-            stream = self._streams[handle] = LEGACY_DEFAULT_STREAM if handle == 0 else Stream.from_handle(handle)
+        """Return the caller's stream, ordered after what was computed last."""
+        stream = self.computing()
         self._follow(stream)
         return stream
 
@@ -279,20 +249,7 @@ class DeviceMachine:
         if self._last is not None:
             self._last.hold(stream)
 
-    def _codec_stream(self, after: Sequence[Wait]) -> Stream:
-        stream = self._lanes["codec"]
-        if not self._encoded:
-            self._encoded = True
-            clear_damage(stream)  # what an earlier run left that ended otherwise
-        _hold(stream, after)
-        return stream
-
-    def _span(self, lane: str, what: str, step: int, start: Mark, stop: Mark) -> Mark:
-        self._spent.append(_Spent(lane, what, step, start, stop))
-        return stop
-
 
 def _hold(stream: Stream, after: Sequence[Wait]) -> None:
     for wait in after:
-        if not wait.event.is_done:
-            wait.event.hold(stream)
+        wait.event.hold(stream)

@@ -1,4 +1,4 @@
-"""Named waits, and lanes to test them with: what is on them runs in random order, honouring only events.
+"""Lanes to test waits with: what is on them runs in random order, honouring only events.
 
 A task on such a lane happens in two steps, and in between its targets hold NaN (every bit set). It starts as late or as
 early as the seed has it, but never before the events it waits for. So a wait that is missing shows as a wrong result
@@ -10,19 +10,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forebay.errors import EngineError
-
-
-class Wait(NamedTuple):
-    """An event that something has to wait for, and why."""
-
-    why: str
-    event: Any
+from forebay.machine.waits import Wait
 
 
 @dataclass(eq=False)
@@ -76,7 +69,7 @@ class Lanes:
         return [task for name, queue in self._queues.items() if lane in (None, name) for task in queue]
 
     def needed(self, after: Sequence[Wait]) -> list[Event]:
-        """Give the events of waits, but for the one that is left out."""
+        """Return the events of waits, but for the one that is left out."""
         self.waits.update(wait.why for wait in after)
         return [wait.event for wait in after if wait.why != self._without]
 

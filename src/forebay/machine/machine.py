@@ -1,19 +1,21 @@
-"""What the pool asks of the machine under it: memory, lanes that run beside each other, and the caller's computation.
+"""What is asked of a machine: memory, lanes that run beside each other, and the caller's computation.
 
-Nothing orders the lanes but the events that they are made to wait for. Every wait is named where it is made, and the
-tests of the virtual machine leave out one after the other to see that each is needed.
+A machine has the lane of the computation, and one each way on every link between neighbouring tiers: "up 1" is from
+the second tier to the first. Nothing orders the lanes but the events that they are made to wait for. Every wait is
+named where it is made, and tests on the virtual machine leave out one after the other to see that each is needed.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forebay.codec import Codec
-from forebay.machine.lanes import Wait
 from forebay.machine.region import Region
-from forebay.machine.spec import ArraySpec
+from forebay.machine.spec import ArraySpec, Extent, Leaf
+from forebay.machine.waits import Wait
 from forebay.metrics import Metrics
 
 
@@ -38,59 +40,168 @@ class Encoding(NamedTuple):
     """tells whether they are known"""
 
 
+class Move(NamedTuple):
+    """A copy between regions, and what has to end before."""
+
+    target: Region
+    source: Region
+    after: Sequence[Wait]
+
+
 class Machine(Protocol):
-    """Where arrays live and lanes run: "up 1" and "down 1" over the link, "codec" on the device."""
-
-    metrics: Metrics
-
-    def reserve(self, nbytes: int) -> None:
-        """Allocate the memory of the device, all at once."""
-
-    def block(self, offset: int, nbytes: int) -> Region:
-        """Give a piece of it."""
+    """What moves bytes beside a computation that is the caller's own, as torch's is."""
 
     def pin(self, nbytes: int) -> Slab:
         """Allocate host memory of exactly this size."""
 
-    def form(self, array: Any) -> ArraySpec:
+    def passed(self, event: Any) -> bool:
+        """Tell whether an event has passed."""
+
+    def moves(self, lane: str, moves: Sequence[Move]) -> list[Any]:
+        """Enqueue copies on a lane, after what the computation was asked for so far; return their events."""
+
+    def has_waited(self, event: Any) -> bool:
+        """Tell whether the computation has waited for a copy, or for a later one of its lane."""
+
+    def hold(self, wait: Wait) -> None:
+        """Make the computation wait for a copy."""
+
+    def free_after(self, wait: Wait) -> bool:
+        """Let memory that a copy uses be freed from any thread; False where only `hold` can do that."""
+
+
+class ReversalMachine(Protocol):
+    """What carries a reversal out: the computation is called by the machine's user, on a lane of the machine."""
+
+    metrics: Metrics
+
+    def reserve(self, tier: int, nbytes: int) -> None:
+        """Allocate the memory of a tier, all at once."""
+
+    def region(self, tier: int, offset: int, nbytes: int) -> Region | None:
+        """Return a piece of a tier's memory; None of a disk, which finds its own places."""
+
+    def passed(self, event: Any) -> bool:
+        """Tell whether an event has passed."""
+
+    def copy(self, lane: str, step: int, target: Region | None, source: Region | None, after: Sequence[Wait]) -> Any:
+        """Enqueue a copy of a snapshot on a lane, and return the event of its end."""
+
+    def save(self, step: int, region: Any, leaves: Sequence[Leaf], arrays: Sequence[Any], after: Sequence[Wait]) -> Any:
+        """Enqueue a copy of arrays into a region on the computation's lane, and return the event of its end."""
+
+    def encode(
+        self,
+        step: int,
+        staging: Any,
+        leaves: Sequence[Leaf],
+        codecs: Sequence[Codec],
+        worst: Sequence[Extent],
+        arrays: Sequence[Any],
+    ) -> Callable[[], Sequence[int]]:
+        """Enqueue the encoding of arrays, each into its worst place; what is returned waits for the sizes."""
+
+    def gather(
+        self,
+        step: int,
+        target: Any,
+        staging: Any,
+        worst: Sequence[Extent],
+        extents: Sequence[Extent],
+        after: Sequence[Wait],
+    ) -> Any:
+        """Enqueue the copies of encodings from their worst places to those they get, and return the event."""
+
+    def decode(
+        self,
+        step: int,
+        target: Any,
+        source: Any,
+        leaves: Sequence[Leaf],
+        codecs: Sequence[Codec],
+        extents: Sequence[Extent],
+        after: Sequence[Wait],
+    ) -> Any:
+        """Enqueue the decoding of a region into another on the computation's lane, and return the event of its end."""
+
+    def wait(self, step: int, after: Sequence[Wait]) -> None:
+        """Make the computation wait."""
+
+    def mark(self) -> Any:
+        """Return the event at which the computation has done all that was asked of it so far."""
+
+    def forget(self, tier: int, step: int, reads: Sequence[Any]) -> None:
+        """Give up what a tier holds of a step once it has been read; only a disk has something to do."""
+
+    def pause(self) -> None:
+        """Let a callback that computes elsewhere find done what was asked of the computation."""
+
+    def arrays(self, region: Any, leaves: Sequence[Leaf]) -> list[Any]:
+        """List the arrays that lie in a region, without copying."""
+
+    def timed(self, what: str, step: int) -> AbstractContextManager[None]:
+        """Surround something that the computation does."""
+
+    def leave(self) -> None:
+        """Let the caller do other things meanwhile."""
+
+    def enter(self) -> None:
+        """Take up again, in whatever thread."""
+
+    def finish(self) -> None:
+        """Wait for everything, raise what went wrong on the way, and read the times."""
+
+    def close(self) -> None:
+        """Give memory, threads and files back, whatever happened."""
+
+
+class PoolMachine(Protocol):
+    """What a pool of arrays stands on: the computation is the body of a use, on the caller's own stream."""
+
+    metrics: Metrics
+
+    def reserve(self, tier: int, nbytes: int) -> None:
+        """Allocate the memory of the device, the first tier, all at once."""
+
+    def region(self, tier: int, offset: int, nbytes: int) -> Region:
+        """Return a piece of it."""
+
+    def pin(self, nbytes: int) -> Slab:
+        """Allocate host memory of exactly this size."""
+
+    def spec(self, array: Any) -> ArraySpec:
         """Describe an array that is to be put into the pool, refusing one that cannot be."""
 
-    def form_of(self, shape: tuple[int, ...], dtype: Any) -> ArraySpec:
+    def spec_of(self, shape: tuple[int, ...], dtype: Any) -> ArraySpec:
         """Describe an array of a shape and type."""
 
-    def handles(self, codec: Codec, form: ArraySpec) -> bool:
+    def handles(self, codec: Codec, spec: ArraySpec) -> bool:
         """Tell whether a codec knows such arrays where the device is."""
 
     def on_host(self, array: Any) -> bool:
         """Tell whether an array is in host memory."""
 
-    def array(self, block: Region, form: ArraySpec, writable: bool) -> Any:
-        """Give the array that lies at a place, to the block of code that was opened last."""
-
-    def host_copy(self, data: NDArray[np.uint8], form: ArraySpec) -> Any:
-        """Give bytes of the host as an array that the caller keeps."""
-
-    def copy_in(self, data: NDArray[np.uint8], array: Any) -> None:
-        """Copy an array of the host into pinned bytes."""
+    def array(self, region: Region, spec: ArraySpec, writable: bool) -> Any:
+        """Return the array that lies in a region, to the use that was entered last."""
 
     def fill(self, target: Region, array: Any, after: Sequence[Wait]) -> Any:
-        """Copy any array to the device, in the order of the computation; what it gives is the event of its end."""
+        """Copy any array to the device, in the order of the computation, and return the event of its end."""
 
     def read(self, source: Region, after: Sequence[Wait]) -> NDArray[np.uint8]:
-        """Copy a block of the device to the host, and wait for it."""
+        """Copy a region of the device to the host, and wait for it."""
 
     def move(self, lane: str, what: str, key: int, target: Region, source: Region, after: Sequence[Wait]) -> Any:
-        """Enqueue a copy on a lane, and give the event of its end."""
+        """Enqueue a copy on a lane, and return the event of its end."""
 
     def encode(
-        self, key: int, codec: Codec, form: ArraySpec, target: Region, source: Region, after: Sequence[Wait]
+        self, key: int, codec: Codec, spec: ArraySpec, target: Region, source: Region, after: Sequence[Wait]
     ) -> Encoding:
-        """Enqueue an encoder on its lane."""
+        """Enqueue an encoder on the lane "codec"."""
 
     def decode(
-        self, key: int, codec: Codec, form: ArraySpec, target: Region, source: Region, after: Sequence[Wait]
+        self, key: int, codec: Codec, spec: ArraySpec, target: Region, source: Region, after: Sequence[Wait]
     ) -> Any:
-        """Enqueue a decoder on its lane, and give the event of its end."""
+        """Enqueue a decoder on the lane "codec", and return the event of its end."""
 
     def enter(
         self,
@@ -100,10 +211,10 @@ class Machine(Protocol):
         writes: Sequence[Region],
         overwrites: Sequence[Region],
     ) -> None:
-        """Open a block, and make its computation wait; what it overwrites comes without values."""
+        """Begin a use, and make its computation wait; what it overwrites comes without values."""
 
     def leave(self, index: int) -> Any:
-        """Close a block, and give the event at which its computation and all before it has ended."""
+        """End a use, and return the event at which its computation and all before it has ended."""
 
     def passed(self, event: Any) -> bool:
         """Tell whether an event has passed."""
@@ -112,7 +223,7 @@ class Machine(Protocol):
         """Wait for events."""
 
     def stalled(self) -> float | None:
-        """Give the share of its time that the computation stood still, as far as is known; None without a clock."""
+        """Return the share of its time that the computation stood still, as far as is known; None without a clock."""
 
     def settle(self) -> None:
         """Read the times of what has ended."""

@@ -1,12 +1,10 @@
-"""Host memory for tensors that left the device: taken in slabs, up to a budget, and kept for the next iteration."""
+"""Host memory for arrays that left the device: taken in slabs, up to a budget, and kept for the next iteration."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-from forebay.machine.region import aligned
+from forebay.machine.machine import Slab
+from forebay.machine.region import Region, aligned
 from forebay.tier.heap import Heap
 
 LEAST_SLAB = 2**28
@@ -16,67 +14,58 @@ LEAST_SLAB = 2**28
 class Piece(NamedTuple):
     """Some bytes of a slab."""
 
+    region: Region
     slab: int
+    """its number"""
     offset: int
-    nbytes: int
-    address: int
-    whole: NDArray[np.uint8]
-    """the slab"""
     after: Sequence[Any]
     """what has to end before it may be written"""
 
-    @property
-    def array(self) -> NDArray[np.uint8]:
-        """The bytes."""
-        return self.whole[self.offset : self.offset + self.nbytes]
 
-
-class Room:
-    """Slabs that grow with what is asked for and are never given back before the room itself.
+class SlabHeap:
+    """Slabs that grow with what is asked for and are never given back before the heap itself.
 
     Parameters
     ----------
     budget
         The most bytes of all slabs together; None allows none.
-    slab
+    make
         Makes a slab of so many bytes.
     passed
         Tells whether an event has passed.
 
     Examples
     --------
-    >>> room = Room(1000, lambda nbytes: np.empty(nbytes, np.uint8))
-    >>> one = room.take(600)
-    >>> room.take(600) is None, room.nbytes
+    >>> from forebay.machine.host import PlainSlab
+    >>> heap = SlabHeap(1000, PlainSlab)
+    >>> piece = heap.take(600)
+    >>> heap.take(600) is None, heap.nbytes
     (True, 1000)
-    >>> room.give(one, [])
-    >>> room.take(700).array.nbytes
+    >>> heap.give(piece, [])
+    >>> heap.take(700).region.nbytes
     700
     """
 
     def __init__(
-        self,
-        budget: int | None,
-        slab: Callable[[int], Any],
-        passed: Callable[[Any], bool] = lambda event: True,
+        self, budget: int | None, make: Callable[[int], Slab], passed: Callable[[Any], bool] = lambda event: True
     ) -> None:
         self.budget = budget or 0
         self.nbytes = 0
         self.used = 0
         """bytes that are taken"""
-        self._slab = slab
+        self._make = make
         self._passed = passed
-        self._slabs: list[tuple[Any, NDArray[np.uint8], int, Heap]] = []  # with their addresses
+        self._slabs: list[tuple[Slab, Region, Heap]] = []
 
     def take(self, nbytes: int) -> Piece | None:
         """Take a piece, from a new slab where those that are there have no room; None where the budget has none."""
         wanted = aligned(nbytes)
-        for number, (_, array, address, heap) in enumerate(self._slabs):
-            found = heap.take(wanted)
-            if found is not None:
-                offset, after = found
+        for number, (_, whole, heap) in enumerate(self._slabs):
+            taken = heap.take(wanted)
+            if taken is not None:
+                offset, after = taken
                 self.used += wanted
-                return Piece(number, offset, nbytes, address + offset, array, after)
+                return Piece(whole.cut(offset, nbytes), number, offset, after)
         return self.take(nbytes) if self.reserve(wanted) else None
 
     def reserve(self, nbytes: int) -> bool:
@@ -84,14 +73,13 @@ class Room:
         size = min(max(nbytes, LEAST_SLAB, self.nbytes // 2), self.budget - self.nbytes)
         if size < nbytes or not size:
             return False
-        slab = self._slab(size)
-        array = slab if isinstance(slab, np.ndarray) else slab.array
-        self._slabs.append((slab, array, int(array.ctypes.data), Heap(size, passed=self._passed)))
+        slab = self._make(size)
+        self._slabs.append((slab, Region(slab.pointer, size, slab.array), Heap(size, passed=self._passed)))
         self.nbytes += size
         return True
 
     def give(self, piece: Piece, events: Sequence[Any]) -> None:
         """Give a piece back, with what has to end before it is written again."""
-        taken = aligned(piece.nbytes)
+        taken = aligned(piece.region.nbytes)
         self.used -= taken
         self._slabs[piece.slab][-1].give(piece.offset, taken, events)

@@ -1,9 +1,9 @@
 """Memory that outgrows the card: unified memory behind several libraries, and a pool of arrays that pages itself."""
 
-from forebay.memory.pool.blocks import Lease as Lease
 from forebay.memory.pool.pool import Pool as Pool
 from forebay.memory.pool.resident import Resident as Resident
 from forebay.memory.pool.thrash import ThrashWarning as ThrashWarning
+from forebay.memory.pool.uses import Lease as Lease
 from forebay.memory.unified.adopt import AllocatorWarning as AllocatorWarning
 from forebay.memory.unified.advise import Where as Where
 from forebay.memory.unified.advise import advise as advise

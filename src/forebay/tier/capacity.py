@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from forebay.cuda.available import gpu_count
+from forebay.errors import BudgetError
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,8 @@ def host_capacity(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgro
     proc, cgroups : Path
         Where the kernel tells.
     """
+    if not (proc / "meminfo").exists():
+        raise BudgetError("how much memory is free is known on Linux alone: say what may be used, with budget='8GB'")
     machine = dict(line.split(":", 1) for line in (proc / "meminfo").read_text().splitlines())
     total, free = (int(machine[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable"))
     for limit, used in _limits(proc / "self/cgroup", cgroups):

@@ -1,4 +1,4 @@
-"""Files of whole blocks: past the page cache, allocated before they are written, written over once dropped."""
+"""Files of whole sectors: past the page cache, allocated before they are written, written over once dropped."""
 
 import errno
 import os
@@ -6,14 +6,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from forebay.tier.blocks import stage
-from forebay.tier.checksum import BLOCK
+from forebay.tier.sectors import SECTOR, stage
 
 _NO_FALLOCATE = {errno.EINVAL, errno.EOPNOTSUPP}
 
 
 class File(NamedTuple):
-    """A file of `room` bytes, a whole number of blocks."""
+    """A file of `room` bytes, a whole number of sectors."""
 
     path: Path
     room: int
@@ -55,7 +54,7 @@ def direct_flag(directory: Path) -> int:
     try:
         fd = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_DIRECT, 0o600)
         try:
-            os.pwrite(fd, stage(BLOCK).data, 0)
+            os.pwrite(fd, stage(SECTOR).data, 0)
         finally:
             os.close(fd)
     except OSError as error:

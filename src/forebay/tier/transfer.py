@@ -7,7 +7,7 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.tier.blocks import CHUNK
+from forebay.tier.sectors import CHUNK
 
 
 class Transfer:

@@ -209,7 +209,7 @@ class TensorStore:
             held, away, ready, under_way = self.ended.popleft()
             self.held -= held
             if under_way is not None:
-                self._wait(ready)
+                self._wait("end: copied", ready)
             if away is not None:
                 self.mover.room.give(away, [] if ready is None else [ready])
 
@@ -263,14 +263,15 @@ class TensorStore:
     def leave(self, entry: Entry) -> None:
         """Free the device's copy of an entry that has been sent, once the copies that use it have ended."""
         if entry.ready is not None:
-            self._wait(entry.ready)  # memory that the computation takes again is no longer read or written
+            # Memory that the computation takes again is no longer read or written.
+            self._wait("leave: copied", entry.ready)
         entry.storage = None
         self.held -= entry.size
 
-    def _wait(self, event: Any) -> None:
+    def _wait(self, why: str, event: Any) -> None:
         if not self.mover.waited(event):
             with self.watch():
-                self.mover.wait(event)
+                self.mover.wait(why, event)
 
     def fetch(self, *entries: Entry) -> None:
         """Begin to bring entries back, those that have left."""
@@ -304,7 +305,7 @@ class TensorStore:
         storage = entry.storage
         assert storage is not None
         if entry.away is not None and entry.ready is not None:
-            self._wait(entry.ready)
+            self._wait("open: arrived", entry.ready)
         if entry.codec is not None:
             codec, dtype, shape = entry.codec
             whole = new_storage(entry.nbytes, storage.device)

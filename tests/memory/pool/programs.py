@@ -9,7 +9,7 @@ import numpy as np
 import forebay as fb
 from forebay.codec import Codec
 from forebay.errors import EncodingError
-from forebay.machine.virtual_pool import VirtualMachine
+from forebay.machine.virtual_pool import VirtualPool
 from forebay.memory.pool import coding
 from forebay.memory.pool.pool import Pool
 
@@ -124,7 +124,7 @@ def expected(program, kept=lambda array: array):
 
 def run(program, device, seed=0, without=None, codec=None, host=10**7, machine=None):
     """Run a program on a pool, and give what it saw, its last values, and the pool; codecs may be given in turns."""
-    machine = machine or VirtualMachine(seed, without)
+    machine = machine or VirtualPool(seed, without)
     pool = Pool(fb.Budget(device=device, host=host), None, machine)
     turns = codec if isinstance(codec, tuple) else (codec,)
 

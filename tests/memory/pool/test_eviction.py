@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forebay.memory.pool.eviction import Order
-from forebay.memory.pool.sequence import NEVER, Sequence, Use
+from forebay.memory.pool.sequence import NEVER, Use, UseHistory
 from forebay.memory.pool.traffic import traffic
 
 
@@ -17,7 +17,7 @@ def anyone(key):
 
 
 def order_after(keys, resident):
-    sequence = Sequence()
+    sequence = UseHistory()
     order = Order(sequence)
     for key in keys:
         sequence.add(Use((key,)))

@@ -6,7 +6,7 @@ import pytest
 
 import forebay as fb
 from forebay.errors import BudgetError, StateError
-from forebay.machine.virtual_pool import VirtualMachine
+from forebay.machine.virtual_pool import VirtualPool
 from forebay.memory import Pool, ThrashWarning
 from tests.memory.pool.programs import Trimmed
 
@@ -16,14 +16,14 @@ ARRAY, LENGTH = 1024, 128
 
 
 def pool_of(slots, host=64 * ARRAY, codec=None, machine=None):
-    return Pool(fb.Budget(device=slots * ARRAY, host=host), codec, machine or VirtualMachine())
+    return Pool(fb.Budget(device=slots * ARRAY, host=host), codec, machine or VirtualPool())
 
 
 def full(value, length=LENGTH):
     return np.full(length, float(value))
 
 
-class Failing(VirtualMachine):
+class Failing(VirtualPool):
     """Raises in one of its methods, as long as it is told to."""
 
     failing = None
@@ -36,7 +36,7 @@ class Failing(VirtualMachine):
 
 class TestOnTheWayIn:
     @pytest.mark.parametrize("codec", [None, Trimmed()])
-    @pytest.mark.parametrize("method", ["pin", "copy_in", "fill"])
+    @pytest.mark.parametrize("method", ["pin", "fill"])
     def test_a_put_that_fails_keeps_nothing(self, method, codec):
         machine = Failing()
         pool = pool_of(8, host=2 * ARRAY, codec=codec, machine=machine)
@@ -58,7 +58,7 @@ class TestOnTheWayIn:
             with pytest.raises(MemoryError):
                 pool.use(**roles).__enter__()
         machine.failing = None
-        assert pool._blocks._open == 0
+        assert pool._uses._open == 0
         with pool.use(reads=[a], writes=[b]) as (A, B):
             B += A
         assert pool.get(b)[0] == 3
@@ -78,7 +78,7 @@ class TestOnTheWayIn:
     def test_rooms_for_encodings_of_a_put_that_failed_make_way(self):
         pool = pool_of(40)
         arrays = [pool.put(full(1, length * LENGTH)) for length in (16, 16, 5)]
-        with pool.use(reads=arrays[:2]), pytest.raises(BudgetError, match="finds no room between the arrays of blocks"):
+        with pool.use(reads=arrays[:2]), pytest.raises(BudgetError, match="finds no room between the arrays of uses"):
             pool.put(full(2, 3 * LENGTH), codec=Trimmed())
         with pool.use(reads=arrays):
             pass
@@ -96,7 +96,7 @@ class TestOnTheWayIn:
 
     @pytest.mark.parametrize("from_host", [True, False])
     def test_rooms_for_encodings_taken_in_a_block_are_in_nobodys_way_after_it(self, from_host, monkeypatch):
-        monkeypatch.setattr(VirtualMachine, "on_host", lambda machine, array: from_host)
+        monkeypatch.setattr(VirtualPool, "on_host", lambda machine, array: from_host)
         pool = pool_of(40)
         first = pool.put(full(1, 16 * LENGTH))
         with pool.use(reads=[first]):
@@ -116,7 +116,7 @@ class TestOnTheWayIn:
 class TestInABlock:
     def test_its_own_error_is_seen_where_the_host_is_full_too(self):
         for seed in range(12):
-            pool = pool_of(12, host=2 * ARRAY, codec=Trimmed(), machine=VirtualMachine(seed))
+            pool = pool_of(12, host=2 * ARRAY, codec=Trimmed(), machine=VirtualPool(seed))
             kept = []
 
             def fill(pool=pool, kept=kept):
@@ -211,14 +211,14 @@ class TestNumbers:
         with pytest.raises(BudgetError, match="for itself and for encodings on their way") as raised:
             pool_of(3, host=10**7, codec=Trimmed()).put(full(1, length))
         named = str(raised.value).split("Budget(device='")[1].split("'")[0]
-        pool = Pool(fb.Budget(device=named, host=10**7), Trimmed(), VirtualMachine())
+        pool = Pool(fb.Budget(device=named, host=10**7), Trimmed(), VirtualPool())
         with pool.use(writes=[pool.put(full(1, length))]) as (values,):
             assert values[0] == 1
 
     @pytest.mark.parametrize("large", [15, 30, 60])
     def test_a_large_array_beside_encodings_is_told_the_budget_that_holds_it(self, large):
         def put(device):
-            pool = Pool(fb.Budget(device=device, host=10**7), None, VirtualMachine())
+            pool = Pool(fb.Budget(device=device, host=10**7), None, VirtualPool())
             small = pool.put(full(1), codec=Trimmed())
             array = pool.put(full(2, large * LENGTH))
             for one, value in ((array, 2), (small, 1)):
@@ -243,7 +243,7 @@ class TestNumbers:
     @pytest.mark.parametrize("length", [100, 128, 1000])
     def test_the_budget_named_for_thrashing_holds_all_arrays_with_a_codec(self, length):
         def sweep(device, rounds):
-            pool = Pool(fb.Budget(device=device, host=10**7), Trimmed(), VirtualMachine())
+            pool = Pool(fb.Budget(device=device, host=10**7), Trimmed(), VirtualPool())
             arrays = [pool.put(full(1, length)) for _ in range(40)]
             for _ in range(rounds):
                 for array in arrays:
@@ -259,7 +259,7 @@ class TestNumbers:
 
     def test_several_arrays_with_a_codec_are_told_the_budget_that_holds_them(self):
         def use(device):
-            pool = Pool(fb.Budget(device=device, host=10**7), Trimmed(), VirtualMachine())
+            pool = Pool(fb.Budget(device=device, host=10**7), Trimmed(), VirtualPool())
             with pool.use(reads=[pool.put(full(1)) for _ in range(20)]):
                 pass
 
@@ -269,7 +269,7 @@ class TestNumbers:
 
     def test_rooms_for_encodings_are_fewer_where_arrays_that_are_used_together_need_theirs(self):
         device, room = 100 * ARRAY, 6400
-        pool = Pool(fb.Budget(device=device, host=10**7), None, VirtualMachine())
+        pool = Pool(fb.Budget(device=device, host=10**7), None, VirtualPool())
         small = pool.put(full(1, room // 8 - 1), codec=Trimmed())
         assert pool._pager.coding.nbytes == 4 * room
         large = [pool.put(full(number, (device - 2 * room) // 16)) for number in (2, 3)]

@@ -7,7 +7,7 @@ import pytest
 
 import forebay as fb
 from forebay.errors import BudgetError
-from forebay.machine.virtual_pool import VirtualMachine
+from forebay.machine.virtual_pool import VirtualPool
 from forebay.memory import Pool
 from forebay.memory.pool import host
 from tests.memory.pool.programs import Trimmed
@@ -18,7 +18,7 @@ KIB = 1024
 STEP = 64 * KIB
 
 
-class Counting(VirtualMachine):
+class Counting(VirtualPool):
     """Counts what is pinned."""
 
     pins = 0
@@ -74,7 +74,7 @@ def test_large_encodings_whose_size_changes_a_little_take_the_places_of_earlier_
 @pytest.mark.parametrize("kib", [5, 9, 36, 40, 63, 100])
 def test_encodings_fill_the_host_budget_but_for_an_eighth(kib):
     length, budget = 128 * kib * 2, 640 * KIB
-    pool = Pool(fb.Budget(device=100 * 8 * length, host=budget), Trimmed(), VirtualMachine(1))
+    pool = Pool(fb.Budget(device=100 * 8 * length, host=budget), Trimmed(), VirtualPool(1))
 
     def encode_many():
         for _ in range(400):
@@ -87,14 +87,14 @@ def test_encodings_fill_the_host_budget_but_for_an_eighth(kib):
     arrays = []
     with pytest.raises(BudgetError, match="host budget"):
         encode_many()
-    live = sum(page.room.block.nbytes for page in pool._pager.pages.values() if page.room)
+    live = sum(page.room.region.nbytes for page in pool._pager.pages.values() if page.room)
     assert live >= 0.87 * (budget - kib * KIB)
     assert pool._pager.host.held == pinned(pool) <= budget
 
 
 def test_the_first_encoding_leaves_room_for_arrays_kept_as_they_are(monkeypatch):
     monkeypatch.setattr(host, "STEP", 64 * 2**20)
-    pool = Pool(fb.Budget(device="1MB", host="1MB"), Trimmed(), VirtualMachine())
+    pool = Pool(fb.Budget(device="1MB", host="1MB"), Trimmed(), VirtualPool())
     coded = pool.put(zeros_after(100, 1000))
     pool._pager.evict(coded._page)
     pool.wait()
@@ -103,10 +103,10 @@ def test_the_first_encoding_leaves_room_for_arrays_kept_as_they_are(monkeypatch)
 
 
 def test_where_only_the_exact_size_fits_it_is_taken():
-    memory = host.HostMemory(1024 + 256, VirtualMachine())
+    memory = host.HostMemory(1024 + 256, VirtualPool())
     room = memory.take(1025, "u")
     assert (room.size, memory.held) == (1280, 1280)
-    memory = host.HostMemory(33 * 256, VirtualMachine())
+    memory = host.HostMemory(33 * 256, VirtualPool())
     assert memory.take(33 * 256, "u").size == 33 * 256
     with pytest.raises(BudgetError, match="encoding of v"):
         memory.take(1, "v")
@@ -147,7 +147,7 @@ class Repeated:
 
     def run(self, budget):
         """Give the step that finds no room and the budget that is named for it; None where there is no such step."""
-        memory, rooms, arrays = host.HostMemory(budget, VirtualMachine()), [], []
+        memory, rooms, arrays = host.HostMemory(budget, VirtualPool()), [], []
         for number, (chance, nbytes) in enumerate(self.steps):
             try:
                 if chance < 0.5 or not rooms:
@@ -158,7 +158,7 @@ class Repeated:
                 elif chance < 0.65 and arrays:
                     array = arrays.pop(0)
                     memory.give(array, [])
-                    memory.unpromise(array.block.nbytes)
+                    memory.unpromise(array.region.nbytes)
                 else:
                     memory.give(rooms.pop(nbytes % len(rooms)), [])
             except BudgetError as error:
@@ -177,7 +177,7 @@ def test_the_budget_that_is_named_is_enough_whatever_was_taken_and_given_back(se
 
 def test_the_budget_that_is_named_holds_what_is_still_to_be_encoded():
     def fill(budget):
-        pool = Pool(fb.Budget(device="128kB", host=budget), Trimmed(), VirtualMachine())
+        pool = Pool(fb.Budget(device="128kB", host=budget), Trimmed(), VirtualPool())
         arrays = [pool.put(zeros_after(500, 500, number + 1)) for number in range(24)]
         with pool.use(reads=[pool.put(np.ones(11_000), codec=None)]):
             pass
@@ -190,7 +190,7 @@ def test_the_budget_that_is_named_holds_what_is_still_to_be_encoded():
 
 def test_the_budget_that_is_named_for_an_encoding_holds_it():
     def fill(budget):
-        memory = host.HostMemory(budget, VirtualMachine())
+        memory = host.HostMemory(budget, VirtualPool())
         memory.promise(3000, "u")
         for nbytes in (1000, 1100, 5000, 1200, 700, 2100, 4200):
             memory.take(nbytes, "v")

@@ -5,7 +5,7 @@ import warnings
 import pytest
 
 from forebay.errors import ForebayError
-from forebay.machine.virtual_pool import VirtualMachine
+from forebay.machine.virtual_pool import VirtualPool
 from forebay.memory.pool.thrash import ThrashWarning
 from tests.memory.pool.programs import Trimmed, at_random, expected, run, sweeps
 
@@ -86,7 +86,7 @@ def test_the_waits_are_those_known_here():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ThrashWarning)
         for program, codec, _ in PROGRAMS:
-            machine = VirtualMachine(0)
+            machine = VirtualPool(0)
             run(program, budget(3, codec, 0), codec=codec, machine=machine)
             found |= machine.lanes.waits
     assert sorted(found) == WAITS

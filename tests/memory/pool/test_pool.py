@@ -9,7 +9,7 @@ import pytest
 
 import forebay as fb
 from forebay.errors import BudgetError, EngineError, StateError
-from forebay.machine.virtual_pool import VirtualMachine
+from forebay.machine.virtual_pool import VirtualPool
 from forebay.memory import Pool, ThrashWarning
 from forebay.memory.pool.sequence import Use
 from forebay.memory.pool.traffic import traffic
@@ -20,7 +20,7 @@ LENGTH = 128
 
 
 def pool_of(slots, host=64 * ARRAY, codec=None, seed=0, without=None):
-    return Pool(fb.Budget(device=slots * ARRAY, host=host), codec, VirtualMachine(seed, without))
+    return Pool(fb.Budget(device=slots * ARRAY, host=host), codec, VirtualPool(seed, without))
 
 
 def put_some(pool, count):
@@ -294,7 +294,7 @@ class TestThrashing:
         (message,) = self.caught(pool, put_some(pool, 9), rounds=6)
         assert "field 0 (float64[128], 1.02kB), field 1" in message and "more push each other out" in message
         assert "A device budget of 9.22kB holds all 9 arrays" in message
-        cured = Pool(fb.Budget(device="9.22kB", host="1MB"), arrays=VirtualMachine())
+        cured = Pool(fb.Budget(device="9.22kB", host="1MB"), arrays=VirtualPool())
         assert self.caught(cured, put_some(cured, 9), rounds=6) == []
         assert cured.metrics.moved["up 1"] == 9 * ARRAY
 
@@ -342,7 +342,7 @@ class TestBadInput:
             pool.use(reads=arrays).__enter__()
         with (
             pool.use(reads=arrays[:2]),
-            pytest.raises(BudgetError, match=r"beside the 2.05kB of open blocks"),
+            pytest.raises(BudgetError, match=r"beside the 2.05kB of open uses"),
             pool.use(reads=arrays[2:]),
         ):
             pass
@@ -382,11 +382,11 @@ class TestBadInput:
         a, b = put_some(pool, 2)
         with pool.use(writes=[a], reads=[b]):
             for roles in ({"reads": [a]}, {"writes": [b]}):
-                with pytest.raises(StateError, match="in use by a block that is still open"):
+                with pytest.raises(StateError, match="in a use that is still open"):
                     pool.use(**roles).__enter__()
-            with pytest.raises(StateError, match="leave the block before its values are read"):
+            with pytest.raises(StateError, match="leave its use before its values are read"):
                 pool.get(a)
-            with pytest.raises(StateError, match="leave the block before it is dropped"):
+            with pytest.raises(StateError, match="leave its use before it is dropped"):
                 pool.drop(b)
 
     def test_what_was_dropped_or_closed(self):

@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.memory.pool import sequence as sequence_module
-from forebay.memory.pool.sequence import NEVER, Sequence, Use
+from forebay.memory.pool.sequence import NEVER, Use, UseHistory
 
 
 def after(keys):
-    sequence = Sequence()
+    sequence = UseHistory()
     for key in keys:
         sequence.add(Use((key,)))
     return sequence
@@ -45,7 +45,7 @@ def test_what_was_used_only_before_the_round_is_not_expected():
 
 
 def test_the_same_arrays_in_another_role_are_another_use():
-    sequence = Sequence()
+    sequence = UseHistory()
     for use in (Use((1,)), Use((), (1,)), Use((1,)), Use((1,))):
         sequence.add(use)
     assert not sequence.believed
@@ -72,7 +72,7 @@ def test_a_broken_order_is_doubted_for_longer_and_trusted_again_once_it_holds():
 
 def test_uses_at_random_are_hardly_ever_foretold():
     generator = random.Random(0)
-    sequence = Sequence()
+    sequence = UseHistory()
     believed = 0
     for _ in range(4000):
         sequence.add(Use((generator.randrange(6),)))

@@ -1,5 +1,6 @@
 """The order of the caller's streams under a pool, on streams that only remember who waits for what."""
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,8 +11,10 @@ import forebay as fb
 pytest.importorskip("cuda.core")
 
 from forebay.errors import StateError
-from forebay.machine import cuda_pool as device
-from forebay.machine import libraries
+from forebay.machine import cuda, cuda_pool
+from forebay.machine.arrays import cupy_arrays
+from forebay.machine.arrays.cupy_arrays import CupyArrays
+from forebay.machine.cuda_pool import CudaPool
 from forebay.memory import Pool
 
 
@@ -30,7 +33,7 @@ class Mark:
 
     is_done = False
 
-    def __init__(self, stream):
+    def __init__(self, stream, spare=None):
         self.before = list(stream.history)
         stream.history.append(self)
 
@@ -47,17 +50,24 @@ class Mark:
         return other is self or any(one.covers(other) for one in self.before)
 
 
-class Arrays(libraries.Cupy):
+class Arrays(CupyArrays):
     """CuPy's part, played by NumPy."""
 
-    def array_at(self, pointer, form):
-        return np.zeros(form.shape, form.dtype)
+    def __init__(self, caller):
+        self.caller = caller
 
-    def stream(self):
-        return self.module.current
+    def array_at(self, pointer, spec):
+        return np.zeros(spec.shape, spec.dtype)
 
-    def view(self, array):
-        return SimpleNamespace(pointer=0, nbytes=array.nbytes)
+    def stream(self, device):
+        return self.caller.current
+
+    def current_device(self):
+        return self.caller.current_gpu
+
+    def on_device(self, device):
+        self.caller.entered.append(device)
+        return nullcontext()
 
 
 class OnDevice(np.ndarray):
@@ -79,25 +89,32 @@ class Slab:
 
 @pytest.fixture
 def caller(monkeypatch):
-    """The caller, whose `current` stream is one of `streams`."""
+    """The caller, whose `current` stream is one of `streams`, and whose arrays are on `gpu`."""
     streams = {handle: Stream(handle) for handle in (1, 2)}
-    made = SimpleNamespace(current=1, streams=streams)
-    monkeypatch.setattr(device, "library", lambda name: Arrays(made))
-    monkeypatch.setattr(device, "current_device", lambda: None)
+    made = SimpleNamespace(current=1, streams=streams, gpu=0, current_gpu=0, entered=[])
     lanes = SimpleNamespace(up=Stream("up"), down=Stream("down"), compute=Stream("codec"))
-    monkeypatch.setattr(device, "create_streams", lambda: lanes)
-    monkeypatch.setattr(device, "Mark", Mark)
-    monkeypatch.setattr(device, "DeviceSlab", Slab)
-    monkeypatch.setattr(device, "PinnedSlab", Slab)
-    monkeypatch.setattr(device, "copy_async", lambda *_: None)
-    monkeypatch.setattr(device, "Stream", SimpleNamespace(from_handle=streams.__getitem__))
-    monkeypatch.setattr(device, "callers_streams", lambda: ())
+    for name, value in {
+        "on_device": lambda device: nullcontext(),
+        "create_streams": lambda: lanes,
+        "current_context": lambda: 1,
+        "spare_events": list,
+        "driver": SimpleNamespace(cuCtxSetCurrent=lambda context: (0,)),
+        "checked": lambda result, doing: None,
+        "DeviceSlab": Slab,
+        "PinnedSlab": Slab,
+        "Stream": SimpleNamespace(from_handle=streams.__getitem__),
+        "Mark": Mark,
+    }.items():
+        monkeypatch.setattr(cuda, name, value)
+    monkeypatch.setattr(cuda_pool, "copy_async", lambda *_: None)
+    monkeypatch.setattr(cuda_pool, "callers_streams", lambda device: ())
+    monkeypatch.setattr(cupy_arrays, "device_at", lambda pointer: made.gpu)
     return made
 
 
 @pytest.fixture
 def pool(caller):
-    with Pool(fb.Budget(device="4kB", host="1MB"), arrays="cupy") as made:
+    with Pool(fb.Budget(device="4kB", host="1MB"), arrays=CudaPool(0, Arrays(caller))) as made:
         yield made
 
 
@@ -167,17 +184,18 @@ def test_a_stream_that_got_the_handle_of_another_waits_for_it(caller, pool):
         assert compute(caller).covers(wrote)
 
 
-def test_what_is_done_to_a_handed_out_array_ends_with_the_block(caller):
-    class Tensors(libraries.Torch):
-        def array_at(self, pointer, form):
-            return torch.zeros(form.shape)
-
-        def stream(self):
-            return 1
-
+def test_what_is_done_to_a_handed_out_array_ends_with_the_use(caller):
+    arrays = Arrays(caller)
     torch = pytest.importorskip("torch")
-    pool = Pool(fb.Budget(device=1024, host="1MB"), arrays="cupy")
-    pool._machine._library = Tensors(torch)
+    from forebay.machine.arrays.torch_arrays import TorchArrays
+
+    class Tensors(TorchArrays):
+        def array_at(self, pointer, spec):
+            return torch.zeros(spec.shape)
+
+        stream, current_device, on_device = arrays.stream, arrays.current_device, arrays.on_device
+
+    pool = Pool(fb.Budget(device=1024, host="1MB"), arrays=CudaPool(0, Tensors()))
     a, b = pool.put(np.zeros(128)), pool.put(np.ones(128))  # one after the other at the same place
     with pool.use(writes=[a]) as (values,):
         values.requires_grad_()
@@ -202,3 +220,22 @@ def test_types_that_no_gpu_has_are_refused_before_anything_is_taken(pool, dtype)
     with pytest.raises(StateError, match=r"cannot be on a GPU|Python objects"):
         pool.put(np.zeros(3, dtype))
     assert not pool._pager.pages and not pool._pager.host.held
+
+
+def test_an_array_of_another_gpu_is_refused(caller, pool):
+    caller.gpu = 1
+    with pytest.raises(StateError, match="on cuda:1, but the pool is on cuda:0"):
+        pool.put(np.zeros(128).view(OnDevice))
+    assert not pool._pager.pages and not pool._pager.host.held
+
+
+def test_a_pool_makes_its_gpu_current_where_another_is(caller, pool):
+    array = pool.put(np.zeros(128))
+    caller.entered.clear()
+    with pool.use(writes=[array]):
+        pass
+    assert not caller.entered  # this thread is there already
+    caller.current_gpu = 1
+    with pool.use(writes=[array]):
+        pass
+    assert set(caller.entered) == {0}

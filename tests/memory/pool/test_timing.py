@@ -5,7 +5,7 @@ import pytest
 
 import forebay as fb
 from forebay.machine.machine import Encoding
-from forebay.machine.virtual_pool import VirtualMachine
+from forebay.machine.virtual_pool import VirtualPool
 from forebay.memory import Pool
 from forebay.memory.pool.sequence import Use
 from forebay.memory.pool.traffic import traffic
@@ -26,7 +26,7 @@ class Moment:
         self.time = time
 
 
-class TimedMachine(VirtualMachine):
+class TimedMachine(VirtualPool):
     """Lanes that know how long each copy takes; the values are of no interest."""
 
     def __init__(self, kernel, ratio=1.0, codec_speed=8.0):
@@ -42,12 +42,12 @@ class TimedMachine(VirtualMachine):
     def move(self, lane, what, key, target, source, after):
         return self.spend(lane, after, source.nbytes / LINK)
 
-    def encode(self, key, codec, form, target, source, after):
-        event = self.spend("codec", after, form.nbytes / self.codec_speed)
-        return Encoding(event, lambda: int(form.nbytes / self.ratio), lambda: True)
+    def encode(self, key, codec, spec, target, source, after):
+        event = self.spend("codec", after, spec.nbytes / self.codec_speed)
+        return Encoding(event, lambda: int(spec.nbytes / self.ratio), lambda: True)
 
-    def decode(self, key, codec, form, target, source, after):
-        return self.spend("codec", after, form.nbytes / self.codec_speed)
+    def decode(self, key, codec, spec, target, source, after):
+        return self.spend("codec", after, spec.nbytes / self.codec_speed)
 
     def fill(self, target, array, after):
         return self.spend("compute", after, 0)

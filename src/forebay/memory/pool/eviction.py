@@ -5,7 +5,7 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
-from forebay.memory.pool.sequence import NEVER, Sequence
+from forebay.memory.pool.sequence import NEVER, UseHistory
 
 
 class Candidate(NamedTuple):
@@ -24,20 +24,20 @@ class Order:
 
     Parameters
     ----------
-    sequence
+    history
         The uses so far, and those to come.
 
     Examples
     --------
-    >>> order = Order(Sequence())
+    >>> order = Order(UseHistory())
     >>> for key in (3, 1, 2):
     ...     order.touch(key)
     >>> order.first(lambda key: key != 3).key
     1
     """
 
-    def __init__(self, sequence: Sequence) -> None:
-        self._sequence = sequence
+    def __init__(self, history: UseHistory) -> None:
+        self._history = history
         self._touched: OrderedDict[int, int] = OrderedDict()  # key -> count of touches, the least first
         self._count = 0
         self._next: dict[int, int] = {}  # key -> its next use, as entered in the heap
@@ -49,7 +49,7 @@ class Order:
         self._count += 1
         self._touched[key] = self._count
         self._touched.move_to_end(key)
-        if self._sequence.believed and self._version == self._sequence.version:
+        if self._history.believed and self._version == self._history.version:
             heappush(self._heap, self._entry(key))
 
     def remove(self, key: int) -> None:
@@ -58,11 +58,11 @@ class Order:
         self._next.pop(key, None)
 
     def first(self, free: Callable[[int], bool]) -> Candidate | None:
-        """Give the array that leaves first, of those that are `free` to leave; None where there is none."""
-        if not self._sequence.believed:
+        """Return the array that leaves first, of those that are `free` to leave; None where there is none."""
+        if not self._history.believed:
             return next((Candidate(key, NEVER) for key in self._touched if free(key)), None)
-        if self._version != self._sequence.version:
-            self._version = self._sequence.version
+        if self._version != self._history.version:
+            self._version = self._history.version
             self._heap = [self._entry(key) for key in self._touched]
             heapify(self._heap)
         held = []
@@ -81,5 +81,5 @@ class Order:
         return found
 
     def _entry(self, key: int) -> tuple[int, int, int]:
-        self._next[key] = self._sequence.next_use(key)
+        self._next[key] = self._history.next_use(key)
         return -self._next[key], self._touched[key], key

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from forebay.errors import BudgetError
-from forebay.machine.lanes import Wait
-from forebay.machine.machine import Machine, Slab
+from forebay.machine.machine import PoolMachine, Slab
 from forebay.machine.region import ALIGNMENT, Region, aligned
+from forebay.machine.waits import Wait
 from forebay.memory.pool.amounts import enough
 from forebay.tier.heap import Heap
 from forebay.units import to_text
@@ -40,10 +40,10 @@ def coarse(nbytes: int) -> int:
 
 
 @dataclass(eq=False)
-class Room:
+class HostRoom:
     """Room for one array or encoding."""
 
-    block: Region
+    region: Region
     slab: "Slab | _Shared"
     offset: int = 0
     size: int = 0
@@ -94,7 +94,7 @@ class _Layout:
         return place
 
     def step(self, size: int) -> int:
-        """Give the bytes of the slab to add where no other has room."""
+        """Return the bytes of the slab to add where no other has room."""
         return size * max(1, -(-min(STEP, self.nbytes // GROWTH) // size))
 
     def add(self, shared: _Shared) -> None:
@@ -119,7 +119,7 @@ class HostMemory:
     there were no want: in the budget that this takes, everything so far finds its room, and that is what errors name.
     """
 
-    def __init__(self, budget: int, machine: Machine) -> None:
+    def __init__(self, budget: int, machine: PoolMachine) -> None:
         self._budget = budget
         self._machine = machine
         self._promised = 0
@@ -156,16 +156,16 @@ class HostMemory:
         """Take a promise back; the room was given back before."""
         self._promised -= nbytes
 
-    def take_exact(self, nbytes: int) -> Room:
-        """Give the room that was promised to an array."""
+    def take_exact(self, nbytes: int) -> HostRoom:
+        """Return the room that was promised to an array."""
         if self._spare[nbytes]:
             slab, events = self._spare[nbytes].pop()
-            return Room(Region(slab.pointer, nbytes, slab.array[:nbytes]), slab, events=events)
+            return HostRoom(Region(slab.pointer, nbytes, slab.array[:nbytes]), slab, events=events)
         slab = self._pin(nbytes)
-        return Room(Region(slab.pointer, nbytes, slab.array[:nbytes]), slab)
+        return HostRoom(Region(slab.pointer, nbytes, slab.array[:nbytes]), slab)
 
-    def take(self, nbytes: int, name: str, others: ToCome = tuple) -> Room:
-        """Give room for an encoding of an array, with the same parameters."""
+    def take(self, nbytes: int, name: str, others: ToCome = tuple) -> HostRoom:
+        """Return room for an encoding of an array, with the same parameters."""
         # Room of the exact size is looked for only where there is no other: it would fit nothing else later.
         place = self._take(coarse(nbytes)) or self._take(aligned(nbytes))
         if place is None:
@@ -178,17 +178,17 @@ class HostMemory:
         self._note_need()
         slab = place.shared.slab
         assert slab is not None
-        block = Region(slab.pointer, slab.nbytes, slab.array).cut(place.offset, nbytes)
-        return Room(block, place.shared, place.offset, place.size, place.events, ample)
+        region = Region(slab.pointer, slab.nbytes, slab.array).cut(place.offset, nbytes)
+        return HostRoom(region, place.shared, place.offset, place.size, place.events, ample)
 
-    def give(self, room: Room, events: Sequence[Any]) -> None:
+    def give(self, room: HostRoom, events: Sequence[Any]) -> None:
         """Take a room back, with the events of its last uses."""
         if isinstance(room.slab, _Shared):
             assert room.ample is not None
             room.slab.heap.give(room.offset, room.size, events)
             room.ample.shared.heap.give(room.ample.offset, room.ample.size, [])
         else:
-            self._spare[room.block.nbytes].append((room.slab, list(events)))
+            self._spare[room.region.nbytes].append((room.slab, list(events)))
 
     def close(self) -> None:
         """Unpin everything."""

@@ -7,16 +7,16 @@ being written back, so that the link is busy both ways. More would push out arra
 
 from forebay.memory.pool.page import Page
 from forebay.memory.pool.pager import Pager
-from forebay.memory.pool.sequence import Sequence
+from forebay.memory.pool.sequence import UseHistory
 
 CLEAN_AHEAD, DIRTY_AHEAD = 2, 3
 """Uses to come that arrays may be brought in for, where the one that leaves is clean, and where it is not."""
 
 
 class LookAhead:
-    """Keeps the link busy between blocks."""
+    """Keeps the link busy between uses."""
 
-    def __init__(self, pager: Pager, uses: Sequence) -> None:
+    def __init__(self, pager: Pager, uses: UseHistory) -> None:
         self._pager = pager
         self._uses = uses
         self._next = 0  # index of the first use whose arrays are not all known to be there
@@ -51,7 +51,7 @@ class LookAhead:
         self._next = 0
 
     def _bring(self, page: Page, overwritten: bool) -> bool:
-        """Bring one array in, if that does no harm; otherwise it is tried again after the next block."""
+        """Bring one array in, if that does no harm; otherwise it is tried again after the next use."""
         pager = self._pager
         while not pager.heap.fits(page.size):
             victim = pager.order.first(pager.may_leave)

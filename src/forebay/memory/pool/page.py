@@ -6,11 +6,11 @@ from typing import Any
 
 from forebay.codec import Codec
 from forebay.errors import StateError
-from forebay.machine.lanes import Wait
 from forebay.machine.machine import Encoding
 from forebay.machine.region import ALIGNMENT, aligned
 from forebay.machine.spec import ArraySpec
-from forebay.memory.pool.host import Room
+from forebay.machine.waits import Wait
+from forebay.memory.pool.host import HostRoom
 
 
 @dataclass(eq=False)
@@ -33,7 +33,7 @@ class Page:
 
     key: int
     name: str
-    form: ArraySpec
+    spec: ArraySpec
     codec: Codec | None
     """of its copy on the host; None where that is kept as it is"""
     offset: int | None = None
@@ -41,12 +41,12 @@ class Page:
     """what has to end before anybody else may touch its place on the device"""
     origin: str = "room free"
     """whose those are: "room free", of its place's earlier owners; "fetched", of its way here; "computed", of
-    blocks that used it"""
+    uses of it"""
     filled: bool = False
     """whether it has been given values"""
     clean: bool = False
     """whether the host has its newest values"""
-    room: Room | None = None
+    room: HostRoom | None = None
     """on the host"""
     stored: Any = None
     """the event of its last way to the host"""
@@ -57,7 +57,7 @@ class Page:
     staging: Staging | None = None
     """where that is"""
     open: int = 0
-    """blocks in which it is in use"""
+    """uses in which it is"""
     written: bool = False
     """whether one of them writes it"""
     ahead: int | None = None
@@ -67,16 +67,16 @@ class Page:
     @cached_property
     def size(self) -> int:
         """Bytes that it takes on the device."""
-        return max(ALIGNMENT, aligned(self.form.nbytes))
+        return max(ALIGNMENT, aligned(self.spec.nbytes))
 
     def check_values(self) -> None:
         """Refuse to be read where it has no values."""
         if not self.filled:
             raise StateError(
-                f"{self.name} has no values yet, or lost them to a block that overwrites it and failed: use it in "
+                f"{self.name} has no values yet, or lost them to a use that overwrites it and failed: use it in "
                 "`overwrites` first"
             )
 
     def waits(self, who: str) -> list[Wait]:
-        """Give what has to be waited for before its place is touched, and why."""
+        """List what has to be waited for before its place is touched, and why."""
         return [Wait(f"{who}: {self.origin}", event) for event in self.events]

@@ -10,32 +10,25 @@ from functools import partial
 from typing import Any
 
 from forebay.errors import BudgetError
-from forebay.machine.lanes import Wait
-from forebay.machine.machine import Machine
-from forebay.machine.region import Region
+from forebay.machine.machine import PoolMachine
+from forebay.machine.waits import Wait
 from forebay.memory.pool.coding import Coding
 from forebay.memory.pool.eviction import Order
-from forebay.memory.pool.host import HostMemory
 from forebay.memory.pool.page import Page
-from forebay.memory.pool.sequence import Sequence as Uses
-from forebay.tier.heap import Heap
+from forebay.memory.pool.places import Places
+from forebay.memory.pool.sequence import UseHistory
 from forebay.units import to_text
 
 
-class Pager:
+class Pager(Places):
     """The device's side of a pool."""
 
-    def __init__(self, machine: Machine, device: int, host: int, uses: Uses) -> None:
-        self.machine = machine
-        self.host = HostMemory(host, machine)
-        self.heap = Heap(device, passed=machine.passed)
-        self.order = Order(uses)
-        self.pages: dict[int, Page] = {}
-        self.coding = Coding(self)
+    def __init__(self, machine: PoolMachine, device: int, host: int, history: UseHistory) -> None:
+        super().__init__(machine, device, host)
+        self.order = Order(history)
+        self.coding = Coding(self, self._empty)
         self.ahead: Counter[int] = Counter()
         """How many pages were brought in for each use that is still to come."""
-        self._per_use: Counter[str] = Counter()  # bytes that copies before and after every use would have moved
-        machine.reserve(device)
 
     @property
     def usable(self) -> int:
@@ -44,7 +37,7 @@ class Pager:
 
     def add(self, page: Page) -> None:
         """Take a page up that has no values yet, refusing one that finds no room."""
-        promised = page.form.nbytes if page.codec is None else 0
+        promised = page.spec.nbytes if page.codec is None else 0
         # First, so that whatever is stored to make room for it names a budget that holds both.
         self.host.promise(promised, page.name, partial(self.coding.to_come, page))
         try:
@@ -54,14 +47,14 @@ class Pager:
             raise
         self.pages[page.key] = page
 
-    def block(self, page: Page) -> Region:
-        """Give the place of a page on the device."""
-        assert page.offset is not None
-        return self.machine.block(page.offset, page.form.nbytes)
-
     def may_leave(self, key: int) -> bool:
-        """Tell whether a page is in no open block."""
+        """Tell whether a page is in no open use."""
         return not self.pages[key].open
+
+    def _empty(self) -> None:
+        """Let everything leave the device that may."""
+        while (victim := self.order.first(self.may_leave)) is not None:
+            self.evict(self.pages[victim.key])
 
     def take_room(self, page: Page) -> bool:
         """Find a place for a page, letting others leave; False where none can be made."""
@@ -85,25 +78,20 @@ class Pager:
         return True
 
     def take_rooms(self, pages: Sequence[Page]) -> None:
-        """Find places for all the pages of a block, which are open and together within the budget."""
+        """Find places for all the pages of a use, which are open and together within the budget."""
         if all(page.offset is not None or self.take_room(page) for page in pages):
             return
-        # There are enough bytes, but in pieces: those that only this block uses leave too, and come back in a row.
+        # There are enough bytes, but in pieces: those that only this use has leave too, and come back in a row.
         for page in pages:
             if page.offset is not None and page.open == 1:
                 self.evict(page)
-        self.coding.lay_anew()  # its rooms may have been taken between arrays of blocks that were open then
+        self.coding.lay_anew()  # its rooms may have been taken between arrays of uses that were open then
         for page in sorted(pages, key=lambda page: -page.size):
             if page.offset is None and not self.take_room(page):
                 raise BudgetError(
-                    f"{page.name} of {to_text(page.size)} finds no room between the arrays of blocks that are still "
+                    f"{page.name} of {to_text(page.size)} finds no room between the arrays of uses that are still "
                     f"open: leave those first, or give a larger device budget than {to_text(self.heap.nbytes)}"
                 )
-
-    def join(self) -> None:
-        """Make one piece of free pieces that lie side by side."""
-        if left := self.heap.nbytes - self.heap.used:
-            self.heap.fits(left)  # the heap joins them when it is asked for more than one has
 
     def fetch(self, page: Page) -> None:
         """Bring the values of a page to its place on the device."""
@@ -113,12 +101,12 @@ class Pager:
         stored = [] if page.stored is None else [Wait("fetch: stored", page.stored)]
         if page.codec is None:
             page.read = event = self.machine.move(
-                "up 1", "fetch", page.key, self.block(page), page.room.block, [*page.waits("fetch"), *stored]
+                "up 1", "fetch", page.key, self.region(page), page.room.region, [*page.waits("fetch"), *stored]
             )
         else:
             event = self.coding.fetch(page, stored)
         page.events, page.origin = [event], "fetched"
-        self.count("up 1", moved=page.room.block.nbytes)
+        self.count("up 1", moved=page.room.region.nbytes)
 
     def evict(self, page: Page) -> None:
         """Let a page leave the device; values that the host has not are written back."""
@@ -152,17 +140,17 @@ class Pager:
         else:
             after = page.waits("store")
             if page.room is None:
-                page.room = self.host.take_exact(page.form.nbytes)
+                page.room = self.host.take_exact(page.spec.nbytes)
                 after += [Wait("store: host room free", event) for event in page.room.events]
-            page.stored = self.machine.move("down 1", "store", page.key, page.room.block, self.block(page), after)
+            page.stored = self.machine.move("down 1", "store", page.key, page.room.region, self.region(page), after)
             page.events, page.origin = [page.stored], "stored"
-            self.count("down 1", moved=page.form.nbytes)
+            self.count("down 1", moved=page.spec.nbytes)
         page.clean = True
 
     def wrote(self, page: Page) -> None:
         """Note that the device has newer values of a page than the host."""
         page.filled = True
-        self.count("down 1", per_use=page.form.nbytes)
+        self.count("down 1", per_use=page.spec.nbytes)
         self._changed(page)
 
     def spoiled(self, page: Page) -> None:
@@ -190,7 +178,7 @@ class Pager:
         self.leave(page)
         self.forget_copy(page)
         if page.codec is None:
-            self.host.unpromise(page.form.nbytes)
+            self.host.unpromise(page.spec.nbytes)
         del self.pages[page.key]
         page.dropped = True
 
@@ -198,7 +186,7 @@ class Pager:
         """Give the values of a page as bytes of the host, waiting for them."""
         on_device = page.offset is not None and page.origin != "room free"
         if on_device and page.codec is not None:
-            return self.machine.read(self.block(page), page.waits("get"))
+            return self.machine.read(self.region(page), page.waits("get"))
         if on_device and not page.clean:
             self.store(page)
             self.machine.sync([Wait("get: stored", page.stored)])
@@ -207,13 +195,5 @@ class Pager:
             self.machine.sync([Wait("get: stored", page.stored)])
         if page.codec is not None:
             return self.coding.decoded(page)
-        assert page.room is not None and page.room.block.array is not None
-        return page.room.block.array.copy()
-
-    def count(self, lane: str, *, moved: int = 0, per_use: int = 0) -> None:
-        """Count bytes that moved, and those that copies before and after every use would have moved."""
-        metrics = self.machine.metrics
-        if moved:
-            metrics.moved[lane] += moved
-        self._per_use[lane] += per_use
-        metrics.avoided[lane] = max(0, self._per_use[lane] - metrics.moved[lane])
+        assert page.room is not None and page.room.region.array is not None
+        return page.room.region.array.copy()

@@ -25,17 +25,17 @@ class Resident:
     @property
     def shape(self) -> tuple[int, ...]:
         """Its extents."""
-        return self._page.form.shape
+        return self._page.spec.shape
 
     @property
     def dtype(self) -> Any:
         """Its type, as the library of the pool has it."""
-        return self._page.form.dtype if self._page.form.kind is None else self._page.form.kind
+        return self._page.spec.dtype if self._page.spec.kind is None else self._page.spec.kind
 
     @property
     def nbytes(self) -> int:
         """Bytes of its elements."""
-        return self._page.form.nbytes
+        return self._page.spec.nbytes
 
     @property
     def on_device(self) -> bool:
@@ -49,4 +49,4 @@ class Resident:
 
     def __repr__(self) -> str:
         place = "dropped" if self._page.dropped else "on the device" if self.on_device else "on the host"
-        return f"Resident({self.name}, {self._page.form}, {place}{', dirty' if self.dirty else ''})"
+        return f"Resident({self.name}, {self._page.spec}, {place}{', dirty' if self.dirty else ''})"

@@ -23,7 +23,7 @@ MEMORY = 1 << 16
 
 
 class Use(NamedTuple):
-    """The keys of the arrays that one block takes."""
+    """The keys of the arrays that one use takes."""
 
     reads: tuple[int, ...]
     writes: tuple[int, ...] = ()
@@ -31,21 +31,21 @@ class Use(NamedTuple):
 
     @property
     def keys(self) -> tuple[int, ...]:
-        """Give all of them, in the order in which they are handed out."""
+        """List all of them, in the order in which they are handed out."""
         return self.reads + self.writes + self.overwrites
 
 
-class Sequence:
+class UseHistory:
     """The uses so far, and those to come.
 
     Examples
     --------
-    >>> sequence = Sequence()
+    >>> history = UseHistory()
     >>> for key in (7, 8, 9, 7, 8):
-    ...     sequence.add(Use((key,)))
-    >>> sequence.believed, sequence.period, sequence.expected(sequence.now + 1)
+    ...     history.add(Use((key,)))
+    >>> history.believed, history.period, history.expected(history.now + 1)
     (True, 3, Use(reads=(9,), writes=(), overwrites=()))
-    >>> sequence.next_use(7) - sequence.now
+    >>> history.next_use(7) - history.now
     2
     """
 
@@ -93,12 +93,12 @@ class Sequence:
             self._forget_half()
 
     def expected(self, index: int) -> Use:
-        """Give a use of the next round: `index` is from `now + 1` to `now + period`."""
+        """Return a use of the next round: `index` is from `now + 1` to `now + period`."""
         assert self._at is not None
         return self._use(self._at + index - self.now)
 
     def next_use(self, key: int) -> int:
-        """Give the index of the next use of an array, or NEVER."""
+        """Return the index of the next use of an array, or NEVER."""
         if self._at is None:
             return NEVER
         positions = self._positions.get(key, ())

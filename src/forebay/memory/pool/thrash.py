@@ -20,7 +20,7 @@ class ThrashWarning(UserWarning):
 
 
 @dataclass
-class Watch:
+class RoundWatch:
     """Counts what a round of the repeating sequence uses and fetches."""
 
     uses: int = 0
@@ -37,10 +37,10 @@ class Watch:
         """Count one use."""
         self.uses += 1
         for page in pages:
-            self.used += page.form.nbytes
+            self.used += page.spec.nbytes
             self.pages[page.key] = page
         for page in missed:
-            self.fetched += page.form.nbytes
+            self.fetched += page.spec.nbytes
             self.missed[page.key] = page
 
     def verdict(self, period: int, stalled: float | None, usable: int, beside: Callable[[int], int]) -> str | None:
@@ -84,7 +84,7 @@ class Watch:
 
 def _names(pages: Iterable[Page]) -> str:
     names = [
-        f"{page.name} ({page.form}, {to_text(page.form.nbytes)})" for page in sorted(pages, key=lambda page: page.key)
+        f"{page.name} ({page.spec}, {to_text(page.spec.nbytes)})" for page in sorted(pages, key=lambda page: page.key)
     ]
     shown = names if len(names) <= NAMED + 1 else [*names[:NAMED], f"{len(names) - NAMED} more"]
     return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)

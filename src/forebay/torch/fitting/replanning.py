@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from forebay.errors import BudgetError
-from forebay.machine.slabs import Room
+from forebay.machine.slabs import SlabHeap
 from forebay.planner import Link
 from forebay.torch.fitting.fitplan import FitPlan
 from forebay.torch.fitting.planning import RIVALS, foreseen_anew, last_plans, make_plan
@@ -38,7 +38,7 @@ class Replanner:
     counts: bool
     """whether the device's memory is counted"""
     link: Link | None
-    room: Room
+    room: SlabHeap
     """of the host, which a plan may need more of"""
 
     def plan_where_due(self, profile: Profile, base: int) -> bool:

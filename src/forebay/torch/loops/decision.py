@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from forebay.codec.auto import choices
 from forebay.engine.costing import measured, read_budget, with_codecs, with_unused
-from forebay.engine.loop import Loop
+from forebay.engine.loop import TimeLoop
 from forebay.engine.recorded import Request, plan_recorded
 from forebay.errors import PlanError
 from forebay.planner import Plan
@@ -85,7 +85,7 @@ def _decide(loop: Steps, request: Request, given: LoopArguments, modules: Sequen
         return loop.form.pack(tensors)
 
     autocast, arguments = Autocast.now(loop.form.device), given.params.build(given.params.tensors)
-    engine = Loop(advance, lambda state, step: None, loop.form.pack(given.tensors), count, 1, None)
+    engine = TimeLoop(advance, lambda state, step: None, loop.form.pack(given.tensors), count, 1, None)
     nbytes = engine.layout.nbytes
     budget, note = read_budget(request.budget, engine.library)
     if request.plan is None:

@@ -3,19 +3,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from forebay.tier.checksum import BLOCK, checksum
+from forebay.tier.sectors import SECTOR, checksum
 
-checksum(np.zeros(BLOCK, np.uint8))  # compiles: no example of Hypothesis has to wait for that
-
-BLOCKS = 5
-WORDS = BLOCKS * BLOCK // 8
+SECTORS = 5
+WORDS = SECTORS * SECTOR // 8
 
 
 def sample() -> NDArray[np.uint8]:
-    return np.random.default_rng(7).integers(0, 256, BLOCKS * BLOCK, dtype=np.uint8)
+    return np.random.default_rng(7).integers(0, 256, SECTORS * SECTOR, dtype=np.uint8)
 
 
-@given(bit=st.integers(0, 8 * BLOCKS * BLOCK - 1))
+@given(bit=st.integers(0, 8 * SECTORS * SECTOR - 1))
 def test_any_flipped_bit_is_noticed(bit: int) -> None:
     data = sample()
     before = checksum(data)
@@ -42,15 +40,15 @@ def test_exchanged_words_are_noticed_even_where_only_a_sign_differs(first: int, 
     assert (checksum(data) != before) == (first != second)
 
 
-@given(first=st.integers(0, BLOCKS - 1), second=st.integers(0, BLOCKS - 1))
-def test_exchanged_blocks_are_noticed(first: int, second: int) -> None:
+@given(first=st.integers(0, SECTORS - 1), second=st.integers(0, SECTORS - 1))
+def test_exchanged_sectors_are_noticed(first: int, second: int) -> None:
     data = sample()
     before = checksum(data)
-    blocks = data.reshape(BLOCKS, BLOCK)
-    blocks[[first, second]] = blocks[[second, first]]
+    sectors = data.reshape(SECTORS, SECTOR)
+    sectors[[first, second]] = sectors[[second, first]]
     assert (checksum(data) != before) == (first != second)
 
 
-def test_missing_blocks_are_noticed_even_where_all_are_zero() -> None:
-    zeros = np.zeros(BLOCKS * BLOCK, np.uint8)
-    assert len({checksum(zeros[: count * BLOCK]) for count in range(BLOCKS + 1)}) == BLOCKS + 1
+def test_missing_sectors_are_noticed_even_where_all_are_zero() -> None:
+    zeros = np.zeros(SECTORS * SECTOR, np.uint8)
+    assert len({checksum(zeros[: count * SECTOR]) for count in range(SECTORS + 1)}) == SECTORS + 1
