@@ -156,8 +156,8 @@ class TestModels:
         volume = da.zeros((400, 400, 400), chunks=100, dtype="float32")
         chunks = door.chunks_for(np.sqrt, volume, client, budget="50MB", model=path)
         assert 2 * 4 * 4 * math.prod(chunks) <= 50e6  # input and result, in work and waiting, on two threads
-        monkeypatch.setattr(sys.modules["forebay.footprint.learn"], "learn", None)  # nothing is learned again
-        monkeypatch.setattr("forebay.footprint.registry._LEARNED", {})
+        monkeypatch.setattr("forebay.footprint.registry.learn", None)  # nothing is learned again
+        monkeypatch.setattr("forebay.footprint.registry._MODELS", {})
         assert door.chunks_for(np.sqrt, volume, client, budget="50MB", model=path) == chunks
         assert door.chunks_for(np.sqrt, volume, client, budget="50MB") == chunks
 

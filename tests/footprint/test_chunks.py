@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from forebay.errors import BudgetError
-from forebay.footprint.chunks.need import Problem
+from forebay.footprint.chunks.need import ChunkProblem
 from forebay.footprint.chunks.plan import choose_chunks, plan_chunks
 from forebay.footprint.estimate import Estimate
 
@@ -216,7 +216,7 @@ def test_chunks_that_follow_the_stored_ones_leave_no_slivers(budget):
 @given(extent=st.integers(1, 60), length=st.integers(1, 60), stored=st.integers(1, 60))
 def test_the_blocks_of_a_stored_chunk_are_counted(extent, length, stored):
     length = min(extent, length)
-    problem = Problem(Affine(ndim=1), (extent,), 1, 1, 1, (0,), True, (stored,), 0, 0.0)
+    problem = ChunkProblem(Affine(ndim=1), (extent,), 1, 1, 1, (0,), True, (stored,), 0, 0.0)
     pairs = {(place // length, place // stored) for place in range(extent)}
     assert problem.reads((length,)) == pytest.approx(len(pairs) / math.ceil(extent / stored))
 
@@ -259,7 +259,7 @@ def test_any_number_of_axes(ndim):
 
 def test_a_plan_explains_itself():
     text = plan_chunks(Affine(16), F3, "1GB", halo=2).explain()
-    assert re.search(r"\d+ blocks of at most \d+x951x462, .* predicted", text)
+    assert re.search(r"\d+ chunks of at most \d+x951x462, .* predicted", text)
     assert re.search(r"needs at most .* of 1GB: input .* \+ bound .* \+ neighbours .*", text)
 
 

@@ -11,7 +11,7 @@ from forebay.errors import PlanError
 from forebay.footprint.chunks.plan import plan_chunks
 from forebay.footprint.estimate import Estimate
 from forebay.footprint.graph import Graph
-from forebay.footprint.measure.inputs import Layout
+from forebay.footprint.measure.inputs import InputLayout
 
 SHAPE = (10, 20)
 VOLUME = 200
@@ -43,7 +43,7 @@ def test_one_operator_needs_what_its_model_says():
 
 def test_a_model_of_several_inputs_is_asked_for_all_of_their_shapes():
     class Outer(Fake):
-        layout = Layout.of([2, 1])
+        layout = InputLayout.of([2, 1])
 
         def at(self, lengths):
             assert lengths == (*SHAPE, SHAPE[0])

@@ -13,10 +13,10 @@ import forebay.footprint as footprint
 from forebay.footprint import FootprintError, FootprintWarning, Model, Sample, learn
 from forebay.footprint.errors import RunError
 from forebay.footprint.measure.conditions import Conditions
-from forebay.footprint.measure.inputs import Layout, Recipe
-from forebay.footprint.measure.process import Child, Work
+from forebay.footprint.measure.inputs import InputLayout, InputRecipe
+from forebay.footprint.measure.process import Child, Workload
 from forebay.footprint.search.search import Search
-from forebay.footprint.search.spending import Limits
+from forebay.footprint.search.spending import Spending
 from forebay.units import Budget
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells exact peaks")
@@ -27,7 +27,7 @@ learning = import_module("forebay.footprint.learn")
 class Pretend:
     """Runs nothing: peaks come from a formula."""
 
-    how, exact, resolution, gpu = "pretended", True, BATCH, None
+    how, exact, resolution, gpu, returned, dtypes = "pretended", True, BATCH, None, "", ()
 
     def __init__(self, peak, seconds=lambda *n: 1e-8 * np.prod(n), output=lambda *n: n, takes=lambda *n: True):
         self.peak, self.seconds, self.output, self.takes = peak, seconds, output, takes
@@ -41,13 +41,16 @@ class Pretend:
         peak = int(self.peak(*lengths) - self.rng.uniform(0, BATCH))
         return Sample(lengths, max(peak, 0), self.seconds(*lengths), None, self.output(*lengths), "float32", seed=seed)
 
+    def versions(self):
+        return {}
+
     def close(self):
         pass
 
 
 def search(pretend, ndim=3, samples=10, target=None, seconds=1000.0, elements=2**24):
-    blank = Model("pretended", Layout.of(ndim), np.dtype("float32"), (), Conditions("pretended", True, BATCH, ""))
-    limits = Limits(samples, time.perf_counter() + seconds, 0.06, 1, elements, target)
+    blank = Model("pretended", InputLayout.of(ndim), np.dtype("float32"), (), Conditions("pretended", True, BATCH, ""))
+    limits = Spending(samples, time.perf_counter() + seconds, 0.06, 1, elements, target)
     return Search(pretend, blank, limits, varied=False).go()
 
 
@@ -96,7 +99,6 @@ def test_memory_by_chance_is_found_even_where_two_small_runs_agree():
 @pytest.mark.parametrize("shape", [(60, 50, 70), (200, 300, 100), (400, 500, 300)])
 def test_samples_are_a_twentieth_of_the_shape_that_matters_but_never_so_small_that_they_drown(shape, monkeypatch):
     pretend = Pretend(lambda a, b, c: 4 * a * b * c + 40 * b * c)
-    pretend.returned = ""
     monkeypatch.setattr(learning, "_runner", lambda *how: (pretend, "pretended", ""))
     learn(functions.double, ndim=3, shape=shape, samples=9)
     most = max(0.05 * np.prod(shape), 2**20)
@@ -109,7 +111,7 @@ def test_samples_are_a_twentieth_of_the_shape_that_matters_but_never_so_small_th
 def test_the_bound_for_a_small_shape_that_is_asked_for_holds():
     shape = (651, 951)
     model = learn(functions.where, ndim=2, shape=shape)
-    child = Child(Work(functions.where, Recipe(Layout.of(2), "float32")))
+    child = Child(Workload(functions.where, InputRecipe(InputLayout.of(2), "float32")))
     try:
         child.measure((16, 16))
         assert child.measure(shape).peak <= model.predict(shape).upper <= 1.3 * 13 * 651 * 951
@@ -200,7 +202,9 @@ def test_temporaries_that_only_small_arrays_need_do_not_widen_the_bound():
 
 
 def test_numbers_of_numpy_will_do_and_threads_are_whole():
-    assert Layout.of(np.int64(3)) == Layout.of(3) and Layout.of([np.int32(2), 1]) == Layout.of([2, 1])
+    assert InputLayout.of(np.int64(3)) == InputLayout.of(3) and InputLayout.of([np.int32(2), 1]) == InputLayout.of(
+        [2, 1]
+    )
     model = search(Pretend(lambda a, b: 16 * a * b), ndim=np.int64(2))
     assert model.chunks((np.int64(3000), 4000), "10MB", threads=np.int64(2)) == model.chunks(
         (3000, 4000), "10MB", threads=2
@@ -315,7 +319,7 @@ def test_several_inputs_of_one_shape_are_cut_alike():
         for a, b in shapes
     )
     conditions = Conditions("VmHWM", True, 4096, "")
-    model = Model("scale", Layout.of([2, 2]), np.dtype("float32"), samples, conditions)
+    model = Model("scale", InputLayout.of([2, 2]), np.dtype("float32"), samples, conditions)
     chunks = model.chunks((5000, 6000), "20MB")
     assert (4 + 4) * np.prod(chunks) + model.predict([chunks, chunks]).upper <= 20e6
 

@@ -14,17 +14,17 @@ from tests.footprint.functions import twice_and_back
 from forebay.footprint import FootprintError
 from forebay.footprint.measure.command import Command
 from forebay.footprint.measure.gauge import device_gauge, host_gauge
-from forebay.footprint.measure.inputs import Layout, Recipe
-from forebay.footprint.measure.process import Child, Work, environment
+from forebay.footprint.measure.inputs import InputLayout, InputRecipe
+from forebay.footprint.measure.process import Child, Workload, environment
 
-VOLUME = Recipe(Layout.of(3), "float32")
+VOLUME = InputRecipe(InputLayout.of(3), "float32")
 NOISE = 2 * 2 * 32 * 4096
 """each of two readings may be short by 32 pages on each of two processors"""
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells exact peaks")
 
 
 def child(function, **how):
-    return Child(Work(function, VOLUME, **how))
+    return Child(Workload(function, VOLUME, **how))
 
 
 def says_its_threshold(x):

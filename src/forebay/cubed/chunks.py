@@ -15,15 +15,16 @@ from cubed.core.ops import map_blocks as cubed_map_blocks
 from cubed.primitive.memory import get_buffer_copies
 
 from forebay.errors import BudgetError
-from forebay.footprint.chunks.need import Model, input_bytes, is_whole, output_bytes
+from forebay.footprint.chunks.need import is_whole
 from forebay.footprint.chunks.plan import plan_chunks
+from forebay.footprint.chunks.predictor import Predictor, input_bytes, output_bytes
 from forebay.footprint.estimate import Estimate
 from forebay.footprint.registry import key_of, model_of
 
 Shape = tuple[int, ...]
 
 
-def extra_projected_mem(model: Model, chunks: Sequence[int], halo: Sequence[int] | None = None) -> int:
+def extra_projected_mem(model: Predictor, chunks: Sequence[int], halo: Sequence[int] | None = None) -> int:
     """Give what a function needs beyond the block it reads and the block it writes.
 
     Parameters
@@ -46,7 +47,7 @@ def chunks_for(
     func: Callable[..., Any],
     array: Any,
     *,
-    model: Model | str | Path | None = None,
+    model: Predictor | str | Path | None = None,
     halo: int | Sequence[int] | None = None,
     whole: Sequence[int] = (),
     **options: Any,
@@ -75,12 +76,21 @@ def chunks_for(
         raise BudgetError("the spec allows no more memory than it reserves: give Spec(allowed_mem=...) more than that")
     stored = array.chunksize if any(np.array(array.chunksize) < array.shape) else None
     return plan_chunks(
-        _Copied(known, copies.read, copies.write), array.shape, budget, halo=halo, stored_chunks=stored, whole=whole
+        _WithStorageCopies(known, copies.read, copies.write),
+        array.shape,
+        budget,
+        halo=halo,
+        stored_chunks=stored,
+        whole=whole,
     ).chunks
 
 
 def map_blocks(
-    func: Callable[..., Any], *arrays: Any, model: Model | str | Path | None = None, dtype: Any = None, **options: Any
+    func: Callable[..., Any],
+    *arrays: Any,
+    model: Predictor | str | Path | None = None,
+    dtype: Any = None,
+    **options: Any,
 ) -> Any:
     """Do what `cubed.map_blocks` does, with ``extra_projected_mem`` and the dtype filled in from the model.
 
@@ -117,7 +127,7 @@ def map_overlap(
     array: Any,
     *,
     depth: int | Sequence[int],
-    model: Model | str | Path | None = None,
+    model: Predictor | str | Path | None = None,
     dtype: Any = None,
     boundary: Any = 0,
     **options: Any,
@@ -144,10 +154,10 @@ def map_overlap(
 
 
 @dataclass(frozen=True)
-class _Copied:
+class _WithStorageCopies:
     """A model that also counts the copies which storage makes of what is read and written."""
 
-    model: Model
+    model: Predictor
     read: int
     write: int
 

@@ -10,22 +10,23 @@ import dask.array as da
 import dask.config
 from dask.base import annotate
 
-from forebay.dask.limits import Limits
-from forebay.dask.measuring import Measured
+from forebay.dask.limits import WorkerLimits
+from forebay.dask.measuring import MeasuredFunction
 from forebay.errors import BudgetError, PlanError
-from forebay.footprint.chunks.need import Model, ceil
+from forebay.footprint.chunks.need import ceil
 from forebay.footprint.chunks.plan import ChunkPlan
+from forebay.footprint.chunks.predictor import Predictor
 from forebay.units import to_text
 
 
 @dataclass(frozen=True)
-class Job:
+class ChunkedCall:
     """A function, what is known of it, and the chunks that were chosen."""
 
     func: Callable[..., Any]
     key: str
-    model: Model
-    limits: Limits
+    model: Predictor
+    limits: WorkerLimits
     plan: ChunkPlan
     on_device: bool
     host: int
@@ -33,7 +34,7 @@ class Job:
 
     def run(self, measure: bool) -> Callable[..., Any]:
         """Give the function itself, or one that measures it."""
-        return Measured(self.func, self.key) if measure and not self.on_device else self.func
+        return MeasuredFunction(self.func, self.key) if measure and not self.on_device else self.func
 
     def described(self, array: Any, halo: bool = False) -> dict[str, Any]:
         """Say what the blocks of the result are, so that Dask need not try the function on arrays of no size."""
@@ -103,7 +104,7 @@ class Job:
         """
         source, touched = math.prod(array.chunksize), 1
         for extent, length, stored in zip(array.shape, self.plan.chunks, array.chunksize, strict=True):
-            # Blocks begin at multiples of the divisor within a stored chunk; the latest of them reaches farthest.
+            # Chunks begin at multiples of the divisor within a stored chunk; the latest of them reaches farthest.
             touched *= min(extent, ceil(stored - math.gcd(length, stored) + length, stored) * stored)
         held = max(self.limits.threads * source, touched) + math.prod(self.plan.chunks)
         return int(held * array.dtype.itemsize)

@@ -11,18 +11,19 @@ import dask.array as da
 import distributed
 from dask.array.overlap import coerce_boundary, coerce_depth
 
-from forebay.dask.call import Job
+from forebay.dask.call import ChunkedCall
 from forebay.dask.limits import limits_of
 from forebay.dask.measuring import Observation, observations_of, tighten
 from forebay.errors import BudgetError, PlanError
-from forebay.footprint.chunks.need import Model, is_whole
+from forebay.footprint.chunks.need import is_whole
 from forebay.footprint.chunks.plan import plan_chunks
+from forebay.footprint.chunks.predictor import Predictor, place_of
 from forebay.footprint.measure.process import name_of
 from forebay.footprint.registry import key_of, model_of
 from forebay.units import Budget, to_bytes
 
 WAITING = 1
-"""Blocks that a worker fetches ahead of each thread; as many results wait to be handed on."""
+"""Chunks that a worker fetches ahead of each thread; as many results wait to be handed on."""
 
 
 def chunks_for(
@@ -31,7 +32,7 @@ def chunks_for(
     client: distributed.Client | None = None,
     *,
     budget: str | float | Budget = "auto",
-    model: Model | str | Path | None = None,
+    model: Predictor | str | Path | None = None,
     depth: Any = None,
     boundary: Any = None,
     whole: Sequence[int] = (),
@@ -65,7 +66,7 @@ def map_blocks(
     func: Callable[..., Any],
     *arrays: Any,
     budget: str | float | Budget = "auto",
-    model: Model | str | Path | None = None,
+    model: Predictor | str | Path | None = None,
     client: distributed.Client | None = None,
     whole: Sequence[int] = (),
     measure: bool = True,
@@ -98,7 +99,7 @@ def map_overlap(
     align_arrays: bool = True,
     allow_rechunk: bool = True,
     budget: str | float | Budget = "auto",
-    model: Model | str | Path | None = None,
+    model: Predictor | str | Path | None = None,
     client: distributed.Client | None = None,
     whole: Sequence[int] = (),
     measure: bool = True,
@@ -144,12 +145,12 @@ def _prepare(
     arrays: tuple[Any, ...],
     client: distributed.Client | None,
     budget: str | float | Budget,
-    model: Model | str | Path | None,
+    model: Predictor | str | Path | None,
     depth: Any,
     boundary: Any,
     whole: Sequence[int],
     options: dict[str, Any],
-) -> Job:
+) -> ChunkedCall:
     if not arrays:
         raise BudgetError("give at least one array to cut into blocks")
     for place, array in enumerate(arrays):
@@ -163,7 +164,7 @@ def _prepare(
     halo, padded = _halo(array.ndim, depth, boundary, len(arrays))
     key = key_of(func, arrays, options)
     known = model_of(func, arrays, model, options, key, smallest=2 * max(halo) + 1)
-    on_device = getattr(known, "place", "host") == "device"
+    on_device = place_of(known) == "device"
     if not on_device:
         known = tighten(known, observations_of(key, client))
     elif budget == "auto":
@@ -191,7 +192,7 @@ def _prepare(
         whole=whole,
         waiting=WAITING,
     )
-    return Job(func, key, known, limits, plan, on_device, host)
+    return ChunkedCall(func, key, known, limits, plan, on_device, host)
 
 
 def _check_array(array: Any, place: int) -> None:

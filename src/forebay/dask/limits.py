@@ -24,7 +24,7 @@ _STEPS = 32
 
 
 @dataclass(frozen=True)
-class Limits:
+class WorkerLimits:
     """What the tasks of one worker may use, the tightest of all workers."""
 
     budget: int
@@ -39,7 +39,7 @@ class Limits:
         return f"{self.workers} workers of {self.threads} threads, each with {to_text(self.budget)} for its tasks"
 
 
-def limits_of(client: distributed.Client | None = None, *functions: Callable[..., Any]) -> Limits:
+def limits_of(client: distributed.Client | None = None, *functions: Callable[..., Any]) -> WorkerLimits:
     """Ask the workers for their limits and thresholds, and make them allocate as footprints were learned.
 
     Without a client the limits are those of this process, with as many threads as Dask is configured to start in it.
@@ -66,7 +66,7 @@ def limits_of(client: distributed.Client | None = None, *functions: Callable[...
     threads = sum(worker["threads"] for worker in found)
     declared = [worker["declared"] for worker in found]
     least = None if None in declared else int(min(declared))
-    return Limits(
+    return WorkerLimits(
         budget=tightest["bytes"] if least is None else min(tightest["bytes"], least),
         threads=tightest["threads"],
         workers=max(1, threads // tightest["threads"]),
@@ -74,11 +74,11 @@ def limits_of(client: distributed.Client | None = None, *functions: Callable[...
     )
 
 
-def _of_this_process() -> Limits:
+def _of_this_process() -> WorkerLimits:
     limit = _memory()
     step = max(1, limit // _STEPS)
     held = -(-psutil.Process().memory_info().rss // step) * step
-    return Limits(max(0, int(_CALM * limit) - held), _threads(), 1)
+    return WorkerLimits(max(0, int(_CALM * limit) - held), _threads(), 1)
 
 
 def _threads() -> int:

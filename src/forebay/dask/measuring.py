@@ -12,7 +12,7 @@ from typing import Any
 
 import distributed
 
-from forebay.footprint.chunks.need import Model, input_bytes
+from forebay.footprint.chunks.predictor import Predictor, input_bytes, place_of
 from forebay.footprint.estimate import Estimate
 from forebay.footprint.measure.resident import CLEAR_REFS, peaks_can_be_reset, read_status
 from forebay.footprint.measure.sample import Sample
@@ -55,7 +55,7 @@ class Observation:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredFunction:
     """A function that says what it needed each time it runs alone in its process."""
 
     func: Callable[..., Any]
@@ -87,10 +87,10 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Tightened:
+class ObservedModel:
     """A model held to what was observed: near observed sizes its bound follows them, elsewhere it stays."""
 
-    model: Model
+    model: Predictor
     observations: tuple[Observation, ...]
 
     @property
@@ -106,7 +106,7 @@ class Tightened:
     @property
     def place(self) -> str:
         """Where the bytes are: on the host, or on a device."""
-        return getattr(self.model, "place", "host")
+        return place_of(self.model)
 
     def predict(self, shape: tuple[int, ...], /) -> Estimate:
         """Give the model's estimate; its bound is the largest excess that was seen at shapes of about this size."""
@@ -135,7 +135,7 @@ class Tightened:
         return found
 
 
-def tighten(model: Model, observations: list[Observation]) -> Model:
+def tighten(model: Predictor, observations: list[Observation]) -> Predictor:
     """Teach a model what blocks needed.
 
     Whatever else a worker does meanwhile only adds to a peak, so of each shape the least is what the function needs;
@@ -155,7 +155,7 @@ def tighten(model: Model, observations: list[Observation]) -> Model:
                 for shape, seen in least.items()
             )
         )
-    return Tightened(model, tuple(observations))
+    return ObservedModel(model, tuple(observations))
 
 
 def observations_of(key: str, client: distributed.Client | None = None) -> list[Observation]:

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from forebay.footprint.measure.resident import CLEAR_REFS, peaks_can_be_reset, read_status, trim_heap
-from forebay.footprint.measure.traced import Traced
+from forebay.footprint.measure.traced import TracedGauge
 
 
 @dataclass(eq=False)
@@ -64,7 +64,7 @@ def _note() -> None:
 
 
 def _traced() -> Iterator[Peak]:
-    gauge, peak = Traced(), Peak(exact=False)
+    gauge, peak = TracedGauge(), Peak(exact=False)
     gauge.start()
     try:
         yield peak

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.footprint.fit.fast_lengths import next_fast_len
-from forebay.footprint.measure.inputs import Layout
+from forebay.footprint.measure.inputs import InputLayout
 
 Table = NDArray[np.float64]
 """one row a sample: its lengths, then its features by name"""
@@ -43,12 +43,12 @@ class Term:
     """bytes per element that would not surprise"""
 
 
-def candidates(layout: Layout, features: Sequence[str] = (), outputs: Outputs | None = None) -> list[Term]:
+def candidates(layout: InputLayout, features: Sequence[str] = (), outputs: Outputs | None = None) -> list[Term]:
     """List the terms worth trying, the constant first.
 
     Examples
     --------
-    >>> [term.name for term in candidates(Layout.of(2))][:4]
+    >>> [term.name for term in candidates(InputLayout.of(2))][:4]
     ['1', 'n0*n1', '(n0-1)*(n1-1)', '(n0-2)*(n1-2)']
     """
     found = [Term("1", lambda x: np.ones(len(x)), False, 0.0, PROCESS)]
@@ -146,7 +146,7 @@ def _column(index: int) -> Callable[[Table], Table]:
     return lambda x: x[:, index]
 
 
-def _volume_times(layout: Layout, index: int) -> Callable[[Table], Table]:
+def _volume_times(layout: InputLayout, index: int) -> Callable[[Table], Table]:
     axes = len(layout.axes)
     return lambda x: x[:, index] * [layout.volume(_ints(row[:axes])) for row in x]
 

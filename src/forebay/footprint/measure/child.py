@@ -19,8 +19,8 @@ from typing import Any
 import cloudpickle  # noqa: F401 - loaded before the function, so that it does not count as one of its libraries
 import numpy as np
 
-from forebay.footprint.measure.gauge import Gauge, device_gauge, host_gauge
-from forebay.footprint.measure.inputs import Recipe
+from forebay.footprint.measure.gauge import DeviceGauge, Gauge, device_gauge, host_gauge
+from forebay.footprint.measure.inputs import InputRecipe
 
 BEFORE = frozenset(sys.modules)
 """what this process needs itself; whatever is loaded later is the function's"""
@@ -46,7 +46,7 @@ def main(read: int, write: int) -> None:
             "how": host.how if device is None else f"{device.how}; host: {host.how}",
             "exact": host.exact and (device is None or device.exact),
             "resolution": host.resolution,
-            "gpu": None if device is None else getattr(device, "kind", None),
+            "gpu": None if device is None else device.kind,
         }
     )
     while True:
@@ -62,10 +62,10 @@ def main(read: int, write: int) -> None:
 
 def _run(
     function: Callable[..., Any],
-    recipe: Recipe,
+    recipe: InputRecipe,
     features: Callable[..., dict[str, float]] | None,
     host: Gauge,
-    device: Gauge | None,
+    device: DeviceGauge | None,
     lengths: tuple[int, ...],
     seed: int,
 ) -> dict[str, Any]:

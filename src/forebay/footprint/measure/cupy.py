@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import Any
 
 
-class CuPyPeak:
+class CuPyGauge:
     """The gauge of CuPy's device memory."""
 
     how = "CuPy memory hook"
@@ -56,7 +56,7 @@ def _make_hook(cupy: Any) -> Any:
             self.peak = max(self.peak, self.live)
 
         def free_postprocess(self, **event: Any) -> None:
-            # Blocks from before the count are the inputs' and earlier work's: they are not ours to subtract.
+            # Allocations from before the count are the inputs' and earlier work's: they are not ours to subtract.
             self.live -= self.sizes.pop(event["mem_ptr"], 0)
 
     return Live()

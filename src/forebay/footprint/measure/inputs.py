@@ -19,19 +19,19 @@ LIBRARIES = ("numpy", "cupy", "torch", "jax")
 
 
 @dataclass(frozen=True)
-class Layout:
+class InputLayout:
     """How many axes each input has, and what each is called where it is passed by keyword."""
 
     ndims: tuple[int, ...]
     names: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, ndim: int | Sequence[int] | Mapping[str, int]) -> "Layout":
+    def of(cls, ndim: int | Sequence[int] | Mapping[str, int]) -> "InputLayout":
         """Read `ndim` as a user gives it: of one array, of several, or by keyword.
 
         Examples
         --------
-        >>> Layout.of({"image": 3, "kernel": 1}).flatten(None, image=(64, 64, 32), kernel=(9,))
+        >>> InputLayout.of({"image": 3, "kernel": 1}).flatten(None, image=(64, 64, 32), kernel=(9,))
         (64, 64, 32, 9)
         """
         names = tuple(ndim) if isinstance(ndim, Mapping) else ()
@@ -91,10 +91,10 @@ def _lengths(shape: Shape, count: int) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class InputRecipe:
     """How the inputs of a sample are made; travels to the child."""
 
-    layout: Layout
+    layout: InputLayout
     dtype: str
     library: str = "numpy"
     factory: Factory | None = None

@@ -5,7 +5,7 @@ from importlib import import_module
 from typing import Any
 
 
-class JaxPeak:
+class JaxGauge:
     """The gauge of JAX's device memory; sees only new records, since JAX's allocator never forgets its peak."""
 
     how = "JAX memory_stats"

@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from forebay.footprint.errors import FootprintError, RunError
-from forebay.footprint.measure.inputs import Recipe
+from forebay.footprint.measure.inputs import InputRecipe
 from forebay.footprint.measure.sample import Sample
 
 MMAP_THRESHOLD = 65536
@@ -27,11 +27,11 @@ def environment() -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Work:
+class Workload:
     """What the child is to run."""
 
     function: Callable[..., Any]
-    recipe: Recipe
+    recipe: InputRecipe
     features: Callable[..., dict[str, float]] | None = None
     how: str | None = None
     """the gauge of the host's memory; None takes the best there is"""
@@ -47,7 +47,7 @@ def name_of(function: Callable[..., Any]) -> str:
 class Child:
     """A fresh process that runs one function on inputs of many shapes."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Workload) -> None:
         self.returned = ""
         self.dtypes: tuple[str, ...] = ()
         self._work = work
@@ -132,7 +132,7 @@ class Child:
         return f"{self._name} ended its process with {how}{': ' + said if said else ''}"
 
 
-def _dumps(work: Work) -> bytes:
+def _dumps(work: Workload) -> bytes:
     """Pickle all of it, functions of notebooks and scripts whole."""
     import cloudpickle
 
@@ -145,7 +145,7 @@ def _dumps(work: Work) -> bytes:
         ) from error
 
 
-def _dumps_by_value(work: Work) -> bytes:
+def _dumps_by_value(work: Workload) -> bytes:
     """Pickle the functions with their modules' contents, for modules that the child cannot import."""
     import cloudpickle
 

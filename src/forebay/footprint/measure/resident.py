@@ -42,7 +42,7 @@ def trim_heap() -> None:
         return
 
 
-class Resident:
+class ResidentGauge:
     """The gauge of resident memory."""
 
     how = "VmHWM"

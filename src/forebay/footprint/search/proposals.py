@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.footprint.fit.peaks import Fit
-from forebay.footprint.measure.inputs import Layout
+from forebay.footprint.measure.inputs import InputLayout
 
 Array = NDArray[np.float64]
 
@@ -32,17 +32,17 @@ class Proposal:
     """whether no axis is long or short for the others"""
 
 
-def first_side(layout: Layout) -> int:
+def first_side(layout: InputLayout) -> int:
     """Give the side to begin with."""
     return SIDES.get(max(layout.ndims), 6)
 
 
-def step(layout: Layout) -> float:
+def step(layout: InputLayout) -> float:
     """Give the factor by which sides may grow from sample to sample."""
     return STEP.get(max(layout.ndims), 1.5)
 
 
-def even(layout: Layout, side: float, smallest: int = 1, grain: int = 1) -> tuple[int, ...]:
+def even(layout: InputLayout, side: float, smallest: int = 1, grain: int = 1) -> tuple[int, ...]:
     """Give lengths near a side, no two the same: equal ones would hide which axis matters.
 
     All are multiples of the grain, for functions that take no others.
@@ -55,7 +55,7 @@ def even(layout: Layout, side: float, smallest: int = 1, grain: int = 1) -> tupl
     return tuple(grain * max(whole + axis - count // 2, 1) for axis in range(count))
 
 
-def proposals(layout: Layout, side: float, most: float, smallest: int = 1, grain: int = 1) -> Iterator[Proposal]:
+def proposals(layout: InputLayout, side: float, most: float, smallest: int = 1, grain: int = 1) -> Iterator[Proposal]:
     """List shapes with sides between the first and the most allowed: even ones, and ones with one axis long or short.
 
     Every second rung has odd lengths: those that transform fast would hide padding.
@@ -74,7 +74,7 @@ def proposals(layout: Layout, side: float, most: float, smallest: int = 1, grain
         rung += 1
 
 
-def horizon(layout: Layout, volume: float) -> Array:
+def horizon(layout: InputLayout, volume: float) -> Array:
     """Give the shapes at which a bound is to be tight, where none is asked for: even ones and long ones of a volume."""
     axes = len(layout.axes)
     side = volume ** (1 / max(layout.ndims))
