@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forebay.errors import PlanError
@@ -148,6 +148,7 @@ def test_several_inputs_are_all_counted():
     assert plan.need.input == 12 * math.prod(plan.chunks)
 
 
+@settings(max_examples=30)
 @given(
     scratch=st.lists(st.integers(0, 100), min_size=1, max_size=6),
     halos=st.lists(st.integers(0, 3), min_size=6, max_size=6),
@@ -159,9 +160,9 @@ def test_one_chunking_fits_every_stage(scratch, halos, budget):
     for place, factor in enumerate(scratch):
         array = graph.add(f"f{place}", Fake(factor), array, halo=halos[place])
     chunks = graph.chunks((500, 700), budget)
-    block = tuple(n + 2 * h for n, h in zip(chunks, graph.halo, strict=True))
-    for stage in graph.peak(block).stages:
-        assert graph.input_bytes(block) + stage.upper <= budget
+    chunk = tuple(n + 2 * h for n, h in zip(chunks, graph.halo, strict=True))
+    for stage in graph.peak(chunk).stages:
+        assert graph.input_bytes(chunk) + stage.upper <= budget
 
 
 def test_what_cannot_be_meant_is_refused():

@@ -126,7 +126,7 @@ print(inner.bytes, outer.bytes, outer.exact)
 
 
 @linux
-def test_watch_tells_the_peak_of_a_block_and_of_blocks_within():
+def test_watch_tells_the_peak_of_code_and_of_code_within():
     # By itself: threads that other tests have left behind would count too.
     run = subprocess.run([sys.executable, "-c", WATCHED], capture_output=True, text=True, check=True)
     inner, outer, exact = run.stdout.split()

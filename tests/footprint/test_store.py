@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tests.footprint import functions
 
-from forebay.footprint import FootprintError, Model, Sample, learn, load
+from forebay.footprint import FootprintError, Model, Sample, load
 from forebay.footprint.measure.conditions import Conditions, command_hash, source_hash
 from forebay.footprint.measure.inputs import InputLayout
 
@@ -104,15 +104,6 @@ def test_another_library_gauge_or_other_inputs_are_refused_where_they_are_named(
         load(path, functions.both, dtypes=("float32", "float32"))
     with pytest.raises(FootprintError, match="measured by VmHWM, not tracemalloc"):
         load(path, functions.both, gauge="traced")
-
-
-def test_learning_keeps_the_library_and_the_dtypes_of_all_inputs():
-    model = learn(functions.both, ndim=2, inputs=mixed, samples=3)
-    assert model.conditions.library == "numpy" and model.conditions.dtypes == ("float32", "int16")
-
-
-def mixed(lengths, rng):
-    return rng.random(lengths, dtype=np.float32), np.ones(lengths, dtype=np.int16)
 
 
 @pytest.mark.parametrize(

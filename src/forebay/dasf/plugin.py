@@ -48,7 +48,7 @@ class FootprintPlugin:
 
     Notes
     -----
-    Tasks of a Dask executor only build graphs; what is measured of them is that. `forebay.dask` measures blocks.
+    Tasks of a Dask executor only build graphs; what is measured of them is that. `forebay.dask` measures chunks.
     """
 
     def __init__(self, model: Predictor, budget: str | float, datasets: Iterable[Any] = (), **options: Any) -> None:
@@ -111,8 +111,8 @@ class FootprintPlugin:
             return
         seconds, needed = time.perf_counter() - self._begun, self._gauge.stop()
         self._begun = None
-        given = params.values() if isinstance(params, dict) else ()
-        shapes = tuple(tuple(each.shape) for each in given if hasattr(each, "shape"))
+        arguments = params.values() if isinstance(params, dict) else ()
+        shapes = tuple(tuple(array.shape) for array in arguments if hasattr(array, "shape"))
         self.tasks.append(TaskPeak(name, shapes, needed, seconds, failed))
 
 

@@ -1,4 +1,4 @@
-"""Dask: chunks from the workers' real limits, and functions over blocks that stay inside them."""
+"""Dask: chunks from the workers' real limits, and functions over chunks that stay inside them."""
 
 from forebay.dask.chunks import chunks_for as chunks_for
 from forebay.dask.chunks import map_blocks as map_blocks

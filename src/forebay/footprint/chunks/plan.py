@@ -38,7 +38,7 @@ class ChunkPlan:
     budget: int
 
     def explain(self) -> str:
-        """Say what was chosen and what it needs."""
+        """Return what was chosen and what it needs."""
         shape = "x".join(map(str, self.chunks))
         reading = f", each stored chunk read for {self.reads:.2f} of them" if self.reads > 1 else ""
         return (
@@ -194,14 +194,14 @@ def _refusal(problem: ChunkProblem, smallest: Shape) -> str:
 
 
 def _axes(whole: int | Sequence[int], ndim: int) -> set[int]:
-    given = (whole,) if not isinstance(whole, Iterable) else tuple(whole)
-    if any(not is_whole(axis) or not -ndim <= axis < ndim for axis in given):
+    axes = (whole,) if not isinstance(whole, Iterable) else tuple(whole)
+    if any(not is_whole(axis) or not -ndim <= axis < ndim for axis in axes):
         raise BudgetError(f"whole={whole}: an array of {ndim} axes has axes 0 to {ndim - 1}")
-    return {int(axis) % ndim for axis in given}
+    return {int(axis) % ndim for axis in axes}
 
 
 def _per_axis(value: int | Sequence[int] | None, ndim: int, name: str, least: int) -> Shape:
-    given = tuple(value) if isinstance(value, Iterable) else (0 if value is None else value,) * ndim
-    if len(given) != ndim or any(not is_whole(each) or each < least for each in given):
+    widths = tuple(value) if isinstance(value, Iterable) else (0 if value is None else value,) * ndim
+    if len(widths) != ndim or any(not is_whole(width) or width < least for width in widths):
         raise BudgetError(f"{name}={value}: give one whole number of at least {least} for each of the {ndim} axes")
-    return tuple(map(int, given))
+    return tuple(map(int, widths))

@@ -109,7 +109,7 @@ class Footprint:
         return self._weigh(shape)
 
     def decided_by_output(self, lengths: tuple[int, ...], features: Mapping[str, float]) -> bool:
-        """Say whether the output needs clearly more than the terms say, and so is the estimate."""
+        """Return whether the output needs clearly more than the terms say, and so is the estimate."""
         point = np.array([[*lengths, *(features[name] for name in self._features)]], dtype=float)
         terms = float(self.main.estimate(point)[0])
         least = self._least(None if self.output is None else self.output(lengths))

@@ -1,4 +1,4 @@
-"""What the inputs of a function weigh, from what those of the samples did: a factory may make them of any shape."""
+"""The bytes of a function's inputs, from those of the samples: a factory may make them of any shape."""
 
 from collections.abc import Callable, Sequence
 from math import ceil
@@ -12,7 +12,7 @@ from forebay.footprint.measure.sample import Sample
 
 
 def learn_inputs(layout: InputLayout, itemsize: int, samples: Sequence[Sample]) -> Callable[[Sequence[int]], int]:
-    """Give the bytes of all inputs as a function of the lengths of all of their axes.
+    """Return the bytes of all inputs as a function of the lengths of all of their axes.
 
     Examples
     --------
@@ -26,7 +26,7 @@ def learn_inputs(layout: InputLayout, itemsize: int, samples: Sequence[Sample]) 
     if len(shares) == 1:
         (share,) = shares
         return lambda lengths: ceil(share * layout.volume(lengths))
-    found = fit(
+    fitted = fit(
         [lengths for lengths, _ in counted], volumes, [weight for _, weight in counted], candidates(layout), 8.0
     )
-    return lambda lengths: ceil(found.estimate(np.array([lengths], dtype=float))[0])
+    return lambda lengths: ceil(fitted.estimate(np.array([lengths], dtype=float))[0])

@@ -26,7 +26,7 @@ class Timing:
     value: Callable[[tuple[int, ...]], float]
 
     def __call__(self, lengths: tuple[int, ...]) -> float:
-        """Give the likeliest seconds for inputs of these lengths."""
+        """Return the likeliest seconds for inputs of these lengths."""
         return self.fixed + self.each * self.value(lengths)
 
 
@@ -38,7 +38,7 @@ def learn_timing(lengths: Sequence[tuple[int, ...]], seconds: Sequence[float], l
     """
     (first, value), *others = _terms(layout)
     kept, least = _fit(first, value, lengths, np.array(seconds))
-    if all(abs(kept(point) - taken) <= JITTER for point, taken in zip(lengths, seconds, strict=True)):
+    if all(abs(kept(point) - measured) <= JITTER for point, measured in zip(lengths, seconds, strict=True)):
         return kept
     for name, value in others:
         timing, error = _fit(name, value, lengths, np.array(seconds))

@@ -34,7 +34,7 @@ class CuPyGauge:
         self._hook.__enter__()
 
     def stop(self) -> int:
-        """Give the highest count."""
+        """Return the highest count."""
         self._cupy.cuda.get_current_stream().synchronize()
         self._hook.__exit__(None, None, None)
         return int(self._hook.peak)

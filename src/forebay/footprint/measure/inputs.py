@@ -35,9 +35,9 @@ class InputLayout:
         (64, 64, 32, 9)
         """
         names = tuple(ndim) if isinstance(ndim, Mapping) else ()
-        given: Any = ndim.values() if isinstance(ndim, Mapping) else ndim if isinstance(ndim, Sequence) else (ndim,)
+        numbers: Any = ndim.values() if isinstance(ndim, Mapping) else ndim if isinstance(ndim, Sequence) else (ndim,)
         try:
-            counts = tuple(index(count) for count in given)  # NumPy's integers too
+            counts = tuple(index(count) for count in numbers)  # NumPy's integers too
         except TypeError:
             counts = ()
         if not counts or not all(1 <= count <= 8 for count in counts):
@@ -68,7 +68,7 @@ class InputLayout:
         return sum(flat, ())
 
     def split(self, lengths: Sequence[int]) -> list[tuple[int, ...]]:
-        """Give the shapes of the inputs back."""
+        """Return the shapes of the inputs."""
         shapes, start = [], 0
         for count in self.ndims:
             shapes.append(tuple(lengths[start : start + count]))

@@ -21,7 +21,7 @@ MMAP_THRESHOLD = 65536
 
 
 def environment() -> dict[str, str]:
-    """Give what the child's environment fixes: how memory is taken, and that no library adds threads of its own."""
+    """Return what the child's environment fixes: how memory is taken, and that no library adds threads of its own."""
     threads = ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "BLIS", "VECLIB_MAXIMUM")
     return {"MALLOC_MMAP_THRESHOLD_": str(MMAP_THRESHOLD)} | {f"{name}_NUM_THREADS": "1" for name in threads}
 
@@ -38,7 +38,7 @@ class Workload:
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """Tell what messages call a function: its own name, under any arguments that were fixed."""
+    """Return what messages call a function: its own name, under any arguments that were fixed."""
     while isinstance(function, partial):
         function = function.func
     return str(getattr(function, "__name__", type(function).__name__))
@@ -74,7 +74,7 @@ class Child:
         return Sample(lengths, seed=seed, **answer)
 
     def versions(self) -> dict[str, str]:
-        """Tell the versions of the libraries that the function loaded."""
+        """Return the versions of the libraries that the function loaded."""
         answer: dict[str, str] = self._ask(((), 0, False), None)
         return answer
 

@@ -33,17 +33,17 @@ class Proposal:
 
 
 def first_side(layout: InputLayout) -> int:
-    """Give the side to begin with."""
+    """Return the side to begin with."""
     return SIDES.get(max(layout.ndims), 6)
 
 
 def step(layout: InputLayout) -> float:
-    """Give the factor by which sides may grow from sample to sample."""
+    """Return the factor by which sides may grow from sample to sample."""
     return STEP.get(max(layout.ndims), 1.5)
 
 
 def even(layout: InputLayout, side: float, smallest: int = 1, grain: int = 1) -> tuple[int, ...]:
-    """Give lengths near a side, no two the same: equal ones would hide which axis matters.
+    """Return lengths near a side, no two the same: equal ones would hide which axis matters.
 
     All are multiples of the grain, for functions that take no others.
     """
@@ -75,7 +75,7 @@ def proposals(layout: InputLayout, side: float, most: float, smallest: int = 1, 
 
 
 def horizon(layout: InputLayout, volume: float) -> Array:
-    """Give the shapes at which a bound is to be tight, where none is asked for: even ones and long ones of a volume."""
+    """Return even and long shapes of a volume, at which a bound is to be tight where no shape is asked for."""
     axes = len(layout.axes)
     side = volume ** (1 / max(layout.ndims))
     shapes = [np.full(axes, side)]
@@ -87,7 +87,7 @@ def horizon(layout: InputLayout, volume: float) -> Array:
 
 
 def gains(fit: Fit, tried: Array, goals: Array) -> Array:
-    """Tell how much of the doubt about the goals each shape would remove, as a share between 0 and 1.
+    """Return how much of the doubt about the goals each shape would remove, as a share between 0 and 1.
 
     All plausible sets of terms, weighed by how plausible they are, are taken as one normal belief: a shape tells most
     where it is uncertain together with the goals.

@@ -254,7 +254,7 @@ class Search:
         return choose(pool, gain, seconds, self.seconds_left, self.samples_left)
 
     def _is_tight(self, model: Model) -> bool:
-        """Say whether the bound is near enough, and rests on what grows rather than on what is always there."""
+        """Return whether the bound is near enough, and rests on what grows rather than on what is always there."""
         fit, goals = model.main, self._goals()
         volumes = np.array([self.layout.volume([int(n) for n in goal[: len(self.layout.axes)]]) for goal in goals])
         estimate, upper = fit.predict(goals, volumes, model.risk)
