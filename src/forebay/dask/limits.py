@@ -92,7 +92,7 @@ def fix_allocation() -> None:
     """Have the allocator give large allocations back at once, in this process, where it can be told to."""
     try:
         ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, MMAP_THRESHOLD)
-    except (AttributeError, OSError):  # not glibc
+    except (AttributeError, OSError, TypeError):  # not glibc
         return
 
 

@@ -45,7 +45,7 @@ def write(model: Footprint, path: Path) -> None:
 
 def read(path: Path) -> dict[str, Any]:
     """Return the fields of a model as they were written, whatever has changed since."""
-    from pydantic import TypeAdapter  # late: it takes as long to load as all of footprints
+    from pydantic import TypeAdapter  # late: only models from files need it
 
     try:
         content: dict[str, Any] = json.loads(path.read_text())

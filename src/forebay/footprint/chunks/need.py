@@ -56,13 +56,13 @@ class ChunkProblem:
 
     def fits(self, chunks: Shape) -> bool:
         """Return whether the largest chunk fits the budget."""
-        return self.look(chunks)[0].total <= self.budget
+        return self.assess(chunks)[0].total <= self.budget
 
     def seconds(self, chunks: Shape) -> float:
         """Predict the seconds of the whole array."""
-        return self.look(chunks)[1]
+        return self.assess(chunks)[1]
 
-    def look(self, chunks: Shape) -> tuple[Need, float]:
+    def assess(self, chunks: Shape) -> tuple[Need, float]:
         """Return the need of a chunk shape, and the predicted seconds of the whole array."""
         if chunks not in self.predictions:
             largest = self.largest(chunks)
@@ -105,7 +105,7 @@ class ChunkProblem:
         for axis, (ladder, halo) in enumerate(zip(ladders, self.halo, strict=True)):
             halves = ladder[bisect_left(ladder, ceil(self.shape[axis], 2))]
             candidates.append({ladder[0]} if self.padded or not halo else {ladder[0], halves, ladder[-1]})
-        return min(product(*map(sorted, candidates)), key=lambda chunks: (self.look(chunks)[0].total, chunks))
+        return min(product(*map(sorted, candidates)), key=lambda chunks: (self.assess(chunks)[0].total, chunks))
 
     def along(self, chunks: Shape) -> Iterator[set[int]]:
         """Yield the lengths, halos included, that chunks have along each axis."""

@@ -148,7 +148,7 @@ def plan_chunks(
             search(problem.fits, problem.seconds, ladders, [smallest])
             if problem.stored is not None:
                 along = list(zip(ladders, problem.stored, problem.halo, strict=True))
-                problem.look(tuple(nearest(*axis, least) for axis in along))  # as they are, where they fit
+                problem.assess(tuple(nearest(*axis, least) for axis in along))  # as they are, where they fit
                 search(problem.fits, problem.seconds, [aligned(*axis, least) for axis in along])
         for chunks in _in_order(problem):
             need = problem.worst(chunks)

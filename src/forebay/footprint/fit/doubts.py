@@ -19,7 +19,7 @@ class Doubts:
     notes: tuple[str, ...] = ()
 
 
-def look(samples: Sequence[Sample], peaks: Sequence[float], resolution: float) -> Doubts:
+def find_doubts(samples: Sequence[Sample], peaks: Sequence[float], resolution: float) -> Doubts:
     """Compare runs at the same shape, and runs of which one had the larger shape on every axis."""
     notes, relative = [], 0.0
     chance = _spread(samples, peaks, resolution, lambda a, b: a.seed == b.seed)

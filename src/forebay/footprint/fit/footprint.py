@@ -10,7 +10,7 @@ import numpy as np
 
 from forebay.footprint.errors import FootprintError
 from forebay.footprint.estimate import Estimate
-from forebay.footprint.fit.doubts import NOTABLE, Doubts, look
+from forebay.footprint.fit.doubts import NOTABLE, Doubts, find_doubts
 from forebay.footprint.fit.inputs import learn_inputs
 from forebay.footprint.fit.output import OutputShape, learn_output
 from forebay.footprint.fit.peaks import RELATIVE, Fit, fit
@@ -147,7 +147,7 @@ class Footprint:
     @cached_property
     def doubts(self) -> Doubts:
         """What the samples show that makes predictions uncertain."""
-        doubts = look(
+        doubts = find_doubts(
             self.samples,
             [sample.peak for sample in self.samples],
             self.conditions.resolution if self.place == "host" else 512,
@@ -175,7 +175,7 @@ class Footprint:
         outputs = None
         if output is not None and (output.names != self.layout.axes or len(self.layout.ndims) > 1):
             outputs = lambda lengths: output.volume(lengths[: len(self.layout.axes)])  # noqa: E731
-        doubts = look(self.samples, peaks, resolution)
+        doubts = find_doubts(self.samples, peaks, resolution)
         return fit(
             [sample.point for sample in self.samples],
             [self.layout.volume(sample.lengths) for sample in self.samples],

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from forebay.footprint.errors import FootprintError, RunError
-from forebay.footprint.measure.process import environment
+from forebay.footprint.measure.process import check_platform, environment
 from forebay.footprint.measure.sample import Sample
 
 LAUNCHER = Path(__file__).with_name("launcher.py")
@@ -52,6 +52,7 @@ class Command:
 
     def measure(self, lengths: tuple[int, ...], seed: int = 0, timeout: float | None = None) -> Sample:
         """Run the command once."""
+        check_platform()
         words = self.words(lengths)
         if self.executable() is None:
             raise FootprintError(f"there is no executable {words[0]!r}: give its path, and make it executable")

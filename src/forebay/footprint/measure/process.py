@@ -1,4 +1,4 @@
-"""The parent's side of the process in which samples run: starts it, sends it the function, and tells how it died."""
+"""The parent's side of the process in which samples run: starts it, sends it the function, and tells how it ended."""
 
 import os
 import pickle
@@ -21,9 +21,18 @@ MMAP_THRESHOLD = 65536
 
 
 def environment() -> dict[str, str]:
-    """Return what the child's environment fixes: how memory is taken, and that no library adds threads of its own."""
+    """Return what the child's environment fixes: how memory is taken, and that no library adds threads."""
     threads = ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "BLIS", "VECLIB_MAXIMUM")
     return {"MALLOC_MMAP_THRESHOLD_": str(MMAP_THRESHOLD)} | {f"{name}_NUM_THREADS": "1" for name in threads}
+
+
+def check_platform() -> None:
+    """Raise where processes cannot be started as samples need them."""
+    if os.name != "posix":
+        raise FootprintError(
+            f"samples run in processes that {os.name!r} systems do not start: learn on Linux or macOS, and load() the "
+            "model here"
+        )
 
 
 @dataclass(frozen=True)
@@ -53,6 +62,7 @@ class Child:
         self._work = work
         self._name = name_of(work.function)
         packed = _dumps(work)
+        check_platform()
         self._start()
         answer = self._load(packed)
         if answer.get("lost"):  # a module that only this process can import, as notebooks and test runners have them
@@ -87,19 +97,19 @@ class Child:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self._said.close()
+        self._output.close()
 
     def _start(self) -> None:
         theirs_in, ours_out = os.pipe()
         ours_in, theirs_out = os.pipe()
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         self._process = subprocess.Popen(
             [sys.executable, "-m", "forebay.footprint.measure.child", str(theirs_in), str(theirs_out)],
             pass_fds=(theirs_in, theirs_out),
             env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))} | environment(),
             stdin=subprocess.DEVNULL,
-            stdout=self._said,
-            stderr=self._said,
+            stdout=self._output,
+            stderr=self._output,
         )
         os.close(theirs_in)
         os.close(theirs_out)
@@ -119,17 +129,18 @@ class Child:
                 raise TimeoutError(f"{self._name} took more than {timeout:.0f} s")
             answer: dict[str, Any] = self._answers.recv()
         except (EOFError, BrokenPipeError, ConnectionResetError):
-            raise FootprintError(self._death()) from None
+            raise FootprintError(self._describe_end()) from None
         return answer
 
-    def _death(self) -> str:
+    def _describe_end(self) -> str:
+        """Return how the process ended, with the last of what it printed."""
         code = self._process.wait()
-        self._said.seek(0)
-        said = self._said.read()[-500:].decode(errors="replace").strip()
+        self._output.seek(0)
+        output = self._output.read()[-500:].decode(errors="replace").strip()
         if code == -signal.SIGKILL:
             return f"{self._name} was killed, most likely for want of memory: give smaller samples by largest="
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"status {code}"
-        return f"{self._name} ended its process with {how}{': ' + said if said else ''}"
+        return f"{self._name} ended its process with {how}{': ' + output if output else ''}"
 
 
 def _dumps(work: Workload) -> bytes:

@@ -132,8 +132,8 @@ class Search:
             except RunError as error:
                 failure = str(error)
                 continue
-            side = self._see(side, sample)
-            self._remark(self.samples[-1].lengths, failure)
+            side = self._grow_until_visible(side, sample)
+            self._note_ways(self.samples[-1].lengths, failure)
             return side
         together = " (several inputs whose shapes hang together must come from inputs=)"
         raise FootprintError(
@@ -142,7 +142,7 @@ class Search:
             f"It said:\n{failure}"
         )
 
-    def _see(self, side: float, sample: Sample) -> float:
+    def _grow_until_visible(self, side: float, sample: Sample) -> float:
         """Go on to larger sides while what starts a command hides whatever is smaller than itself."""
         while sample.host < 1.02 * sample.floor:
             side *= 2
@@ -157,7 +157,8 @@ class Search:
         self.runs = 1
         return side
 
-    def _remark(self, lengths: tuple[int, ...], failure: str) -> None:
+    def _note_ways(self, lengths: tuple[int, ...], failure: str) -> None:
+        """Note where the function raises, and that it returns nothing."""
         if failure and self.grain == 1:
             self.notes.append(f"it raises at smaller shapes than {lengths}, where samples begin")
         elif failure:
