@@ -14,17 +14,17 @@ from tests.footprint.functions import twice_and_back
 from forebay.footprint import FootprintError
 from forebay.footprint.measure.command import Command
 from forebay.footprint.measure.gauge import device_gauge, host_gauge
-from forebay.footprint.measure.inputs import Layout, Recipe
-from forebay.footprint.measure.process import Child, Work, environment
+from forebay.footprint.measure.inputs import InputLayout, InputRecipe
+from forebay.footprint.measure.process import Child, Workload, environment
 
-VOLUME = Recipe(Layout.of(3), "float32")
+VOLUME = InputRecipe(InputLayout.of(3), "float32")
 NOISE = 2 * 2 * 32 * 4096
 """each of two readings may be short by 32 pages on each of two processors"""
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells exact peaks")
 
 
 def child(function, **how):
-    return Child(Work(function, VOLUME, **how))
+    return Child(Workload(function, VOLUME, **how))
 
 
 def says_its_threshold(x):
@@ -126,7 +126,7 @@ print(inner.bytes, outer.bytes, outer.exact)
 
 
 @linux
-def test_watch_tells_the_peak_of_a_block_and_of_blocks_within():
+def test_watch_tells_the_peak_of_code_and_of_code_within():
     # By itself: threads that other tests have left behind would count too.
     run = subprocess.run([sys.executable, "-c", WATCHED], capture_output=True, text=True, check=True)
     inner, outer, exact = run.stdout.split()

@@ -1,13 +1,10 @@
 """The models of doors: learned once for a function on its kinds of arrays, and kept apart by their files."""
 
-import sys
-
 import numpy as np
 import pytest
 
-from forebay.footprint import registry
-from forebay.footprint.registry import Alike, key_of, model_of
-from forebay.footprint.store import read
+from forebay.footprint import load, registry
+from forebay.footprint.registry import SameShapeInputs, key_of, model_of
 
 
 class Learned:
@@ -26,8 +23,8 @@ def learned(monkeypatch):
         calls.append(how)
         return Learned()
 
-    monkeypatch.setattr(registry, "_LEARNED", {})
-    monkeypatch.setattr(sys.modules["forebay.footprint.learn"], "learn", learn)
+    monkeypatch.setattr(registry, "_MODELS", {})
+    monkeypatch.setattr(registry, "learn", learn)
     return calls
 
 
@@ -66,7 +63,7 @@ def test_a_file_learned_on_other_arrays_is_learned_again(tmp_path):
     path = tmp_path / "a.json"
     for dtypes in (("float32", "float32"), ("float32", "int32")):
         model(*(np.zeros((4, 5), dtype) for dtype in dtypes), path=path)
-        assert read(path).conditions.dtypes == dtypes
+        assert load(path, changed="accept").conditions.dtypes == dtypes
 
 
 def test_a_model_serves_larger_arrays_than_the_first(learned):
@@ -81,5 +78,5 @@ def test_models_of_several_arrays_say_where_their_bytes_are():
     class OnDevice:
         place = "device"
 
-    assert Alike(OnDevice(), (np.dtype("f4"),) * 2).place == "device"
-    assert Alike(object(), (np.dtype("f4"),) * 2).place == "host"
+    assert SameShapeInputs(OnDevice(), (np.dtype("f4"),) * 2).place == "device"
+    assert SameShapeInputs(object(), (np.dtype("f4"),) * 2).place == "host"

@@ -1,6 +1,6 @@
-"""Functions over the blocks of Cubed arrays, with what they need told to Cubed before anything runs.
+"""Functions over the chunks of Cubed arrays, with what they need told to Cubed before anything runs.
 
-Cubed counts the blocks that a task reads and writes, and the copies that storage makes of them; what the function needs
+Cubed counts the chunks that a task reads and writes, and the copies that storage makes of them; what the function needs
 besides is ``extra_projected_mem``, which its users otherwise work out by hand.
 """
 
@@ -15,38 +15,39 @@ from cubed.core.ops import map_blocks as cubed_map_blocks
 from cubed.primitive.memory import get_buffer_copies
 
 from forebay.errors import BudgetError
-from forebay.footprint.chunks.need import Model, input_bytes, is_whole, output_bytes
+from forebay.footprint.chunks.need import is_whole
 from forebay.footprint.chunks.plan import plan_chunks
+from forebay.footprint.chunks.predictor import Predictor, input_bytes, output_bytes
 from forebay.footprint.estimate import Estimate
 from forebay.footprint.registry import key_of, model_of
 
 Shape = tuple[int, ...]
 
 
-def extra_projected_mem(model: Model, chunks: Sequence[int], halo: Sequence[int] | None = None) -> int:
-    """Give what a function needs beyond the block it reads and the block it writes.
+def extra_projected_mem(model: Predictor, chunks: Sequence[int], halo: Sequence[int] | None = None) -> int:
+    """Return what a function needs beyond the chunk it reads and the chunk it writes.
 
     Parameters
     ----------
     model : Model
         Of the function.
     chunks : sequence of int
-        The shape of a block.
+        The shape of a chunk.
     halo : sequence of int, optional
-        Elements that a block takes from its neighbours, on each side of an axis.
+        Elements that a chunk takes from its neighbours, on each side of an axis.
     """
-    block = _grown(tuple(chunks), halo)
-    estimate = model.predict(block)
-    assembled = 0 if halo is None else input_bytes(model, block)
-    known = estimate.output_shape is not None
-    return assembled + max(0, estimate.upper - (output_bytes(estimate) if known else 0))
+    shape = _with_halo(tuple(chunks), halo)
+    estimate = model.predict(shape)
+    assembled = 0 if halo is None else input_bytes(model, shape)
+    output = 0 if estimate.output_shape is None else output_bytes(estimate)
+    return assembled + max(0, estimate.upper - output)
 
 
 def chunks_for(
     func: Callable[..., Any],
     array: Any,
     *,
-    model: Model | str | Path | None = None,
+    model: Predictor | str | Path | None = None,
     halo: int | Sequence[int] | None = None,
     whole: Sequence[int] = (),
     **options: Any,
@@ -56,31 +57,40 @@ def chunks_for(
     Parameters
     ----------
     func : callable
-        Takes a block and gives an array.
+        Takes a chunk and returns an array.
     array : cubed.Array
         What it is to run over.
     model : Model or path, optional
         What is known of the function; a path is loaded, or learned and saved. Learned for this process otherwise.
     halo : int or sequence of int, optional
-        Elements that a block takes from its neighbours, on each side of an axis.
+        Elements that a chunk takes from its neighbours, on each side of an axis.
     whole : sequence of int
         Axes that must not be cut.
     **options :
         For the function.
     """
-    known = model_of(func, (array,), model, options, key_of(func, (array,), options), smallest=1)
+    learned = model_of(func, (array,), model, options, key_of(func, (array,), options), smallest=1)
     copies = get_buffer_copies(array.spec)
     budget = array.spec.allowed_mem - array.spec.reserved_mem
     if budget <= 0:
         raise BudgetError("the spec allows no more memory than it reserves: give Spec(allowed_mem=...) more than that")
     stored = array.chunksize if any(np.array(array.chunksize) < array.shape) else None
     return plan_chunks(
-        _Copied(known, copies.read, copies.write), array.shape, budget, halo=halo, stored_chunks=stored, whole=whole
+        _WithStorageCopies(learned, copies.read, copies.write),
+        array.shape,
+        budget,
+        halo=halo,
+        stored_chunks=stored,
+        whole=whole,
     ).chunks
 
 
 def map_blocks(
-    func: Callable[..., Any], *arrays: Any, model: Model | str | Path | None = None, dtype: Any = None, **options: Any
+    func: Callable[..., Any],
+    *arrays: Any,
+    model: Predictor | str | Path | None = None,
+    dtype: Any = None,
+    **options: Any,
 ) -> Any:
     """Do what `cubed.map_blocks` does, with ``extra_projected_mem`` and the dtype filled in from the model.
 
@@ -89,7 +99,7 @@ def map_blocks(
     Parameters
     ----------
     func : callable
-        Takes blocks and gives one.
+        Takes chunks and returns one.
     *arrays : cubed.Array
         What it runs over.
     model : Model or path, optional
@@ -101,13 +111,13 @@ def map_blocks(
     """
     theirs = {"chunks", "drop_axis", "new_axis", "spec"}
     own = {name: value for name, value in options.items() if name not in theirs}
-    known = model_of(func, arrays, model, own, key_of(func, arrays, own), smallest=1)
+    learned = model_of(func, arrays, model, own, key_of(func, arrays, own), smallest=1)
     chunks = arrays[0].chunksize
     return cubed_map_blocks(
         func,
         *arrays,
-        dtype=dtype or known.predict(chunks).output_dtype,
-        extra_projected_mem=extra_projected_mem(known, chunks),
+        dtype=dtype or learned.predict(chunks).output_dtype,
+        extra_projected_mem=extra_projected_mem(learned, chunks),
         **options,
     )
 
@@ -117,37 +127,37 @@ def map_overlap(
     array: Any,
     *,
     depth: int | Sequence[int],
-    model: Model | str | Path | None = None,
+    model: Predictor | str | Path | None = None,
     dtype: Any = None,
     boundary: Any = 0,
     **options: Any,
 ) -> Any:
     """Do what `cubed.map_overlap` does, with ``extra_projected_mem`` filled in from the model.
 
-    The function is given blocks with halos and trims them itself, as Cubed asks of it.
+    The function is given chunks with halos and trims them itself, as Cubed asks of it.
     """
     halo = tuple(depth) if isinstance(depth, Iterable) else (depth,) * array.ndim
     if not all(is_whole(width) and width >= 0 for width in halo):
         raise BudgetError(f"depth={depth}: give a whole number of elements, 0 or more, for each axis")
-    known = model_of(func, (array,), model, options, key_of(func, (array,), options), smallest=2 * max(halo) + 1)
+    learned = model_of(func, (array,), model, options, key_of(func, (array,), options), smallest=2 * max(halo) + 1)
     return cubed_map_overlap(
         func,
         array,
-        dtype=dtype or known.predict(_grown(array.chunksize, halo)).output_dtype,
+        dtype=dtype or learned.predict(_with_halo(array.chunksize, halo)).output_dtype,
         chunks=array.chunks,
         depth=dict(enumerate(halo)),
         boundary=boundary,
         trim=False,
-        extra_projected_mem=extra_projected_mem(known, array.chunksize, halo),
+        extra_projected_mem=extra_projected_mem(learned, array.chunksize, halo),
         **options,
     )
 
 
 @dataclass(frozen=True)
-class _Copied:
+class _WithStorageCopies:
     """A model that also counts the copies which storage makes of what is read and written."""
 
-    model: Model
+    model: Predictor
     read: int
     write: int
 
@@ -168,6 +178,6 @@ class _Copied:
         return replace(estimate, upper=estimate.upper + copies)
 
 
-def _grown(chunks: Shape, halo: Sequence[int] | None) -> Shape:
-    grown = zip(chunks, halo or (0,) * len(chunks), strict=True)
-    return tuple(length + 2 * width for length, width in grown)
+def _with_halo(chunks: Shape, halo: Sequence[int] | None) -> Shape:
+    pairs = zip(chunks, halo or (0,) * len(chunks), strict=True)
+    return tuple(length + 2 * width for length, width in pairs)

@@ -1,4 +1,4 @@
-"""A function over blocks, once its chunks are chosen: how arrays are cut, and what Dask is told of the result."""
+"""A function over chunks, once those are chosen: how arrays are cut, and what Dask is told of the result."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,65 +10,70 @@ import dask.array as da
 import dask.config
 from dask.base import annotate
 
-from forebay.dask.limits import Limits
-from forebay.dask.measuring import Measured
+from forebay.dask.limits import WorkerLimits
+from forebay.dask.measuring import MeasuredFunction
 from forebay.errors import BudgetError, PlanError
-from forebay.footprint.chunks.need import Model, ceil
+from forebay.footprint.chunks.need import ceil
 from forebay.footprint.chunks.plan import ChunkPlan
+from forebay.footprint.chunks.predictor import Predictor
 from forebay.units import to_text
 
 
 @dataclass(frozen=True)
-class Job:
+class ChunkedCall:
     """A function, what is known of it, and the chunks that were chosen."""
 
     func: Callable[..., Any]
     key: str
-    model: Model
-    limits: Limits
+    model: Predictor
+    limits: WorkerLimits
     plan: ChunkPlan
     on_device: bool
     host: int
-    """bytes that a worker has on the host, whatever the blocks need on a device"""
+    """bytes that a worker has on the host, whatever the chunks need on a device"""
 
     def run(self, measure: bool) -> Callable[..., Any]:
-        """Give the function itself, or one that measures it."""
-        return Measured(self.func, self.key) if measure and not self.on_device else self.func
+        """Return the function itself, or one that measures it."""
+        return MeasuredFunction(self.func, self.key) if measure and not self.on_device else self.func
 
     def described(self, array: Any, halo: bool = False) -> dict[str, Any]:
-        """Say what the blocks of the result are, so that Dask need not try the function on arrays of no size."""
+        """Describe the chunks of the result, so that Dask need not try the function on arrays of no size."""
         estimate = self.model.predict(self.plan.chunks)
         if estimate.output_dtype is None or estimate.output_shape is None or len(estimate.output_shape) != array.ndim:
             return {}
-        found: dict[str, Any] = {"dtype": estimate.output_dtype, "meta": array._meta.astype(estimate.output_dtype)}
+        described: dict[str, Any] = {"dtype": estimate.output_dtype, "meta": array._meta.astype(estimate.output_dtype)}
         if not halo and estimate.output_shape != self.plan.chunks:
-            found["chunks"] = tuple(
+            described["chunks"] = tuple(
                 tuple(self._output(axis, length) for length in row) for axis, row in enumerate(array.chunks)
             )
-        return found
+        return described
 
     def _output(self, axis: int, length: int) -> int:
-        block = (*self.plan.chunks[:axis], length, *self.plan.chunks[axis + 1 :])
-        shape = self.model.predict(block).output_shape
+        chunk = (*self.plan.chunks[:axis], length, *self.plan.chunks[axis + 1 :])
+        shape = self.model.predict(chunk).output_shape
         assert shape is not None
         return shape[axis]
 
-    def keeps_axes(self, array: Any, told: Mapping[str, Any]) -> None:
-        """Make sure that blocks come out with the axes they had, unless Dask is told what becomes of those."""
-        given = self.model.predict(self.plan.chunks).output_shape
-        if given is not None and len(given) != array.ndim and not {"drop_axis", "new_axis", "chunks"} & told.keys():
+    def check_axes(self, array: Any, options: Mapping[str, Any]) -> None:
+        """Raise unless chunks come out with the axes they had, or Dask is told what becomes of those."""
+        output = self.model.predict(self.plan.chunks).output_shape
+        if (
+            output is not None
+            and len(output) != array.ndim
+            and not {"drop_axis", "new_axis", "chunks"} & options.keys()
+        ):
             raise PlanError(
-                f"{self.key.rpartition('-')[0]} makes {given} of a block of {self.plan.chunks}: say which axes go "
+                f"{self.key.rpartition('-')[0]} makes {output} of a chunk of {self.plan.chunks}: say which axes go "
                 "or come by drop_axis= or new_axis=, as to Dask's map_blocks"
             )
 
-    def keeps_shape(self) -> None:
-        """Make sure that blocks come out as they went in: Dask cuts the halo off without looking."""
-        given = self.model.predict(self.plan.chunks).output_shape
-        if given is not None and given != self.plan.chunks:
+    def check_shape(self) -> None:
+        """Raise unless chunks come out as they went in: Dask cuts the halo off without looking."""
+        output = self.model.predict(self.plan.chunks).output_shape
+        if output is not None and output != self.plan.chunks:
             raise PlanError(
-                f"{self.key.rpartition('-')[0]} makes {given} of a block of {self.plan.chunks}, and its halo is cut "
-                "off: pad the result to the shape of the block, or give trim=False"
+                f"{self.key.rpartition('-')[0]} makes {output} of a chunk of {self.plan.chunks}, and its halo is cut "
+                "off: pad the result to the shape of the chunk, or give trim=False"
             )
 
     def cut(self, arrays: Sequence[Any]) -> list[Any]:
@@ -79,11 +84,11 @@ class Job:
             else da.from_array(array, chunks=self.plan.chunks)
             for array in arrays
         ]
-        # By name, since one that is given twice is held once.
+        # By name: an array that is given twice is held once.
         anew = {
             array.name: array
-            for array, other in zip(arrays, cut, strict=True)
-            if isinstance(array, da.Array) and array.chunks != other.chunks
+            for array, result in zip(arrays, cut, strict=True)
+            if isinstance(array, da.Array) and array.chunks != result.chunks
         }
         need = sum(map(self._rechunking, anew.values()))
         if need > self.host:
@@ -99,11 +104,11 @@ class Job:
     def _rechunking(self, array: Any) -> int:
         """Count what a worker holds while it cuts an array anew: pieces of a chunk keep all of it alive.
 
-        That is a chunk on every thread, or all chunks that a new block is put together from, and the block.
+        That is a chunk on every thread, or all chunks that a new one is put together from, and the new one.
         """
         source, touched = math.prod(array.chunksize), 1
         for extent, length, stored in zip(array.shape, self.plan.chunks, array.chunksize, strict=True):
-            # Blocks begin at multiples of the divisor within a stored chunk; the latest of them reaches farthest.
+            # Chunks begin at multiples of the divisor within a stored chunk; the latest of them reaches farthest.
             touched *= min(extent, ceil(stored - math.gcd(length, stored) + length, stored) * stored)
         held = max(self.limits.threads * source, touched) + math.prod(self.plan.chunks)
         return int(held * array.dtype.itemsize)

@@ -1,4 +1,4 @@
-"""Functions over the blocks of Dask arrays, in chunks that the workers can hold."""
+"""Functions over the chunks of Dask arrays, in chunks that the workers can hold."""
 
 import inspect
 import math
@@ -11,18 +11,19 @@ import dask.array as da
 import distributed
 from dask.array.overlap import coerce_boundary, coerce_depth
 
-from forebay.dask.call import Job
+from forebay.dask.call import ChunkedCall
 from forebay.dask.limits import limits_of
 from forebay.dask.measuring import Observation, observations_of, tighten
 from forebay.errors import BudgetError, PlanError
-from forebay.footprint.chunks.need import Model, is_whole
+from forebay.footprint.chunks.need import is_whole
 from forebay.footprint.chunks.plan import plan_chunks
+from forebay.footprint.chunks.predictor import Predictor, place_of
 from forebay.footprint.measure.process import name_of
 from forebay.footprint.registry import key_of, model_of
 from forebay.units import Budget, to_bytes
 
 WAITING = 1
-"""Blocks that a worker fetches ahead of each thread; as many results wait to be handed on."""
+"""Chunks that a worker fetches ahead of each thread; as many results wait to be handed on."""
 
 
 def chunks_for(
@@ -31,18 +32,18 @@ def chunks_for(
     client: distributed.Client | None = None,
     *,
     budget: str | float | Budget = "auto",
-    model: Model | str | Path | None = None,
+    model: Predictor | str | Path | None = None,
     depth: Any = None,
     boundary: Any = None,
     whole: Sequence[int] = (),
     **options: Any,
 ) -> tuple[int, ...]:
-    """Choose the chunks in which a function over the blocks of an array fits the workers.
+    """Choose the chunks of an array in which a function over them fits the workers.
 
     Parameters
     ----------
     func : callable
-        Takes a block and gives an array.
+        Takes a chunk and returns an array.
     array : array
         Anything with shape and dtype: a Dask array, a Zarr array, a NumPy array.
     client : distributed.Client, optional
@@ -65,7 +66,7 @@ def map_blocks(
     func: Callable[..., Any],
     *arrays: Any,
     budget: str | float | Budget = "auto",
-    model: Model | str | Path | None = None,
+    model: Predictor | str | Path | None = None,
     client: distributed.Client | None = None,
     whole: Sequence[int] = (),
     measure: bool = True,
@@ -73,20 +74,20 @@ def map_blocks(
 ) -> Any:
     """Do what `dask.array.map_blocks` does, in chunks that fit the workers.
 
-    The arrays are rechunked alike, dtype and chunks of the result come from the model, and blocks are measured while
+    The arrays are rechunked alike, dtype and chunks of the result come from the model, and chunks are measured while
     they run, so that the next call knows more. Other parameters are those of `chunks_for` and of Dask's ``map_blocks``.
 
     Parameters
     ----------
     measure : bool
-        Whether blocks are measured while they run.
+        Whether chunks are measured while they run.
     """
     passed, own = _split(options, da.map_blocks)
-    job = _prepare(func, arrays, client, budget, model, None, None, whole, own)
-    cut = job.cut(arrays)
-    job.keeps_axes(cut[0], passed)
-    with job.annotated():
-        return da.map_blocks(job.run(measure), *cut, **job.described(cut[0]) | passed | own)
+    call = _prepare(func, arrays, client, budget, model, None, None, whole, own)
+    cut = call.cut(arrays)
+    call.check_axes(cut[0], passed)
+    with call.annotated():
+        return da.map_blocks(call.run(measure), *cut, **call.described(cut[0]) | passed | own)
 
 
 def map_overlap(
@@ -98,7 +99,7 @@ def map_overlap(
     align_arrays: bool = True,
     allow_rechunk: bool = True,
     budget: str | float | Budget = "auto",
-    model: Model | str | Path | None = None,
+    model: Predictor | str | Path | None = None,
     client: distributed.Client | None = None,
     whole: Sequence[int] = (),
     measure: bool = True,
@@ -109,20 +110,20 @@ def map_overlap(
     Parameters are those of `chunks_for` and `map_blocks`, and those of Dask's ``map_overlap``.
     """
     passed, own = _split(options, da.map_blocks)
-    job = _prepare(func, arrays, client, budget, model, depth, boundary, whole, own)
-    cut = job.cut(arrays)
+    call = _prepare(func, arrays, client, budget, model, depth, boundary, whole, own)
+    cut = call.cut(arrays)
     if trim:
-        job.keeps_shape()
-    passed = job.described(cut[0], halo=True) | passed | own
+        call.check_shape()
+    passed = call.described(cut[0], halo=True) | passed | own
     passed |= {"align_arrays": align_arrays, "allow_rechunk": allow_rechunk, "trim": trim}
-    with job.annotated():
-        return da.map_overlap(job.run(measure), *cut, depth=depth, boundary=boundary, **passed)
+    with call.annotated():
+        return da.map_overlap(call.run(measure), *cut, depth=depth, boundary=boundary, **passed)
 
 
 def observed(
     func: Callable[..., Any], *arrays: Any, client: distributed.Client | None = None, **options: Any
 ) -> list[Observation]:
-    """List what blocks of a function needed so far, each time one ran alone in its process.
+    """List what chunks needed so far under a function, each time one ran alone in its process.
 
     Parameters
     ----------
@@ -132,11 +133,11 @@ def observed(
         Of the cluster on which they ran.
     """
     client, keys = client or _current_client(), set()
-    for door in (map_blocks, map_overlap):
-        _, own = _split(options, door)
+    for mapper in (map_blocks, map_overlap):
+        _, own = _split(options, mapper)
         _, own = _split(own, da.map_blocks)
         keys.add(key_of(func, arrays, own))
-    return [seen for key in sorted(keys) for seen in observations_of(key, client)]
+    return [observation for key in sorted(keys) for observation in observations_of(key, client)]
 
 
 def _prepare(
@@ -144,14 +145,14 @@ def _prepare(
     arrays: tuple[Any, ...],
     client: distributed.Client | None,
     budget: str | float | Budget,
-    model: Model | str | Path | None,
+    model: Predictor | str | Path | None,
     depth: Any,
     boundary: Any,
     whole: Sequence[int],
     options: dict[str, Any],
-) -> Job:
+) -> ChunkedCall:
     if not arrays:
-        raise BudgetError("give at least one array to cut into blocks")
+        raise BudgetError("give at least one array to cut into chunks")
     for place, array in enumerate(arrays):
         _check_array(array, place)
     array = arrays[0]
@@ -162,10 +163,10 @@ def _prepare(
     client = client or _current_client()
     halo, padded = _halo(array.ndim, depth, boundary, len(arrays))
     key = key_of(func, arrays, options)
-    known = model_of(func, arrays, model, options, key, smallest=2 * max(halo) + 1)
-    on_device = getattr(known, "place", "host") == "device"
+    footprint = model_of(func, arrays, model, options, key, smallest=2 * max(halo) + 1)
+    on_device = place_of(footprint) == "device"
     if not on_device:
-        known = tighten(known, observations_of(key, client))
+        footprint = tighten(footprint, observations_of(key, client))
     elif budget == "auto":
         raise BudgetError(
             f"{name_of(func)} works on a device, whose memory the workers do not tell: give budget=, "
@@ -180,7 +181,7 @@ def _prepare(
         limits = replace(limits, budget=own)
         host = host if on_device else own
     plan = plan_chunks(
-        known,
+        footprint,
         array.shape,
         limits.budget,
         threads=limits.threads,
@@ -191,14 +192,14 @@ def _prepare(
         whole=whole,
         waiting=WAITING,
     )
-    return Job(func, key, known, limits, plan, on_device, host)
+    return ChunkedCall(func, key, footprint, limits, plan, on_device, host)
 
 
 def _check_array(array: Any, place: int) -> None:
     """Refuse what cannot be cut, in the words of the caller: Dask would take it, and the model would know nothing."""
     if not all(hasattr(array, name) for name in ("shape", "dtype", "ndim")):
         raise PlanError(
-            f"argument {place} is a {type(array).__name__}, not an array to cut into blocks: "
+            f"argument {place} is a {type(array).__name__}, not an array to cut into chunks: "
             "give it to the function by keyword"
         )
     if any(math.isnan(extent) for extent in array.shape):
@@ -210,8 +211,8 @@ def _halo(ndim: int, depth: Any, boundary: Any, arrays: int) -> tuple[tuple[int,
     # Dask would cut fractions off.
     if not all(width is None or (is_whole(width) and width >= 0) for width in _numbers(depth)):
         raise PlanError(f"depth={depth}: give a whole number of elements, 0 or more, for each axis")
-    depths = [coerce_depth(ndim, each) for each in (depth if isinstance(depth, list) else [depth] * arrays)]
-    edges = [coerce_boundary(ndim, each) for each in (boundary if isinstance(boundary, list) else [boundary] * arrays)]
+    depths = [coerce_depth(ndim, widths) for widths in (depth if isinstance(depth, list) else [depth] * arrays)]
+    edges = [coerce_boundary(ndim, edge) for edge in (boundary if isinstance(boundary, list) else [boundary] * arrays)]
     if len(depths) != arrays or len(edges) != arrays:
         raise PlanError(f"lists of depths and boundaries need one for each of {arrays} arrays")
     halo = [0] * ndim
@@ -236,7 +237,7 @@ def _numbers(depth: Any) -> Iterator[Any]:
 
 
 def _stored(array: Any) -> tuple[int, ...] | None:
-    """Give the chunks that an array has, where it is cut at all."""
+    """Return the chunks that an array has, where it is cut at all."""
     chunks = getattr(array, "chunksize", None) or getattr(array, "chunks", None)
     if chunks is None or not all(isinstance(length, int) for length in chunks):
         return None
@@ -244,11 +245,11 @@ def _stored(array: Any) -> tuple[int, ...] | None:
 
 
 def _split(options: dict[str, Any], function: Callable[..., Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Tell what a door takes for itself from what is the user's function's."""
-    known = set(inspect.signature(function).parameters) - {"func", "args", "arrays", "kwargs", "options"}
+    """Split options into those that a function of Dask's accepts and those of the user's function."""
+    accepted = set(inspect.signature(function).parameters) - {"func", "args", "arrays", "kwargs", "options"}
     return (
-        {name: value for name, value in options.items() if name in known},
-        {name: value for name, value in options.items() if name not in known},
+        {name: value for name, value in options.items() if name in accepted},
+        {name: value for name, value in options.items() if name not in accepted},
     )
 
 

@@ -8,8 +8,8 @@ from forebay.footprint.errors import FootprintWarning as FootprintWarning
 from forebay.footprint.estimate import Estimate as Estimate
 from forebay.footprint.graph import Graph as Graph
 from forebay.footprint.learn import learn as learn
+from forebay.footprint.load import load as load
 from forebay.footprint.measure.sample import Sample as Sample
 from forebay.footprint.model import Model as Model
-from forebay.footprint.store import load as load
 from forebay.footprint.watch import Peak as Peak
 from forebay.footprint.watch import watch as watch

@@ -5,12 +5,13 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 
+from forebay.footprint.chunks.predictor import Shape
+
 PROBES = 10_000
 """About how many shapes are looked at on the way along the limit."""
 STARTS = 8
 """How many of the fastest shapes on the limit are improved upon."""
 
-Shape = tuple[int, ...]
 Ladder = Sequence[int]
 """The lengths that an axis may be cut into, shortest first; the last is the whole axis."""
 
@@ -25,8 +26,8 @@ def search(
 
     The caller remembers what was looked at.
     """
-    found = {*frontier(fits, [thin(ladder, len(ladders)) for ladder in ladders]), *filter(fits, starts)}
-    for start in sorted(found, key=lambda chunks: (seconds(chunks), chunks))[:STARTS]:
+    starting = {*frontier(fits, [thin(ladder, len(ladders)) for ladder in ladders]), *filter(fits, starts)}
+    for start in sorted(starting, key=lambda chunks: (seconds(chunks), chunks))[:STARTS]:
         here, moved = start, True
         while moved:
             moved = False
@@ -64,12 +65,12 @@ def _steps(chunks: Shape, ladders: Sequence[Ladder]) -> Iterator[Shape]:
 
 
 def lengths(extent: int, halo: int, least: int) -> list[int]:
-    """List the lengths that cut an axis evenly into some number of blocks."""
+    """List the lengths that cut an axis evenly into some number of chunks."""
     even = {1}
     length = extent
     while length > 1:
         even.add(length)
-        length = -(-extent // -(-extent // (length - 1)))  # by the next number of blocks that makes them shorter
+        length = -(-extent // -(-extent // (length - 1)))  # by the next number of chunks that makes them shorter
     return sorted(length for length in even if _allowed(extent, length, halo, least))
 
 
@@ -81,18 +82,18 @@ def aligned(ladder: Ladder, stored: int, halo: int, least: int) -> list[int]:
 
 
 def nearest(ladder: Ladder, stored: int, halo: int, least: int) -> int:
-    """Give the stored length itself, or the whole axis where it is longer, too thin or the axis must not be cut."""
+    """Return the stored length itself, or the whole axis where it is longer, too thin or the axis must not be cut."""
     extent = ladder[-1]
     return stored if len(ladder) > 1 and stored < extent and _allowed(extent, stored, halo, least) else extent
 
 
 def _allowed(extent: int, length: int, halo: int, least: int) -> bool:
-    """Whether blocks are long enough, and the last one at least half of that."""
+    """Return whether chunks are long enough, and the last one at least half of that."""
     return length >= max(1, min(extent, least)) and _thick(extent, length, max(halo, least // 2))
 
 
 def _thick(extent: int, length: int, halo: int) -> bool:
-    """Whether no block is thinner than the halo: a halo comes from the next block, never from the one after it."""
+    """Return whether no chunk is thinner than the halo: it comes from the next chunk, never from the one after."""
     return length == extent or (length >= halo and (extent % length or length) >= halo)
 
 
@@ -102,5 +103,5 @@ def thin(ladder: Ladder, ndim: int) -> list[int]:
     if len(ladder) <= points:
         return list(ladder)
     low, high = math.log(ladder[0]), math.log(ladder[-1])
-    wanted = (math.exp(low + (high - low) * place / (points - 1)) for place in range(points))
-    return sorted({ladder[min(len(ladder) - 1, bisect_left(ladder, round(length)))] for length in wanted})
+    targets = (math.exp(low + (high - low) * place / (points - 1)) for place in range(points))
+    return sorted({ladder[min(len(ladder) - 1, bisect_left(ladder, round(length)))] for length in targets})

@@ -1,4 +1,4 @@
-"""What a chunk shape needs, in bytes and seconds: the arithmetic of the planner, and what it asks of a model."""
+"""What a chunk shape needs, in bytes and seconds: the arithmetic of the planner."""
 
 import math
 from bisect import bisect_left
@@ -6,23 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from numbers import Integral
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
-
-from forebay.footprint.chunks.ladders import Ladder, Shape
+from forebay.footprint.chunks.ladders import Ladder
+from forebay.footprint.chunks.predictor import Predictor, Shape, input_bytes, output_bytes
 from forebay.footprint.estimate import Estimate
 from forebay.units import to_text
-
-
-class Model(Protocol):
-    """What the planner asks of a model; it may have ``input_bytes(shape)`` where there are several inputs."""
-
-    @property
-    def ndim(self) -> int: ...  # noqa: D102
-    @property
-    def dtype(self) -> Any: ...  # noqa: D102
-    def predict(self, shape: Shape, /) -> Estimate: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
@@ -30,13 +19,13 @@ class Need:
     """The bytes that one worker needs at once, all of its threads together."""
 
     input: int
-    """the blocks in work, with their halos"""
+    """the chunks in work, with their halos"""
     bound: int
     """what the function needs above them, at most"""
     neighbours: int
-    """the blocks that halos are cut from: they live as long as the pieces cut from them"""
+    """the chunks that halos are cut from: they live as long as the pieces cut from them"""
     waiting: int
-    """blocks fetched ahead, and results not yet handed on"""
+    """chunks fetched ahead, and results not yet handed on"""
 
     @property
     def total(self) -> int:
@@ -49,10 +38,10 @@ class Need:
 
 
 @dataclass
-class Problem:
-    """What is asked, and the shapes looked at so far."""
+class ChunkProblem:
+    """What is asked of the planner, and the chunk shapes looked at so far."""
 
-    model: Model
+    model: Predictor
     shape: Shape
     budget: int
     threads: int
@@ -62,63 +51,64 @@ class Problem:
     stored: Shape | None
     waiting: int
     overhead: float
-    seen: dict[Shape, tuple[Need, float]] = field(default_factory=dict)
+    predictions: dict[Shape, tuple[Need, float]] = field(default_factory=dict)
+    """need and seconds of each chunk shape looked at"""
 
     def fits(self, chunks: Shape) -> bool:
-        """Whether the largest block fits."""
-        return self.look(chunks)[0].total <= self.budget
+        """Return whether the largest chunk fits the budget."""
+        return self.assess(chunks)[0].total <= self.budget
 
     def seconds(self, chunks: Shape) -> float:
         """Predict the seconds of the whole array."""
-        return self.look(chunks)[1]
+        return self.assess(chunks)[1]
 
-    def look(self, chunks: Shape) -> tuple[Need, float]:
-        """Give the need of a chunk shape, and the predicted seconds of the whole array."""
-        if chunks not in self.seen:
-            block = self.block(chunks)
-            estimate = self.model.predict(block)
+    def assess(self, chunks: Shape) -> tuple[Need, float]:
+        """Return the need of a chunk shape, and the predicted seconds of the whole array."""
+        if chunks not in self.predictions:
+            largest = self.largest(chunks)
+            estimate = self.model.predict(largest)
             seconds = max(0.0, estimate.seconds) if math.isfinite(estimate.seconds) else 0.0
             tasks = math.prod(map(ceil, self.shape, chunks))
-            self.seen[chunks] = (
-                self.need(chunks, block, estimate),
-                self.rounds(chunks, block) * seconds + tasks * self.overhead,
+            self.predictions[chunks] = (
+                self.need(chunks, largest, estimate),
+                self.rounds(chunks, largest) * seconds + tasks * self.overhead,
             )
-        return self.seen[chunks]
+        return self.predictions[chunks]
 
-    def rounds(self, chunks: Shape, block: Shape) -> float:
-        """Count how often the lanes work on the largest block, or on as much: the last along an axis may be shorter.
+    def rounds(self, chunks: Shape, largest: Shape) -> float:
+        """Count how often the lanes work on the largest chunk, or on as much: the last along an axis may be shorter.
 
-        Whole blocks go round first, shorter ones fill the last round and then take further ones of their own size.
+        Whole chunks go round first, shorter ones fill the last round and then take further ones of their own size.
         """
         tasks = whole = 1
         work = 1.0
-        for extent, length, halo, longest in zip(self.shape, chunks, self.halo, block, strict=True):
-            blocks = ceil(extent, length)
-            tasks *= blocks
+        for extent, length, halo, longest in zip(self.shape, chunks, self.halo, largest, strict=True):
+            count = ceil(extent, length)
+            tasks *= count
             whole *= extent // length
-            work *= (extent + 2 * halo * (blocks if self.padded else blocks - 1)) / longest
+            work *= (extent + 2 * halo * (count if self.padded else count - 1)) / longest
         rounds = ceil(whole, self.lanes)
         left = max(0, tasks - rounds * self.lanes)
         return rounds + ceil(left, self.lanes) * max(0.0, work - whole) / max(1, tasks - whole)
 
-    def block(self, chunks: Shape) -> Shape:
-        """Give the shape of the largest block, halo included."""
+    def largest(self, chunks: Shape) -> Shape:
+        """Return the shape of the largest chunk, halo included."""
         return tuple(map(max, self.along(chunks)))
 
     def smallest(self, ladders: Sequence[Ladder]) -> Shape:
-        """Find the shape that needs least.
+        """Find the chunk shape that needs least.
 
         Without padding, the two halves of an axis have one halo each and all of it has none: either may be less than a
-        short block with two.
+        short chunk with two.
         """
-        tried = []
+        candidates = []
         for axis, (ladder, halo) in enumerate(zip(ladders, self.halo, strict=True)):
             halves = ladder[bisect_left(ladder, ceil(self.shape[axis], 2))]
-            tried.append({ladder[0]} if self.padded or not halo else {ladder[0], halves, ladder[-1]})
-        return min(product(*map(sorted, tried)), key=lambda chunks: (self.look(chunks)[0].total, chunks))
+            candidates.append({ladder[0]} if self.padded or not halo else {ladder[0], halves, ladder[-1]})
+        return min(product(*map(sorted, candidates)), key=lambda chunks: (self.assess(chunks)[0].total, chunks))
 
     def along(self, chunks: Shape) -> Iterator[set[int]]:
-        """Yield the lengths, halos included, that blocks have along each axis."""
+        """Yield the lengths, halos included, that chunks have along each axis."""
         for extent, length, halo in zip(self.shape, chunks, self.halo, strict=True):
             count, last = ceil(extent, length), extent % length or length
             if self.padded:
@@ -129,32 +119,33 @@ class Problem:
                 between = {length + 2 * halo} if count > 2 else set()
                 yield {length + halo, last + halo} | between
 
-    def need(self, chunks: Shape, block: Shape, estimate: Estimate) -> Need:
-        """Count what a worker needs while such blocks are in work on all of its threads."""
+    def need(self, chunks: Shape, with_halo: Shape, estimate: Estimate) -> Need:
+        """Count what a worker needs while chunks of a shape, halo included, are in work on all of its threads."""
         touched = [
             min(extent, 3 * length) if halo else length
             for extent, length, halo in zip(self.shape, chunks, self.halo, strict=True)
         ]
         neighbours = input_bytes(self.model, tuple(touched)) if any(self.halo) else 0
+        own = input_bytes(self.model, with_halo)
         return Need(
-            input=self.threads * input_bytes(self.model, block),
+            input=self.threads * own,
             bound=self.threads * estimate.upper,
             # Threads that work side by side share neighbours; there are never more than the array has.
             neighbours=min(self.threads * neighbours, input_bytes(self.model, self.shape)),
-            waiting=self.threads * self.waiting * (input_bytes(self.model, block) + output_bytes(estimate)),
+            waiting=self.threads * self.waiting * (own + output_bytes(estimate)),
         )
 
     def worst(self, chunks: Shape) -> Need:
-        """Give the need of the block that needs most: the last along an axis is shorter, which need not be less."""
-        needs = (self.need(chunks, block, self.model.predict(block)) for block in product(*self.along(chunks)))
+        """Return the need of the chunk that needs most: the last along an axis is shorter, which need not be less."""
+        needs = (self.need(chunks, shape, self.model.predict(shape)) for shape in product(*self.along(chunks)))
         return max(needs, key=lambda need: need.total)
 
     def fitting(self) -> dict[Shape, float]:
-        """List the shapes looked at whose blocks fit, with their seconds."""
-        return {chunks: seconds for chunks, (need, seconds) in self.seen.items() if need.total <= self.budget}
+        """List the chunk shapes looked at that fit, with their seconds."""
+        return {chunks: seconds for chunks, (need, seconds) in self.predictions.items() if need.total <= self.budget}
 
     def reads(self, chunks: Shape) -> float:
-        """Count the blocks that a stored chunk is cut into, on average."""
+        """Count the chunks that a stored one is cut into, on average."""
         if self.stored is None:
             return 1.0
         often = 1.0
@@ -166,22 +157,8 @@ class Problem:
         return often
 
 
-def input_bytes(model: Model, shape: Shape) -> int:
-    """Bytes of a model's inputs at a shape."""
-    if hasattr(model, "input_bytes"):
-        return int(model.input_bytes(shape))
-    return int(math.prod(shape) * np.dtype(model.dtype).itemsize)
-
-
-def output_bytes(estimate: Estimate) -> int:
-    """Bytes of what a run leaves: all of its bound where the output is not known."""
-    if estimate.output_shape is None or estimate.output_dtype is None:
-        return estimate.upper
-    return math.prod(estimate.output_shape) * np.dtype(estimate.output_dtype).itemsize
-
-
 def is_whole(value: Any) -> bool:
-    """Whether something is a whole number, of Python's or of NumPy's."""
+    """Return whether something is a whole number, of Python's or of NumPy's."""
     return isinstance(value, Integral)
 
 

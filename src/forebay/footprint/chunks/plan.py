@@ -1,6 +1,6 @@
-"""Chunks: the shape of blocks to cut an array into, so that a function over them stays inside a budget of bytes.
+"""The shape of chunks to cut an array into, so that a function over them stays inside a budget of bytes.
 
-A pure planner: it asks a model for the footprint of a block and knows no arrays. What it counts, it counts from above;
+A pure planner: it asks a model for the footprint of a chunk and knows no arrays. What it counts, it counts from above;
 where it searches, it may miss a better shape, but it never hands out one whose bound exceeds the budget.
 """
 
@@ -10,14 +10,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from forebay.errors import BudgetError
-from forebay.footprint.chunks.ladders import Shape, aligned, lengths, nearest, search
-from forebay.footprint.chunks.need import Model, Need, Problem, ceil, is_whole
+from forebay.footprint.chunks.ladders import aligned, lengths, nearest, search
+from forebay.footprint.chunks.need import ChunkProblem, Need, ceil, is_whole
+from forebay.footprint.chunks.predictor import Predictor, Shape, place_of
 from forebay.units import Budget, seconds_to_text, to_bytes, to_text
 
 OVERHEAD = 0.01
-"""Seconds that a block costs besides its computation, where nobody says otherwise."""
+"""Seconds that a chunk costs besides its computation, where nobody says otherwise."""
 CLOSE = 0.05
-"""Plans whose predicted time is this close to the best are told apart by what they read, then by their blocks."""
+"""Plans whose predicted time is this close to the best are told apart by what they read, then by their chunks."""
 THIN = 8
 """Axes are cut shorter than this, or than half of it at their end, only where nothing else fits: many functions do not
 work on slivers."""
@@ -33,20 +34,20 @@ class ChunkPlan:
     seconds: float
     """of the whole array, on all lanes"""
     reads: float
-    """how many blocks a stored chunk is cut into, on average; 1 where chunks are aligned with it"""
+    """how many chunks a stored one is cut into, on average; 1 where chunks are aligned with it"""
     budget: int
 
     def explain(self) -> str:
-        """Say what was chosen and what it needs."""
+        """Return what was chosen and what it needs."""
         shape = "x".join(map(str, self.chunks))
-        reading = f", each stored chunk read for {self.reads:.2f} blocks" if self.reads > 1 else ""
+        reading = f", each stored chunk read for {self.reads:.2f} of them" if self.reads > 1 else ""
         return (
-            f"{self.tasks} blocks of at most {shape}, {seconds_to_text(self.seconds)} predicted{reading}\n"
+            f"{self.tasks} chunks of at most {shape}, {seconds_to_text(self.seconds)} predicted{reading}\n"
             f"needs at most {to_text(self.need.total)} of {to_text(self.budget)}: {self.need}"
         )
 
 
-def choose_chunks(model: Model, shape: Sequence[int], budget: str | float | Budget, **options: Any) -> Shape:
+def choose_chunks(model: Predictor, shape: Sequence[int], budget: str | float | Budget, **options: Any) -> Shape:
     """Choose the chunk shape; the options are those of `plan_chunks`.
 
     Examples
@@ -65,7 +66,7 @@ def choose_chunks(model: Model, shape: Sequence[int], budget: str | float | Budg
 
 
 def plan_chunks(
-    model: Model,
+    model: Predictor,
     shape: Sequence[int],
     budget: str | float | Budget,
     *,
@@ -80,10 +81,10 @@ def plan_chunks(
 ) -> ChunkPlan:
     """Choose the chunk shape that is predicted to be the fastest of those that fit.
 
-    A worker that runs one block a thread needs (block with halo + the model's bound + the blocks that the halo is cut
+    A worker that runs one chunk a thread needs (chunk with halo + the model's bound + the chunks that the halo is cut
     from) x threads, which must fit the budget. Of the shapes that do, those are looked at whose predicted time is
     close to the best; the one that cuts stored chunks least wins, then the one with the fewest contiguous runs in all
-    of its blocks: few blocks, long axes.
+    of its chunks: few chunks, long axes.
 
     Parameters
     ----------
@@ -94,19 +95,19 @@ def plan_chunks(
     budget : str, number or Budget
         The bytes of one worker, for instance ``"4GB"``; of a `Budget`, those of the tier where the model's bytes are.
     threads, workers : int
-        Blocks in flight in one worker, which share the budget, and the number of workers.
+        Chunks in flight in one worker, which share the budget, and the number of workers.
     halo : int or sequence of int, optional
-        Elements that a block takes from its neighbours, on each side of an axis.
+        Elements that a chunk takes from its neighbours, on each side of an axis.
     padded : bool
-        Whether blocks at the edge of the array are padded to the full halo.
+        Whether chunks at the edge of the array are padded to the full halo.
     stored_chunks : sequence of int, optional
         The chunk shape in which the array is stored.
     whole : int or sequence of int
         Axes that must not be cut; negative ones count from the last.
     waiting : int
-        Blocks per thread that were fetched ahead, and as many results not yet handed on.
+        Chunks per thread that were fetched ahead, and as many results not yet handed on.
     overhead : float
-        Seconds that a block costs besides its computation.
+        Seconds that a chunk costs besides its computation.
 
     Raises
     ------
@@ -125,10 +126,10 @@ def plan_chunks(
     if min(extents) < 1:
         raise BudgetError(f"shape {tuple(shape)} has an axis without elements: there is nothing to cut")
     uncut = _axes(whole, len(extents))
-    problem = Problem(
+    problem = ChunkProblem(
         model=model,
         shape=extents,
-        budget=budget[getattr(model, "place", "host")] if isinstance(budget, Budget) else to_bytes(budget),
+        budget=budget[place_of(model)] if isinstance(budget, Budget) else to_bytes(budget),
         threads=int(threads),
         lanes=int(threads * workers),
         halo=_per_axis(halo, len(extents), "halo", least=0),
@@ -147,7 +148,7 @@ def plan_chunks(
             search(problem.fits, problem.seconds, ladders, [smallest])
             if problem.stored is not None:
                 along = list(zip(ladders, problem.stored, problem.halo, strict=True))
-                problem.look(tuple(nearest(*axis, least) for axis in along))  # as they are, where they fit
+                problem.assess(tuple(nearest(*axis, least) for axis in along))  # as they are, where they fit
                 search(problem.fits, problem.seconds, [aligned(*axis, least) for axis in along])
         for chunks in _in_order(problem):
             need = problem.worst(chunks)
@@ -157,7 +158,7 @@ def plan_chunks(
     raise BudgetError(_refusal(problem, smallest))
 
 
-def _in_order(problem: Problem) -> list[Shape]:
+def _in_order(problem: ChunkProblem) -> list[Shape]:
     """List the shapes that fit, best first: those close to the fastest by what they cut, all others by their time."""
     fitting = problem.fitting()
     fastest = min(fitting.values(), default=0.0)
@@ -173,7 +174,7 @@ def _in_order(problem: Problem) -> list[Shape]:
 
 
 def _runs(chunks: Shape, shape: Shape) -> int:
-    """Count the contiguous runs that a block has in a row-major array."""
+    """Count the contiguous runs that a chunk has in a row-major array."""
     run = 1
     for length, extent in zip(reversed(chunks), reversed(shape), strict=True):
         run *= length
@@ -182,9 +183,9 @@ def _runs(chunks: Shape, shape: Shape) -> int:
     return math.prod(chunks) // run
 
 
-def _refusal(problem: Problem, smallest: Shape) -> str:
+def _refusal(problem: ChunkProblem, smallest: Shape) -> str:
     need = problem.worst(smallest)
-    each = f" with {problem.threads} blocks in flight" if problem.threads > 1 else ""
+    each = f" with {problem.threads} chunks in flight" if problem.threads > 1 else ""
     return (
         f"budget {to_text(problem.budget)} is too small: the smallest chunks {smallest} of {problem.shape} need "
         f"{need.total} bytes{each} ({need}); the smallest budget that works is {need.total} ({to_text(need.total)})"
@@ -193,14 +194,14 @@ def _refusal(problem: Problem, smallest: Shape) -> str:
 
 
 def _axes(whole: int | Sequence[int], ndim: int) -> set[int]:
-    given = (whole,) if not isinstance(whole, Iterable) else tuple(whole)
-    if any(not is_whole(axis) or not -ndim <= axis < ndim for axis in given):
+    axes = (whole,) if not isinstance(whole, Iterable) else tuple(whole)
+    if any(not is_whole(axis) or not -ndim <= axis < ndim for axis in axes):
         raise BudgetError(f"whole={whole}: an array of {ndim} axes has axes 0 to {ndim - 1}")
-    return {int(axis) % ndim for axis in given}
+    return {int(axis) % ndim for axis in axes}
 
 
 def _per_axis(value: int | Sequence[int] | None, ndim: int, name: str, least: int) -> Shape:
-    given = tuple(value) if isinstance(value, Iterable) else (0 if value is None else value,) * ndim
-    if len(given) != ndim or any(not is_whole(each) or each < least for each in given):
+    widths = tuple(value) if isinstance(value, Iterable) else (0 if value is None else value,) * ndim
+    if len(widths) != ndim or any(not is_whole(width) or width < least for width in widths):
         raise BudgetError(f"{name}={value}: give one whole number of at least {least} for each of the {ndim} axes")
-    return tuple(map(int, given))
+    return tuple(map(int, widths))

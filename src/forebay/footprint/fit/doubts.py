@@ -19,7 +19,7 @@ class Doubts:
     notes: tuple[str, ...] = ()
 
 
-def look(samples: Sequence[Sample], peaks: Sequence[float], resolution: float) -> Doubts:
+def find_doubts(samples: Sequence[Sample], peaks: Sequence[float], resolution: float) -> Doubts:
     """Compare runs at the same shape, and runs of which one had the larger shape on every axis."""
     notes, relative = [], 0.0
     chance = _spread(samples, peaks, resolution, lambda a, b: a.seed == b.seed)
@@ -39,15 +39,15 @@ def look(samples: Sequence[Sample], peaks: Sequence[float], resolution: float) -
         notes.append(
             f"its memory is not monotone: a larger shape needed {falls:.0%} less than a smaller one; the bound is wide"
         )
-    for found in (chance, data, falls):
-        relative = max(relative, found if found > NOTABLE / 4 else 0.0)
+    for spread in (chance, data, falls):
+        relative = max(relative, spread if spread > NOTABLE / 4 else 0.0)
     return Doubts(relative, tuple(notes))
 
 
 def _spread(
     samples: Sequence[Sample], peaks: Sequence[float], resolution: float, alike: Callable[[Sample, Sample], bool]
 ) -> float:
-    """Give the largest relative difference between two runs at one point that are alike otherwise."""
+    """Return the largest relative difference between two runs at one point that are alike otherwise."""
     worst = 0.0
     for i, first in enumerate(samples):
         for j in range(i):
@@ -57,7 +57,7 @@ def _spread(
 
 
 def _falls(samples: Sequence[Sample], peaks: Sequence[float], resolution: float) -> float:
-    """Give the largest relative fall of the peak from a point to one that is larger on every axis."""
+    """Return the largest relative fall of the peak from a point to one that is larger on every axis."""
     worst = 0.0
     points = np.array([sample.point for sample in samples])
     for i, point in enumerate(points):

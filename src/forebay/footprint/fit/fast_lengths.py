@@ -5,7 +5,7 @@ from functools import lru_cache
 
 @lru_cache(maxsize=65536)
 def next_fast_len(length: int, largest: int = 11) -> int:
-    """Give the smallest number that is at least `length` and has no prime factor above `largest`.
+    """Return the smallest number that is at least `length` and has no prime factor above `largest`.
 
     SciPy pads complex transforms so with 11, and real ones with 5.
 

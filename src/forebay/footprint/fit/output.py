@@ -16,7 +16,7 @@ class OutputShape:
     names: tuple[str, ...]
 
     def __call__(self, lengths: Lengths) -> tuple[int, ...]:
-        """Give the output's shape for inputs of these lengths."""
+        """Return the output's shape for inputs of these lengths."""
         return tuple(max(rule(lengths), 0) for rule in self.rules)
 
     def volume(self, lengths: Lengths) -> int:
@@ -38,18 +38,18 @@ def learn_output(
     shapes = [shape for shape in outputs if shape is not None]
     if not shapes or len(shapes) != len(outputs) or len({len(shape) for shape in shapes}) != 1:
         return None
-    found: list[tuple[str, Rule]] = []
+    chosen: list[tuple[str, Rule]] = []
     for axis in range(len(shapes[0])):
         lengths = [shape[axis] for shape in shapes]
         # An axis that has the place of the input's is likelier to be that one than another that was as long.
         rules = _rules(inputs, lengths, names, axis)
-        known = next(
+        rule = next(
             (pair for pair in rules if all(pair[1](i) == n for i, n in zip(inputs, lengths, strict=True))), None
         )
-        if known is None:
+        if rule is None:
             return None
-        found.append(known)
-    return OutputShape(tuple(rule for _, rule in found), tuple(name for name, _ in found))
+        chosen.append(rule)
+    return OutputShape(tuple(rule for _, rule in chosen), tuple(name for name, _ in chosen))
 
 
 def _rules(

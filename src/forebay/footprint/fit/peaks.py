@@ -56,12 +56,12 @@ class Fit:
         return float(self.posterior.rates[0] / self.posterior.shape)
 
     def estimate(self, points: Array) -> Array:
-        """Give the likeliest peak at each point."""
+        """Return the likeliest peak at each point."""
         means, _ = self.posterior.predict(self._columns(points))
         return np.asarray(np.maximum(means[0], 0.0))
 
     def predict(self, points: Array, volumes: Array, risk: float) -> tuple[Array, Array]:
-        """Give the likeliest peak at each point, and what it exceeds only with some risk.
+        """Return the likeliest peak at each point, and what it exceeds only with some risk.
 
         The bound is the highest that any plausible set of terms says, and more beyond what was sampled.
         """
@@ -75,7 +75,7 @@ class Fit:
         return np.maximum(means[0], 0.0), upper
 
     def covariance(self, points: Array, others: Array) -> tuple[Array, Array, Array]:
-        """Give the variances at both, and the covariances between them, over all plausible sets of terms."""
+        """Return the variances at both, and the covariances between them, over all plausible sets of terms."""
         posterior = self.posterior
         weights = posterior.weights
         first, second = self._columns(points)[:, posterior.sets], self._columns(others)[:, posterior.sets]
@@ -123,10 +123,10 @@ def fit(
     best: tuple[Posterior, Rows, float] | None = None
     for used in range(len(y), min(FEWEST, len(y)) - 1, -1):
         rows, rest = order[:used], order[used:]
-        found = regress(columns[rows], y[rows], noise[rows], groups, scales, -2 * resolution)
-        if found is None:
+        regressed = regress(columns[rows], y[rows], noise[rows], groups, scales, -2 * resolution)
+        if regressed is None:
             continue
-        kept = found.best(KEPT, PLAUSIBLE)
+        kept = regressed.best(KEPT, PLAUSIBLE)
         missed = _missed(kept, columns[rows], y[rows], noise[rows], scales)
         if best is None or (
             (_misfit(kept) < _misfit(best[0]) / 4 or missed <= UNFORESEEN < best[2])
@@ -156,14 +156,14 @@ def _misfit(posterior: Posterior) -> float:
 
 
 def _begins_later(posterior: Posterior, columns: Array, y: Array, noise: Array, rows: Rows, rest: Rows) -> bool:
-    """Say whether samples may be left out: another stage must lead there, above these terms, and these must be few."""
+    """Return whether samples may be left out: another stage leads there, above these terms, and these are few."""
     means = posterior.predict(columns[rest])[0][0]
     few = np.count_nonzero(posterior.means[0]) <= len(rows) - 2
     return bool(few and (y[rest] >= means - 3 * noise[rest]).all())
 
 
 def _missed(posterior: Posterior, columns: Array, y: Array, noise: Array, scales: Array) -> float:
-    """Give the largest relative error at a left-out sample that noise does not explain, of those that are not tiny."""
+    """Return the largest relative error at a left-out sample, beyond what noise explains; tiny ones do not count."""
     chosen = posterior.sets[0][posterior.means[0] != 0]
     design = columns[:, chosen] * scales[chosen] / noise[:, None]
     inverse = np.linalg.inv(design.T @ design + np.eye(len(chosen)))

@@ -68,7 +68,7 @@ class Posterior:
         )
 
     def predict(self, columns: Array) -> tuple[Array, Array]:
-        """Give mean and scale of the noiseless peak for each set (row) and point (column)."""
+        """Return mean and scale of the noiseless peak for each set (row) and point (column)."""
         design = columns[:, self.sets].transpose(1, 0, 2)
         means = np.einsum("hmk,hk->hm", design, self.means)
         spread = np.einsum("hmk,hkl,hml->hm", design, self.spreads, design)
@@ -169,7 +169,7 @@ def _log_student(error: Array, variance: Array, freedom: float) -> Array:
 
 
 def student_quantile(probability: float, freedom: float) -> float:
-    """Give the quantile of Student's t, by its expansion around the normal one; good for five degrees and more.
+    """Return the quantile of Student's t, by its expansion around the normal one; good for five degrees and more.
 
     Examples
     --------

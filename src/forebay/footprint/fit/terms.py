@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.footprint.fit.fast_lengths import next_fast_len
-from forebay.footprint.measure.inputs import Layout
+from forebay.footprint.measure.inputs import InputLayout
 
 Table = NDArray[np.float64]
 """one row a sample: its lengths, then its features by name"""
@@ -43,26 +43,26 @@ class Term:
     """bytes per element that would not surprise"""
 
 
-def candidates(layout: Layout, features: Sequence[str] = (), outputs: Outputs | None = None) -> list[Term]:
+def candidates(layout: InputLayout, features: Sequence[str] = (), outputs: Outputs | None = None) -> list[Term]:
     """List the terms worth trying, the constant first.
 
     Examples
     --------
-    >>> [term.name for term in candidates(Layout.of(2))][:4]
+    >>> [term.name for term in candidates(InputLayout.of(2))][:4]
     ['1', 'n0*n1', '(n0-1)*(n1-1)', '(n0-2)*(n1-2)']
     """
-    found = [Term("1", lambda x: np.ones(len(x)), False, 0.0, PROCESS)]
+    terms = [Term("1", lambda x: np.ones(len(x)), False, 0.0, PROCESS)]
     start = 0
     for count in layout.ndims:
-        found += _of_input(list(range(start, start + count)), layout.axes)
+        terms += _of_input(list(range(start, start + count)), layout.axes)
         start += count
     if outputs is not None:
-        found.append(Term("output", lambda x: _outputs(outputs, x), True, 0.5, ELEMENT))
+        terms.append(Term("output", lambda x: _outputs(outputs, x), True, 0.5, ELEMENT))
     first = len(layout.axes)
     for number, name in enumerate(features):
-        found.append(Term(name, _column(first + number), False, 0.5, LINE))
-        found.append(Term(f"volume*{name}", _volume_times(layout, first + number), True, 2.0, ELEMENT))
-    return found
+        terms.append(Term(name, _column(first + number), False, 0.5, LINE))
+        terms.append(Term(f"volume*{name}", _volume_times(layout, first + number), True, 2.0, ELEMENT))
+    return terms
 
 
 def _of_input(axes: list[int], names: Sequence[str]) -> list[Term]:
@@ -86,9 +86,9 @@ def _of_input(axes: list[int], names: Sequence[str]) -> list[Term]:
             terms.append(Term(_name([names[axis] for axis in face]), _product(list(face)), False, 1.0, ELEMENT))
     if len(axes) == 3:  # what pads or shifts one axis after the other peaks at one or another of them
         for shared in axes:
-            one, other = (axis for axis in axes if axis != shared)
-            name = f"{names[shared]}*max({names[one]},{names[other]})"
-            terms.append(Term(name, _larger_face(shared, one, other), False, 2.0, ELEMENT))
+            first, second = (axis for axis in axes if axis != shared)
+            name = f"{names[shared]}*max({names[first]},{names[second]})"
+            terms.append(Term(name, _larger_face(shared, first, second), False, 2.0, ELEMENT))
     if len(axes) > 1:
         terms += [Term(names[axis], _product([axis]), False, 1.5, LINE) for axis in axes]
         pairs = list(combinations(axes, 2)) if len(axes) <= 3 else [(axes[-2], axes[-1])]
@@ -138,15 +138,15 @@ def _least_squared(pair: Sequence[int]) -> Callable[[Table], Table]:
     return lambda x: np.min(x[:, list(pair)], axis=1) ** 2
 
 
-def _larger_face(shared: int, one: int, other: int) -> Callable[[Table], Table]:
-    return lambda x: x[:, shared] * np.maximum(x[:, one], x[:, other])
+def _larger_face(shared: int, first: int, second: int) -> Callable[[Table], Table]:
+    return lambda x: x[:, shared] * np.maximum(x[:, first], x[:, second])
 
 
 def _column(index: int) -> Callable[[Table], Table]:
     return lambda x: x[:, index]
 
 
-def _volume_times(layout: Layout, index: int) -> Callable[[Table], Table]:
+def _volume_times(layout: InputLayout, index: int) -> Callable[[Table], Table]:
     axes = len(layout.axes)
     return lambda x: x[:, index] * [layout.volume(_ints(row[:axes])) for row in x]
 

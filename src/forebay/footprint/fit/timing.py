@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forebay.footprint.measure.inputs import Layout
+from forebay.footprint.measure.inputs import InputLayout
 
 BETTER = 0.3
 """a term other than the volume must leave this share of the volume's error, or less"""
@@ -26,11 +26,11 @@ class Timing:
     value: Callable[[tuple[int, ...]], float]
 
     def __call__(self, lengths: tuple[int, ...]) -> float:
-        """Give the likeliest seconds for inputs of these lengths."""
+        """Return the likeliest seconds for inputs of these lengths."""
         return self.fixed + self.each * self.value(lengths)
 
 
-def learn_timing(lengths: Sequence[tuple[int, ...]], seconds: Sequence[float], layout: Layout) -> Timing:
+def learn_timing(lengths: Sequence[tuple[int, ...]], seconds: Sequence[float], layout: InputLayout) -> Timing:
     """Choose the term that follows the samples best: the volume, unless it is off and another is clearly better.
 
     Where the volume misses no sample by more than the machine's own jitter, what another term follows better is noise,
@@ -38,7 +38,7 @@ def learn_timing(lengths: Sequence[tuple[int, ...]], seconds: Sequence[float], l
     """
     (first, value), *others = _terms(layout)
     kept, least = _fit(first, value, lengths, np.array(seconds))
-    if all(abs(kept(point) - taken) <= JITTER for point, taken in zip(lengths, seconds, strict=True)):
+    if all(abs(kept(point) - measured) <= JITTER for point, measured in zip(lengths, seconds, strict=True)):
         return kept
     for name, value in others:
         timing, error = _fit(name, value, lengths, np.array(seconds))
@@ -47,7 +47,7 @@ def learn_timing(lengths: Sequence[tuple[int, ...]], seconds: Sequence[float], l
     return kept
 
 
-def _terms(layout: Layout) -> list[tuple[str, Callable[[tuple[int, ...]], float]]]:
+def _terms(layout: InputLayout) -> list[tuple[str, Callable[[tuple[int, ...]], float]]]:
     def times(axis: int) -> Callable[[tuple[int, ...]], float]:
         return lambda lengths: float(layout.volume(lengths)) * lengths[axis]
 

@@ -19,8 +19,8 @@ from typing import Any
 import cloudpickle  # noqa: F401 - loaded before the function, so that it does not count as one of its libraries
 import numpy as np
 
-from forebay.footprint.measure.gauge import Gauge, device_gauge, host_gauge
-from forebay.footprint.measure.inputs import Recipe
+from forebay.footprint.measure.gauge import DeviceGauge, Gauge, device_gauge, host_gauge
+from forebay.footprint.measure.inputs import InputRecipe
 
 BEFORE = frozenset(sys.modules)
 """what this process needs itself; whatever is loaded later is the function's"""
@@ -46,7 +46,7 @@ def main(read: int, write: int) -> None:
             "how": host.how if device is None else f"{device.how}; host: {host.how}",
             "exact": host.exact and (device is None or device.exact),
             "resolution": host.resolution,
-            "gpu": None if device is None else getattr(device, "kind", None),
+            "gpu": None if device is None else device.kind,
         }
     )
     while True:
@@ -62,15 +62,15 @@ def main(read: int, write: int) -> None:
 
 def _run(
     function: Callable[..., Any],
-    recipe: Recipe,
+    recipe: InputRecipe,
     features: Callable[..., dict[str, float]] | None,
     host: Gauge,
-    device: Gauge | None,
+    device: DeviceGauge | None,
     lengths: tuple[int, ...],
     seed: int,
 ) -> dict[str, Any]:
     args, keywords = recipe.make(lengths, seed)
-    found = _features(features, args, keywords)
+    values = _features(features, args, keywords)
     if device is not None:
         device.start()
     host.start()
@@ -85,14 +85,14 @@ def _run(
     if recipe.library == "jax" and device is not None:
         from forebay.footprint.measure.jax import compiled_peak
 
-        told = compiled_peak(function, args, keywords)
-        on_device = on_device if told is None else told
+        compiled = compiled_peak(function, args, keywords)
+        on_device = on_device if compiled is None else compiled
     shape, dtype = _output(result)
     return {
         "host": on_host,
         "device": on_device,
         "seconds": seconds,
-        "features": found,
+        "features": values,
         "output_shape": shape,
         "output_dtype": dtype,
         "returned": type(result).__name__,
@@ -102,7 +102,7 @@ def _run(
 
 
 def _waited() -> float:
-    """Tell the seconds that this thread was ready while others had the processor; 0 where the kernel does not tell."""
+    """Return the seconds that this thread waited for a processor; 0 where the kernel does not tell."""
     try:
         return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
     except (OSError, IndexError, ValueError):
@@ -114,15 +114,15 @@ def _features(
 ) -> dict[str, float]:
     if features is None:
         return {}
-    found = features(*args, **keywords)
+    values = features(*args, **keywords)
     try:
-        return {str(name): float(value) for name, value in found.items()}
+        return {str(name): float(value) for name, value in values.items()}
     except (AttributeError, TypeError, ValueError):
-        raise TypeError(f"features= must give a dict of numbers by name, and gave {found!r:.80}") from None
+        raise TypeError(f"features= must give a dict of numbers by name, and gave {values!r:.80}") from None
 
 
 def _output(result: Any) -> tuple[tuple[int, ...] | None, str | None]:
-    """Tell shape and dtype of an array of any library, or of a NumPy scalar."""
+    """Return shape and dtype of an array of any library, or of a NumPy scalar."""
     try:
         dtype = np.dtype(str(result.dtype).removeprefix("torch.")).name
         return tuple(int(length) for length in result.shape), dtype
@@ -131,19 +131,21 @@ def _output(result: Any) -> tuple[tuple[int, ...] | None, str | None]:
 
 
 def _versions() -> dict[str, str]:
-    """Tell the versions of the libraries that the function brought in, and of NumPy."""
+    """Return the versions of the libraries that the function brought in, and of NumPy."""
     homes = packages_distributions()
     loaded = {name.partition(".")[0] for name in set(sys.modules) - BEFORE} | {"numpy"}
-    found = {home for name in loaded if isinstance(sys.modules.get(name), ModuleType) for home in homes.get(name, ())}
-    return {home: version(home) for home in sorted(found)}
+    distributions = {
+        home for name in loaded if isinstance(sys.modules.get(name), ModuleType) for home in homes.get(name, ())
+    }
+    return {home: version(home) for home in sorted(distributions)}
 
 
 def _failure(error: Exception) -> dict[str, str]:
-    """Tell what was raised, and the last lines of where."""
-    told = io.StringIO()
-    traceback.print_exception(error, limit=-2, file=told)
+    """Return what was raised, and the last lines of where."""
+    trace = io.StringIO()
+    traceback.print_exception(error, limit=-2, file=trace)
     where = isinstance(error, ModuleNotFoundError | AttributeError | pickle.UnpicklingError)
-    return {"error": f"{type(error).__name__}: {error}", "where": told.getvalue(), "lost": "yes" if where else ""}
+    return {"error": f"{type(error).__name__}: {error}", "where": trace.getvalue(), "lost": "yes" if where else ""}
 
 
 if __name__ == "__main__":

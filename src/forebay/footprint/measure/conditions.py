@@ -38,25 +38,25 @@ class Conditions:
         self, function: Callable[..., Any] | None = None, gpu: str | None = None, command: str | None = None
     ) -> list[str]:
         """List what is no longer as it was when the footprint was learned."""
-        found = [
+        changes = [
             f"{name} was {old} and is {now}" for name, old in self.versions.items() if (now := _version(name)) != old
         ]
         here = f"{platform.system()} {platform.machine()}"
         if here != self.machine:
-            found.append(f"the machine was {self.machine} and is {here}")
+            changes.append(f"the machine was {self.machine} and is {here}")
         if self.page != _page():
-            found.append(f"pages had {self.page} bytes and have {_page()}")
+            changes.append(f"pages had {self.page} bytes and have {_page()}")
         if self.mmap_threshold != MMAP_THRESHOLD:
-            found.append(
+            changes.append(
                 f"samples ran with MALLOC_MMAP_THRESHOLD_={self.mmap_threshold} and would run with {MMAP_THRESHOLD}"
             )
         if gpu is not None and gpu != self.gpu:
-            found.append(f"the GPU was {self.gpu} and is {gpu}")
+            changes.append(f"the GPU was {self.gpu} and is {gpu}")
         if function is not None and source_hash(function) != self.source:
-            found.append("the source of the function has changed, or what it holds on to")
+            changes.append("the source of the function has changed, or what it holds on to")
         if command is not None and command_hash(command) != self.source:
-            found.append("the command or its program has changed")
-        return found
+            changes.append("the command or its program has changed")
+        return changes
 
 
 def _page() -> int:
@@ -78,10 +78,10 @@ def source_hash(function: Callable[..., Any]) -> str:
     >>> source_hash(source_hash) == source_hash(source_hash) != source_hash(_version)
     True
     """
-    told = hashlib.sha256()
+    digest = hashlib.sha256()
     for text in sources(function):
-        told.update(text.encode() + b"\0")
-    return told.hexdigest()
+        digest.update(text.encode() + b"\0")
+    return digest.hexdigest()
 
 
 def command_hash(line: str) -> str:

@@ -19,25 +19,25 @@ LIBRARIES = ("numpy", "cupy", "torch", "jax")
 
 
 @dataclass(frozen=True)
-class Layout:
+class InputLayout:
     """How many axes each input has, and what each is called where it is passed by keyword."""
 
     ndims: tuple[int, ...]
     names: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, ndim: int | Sequence[int] | Mapping[str, int]) -> "Layout":
+    def of(cls, ndim: int | Sequence[int] | Mapping[str, int]) -> "InputLayout":
         """Read `ndim` as a user gives it: of one array, of several, or by keyword.
 
         Examples
         --------
-        >>> Layout.of({"image": 3, "kernel": 1}).flatten(None, image=(64, 64, 32), kernel=(9,))
+        >>> InputLayout.of({"image": 3, "kernel": 1}).flatten(None, image=(64, 64, 32), kernel=(9,))
         (64, 64, 32, 9)
         """
         names = tuple(ndim) if isinstance(ndim, Mapping) else ()
-        given: Any = ndim.values() if isinstance(ndim, Mapping) else ndim if isinstance(ndim, Sequence) else (ndim,)
+        numbers: Any = ndim.values() if isinstance(ndim, Mapping) else ndim if isinstance(ndim, Sequence) else (ndim,)
         try:
-            counts = tuple(index(count) for count in given)  # NumPy's integers too
+            counts = tuple(index(count) for count in numbers)  # NumPy's integers too
         except TypeError:
             counts = ()
         if not counts or not all(1 <= count <= 8 for count in counts):
@@ -68,7 +68,7 @@ class Layout:
         return sum(flat, ())
 
     def split(self, lengths: Sequence[int]) -> list[tuple[int, ...]]:
-        """Give the shapes of the inputs back."""
+        """Return the shapes of the inputs."""
         shapes, start = [], 0
         for count in self.ndims:
             shapes.append(tuple(lengths[start : start + count]))
@@ -91,10 +91,10 @@ def _lengths(shape: Shape, count: int) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class InputRecipe:
     """How the inputs of a sample are made; travels to the child."""
 
-    layout: Layout
+    layout: InputLayout
     dtype: str
     library: str = "numpy"
     factory: Factory | None = None

@@ -1,4 +1,4 @@
-"""The parent's side of the process in which samples run: starts it, sends it the function, and tells how it died."""
+"""The parent's side of the process in which samples run: starts it, sends it the function, and tells how it ended."""
 
 import os
 import pickle
@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from forebay.footprint.errors import FootprintError, RunError
-from forebay.footprint.measure.inputs import Recipe
+from forebay.footprint.measure.inputs import InputRecipe
 from forebay.footprint.measure.sample import Sample
 
 MMAP_THRESHOLD = 65536
@@ -21,24 +21,33 @@ MMAP_THRESHOLD = 65536
 
 
 def environment() -> dict[str, str]:
-    """Give what the child's environment fixes: how memory is taken, and that no library adds threads of its own."""
+    """Return what the child's environment fixes: how memory is taken, and that no library adds threads."""
     threads = ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "BLIS", "VECLIB_MAXIMUM")
     return {"MALLOC_MMAP_THRESHOLD_": str(MMAP_THRESHOLD)} | {f"{name}_NUM_THREADS": "1" for name in threads}
 
 
+def check_platform() -> None:
+    """Raise where processes cannot be started as samples need them."""
+    if os.name != "posix":
+        raise FootprintError(
+            f"samples run in processes that {os.name!r} systems do not start: learn on Linux or macOS, and load() the "
+            "model here"
+        )
+
+
 @dataclass(frozen=True)
-class Work:
+class Workload:
     """What the child is to run."""
 
     function: Callable[..., Any]
-    recipe: Recipe
+    recipe: InputRecipe
     features: Callable[..., dict[str, float]] | None = None
     how: str | None = None
     """the gauge of the host's memory; None takes the best there is"""
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """Tell what messages call a function: its own name, under any arguments that were fixed."""
+    """Return what messages call a function: its own name, under any arguments that were fixed."""
     while isinstance(function, partial):
         function = function.func
     return str(getattr(function, "__name__", type(function).__name__))
@@ -47,12 +56,13 @@ def name_of(function: Callable[..., Any]) -> str:
 class Child:
     """A fresh process that runs one function on inputs of many shapes."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Workload) -> None:
         self.returned = ""
         self.dtypes: tuple[str, ...] = ()
         self._work = work
         self._name = name_of(work.function)
         packed = _dumps(work)
+        check_platform()
         self._start()
         answer = self._load(packed)
         if answer.get("lost"):  # a module that only this process can import, as notebooks and test runners have them
@@ -74,7 +84,7 @@ class Child:
         return Sample(lengths, seed=seed, **answer)
 
     def versions(self) -> dict[str, str]:
-        """Tell the versions of the libraries that the function loaded."""
+        """Return the versions of the libraries that the function loaded."""
         answer: dict[str, str] = self._ask(((), 0, False), None)
         return answer
 
@@ -87,19 +97,19 @@ class Child:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self._said.close()
+        self._output.close()
 
     def _start(self) -> None:
         theirs_in, ours_out = os.pipe()
         ours_in, theirs_out = os.pipe()
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         self._process = subprocess.Popen(
             [sys.executable, "-m", "forebay.footprint.measure.child", str(theirs_in), str(theirs_out)],
             pass_fds=(theirs_in, theirs_out),
             env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))} | environment(),
             stdin=subprocess.DEVNULL,
-            stdout=self._said,
-            stderr=self._said,
+            stdout=self._output,
+            stderr=self._output,
         )
         os.close(theirs_in)
         os.close(theirs_out)
@@ -119,20 +129,21 @@ class Child:
                 raise TimeoutError(f"{self._name} took more than {timeout:.0f} s")
             answer: dict[str, Any] = self._answers.recv()
         except (EOFError, BrokenPipeError, ConnectionResetError):
-            raise FootprintError(self._death()) from None
+            raise FootprintError(self._describe_end()) from None
         return answer
 
-    def _death(self) -> str:
+    def _describe_end(self) -> str:
+        """Return how the process ended, with the last of what it printed."""
         code = self._process.wait()
-        self._said.seek(0)
-        said = self._said.read()[-500:].decode(errors="replace").strip()
+        self._output.seek(0)
+        output = self._output.read()[-500:].decode(errors="replace").strip()
         if code == -signal.SIGKILL:
             return f"{self._name} was killed, most likely for want of memory: give smaller samples by largest="
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"status {code}"
-        return f"{self._name} ended its process with {how}{': ' + said if said else ''}"
+        return f"{self._name} ended its process with {how}{': ' + output if output else ''}"
 
 
-def _dumps(work: Work) -> bytes:
+def _dumps(work: Workload) -> bytes:
     """Pickle all of it, functions of notebooks and scripts whole."""
     import cloudpickle
 
@@ -145,7 +156,7 @@ def _dumps(work: Work) -> bytes:
         ) from error
 
 
-def _dumps_by_value(work: Work) -> bytes:
+def _dumps_by_value(work: Workload) -> bytes:
     """Pickle the functions with their modules' contents, for modules that the child cannot import."""
     import cloudpickle
 

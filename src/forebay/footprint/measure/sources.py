@@ -18,40 +18,40 @@ def sources(function: Callable[..., Any]) -> Iterator[str]:
     that it is a method of) is told too, where it is a plain value.
     """
     waiting: list[tuple[Any, tuple[type, ...]]] = [(function, ())]
-    seen: set[tuple[int, tuple[type, ...]]] = set()
+    visited: set[tuple[int, tuple[type, ...]]] = set()
     while waiting:
-        one, owners = waiting.pop(0)
-        while isinstance(one, partial):
-            yield repr((_told(one.args), _told(dict(sorted(one.keywords.items())))))
-            one = one.func
-        if isinstance(one, MethodType):
-            yield _told(getattr(one.__self__, "__dict__", {}))
-            owners = _classes(one.__self__)
-            one = one.__func__
-        one = inspect.unwrap(one) if callable(one) else one
-        if (id(one), owners) in seen:
+        reached, owners = waiting.pop(0)
+        while isinstance(reached, partial):
+            yield repr((_text(reached.args), _text(dict(sorted(reached.keywords.items())))))
+            reached = reached.func
+        if isinstance(reached, MethodType):
+            yield _text(getattr(reached.__self__, "__dict__", {}))
+            owners = _classes(reached.__self__)
+            reached = reached.__func__
+        reached = inspect.unwrap(reached) if callable(reached) else reached
+        if (id(reached), owners) in visited:
             continue
-        seen.add((id(one), owners))
-        if not isinstance(one, FunctionType):
-            yield f"{getattr(one, '__module__', '')}.{getattr(one, '__qualname__', type(one).__qualname__)}"
-            if isinstance(called := inspect.getattr_static(type(one), "__call__", None), FunctionType):
-                yield _told(getattr(one, "__dict__", {}))
-                waiting.append((called, _classes(one)))
+        visited.add((id(reached), owners))
+        if not isinstance(reached, FunctionType):
+            yield f"{getattr(reached, '__module__', '')}.{getattr(reached, '__qualname__', type(reached).__qualname__)}"
+            if isinstance(called := inspect.getattr_static(type(reached), "__call__", None), FunctionType):
+                yield _text(getattr(reached, "__dict__", {}))
+                waiting.append((called, _classes(reached)))
             continue
         try:
-            yield inspect.getsource(one)
+            yield inspect.getsource(reached)
         except (OSError, TypeError):
-            yield repr((one.__code__.co_code, one.__code__.co_names))
-        yield _told([one.__defaults__, one.__kwdefaults__])
-        for name, used, known in _reached(one, owners):
+            yield repr((reached.__code__.co_code, reached.__code__.co_names))
+        yield _text([reached.__defaults__, reached.__kwdefaults__])
+        for name, used, classes in _reached(reached, owners):
             if isinstance(used, FunctionType):
-                waiting.append((used, known))
+                waiting.append((used, classes))
             else:
-                yield f"{name} = {_told(used)}"
+                yield f"{name} = {_text(used)}"
 
 
 def _reached(function: FunctionType, owners: tuple[type, ...]) -> Iterator[tuple[str, Any, tuple[type, ...]]]:
-    """Give what a function finds by name: the functions of its package, with their classes, and plain values."""
+    """Yield what a function finds by name: the functions of its package, with their classes, and plain values."""
     home = _home(function.__module__)
     names = sorted(_names(function.__code__))
     around = dict(zip(function.__code__.co_freevars, map(_content, function.__closure__ or ()), strict=True))
@@ -84,17 +84,17 @@ def _reached(function: FunctionType, owners: tuple[type, ...]) -> Iterator[tuple
                 yield name, used, ()
 
 
-def _plain_function(found: Any) -> Any:
-    """Give the function inside a descriptor of a class."""
-    if isinstance(found, staticmethod | classmethod):
-        return found.__func__
-    if isinstance(found, property):
-        return found.fget
-    return found.func if isinstance(found, cached_property) else found
+def _plain_function(member: Any) -> Any:
+    """Return the function inside a descriptor of a class."""
+    if isinstance(member, staticmethod | classmethod):
+        return member.__func__
+    if isinstance(member, property):
+        return member.fget
+    return member.func if isinstance(member, cached_property) else member
 
 
 def _classes(thing: Any) -> tuple[type, ...]:
-    """Give the class of an object, or a class itself, and the classes of what it holds."""
+    """Return the class of an object, or a class itself, and the classes of what it holds."""
     if isinstance(thing, type):
         return (thing,)
     held: Iterable[Any] = getattr(thing, "__dict__", {}).values()
@@ -105,14 +105,14 @@ def _home(module: str | None) -> str:
     return (module or "").partition(".")[0]
 
 
-def _told(value: Any) -> str:
-    """Tell a value so that it reads the same in every process: plain ones whole, of others only what they are."""
+def _text(value: Any) -> str:
+    """Write a value out so that it reads the same in every process: plain ones whole, of others only what they are."""
     if isinstance(value, PLAIN):
         return repr(value)
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{key!r}: {_told(each)}" for key, each in value.items()) + "}"
+        return "{" + ", ".join(f"{key!r}: {_text(each)}" for key, each in value.items()) + "}"
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_told, value)) + "]"
+        return "[" + ", ".join(map(_text, value)) + "]"
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
     return getattr(value, "__qualname__", type(value).__qualname__) + (f" {dtype} {shape}" if shape is not None else "")
 

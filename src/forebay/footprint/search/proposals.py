@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.footprint.fit.peaks import Fit
-from forebay.footprint.measure.inputs import Layout
+from forebay.footprint.measure.inputs import InputLayout
 
 Array = NDArray[np.float64]
 
@@ -32,18 +32,18 @@ class Proposal:
     """whether no axis is long or short for the others"""
 
 
-def first_side(layout: Layout) -> int:
-    """Give the side to begin with."""
+def first_side(layout: InputLayout) -> int:
+    """Return the side to begin with."""
     return SIDES.get(max(layout.ndims), 6)
 
 
-def step(layout: Layout) -> float:
-    """Give the factor by which sides may grow from sample to sample."""
+def step(layout: InputLayout) -> float:
+    """Return the factor by which sides may grow from sample to sample."""
     return STEP.get(max(layout.ndims), 1.5)
 
 
-def even(layout: Layout, side: float, smallest: int = 1, grain: int = 1) -> tuple[int, ...]:
-    """Give lengths near a side, no two the same: equal ones would hide which axis matters.
+def even(layout: InputLayout, side: float, smallest: int = 1, grain: int = 1) -> tuple[int, ...]:
+    """Return lengths near a side, no two the same: equal ones would hide which axis matters.
 
     All are multiples of the grain, for functions that take no others.
     """
@@ -55,7 +55,7 @@ def even(layout: Layout, side: float, smallest: int = 1, grain: int = 1) -> tupl
     return tuple(grain * max(whole + axis - count // 2, 1) for axis in range(count))
 
 
-def proposals(layout: Layout, side: float, most: float, smallest: int = 1, grain: int = 1) -> Iterator[Proposal]:
+def proposals(layout: InputLayout, side: float, most: float, smallest: int = 1, grain: int = 1) -> Iterator[Proposal]:
     """List shapes with sides between the first and the most allowed: even ones, and ones with one axis long or short.
 
     Every second rung has odd lengths: those that transform fast would hide padding.
@@ -74,8 +74,8 @@ def proposals(layout: Layout, side: float, most: float, smallest: int = 1, grain
         rung += 1
 
 
-def horizon(layout: Layout, volume: float) -> Array:
-    """Give the shapes at which a bound is to be tight, where none is asked for: even ones and long ones of a volume."""
+def horizon(layout: InputLayout, volume: float) -> Array:
+    """Return even and long shapes of a volume, at which a bound is to be tight where no shape is asked for."""
     axes = len(layout.axes)
     side = volume ** (1 / max(layout.ndims))
     shapes = [np.full(axes, side)]
@@ -87,7 +87,7 @@ def horizon(layout: Layout, volume: float) -> Array:
 
 
 def gains(fit: Fit, tried: Array, goals: Array) -> Array:
-    """Tell how much of the doubt about the goals each shape would remove, as a share between 0 and 1.
+    """Return how much of the doubt about the goals each shape would remove, as a share between 0 and 1.
 
     All plausible sets of terms, weighed by how plausible they are, are taken as one normal belief: a shape tells most
     where it is uncertain together with the goals.

@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.footprint.errors import FootprintError, RunError
-from forebay.footprint.fit.peaks import Fit
-from forebay.footprint.measure.inputs import Layout
+from forebay.footprint.measure.inputs import InputLayout
+from forebay.footprint.measure.runner import Runner
 from forebay.footprint.measure.sample import Sample
 from forebay.footprint.model import Model
 from forebay.footprint.search.proposals import Proposal, choose, even, first_side, gains, horizon, proposals, step
-from forebay.footprint.search.spending import Limits, Runner
+from forebay.footprint.search.spending import Spending
 
 Array = NDArray[np.float64]
 
@@ -35,7 +35,7 @@ class Search:
     runner: Runner
     blank: Model
     """the model but for its samples"""
-    limits: Limits
+    limits: Spending
     varied: bool
     """whether every sample is to have other data: features are learned from their differences"""
     samples: list[Sample] = field(default_factory=list)
@@ -53,7 +53,7 @@ class Search:
         return replace(self.blank, samples=tuple(self.samples), notes=tuple(self.notes))
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> InputLayout:
         """The inputs."""
         return self.blank.layout
 
@@ -88,7 +88,7 @@ class Search:
         return self.model
 
     def _second(self, side: float) -> tuple[int, ...]:
-        """Give the lengths of the second sample: a step larger than the first, or as far as samples may go."""
+        """Return the lengths of the second sample: a step larger than the first, or as far as samples may go."""
         grown = side * step(self.layout)
         farthest = self.limits.elements ** (1 / max(self.layout.ndims)) / 1.1  # lengths differ by a tenth and more
         return even(self.layout, max(min(grown, farthest), 1.15 * side), self.limits.smallest, self.grain)
@@ -132,8 +132,8 @@ class Search:
             except RunError as error:
                 failure = str(error)
                 continue
-            side = self._see(side, sample)
-            self._remark(self.samples[-1].lengths, failure)
+            side = self._grow_until_visible(side, sample)
+            self._note_ways(self.samples[-1].lengths, failure)
             return side
         together = " (several inputs whose shapes hang together must come from inputs=)"
         raise FootprintError(
@@ -142,7 +142,7 @@ class Search:
             f"It said:\n{failure}"
         )
 
-    def _see(self, side: float, sample: Sample) -> float:
+    def _grow_until_visible(self, side: float, sample: Sample) -> float:
         """Go on to larger sides while what starts a command hides whatever is smaller than itself."""
         while sample.host < 1.02 * sample.floor:
             side *= 2
@@ -157,12 +157,13 @@ class Search:
         self.runs = 1
         return side
 
-    def _remark(self, lengths: tuple[int, ...], failure: str) -> None:
+    def _note_ways(self, lengths: tuple[int, ...], failure: str) -> None:
+        """Note where the function raises, and that it returns nothing."""
         if failure and self.grain == 1:
             self.notes.append(f"it raises at smaller shapes than {lengths}, where samples begin")
         elif failure:
             self.notes.append(f"it raises at most lengths: all samples are multiples of {self.grain}")
-        if getattr(self.runner, "returned", "") == "NoneType":
+        if self.runner.returned == "NoneType":
             self.notes.append(
                 "it returns nothing: its memory is learned, but it has no output to plan further steps with"
             )
@@ -197,16 +198,16 @@ class Search:
             tight = not needed and not even_needed and self._is_tight(model)
             if not pool or (tight and foreseen):
                 return
-            asked = [one for one in pool if one.lengths == self.limits.target]
+            asked = [proposal for proposal in pool if proposal.lengths == self.limits.target]
             if asked:  # what is small enough to be run needs no foreseeing
                 pool = asked
             elif needed:
-                pool = [one for one in pool if one.stretched in needed] or pool
+                pool = [proposal for proposal in pool if proposal.stretched in needed] or pool
             elif even_needed or tight:  # try the model where it is least sure of itself
-                listed = [one for one in pool if one.even] if even_needed else []
+                listed = [proposal for proposal in pool if proposal.even] if even_needed else []
                 listed, even_needed = listed or pool, False
-                most = max(self.layout.volume(one.lengths) for one in listed)
-                pool = [one for one in listed if self.layout.volume(one.lengths) >= most / 2]
+                most = max(self.layout.volume(proposal.lengths) for proposal in listed)
+                pool = [proposal for proposal in listed if self.layout.volume(proposal.lengths) >= most / 2]
             chosen = self._choose(model, pool)
             sample = self._try(chosen.lengths)
             if sample is None:
@@ -223,40 +224,39 @@ class Search:
         """Run the largest shape again where runs differed: is it chance? In small ones two may have agreed by luck."""
         dropped = self.runs > len(self.samples)
         if dropped or self.model.doubts.notes:
-            self._run(max(self.samples, key=lambda known: known.peak).lengths, 0)
+            self._run(max(self.samples, key=lambda sample: sample.peak).lengths, 0)
 
     def _pool(self, model: Model, side: float) -> list[Proposal]:
         """List what may be run next: nothing that was run before, or would take too much memory or time."""
         layout, limits = self.layout, self.limits
-        known = max(layout.volume(sample.lengths) for sample in self.samples)
-        most = min(limits.elements, known * step(layout) ** max(layout.ndims))  # no leaps: the fit may still be wrong
+        largest = max(layout.volume(sample.lengths) for sample in self.samples)
+        most = min(limits.elements, largest * step(layout) ** max(layout.ndims))  # no leaps: the fit may still be wrong
         done = {sample.lengths for sample in self.samples} | set(self.refused)
         proposed = [*proposals(layout, side, most ** (1 / max(layout.ndims)), limits.smallest, self.grain)]
         if limits.target is not None:
             proposed.append(Proposal(limits.target, None))
         listed = [
-            one
-            for one in proposed
-            if one.lengths not in done
-            and layout.volume(one.lengths) <= most
-            and model.timing(one.lengths) <= max(self.seconds_left / 3, OVERHEAD)
+            proposal
+            for proposal in proposed
+            if proposal.lengths not in done
+            and layout.volume(proposal.lengths) <= most
+            and model.timing(proposal.lengths) <= max(self.seconds_left / 3, OVERHEAD)
         ]
         if not listed:
             return []
-        peaks = self._main(model).estimate(self._points([one.lengths for one in listed]))
-        far = float(self._main(model).estimate(self._goals()).max())
+        peaks = model.main.estimate(self._points([proposal.lengths for proposal in listed]))
+        far = float(model.main.estimate(self._goals()).max())
         ample = min(max(AMPLE, FAR_SHARE * far), MOST)
-        return [one for one, peak in zip(listed, peaks, strict=True) if peak <= ample]
+        return [proposal for proposal, peak in zip(listed, peaks, strict=True) if peak <= ample]
 
     def _choose(self, model: Model, pool: Sequence[Proposal]) -> Proposal:
-        fit = self._main(model)
-        gain = gains(fit, self._points([one.lengths for one in pool]), self._goals())
-        seconds = np.array([model.timing(one.lengths) + OVERHEAD for one in pool])
+        gain = gains(model.main, self._points([proposal.lengths for proposal in pool]), self._goals())
+        seconds = np.array([model.timing(proposal.lengths) + OVERHEAD for proposal in pool])
         return choose(pool, gain, seconds, self.seconds_left, self.samples_left)
 
     def _is_tight(self, model: Model) -> bool:
-        """Say whether the bound is near enough, and rests on what grows rather than on what is always there."""
-        fit, goals = self._main(model), self._goals()
+        """Return whether the bound is near enough, and rests on what grows rather than on what is always there."""
+        fit, goals = model.main, self._goals()
         volumes = np.array([self.layout.volume([int(n) for n in goal[: len(self.layout.axes)]]) for goal in goals])
         estimate, upper = fit.predict(goals, volumes, model.risk)
         near = upper <= (1 + self.limits.tight) * np.maximum(estimate, 1.0)
@@ -265,7 +265,7 @@ class Search:
         return bool(near.all()) and fixed <= largest / 2
 
     def _goals(self) -> Array:
-        """Give the points at which the bound is to be tight."""
+        """Return the points at which the bound is to be tight."""
         if self.limits.target is not None:
             return self._points([self.limits.target])
         largest = max(self.layout.volume(sample.lengths) for sample in self.samples)
@@ -275,12 +275,8 @@ class Search:
         """Add features to lengths, at the density they had in the samples."""
         points = np.array(lengths, dtype=float)
         volumes = np.array([self.layout.volume(row) for row in lengths], dtype=float)
-        known = np.array([self.layout.volume(sample.lengths) for sample in self.samples], dtype=float)
+        sampled = np.array([self.layout.volume(sample.lengths) for sample in self.samples], dtype=float)
         for name in sorted(self.samples[0].features):
-            density = np.array([sample.features[name] for sample in self.samples]).sum() / known.sum()
+            density = np.array([sample.features[name] for sample in self.samples]).sum() / sampled.sum()
             points = np.column_stack([points, density * volumes])
         return points
-
-    @staticmethod
-    def _main(model: Model) -> Fit:
-        return model.host if model.device is None else model.device
