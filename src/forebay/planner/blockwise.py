@@ -113,7 +113,7 @@ class _Search:
         return self._ranks[picks]
 
     def fits(self, picks: Picks) -> bool:
-        """Tell whether there is room when all that can leave has left; a simulation may still find none."""
+        """Return whether there is room when all that can leave has left; a simulation may still find none."""
         staying, budget = 0, self._budget
         for block, place in zip(self._chain.blocks, picks, strict=True):
             pick = block.choices[place]

@@ -133,7 +133,7 @@ many of the second, with a transfer that takes about as long as a step or two.""
 
 
 def fits(choice: Choice) -> bool:
-    """Say whether the last tier, which the simulation takes as boundless, holds what came down to it."""
+    """Return whether the last tier, which the simulation takes as boundless, holds what came down to it."""
     return choice.prediction.peak[-1] <= choice.setting.slots[-1]
 
 
