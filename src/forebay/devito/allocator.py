@@ -18,7 +18,7 @@ _ORDINARY = "Devito runs on a CPU here: unified memory is ordinary memory"
 class UnifiedAllocator(allocators.PosixAllocator):  # type: ignore[misc]
     """Allocates the data of Devito's functions in managed memory: ``Function(..., allocator=UnifiedAllocator())``.
 
-    Operators that are to use it in place are built inside `unified` or `resident`; others copy it like any data, unless
+    Operators that are to use it in place are built inside `unified` or `resident`. Others copy it like any data, unless
     their compiler is told that memory is shared (clang's ``-fopenmp-force-usm``). On a CPU platform it allocates
     ordinary memory, and says so once.
 
@@ -59,7 +59,7 @@ class UnifiedAllocator(allocators.PosixAllocator):  # type: ignore[misc]
 
 @contextmanager
 def unified(*, oversubscribe: bool = False) -> Iterator[None]:
-    """Have functions of Devito made inside hold managed memory, and operators built inside use it in place.
+    """Allocate functions of Devito made inside in managed memory, and build operators inside to use it in place.
 
     Nothing is copied when such operators are called: pages move where they are touched, and stay there. ``u.data`` on
     the host is what the operators see. Leaving restores Devito's own allocator; functions keep their memory, and

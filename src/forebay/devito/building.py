@@ -100,7 +100,7 @@ def _prepared(self: Any, *, estimate_memory: bool = False, **kwargs: Any) -> Any
 
 @contextmanager
 def building_without_transfers() -> Iterator[None]:
-    """Have operators built without transfers, and every operator admitted before it runs; nests."""
+    """Build operators without transfers, and admit every operator before it runs; nests."""
     global _depth, _select, _prepare
     if not _depth:
         _select, _prepare = module.operator_selector, Operator._prepare_arguments

@@ -133,7 +133,7 @@ def forget(address: int) -> None:
 
 
 def admit(operator: Any, arguments: Any) -> None:
-    """Let an operator run on fields of the device without transfers, or on others with them, and nothing between."""
+    """Refuse an operator unless it runs on fields of the device without transfers, or on others with them."""
     used = [(function, array) for function, array in arrays_in(operator, arguments) if array.nbytes]
     if operator._options.get("place-transfers", True):
         if resident := [function.name for function, array in used if address_of(array) in _fields]:

@@ -1,7 +1,7 @@
 """How a thread computes with floating-point numbers, which Devito's code changes for good: kept inside its calls.
 
-Code compiled with ``-ffast-math`` makes the thread that loads it flush denormal numbers to zero in all that it computes
-from then on, and on x86 every operator of Devito does so when it is called. What an operator computes depends on it, so
+Code compiled with ``-ffast-math`` makes the thread that loads it flush denormal numbers to zero from then on, in all
+that it computes. On x86 every operator of Devito does so when it is called. What an operator computes depends on it, so
 it runs as it would run by itself, and the thread is as it was afterwards.
 """
 

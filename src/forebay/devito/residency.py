@@ -20,7 +20,7 @@ def resident(*functions: Any) -> Iterator[None]:
     """Keep functions of Devito on the device inside a ``with`` statement.
 
     Their data is copied to the device once. Operators built inside are generated without transfers, compute on the
-    device's copy, and may share it; those built before are refused, because they would copy everything at each call.
+    device's copy, and may share it. Those built before are refused: they would copy everything at each call.
     Leaving, also by an exception, brings home what was written and leaves Devito as it was. On the host, data stands
     still: `sync_host` and `sync_device` move it when it is wanted. Uses of `resident` nest.
 
@@ -64,7 +64,7 @@ def resident(*functions: Any) -> Iterator[None]:
 
 @contextmanager
 def adopting() -> Iterator[None]:
-    """Take any function in managed memory onto the device when an operator first uses it."""
+    """Adopt functions in managed memory as fields when an operator first uses them."""
     runtime()
     with scope(adopts=True) as stack:
         stack.enter_context(building_without_transfers())

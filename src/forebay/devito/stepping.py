@@ -20,8 +20,8 @@ class OperatorRun:
 
     Devito prepares and checks the arguments of every call anew, which takes longer than a step of a small problem. This
     does so once, and again where functions have come to the device or left it, or where points that are interpolated
-    by sinc have moved; that functions have the times asked for is checked at each call, and constants are read. The
-    thread computes with denormal numbers afterwards if it did so before.
+    by sinc have moved. Each call checks that functions have the times asked for, and reads constants. The thread
+    computes with denormal numbers afterwards if it did so before.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ class OperatorRun:
         self.operator._postprocess_errors(status)
 
     def _prepare(self, times: dict[str, int]) -> None:
-        """Have Devito check and lay out the arguments; of these, only times and constants will change."""
+        """Check and lay out the arguments by Devito; of these, only times and constants will change."""
         operator = self.operator
         self._environment = loaded(operator)  # before memory is taken, like Devito does
         self._values = dict(operator.arguments(**self._arguments, **times, autotune="off"))
@@ -93,9 +93,9 @@ class OperatorRun:
 class OperatorForward:
     """A time-stepping operator of Devito as ``forward(state, start, stop)`` for `forebay.reverse`.
 
-    The state is what the operator both reads and writes: of a `TimeFunction`, the time slots that are alive before a
-    step, by the names ``"u[t]"``, ``"u[t-1]"``, ..., each with halo and padding; of other functions, all. It lies where
-    the operator computes, in NumPy arrays on the host or, inside `resident` or `unified`, in CuPy arrays on the device.
+    The state is what the operator both reads and writes. Of a `TimeFunction` these are the time slots that are alive
+    before a step, by the names ``"u[t]"``, ``"u[t-1]"``, ..., each with halo and padding; of other functions, all. It
+    lies where the operator computes: in NumPy arrays or, inside `resident` or `unified`, in CuPy arrays on the device.
     What a call returns are the operator's own arrays, not copies: they change with the next call. So a reversal is to
     begin from `state`, which copies.
 

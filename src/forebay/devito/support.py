@@ -49,7 +49,7 @@ def warn_once(message: str) -> None:
 
 
 def functions_of(*arguments: Any) -> Iterator[Any]:
-    """Take functions apart into those with one array each: components of vectors, coordinates and weights of points."""
+    """Yield the functions with one array each that functions consist of: components, coordinates, weights of points."""
     for argument in arguments:
         if getattr(argument, "is_AbstractTensor", False):
             yield from functions_of(*dict.fromkeys(argument.values()))
