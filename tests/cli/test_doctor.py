@@ -118,7 +118,7 @@ def test_not_installed_at_all(monkeypatch, tmp_path):
     monkeypatch.setattr(gathering.metadata, "version", unknown)
     shown = run("--quick", "--directory", str(tmp_path))
     assert shown.exit_code == 0
-    assert "pip install forebay" in shown.stdout
+    assert "pip install ." in shown.stdout
 
 
 def test_shown_to_people(monkeypatch, tmp_path):
