@@ -21,14 +21,15 @@ def doctor(
 ) -> None:
     """Show what this machine has: GPUs, links measured, libraries, what is missing and how to get it."""
     _check(directory)
-    from rich.console import Console
-
     from forebay.cli.inventory import gather
-    from forebay.cli.inventory_tables import show
 
     if as_json:
         typer.echo(json.dumps(asdict(gather(directory, measure=not quick)), indent=2))
         return
+    from rich.console import Console
+
+    from forebay.cli.inventory_tables import show
+
     with Console(stderr=True).status("looking" if quick else "measuring, about 5 seconds"):
         inventory = gather(directory, measure=not quick)
     show(inventory, Console())

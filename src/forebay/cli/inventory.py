@@ -18,6 +18,8 @@ if TYPE_CHECKING:  # needs cuda-core, which is there only where a GPU is
 
 NOT_SHOWN = {"all", "test"}
 """Extras that only gather others, or that only developers of Forebay need."""
+CUDA = ("cuda13", "cuda12")
+"""Extras of which a machine needs one: the one of which more is there, else the first."""
 
 
 @dataclass(frozen=True)
@@ -102,9 +104,11 @@ def _libraries() -> tuple[Dependency, ...]:
         return ()
     wanted = [Requirement(text) for text in own.get_all("Requires-Dist") or ()]
     extras = [None, *(extra for extra in own.get_all("Provides-Extra") or () if extra not in NOT_SHOWN)]
-    return tuple(
+    libraries = [
         _library(requirement, extra) for extra in extras for requirement in wanted if _belongs(requirement, extra)
-    )
+    ]
+    needed = max(CUDA, key=lambda extra: sum(library.ok for library in libraries if library.extra == extra))
+    return tuple(library for library in libraries if library.extra not in CUDA or library.extra == needed)
 
 
 def _belongs(requirement: Requirement, extra: str | None) -> bool:

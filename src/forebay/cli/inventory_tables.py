@@ -18,7 +18,7 @@ def show(inventory: Inventory, console: Console) -> None:
     console.print(_facts("Machine", _machine_rows(inventory)))
     console.print(_libraries(inventory))
     if inventory.forebay is None:
-        console.print("Forebay is not installed, so what it needs is unknown. Get it with: [bold]pip install forebay")
+        console.print("Forebay is not installed, so what it needs is unknown. In its folder: [bold]pip install .")
     for missing in inventory.missing:
         names, command = ", ".join(missing.libraries), escape(missing.command)
         console.print(f"missing: {names}. Get with: [bold]{command}[/bold]", soft_wrap=True)

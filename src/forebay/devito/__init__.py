@@ -10,5 +10,6 @@ from forebay.devito.residency import view as view
 from forebay.devito.stepping import OperatorForward, OperatorRun
 from forebay.devito.support import DevitoError as DevitoError
 
-Forward, Run = OperatorForward, OperatorRun
-"""The names under which users know them; `Forward` alone is an action of a schedule."""
+# The names that users know them by; a `Forward` of a schedule is an action.
+Forward = OperatorForward
+Run = OperatorRun

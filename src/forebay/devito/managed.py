@@ -42,7 +42,7 @@ def check_room(asked: int, left: int, oversubscribe: bool) -> None:
 
 
 def free(pointer: int) -> None:
-    """Give managed memory back."""
+    """Free managed memory."""
     del MANAGED[pointer]
 
 

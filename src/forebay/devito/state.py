@@ -22,7 +22,7 @@ class StateArray(NamedTuple):
 def state_arrays(operator: Any, arguments: Mapping[str, Any], descends: bool) -> dict[str, StateArray]:
     """Find what a step needs of those before it, by name."""
     added = _added_to(operator)
-    slots = {}
+    state = {}
     for function in operator.writes:
         if function not in operator.reads and function not in added:
             continue  # written anew at each step, and again with the same values when steps are run again
@@ -38,18 +38,18 @@ def state_arrays(operator: Any, arguments: Mapping[str, Any], descends: bool) ->
             raise DevitoError(f"{name} is given as an array, of which the state cannot be taken: give a Function")
         if function.is_TimeFunction and function._time_buffering:
             for offset in _alive(operator, function, actual, arguments, descends):
-                slots[f"{name}[t{offset:+d}]" if offset else f"{name}[t]"] = StateArray(actual, offset)
+                state[f"{name}[t{offset:+d}]" if offset else f"{name}[t]"] = StateArray(actual, offset)
         elif function.is_TimeFunction:
             raise DevitoError(f"{name} is saved at all times, so nothing need be recomputed: make it without save=")
         else:
-            slots[name] = StateArray(actual, None)
-    if not slots:
+            state[name] = StateArray(actual, None)
+    if not state:
         raise DevitoError(f"operator {operator.name} carries nothing from step to step: there is nothing to reverse")
-    return slots
+    return state
 
 
 def _alive(operator: Any, function: Any, actual: Any, arguments: Mapping[str, Any], descends: bool) -> list[int]:
-    """Give the times, from that of the step, whose slots a step may need: all, or all but the one that it fills."""
+    """Return the times, from that of the step, whose slots a step may need: all, or all but the one that it fills."""
     size, back = actual.shape_allocated[0], 1 if descends else -1
     # What is written outside of the domain stays there until it is written again: it may be read before, in any slot.
     partial = _bounded(operator, function, arguments) or _spills(operator, function, arguments)
@@ -60,27 +60,28 @@ def _alive(operator: Any, function: Any, actual: Any, arguments: Mapping[str, An
 
 
 def _filled(operator: Any, function: Any, size: int) -> int | None:
-    """Give the time whose slot a step overwrites at every point before it reads any; None where there may be none."""
-    guarded = {one for node in FindNodes(Conditional).visit(operator) for one in FindNodes(Expression).visit(node)}
+    """Return the time whose slot a step overwrites everywhere before it reads any; None where there may be none."""
+    conditionals = FindNodes(Conditional).visit(operator)
+    guarded = {expression for node in conditionals for expression in FindNodes(Expression).visit(node)}
     # What is called may be called at any time: it counts as read before all that is written.
-    seen = {_shift(access, function) for one in _called(operator) for access in _accesses(one, function)}
-    for one in FindNodes(Expression).visit(operator):
-        seen |= {_shift(access, function) for access in _accesses(one, function)}
-        if None in seen:
+    read = {_shift(access, function) for call in _called(operator) for access in _accesses(call, function)}
+    for expression in FindNodes(Expression).visit(operator):
+        read |= {_shift(access, function) for access in _accesses(expression, function)}
+        if None in read:
             return None
-        if one.write is function and not one.is_reduction:
-            written = _shift(one.expr.lhs, function)
+        if expression.write is function and not expression.is_reduction:
+            written = _shift(expression.expr.lhs, function)
             if written is None:
                 return None
-            known = {shift % size for shift in seen if shift is not None}
-            if written % size not in known and one not in guarded and _covers(one, function):
+            slots = {shift % size for shift in read if shift is not None}
+            if written % size not in slots and expression not in guarded and _covers(expression, function):
                 return written
     return None
 
 
 def _covers(expression: Any, function: Any) -> bool:
-    """Tell whether an expression is computed at every point of a function's domain."""
-    looped = {one for interval in expression.expr.ispace.intervals for one in _plain(interval.dim)}
+    """Return whether an expression is computed at every point of a function's domain."""
+    looped = {plain for interval in expression.expr.ispace.intervals for plain in _plain(interval.dim)}
     space = function.dimensions[1:]
     indices = expression.expr.lhs.indices[1:]
     return all(
@@ -98,33 +99,36 @@ def _plain(dimension: Any) -> Iterator[Any]:
 
 
 def _bounded(operator: Any, function: Any, arguments: Mapping[str, Any]) -> bool:
-    """Tell whether loops end before the domain does, by arguments or because derivatives reach past the halo."""
+    """Return whether loops end before the domain does, by arguments or because derivatives reach past the halo."""
     space = function.dimensions[1:]
-    given = any(name in arguments for dimension in space for name in (dimension.min_name, dimension.max_name))
-    return given or any(any(getattr(operator._dspace[dimension], "offsets", ())) for dimension in space)
+    by_arguments = any(name in arguments for dimension in space for name in (dimension.min_name, dimension.max_name))
+    return by_arguments or any(any(getattr(operator._dspace[dimension], "offsets", ())) for dimension in space)
 
 
 def _spills(operator: Any, function: Any, arguments: Mapping[str, Any]) -> bool:
-    """Tell whether something is written outside of a function's domain, or added there by points."""
+    """Return whether something is written outside of a function's domain, or added there by points."""
     expressions = [*FindNodes(Expression).visit(operator), *_called(operator)]
-    beyond = [_beyond(one, function) for one in expressions if one.write is function]
+    beyond = [_beyond(expression, function) for expression in expressions if expression.write is function]
     if any(kind is True for kind in beyond):
         return True
-    parents = {getattr(one, "parent", None) or one for one in operator.reads}
+    parents = {getattr(read, "parent", None) or read for read in operator.reads}
     only_written = {*operator.writes} - {*operator.reads}
-    points = [one for one in parents if getattr(one, "is_SparseFunction", False) and one not in only_written]
-    return None in beyond and any(_leaves_the_domain(arguments.get(one.name, one)) for one in points)
+    sparse = [parent for parent in parents if getattr(parent, "is_SparseFunction", False)]
+    points = [arguments.get(parent.name, parent) for parent in sparse if parent not in only_written]
+    return None in beyond and any(_leaves_the_domain(actual) for actual in points)
 
 
 def _beyond(expression: Any, function: Any) -> bool | None:
-    """Tell whether an expression writes outside of a function's domain; None where that depends on points."""
+    """Return whether an expression writes outside of a function's domain; None where that depends on points."""
     by_points = False
     indices, before = expression.expr.lhs.indices, function._size_nodomain.left
     for dimension, size, index, left in [*zip(function.dimensions, function.shape, indices, before, strict=True)][1:]:
         place = index - left
         if place.is_Integer:
             inside = 0 <= place < size
-        elif expression.is_reduction and not any(getattr(one, "root", None) is dimension for one in index.free_symbols):
+        elif expression.is_reduction and not any(
+            getattr(symbol, "root", None) is dimension for symbol in index.free_symbols
+        ):
             inside = by_points = True
         else:
             inside = getattr(place, "root", None) is dimension
@@ -134,7 +138,7 @@ def _beyond(expression: Any, function: Any) -> bool | None:
 
 
 def _leaves_the_domain(points: Any) -> bool:
-    """Tell whether a point, or what is around it and gets a part of it, is outside of the grid."""
+    """Return whether a point, or what is around it and gets a part of it, is outside of the grid."""
     grid, coordinates = points.grid, getattr(points, "coordinates", None)
     if coordinates is not None:
         origin, spacing = (np.asarray(values, points.dtype) for values in (grid.origin, grid.spacing))
@@ -147,20 +151,21 @@ def _leaves_the_domain(points: Any) -> bool:
 
 
 def _shift(access: Any, function: Any) -> int | None:
-    """Give the time of an access from that of the step; None where it is not a whole number of steps."""
+    """Return the time of an access from that of the step; None where it is not a whole number of steps."""
     offset = getattr(access.indices[0], "offset", None)
     shift = None if offset is None else offset - function.time_dim.root
     return int(shift) if shift is not None and getattr(shift, "is_Integer", False) else None
 
 
 def _accesses(expression: Any, function: Any) -> list[Any]:
-    """Give where an expression reads a function; one that adds reads what it adds to."""
-    found = [one for one in retrieve_indexed(expression.expr.rhs) if one.function is function]
-    return [*found, expression.expr.lhs] if expression.is_reduction and expression.write is function else found
+    """List where an expression reads a function; one that adds reads what it adds to."""
+    accesses = [access for access in retrieve_indexed(expression.expr.rhs) if access.function is function]
+    adds = expression.is_reduction and expression.write is function
+    return [*accesses, expression.expr.lhs] if adds else accesses
 
 
 def _called(operator: Any) -> list[Any]:
-    """Give the expressions of the functions that an operator calls."""
+    """List the expressions of the functions that an operator calls."""
     bodies = [call.root for call in operator._func_table.values() if call.root is not None]
     return [expression for body in bodies for expression in FindNodes(Expression).visit(body)]
 

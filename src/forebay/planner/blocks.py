@@ -212,7 +212,7 @@ def _backward(chain: Chain, device: _Device, time: float) -> tuple[float, tuple[
 
 
 def _fits(chain: Chain, device: _Device, now: int, ahead: int) -> bool:
-    """Tell whether a block may come back from now on: at every block's backward until its own there must be room."""
+    """Return whether a block may come back from now on: at every block's backward until its own there must be room."""
     before = device.sum
     for number in range(now, ahead, -1):
         if chain.blocks[number].peak_backward + before + device.picks[ahead].moved > device.budget:

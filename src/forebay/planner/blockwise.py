@@ -1,7 +1,7 @@
 """The choice for each block of a step: combinations that might be the fastest within a budget, simulated.
 
 A combination is a choice's number for each block. Most are never simulated: the bytes that have to leave the device,
-and the seconds of all blocks, give a bound below which a step cannot be, and who cannot win by it is left out.
+and the seconds of all blocks, bound what a step takes from below. What cannot win by its bound is left out.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -113,7 +113,7 @@ class _Search:
         return self._ranks[picks]
 
     def fits(self, picks: Picks) -> bool:
-        """Tell whether there is room when all that can leave has left; a simulation may still find none."""
+        """Return whether there is room when all that can leave has left; a simulation may still find none."""
         staying, budget = 0, self._budget
         for block, place in zip(self._chain.blocks, picks, strict=True):
             pick = block.choices[place]

@@ -1,7 +1,7 @@
 """The search for the plan with the smallest predicted time, over schedules, snapshots kept, and codecs.
 
 All our schedules are an interval and a number of inner snapshots, so the search is over pairs of those. It goes by
-lower bounds, smallest first: a pair is simulated only while its bound is below the best time found, so that the
+lower bounds, smallest first: a pair is simulated only while its bound is below the best time so far. The
 result is the best of all pairs tried. The pairs do not depend on the budget, which only says which of them fit:
 more budget never makes the result worse. This holds for the policy `min` and loops of up to LONG_LOOP steps, unless
 the search comes to the end of its effort; beyond, the result is a good one, not the best.
@@ -133,7 +133,7 @@ many of the second, with a transfer that takes about as long as a step or two.""
 
 
 def fits(choice: Choice) -> bool:
-    """Say whether the last tier, which the simulation takes as boundless, holds what came down to it."""
+    """Return whether the last tier, which the simulation takes as boundless, holds what came down to it."""
     return choice.prediction.peak[-1] <= choice.setting.slots[-1]
 
 

@@ -1,9 +1,8 @@
 """Operations of a schedule with everything left out that moves nothing: what makes a search over plans quick.
 
-The reversal of a stretch whose snapshots all fit in the first tier moves nothing but what lies below it, and that
-depends only on when it first needs each further slot and when it gives each up for good. So it shrinks to a few
-computations with a save or a drop between, at the very moments of the whole reversal. Simulated seconds, movements
-and peaks are the same.
+The reversal of a stretch whose snapshots all fit in the first tier moves nothing but what lies below it. That depends
+only on when it first needs each further slot and when it frees each for good. So it shrinks to a few computations with
+a save or a drop between, at the very moments of the whole reversal. Simulated seconds, moves and peaks are the same.
 """
 
 from heapq import heappop, heappush

@@ -96,7 +96,7 @@ class Plan:
         return spans
 
     def explain(self) -> str:
-        """Tell in a few lines what was chosen, what else there was, where the time goes and what it takes."""
+        """Return a few lines: what was chosen, where the time goes, what it takes, and what else there was."""
         return "\n".join(_lines(self))
 
     def __post_init__(self) -> None:

@@ -106,7 +106,7 @@ def _add_legend(axis: Any, spans: Sequence[Span]) -> None:
 
 
 def lane_name(plan: Plan, lane: str) -> str:
-    """Say what a lane of a timeline connects."""
+    """Return what a lane of a timeline connects."""
     direction, _, tier = lane.partition(" ")
     if not tier:
         return lane
