@@ -227,7 +227,7 @@ class GpuKernels:
         return self._imaging
 
     def _points(self, senders: Any, listeners: Any) -> Launch:
-        """Give what sends and hears for a pair of antennas, prepared once."""
+        """Return what sends and hears for a pair of antennas, prepared once."""
         key = id(senders), id(listeners)
         if key not in self._listening:
             launch = self._points_of(senders.points, senders.factors, listeners and listeners.points)

@@ -23,7 +23,7 @@ from forebay.errors import WaveError
 
 
 def first_derivative(order: int) -> NDArray[np.float64]:
-    """Give the staggered stencil of the first derivative: the weights at distances 1/2, 3/2, ..., (order - 1) / 2.
+    """Return the staggered stencil of the first derivative: the weights at distances 1/2, 3/2, ..., (order - 1) / 2.
 
     Examples
     --------
@@ -42,7 +42,7 @@ def first_derivative(order: int) -> NDArray[np.float64]:
 
 
 def staggered_symbol(coefficients: NDArray[np.float64], angle: NDArray[np.float64] | float) -> NDArray[np.float64]:
-    """Give what a derivative multiplies a plane wave by, over i, for `angle` radians from one point to the next."""
+    """Return what a derivative multiplies a plane wave by, over i, for `angle` radians from one point to the next."""
     half = np.arange(len(coefficients)) + 0.5
     return np.asarray(2 * np.sin(np.multiply.outer(angle, half)) @ coefficients)
 
@@ -124,7 +124,7 @@ def closure(order: int) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArr
 
 @cache
 def steepest(order: int, free_surface: bool) -> float:
-    """Give the largest factor by which a derivative along depth, of points a metre apart, multiplies a field."""
+    """Return the largest factor by which a derivative along depth, of points a metre apart, multiplies a field."""
     inside = 2 * float(np.abs(first_derivative(order)).sum())
     if not free_surface:
         return inside

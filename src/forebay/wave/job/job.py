@@ -81,18 +81,18 @@ def read_job(path: Path) -> Job:
 def parse(text: str, folder: Path | None = None, name: str = "the job") -> Job:
     """Check the text of a job; every complaint names its key and says what was expected."""
     try:
-        told = tomllib.loads(text)
+        tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise WaveError(f"{name} is not TOML: {error}") from error
-    job = _checked(told, name)
+    job = _checked(tables, name)
     return _absolute(job, folder) if folder is not None else job
 
 
-def _checked(told: dict[str, Any], name: str) -> Job:
+def _checked(tables: dict[str, Any], name: str) -> Job:
     try:
-        return Job.model_validate(told)
+        return Job.model_validate(tables)
     except ValidationError as error:
-        lines = [_complaint(one) for one in error.errors()]
+        lines = [_complaint(entry) for entry in error.errors()]
         raise WaveError("\n  ".join([f"{name} cannot be run:", *lines])) from None
 
 
@@ -123,27 +123,27 @@ def _complaint(error: Any) -> str:
 
 def _absolute(job: Job, folder: Path) -> Job:
     """Take relative paths from a folder."""
-    told = job.model_dump()
+    tables = job.model_dump()
 
     def walk(value: Any) -> Any:
         if isinstance(value, dict):
-            return {name: walk(one) for name, one in value.items()}
+            return {name: walk(entry) for name, entry in value.items()}
         return folder / value.expanduser() if isinstance(value, Path) else value
 
-    return Job.model_validate(walk(told))
+    return Job.model_validate(walk(tables))
 
 
 def changed(
     job: Job, *, workers: int | None = None, scheduler: str | None = None, directory: Path | None = None
 ) -> Job:
-    """Give the same job, run or written elsewhere."""
-    told = job.model_dump()
+    """Return the same job, run or written elsewhere."""
+    tables = job.model_dump()
     if workers and scheduler is not None:
         raise WaveError("workers on this machine and the scheduler of a cluster were both asked for: give one of them")
     if workers is not None:
-        told["run"] |= {"workers": workers, "scheduler": None}
+        tables["run"] |= {"workers": workers, "scheduler": None}
     if scheduler is not None:
-        told["run"] |= {"workers": 0, "scheduler": scheduler}
+        tables["run"] |= {"workers": 0, "scheduler": scheduler}
     if directory is not None:
-        told["output"]["directory"] = directory
-    return _checked(told, "the job")
+        tables["output"]["directory"] = directory
+    return _checked(tables, "the job")

@@ -9,7 +9,7 @@ from forebay.codec.auto import choices
 from forebay.errors import ForebayError
 from forebay.schedule import named
 from forebay.units import Budget, to_bytes
-from forebay.wave.earth.builtin import RECIPES
+from forebay.wave.earth.builtin import BUILTIN
 
 
 def _even(order: int) -> int:
@@ -67,7 +67,7 @@ class Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     def _set(self, *keys: str) -> list[str]:
-        """Give those of some keys that were set."""
+        """Return those of some keys that were set."""
         return [key for key in keys if getattr(self, key) is not None]
 
 
@@ -92,7 +92,7 @@ class ModelTable(Table):
     @model_validator(mode="after")
     def _one(self) -> "ModelTable":
         if (self.name is None) == (self.velocity is None):
-            raise ValueError(f"either name, one of {', '.join(RECIPES)}, or velocity, a file")
+            raise ValueError(f"either name, one of {', '.join(BUILTIN)}, or velocity, a file")
         idle = ("spacing", "origin", "true") if self.velocity is None else ("dims", "shape", "size", "seed")
         if given := self._set(*idle):
             raise ValueError(f"no {', '.join(given)} beside {'name' if self.velocity is None else 'velocity'}")

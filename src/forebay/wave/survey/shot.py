@@ -86,5 +86,5 @@ class Shot:
         return len(self.wavelet)
 
     def with_data(self, data: Any) -> "Shot":
-        """Give the same shot with other data."""
+        """Return the same shot with other data."""
         return replace(self, data=np.asarray(data))
