@@ -17,23 +17,22 @@ def rtm(
     """Migrate many shots inside a budget; the same job again goes on where it ended."""
     from forebay.cuda.available import gpu_count
     from forebay.report.page import Picture
-    from forebay.wave.job.job import changed, read_job  # Numba takes its time to load
+    from forebay.wave.job import changed, read_job, run_job  # loaded when a job is run
     from forebay.wave.job.prepare import inspect
     from forebay.wave.job.results import draw_image, draw_model, write_image, write_report
-    from forebay.wave.job.run import run_job
 
     console = Console()
-    told = changed(read_job(job), workers=workers, scheduler=scheduler, directory=output)
-    folder = told.output.directory
+    checked = changed(read_job(job), workers=workers, scheduler=scheduler, directory=output)
+    folder = checked.output.directory
     if check:
         # What the workers of a cluster have is seen when it runs.
-        console.print(inspect(told, 1 if told.run.scheduler else gpu_count()), highlight=False, soft_wrap=True)
+        console.print(inspect(checked, 1 if checked.run.scheduler else gpu_count()), highlight=False, soft_wrap=True)
         return
-    survey = run_job(told, console)
-    written = write_image(survey, folder, told.output.formats)
+    survey = run_job(checked, console)
+    written = write_image(survey, folder, checked.output.formats)
     with console.status("writing the report"):
         draw_model(survey.workspace, folder / "model.png")
-        if "png" not in told.output.formats:
+        if "png" not in checked.output.formats:
             draw_image(survey, folder / "image.png")
         pictures = [
             Picture(folder / "image.png", "The image: evenly lit, without what is smooth, stronger with depth."),

@@ -174,5 +174,5 @@ def physics_of(model: Any) -> type[Physics]:
     for kind in type(model).__mro__:
         if kind in _REGISTERED:
             return _REGISTERED[kind]
-    known = ", ".join(sorted(kind.__name__ for kind in _REGISTERED))
-    raise WaveError(f"no physics is registered for a model of type {type(model).__name__}: take one of {known}")
+    names = ", ".join(sorted(kind.__name__ for kind in _REGISTERED))
+    raise WaveError(f"no physics is registered for a model of type {type(model).__name__}: take one of {names}")

@@ -26,7 +26,7 @@ CASES = [
 
 
 def transpose(loop, data):
-    """Give what arrives at the sources of what the receivers sent."""
+    """Return what arrives at the sources of what the receivers sent."""
     adjoint, arrived = Adjoint(loop, data), np.zeros_like(loop.sent)
     for step in reversed(range(loop.steps)):
         adjoint.back_to(step + 1)

@@ -95,7 +95,7 @@ class Real:
     ]
 )
 def there(request, monkeypatch):
-    """Give what moves a model to where the kernels under test are."""
+    """Return what moves a model to where the kernels under test are."""
     return Emulated(monkeypatch) if request.param == "emulated" else Real()
 
 
@@ -181,7 +181,7 @@ def test_single_steps_are_those_of_a_run(there, free_surface):
 
 @pytest.fixture(scope="module")
 def seen():
-    """Give a model and a shot with its data."""
+    """Return a model and a shot with its data."""
     model = smooth_model((50, 57))
     shot = surface_shot(model, samples=90)
     return model, shot.with_data(simulate(shot, AcousticModel(0.97 * model.velocity, model.grid)))

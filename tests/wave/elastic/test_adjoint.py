@@ -27,7 +27,7 @@ CASES = [
 
 
 def transpose(loop, data):
-    """Give what arrives at the sources of what the receivers sent."""
+    """Return what arrives at the sources of what the receivers sent."""
     adjoint, arrived = Adjoint(loop, data), np.zeros_like(loop.sent)
     for step in reversed(range(loop.steps)):
         loop.propagator.record(adjoint.back_to(step + 1), loop.sources, arrived[step], still=True)
@@ -36,7 +36,7 @@ def transpose(loop, data):
 
 
 def products(loop):
-    """Give both sides of the equation and the norms, with pressures and velocities of about one size."""
+    """Return both sides of the equation and the norms, with pressures and velocities of about one size."""
     rng = np.random.default_rng(5)
     sizes = np.where([kind == "explosion" for kind in loop.shot.sends], 1e-6, 1.0)
     loop.sent = (rng.standard_normal(loop.sent.shape) * sizes).astype(loop.kernels.dtype)

@@ -106,7 +106,7 @@ class Real:
     ]
 )
 def there(request, monkeypatch):
-    """Give what moves a model to where the kernels under test are."""
+    """Return what moves a model to where the kernels under test are."""
     return Emulated(monkeypatch) if request.param == "emulated" else Real()
 
 
@@ -208,7 +208,7 @@ def test_single_steps_are_those_of_a_run(there, free_surface):
 
 @pytest.fixture(scope="module", params=[pytest.param("pressure", marks=pytest.mark.slow), "velocity z"])
 def seen(request):
-    """Give a model and a shot with its data."""
+    """Return a model and a shot with its data."""
     model = smooth_rock((40, 47))
     shot = surface_shot(model, hears=request.param, samples=100, frequency=11.0)
     true = ElasticModel(0.97 * model.vp, 0.95 * model.vs, model.rho, model.grid)

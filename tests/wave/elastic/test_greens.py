@@ -32,7 +32,7 @@ class Wavelet:
 
 
 def velocity_in_space(time, away, force, heard):
-    """Give the particle velocity along one axis of a force along another (Aki and Richards, equation 4.23)."""
+    """Return the particle velocity along one axis of a force along another (Aki and Richards, equation 4.23)."""
     wavelet, distance = Wavelet(), np.linalg.norm(away, axis=-1)
     cosines = away[..., force] * away[..., heard] / distance**2
     same = float(force == heard)

@@ -34,7 +34,7 @@ def decibels(part, whole):
 
 
 def energy(propagator, before, after):
-    """Give what a step keeps: kinetic energy, and that of stresses one step apart, by the rows' weights."""
+    """Return what a step keeps: kinetic energy, and that of stresses one step apart, by the rows' weights."""
     ndim, dt = propagator.model.grid.ndim, propagator.dt
     whole, half = (rows.reshape(-1, *(1,) * (ndim - 1)) for rows in propagator.rows)
     total = 0.0

@@ -6,7 +6,7 @@ which this is the form in one dimension; a slanting one is reflected a little wh
 
     v_new = g (g v + dt div(t) / rho),    t_new = g (g t + dt C strain(v_new)),    g = exp(-sigma dt / 2),
 
-so nothing is kept for the layers in the state, and a step of the adjoint is the same step (see `elastic`). A matched
+so nothing is kept for the layers in the state, and a step of the adjoint is the same step (see `propagator`). A matched
 layer would keep a memory variable for each derivative, eight in two dimensions and eighteen in three; what it would do
 better are waves that run along it.
 """

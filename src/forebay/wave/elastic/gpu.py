@@ -153,8 +153,8 @@ class ElasticGpuKernels(ElasticImages):
 
     def _three(self, prefix: str, letter: str, fields: dict[str, Any]) -> dict[str, Any]:
         """Hand velocities or normal stresses to the kernel of points, in the order of the axes."""
-        found = [fields[f"{letter}_{axis if letter == 'v' else 2 * axis}"] for axis in AXES[self._axes]]
-        return {prefix + name: one for name, one in zip(("first", "second", "third"), found, strict=False)}
+        chosen = [fields[f"{letter}_{axis if letter == 'v' else 2 * axis}"] for axis in AXES[self._axes]]
+        return {prefix + name: field for name, field in zip(("first", "second", "third"), chosen, strict=False)}
 
     def _halves(self, propagator: Any) -> tuple[Launch, Launch]:
         """Prepare the launches of a step."""
@@ -211,7 +211,9 @@ class ElasticGpuKernels(ElasticImages):
         lists = senders_of(sends, t if still else v, self.get, silent), listeners_of(hears, v if still else t, self.get)
         cells, count = len(lists[0]["touched"]), len(lists[1]["hearing"])
         sending = -(-cells // THREADS)
-        sent, heard = ({key: self.put(one) if len(one) else None for key, one in each.items()} for each in lists)
+        sent, heard = (
+            {key: self.put(values) if len(values) else None for key, values in each.items()} for each in lists
+        )
         factors = sent.pop("factors")
         arguments = {
             **dict.fromkeys(("first", "second", "third")),

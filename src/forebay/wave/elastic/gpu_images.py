@@ -44,9 +44,9 @@ class ElasticImages(GpuKernels):
     def meet(self, propagator: Any, sums: tuple[Any, Any], seen: Any, state: Any, factor: float) -> None:
         """Add the products of velocities that `see` returned with those of a state to an image, and their squares."""
         image, light = sums
-        one, other = (self._fields(dict(fields), letter) for fields, letter in ((seen, "p"), (state, "q")))
+        source, receiver = (self._fields(dict(fields), letter) for fields, letter in ((seen, "p"), (state, "q")))
         arguments = {"image": image, "light": light}
-        arguments |= {key: found[key] for found in (one, other) for key in found if key[0] in "pq"}
+        arguments |= {key: wave[key] for wave in (source, receiver) for key in wave if key[0] in "pq"}
         self._over(self._covered, "meet", arguments | {"factor": factor / 2})
 
     def picture(

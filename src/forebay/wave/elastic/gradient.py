@@ -1,7 +1,7 @@
 """The gradient of a misfit with respect to the velocities and the density of an elastic model.
 
 A step depends on the medium through b = 1 / rho and the stiffness C. With a and s the adjoint's velocities and
-stresses, as `elastic` scales them, what all steps owe to both is
+stresses, as `propagator` scales them, what all steps owe to both is
 
     d J = sum of a . (dt D t + what forces sent) d log b - sum of s . C^-1 dC (dt D v - what explosions sent).
 

@@ -43,8 +43,8 @@ def meet(
 ) -> None:
     """Take the adjoint to where it meets the record of a step, and add what is seen there."""
     # Its velocities are half a step late, those of a state half a step early.
-    there = max(step - 1, 0)
-    other = propagator.kernels.picture(adjoint, there, sums, seen, factor, condition is not None)
+    moment = max(step - 1, 0)
+    other = propagator.kernels.picture(adjoint, moment, sums, seen, factor, condition is not None)
     if condition is not None:
         condition(within(propagator, seen), within(propagator, other), step)
 

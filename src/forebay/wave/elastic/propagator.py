@@ -1,7 +1,7 @@
 """Elastic waves: velocities and stresses on a staggered grid, of any even order in space, step by step.
 
 In each step, with D the derivatives, C the stiffness, f and q what forces and explosions send, w their weights, h^n the
-volume of a cell and g as in `elastic_damping`::
+volume of a cell and g as in `damping`::
 
     v_new = g (g v + dt / rho (D t + w f / h^n))
     t_new = g (g t + dt C (D v_new - w q / (n h^n)))

@@ -40,8 +40,8 @@ def read_volume(path: Path) -> Volume:
         depth = _interval(file) / 1000
         scale = _scales(file, TraceField.SourceGroupScalar)
         x, y = (scale * file.attributes(field)[:] for field in (TraceField.CDP_X, TraceField.CDP_Y))
-        known = bool(np.ptp(x) or np.ptp(y))
-        if not known:
+        placed = bool(np.ptp(x) or np.ptp(y))
+        if not placed:
             y, x = (file.attributes(field)[:] for field in (TraceField.INLINE_3D, TraceField.CROSSLINE_3D))
             if np.ptp(x) == 0 and np.ptp(y) == 0:
                 x = np.arange(file.tracecount)
@@ -56,8 +56,8 @@ def read_volume(path: Path) -> Volume:
             )
         values = np.empty((len(file.samples), file.tracecount), np.float32)
         values[:, order] = file.trace.raw[:].T
-    steps = [_step(positions, path) if known else None for positions, _ in lines]
-    origin = [float(positions[0]) if known else 0.0 for positions, _ in lines]
+    steps = [_step(positions, path) if placed else None for positions, _ in lines]
+    origin = [float(positions[0]) if placed else 0.0 for positions, _ in lines]
     return Volume(values.reshape(len(values), *shape), (depth or None, *steps), (0.0, *origin))
 
 

@@ -161,7 +161,7 @@ class ShotCluster:
             for shot in range(workspace.geometry.count)
         )
         total = tree_sum(
-            leaves, add=lambda one, other: self.client.submit(PartialImage.__add__, one, other, pure=False)
+            leaves, add=lambda left, right: self.client.submit(PartialImage.__add__, left, right, pure=False)
         )
         return None if total is None else total.result()
 
@@ -184,11 +184,11 @@ class ShotCluster:
 
 def _work(root: str, topic: str, budget: Budget, shot: int, threads: int | None) -> dict[str, Any]:
     """Migrate a shot on a worker, which now and then says how far it is."""
-    worker, said = distributed.get_worker(), [-math.inf]
+    worker, told_at = distributed.get_worker(), [-math.inf]
 
     def tell(number: int, done: int) -> None:
-        if monotonic() - said[0] >= OFTEN:
-            said[0] = monotonic()
+        if monotonic() - told_at[0] >= OFTEN:
+            told_at[0] = monotonic()
             worker.log_event(topic, (number, done))
 
     return try_shot(root, shot, budget, threads, tell)

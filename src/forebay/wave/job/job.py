@@ -99,26 +99,26 @@ def _checked(tables: dict[str, Any], name: str) -> Job:
 def _complaint(error: Any) -> str:
     """Say of one error which key it is and what was expected."""
     loc = [str(part) for part in error["loc"] if not str(part).startswith(("function-", "tuple[", "literal["))]
-    key, kind, given = ".".join(part for part in loc if part not in ("int", "float")), error["type"], error["input"]
+    key, kind, value = ".".join(part for part in loc if part not in ("int", "float")), error["type"], error["input"]
     if kind == "extra_forbidden":
         table = Job if len(loc) == 1 else Job.model_fields[loc[0]].annotation
-        known = list(table.model_fields)  # type: ignore[union-attr]
-        close = get_close_matches(loc[-1], known, 1)
-        return f"{key}: no such key; " + (f"did you mean {close[0]}?" if close else f"expected {', '.join(known)}")
+        keys = list(table.model_fields)  # type: ignore[union-attr]
+        close = get_close_matches(loc[-1], keys, 1)
+        return f"{key}: no such key; " + (f"did you mean {close[0]}?" if close else f"expected {', '.join(keys)}")
     if kind == "missing":
         return f"{key}: expected a table of this name" if len(loc) == 1 else f"{key}: expected, and not there"
     if kind == "value_error":
         reason = str(error["ctx"]["error"])
         if not key:
             return reason  # names its table itself
-        return f"{key}: expected {reason}" + ("" if isinstance(given, dict) else f", not {given!r}")
+        return f"{key}: expected {reason}" + ("" if isinstance(value, dict) else f", not {value!r}")
     if kind == "model_type":
-        return f"{key}: expected a table, [{key}] with its keys below, not {given!r}"
+        return f"{key}: expected a table, [{key}] with its keys below, not {value!r}"
     wanted = error["msg"].replace("Input should be ", "").split(", unable")[0].split(", got")[0]
     wanted = {"a valid integer": "a whole number", "a valid tuple": "a list"}.get(wanted, wanted).replace(
         "a valid ", "a "
     )
-    return f"{key}: expected {wanted}, not {given!r}"
+    return f"{key}: expected {wanted}, not {value!r}"
 
 
 def _absolute(job: Job, folder: Path) -> Job:

@@ -64,9 +64,9 @@ def putter(device: str) -> Callable[[Any], Any]:
     return cupy.asarray  # type: ignore[no-any-return]
 
 
-def budget_of(job: Job, device: str, given: Budget | None) -> Budget | None:
+def budget_of(job: Job, device: str, fallback: Budget | None) -> Budget | None:
     """Return the job's budget, or the one that its worker was given, with half of what is free on the GPU it uses."""
-    budget = job.memory.budget or given
+    budget = job.memory.budget or fallback
     if budget is None or budget.device is not None or device == "cpu":
         return budget
     free = device_capacity()

@@ -76,8 +76,8 @@ def prepare(job: Job, gpus: int = 0) -> Workspace:
         np.save(file, wavelet)
     (root / "shots").mkdir(exist_ok=True)
     with whole(root / "job.json") as path:
-        told = notes(job, grid, media, acquisition.dt, wavelet, step)
-        path.write_text(describe(job, grid, acquisition.dt, step, device, told))
+        advised = notes(job, grid, media, acquisition.dt, wavelet, step)
+        path.write_text(describe(job, grid, acquisition.dt, step, device, advised))
     return Workspace(root)
 
 
@@ -94,8 +94,8 @@ def inspect(job: Job, gpus: int = 0) -> str:
     grid = layered(job, grid, media, acquisition, wavelet)
     step = check(job, grid, media, acquisition, wavelet)
     geometry, boxes = acquisition.geometry, windows(acquisition.geometry, grid, job.imaging.aperture)
-    part = " x ".join(str(one.stop - one.start) for one in boxes[0])
-    velocity, spacing = media["model"]["velocity"], " x ".join(f"{one:.6g}" for one in grid.spacing)
+    part = " x ".join(str(side.stop - side.start) for side in boxes[0])
+    velocity, spacing = media["model"]["velocity"], " x ".join(f"{step:.6g}" for step in grid.spacing)
     frequency = highest_frequency(wavelet, acquisition.dt)
     every = job.imaging.every or imaging_interval(frequency, step)
     where = "on what the cluster's workers have" if job.run.scheduler else f"on the {device.upper()}"
@@ -110,7 +110,7 @@ def inspect(job: Job, gpus: int = 0) -> str:
             f"steps     {math.ceil(acquisition.samples * acquisition.dt / step - 1e-6)} of {step * 1000:.6g} ms, "
             f"imaged every {every}",
             f"parts     each shot migrates in {part} points inside layers of {grid.absorb}, {where}",
-            *(f"note      {one}" for one in notes(job, grid, media, acquisition.dt, wavelet, step)),
+            *(f"note      {note}" for note in notes(job, grid, media, acquisition.dt, wavelet, step)),
         ]
     )
 
@@ -180,6 +180,6 @@ def check_directory(job: Job) -> None:
     path = job.memory.directory
     if path is None or job.run.scheduler is not None:
         return
-    there = next(one for one in (path.absolute(), *path.absolute().parents) if one.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        raise WaveError(f"memory.directory: {path} cannot be written, since {there} cannot: choose another folder")
+    folder = next(parent for parent in (path.absolute(), *path.absolute().parents) if parent.exists())
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        raise WaveError(f"memory.directory: {path} cannot be written, since {folder} cannot: choose another folder")

@@ -78,8 +78,8 @@ def geometry_of(sources: Any, receivers: Any) -> Geometry:
     >>> spread.count, spread.receivers_of(1).shape
     (2, (21, 2))
     """
-    for name, given in (("sources", sources), ("receivers", receivers)):
-        check_real(name, np.asarray(given).dtype)
+    for name, positions in (("sources", sources), ("receivers", receivers)):
+        check_real(name, np.asarray(positions).dtype)
     sources, receivers = np.atleast_2d(np.asarray(sources, float)), np.asarray(receivers, float)
     if receivers.ndim == 2:
         receivers = np.broadcast_to(receivers, (len(sources), *receivers.shape))
