@@ -63,7 +63,7 @@ class Physics(Protocol):
     model: Any
     dt: float
     kernels: Any
-    """the `Kernels` that hold the arrays"""
+    """the `Kernels` that hold its arrays"""
 
     def __init__(self, model: Any, dt: float, order: int, dtype: Any) -> None: ...
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from forebay.errors import WaveError
 from forebay.wave.acoustic.damping import profiles
+from forebay.wave.acoustic.kernels import AcousticKernels
 from forebay.wave.earth.grid import Grid
 from forebay.wave.earth.model import AcousticModel
 from forebay.wave.earth.stability import check_dt, resolving
@@ -62,7 +63,7 @@ class Acoustic(Physics):
     dt: float
     order: int = 8
     dtype: Any = np.float32
-    kernels: Any = field(init=False, repr=False)
+    kernels: AcousticKernels = field(init=False, repr=False)
     rows: Rows = field(init=False, repr=False)
     """how the rows of fields lie in memory"""
     squared: Any = field(init=False, repr=False)
@@ -262,7 +263,7 @@ def _array(velocity: Any) -> Any:
     return cupy.asarray(velocity)
 
 
-def _kernels(array: Any, grid: Grid, radius: int, dtype: np.dtype[Any]) -> Any:
+def _kernels(array: Any, grid: Grid, radius: int, dtype: np.dtype[Any]) -> AcousticKernels:
     """Choose the kernels by where the arrays of a model are."""
     if dtype not in (np.float32, np.float64):
         raise WaveError(f"waves of type {dtype}: take float32 or float64")

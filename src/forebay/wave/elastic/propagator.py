@@ -23,6 +23,7 @@ from forebay.errors import WaveError
 from forebay.wave.earth.model import ElasticModel
 from forebay.wave.earth.stability import check_dt
 from forebay.wave.elastic.damping import factors
+from forebay.wave.elastic.kernels import ElasticKernels
 from forebay.wave.elastic.medium import AXES, bulk
 from forebay.wave.elastic.stencil import along_depth
 from forebay.wave.imaging import Imaging
@@ -64,7 +65,7 @@ class Propagator(Physics):
     dt: float
     order: int = 8
     dtype: Any = np.float32
-    kernels: Any = field(init=False, repr=False)
+    kernels: ElasticKernels = field(init=False, repr=False)
     layout: Rows = field(init=False, repr=False)
     """how the rows of fields lie in memory"""
     medium: dict[str, Any] = field(init=False, repr=False)
@@ -225,7 +226,7 @@ class Propagator(Physics):
         return dict(self.kernels.run(self, state, senders, sent, steps, None, image))
 
 
-def _kernels(model: ElasticModel, radius: int, dtype: np.dtype[Any]) -> Any:
+def _kernels(model: ElasticModel, radius: int, dtype: np.dtype[Any]) -> ElasticKernels:
     """Choose the kernels by where the arrays of a model are."""
     arrays = {name: getattr(model, name) for name in ("vp", "vs", "rho")}
     for name, array in arrays.items():
