@@ -15,9 +15,8 @@ from forebay import wave
 from forebay.wave.earth.builtin import make
 from forebay.wave.earth.smoothing import smooth
 from forebay.wave.files.formats import write_field, write_shots
-from forebay.wave.job.job import parse
+from forebay.wave.job import parse, run_job
 from forebay.wave.job.results import write_image
-from forebay.wave.job.run import run_job
 from forebay.wave.survey.geometry import spread
 
 JOB = """

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-if TYPE_CHECKING:  # Numba takes its time to load
+if TYPE_CHECKING:  # loaded when the demo runs
     from rich.console import Console
 
-    from forebay.wave.job.run import Survey
+    from forebay.wave.job import Survey
 
 JOB = """\
 # A salt body in sediments, in two dimensions: 13.5 km wide and 6.2 km deep. Shots are modelled with the true velocity
@@ -61,8 +61,7 @@ def demo(
 def run(text: str, output: Path, console: "Console", moments: tuple[float, ...]) -> "Survey":
     """Run a job and show everything about it."""
     with console.status("loading"):
-        from forebay.wave.job.job import changed, parse
-        from forebay.wave.job.run import run_job
+        from forebay.wave.job import changed, parse, run_job
     output.mkdir(parents=True, exist_ok=True)
     (output / "job.toml").write_text(text)
     # A folder of its own: the demo shows a whole run, not what is left of an earlier one.

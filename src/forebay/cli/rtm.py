@@ -20,10 +20,9 @@ def rtm(
 
     from forebay.cuda.available import gpu_count
     from forebay.report.page import Picture
-    from forebay.wave.job.job import changed, read_job  # Numba takes its time to load
+    from forebay.wave.job import changed, read_job, run_job  # loaded when a job is run
     from forebay.wave.job.prepare import inspect
     from forebay.wave.job.results import draw_image, draw_model, write_image, write_report
-    from forebay.wave.job.run import run_job
 
     console = Console()
     job = changed(read_job(file), workers=workers, scheduler=scheduler, directory=output)

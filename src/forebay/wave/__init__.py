@@ -8,7 +8,7 @@ from forebay.wave.earth.grid import Grid as Grid
 from forebay.wave.earth.model import AcousticModel as AcousticModel
 from forebay.wave.earth.model import ElasticModel as ElasticModel
 from forebay.wave.earth.stability import largest_dt as largest_dt
-from forebay.wave.elastic.propagator import Elastic as Elastic
+from forebay.wave.elastic.physics import Elastic as Elastic
 from forebay.wave.gradient import Gradient as Gradient
 from forebay.wave.gradient import gradient as gradient
 from forebay.wave.imaging import imaging_interval as imaging_interval
@@ -16,9 +16,9 @@ from forebay.wave.imaging import laplacian_filter as laplacian_filter
 from forebay.wave.imaging import normalise as normalise
 from forebay.wave.loop import Adjoint as Adjoint
 from forebay.wave.loop import Loop as Loop
-from forebay.wave.loop import simulate as simulate
 from forebay.wave.migrate import Migration as Migration
 from forebay.wave.migrate import migrate as migrate
+from forebay.wave.simulate import simulate as simulate
 from forebay.wave.survey.resample import Resampler as Resampler
 from forebay.wave.survey.shot import Shot as Shot
 from forebay.wave.survey.wavelet import highest_frequency as highest_frequency

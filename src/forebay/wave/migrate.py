@@ -1,6 +1,6 @@
 """Reverse-time migration of one shot: where the source's wave and the data, sent back in time, meet."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,15 +9,12 @@ from numpy.typing import NDArray
 
 from forebay.engine import Result, reverse
 from forebay.errors import WaveError
-from forebay.wave.acoustic.propagator import State
 from forebay.wave.earth.grid import Grid
-from forebay.wave.earth.model import ElasticModel, Model
-from forebay.wave.imaging import Imaging, check_every, imaging_interval, laplacian_filter, normalise
+from forebay.wave.imaging import check_every, imaging_interval, laplacian_filter, normalise
 from forebay.wave.loop import Adjoint, prepare
+from forebay.wave.physics import Condition, EarthModel, State
 from forebay.wave.survey.shot import Shot
 from forebay.wave.survey.wavelet import band_limited, highest_frequency
-
-Condition = Callable[[Any, Any, int], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,16 +33,16 @@ class Migration:
     result: Result
     """of the reversal: its plan and what it measured"""
     images: dict[str, tuple[NDArray[Any], NDArray[Any]]] = field(default_factory=dict)
-    """of an elastic model, image and illumination by name; the first one is `image`"""
+    """image and illumination by name; the first one is `image`"""
 
     def clean(self) -> NDArray[Any]:
-        """Give the image divided by the illumination and rid of its smooth part."""
+        """Return the image divided by the illumination and rid of its smooth part."""
         return laplacian_filter(normalise(self.image, self.illumination), self.grid)
 
 
 def migrate(
     shot: Shot,
-    model: Model,
+    model: EarthModel,
     *,
     dt: float | None = None,
     order: int = 8,
@@ -72,7 +69,8 @@ def migrate(
         Steps between two contributions to the image: unless told, as many as the wavelet's band allows, see
         `imaging.imaging_interval`. A `WaveWarning` says when they are more.
     images
-        Of an elastic model: "pp", "velocity" or both, see `elastic_rtm`. An acoustic one has the image of its pressure.
+        Of an elastic model: "pp", "velocity" or both, see `elastic.images`. An acoustic one has the image of its
+        pressure.
     condition
         An imaging condition of your own beside the built-in one: ``condition(source, receiver, step)`` sees the
         pressure of both waves inside the model, read-only, at each contribution, latest first; of an elastic model, the
@@ -94,36 +92,27 @@ def migrate(
     """
     if shot.data is None:
         raise WaveError("a shot without data: add what its receivers heard with shot.with_data(...)")
-    if tuple(images) != ("pp",) and not isinstance(model, ElasticModel):
-        raise WaveError(f"images={images!r} of an acoustic model, which has one: leave it out, or give an ElasticModel")
     check_every(every)
     loop = prepare(shot, model, dt, order, dtype, every=every, listens=False)
-    propagator, kernels = loop.propagator, loop.kernels
+    propagator, names = loop.propagator, tuple(dict.fromkeys(images))
+    sums = propagator.image_sums(names)
     frequency = highest_frequency(shot.wavelet, shot.dt)
     steps_between = every if every is not None else imaging_interval(frequency, loop.dt)
     # Summed over time, what the data hold beyond the source's band meets nothing; taken every few steps only, it would.
     data = band_limited(shot.data, shot.dt, frequency) if frequency > 0 else np.zeros(shot.data.shape)
-    if isinstance(model, ElasticModel):
-        from forebay.wave.elastic.images import elastic_migrate  # which gives a Migration
-
-        return elastic_migrate(loop, data, steps_between, images, condition, reversal)
-    # Sums over samples become integrals, so that the image does not depend on either sampling.
-    adjoint = Adjoint(loop, data * (shot.dt / loop.dt))
-    image, illumination = propagator.images(), propagator.images()
+    adjoint = Adjoint(loop, propagator.sent_back(data, shot))
 
     def backward(seen: State, step: int) -> None:
-        receiver = adjoint.back_to(step, Imaging(image, illumination, seen["p"], steps_between * loop.dt))
-        if condition is not None:
-            condition(propagator.within(seen["p"]), receiver[propagator.inside], step)
+        propagator.meet(adjoint, step, sums, seen, steps_between * loop.dt, condition)
 
     result = reverse(
         loop.forward,
         backward,
         propagator.zeros(),
         loop.steps,
-        record=lambda state, step: propagator.seen(state),
+        record=lambda state, step: propagator.seen(state, names),
         every=steps_between,
         **reversal,
     )
-    image, illumination = (kernels.get(propagator.within(one)) for one in (image, illumination))
-    return Migration(image, illumination, steps_between, loop.dt, model.grid, result)
+    finished = propagator.finished(sums)
+    return Migration(*finished[names[0]], steps_between, loop.dt, model.grid, result, finished)

@@ -6,6 +6,7 @@ and the squared velocity and writes one field: 16 bytes a point in float32, as l
 the second-level cache.
 """
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -13,9 +14,12 @@ import numpy as np
 from numba import prange
 from numpy.typing import NDArray
 
+from forebay.wave.earth.grid import Grid
 from forebay.wave.kernels.jit import jit, jits
+from forebay.wave.kernels.points import gather, scatter
+from forebay.wave.kernels.rows import Rows
 from forebay.wave.kernels.stencil import second_derivative
-from forebay.wave.survey.points import Points, gather, scatter
+from forebay.wave.survey.points import Points
 
 BLOCK_Z, BLOCK_Y = 16, 16
 """Points of a block along the slower axes in three dimensions."""
@@ -119,7 +123,7 @@ def curvature(ndim: int, radius: int, dtype: np.dtype[Any], parallel: bool) -> A
 
 
 def weights_of(radius: int, dtype: np.dtype[Any]) -> tuple[Any, ...]:
-    """Give the weights of a stencil as numbers of the fields' type."""
+    """Return the weights of a stencil as numbers of the fields' type."""
     return tuple(dtype.type(weight) for weight in second_derivative(2 * radius))
 
 
@@ -144,9 +148,10 @@ def mirror(p: Any, radius: int) -> None:
 class CpuKernels:
     """The loops for one grid's number of axes, one order and one type; arrays are NumPy's."""
 
-    def __init__(self, ndim: int, radius: int, dtype: np.dtype[Any]) -> None:
-        self.radius, self.dtype = radius, dtype
-        self._kind = (ndim, radius, dtype)
+    def __init__(self, grid: Grid, radius: int, dtype: np.dtype[Any]) -> None:
+        self.radius, self.dtype, self.rows = radius, dtype, Rows()
+        self.window = grid.inside(radius)
+        self._kind = (grid.ndim, radius, dtype)
 
     def zeros(self, shape: tuple[int, ...]) -> NDArray[Any]:
         """Make an array of zeros."""
@@ -159,6 +164,18 @@ class CpuKernels:
     def get(self, values: Any) -> NDArray[Any]:
         """Bring values back to NumPy."""
         return np.asarray(values)
+
+    def run(
+        self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int], hears: Any, image: Any
+    ) -> Any:
+        """Advance a state by several steps, sending and hearing a row of values in each; see `GpuKernels.run`."""
+        for step in steps:
+            if hears is not None:
+                propagator.record(state, hears[0], hears[1][step])
+            state = propagator.step(state, senders, sent[step])
+        if image is not None:
+            self.correlate(image.image, image.illumination, image.seen, self.crop(state["p"]), image.factor)
+        return state
 
     def advance(self, p: Any, p_old: Any, squared: Any, damping: Any, weights: Any) -> None:
         """Step once: `p_old` becomes the newer field."""
@@ -181,6 +198,10 @@ class CpuKernels:
     def curvature(self, total: Any, other: Any, p: Any, weights: Any, factor: float) -> None:
         """Add other lap(p) to a total."""
         curvature(*self._kind, p.size >= MANY)(total, other, p, weights, self.dtype.type(factor))
+
+    def crop(self, p: Any) -> Any:
+        """Return what records and images cover of a field."""
+        return p[self.window]
 
     def correlate(self, image: Any, illumination: Any, p: Any, q: Any, factor: float) -> None:
         """Add p q to an image and p p to its illumination."""

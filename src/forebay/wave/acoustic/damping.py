@@ -25,7 +25,7 @@ reflects too; among 1.5 to 3, this one reflected least of a Ricker wavelet in la
 
 
 def profiles(grid: Grid, halo: int, dt: float, fastest: float) -> list[NDArray[np.float64]]:
-    """Give g along each axis, for a layer that meets `RETURN` at the largest velocity; slower waves fade more."""
+    """Return g along each axis, for a layer that meets `RETURN` at the largest velocity; slower waves fade more."""
     return [
         _profile(points, before, after, halo, fastest * dt / step)
         for points, (before, after), step in zip(grid.shape, grid.layers(), grid.spacing, strict=True)
@@ -33,7 +33,7 @@ def profiles(grid: Grid, halo: int, dt: float, fastest: float) -> list[NDArray[n
 
 
 def _profile(points: int, before: int, after: int, halo: int, courant: float) -> NDArray[np.float64]:
-    """Give g along an axis, 1 inside the model and in the halo, where nothing is computed."""
+    """Return g along an axis, 1 inside the model and in the halo, where nothing is computed."""
     profile = np.ones(points + before + after + 2 * halo)
     for width, layer in ((before, slice(halo, halo + before)), (after, slice(-halo - after, -halo))):
         if width:

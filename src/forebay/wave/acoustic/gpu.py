@@ -141,7 +141,7 @@ class GpuKernels:
 
     def crop(self, p: Any) -> Any:
         """Copy what records and images cover of a field into an array without gaps."""
-        out = self.device.arrays.empty([one.stop - one.start for one in self.window], self.dtype)
+        out = self.device.arrays.empty([side.stop - side.start for side in self.window], self.dtype)
         self._cropping.set(p=self.device.address(p), out=self.device.address(out))  # as numbers: nothing is kept alive
         self._cropping(self.device.stream())
         return out
@@ -227,7 +227,7 @@ class GpuKernels:
         return self._imaging
 
     def _points(self, senders: Any, listeners: Any) -> Launch:
-        """Give what sends and hears for a pair of antennas, prepared once."""
+        """Return what sends and hears for a pair of antennas, prepared once."""
         key = id(senders), id(listeners)
         if key not in self._listening:
             launch = self._points_of(senders.points, senders.factors, listeners and listeners.points)

@@ -5,21 +5,12 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from forebay.wave.earth.model import ElasticModel, Model
+from forebay.wave.physics import EarthModel, physics_of
 from forebay.wave.survey.wavelet import lowest_frequency
 
-SPAN = {2: 0.6, 3: 0.5}
-"""Of the longest wave in the wavelet's band, by the number of axes: the width of acoustic layers that return less than
-a hundredth at normal incidence. Of Ricker wavelets, their derivatives and band-passed pulses, in two dimensions, that
-took 0.48 to 0.68; of a Ricker wavelet 0.52, and 0.38 in three dimensions, where low frequencies have a smaller part."""
-MATCHED = 0.3
-"""The same of elastic layers, of the longest pressure wave. Plane waves fade in them without being reflected: far from
-its source a Ricker wavelet took 0.1, and 0.12 as a shear wave. Less than a wavelength away, waves are curved, and it
-took 0.29."""
 
-
-def absorbing_points(model: Model, wavelet: NDArray[Any], dt: float) -> int:
-    """Give the points that absorbing layers need to return less than a hundredth of a wave at normal incidence.
+def absorbing_points(model: EarthModel, wavelet: NDArray[Any], dt: float) -> int:
+    """Return the points that absorbing layers need to return less than a hundredth of a wave at normal incidence.
 
     Waves are reflected where the damping changes within less than a wavelength, so the longest ones decide: those of
     the wavelet's lowest frequency at the largest velocity, for which the damping is made. A layer from whose end
@@ -44,7 +35,7 @@ def absorbing_points(model: Model, wavelet: NDArray[Any], dt: float) -> int:
     """
     if not wavelet.any():
         return 0
-    span = MATCHED if isinstance(model, ElasticModel) else SPAN[model.grid.ndim]
+    span = physics_of(model).absorbing_wavelengths(model.grid.ndim)
     lowest, length = lowest_frequency(wavelet, dt), len(wavelet) * dt
     seconds = min(span / lowest, length / 2) if lowest > 0 else length / 2
     return math.ceil(model.fastest * seconds / min(model.grid.spacing))

@@ -32,7 +32,7 @@ class Velocity:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class BuiltinModel:
     """How a model is made, and in which sizes."""
 
     build: Build
@@ -78,9 +78,9 @@ def make(
     >>> float(salt.values.min()), float(salt.values.max())
     (1500.0, 4480.0)
     """
-    if name not in RECIPES:
-        raise WaveError(f"no built-in model is called {name!r}: take one of {', '.join(RECIPES)}")
-    recipe = RECIPES[name]
+    if name not in BUILTIN:
+        raise WaveError(f"no built-in model is called {name!r}: take one of {', '.join(BUILTIN)}")
+    recipe = BUILTIN[name]
     if size not in ("small", "full"):
         raise WaveError(f"size={size!r}: take 'small' or 'full', or give a shape")
     points = tuple(shape) if shape is not None else getattr(recipe, size)
@@ -201,10 +201,10 @@ def _salt(rng: np.random.Generator, cell: float) -> Callable[[Any, Any, Any], An
     return velocity
 
 
-RECIPES = {
-    "layers": Recipe(_layers, (2.4, 4.8, 4.8), (240, 480), (120, 240)),
-    "marmousi": Recipe(_marmousi, (3.51, 9.01, 3.01), (351, 901), (176, 451)),
-    "marmousi3d": Recipe(_marmousi, (3.51, 9.01, 3.01), (351, 901, 301), (70, 180, 60), 6751),
-    "salt": Recipe(_salt, (6.2, 13.52, 13.52), (310, 676, 676), (155, 338, 338), 3751),
-    "large": Recipe(_large, (5.0, 5.0, 5.0), (500, 500, 500), (100, 100, 100), 3001),
+BUILTIN = {
+    "layers": BuiltinModel(_layers, (2.4, 4.8, 4.8), (240, 480), (120, 240)),
+    "marmousi": BuiltinModel(_marmousi, (3.51, 9.01, 3.01), (351, 901), (176, 451)),
+    "marmousi3d": BuiltinModel(_marmousi, (3.51, 9.01, 3.01), (351, 901, 301), (70, 180, 60), 6751),
+    "salt": BuiltinModel(_salt, (6.2, 13.52, 13.52), (310, 676, 676), (155, 338, 338), 3751),
+    "large": BuiltinModel(_large, (5.0, 5.0, 5.0), (500, 500, 500), (100, 100, 100), 3001),
 }

@@ -42,7 +42,7 @@ class Column:
     """metres per second, one for each layer"""
 
     def mean(self, depth: Any, thickness: float) -> Any:
-        """Give the mean velocity between depth - thickness / 2 and depth + thickness / 2.
+        """Return the mean velocity between depth - thickness / 2 and depth + thickness / 2.
 
         A cell that a boundary crosses is given the mean of what lies in it, so that dipping boundaries have no stairs.
         """
@@ -104,17 +104,17 @@ class Fault:
     """kilometres from the fault over which the sunken side comes up again, its layers tilted towards the fault"""
 
     def sunk(self, z: Any, x: Any, y: Any, sharp: float) -> Any:
-        """Give how far each point has been let down; the fault is `sharp` kilometres wide."""
+        """Return how far each point has been let down; the fault is `sharp` kilometres wide."""
         line = self.x + self.strike * y + self.dip * z * (1 + self.bend * z)
         side = np.clip((x - line) / sharp + 0.5, 0, 1) * np.exp(-np.maximum(x - line, 0) / self.width)
         return self.throw * np.clip((z - self.top) / self.growth, 0, 1) * side
 
 
 def below(surface: Any, z: Any, thickness: float) -> Any:
-    """Give the share of each cell that lies below a surface, from 0 to 1."""
+    """Return the share of each cell that lies below a surface, from 0 to 1."""
     return np.clip((z - surface) / thickness + 0.5, 0, 1)
 
 
 def mix(upper: Any, lower: Any, share: Any) -> Any:
-    """Give the velocity of cells that hold `share` of the lower and the rest of the upper medium."""
+    """Return the velocity of cells that hold `share` of the lower and the rest of the upper medium."""
     return upper + (lower - upper) * share

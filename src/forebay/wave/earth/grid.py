@@ -60,7 +60,7 @@ class Grid:
         values = np.broadcast_to(np.asarray(value, float), (len(self.shape),)) if np.ndim(value) == 0 else value
         if len(values) != len(self.shape):  # type: ignore[arg-type]
             raise WaveError(f"{what}={value!r}: give one number, or one for each of the {len(self.shape)} axes")
-        return tuple(float(one) for one in values)  # type: ignore[union-attr]
+        return tuple(float(number) for number in values)  # type: ignore[union-attr]
 
     @property
     def ndim(self) -> int:
@@ -81,19 +81,19 @@ class Grid:
         )
 
     def layers(self) -> tuple[tuple[int, int], ...]:
-        """Give the points of the absorbing layers before and after the model along each axis."""
+        """Return the points of the absorbing layers before and after the model along each axis."""
         top = 0 if self.free_surface else self.absorb
         return ((top, self.absorb), *((self.absorb, self.absorb) for _ in self.shape[1:]))
 
     def fields(self, halo: int) -> tuple[int, ...]:
-        """Give the shape of the arrays in which waves are computed."""
+        """Return the shape of the arrays in which waves are computed."""
         return tuple(
             points + before + after + 2 * halo
             for points, (before, after) in zip(self.shape, self.layers(), strict=True)
         )
 
     def inside(self, halo: int) -> tuple[slice, ...]:
-        """Give where the model lies in those arrays."""
+        """Return where the model lies in those arrays."""
         return tuple(
             slice(halo + before, halo + before + points)
             for points, (before, _) in zip(self.shape, self.layers(), strict=True)

@@ -78,6 +78,3 @@ class ElasticModel:
     def fastest(self) -> float:
         """The largest velocity, that of pressure waves."""
         return float(self.vp.max())
-
-
-Model = AcousticModel | ElasticModel

@@ -6,15 +6,14 @@ late and the other early: where each is within `TOLERANCE` of 1, so is their pro
 """
 
 import math
+from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from forebay.errors import WaveError
 from forebay.wave.earth.grid import Grid
-from forebay.wave.earth.model import ElasticModel, Model
-from forebay.wave.elastic.medium import stiffest
-from forebay.wave.elastic.stencil import first_derivative, staggered_symbol, steepest
-from forebay.wave.kernels.stencil import second_derivative, symbol
+from forebay.wave.physics import EarthModel, physics_of
 
 TOLERANCE = 0.005
 """The largest error of the phase velocity, relative, at the wavelet's highest frequency."""
@@ -22,41 +21,27 @@ SAFETY = 0.95
 """How much of the largest stable time step is taken where the choice is ours."""
 
 
-def largest_dt(model: Model, order: int = 8) -> float:
-    """Give the largest stable time step: waves of all wavelengths that the grid holds neither grow nor decay.
-
-    The second difference in time can follow eigenvalues of the Laplacian down to -4 / (velocity dt)^2; its lowest is
-    that of the wave which changes its sign from each point to the next along every axis. Of an elastic model that is a
-    pressure wave.
-    """
-    if isinstance(model, ElasticModel):
-        slopes = [steepest(order, model.grid.free_surface and axis == 0) for axis in range(model.grid.ndim)]
-        worst = sum((slope / step) ** 2 for slope, step in zip(slopes, model.grid.spacing, strict=True))
-        return 2 / (stiffest(model) * math.sqrt(worst))
-    worst = -float(symbol(second_derivative(order), math.pi)) * sum(step**-2 for step in model.grid.spacing)
-    return 2 / (model.fastest * math.sqrt(worst))
+def largest_dt(model: EarthModel, order: int = 8) -> float:
+    """Return the largest stable time step: waves of all wavelengths that the grid holds neither grow nor decay."""
+    return physics_of(model).largest_dt(model, order)
 
 
-def points_per_wavelength(order: int, *, staggered: bool = False) -> float:
-    """Give how many points a wavelength needs for a phase velocity within `TOLERANCE`.
+def resolving(wavenumber: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> float:
+    """Return how many points a wavelength needs for a phase velocity within `TOLERANCE`.
 
-    Examples
-    --------
-    >>> [round(points_per_wavelength(order), 1) for order in (2, 4, 8, 16)]
-    [18.1, 6.3, 3.8, 2.9]
+    Parameters
+    ----------
+    wavenumber
+        What a stencil takes waves for that advance by given angles, in radians, from one point to the next.
     """
     angles = np.linspace(1e-3, math.pi, 4000)
-    if staggered:
-        phase = staggered_symbol(first_derivative(order), angles) / angles
-    else:
-        phase = np.sqrt(np.maximum(-symbol(second_derivative(order), angles), 0)) / angles
-    good = np.abs(phase - 1) <= TOLERANCE
+    good = np.abs(wavenumber(angles) / angles - 1) <= TOLERANCE
     last = int(np.argmin(good)) - 1 if not good.all() else len(angles) - 1
     return float(2 * math.pi / angles[last])
 
 
 def accurate_dt(frequency: float) -> float:
-    """Give the largest time step with which waves of a frequency are no more than `TOLERANCE` too fast.
+    """Return the largest time step with which waves of a frequency are no more than `TOLERANCE` too fast.
 
     Examples
     --------
@@ -66,12 +51,12 @@ def accurate_dt(frequency: float) -> float:
     return math.sqrt(24 * TOLERANCE) / (2 * math.pi * frequency) if frequency > 0 else math.inf
 
 
-def choose_dt(model: Model, sampling: float, frequency: float, order: int = 8) -> float:
-    """Give the sampling interval of data where it is stable and fine enough, or its largest whole part that is."""
+def choose_dt(model: EarthModel, sampling: float, frequency: float, order: int = 8) -> float:
+    """Return the sampling interval of data where it is stable and fine enough, or its largest whole part that is."""
     return sampling / math.ceil(sampling / min(SAFETY * largest_dt(model, order), accurate_dt(frequency)))
 
 
-def check_dt(model: Model, dt: float, order: int = 8, frequency: float = 0.0) -> None:
+def check_dt(model: EarthModel, dt: float, order: int = 8, frequency: float = 0.0) -> None:
     """Refuse a time step with which waves would grow without end, or those of a frequency would be too fast."""
     stable, accurate = largest_dt(model, order), accurate_dt(frequency)
     works = f"take dt of at most {_below(min(stable, accurate)):.4g} s"
@@ -88,11 +73,11 @@ def check_dt(model: Model, dt: float, order: int = 8, frequency: float = 0.0) ->
         )
 
 
-def check_dispersion(model: Model, frequency: float, order: int = 8) -> None:
+def check_dispersion(model: EarthModel, frequency: float, order: int = 8) -> None:
     """Refuse a grid on which the wavelet's highest frequency would travel at a wrong speed."""
     if frequency <= 0:
         return  # nothing is sent
-    needed = points_per_wavelength(order, staggered=isinstance(model, ElasticModel))
+    needed = physics_of(model).points_per_wavelength(order)
     shortest, widest = model.slowest / frequency, max(model.grid.spacing)
     if shortest < needed * widest:
         raise WaveError(

@@ -10,15 +10,19 @@ The same sweeps serve the gradient: instead of stepping, they then add the produ
 field of the other wave to a total.
 """
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
 from numba import prange
+from numpy.typing import NDArray
 
 from forebay.wave.acoustic.cpu import MANY, CpuKernels
+from forebay.wave.earth.model import ElasticModel
 from forebay.wave.elastic.cpu_stress import stresses
 from forebay.wave.elastic.cpu_velocity import velocities, weights_of
+from forebay.wave.elastic.medium import averaged
 from forebay.wave.kernels.jit import jit, jits
 
 Fields = tuple[Any, ...]
@@ -79,7 +83,99 @@ def correlate_between(image: Any, illumination: Any, p: Any, q: Any, step: Any, 
 
 
 class ElasticCpuKernels(CpuKernels):
-    """The loops for one grid's number of axes, one order and one type; arrays are NumPy's."""
+    """The loops for one grid, one order and one type; arrays are NumPy's."""
+
+    def medium(self, model: ElasticModel, halo: int, dt: float) -> dict[str, Any]:
+        """Return the moduli, buoyancies and stiffnesses at their points, times dt."""
+        return {name: self.put(values * dt) for name, values in averaged(model, halo).items()}
+
+    def medium_at(self, medium: dict[str, Any], name: str, cells: NDArray[Any]) -> NDArray[np.float64]:
+        """Return a property of the medium at cells."""
+        return np.asarray(medium[name].reshape(-1)[cells], np.float64)
+
+    def run(
+        self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int], hears: Any, image: Any
+    ) -> Any:
+        """Advance a state by several steps, in place, sending and hearing a row of values in each."""
+        for step in steps:
+            if hears is not None:
+                self.hear(propagator, state, hears[0], hears[1][step], still=True)
+            self._step(propagator, state, senders, sent[step])
+            if hears is not None:
+                self.hear(propagator, state, hears[0], hears[1][step], still=False)
+        return state
+
+    def _step(self, propagator: Any, state: Any, senders: Any, values: Any) -> None:
+        v, t = propagator.fields(state)
+        self.move(v, t, propagator.buoyancies, propagator.damping, propagator.table, propagator.weights)
+        self._send(state, senders, values, still=False)
+        self.strain(t, v, propagator.stiffnesses, propagator.damping, propagator.table, propagator.weights)
+        self._send(state, senders, values, still=True)
+        if propagator.model.grid.free_surface:
+            t[0][propagator.halo] = 0
+
+    def _send(self, state: Any, senders: Any, values: Any, still: bool) -> None:
+        for group in senders:
+            if group.still == still:
+                for name in group.fields:
+                    self.scatter(state[name], group.points, values[group.columns], group.factors)
+
+    def hear(self, propagator: Any, state: Any, antenna: Any, out: Any, still: bool) -> None:
+        """Read the pressure at an antenna's points, or the velocities."""
+        for group in antenna:
+            if group.still == still:
+                heard = self.zeros((len(group.fields), len(group.columns)))
+                for name, row in zip(group.fields, heard, strict=True):
+                    self.gather(state[name], group.points, row)
+                out[group.columns] = -heard.mean(axis=0) if still else heard[0]
+
+    def see(self, propagator: Any, state: Any, images: Sequence[str]) -> dict[str, Any]:
+        """Return what images need of a state: the divergence at the model's points, velocities around them."""
+        seen, inside = {}, propagator.inside
+        if "pp" in images:
+            seen["div"] = self.zeros(propagator.model.grid.shape)
+            v, corner = tuple(state[name] for name in propagator.velocities), tuple(axis.start for axis in inside)
+            self.divergence(seen["div"], v, corner, propagator.table[2], propagator.weights)
+        if "velocity" in images:
+            for axis, name in enumerate(propagator.velocities):
+                window = list(inside)
+                window[axis] = slice(window[axis].start - 1, window[axis].stop)
+                seen[name] = state[name][tuple(window)]
+        return seen
+
+    def picture(
+        self, adjoint: Any, step: int, sums: dict[str, Any], seen: Any, factor: float, watched: bool
+    ) -> dict[str, Any]:
+        """Step an adjoint back, add to images what is to be seen there, and return what they need of it."""
+        propagator = adjoint.loop.propagator
+        other = self.see(propagator, adjoint.back_to(step), tuple(sums))
+        for name, (image, illumination) in sums.items():
+            if name == "pp":
+                self.correlate(image, illumination, seen["div"], other["div"], factor)
+            else:
+                for axis, field in enumerate(propagator.velocities):
+                    self.correlate_between(image, illumination, seen[field], other[field], axis, factor)
+        return other
+
+    def within(self, name: str, seen: Any, shape: tuple[int, ...], start: int) -> Any:
+        """Return the model's part of what `see` returned, which is all of it."""
+        return seen
+
+    def sense(self, propagator: Any, totals: dict[str, Any], state: Any, adjoint: Any, factor: float) -> None:
+        """Add what velocities and the stresses of the adjoint owe to the medium to totals."""
+        v, t = (
+            tuple(fields[name] for name in names)
+            for fields, names in ((state, propagator.velocities), (adjoint, propagator.stresses))
+        )
+        scale = self.dtype.type(factor)
+        table, w = (
+            tuple(rows * scale for rows in propagator.table),
+            tuple(slope * scale for slope in propagator.weights),
+        )
+        over_velocities = tuple(totals["b" + name[1:]] for name in propagator.velocities)
+        self.sense_move(over_velocities, t, v, propagator.damping, table, w)
+        shear = tuple(totals["m" + name[1:]] for name in propagator.stresses[len(v) :])
+        self.sense_strain((totals["traces"], totals["inner"], *shear), v, t, propagator.damping, table, w)
 
     def move(self, v: Fields, t: Fields, b: Fields, g: Fields, table: Fields, w: Fields) -> None:
         """Advance the velocities."""
@@ -108,5 +204,5 @@ class ElasticCpuKernels(CpuKernels):
         """Correlate fields that lie between the points of the image along an axis."""
         deep = [array if array.ndim == 3 else array[:, None] for array in (image, illumination, p, q)]
         axis = axis if image.ndim == 3 else 2 * axis
-        step = tuple(int(one == axis) for one in range(3))
+        step = tuple(int(place == axis) for place in range(3))
         correlate_between[image.size >= MANY](*deep, step, self.dtype.type(factor / 2))

@@ -126,5 +126,5 @@ def velocities(ndim: int, radius: int, dtype: np.dtype[Any], parallel: bool, sen
 
 
 def weights_of(radius: int, dtype: np.dtype[Any]) -> tuple[Any, ...]:
-    """Give the weights of a stencil as numbers of the fields' type."""
+    """Return the weights of a stencil as numbers of the fields' type."""
     return tuple(dtype.type(weight) for weight in first_derivative(2 * radius))

@@ -6,7 +6,7 @@ which this is the form in one dimension; a slanting one is reflected a little wh
 
     v_new = g (g v + dt div(t) / rho),    t_new = g (g t + dt C strain(v_new)),    g = exp(-sigma dt / 2),
 
-so nothing is kept for the layers in the state, and a step of the adjoint is the same step (see `elastic`). A matched
+so nothing is kept for the layers in the state, and a step of the adjoint is the same step (see `propagator`). A matched
 layer would keep a memory variable for each derivative, eight in two dimensions and eighteen in three; what it would do
 better are waves that run along it.
 """
@@ -26,8 +26,8 @@ returns of 0.03 to 0.001: this pair was among the best at normal incidence, at 4
 
 
 def factors(grid: Grid, halo: int, dt: float, fastest: float) -> list[NDArray[np.float64]]:
-    """Give g along each axis at whole points, then at half points, axis after axis."""
-    found = []
+    """Return g along each axis at whole points, then at half points, axis after axis."""
+    factors_of_axes = []
     for points, (before, after), step in zip(grid.shape, grid.layers(), grid.spacing, strict=True):
         place = np.arange(points + before + after + 2 * halo) - float(halo + before)
         for offset in (0.0, 0.5):
@@ -36,5 +36,5 @@ def factors(grid: Grid, halo: int, dt: float, fastest: float) -> list[NDArray[np
                 if width:
                     end = (POWER + 1) * math.log(1 / RETURN) / 2 / width * fastest / step
                     sigma += end * np.clip(beyond / width, 0, 1) ** POWER
-            found.append(np.exp(-sigma * dt / 2))
-    return found
+            factors_of_axes.append(np.exp(-sigma * dt / 2))
+    return factors_of_axes

@@ -40,7 +40,7 @@ class ElasticVariant(Variant):
     """for the second half of a step, where that differs from the first"""
 
     def defines(self, axes: int, radius: int, rows: int, words: int) -> dict[str, int]:
-        """Give the macros for the sources; `words` have four points."""
+        """Return the macros for the sources; `words` have four points."""
         return super().defines(axes, radius, rows, words * WORD // self.width) | {"WIDE": self.width}
 
 
@@ -61,7 +61,7 @@ class ElasticGpuKernels(ElasticImages):
         self._bound: dict[tuple[int, int, bool], tuple[Any, Any, Launch | None]] = {}
 
     def medium(self, model: ElasticModel, halo: int, dt: float) -> dict[str, Any]:
-        """Give density, lam and softness at whole points, in the units that the kernels average them in."""
+        """Return density, lam and softness at whole points, in the units that the kernels average them in."""
         rho, lam, mu = at_whole_points(model, halo)
 
         def put(values: Any) -> Any:
@@ -71,7 +71,7 @@ class ElasticGpuKernels(ElasticImages):
             return {"rho": put(rho / (2 * dt)), "lam": put(lam * dt), "softness": put(1 / (4 * dt * mu))}
 
     def medium_at(self, medium: dict[str, Any], name: str, cells: NDArray[Any]) -> NDArray[np.float64]:
-        """Give what the kernels make of a medium at cells: lam, mu, or a buoyancy, all times dt."""
+        """Return what the kernels make of a medium at cells: lam, mu, or a buoyancy, all times dt."""
 
         def values(of: str, places: NDArray[Any]) -> NDArray[np.float64]:
             return self.get(medium[of].reshape(-1)[self.put(places)]).astype(np.float64)
@@ -141,7 +141,7 @@ class ElasticGpuKernels(ElasticImages):
         self._stencil_launch(STRESS, "sense_strain", arguments)(self.device.stream())
 
     def _cut(self, variant: ElasticVariant) -> tuple[tuple[int, int, int], dict[str, int]]:
-        """Give the blocks of a stencil, and the extents that it is told."""
+        """Return the blocks of a stencil, and the extents that it is told."""
         along, across = variant.block
         words, planes = -(-(self._end - WORD) // variant.width), self._planes - 2 * self.radius
         columns = -(-words // along), -(-(self._rows - 2 * self.radius) // across) if self._axes == 3 else 1
@@ -153,8 +153,8 @@ class ElasticGpuKernels(ElasticImages):
 
     def _three(self, prefix: str, letter: str, fields: dict[str, Any]) -> dict[str, Any]:
         """Hand velocities or normal stresses to the kernel of points, in the order of the axes."""
-        found = [fields[f"{letter}_{axis if letter == 'v' else 2 * axis}"] for axis in AXES[self._axes]]
-        return {prefix + name: one for name, one in zip(("first", "second", "third"), found, strict=False)}
+        chosen = [fields[f"{letter}_{axis if letter == 'v' else 2 * axis}"] for axis in AXES[self._axes]]
+        return {prefix + name: field for name, field in zip(("first", "second", "third"), chosen, strict=False)}
 
     def _halves(self, propagator: Any) -> tuple[Launch, Launch]:
         """Prepare the launches of a step."""
@@ -184,7 +184,7 @@ class ElasticGpuKernels(ElasticImages):
         return t | v | medium | {"surface": self._surface} | self._layers_and_slopes(propagator, propagator.table[2])
 
     def _layers_and_slopes(self, propagator: Any, back: Any) -> dict[str, Any]:
-        """Give the layers' factors and what derivatives need."""
+        """Return the layers' factors and what derivatives need."""
         g = propagator.damping
         layers = {"g_z": g[0], "h_z": g[1], "g_y": None, "h_y": None, "g_x": g[-2], "h_x": g[-1]}
         if self._axes == 3:
@@ -193,7 +193,7 @@ class ElasticGpuKernels(ElasticImages):
         return layers | tables | self._slopes(propagator)
 
     def _bound_points(self, propagator: Any, senders: Any, listeners: Any, still: bool) -> Launch | None:
-        """Give what sends to stresses and hears velocities (still), or the other way round, prepared once."""
+        """Return what sends to stresses and hears velocities (still), or the other way round, prepared once."""
         key = id(senders), id(listeners), still
         if key not in self._bound:
             sends = [part for part in senders if part.still == still]
@@ -211,7 +211,9 @@ class ElasticGpuKernels(ElasticImages):
         lists = senders_of(sends, t if still else v, self.get, silent), listeners_of(hears, v if still else t, self.get)
         cells, count = len(lists[0]["touched"]), len(lists[1]["hearing"])
         sending = -(-cells // THREADS)
-        sent, heard = ({key: self.put(one) if len(one) else None for key, one in each.items()} for each in lists)
+        sent, heard = (
+            {key: self.put(values) if len(values) else None for key, values in each.items()} for each in lists
+        )
         factors = sent.pop("factors")
         arguments = {
             **dict.fromkeys(("first", "second", "third")),

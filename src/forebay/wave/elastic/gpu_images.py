@@ -26,7 +26,7 @@ class ElasticImages(GpuKernels):
         self._closed = radius + max(radius, 2) if grid.free_surface else 0
 
     def see(self, propagator: Any, state: Any, images: Sequence[str]) -> dict[str, Any]:
-        """Give what images need of a state: the divergence in the window, the velocities from a point before it on."""
+        """Return what images need of a state: the divergence in the window, velocities from a point before it on."""
         seen = {}
         if "pp" in images:
             seen["div"] = self._empty(self._covered)
@@ -42,15 +42,20 @@ class ElasticImages(GpuKernels):
         return seen
 
     def meet(self, propagator: Any, sums: tuple[Any, Any], seen: Any, state: Any, factor: float) -> None:
-        """Add the products of velocities that `see` gave with those of a state to an image, and their squares to it."""
+        """Add the products of velocities that `see` returned with those of a state to an image, and their squares."""
         image, light = sums
-        one, other = (self._fields(dict(fields), letter) for fields, letter in ((seen, "p"), (state, "q")))
+        source, receiver = (self._fields(dict(fields), letter) for fields, letter in ((seen, "p"), (state, "q")))
         arguments = {"image": image, "light": light}
-        arguments |= {key: found[key] for found in (one, other) for key in found if key[0] in "pq"}
+        arguments |= {key: wave[key] for wave in (source, receiver) for key in wave if key[0] in "pq"}
         self._over(self._covered, "meet", arguments | {"factor": factor / 2})
 
-    def picture(self, adjoint: Any, step: int, sums: dict[str, Any], seen: Any, factor: float) -> None:
-        """Step an adjoint back, and add to images what is to be seen there; see `elastic_rtm`."""
+    def picture(
+        self, adjoint: Any, step: int, sums: dict[str, Any], seen: Any, factor: float, watched: bool
+    ) -> dict[str, Any]:
+        """Step an adjoint back, and add to images what is to be seen there; see `images`.
+
+        Where it is `watched`, return what images need of it.
+        """
         propagator, steps_back = adjoint.loop.propagator, adjoint.step > step
         image, light = sums.get("pp", (None, None))
         state = adjoint.back_to(step, None if image is None else Imaging(image, light, seen["div"], factor))
@@ -58,9 +63,10 @@ class ElasticImages(GpuKernels):
             self.correlate(image, light, seen["div"], self.see(propagator, state, ("pp",))["div"], factor)
         if "velocity" in sums:
             self.meet(propagator, sums["velocity"], seen, state, factor)
+        return self.see(propagator, state, tuple(sums)) if watched else {}
 
     def within(self, name: str, seen: Any, shape: tuple[int, ...], start: int) -> Any:
-        """Give the model's part of what `see` gave; rows of the model begin at the point `start` of the fields'."""
+        """Return the model's part of what `see` returned; its rows begin at the point `start` of the fields'."""
         shift, points = start - self.window[-1].start, shape[-1]
         if name == "vx":  # it begins a word earlier, of which one point is needed
             shift, points = shift + WORD - 1, points + 1

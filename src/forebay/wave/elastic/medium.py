@@ -19,20 +19,20 @@ AXES = {2: "zx", 3: "zyx"}
 
 
 def averaged(model: ElasticModel, halo: int) -> dict[str, Array]:
-    """Give the moduli lam and mu at whole points, the buoyancies b and the stiffnesses m, on the grid of the fields."""
+    """Return the moduli lam and mu at whole points, buoyancies b and stiffnesses m, on the grid of the fields."""
     rho, lam, mu = at_whole_points(model, halo)
-    axes, found = AXES[model.grid.ndim], {}
+    axes, averages = AXES[model.grid.ndim], {}
     for axis, letter in enumerate(axes):
-        found[f"b{letter}"] = 1 / _mean(rho, axis)
+        averages[f"b{letter}"] = 1 / _mean(rho, axis)
     with np.errstate(divide="ignore"):
         softness = 1 / mu
-        for one, other in combinations(range(len(axes)), 2):
-            found[f"m{axes[one]}{axes[other]}"] = 1 / _mean(_mean(softness, one), other)
-    return {"lam": lam, "mu": mu, **found}
+        for first, second in combinations(range(len(axes)), 2):
+            averages[f"m{axes[first]}{axes[second]}"] = 1 / _mean(_mean(softness, first), second)
+    return {"lam": lam, "mu": mu, **averages}
 
 
 def at_whole_points(model: ElasticModel, halo: int) -> tuple[Array, Array, Array]:
-    """Give density, lam and mu on the grid of the fields, from which all averages are made."""
+    """Return density, lam and mu on the grid of the fields, from which all averages are made."""
     rho, lam, mu = _moduli(model, halo)
     if model.grid.free_surface:
         lam = lam.copy()
@@ -41,7 +41,7 @@ def at_whole_points(model: ElasticModel, halo: int) -> tuple[Array, Array, Array
 
 
 def bulk(lam: Array, mu: Array, ndim: int, at_surface: NDArray[np.bool_]) -> Array:
-    """Give the stress, per normal component, that a unit of volume pressed into points takes away.
+    """Return the stress, per normal component, that a unit of volume pressed into points takes away.
 
     Half of it, or a third, is strain along each axis; at a free surface the one across it has no effect.
     """
@@ -49,14 +49,14 @@ def bulk(lam: Array, mu: Array, ndim: int, at_surface: NDArray[np.bool_]) -> Arr
 
 
 def on_host(model: ElasticModel) -> ElasticModel:
-    """Give the model with its arrays in NumPy, wherever they are."""
+    """Return the model with its arrays in NumPy, wherever they are."""
     if isinstance(model.vp, np.ndarray):
         return model
     return ElasticModel(model.vp.get(), model.vs.get(), model.rho.get(), model.grid)
 
 
 def stiffest(model: ElasticModel) -> float:
-    """Give the largest velocity that the averages make of a medium: a point's modulus over a density beside it."""
+    """Return the largest velocity that the averages make of a medium: a point's modulus over a density beside it."""
     rho, lam, mu = _moduli(model, 0)
     lightest = rho.copy()
     for axis in range(model.grid.ndim):
@@ -79,9 +79,9 @@ def slopes(model: ElasticModel, halo: int, totals: dict[str, Array]) -> dict[str
     of_rho, of_softness = np.zeros_like(rho), np.zeros_like(rho)
     for axis, letter in enumerate(axes):
         of_rho += _spread(-totals[f"b{letter}"] * medium[f"b{letter}"], axis)
-    for one, other in combinations(range(len(axes)), 2):
-        name = f"m{axes[one]}{axes[other]}"
-        of_softness += _spread(_spread(-totals[name] * medium[name], other), one)
+    for first, second in combinations(range(len(axes)), 2):
+        name = f"m{axes[first]}{axes[second]}"
+        of_softness += _spread(_spread(-totals[name] * medium[name], second), first)
     with np.errstate(divide="ignore", invalid="ignore"):
         # A fluid's stiffness has no first-order effect through the shear velocity, which is all that moves it.
         of_mu = np.where(mu > 0, -of_softness / mu**2, 0.0)
@@ -103,7 +103,7 @@ def slopes(model: ElasticModel, halo: int, totals: dict[str, Array]) -> dict[str
 
 
 def _surface_slopes(totals: dict[str, Array], lam: Array, mu: Array, ndim: int, row: int) -> tuple[Array, Array]:
-    """Give the derivatives with respect to lam and mu of the stresses along a free surface."""
+    """Return the derivatives with respect to lam and mu of the stresses along a free surface."""
     along, across = _across(lam, mu), np.where(mu > 0, (lam + 2 * mu) ** 2, np.inf)
     volume = totals["traces"][row] / (ndim - 1)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -113,15 +113,15 @@ def _surface_slopes(totals: dict[str, Array], lam: Array, mu: Array, ndim: int, 
 
 
 def _moduli(model: ElasticModel, halo: int) -> tuple[Array, Array, Array]:
-    """Give rho, lam and mu on the grid of the fields, or on that of the model where there is no halo."""
+    """Return rho, lam and mu on the grid of the fields, or on that of the model where there is no halo."""
     extend = model.grid.extend
     vp, vs, rho = (values.astype(np.float64) for values in (model.vp, model.vs, model.rho))  # on a GPU too
-    found = rho, rho * (vp**2 - 2 * vs**2), rho * vs**2
-    return found if not halo else tuple(extend(values, halo) for values in found)  # type: ignore[return-value]
+    moduli = rho, rho * (vp**2 - 2 * vs**2), rho * vs**2
+    return moduli if not halo else tuple(extend(values, halo) for values in moduli)  # type: ignore[return-value]
 
 
 def _across(lam: Array, mu: Array) -> Array:
-    """Give the modulus that takes the place of lam where the normal stress across a surface is zero."""
+    """Return the modulus that takes the place of lam where the normal stress across a surface is zero."""
     with np.errstate(invalid="ignore"):
         return np.where(mu > 0, 2 * lam * mu / (lam + 2 * mu), 0.0)
 
@@ -134,9 +134,9 @@ def _mean(values: Array, axis: int) -> Array:
 
 
 def _spread(values: Array, axis: int) -> Array:
-    """Give each average back to its two points: the transpose of `_mean`."""
+    """Share each average between its two points: the transpose of `_mean`."""
     moved = np.moveaxis(values, axis, 0) / 2
-    found = moved.copy()
-    found[1:] += moved[:-1]
-    found[-1] += moved[-1]
-    return np.moveaxis(found, 0, axis)
+    shared = moved.copy()
+    shared[1:] += moved[:-1]
+    shared[-1] += moved[-1]
+    return np.moveaxis(shared, 0, axis)

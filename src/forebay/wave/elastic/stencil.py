@@ -23,7 +23,7 @@ from forebay.errors import WaveError
 
 
 def first_derivative(order: int) -> NDArray[np.float64]:
-    """Give the staggered stencil of the first derivative: the weights at distances 1/2, 3/2, ..., (order - 1) / 2.
+    """Return the staggered stencil of the first derivative: the weights at distances 1/2, 3/2, ..., (order - 1) / 2.
 
     Examples
     --------
@@ -35,14 +35,16 @@ def first_derivative(order: int) -> NDArray[np.float64]:
     odd = range(1, order, 2)
     return np.array(
         [
-            (-1) ** (one // 2) / one * prod(other**2 / abs(one**2 - other**2) for other in odd if other != one)
-            for one in odd
+            (-1) ** (distance // 2)
+            / distance
+            * prod(other**2 / abs(distance**2 - other**2) for other in odd if other != distance)
+            for distance in odd
         ]
     )
 
 
 def staggered_symbol(coefficients: NDArray[np.float64], angle: NDArray[np.float64] | float) -> NDArray[np.float64]:
-    """Give what a derivative multiplies a plane wave by, over i, for `angle` radians from one point to the next."""
+    """Return what a derivative multiplies a plane wave by, over i, for `angle` radians from one point to the next."""
     half = np.arange(len(coefficients)) + 0.5
     return np.asarray(2 * np.sin(np.multiply.outer(angle, half)) @ coefficients)
 
@@ -102,29 +104,33 @@ def closure(order: int) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArr
     unknown = count * count
     equations, right = [], []
     for power in range(degree + 1):
-        for one in range(count):
+        for row in range(count):
             along_row, along_column = np.zeros((2, unknown + 2 * count))
-            along_row[one * count : (one + 1) * count] = whole[:count] ** power
-            along_column[one : one + unknown : count] = half[:count] ** power
+            along_row[row * count : (row + 1) * count] = whole[:count] ** power
+            along_column[row : row + unknown : count] = half[:count] ** power
             if power:
-                along_row[unknown + one] = -power * half[one] ** (power - 1)
-                along_column[unknown + count + one] = power * whole[one] ** (power - 1)
+                along_row[unknown + row] = -power * half[row] ** (power - 1)
+                along_column[unknown + count + row] = power * whole[row] ** (power - 1)
             equations += [along_row, along_column]
-            end = one + radius  # past the last half row in which the column has a weight
+            end = row + radius  # past the last half row in which the column has a weight
             right += [
-                -(plain[one, count:] @ whole[count:] ** power),
-                -(plain[count:end, one] @ half[count:end] ** power) - (one == 0 and power == 0),
+                -(plain[row, count:] @ whole[count:] ** power),
+                -(plain[count:end, row] @ half[count:end] ** power) - (row == 0 and power == 0),
             ]
     start = np.concatenate([plain[:count, :count].ravel(), np.ones(2 * count)])
     start[unknown + count] = 0.5
     matrix = np.array(equations)
-    found = start + np.linalg.lstsq(matrix, np.array(right) - matrix @ start, rcond=1e-12)[0]
-    return found[:unknown].reshape(count, count), found[unknown : unknown + count], found[unknown + count :]
+    solution = start + np.linalg.lstsq(matrix, np.array(right) - matrix @ start, rcond=1e-12)[0]
+    return (
+        solution[:unknown].reshape(count, count),
+        solution[unknown : unknown + count],
+        solution[unknown + count :],
+    )
 
 
 @cache
 def steepest(order: int, free_surface: bool) -> float:
-    """Give the largest factor by which a derivative along depth, of points a metre apart, multiplies a field."""
+    """Return the largest factor by which a derivative along depth, of points a metre apart, multiplies a field."""
     inside = 2 * float(np.abs(first_derivative(order)).sum())
     if not free_surface:
         return inside

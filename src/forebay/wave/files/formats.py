@@ -14,31 +14,22 @@ from numpy.typing import NDArray
 
 from forebay.errors import WaveError
 from forebay.wave.files.npy import load_array
+from forebay.wave.files.volume import Volume
 from forebay.wave.survey.geometry import Geometry
 from forebay.wave.survey.shot import check_real
 
 SUFFIXES = (".npy", ".zarr", ".segy", ".sgy")
 
 
-@dataclass(frozen=True, eq=False)
-class Field:
-    """Values on a regular grid, and what their file tells of it."""
-
-    values: NDArray[Any]
-    spacing: tuple[float | None, ...] | None = None
-    """metres; None where the file does not tell"""
-    origin: tuple[float, ...] | None = None
-
-
 def kind_of(path: Path) -> str:
-    """Give the format of a file: "npy", "zarr" or "segy"."""
+    """Return the format of a file: "npy", "zarr" or "segy"."""
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         raise WaveError(f"{path}: its name must end in one of {', '.join(SUFFIXES)}")
     return {"sgy": "segy"}.get(suffix[1:], suffix[1:])
 
 
-def read_field(path: Path) -> Field:
+def read_field(path: Path) -> Volume:
     """Read a velocity model or an image, depth first.
 
     A Zarr array tells its grid by the attributes `spacing` and `origin`, in metres; SEG-Y tells it by its headers.
@@ -49,15 +40,14 @@ def read_field(path: Path) -> Field:
     if kind == "segy":
         from forebay.wave.files.segy import read_volume
 
-        volume = read_volume(path)
-        return Field(volume.values, volume.spacing, volume.origin)
+        return read_volume(path)
     if kind == "zarr":
         array = _zarr().open(str(path), mode="r")
         if not hasattr(array, "shape"):
             raise WaveError(f"{path} is a Zarr group: name the array in it")
-        told = [tuple(array.attrs[name]) if name in array.attrs else None for name in ("spacing", "origin")]
-        return Field(np.asarray(array[:]), *told)
-    return Field(_load(path))
+        placed = [tuple(array.attrs[name]) if name in array.attrs else None for name in ("spacing", "origin")]
+        return Volume(np.asarray(array[:]), *placed)
+    return Volume(_load(path))
 
 
 def write_field(path: Path, values: NDArray[Any], spacing: Sequence[float], origin: Sequence[float]) -> None:
@@ -103,7 +93,7 @@ def write_shots(path: Path, geometry: Geometry, gathers: Sequence[NDArray[Any]],
 
 
 @dataclass(frozen=True)
-class Recorded:
+class ShotFile:
     """Shots in a file: where they are, how they are sampled, and how to read one."""
 
     geometry: Geometry | None
@@ -115,7 +105,7 @@ class Recorded:
     """of a shot, at most"""
 
 
-def look_at_shots(path: Path, ndim: int) -> Recorded:
+def look_at_shots(path: Path, ndim: int) -> ShotFile:
     """Find out what a file of shots holds, without reading the data."""
     kind = kind_of(path)
     if not path.exists():
@@ -123,8 +113,8 @@ def look_at_shots(path: Path, ndim: int) -> Recorded:
     if kind == "segy":
         from forebay.wave.files.segy import read_geometry
 
-        found, interval, samples = read_geometry(path, ndim)
-        return Recorded(found, interval, samples, found.count, int(np.diff(found.starts).max()))
+        spread, interval, samples = read_geometry(path, ndim)
+        return ShotFile(spread, interval, samples, spread.count, int(np.diff(spread.starts).max()))
     geometry: Geometry | None = None
     dt: float | None = None
     if kind == "zarr":
@@ -144,7 +134,7 @@ def look_at_shots(path: Path, ndim: int) -> Recorded:
     check_real(path, data.dtype)
     if data.ndim != 3:
         raise WaveError(f"{path}: data of shape {data.shape}; expected shots, samples, receivers")
-    return Recorded(geometry, dt, data.shape[1], data.shape[0], data.shape[2])
+    return ShotFile(geometry, dt, data.shape[1], data.shape[0], data.shape[2])
 
 
 def read_shot(path: Path, shot: int, traces: NDArray[Any]) -> NDArray[np.float32]:
@@ -155,8 +145,8 @@ def read_shot(path: Path, shot: int, traces: NDArray[Any]) -> NDArray[np.float32
 
         return read_traces(path, traces)
     if kind == "zarr":
-        found = _zarr().open(str(path), mode="r")
-        data = np.asarray((found if hasattr(found, "shape") else found["data"])[shot])
+        stored = _zarr().open(str(path), mode="r")
+        data = np.asarray((stored if hasattr(stored, "shape") else stored["data"])[shot])
     else:
         data = np.asarray(_load(path)[shot])
     check_real(path, data.dtype)
@@ -165,7 +155,7 @@ def read_shot(path: Path, shot: int, traces: NDArray[Any]) -> NDArray[np.float32
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """Give another name for a file or folder until it is whole: a process that dies before leaves the old one."""
+    """Yield another name for a file or folder until it is whole: a process that dies before leaves the old one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{token_hex(4)}.{path.name}")
     try:

@@ -6,7 +6,6 @@ sampling interval of a file in depth is taken as millimetres, as is usual.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.errors import WaveError
+from forebay.wave.files.volume import Volume
 from forebay.wave.survey.geometry import Geometry
 
 try:
@@ -33,16 +33,6 @@ FEET, IEEE = 2, 5
 """The numbers of the standard for lengths in feet, and for four-byte floats."""
 
 
-@dataclass(frozen=True, eq=False)
-class Volume:
-    """Values of a file in depth, on a regular grid."""
-
-    values: NDArray[np.float32]
-    spacing: tuple[float | None, ...]
-    """metres; None where the file does not tell"""
-    origin: tuple[float, ...]
-
-
 def read_volume(path: Path) -> Volume:
     """Read a section or a volume in depth; traces may be in any order, as long as they fill a rectangle."""
     with _open(path) as file:
@@ -50,8 +40,8 @@ def read_volume(path: Path) -> Volume:
         depth = _interval(file) / 1000
         scale = _scales(file, TraceField.SourceGroupScalar)
         x, y = (scale * file.attributes(field)[:] for field in (TraceField.CDP_X, TraceField.CDP_Y))
-        known = bool(np.ptp(x) or np.ptp(y))
-        if not known:
+        placed = bool(np.ptp(x) or np.ptp(y))
+        if not placed:
             y, x = (file.attributes(field)[:] for field in (TraceField.INLINE_3D, TraceField.CROSSLINE_3D))
             if np.ptp(x) == 0 and np.ptp(y) == 0:
                 x = np.arange(file.tracecount)
@@ -66,8 +56,8 @@ def read_volume(path: Path) -> Volume:
             )
         values = np.empty((len(file.samples), file.tracecount), np.float32)
         values[:, order] = file.trace.raw[:].T
-    steps = [_step(positions, path) if known else None for positions, _ in lines]
-    origin = [float(positions[0]) if known else 0.0 for positions, _ in lines]
+    steps = [_step(positions, path) if placed else None for positions, _ in lines]
+    origin = [float(positions[0]) if placed else 0.0 for positions, _ in lines]
     return Volume(values.reshape(len(values), *shape), (depth or None, *steps), (0.0, *origin))
 
 
@@ -181,13 +171,13 @@ def write_shots(path: Path, geometry: Geometry, gathers: Sequence[NDArray[Any]],
 
 
 def _whole(interval: float, unit: str, samples: int) -> int:
-    """Give a sampling interval as headers tell it; by rounding, the last sample may move by a tenth of one."""
-    told = round(interval)
-    if not 0 < told <= LARGEST or abs(told - interval) * samples > 0.1 * interval:
+    """Return a sampling interval as headers tell it; by rounding, the last sample may move by a tenth of one."""
+    rounded = round(interval)
+    if not 0 < rounded <= LARGEST or abs(rounded - interval) * samples > 0.1 * interval:
         raise WaveError(
             f"SEG-Y tells a sampling interval in whole {unit} up to {LARGEST}, not {interval:.6g}: take npy or zarr"
         )
-    return told
+    return rounded
 
 
 def _write(path: Path, traces: NDArray[np.float32], interval: int, headers: Sequence[dict[int, int]]) -> None:
@@ -213,30 +203,34 @@ def _fixed(metres: float) -> int:
 
 
 def _interval(file: Any) -> int:
-    """Give the sampling interval as the standard has it: two bytes without a sign, 0 where it is not told."""
-    told = file.bin[BinField.Interval] or file.attributes(TraceField.TRACE_SAMPLE_INTERVAL)[0][0]
-    return int(told) & LARGEST
+    """Return the sampling interval as the standard has it: two bytes without a sign, 0 where it is not told."""
+    interval = file.bin[BinField.Interval] or file.attributes(TraceField.TRACE_SAMPLE_INTERVAL)[0][0]
+    return int(interval) & LARGEST
 
 
 def _check(file: Any, path: Path) -> None:
     """Refuse headers that say what we would misread."""
     if file.bin[BinField.MeasurementSystem] == FEET:
         raise WaveError(f"{path}: its MeasurementSystem is feet: convert its coordinates to metres, and set it to 1")
-    told = int(file.bin[BinField.Interval]) & LARGEST
+    interval = int(file.bin[BinField.Interval]) & LARGEST
     for name, good, advice in (
         ("CoordinateUnits", (0, 1), "project the coordinates to metres, and set it to 1"),
         ("DelayRecordingTime", (0,), "pad or cut the traces to begin at 0, and set it to 0"),
-        ("TRACE_SAMPLE_INTERVAL", (0, told), f"the binary header's Interval is {told}: resample or correct one"),
+        (
+            "TRACE_SAMPLE_INTERVAL",
+            (0, interval),
+            f"the binary header's Interval is {interval}: resample or correct one",
+        ),
     ):
         values = file.attributes(getattr(TraceField, name))[:] & LARGEST
         wrong = ~np.isin(values, good)
-        if wrong.any() and (told or name != "TRACE_SAMPLE_INTERVAL"):
+        if wrong.any() and (interval or name != "TRACE_SAMPLE_INTERVAL"):
             first = int(np.argmax(wrong))
             raise WaveError(f"{path}: {name} of trace {first + 1} is {values[first]}: {advice}")
 
 
 def _scales(file: Any, field: int) -> NDArray[np.float64]:
-    """Give what each trace's coordinates are multiplied by; 0 means 1."""
+    """Return what each trace's coordinates are multiplied by; 0 means 1."""
     scalar = file.attributes(field)[:].astype(float)
     scalar[scalar == 0] = 1
     return np.asarray(np.where(scalar > 0, scalar, 1 / np.abs(scalar)), np.float64)

@@ -15,8 +15,8 @@ from typing import Any
 from forebay.cuda.available import gpu_count
 from forebay.errors import BudgetError, WaveError
 from forebay.units import Budget, to_text
-from forebay.wave.job.progress import Shown
-from forebay.wave.job.stack import Part, tree_sum
+from forebay.wave.job.progress import ProgressBars
+from forebay.wave.job.stack import PartialImage, tree_sum
 from forebay.wave.job.tables import RunTable
 from forebay.wave.job.work import hopeless, steps_of, try_shot
 from forebay.wave.job.workspace import Workspace
@@ -42,22 +42,22 @@ PATIENCE = "15s"
 
 
 @contextmanager
-def existing(told: RunTable) -> Iterator["Shots"]:
+def existing(table: RunTable) -> Iterator["ShotCluster"]:
     """Find the cluster whose address is given."""
     try:
-        client = distributed.Client(told.scheduler, timeout=PATIENCE)
+        client = distributed.Client(table.scheduler, timeout=PATIENCE)
     except (OSError, ValueError) as error:
         raise WaveError(
-            f"run.scheduler: no Dask scheduler answers at {told.scheduler} ({error}): start one with `dask scheduler`, "
-            "or take run.workers"
+            f"run.scheduler: no Dask scheduler answers at {table.scheduler} ({error}): start one with "
+            "`dask scheduler`, or take run.workers"
         ) from error
     with client:
         try:
             client.wait_for_workers(1, timeout=PATIENCE)
         except TimeoutError as error:
-            why = _why_none_works(client, told.scheduler)
-            raise WaveError(f"run.scheduler: nobody computes at {told.scheduler}: {why}") from error
-        yield Shots(client, told, None)
+            why = _why_none_works(client, table.scheduler)
+            raise WaveError(f"run.scheduler: nobody computes at {table.scheduler}: {why}") from error
+        yield ShotCluster(client, table, None)
 
 
 def _why_none_works(client: Any, address: str | None) -> str:
@@ -70,15 +70,15 @@ def _why_none_works(client: Any, address: str | None) -> str:
 
 
 @contextmanager
-def local(told: RunTable, device: str) -> Iterator["Shots"]:
+def local(table: RunTable, device: str) -> Iterator["ShotCluster"]:
     """Start a cluster on this machine."""
     cores, gpus = len(os.sched_getaffinity(0)), gpu_count()
-    if device == "gpu" and told.workers > gpus:
-        raise WaveError(f"run.workers: expected at most {gpus}, one for each GPU, not {told.workers}")
+    if device == "gpu" and table.workers > gpus:
+        raise WaveError(f"run.workers: expected at most {gpus}, one for each GPU, not {table.workers}")
     # Workers are started afresh, not forked: the threads of a process that has computed do not survive a fork.
     afresh = dask.config.set({"distributed.worker.multiprocessing-method": "spawn"})
-    with afresh, _started(told.workers, device, gpus) as workers, distributed.Client(workers) as client:
-        yield Shots(client, told, max(1, cores // told.workers))
+    with afresh, _started(table.workers, device, gpus) as workers, distributed.Client(workers) as client:
+        yield ShotCluster(client, table, max(1, cores // table.workers))
 
 
 def _started(workers: int, device: str, gpus: int) -> Any:
@@ -92,11 +92,11 @@ def _started(workers: int, device: str, gpus: int) -> Any:
 
 
 @dataclass(frozen=True)
-class Shots:
+class ShotCluster:
     """A cluster at work on a job; its workers must see the job's directory."""
 
     client: Any
-    told: RunTable
+    table: RunTable
     threads: int | None
     """of each worker's loops; None leaves them as they are"""
 
@@ -104,7 +104,7 @@ class Shots:
         """Count the GPUs that every worker has."""
         return min(self.client.run(gpu_count).values(), default=0)
 
-    def shots(self, workspace: Workspace, todo: list[int], budget: Budget, shown: Shown) -> dict[int, str]:
+    def shots(self, workspace: Workspace, todo: list[int], budget: Budget, shown: ProgressBars) -> dict[int, str]:
         """Migrate shots, each tried as often as the job says, and tell which failed and why."""
         if not todo:
             return {}
@@ -124,7 +124,7 @@ class Shots:
         finally:
             self.client.unsubscribe_topic(topic)
 
-    def _all(self, about: tuple[str, str, Budget], todo: list[int], shown: Shown) -> dict[int, str]:
+    def _all(self, about: tuple[str, str, Budget], todo: list[int], shown: ProgressBars) -> dict[int, str]:
         attempts: Counter[int] = Counter()
         failed: dict[int, str] = {}
 
@@ -142,7 +142,7 @@ class Shots:
             error = future.exception()
             if isinstance(error, BudgetError) and Workspace(Path(about[0])).plan() is None:
                 raise error  # and all others would fail alike
-            again = attempts[shot] <= self.told.retries and not hopeless(error)
+            again = attempts[shot] <= self.table.retries and not hopeless(error)
             reason = f"{type(error).__name__}: {error}"
             if again:
                 retried = submit(shot)
@@ -153,18 +153,20 @@ class Shots:
             shown.failed(shot, reason, again)
         return failed
 
-    def stack(self, workspace: Workspace) -> Part | None:
+    def stack(self, workspace: Workspace) -> PartialImage | None:
         """Sum the images on the workers: the same tree as in one process, so the same bits."""
         finished, root = workspace.finished(), str(workspace.root.resolve())
         leaves = (
             self.client.submit(_part, root, shot, pure=False) if shot in finished else None
             for shot in range(workspace.geometry.count)
         )
-        total = tree_sum(leaves, add=lambda one, other: self.client.submit(Part.__add__, one, other, pure=False))
+        total = tree_sum(
+            leaves, add=lambda left, right: self.client.submit(PartialImage.__add__, left, right, pure=False)
+        )
         return None if total is None else total.result()
 
     def budget(self, workspace: Workspace) -> Budget:
-        """Give each worker what its limits leave beside the arrays that a shot works with, unless the job says."""
+        """Return what the limits of a worker leave beside the arrays that a shot works with, unless the job says."""
         if workspace.job.memory.budget is not None:
             return workspace.job.memory.budget
         limits, job = limits_of(self.client, try_shot), workspace.job
@@ -182,11 +184,11 @@ class Shots:
 
 def _work(root: str, topic: str, budget: Budget, shot: int, threads: int | None) -> dict[str, Any]:
     """Migrate a shot on a worker, which now and then says how far it is."""
-    worker, said = distributed.get_worker(), [-math.inf]
+    worker, told_at = distributed.get_worker(), [-math.inf]
 
     def tell(number: int, done: int) -> None:
-        if monotonic() - said[0] >= OFTEN:
-            said[0] = monotonic()
+        if monotonic() - told_at[0] >= OFTEN:
+            told_at[0] = monotonic()
             worker.log_event(topic, (number, done))
 
     return try_shot(root, shot, budget, threads, tell)
@@ -196,5 +198,5 @@ def _sees(root: str) -> bool:
     return (Path(root) / "job.json").exists()
 
 
-def _part(root: str, shot: int) -> Part:
+def _part(root: str, shot: int) -> PartialImage:
     return Workspace(Path(root)).part(shot)

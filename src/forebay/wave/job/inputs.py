@@ -33,7 +33,7 @@ CUT_OFF = 0.02
 
 
 @dataclass(frozen=True)
-class Recording:
+class Acquisition:
     """How the data of all shots are sampled."""
 
     geometry: Geometry
@@ -46,18 +46,18 @@ def media_of(job: Job) -> tuple[Grid, dict[str, Fields]]:
 
     Where the job leaves the layers open, the grid has the usual ones, see `layered`.
     """
-    told = job.model
-    if told.name is not None:
-        made = make(told.name, size=told.size or "small", dims=told.dims, shape=told.shape, seed=told.seed or 0)
+    table = job.model
+    if table.name is not None:
+        made = make(table.name, size=table.size or "small", dims=table.dims, shape=table.shape, seed=table.seed or 0)
         velocity, spacing, origin = made.values, made.spacing, made.origin
     else:
-        assert told.velocity is not None
-        found = read_field(told.velocity)
-        velocity = np.ascontiguousarray(_real(found.values, "model.velocity", told.velocity), np.float32)
-        spacing = told.spacing or found.spacing  # type: ignore[assignment]
+        assert table.velocity is not None
+        volume = read_field(table.velocity)
+        velocity = np.ascontiguousarray(_real(volume.values, "model.velocity", table.velocity), np.float32)
+        spacing = table.spacing or volume.spacing  # type: ignore[assignment]
         if spacing is None or None in spacing:
-            raise WaveError(f"model.spacing: expected metres along each axis, which {told.velocity} does not tell")
-        origin = told.origin or found.origin or (0.0,) * velocity.ndim
+            raise WaveError(f"model.spacing: expected metres along each axis, which {table.velocity} does not tell")
+        origin = table.origin or volume.origin or (0.0,) * velocity.ndim
     if len(spacing) == 1:
         spacing = spacing * velocity.ndim
     if velocity.ndim not in (2, 3) or len(spacing) != velocity.ndim or len(origin) != velocity.ndim:
@@ -66,19 +66,19 @@ def media_of(job: Job) -> tuple[Grid, dict[str, Fields]]:
         )
     layers = {} if job.physics.absorb is None else {"absorb": job.physics.absorb}
     grid = Grid(velocity.shape, spacing, origin, free_surface=job.physics.free_surface, **layers)
-    files = {"true": told.true, "vs": job.physics.vs, "density": job.physics.density}
+    files = {"true": table.true, "vs": job.physics.vs, "density": job.physics.density}
     read = {name: _like(velocity, path, name) for name, path in files.items() if path is not None}
     others = {name: values for name, values in read.items() if name != "true"}
     media = {"model": _complete(job, {"velocity": velocity, **others})}
     if job.data.file is None:
         media["true"] = _complete(job, {"velocity": read.get("true", velocity), **others})
-    if told.smooth:
+    if table.smooth:
         media["model"] = _smoothed(job, media["model"], spacing)
     return grid, media
 
 
 def _complete(job: Job, fields: Fields) -> Fields:
-    """Give elastic media the shear velocity and density that no file tells, from the velocity."""
+    """Complete elastic media by the shear velocity and density that no file tells, from the velocity."""
     if job.physics.kind == "acoustic":
         return fields
     velocity = fields["velocity"]
@@ -95,11 +95,11 @@ def _smoothed(job: Job, fields: Fields, spacing: tuple[float, ...]) -> Fields:
     would ask for a needlessly fine grid.
     """
     length = job.model.smooth
-    found = {name: smooth(one, spacing, length, slowness=name == "velocity") for name, one in fields.items()}
+    smoothed = {name: smooth(values, spacing, length, slowness=name == "velocity") for name, values in fields.items()}
     if "vs" in fields:
-        vs = found["vs"] if job.physics.vs is not None else found["velocity"] / np.sqrt(3)
-        found["vs"] = np.where(fields["vs"] == 0, 0, vs).astype(fields["vs"].dtype)
-    return found
+        vs = smoothed["vs"] if job.physics.vs is not None else smoothed["velocity"] / np.sqrt(3)
+        smoothed["vs"] = np.where(fields["vs"] == 0, 0, vs).astype(fields["vs"].dtype)
+    return smoothed
 
 
 def _real(values: NDArray[Any], key: str, path: Path) -> NDArray[Any]:
@@ -119,13 +119,13 @@ def _like(velocity: NDArray[Any], path: Path, name: str) -> NDArray[Any]:
     return values
 
 
-def recording_of(job: Job, grid: Grid) -> Recording:
+def acquisition_of(job: Job, grid: Grid) -> Acquisition:
     """Find where the shots are and how they are sampled."""
-    told, data = job.geometry, job.data
+    table, data = job.geometry, job.data
     geometry = None
     if data.file is not None:
-        found = look_at_shots(data.file, grid.ndim)
-        geometry, dt, samples = found.geometry, data.dt or found.dt, found.samples
+        shots = look_at_shots(data.file, grid.ndim)
+        geometry, dt, samples = shots.geometry, data.dt or shots.dt, shots.samples
         if dt is None:
             raise WaveError(f"data.dt: expected seconds between samples, which {data.file} does not tell")
     else:
@@ -133,57 +133,57 @@ def recording_of(job: Job, grid: Grid) -> Recording:
         dt, samples = data.dt, round(data.length / data.dt) + 1
         if samples < 2:
             raise WaveError(f"data.length: expected more than data.dt, not {data.length} beside {data.dt}")
-    if geometry is not None and (told.shots is not None or told.sources is not None):
+    if geometry is not None and (table.shots is not None or table.sources is not None):
         raise WaveError(f"geometry.shots, geometry.sources: {data.file} tells where its shots are: leave them out")
     if geometry is None:
-        if told.shots is not None:
+        if table.shots is not None:
             geometry = spread(
                 grid,
-                told.shots,
-                source_depth=DEPTH if told.source_depth is None else told.source_depth,
-                receiver_depth=DEPTH if told.receiver_depth is None else told.receiver_depth,
-                receiver_spacing=told.receiver_spacing or APART,
+                table.shots,
+                source_depth=DEPTH if table.source_depth is None else table.source_depth,
+                receiver_depth=DEPTH if table.receiver_depth is None else table.receiver_depth,
+                receiver_spacing=table.receiver_spacing or APART,
             )
-        elif told.sources is not None and told.receivers is not None:
-            geometry = geometry_of(*(read_field(path).values for path in (told.sources, told.receivers)))
+        elif table.sources is not None and table.receivers is not None:
+            geometry = geometry_of(*(read_field(path).values for path in (table.sources, table.receivers)))
         else:
             raise WaveError(f"geometry.sources, geometry.receivers: expected, since {data.file} does not tell them")
-        if data.file is not None and (found.count, found.traces) != (geometry.count, len(geometry.receivers_of(0))):
+        if data.file is not None and (shots.count, shots.traces) != (geometry.count, len(geometry.receivers_of(0))):
             raise WaveError(
                 f"data.file: expected {geometry.count} shots of {len(geometry.receivers_of(0))} receivers, as geometry "
-                f"says; it has {found.count} of {found.traces}"
+                f"says; it has {shots.count} of {shots.traces}"
             )
-    if told.max_offset is not None:
-        geometry = geometry.within(told.max_offset)
-    return Recording(geometry, dt, samples)
+    if table.max_offset is not None:
+        geometry = geometry.within(table.max_offset)
+    return Acquisition(geometry, dt, samples)
 
 
-def wavelet_of(job: Job, recording: Recording) -> NDArray[np.float64]:
+def wavelet_of(job: Job, acquisition: Acquisition) -> NDArray[np.float64]:
     """Make or read the wavelet, at the sampling of the data and as long as they are."""
-    told = job.wavelet
-    if told.frequency is not None:
-        made = ricker(told.frequency, recording.dt, recording.samples, told.delay)
-        middle = 1.5 / told.frequency if told.delay is None else told.delay
-        length = recording.samples * recording.dt
+    table = job.wavelet
+    if table.frequency is not None:
+        made = ricker(table.frequency, acquisition.dt, acquisition.samples, table.delay)
+        middle = 1.5 / table.frequency if table.delay is None else table.delay
+        length = acquisition.samples * acquisition.dt
         if length < middle or abs(made[-1]) > CUT_OFF:
             raise WaveError(
                 f"wavelet.frequency, wavelet.delay: expected a wavelet that is over with the data, which are "
                 f"{length:.4g} s long; this one has its middle at {middle:.4g} s and lasts twice as long"
             )
         return made
-    assert told.file is not None
-    read = np.asarray(_real(read_field(told.file).values, "wavelet.file", told.file), np.float64)
+    assert table.file is not None
+    read = np.asarray(_real(read_field(table.file).values, "wavelet.file", table.file), np.float64)
     if read.ndim != 1:
         raise WaveError(f"wavelet.file: expected one value per sample, not an array of shape {read.shape}")
-    dt = told.dt or recording.dt
-    return Resampler(len(read), dt, recording.samples, recording.dt)(read[:, None])[:, 0]
+    dt = table.dt or acquisition.dt
+    return Resampler(len(read), dt, acquisition.samples, acquisition.dt)(read[:, None])[:, 0]
 
 
-def layered(job: Job, grid: Grid, media: dict[str, Fields], recording: Recording, wavelet: NDArray[Any]) -> Grid:
-    """Give the grid with layers as wide as the wavelet needs, from the usual to `WIDEST`, unless the job tells them."""
+def layered(job: Job, grid: Grid, media: dict[str, Fields], acquisition: Acquisition, wavelet: NDArray[Any]) -> Grid:
+    """Return the grid with layers as wide as the wavelet needs, up to `WIDEST`, unless the job tells them."""
     if job.physics.absorb is not None:
         return grid
-    needed = (absorbing_points(medium_of(job, fields, grid), wavelet, recording.dt) for fields in media.values())
+    needed = (absorbing_points(medium_of(job, fields, grid), wavelet, acquisition.dt) for fields in media.values())
     return replace(grid, absorb=min(max(grid.absorb, *needed), WIDEST))
 
 

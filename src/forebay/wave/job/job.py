@@ -81,69 +81,69 @@ def read_job(path: Path) -> Job:
 def parse(text: str, folder: Path | None = None, name: str = "the job") -> Job:
     """Check the text of a job; every complaint names its key and says what was expected."""
     try:
-        told = tomllib.loads(text)
+        tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise WaveError(f"{name} is not TOML: {error}") from error
-    job = _checked(told, name)
+    job = _checked(tables, name)
     return _absolute(job, folder) if folder is not None else job
 
 
-def _checked(told: dict[str, Any], name: str) -> Job:
+def _checked(tables: dict[str, Any], name: str) -> Job:
     try:
-        return Job.model_validate(told)
+        return Job.model_validate(tables)
     except ValidationError as error:
-        lines = [_complaint(one) for one in error.errors()]
+        lines = [_complaint(entry) for entry in error.errors()]
         raise WaveError("\n  ".join([f"{name} cannot be run:", *lines])) from None
 
 
 def _complaint(error: Any) -> str:
     """Say of one error which key it is and what was expected."""
     loc = [str(part) for part in error["loc"] if not str(part).startswith(("function-", "tuple[", "literal["))]
-    key, kind, given = ".".join(part for part in loc if part not in ("int", "float")), error["type"], error["input"]
+    key, kind, value = ".".join(part for part in loc if part not in ("int", "float")), error["type"], error["input"]
     if kind == "extra_forbidden":
         table = Job if len(loc) == 1 else Job.model_fields[loc[0]].annotation
-        known = list(table.model_fields)  # type: ignore[union-attr]
-        close = get_close_matches(loc[-1], known, 1)
-        return f"{key}: no such key; " + (f"did you mean {close[0]}?" if close else f"expected {', '.join(known)}")
+        keys = list(table.model_fields)  # type: ignore[union-attr]
+        close = get_close_matches(loc[-1], keys, 1)
+        return f"{key}: no such key; " + (f"did you mean {close[0]}?" if close else f"expected {', '.join(keys)}")
     if kind == "missing":
         return f"{key}: expected a table of this name" if len(loc) == 1 else f"{key}: expected, and not there"
     if kind == "value_error":
         reason = str(error["ctx"]["error"])
         if not key:
             return reason  # names its table itself
-        return f"{key}: expected {reason}" + ("" if isinstance(given, dict) else f", not {given!r}")
+        return f"{key}: expected {reason}" + ("" if isinstance(value, dict) else f", not {value!r}")
     if kind == "model_type":
-        return f"{key}: expected a table, [{key}] with its keys below, not {given!r}"
+        return f"{key}: expected a table, [{key}] with its keys below, not {value!r}"
     wanted = error["msg"].replace("Input should be ", "").split(", unable")[0].split(", got")[0]
     wanted = {"a valid integer": "a whole number", "a valid tuple": "a list"}.get(wanted, wanted).replace(
         "a valid ", "a "
     )
-    return f"{key}: expected {wanted}, not {given!r}"
+    return f"{key}: expected {wanted}, not {value!r}"
 
 
 def _absolute(job: Job, folder: Path) -> Job:
     """Take relative paths from a folder."""
-    told = job.model_dump()
+    tables = job.model_dump()
 
     def walk(value: Any) -> Any:
         if isinstance(value, dict):
-            return {name: walk(one) for name, one in value.items()}
+            return {name: walk(entry) for name, entry in value.items()}
         return folder / value.expanduser() if isinstance(value, Path) else value
 
-    return Job.model_validate(walk(told))
+    return Job.model_validate(walk(tables))
 
 
 def changed(
     job: Job, *, workers: int | None = None, scheduler: str | None = None, directory: Path | None = None
 ) -> Job:
-    """Give the same job, run or written elsewhere."""
-    told = job.model_dump()
+    """Return the same job, run or written elsewhere."""
+    tables = job.model_dump()
     if workers and scheduler is not None:
         raise WaveError("workers on this machine and the scheduler of a cluster were both asked for: give one of them")
     if workers is not None:
-        told["run"] |= {"workers": workers, "scheduler": None}
+        tables["run"] |= {"workers": workers, "scheduler": None}
     if scheduler is not None:
-        told["run"] |= {"workers": 0, "scheduler": scheduler}
+        tables["run"] |= {"workers": 0, "scheduler": scheduler}
     if directory is not None:
-        told["output"]["directory"] = directory
-    return _checked(told, "the job")
+        tables["output"]["directory"] = directory
+    return _checked(tables, "the job")

@@ -48,15 +48,15 @@ def device_of(job: Job, gpus: int) -> str:
 
 def check_memory(job: Job, device: str) -> None:
     """Refuse a budget that does not begin in the memory where waves are computed."""
-    told = job.memory
-    if device == "cpu" and told.device is not None:
+    memory = job.memory
+    if device == "cpu" and memory.device is not None:
         raise WaveError("memory.device: waves are computed on the CPU here: give memory.host, or run.device = 'gpu'")
-    if device == "cpu" and told.host is None and told.disk is not None:
+    if device == "cpu" and memory.host is None and memory.disk is not None:
         raise WaveError("memory.host: expected beside memory.disk, which is filled from it")
 
 
 def putter(device: str) -> Callable[[Any], Any]:
-    """Give what brings arrays to where waves are computed."""
+    """Return what brings arrays to where waves are computed."""
     if device == "cpu":
         return np.asarray
     import cupy
@@ -64,9 +64,9 @@ def putter(device: str) -> Callable[[Any], Any]:
     return cupy.asarray  # type: ignore[no-any-return]
 
 
-def budget_of(job: Job, device: str, given: Budget | None) -> Budget | None:
-    """Give the job's budget, or the one that its worker was given, with half of what is free on the GPU it uses."""
-    budget = job.memory.budget or given
+def budget_of(job: Job, device: str, fallback: Budget | None) -> Budget | None:
+    """Return the job's budget, or the one that its worker was given, with half of what is free on the GPU it uses."""
+    budget = job.memory.budget or fallback
     if budget is None or budget.device is not None or device == "cpu":
         return budget
     free = device_capacity()

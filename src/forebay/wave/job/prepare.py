@@ -16,7 +16,7 @@ from forebay.wave.earth.grid import Grid
 from forebay.wave.earth.stability import check_dispersion, check_dt, choose_dt
 from forebay.wave.files.formats import whole
 from forebay.wave.imaging import imaging_interval
-from forebay.wave.job.inputs import Fields, Recording, layered, media_of, medium_of, recording_of, wavelet_of
+from forebay.wave.job.inputs import Acquisition, Fields, acquisition_of, layered, media_of, medium_of, wavelet_of
 from forebay.wave.job.job import Job
 from forebay.wave.job.place import check_memory, check_tools, device_of
 from forebay.wave.job.workspace import Workspace, describe, differences, files_of, frozen, written
@@ -61,23 +61,23 @@ def prepare(job: Job, gpus: int = 0) -> Workspace:
     if taken := [path for path in files_of(job) if path.resolve() in ours]:
         raise WaveError(f"output.directory: {taken[0]} would be overwritten there: choose another one")
     grid, media = media_of(job)
-    recording = recording_of(job, grid)
-    wavelet = wavelet_of(job, recording)
-    grid = layered(job, grid, media, recording, wavelet)
-    step = check(job, grid, media, recording, wavelet)
+    acquisition = acquisition_of(job, grid)
+    wavelet = wavelet_of(job, acquisition)
+    grid = layered(job, grid, media, acquisition, wavelet)
+    step = check(job, grid, media, acquisition, wavelet)
     Workspace(root).clear()
     for medium, fields in media.items():
         for name, values in fields.items():
             with whole(root / medium / f"{name}.npy") as path, path.open("wb") as file:
                 np.save(file, values)
     with whole(root / "geometry.npz") as path, path.open("wb") as file:
-        recording.geometry.save(file)
+        acquisition.geometry.save(file)
     with whole(root / "wavelet.npy") as path, path.open("wb") as file:
         np.save(file, wavelet)
     (root / "shots").mkdir(exist_ok=True)
     with whole(root / "job.json") as path:
-        told = notes(job, grid, media, recording.dt, wavelet, step)
-        path.write_text(describe(job, grid, recording.dt, step, device, told))
+        advised = notes(job, grid, media, acquisition.dt, wavelet, step)
+        path.write_text(describe(job, grid, acquisition.dt, step, device, advised))
     return Workspace(root)
 
 
@@ -89,14 +89,14 @@ def inspect(job: Job, gpus: int = 0) -> str:
     check_directory(job)
     frozen(job)
     grid, media = media_of(job)
-    recording = recording_of(job, grid)
-    wavelet = wavelet_of(job, recording)
-    grid = layered(job, grid, media, recording, wavelet)
-    step = check(job, grid, media, recording, wavelet)
-    geometry, boxes = recording.geometry, windows(recording.geometry, grid, job.imaging.aperture)
-    part = " x ".join(str(one.stop - one.start) for one in boxes[0])
-    velocity, spacing = media["model"]["velocity"], " x ".join(f"{one:.6g}" for one in grid.spacing)
-    frequency = highest_frequency(wavelet, recording.dt)
+    acquisition = acquisition_of(job, grid)
+    wavelet = wavelet_of(job, acquisition)
+    grid = layered(job, grid, media, acquisition, wavelet)
+    step = check(job, grid, media, acquisition, wavelet)
+    geometry, boxes = acquisition.geometry, windows(acquisition.geometry, grid, job.imaging.aperture)
+    part = " x ".join(str(side.stop - side.start) for side in boxes[0])
+    velocity, spacing = media["model"]["velocity"], " x ".join(f"{step:.6g}" for step in grid.spacing)
+    frequency = highest_frequency(wavelet, acquisition.dt)
     every = job.imaging.every or imaging_interval(frequency, step)
     where = "on what the cluster's workers have" if job.run.scheduler else f"on the {device.upper()}"
     return "\n".join(
@@ -104,12 +104,13 @@ def inspect(job: Job, gpus: int = 0) -> str:
             f"model     {' x '.join(map(str, grid.shape))} points, {spacing} m, "
             f"{velocity.min():.0f} to {velocity.max():.0f} m/s",
             f"shots     {geometry.count}, of {len(geometry.receivers) / geometry.count:.0f} receivers on average, "
-            f"{recording.samples} samples of {recording.dt * 1000:.6g} ms" + (", modelled" if "true" in media else ""),
+            f"{acquisition.samples} samples of {acquisition.dt * 1000:.6g} ms"
+            + (", modelled" if "true" in media else ""),
             f"wavelet   up to {frequency:.4g} Hz",
-            f"steps     {math.ceil(recording.samples * recording.dt / step - 1e-6)} of {step * 1000:.6g} ms, "
+            f"steps     {math.ceil(acquisition.samples * acquisition.dt / step - 1e-6)} of {step * 1000:.6g} ms, "
             f"imaged every {every}",
             f"parts     each shot migrates in {part} points inside layers of {grid.absorb}, {where}",
-            *(f"note      {one}" for one in notes(job, grid, media, recording.dt, wavelet, step)),
+            *(f"note      {note}" for note in notes(job, grid, media, acquisition.dt, wavelet, step)),
         ]
     )
 
@@ -122,13 +123,13 @@ def notes(
     return advice(fastest, wavelet, sampling, step, job.imaging.every)
 
 
-def check(job: Job, grid: Grid, media: dict[str, Fields], recording: Recording, wavelet: NDArray[Any]) -> float:
+def check(job: Job, grid: Grid, media: dict[str, Fields], acquisition: Acquisition, wavelet: NDArray[Any]) -> float:
     """Refuse what would fail at the first step of some shot; give the step that suits all."""
-    order, frequency = job.physics.order, highest_frequency(wavelet, recording.dt)
+    order, frequency = job.physics.order, highest_frequency(wavelet, acquisition.dt)
     mediums = [medium_of(job, fields, grid) for fields in media.values()]
     for medium in mediums:
         check_dispersion(medium, frequency, order)
-    step = job.physics.dt or min(choose_dt(medium, recording.dt, frequency, order) for medium in mediums)
+    step = job.physics.dt or min(choose_dt(medium, acquisition.dt, frequency, order) for medium in mediums)
     for medium in mediums:
         check_dt(medium, step, order, frequency)
     if "segy" in job.output.formats:
@@ -138,15 +139,15 @@ def check(job: Job, grid: Grid, media: dict[str, Fields], recording: Recording, 
     for key, kind in (("sends", job.physics.sends), ("hears", job.physics.hears)):
         if grid.ndim == 2 and kind.endswith(" y"):
             raise WaveError(f"physics.{key}: expected z or x of a section, which has no y, not {kind!r}")
-    for shot in range(recording.geometry.count):
+    for shot in range(acquisition.geometry.count):
         try:
-            for places in (recording.geometry.sources[shot], recording.geometry.receivers_of(shot)):
+            for places in (acquisition.geometry.sources[shot], acquisition.geometry.receivers_of(shot)):
                 locate(places, grid, order // 2, mirrored=job.physics.kind == "acoustic")
         except WaveError as error:
             raise WaveError(f"shot {shot}: {error}") from error
-    steps = math.ceil(recording.samples * recording.dt / step - 1e-6)
+    steps = math.ceil(acquisition.samples * acquisition.dt / step - 1e-6)
     every = job.imaging.every or imaging_interval(frequency, step)
-    part = part_of(grid, windows(recording.geometry, grid, job.imaging.aperture)[0])
+    part = part_of(grid, windows(acquisition.geometry, grid, job.imaging.aperture)[0])
     check_budget(job, part, steps, every)
     return step
 
@@ -169,7 +170,7 @@ def check_budget(job: Job, part: Grid, steps: int, every: int) -> None:
 
 
 def _kept(shape: tuple[int, ...], count: int) -> int:
-    """Give the bytes of a snapshot of fields of a shape."""
+    """Return the bytes of a snapshot of fields of a shape."""
     field = np.broadcast_to(np.float32(0), shape)
     return Layout.of([field] * count, lambda array: (array.shape, array.dtype)).nbytes
 
@@ -179,6 +180,6 @@ def check_directory(job: Job) -> None:
     path = job.memory.directory
     if path is None or job.run.scheduler is not None:
         return
-    there = next(one for one in (path.absolute(), *path.absolute().parents) if one.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        raise WaveError(f"memory.directory: {path} cannot be written, since {there} cannot: choose another folder")
+    folder = next(parent for parent in (path.absolute(), *path.absolute().parents) if parent.exists())
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        raise WaveError(f"memory.directory: {path} cannot be written, since {folder} cannot: choose another folder")

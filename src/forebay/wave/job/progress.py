@@ -9,7 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from forebay.units import seconds_to_text
 
 
-class Shown:
+class ProgressBars:
     """Two bars, for shots and for the steps of all of them, and a line for each shot that ends.
 
     Parameters
@@ -36,7 +36,7 @@ class Shown:
         # Counted from this run on, so that the speed is that of this run.
         self._all = self._bars.add_task("steps", total=(count - done) * steps)
 
-    def __enter__(self) -> "Shown":
+    def __enter__(self) -> "ProgressBars":
         if self._live:
             self._bars.start()
         return self

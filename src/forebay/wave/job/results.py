@@ -17,7 +17,7 @@ from forebay.wave.job.inputs import medium_of
 from forebay.wave.job.run import Survey
 from forebay.wave.job.work import shot_of
 from forebay.wave.job.workspace import Workspace
-from forebay.wave.loop import simulate
+from forebay.wave.simulate import simulate
 from forebay.wave.survey.geometry import part_of
 
 STRONG = 0.4
@@ -93,42 +93,42 @@ def write_report(survey: Survey, path: Path, pictures: Sequence[Picture], title:
         ("steps of a shot", f"{steps} of {workspace.step * 1000:.4g} ms"),
         ("imaged every", f"{every} steps, {every * workspace.step * 1000:.4g} ms"),
         *(_planned(plan, every) if plan is not None else []),
-        ("seconds of all shots", seconds_to_text(sum(one["seconds"] for one in survey.summaries))),
+        ("seconds of all shots", seconds_to_text(sum(shot["seconds"] for shot in survey.summaries))),
         ("this run", seconds_to_text(survey.seconds)),
     ]
     names = ("forward", "backward", "save", "restore", "compress", "decompress", "stall")
-    phases = {name: [one["phases"].get(name, 0.0) for one in survey.summaries] for name in names}
-    series = {"data": [one["data"] for one in survey.summaries]} | {
+    phases = {name: [shot["phases"].get(name, 0.0) for shot in survey.summaries] for name in names}
+    series = {"data": [shot["data"] for shot in survey.summaries]} | {
         name: values for name, values in phases.items() if any(values)
     }
-    labels = [str(one["shot"]) for one in survey.summaries]
-    blocks: list[tuple[str, Sequence[Element]]] = [("", [Facts(facts)]), ("Pictures", pictures)]
+    labels = [str(shot["shot"]) for shot in survey.summaries]
+    sections: list[tuple[str, Sequence[Element]]] = [("", [Facts(facts)]), ("Pictures", pictures)]
     if survey.failed:
         rows = [[str(number), reason] for number, reason in survey.failed.items()]
-        blocks.append(("Shots that are missing", [TextTable(("shot", "why"), rows)]))
+        sections.append(("Shots that are missing", [TextTable(("shot", "why"), rows)]))
     if plan is not None:
         shot, spans = workspace.timeline()
-        ratio = next((one["ratio"] for one in survey.summaries if one["ratio"]), 1.0)
-        blocks += [
+        ratio = next((summary["ratio"] for summary in survey.summaries if summary["ratio"]), 1.0)
+        sections += [
             (f"Memory over time, in shot {shot}", [Chart(memory_chart(plan, spans, _kept(plan) / ratio))]),
             (f"What happened when, in shot {shot}", [Chart(timeline_chart(plan, spans))]),
         ]
-    blocks += [
+    sections += [
         ("Where the time of each shot went", [Chart(bars_chart(series, labels, "shot", "seconds"))]),
         ("Each shot", [_table(survey)]),
         *([("The plan", [Text(plan.explain())])] if plan is not None else []),
         ("The job", [Text(workspace.job.model_dump_json(indent=2, exclude_none=True))]),
     ]
-    write_page(path, title, lead, blocks)
+    write_page(path, title, lead, sections)
 
 
 def _kept(plan: Plan) -> int:
-    """Give the bytes of a snapshot before any codec."""
+    """Return the bytes of a snapshot before any codec."""
     return (plan.state_bytes if plan.keep == "states" else plan.record_bytes) or 0
 
 
 def _planned(plan: Plan, every: int) -> list[tuple[str, str]]:
-    """Give the facts that a plan tells; where the last run lost its plan before it made another, there is none."""
+    """Return the facts that a plan tells; where the last run lost its plan before it made another, there is none."""
     return [
         ("history of a shot", f"{to_text(-(-plan.steps // every) * _kept(plan))} of {plan.keep}"),
         *((f"{tier} budget", to_text(plan.budget[tier])) for tier in plan.budget.tiers),
@@ -138,17 +138,17 @@ def _planned(plan: Plan, every: int) -> list[tuple[str, str]]:
 
 
 def _table(survey: Survey) -> TextTable:
-    tiers = sorted({tier for one in survey.summaries for tier in one["peak"]})
-    codec = any(one["ratio"] for one in survey.summaries)
+    tiers = sorted({tier for shot in survey.summaries for tier in shot["peak"]})
+    codec = any(shot["ratio"] for shot in survey.summaries)
     headings = ["shot", "seconds", "of which data", "reversal", *(f"peak on the {tier}" for tier in tiers), "moved"]
     headings += ["smaller by", "at worst", "largest error"] if codec else []
     rows = []
-    for one in survey.summaries:
-        row = [str(one["shot"]), *(f"{one[name]:.2f}" for name in ("seconds", "data", "reversal"))]
-        row += [to_text(one["peak"].get(tier, 0)) for tier in tiers]
-        row.append(to_text(sum(one["moved"].values())))
+    for shot in survey.summaries:
+        row = [str(shot["shot"]), *(f"{shot[name]:.2f}" for name in ("seconds", "data", "reversal"))]
+        row += [to_text(shot["peak"].get(tier, 0)) for tier in tiers]
+        row.append(to_text(sum(shot["moved"].values())))
         if codec:
-            row += [f"{one[name]:.3g}" if one[name] else "" for name in ("ratio", "worst", "error")]
+            row += [f"{shot[name]:.3g}" if shot[name] else "" for name in ("ratio", "worst", "error")]
         rows.append(row)
     return TextTable(headings, rows)
 

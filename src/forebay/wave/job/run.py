@@ -19,8 +19,8 @@ from forebay.wave.imaging import laplacian_filter, normalise
 from forebay.wave.job.job import Job
 from forebay.wave.job.place import check_tools, too_much
 from forebay.wave.job.prepare import prepare
-from forebay.wave.job.progress import Shown
-from forebay.wave.job.stack import Part, tree_sum
+from forebay.wave.job.progress import ProgressBars
+from forebay.wave.job.stack import PartialImage, tree_sum
 from forebay.wave.job.work import hopeless, steps_of, try_shot
 from forebay.wave.job.workspace import Workspace, locked
 
@@ -30,7 +30,7 @@ class Survey:
     """The image of many shots, and how it came about."""
 
     workspace: Workspace
-    stack: Part
+    stack: PartialImage
     """the sums of all images and illuminations, on the whole model"""
     image: NDArray[Any]
     """divided by the illumination, rid of its smooth part and faded out at the top"""
@@ -78,7 +78,7 @@ def run_job(job: Job, console: Console | None = None) -> Survey:
             from forebay.wave.job.cluster import local
 
             client = opened.enter_context(local(job.run, workspace.device))
-        shown = opened.enter_context(Shown(console, count, len(done), steps_of(workspace)[1]))
+        shown = opened.enter_context(ProgressBars(console, count, len(done), steps_of(workspace)[1]))
         failed: dict[int, str] = {}
         if todo:  # a finished job keeps its plan, however little memory there is now
             budget = Budget(host=host_capacity().free) if client is None else client.budget(workspace)
@@ -103,7 +103,7 @@ def run_job(job: Job, console: Console | None = None) -> Survey:
     )
 
 
-def finish(stack: Part, workspace: Workspace) -> NDArray[Any]:
+def finish(stack: PartialImage, workspace: Workspace) -> NDArray[Any]:
     """Make the image from the sums: even light, nothing smooth, and a quiet top."""
     grid, depth = workspace.grid, workspace.job.imaging.mute
     image = laplacian_filter(normalise(stack.image, stack.illumination), grid)
@@ -115,7 +115,7 @@ def finish(stack: Part, workspace: Workspace) -> NDArray[Any]:
 
 
 def _settle(workspace: Workspace, budget: Budget, console: Console) -> None:
-    """Give up a plan that was made where there was more memory, unless the job itself says how much there is."""
+    """Drop a plan that was made where there was more memory, unless the job itself says how much there is."""
     plan = workspace.plan()
     if plan is None or workspace.job.memory.budget is not None:
         return
@@ -124,7 +124,7 @@ def _settle(workspace: Workspace, budget: Budget, console: Console) -> None:
         workspace.forget_plan()
 
 
-def _here(workspace: Workspace, todo: list[int], shown: Shown) -> dict[int, str]:
+def _here(workspace: Workspace, todo: list[int], shown: ProgressBars) -> dict[int, str]:
     """Migrate shots one after the other in this process."""
     failed: dict[int, str] = {}
     retries = workspace.job.run.retries

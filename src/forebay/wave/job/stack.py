@@ -16,26 +16,26 @@ from forebay.wave.survey.geometry import Box
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class PartialImage:
     """An image and its illumination, in the part of the model that they cover."""
 
     image: NDArray[Any]
     illumination: NDArray[Any]
     box: Box
 
-    def __add__(self, other: "Part") -> "Part":
+    def __add__(self, other: "PartialImage") -> "PartialImage":
         """Add two parts; the sum covers both, and what is between."""
         box = tuple(
-            slice(min(one.start, two.start), max(one.stop, two.stop))
-            for one, two in zip(self.box, other.box, strict=True)
+            slice(min(first.start, second.start), max(first.stop, second.stop))
+            for first, second in zip(self.box, other.box, strict=True)
         )
-        return Part(
+        return PartialImage(
             _placed(self.image, self.box, box) + _placed(other.image, other.box, box),
             _placed(self.illumination, self.box, box) + _placed(other.illumination, other.box, box),
             box,
         )
 
-    def faded(self, margins: Sequence[int], shape: tuple[int, ...]) -> "Part":
+    def faded(self, margins: Sequence[int], shape: tuple[int, ...]) -> "PartialImage":
         """Fade both out towards those sides that lie inside of a model, within so many points of each axis.
 
         Where parts end abruptly, their sides would be seen in the sum.
@@ -51,24 +51,24 @@ class Part:
             if (ramp < 1).any():
                 along = ramp.reshape([-1 if other == axis else 1 for other in range(len(shape))])
                 image, illumination = image * along, illumination * along
-        return Part(image, illumination, self.box)
+        return PartialImage(image, illumination, self.box)
 
-    def spread(self, shape: tuple[int, ...]) -> "Part":
-        """Give the same in the whole model."""
+    def spread(self, shape: tuple[int, ...]) -> "PartialImage":
+        """Spread the same over the whole model."""
         box = tuple(slice(0, points) for points in shape)
-        return Part(_placed(self.image, self.box, box), _placed(self.illumination, self.box, box), box)
+        return PartialImage(_placed(self.image, self.box, box), _placed(self.illumination, self.box, box), box)
 
 
 def _placed(values: NDArray[Any], inner: Box, outer: Box) -> NDArray[Any]:
     """Put values where they belong in a larger part, zeros around them."""
     if inner == outer:
         return values
-    whole = np.zeros([one.stop - one.start for one in outer], values.dtype)
+    whole = np.zeros([side.stop - side.start for side in outer], values.dtype)
     whole[tuple(slice(a.start - b.start, a.stop - b.start) for a, b in zip(inner, outer, strict=True))] = values
     return whole
 
 
-def tree_sum(parts: Iterable[Part | None], add: Callable[[Any, Any], Any] | None = None) -> Any:
+def tree_sum(parts: Iterable[PartialImage | None], add: Callable[[Any, Any], Any] | None = None) -> Any:
     """Sum parts in the order of a binary tree by their place; None where a shot is missing.
 
     Parts are taken one after the other, and no more sums are held at a time than the tree is high.
@@ -87,11 +87,11 @@ def tree_sum(parts: Iterable[Part | None], add: Callable[[Any, Any], Any] | None
     >>> tree_sum(["a", None, "c", "d"], add=lambda one, other: f"({one}{other})")
     '(a(cd))'
     """
-    join = add or Part.__add__
+    join = add or PartialImage.__add__
     sums: list[tuple[int, Any]] = []  # (height, sum), the highest first
 
-    def both(one: Any, other: Any) -> Any:
-        return other if one is None else one if other is None else join(one, other)
+    def both(left: Any, right: Any) -> Any:
+        return right if left is None else left if right is None else join(left, right)
 
     for part in parts:
         sums.append((0, part))

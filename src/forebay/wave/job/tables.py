@@ -9,7 +9,7 @@ from forebay.codec.auto import choices
 from forebay.errors import ForebayError
 from forebay.schedule import named
 from forebay.units import Budget, to_bytes
-from forebay.wave.earth.builtin import RECIPES
+from forebay.wave.earth.builtin import BUILTIN
 
 
 def _even(order: int) -> int:
@@ -67,7 +67,7 @@ class Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     def _set(self, *keys: str) -> list[str]:
-        """Give those of some keys that were set."""
+        """Return those of some keys that were set."""
         return [key for key in keys if getattr(self, key) is not None]
 
 
@@ -92,10 +92,10 @@ class ModelTable(Table):
     @model_validator(mode="after")
     def _one(self) -> "ModelTable":
         if (self.name is None) == (self.velocity is None):
-            raise ValueError(f"either name, one of {', '.join(RECIPES)}, or velocity, a file")
+            raise ValueError(f"either name, one of {', '.join(BUILTIN)}, or velocity, a file")
         idle = ("spacing", "origin", "true") if self.velocity is None else ("dims", "shape", "size", "seed")
-        if given := self._set(*idle):
-            raise ValueError(f"no {', '.join(given)} beside {'name' if self.velocity is None else 'velocity'}")
+        if keys := self._set(*idle):
+            raise ValueError(f"no {', '.join(keys)} beside {'name' if self.velocity is None else 'velocity'}")
         return self
 
 
@@ -121,8 +121,8 @@ class GeometryTable(Table):
             raise ValueError("sources and receivers together, or neither")
         if self.shots is not None and self.sources is not None:
             raise ValueError("either shots, a number, or the files sources and receivers")
-        if self.shots is None and (given := self._set("source_depth", "receiver_depth", "receiver_spacing")):
-            raise ValueError(f"no {', '.join(given)} without shots: files tell where sources and receivers are")
+        if self.shots is None and (keys := self._set("source_depth", "receiver_depth", "receiver_spacing")):
+            raise ValueError(f"no {', '.join(keys)} without shots: files tell where sources and receivers are")
         return self
 
 
@@ -190,8 +190,8 @@ class PhysicsTable(Table):
     def _known(self) -> "PhysicsTable":
         if self.kind == "acoustic":
             usual = {"sends": "explosion", "hears": "pressure"}
-            if given := self._set("vs", "density") + [key for key in usual if getattr(self, key) != usual[key]]:
-                raise ValueError(f"kind = 'elastic' beside {', '.join(given)}")
+            if keys := self._set("vs", "density") + [key for key in usual if getattr(self, key) != usual[key]]:
+                raise ValueError(f"kind = 'elastic' beside {', '.join(keys)}")
         return self
 
 

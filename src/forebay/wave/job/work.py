@@ -19,10 +19,10 @@ from forebay.wave.advice import WaveWarning
 from forebay.wave.files.formats import read_shot
 from forebay.wave.job.inputs import medium_of
 from forebay.wave.job.place import budget_of, putter
-from forebay.wave.job.stack import Part
+from forebay.wave.job.stack import PartialImage
 from forebay.wave.job.workspace import Workspace
-from forebay.wave.loop import simulate
 from forebay.wave.migrate import migrate
+from forebay.wave.simulate import simulate
 from forebay.wave.survey.geometry import part_of
 from forebay.wave.survey.shot import Shot
 
@@ -75,7 +75,7 @@ def hopeless(error: BaseException) -> bool:
 
 
 def steps_of(workspace: Workspace) -> tuple[int, int]:
-    """Give the steps of one way through a shot, and of all its ways: modelled where it is, forward and back."""
+    """Return the steps of one way through a shot, and of all its ways: modelled where it is, forward and back."""
     steps = math.ceil(len(workspace.wavelet) * workspace.sampling / workspace.step - 1e-6)
     return steps, (2 if workspace.job.data.file is not None else 3) * steps
 
@@ -128,7 +128,7 @@ def _run(workspace: Workspace, number: int, budget: Budget | None, tell: Tell) -
         "error": max((sample.relative for sample in result.metrics.samples), default=None),
         "note": result.note,
     }
-    part = Part(np.asarray(migration.image), np.asarray(migration.illumination), box)
+    part = PartialImage(np.asarray(migration.image), np.asarray(migration.illumination), box)
     # Half of what lies beyond source and receivers, along the horizontal axes.
     margins = [0, *(int((job.imaging.aperture or 0.0) / 2 / step) for step in workspace.grid.spacing[1:])]
     workspace.keep(number, part.faded(margins, workspace.grid.shape), summary)
@@ -136,7 +136,7 @@ def _run(workspace: Workspace, number: int, budget: Budget | None, tell: Tell) -
 
 
 def shot_of(workspace: Workspace, number: int) -> Shot:
-    """Give the geometry and wavelet of a shot."""
+    """Return the geometry and wavelet of a shot."""
     geometry = workspace.geometry
     return Shot(
         geometry.sources[number],

@@ -9,7 +9,6 @@
 All of it can be read from any process that sees the directory, so a shot's task is the directory and a number.
 """
 
-import fcntl
 import json
 import re
 import zipfile
@@ -32,7 +31,7 @@ from forebay.wave.earth.grid import Grid
 from forebay.wave.files.formats import remove, whole
 from forebay.wave.files.npy import load_array, load_arrays
 from forebay.wave.job.job import Job
-from forebay.wave.job.stack import Part
+from forebay.wave.job.stack import PartialImage
 from forebay.wave.survey.geometry import Box, Geometry, windows
 
 FREE: Any = {"run": True, "output": True, "memory": {"directory"}}
@@ -51,39 +50,39 @@ class Workspace:
     root: Path
 
     @cached_property
-    def _told(self) -> dict[str, Any]:
+    def _described(self) -> dict[str, Any]:
         return dict(json.loads((self.root / "job.json").read_text()))
 
     @cached_property
     def job(self) -> Job:
         """The parameters, as of when the job was prepared."""
-        return Job.model_validate(self._told["job"])
+        return Job.model_validate(self._described["job"])
 
     @cached_property
     def grid(self) -> Grid:
         """Of the whole model."""
-        told = self._told["grid"]
-        return Grid(**{name: told[name] for name in ("shape", "spacing", "origin", "absorb", "free_surface")})
+        grid = self._described["grid"]
+        return Grid(**{name: grid[name] for name in ("shape", "spacing", "origin", "absorb", "free_surface")})
 
     @property
     def sampling(self) -> float:
         """Seconds between samples of the data."""
-        return float(self._told["sampling"])
+        return float(self._described["sampling"])
 
     @property
     def step(self) -> float:
         """Seconds of a step: the same for all shots, whatever their part of the model."""
-        return float(self._told["step"])
+        return float(self._described["step"])
 
     @property
     def device(self) -> str:
         """Where waves are computed, "cpu" or "gpu": for all shots the same, since both round differently."""
-        return str(self._told["device"])
+        return str(self._described["device"])
 
     @property
     def notes(self) -> list[str]:
         """What the job might do better."""
-        return list(self._told.get("notes", ()))
+        return list(self._described.get("notes", ()))
 
     @cached_property
     def geometry(self) -> Geometry:
@@ -103,10 +102,10 @@ class Workspace:
     def fields(self, medium: str, box: Box | None = None) -> dict[str, NDArray[Any]]:
         """Read a part of the "model" that is migrated through, or of the "true" one."""
         stored = {path.stem: load_array(path) for path in sorted((self.root / medium).glob("*.npy"))}
-        return {name: np.ascontiguousarray(one if box is None else one[box]) for name, one in stored.items()}
+        return {name: np.ascontiguousarray(values if box is None else values[box]) for name, values in stored.items()}
 
     def plan(self) -> Plan | None:
-        """Give the plan for all shots, once there is one."""
+        """Return the plan for all shots, once there is one."""
         path = self.root / "plan.json"
         return Plan.from_json(path) if path.exists() else None
 
@@ -122,23 +121,23 @@ class Workspace:
         (self.root / "plan.json").unlink(missing_ok=True)
 
     def timeline(self) -> tuple[int, list[Span]]:
-        """Give the shot that made the plan, and what it did when."""
-        told = json.loads((self.root / "timeline.json").read_text())
-        return int(told["shot"]), [Span(*span) for span in told["spans"]]
+        """Return the shot that made the plan, and what it did when."""
+        timeline = json.loads((self.root / "timeline.json").read_text())
+        return int(timeline["shot"]), [Span(*span) for span in timeline["spans"]]
 
     def path(self, shot: int) -> Path:
-        """Give the file of a shot."""
+        """Return the file of a shot."""
         return self.root / "shots" / f"{shot:05d}.npz"
 
     def finished(self) -> set[int]:
         """List the shots that are there."""
         return {int(path.stem) for path in (self.root / "shots").glob("*.npz") if path.stem.isdigit()}
 
-    def keep(self, shot: int, part: Part, summary: dict[str, Any]) -> None:
+    def keep(self, shot: int, part: PartialImage, summary: dict[str, Any]) -> None:
         """Write a finished shot, whole or not at all."""
         with whole(self.path(shot)) as path, path.open("wb") as file:
-            told = np.frombuffer(json.dumps(summary).encode(), np.uint8)
-            np.savez(file, image=part.image, illumination=part.illumination, summary=told)
+            encoded = np.frombuffer(json.dumps(summary).encode(), np.uint8)
+            np.savez(file, image=part.image, illumination=part.illumination, summary=encoded)
         self.path(shot).with_suffix(".error").unlink(missing_ok=True)
 
     def fail(self, shot: int, reason: str) -> None:
@@ -146,10 +145,10 @@ class Workspace:
         self.path(shot).parent.mkdir(exist_ok=True)
         self.path(shot).with_suffix(".error").write_text(reason)
 
-    def part(self, shot: int) -> Part:
+    def part(self, shot: int) -> PartialImage:
         """Read the image of a finished shot."""
         image, illumination = load_arrays(self.path(shot), "image", "illumination")
-        return Part(image, illumination, self.boxes[shot])
+        return PartialImage(image, illumination, self.boxes[shot])
 
     def summary(self, shot: int) -> dict[str, Any]:
         """Read what a finished shot told of itself."""
@@ -168,7 +167,7 @@ class Workspace:
         """Remove what a dead process left behind, and shots that can no longer be read."""
         for folder in (self.root, *(self.root / name for name in FOLDERS)):
             # Others may keep hidden files here: only the names that `whole` gives are ours.
-            for path in [one for one in folder.glob(".*") if UNFINISHED.fullmatch(one.name)]:
+            for path in [entry for entry in folder.glob(".*") if UNFINISHED.fullmatch(entry.name)]:
                 remove(path)
         for shot in self.finished():
             try:
@@ -178,14 +177,14 @@ class Workspace:
 
 
 def frozen(job: Job) -> dict[str, Any]:
-    """Give the parameters that decide the image, with size and date of every file that is read."""
-    told = job.model_dump(mode="json", exclude=FREE)
-    seen = {}
+    """Return the parameters that decide the image, with size and date of every file that is read."""
+    parameters = job.model_dump(mode="json", exclude=FREE)
+    marks = {}
     for path in files_of(job):
         if not path.exists():
             raise WaveError(f"there is no {path}")
-        seen[str(path)] = _mark(path)
-    return {**told, "files": seen, "forebay": __version__}
+        marks[str(path)] = _mark(path)
+    return {**parameters, "files": marks, "forebay": __version__}
 
 
 def files_of(job: Job) -> list[Path]:
@@ -195,12 +194,12 @@ def files_of(job: Job) -> list[Path]:
 
 
 def _mark(path: Path) -> list[int | str]:
-    """Give size and date of a file; of a folder, the size of all files below it and a digest of their dates."""
+    """Return size and date of a file; of a folder, the size of all files below it and a digest of their dates."""
     if not path.is_dir():
         return [path.stat().st_size, path.stat().st_mtime_ns]
-    below = [(str(one.relative_to(path)), one.stat()) for one in sorted(path.rglob("*")) if one.is_file()]
-    told = "\n".join(f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in below)
-    return [sum(stat.st_size for _, stat in below), sha256(told.encode()).hexdigest()]
+    below = [(str(file.relative_to(path)), file.stat()) for file in sorted(path.rglob("*")) if file.is_file()]
+    listing = "\n".join(f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in below)
+    return [sum(stat.st_size for _, stat in below), sha256(listing.encode()).hexdigest()]
 
 
 def written() -> list[str]:
@@ -212,10 +211,10 @@ def written() -> list[str]:
 def differences(old: Any, new: Any, key: str = "") -> list[str]:
     """Name the keys in which two sets of parameters differ."""
     if isinstance(old, dict) and isinstance(new, dict):
-        found = []
+        keys = []
         for name in sorted(old.keys() | new.keys()):
-            found += differences(old.get(name), new.get(name), f"{key}.{name}".strip("."))
-        return found
+            keys += differences(old.get(name), new.get(name), f"{key}.{name}".strip("."))
+        return keys
     return [] if old == new else [key]
 
 
@@ -238,6 +237,10 @@ def describe(job: Job, grid: Grid, sampling: float, step: float, device: str, no
 @contextmanager
 def locked(root: Path) -> Iterator[None]:
     """Hold a directory for one run; the kernel lets go of it when the process dies."""
+    try:
+        import fcntl
+    except ImportError as error:
+        raise WaveError("jobs run on Linux only, which lets go of a job's directory when its process dies") from error
     try:
         root.mkdir(parents=True, exist_ok=True)
     except OSError as error:

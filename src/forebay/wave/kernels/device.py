@@ -25,7 +25,7 @@ class Device:
         self.multiprocessors = int(current_device().properties.multiprocessor_count)
 
     def kernel(self, source: Path, name: str, defines: Mapping[str, int]) -> Any:
-        """Give a kernel, compiled when it is first asked for."""
+        """Return a kernel, compiled when it is first asked for."""
         return _kernel(source, name, tuple(sorted(defines.items())))[0]
 
     def address(self, array: Any) -> int:
@@ -35,7 +35,7 @@ class Device:
         return where.pointer
 
     def stream(self) -> Any:
-        """Give the stream that work goes to."""
+        """Return the stream that work goes to."""
         return self._driver.CUstream(self.arrays.cuda.get_current_stream().ptr)
 
     def host(self, array: Any) -> Any:

@@ -32,7 +32,7 @@ class Rows:
         return cls(before, -(width + before) % pitch, word)
 
     def shape(self, fields: tuple[int, ...]) -> tuple[int, ...]:
-        """Give the shape of fields with these rows."""
+        """Return the shape of fields with these rows."""
         return (*fields[:-1], self.before + fields[-1] + self.after)
 
     def inside(self, place: tuple[slice, ...]) -> tuple[slice, ...]:
@@ -40,7 +40,7 @@ class Rows:
         return (*place[:-1], slice(place[-1].start + self.before, place[-1].stop + self.before))
 
     def window(self, place: tuple[slice, ...]) -> tuple[slice, ...]:
-        """Give the words that a place in the fields of the grid is in."""
+        """Return the words that a place in the fields of the grid is in."""
         row = self.inside(place)[-1]
         return (*place[:-1], slice(row.start // self.word * self.word, -(-row.stop // self.word) * self.word))
 
@@ -51,7 +51,7 @@ class Rows:
         return np.pad(values, [*((0, 0) for _ in values.shape[1:]), (self.before, self.after)], mode="edge")
 
     def cut(self, values: Any) -> Any:
-        """Give the part of values that is on the grid of fields."""
+        """Return the part of values that is on the grid of fields."""
         return values[..., self.before : values.shape[-1] - self.after]
 
     def moved(self, points: Points, width: int) -> Points:

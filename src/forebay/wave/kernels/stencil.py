@@ -9,7 +9,7 @@ from forebay.errors import WaveError
 
 
 def second_derivative(order: int) -> NDArray[np.float64]:
-    """Give the central stencil of the second derivative: the weights at distances 0, 1, ..., order / 2.
+    """Return the central stencil of the second derivative: the weights at distances 0, 1, ..., order / 2.
 
     Examples
     --------
@@ -27,6 +27,6 @@ def second_derivative(order: int) -> NDArray[np.float64]:
 
 
 def symbol(coefficients: NDArray[np.float64], angle: NDArray[np.float64] | float) -> NDArray[np.float64]:
-    """Give what a second derivative multiplies a plane wave by, for `angle` radians from one point to the next."""
+    """Return what a second derivative multiplies a plane wave by, for `angle` radians from one point to the next."""
     k = np.arange(1, len(coefficients))
     return np.asarray(coefficients[0] + 2 * np.cos(np.multiply.outer(angle, k)) @ coefficients[1:])

@@ -21,7 +21,7 @@ class Variant:
     """parts of the first axis; 0 leaves the choice to `chunk_of`"""
 
     def defines(self, axes: int, radius: int, rows: int, words: int) -> dict[str, int]:
-        """Give the macros for the source."""
+        """Return the macros for the source."""
         known = {"ROWS": rows, "WORDS": words} if self.known else {}
         return {
             "AXES": axes,

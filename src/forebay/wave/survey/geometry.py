@@ -40,11 +40,11 @@ class Geometry:
         return int(self.sources.shape[1])
 
     def receivers_of(self, shot: int) -> NDArray[np.float64]:
-        """Give the positions of one shot's receivers."""
+        """Return the positions of one shot's receivers."""
         return self.receivers[self.starts[shot] : self.starts[shot + 1]]
 
     def traces_of(self, shot: int) -> NDArray[np.int64]:
-        """Give the numbers of one shot's traces."""
+        """Return the numbers of one shot's traces."""
         return self.traces[self.starts[shot] : self.starts[shot + 1]]
 
     def within(self, offset: float) -> "Geometry":
@@ -78,8 +78,8 @@ def geometry_of(sources: Any, receivers: Any) -> Geometry:
     >>> spread.count, spread.receivers_of(1).shape
     (2, (21, 2))
     """
-    for name, given in (("sources", sources), ("receivers", receivers)):
-        check_real(name, np.asarray(given).dtype)
+    for name, positions in (("sources", sources), ("receivers", receivers)):
+        check_real(name, np.asarray(positions).dtype)
     sources, receivers = np.atleast_2d(np.asarray(sources, float)), np.asarray(receivers, float)
     if receivers.ndim == 2:
         receivers = np.broadcast_to(receivers, (len(sources), *receivers.shape))
@@ -125,7 +125,7 @@ def spread(
 
 
 def windows(geometry: Geometry, grid: Grid, aperture: float | None) -> list[Box]:
-    """Give each shot's part of the model: what lies within `aperture` metres of its source and receivers.
+    """Return each shot's part of the model: what lies within `aperture` metres of its source and receivers.
 
     All parts have one shape, that of the widest, so that one plan serves all shots: near an edge of the model a part
     is moved inwards, not cut. Depth is never cut. Without an aperture every part is the whole model.
@@ -148,8 +148,12 @@ def windows(geometry: Geometry, grid: Grid, aperture: float | None) -> list[Box]
 
 
 def part_of(grid: Grid, box: Box) -> Grid:
-    """Give the grid of a part of a model."""
-    origin = [start + one.start * step for start, one, step in zip(grid.origin, box, grid.spacing, strict=True)]
+    """Return the grid of a part of a model."""
+    origin = [start + side.start * step for start, side, step in zip(grid.origin, box, grid.spacing, strict=True)]
     return Grid(
-        [one.stop - one.start for one in box], grid.spacing, origin, absorb=grid.absorb, free_surface=grid.free_surface
+        [side.stop - side.start for side in box],
+        grid.spacing,
+        origin,
+        absorb=grid.absorb,
+        free_surface=grid.free_surface,
     )

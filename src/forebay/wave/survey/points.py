@@ -11,12 +11,10 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-from numba import prange
 from numpy.typing import NDArray
 
 from forebay.errors import WaveError
 from forebay.wave.earth.grid import Grid
-from forebay.wave.kernels.jit import jits
 
 REACH = 4
 """Grid points on each side of a position that take part."""
@@ -50,7 +48,7 @@ class Points:
         return len(self.starts) - 1
 
     def moved(self, put: Any) -> "Points":
-        """Give the same points with their arrays where the kernels work."""
+        """Return the same points with their arrays where the kernels work."""
         return Points(*(put(getattr(self, field.name)) for field in fields(self)))
 
 
@@ -91,7 +89,7 @@ def locate(
 def _along(
     place: NDArray[np.float64], axis: int, grid: Grid, halo: int, mirrored: bool
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Give indices and weights along one axis, a row for each place, which is counted in points of the field."""
+    """Return indices and weights along one axis, a row for each place, which is counted in points of the field."""
     near = np.rint(place)
     place = np.where(np.abs(place - near) < ON_GRID, near, place)
     index = np.floor(place)[:, None].astype(np.int64) + np.arange(1 - REACH, REACH + 1)
@@ -113,7 +111,7 @@ def _along(
 
 
 def _polynomial(place: NDArray[np.float64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Give the weights of rows in the polynomial through all of them, at each place."""
+    """Return the weights of rows in the polynomial through all of them, at each place."""
     others = [[other for other in rows if other != row] for row in rows]
     columns = [
         np.prod([(place - other) / (row - other) for other in rest], axis=0)
@@ -145,23 +143,3 @@ def _sorted(point: NDArray[Any], cell: NDArray[Any], weight: NDArray[Any], count
         sharers=point[order],
         share_weights=weight[order],
     )
-
-
-@jits
-def gather(flat: Any, starts: Any, cells: Any, weights: Any, out: Any) -> None:
-    """Read a field at points."""
-    for point in prange(len(starts) - 1):
-        total = weights[0] * 0
-        for k in range(starts[point], starts[point + 1]):
-            total += weights[k] * flat[cells[k]]
-        out[point] = total
-
-
-@jits
-def scatter(flat: Any, touched: Any, shares: Any, sharers: Any, weights: Any, values: Any, factors: Any) -> None:
-    """Add values at points to a field, each cell's share times its factor."""
-    for number in prange(len(touched)):
-        total = weights[0] * 0
-        for k in range(shares[number], shares[number + 1]):
-            total += weights[k] * values[sharers[k]]
-        flat[touched[number]] += factors[number] * total

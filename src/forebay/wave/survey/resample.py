@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.wave.kernels.jit import jit
-
 REACH = 16
 """Samples of the coarser sampling on each side that take part."""
 SHAPE = 9.0
@@ -55,7 +53,9 @@ class Resampler:
         if self.same:
             return traces
         out = np.zeros((self.new_samples, *traces.shape[1:]), traces.dtype)
-        _pull(traces.reshape(self.samples, -1), *self._taps, out.reshape(self.new_samples, -1))
+        from forebay.wave.kernels.traces import pull  # compiled when it is needed
+
+        pull(traces.reshape(self.samples, -1), *self._taps, out.reshape(self.new_samples, -1))
         return out
 
     def transpose(self, traces: NDArray[Any]) -> NDArray[Any]:
@@ -63,25 +63,7 @@ class Resampler:
         if self.same:
             return traces
         out = np.zeros((self.samples, *traces.shape[1:]), traces.dtype)
-        _push(traces.reshape(self.new_samples, -1), *self._taps, out.reshape(self.samples, -1))
+        from forebay.wave.kernels.traces import push
+
+        push(traces.reshape(self.new_samples, -1), *self._taps, out.reshape(self.samples, -1))
         return out
-
-
-@jit()
-def _pull(old: Any, first: Any, weights: Any, new: Any) -> None:
-    for i in range(len(new)):
-        for k in range(weights.shape[1]):
-            if weights[i, k] != 0:
-                source = old[first[i] + k]
-                for trace in range(new.shape[1]):
-                    new[i, trace] += weights[i, k] * source[trace]
-
-
-@jit()
-def _push(new: Any, first: Any, weights: Any, old: Any) -> None:
-    for i in range(len(new)):
-        for k in range(weights.shape[1]):
-            if weights[i, k] != 0:
-                target = old[first[i] + k]
-                for trace in range(new.shape[1]):
-                    target[trace] += weights[i, k] * new[i, trace]

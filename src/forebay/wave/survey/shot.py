@@ -56,12 +56,12 @@ class Shot:
         for name in ("source", "receivers"):
             object.__setattr__(self, name, np.atleast_2d(np.asarray(getattr(self, name), float)))
         object.__setattr__(self, "wavelet", np.asarray(self.wavelet))
-        for name, known, points in (("sends", SENDS, self.source), ("hears", HEARS, self.receivers)):
-            given = getattr(self, name)
-            kinds = (given,) * len(points) if isinstance(given, str) else tuple(given)
-            if len(kinds) != len(points) or not set(kinds) <= set(known):
+        for name, words, points in (("sends", SENDS, self.source), ("hears", HEARS, self.receivers)):
+            kind = getattr(self, name)
+            kinds = (kind,) * len(points) if isinstance(kind, str) else tuple(kind)
+            if len(kinds) != len(points) or not set(kinds) <= set(words):
                 raise WaveError(
-                    f"{name}={given!r}: give one of {', '.join(map(repr, known))} for all, or one for each of the "
+                    f"{name}={kind!r}: give one of {', '.join(map(repr, words))} for all, or one for each of the "
                     f"{len(points)} positions"
                 )
             object.__setattr__(self, name, kinds)
@@ -86,5 +86,5 @@ class Shot:
         return len(self.wavelet)
 
     def with_data(self, data: Any) -> "Shot":
-        """Give the same shot with other data."""
+        """Return the same shot with other data."""
         return replace(self, data=np.asarray(data))

@@ -38,17 +38,17 @@ def ricker(frequency: float, dt: float, samples: int, delay: float | None = None
 
 
 def highest_frequency(wavelet: NDArray[np.floating], dt: float) -> float:
-    """Give the frequency above which the spectrum of a wavelet, or of several, stays below `LEVEL`."""
+    """Return the frequency above which the spectrum of a wavelet, or of several, stays below `LEVEL`."""
     return _band(wavelet, dt, LEVEL)[1]
 
 
 def lowest_frequency(wavelet: NDArray[np.floating], dt: float) -> float:
-    """Give the frequency below which the spectrum of a wavelet, or of several, stays below `LOW`."""
+    """Return the frequency below which the spectrum of a wavelet, or of several, stays below `LOW`."""
     return _band(wavelet, dt, LOW)[0]
 
 
 def _band(wavelet: NDArray[np.floating], dt: float, level: float) -> tuple[float, float]:
-    """Give the first and the last frequency at which a spectrum has a share of its largest amplitude."""
+    """Return the first and the last frequency at which a spectrum has a share of its largest amplitude."""
     samples = len(wavelet)
     # Zeros at the end give a spectrum fine enough to find its edges.
     spectrum = np.abs(np.fft.rfft(np.reshape(wavelet, (samples, -1)), 8 * samples, axis=0)).max(axis=1)

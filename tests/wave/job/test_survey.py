@@ -23,7 +23,7 @@ from forebay.wave import AcousticModel, Shot, WaveWarning, migrate, ricker, simu
 from forebay.wave.files.formats import read_field, write_shots
 from forebay.wave.job import run, work
 from forebay.wave.job.job import changed, parse
-from forebay.wave.job.progress import Shown
+from forebay.wave.job.progress import ProgressBars
 from forebay.wave.job.results import write_image, write_report
 from forebay.wave.job.run import run_job
 from forebay.wave.job.workspace import Workspace
@@ -240,8 +240,10 @@ def test_a_budget_that_no_plan_fits_into_ends_the_run_at_the_first_shot(tmp_path
 
 def test_steps_of_all_shots_are_counted_and_the_time_left_is_told(tmp_path, monkeypatch):
     failing(monkeypatch, 2, times=1)
-    told, real = [], Shown.steps
-    monkeypatch.setattr(Shown, "steps", lambda self, shot, done: (told.append((shot, done)), real(self, shot, done)))
+    told, real = [], ProgressBars.steps
+    monkeypatch.setattr(
+        ProgressBars, "steps", lambda self, shot, done: (told.append((shot, done)), real(self, shot, done))
+    )
     console = Console(width=200)
     with console.capture() as printed:
         survey = run_job(job_in(tmp_path), console)
@@ -375,6 +377,7 @@ directory = "out"
 """
 
 
+@pytest.mark.slow
 def test_a_volume_is_migrated_in_parts(tmp_path):
     survey = run_job(parse(VOLUME, tmp_path))
     boxes = survey.workspace.boxes
@@ -461,12 +464,13 @@ class TestOnDask:
         monkeypatch.undo()
         assert same(run_job(job), whole)
 
+    @pytest.mark.slow
     def test_workers_tell_their_steps(self, tmp_path, client, monkeypatch):
         from forebay.wave.job import cluster
 
         monkeypatch.setattr(cluster, "OFTEN", 0.0)
         told = []
-        monkeypatch.setattr(Shown, "steps", lambda self, shot, done: told.append((shot, done)))
+        monkeypatch.setattr(ProgressBars, "steps", lambda self, shot, done: told.append((shot, done)))
         survey = run_job(changed(job_in(tmp_path), scheduler=client.scheduler.address))
         steps = survey.summaries[0]["steps"]
         assert {(shot, steps) for shot in range(SHOTS)} <= set(told) and len(told) > 10 * SHOTS

@@ -7,10 +7,26 @@ from tests.wave.setups import random_model, random_positions, random_shot
 from forebay.wave import Acoustic, Adjoint, Loop, Shot, largest_dt, ricker, simulate
 
 SHAPES = {"2-D": (31, 34), "3-D": (17, 19, 18)}
+CASES = [
+    ("2-D", True, np.float64, 1e-12),
+    ("2-D", True, np.float32, 1e-5),
+    ("3-D", True, np.float64, 1e-12),
+    *(
+        pytest.param(*case, marks=pytest.mark.slow)
+        for case in (
+            ("2-D", False, np.float64, 1e-12),
+            ("2-D", False, np.float32, 1e-5),
+            ("3-D", True, np.float32, 1e-5),
+            ("3-D", False, np.float64, 1e-12),
+            ("3-D", False, np.float32, 1e-5),
+        )
+    ),
+]
+"""Axes, whether there is a free surface, type and tolerance."""
 
 
 def transpose(loop, data):
-    """Give what arrives at the sources of what the receivers sent."""
+    """Return what arrives at the sources of what the receivers sent."""
     adjoint, arrived = Adjoint(loop, data), np.zeros_like(loop.sent)
     for step in reversed(range(loop.steps)):
         adjoint.back_to(step + 1)
@@ -18,9 +34,7 @@ def transpose(loop, data):
     return arrived
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-12), (np.float32, 1e-5)])
-@pytest.mark.parametrize("free_surface", [False, True], ids=["open", "free surface"])
-@pytest.mark.parametrize("axes", SHAPES)
+@pytest.mark.parametrize(("axes", "free_surface", "dtype", "tolerance"), CASES)
 def test_dot_products_agree(axes, free_surface, dtype, tolerance):
     model = random_model(SHAPES[axes], free_surface=free_surface)
     shot = random_shot(model)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from forebay.errors import WaveError
-from forebay.wave.earth.builtin import RECIPES, SALT, WATER, make
+from forebay.wave.earth.builtin import BUILTIN, SALT, WATER, make
 from forebay.wave.earth.smoothing import smooth
 
 
@@ -13,14 +13,14 @@ from forebay.wave.earth.smoothing import smooth
     [("salt", (310, 676, 676)), ("marmousi3d", (351, 901, 301)), ("large", (500, 500, 500)), ("marmousi", (351, 901))],
 )
 def test_full_sizes_are_those_of_the_literature(name, shape):
-    assert RECIPES[name].full == shape
-    steps = [1000 * length / points for length, points in zip(RECIPES[name].extent, shape, strict=False)]
+    assert BUILTIN[name].full == shape
+    steps = [1000 * length / points for length, points in zip(BUILTIN[name].extent, shape, strict=False)]
     assert np.allclose(steps, steps[0])  # cells are square, or cubes
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", BUILTIN)
 def test_small_ones_have_water_on_top_and_are_the_same_each_time(name):
-    shape = tuple(points // 3 for points in RECIPES[name].small)
+    shape = tuple(points // 3 for points in BUILTIN[name].small)
     one, again, other = make(name, shape=shape), make(name, shape=shape), make(name, shape=shape, seed=1)
     assert one.values.shape == shape and one.values.dtype == np.float32
     assert (one.values[0] == WATER).all() and one.values.min() == WATER
@@ -28,9 +28,9 @@ def test_small_ones_have_water_on_top_and_are_the_same_each_time(name):
     assert (one.values != other.values).mean() > 0.1
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", BUILTIN)
 def test_velocity_grows_with_depth_on_the_whole(name):
-    values = make(name, shape=RECIPES[name].small[:2]).values
+    values = make(name, shape=BUILTIN[name].small[:2]).values
     thirds = [part.mean() for part in np.array_split(values, 3)]
     assert thirds[0] < thirds[1] < thirds[2]
     assert values.min() >= 1500 and values.max() < 6000
@@ -43,8 +43,8 @@ def test_a_section_is_the_middle_of_its_volume():
 
 @pytest.mark.parametrize("name", ["marmousi", "salt"])
 def test_a_coarse_grid_holds_the_same_ground_as_a_fine_one(name):
-    fine = make(name, shape=tuple(4 * points for points in RECIPES[name].small[:2])).values[::4, ::4]
-    coarse = make(name, shape=RECIPES[name].small[:2]).values
+    fine = make(name, shape=tuple(4 * points for points in BUILTIN[name].small[:2])).values[::4, ::4]
+    coarse = make(name, shape=BUILTIN[name].small[:2]).values
     assert np.corrcoef(fine.ravel(), coarse.ravel())[0, 1] > 0.98
     assert (np.abs(fine - coarse) < 0.02 * fine).mean() > 0.75  # but for cells that a boundary crosses
 

@@ -373,7 +373,7 @@ def test_two_runs_do_not_share_a_directory(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "path", sorted((Path(__file__).parents[2] / "examples").glob("*.toml")), ids=lambda path: path.name
+    "path", sorted((Path(__file__).parents[3] / "examples").glob("*.toml")), ids=lambda path: path.name
 )
 def test_the_examples_are_jobs(path):
     job = read_job(path)

@@ -31,6 +31,22 @@ from forebay.wave.kernels.variant import Variant, chunk_of
 
 TOLERANCE = 1e-6
 SHAPES = {"2-D": (31, 37), "3-D": (17, 19, 18)}
+TWINS = [
+    ("2-D", False, 8),
+    ("2-D", True, 4),
+    ("3-D", True, 8),
+    *(
+        pytest.param(*case, marks=pytest.mark.slow)
+        for case in (("2-D", False, 4), ("2-D", True, 8), ("3-D", False, 4), ("3-D", True, 4), ("3-D", False, 8))
+    ),
+]
+"""Axes, whether there is a free surface, and the order."""
+BOXES = [
+    ("2-D", False),
+    ("3-D", True),
+    *(pytest.param(*case, marks=pytest.mark.slow) for case in (("2-D", True), ("3-D", False))),
+]
+"""Axes, and whether there is a free surface."""
 SMALL = Variant(block=(8, 4), known=False)
 VARIANTS = {
     "narrow": Variant(block=(4, 2), known=False),
@@ -79,7 +95,7 @@ class Real:
     ]
 )
 def there(request, monkeypatch):
-    """Give what moves a model to where the kernels under test are."""
+    """Return what moves a model to where the kernels under test are."""
     return Emulated(monkeypatch) if request.param == "emulated" else Real()
 
 
@@ -98,9 +114,7 @@ def run(model, shot, order, steps=None):
     return loop.kernels.get(loop.heard), p, p_old, loop.propagator
 
 
-@pytest.mark.parametrize("order", [4, 8])
-@pytest.mark.parametrize("free_surface", [False, True], ids=["open", "free surface"])
-@pytest.mark.parametrize("axes", SHAPES)
+@pytest.mark.parametrize(("axes", "free_surface", "order"), TWINS)
 def test_fields_and_what_is_heard_are_those_of_the_cpu(there, axes, free_surface, order):
     model = random_model(SHAPES[axes], free_surface=free_surface)
     shot = random_shot(model)
@@ -122,7 +136,7 @@ def test_rows_of_every_width_leave_their_margins_zero(there, width):
 
 @pytest.mark.skipif(GPP is None, reason="g++ is not installed")
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("axes", SHAPES)
+@pytest.mark.parametrize("axes", ["2-D", pytest.param("3-D", marks=pytest.mark.slow)])  # each is compiled
 def test_every_variant_gives_the_same_bits(monkeypatch, axes, variant):
     model = random_model(SHAPES[axes], free_surface=True)
     shot = random_shot(model, samples=25)
@@ -130,8 +144,7 @@ def test_every_variant_gives_the_same_bits(monkeypatch, axes, variant):
     assert all(np.array_equal(*pair) for pair in zip(one, other, strict=True))
 
 
-@pytest.mark.parametrize("free_surface", [False, True], ids=["open", "free surface"])
-@pytest.mark.parametrize("axes", SHAPES)
+@pytest.mark.parametrize(("axes", "free_surface"), BOXES)
 def test_dot_products_agree(there, axes, free_surface):
     model = there(random_model(SHAPES[axes], free_surface=free_surface))
     shot = random_shot(model)
@@ -149,7 +162,9 @@ def test_dot_products_agree(there, axes, free_surface):
     assert difference < 1e-5 * np.linalg.norm(heard) * np.linalg.norm(weights)
 
 
-@pytest.mark.parametrize("free_surface", [False, True], ids=["open", "free surface"])
+@pytest.mark.parametrize(
+    "free_surface", [pytest.param(False, marks=pytest.mark.slow), True], ids=["open", "free surface"]
+)
 def test_single_steps_are_those_of_a_run(there, free_surface):
     model = there(random_model(SHAPES["2-D"], free_surface=free_surface))
     shot = random_shot(model, samples=9)
@@ -166,13 +181,13 @@ def test_single_steps_are_those_of_a_run(there, free_surface):
 
 @pytest.fixture(scope="module")
 def seen():
-    """Give a model and a shot with its data."""
+    """Return a model and a shot with its data."""
     model = smooth_model((50, 57))
     shot = surface_shot(model, samples=90)
     return model, shot.with_data(simulate(shot, AcousticModel(0.97 * model.velocity, model.grid)))
 
 
-@pytest.mark.parametrize("every", [1, 4])
+@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 4])
 def test_images_are_those_of_the_cpu(there, seen, every):
     model, shot = seen
     expected, found = (migrate(shot, one, every=every, budget="64MB") for one in (model, there(model)))
@@ -213,7 +228,9 @@ def test_a_condition_sees_the_model_and_nothing_else(there, seen):
     assert sum(totals) * 5 * found.dt == pytest.approx(found.image.sum(dtype=float), rel=1e-3)
 
 
-@pytest.mark.parametrize("free_surface", [False, True], ids=["open", "free surface"])
+@pytest.mark.parametrize(
+    "free_surface", [pytest.param(False, marks=pytest.mark.slow), True], ids=["open", "free surface"]
+)
 def test_gradients_are_those_of_the_cpu(there, free_surface):
     model = smooth_model((40, 45), free_surface=free_surface)
     shot = surface_shot(model, samples=60)
@@ -251,7 +268,12 @@ def test_chunks_cover_every_plane_and_are_not_short(axes, planes):
 
 
 @pytest.mark.parametrize(
-    ("axes", "radius", "arch"), [(2, 2, "sm_90"), (2, 4, "sm_90"), (3, 2, "sm_90"), (3, 4, "sm_90"), (3, 4, "sm_80")]
+    ("axes", "radius", "arch"),
+    [
+        (2, 2, "sm_90"),
+        (3, 4, "sm_90"),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((2, 4, "sm_90"), (3, 2, "sm_90"), (3, 4, "sm_80"))),
+    ],
 )
 def test_the_source_compiles(axes, radius, arch):
     compile_only = pytest.importorskip("forebay.cuda.kernels").compile_only

@@ -6,9 +6,19 @@ import numpy as np
 import pytest
 from tests.wave.elastic_setups import mixed_shot, random_rock, smooth_rock, surface_shot, uniform
 
-from forebay.wave import AcousticModel, Elastic, ElasticModel, Grid, Shot, WaveError, largest_dt, ricker, simulate
-from forebay.wave.earth.stability import points_per_wavelength
-from forebay.wave.elastic.loop import ElasticLoop
+from forebay.wave import (
+    Acoustic,
+    AcousticModel,
+    Elastic,
+    ElasticModel,
+    Grid,
+    Loop,
+    Shot,
+    WaveError,
+    largest_dt,
+    ricker,
+    simulate,
+)
 from forebay.wave.elastic.medium import averaged
 from forebay.wave.elastic.stencil import along_depth, first_derivative, steepest
 
@@ -24,7 +34,7 @@ def decibels(part, whole):
 
 
 def energy(propagator, before, after):
-    """Give what a step keeps: kinetic energy, and that of stresses one step apart, by the rows' weights."""
+    """Return what a step keeps: kinetic energy, and that of stresses one step apart, by the rows' weights."""
     ndim, dt = propagator.model.grid.ndim, propagator.dt
     whole, half = (rows.reshape(-1, *(1,) * (ndim - 1)) for rows in propagator.rows)
     total = 0.0
@@ -51,7 +61,7 @@ def energy(propagator, before, after):
 def test_waves_in_a_closed_box_keep_their_energy(shape, free_surface):
     model = random_rock(shape, absorb=0, free_surface=free_surface, fluid=False)
     propagator = Elastic(model, largest_dt(model), dtype=np.float64)  # at the very limit
-    loop = ElasticLoop(mixed_shot(model), model, propagator.dt, dtype=np.float64)
+    loop = Loop(mixed_shot(model), Elastic(model, propagator.dt, dtype=np.float64))
     state = propagator.step(propagator.zeros(), loop.sources, np.array([1e-6, *(1.0,) * len(shape)]))
     energies, silent = [], np.zeros(len(shape) + 1)
     for step in range(2000 if len(shape) == 2 else 400):
@@ -70,7 +80,7 @@ def test_waves_in_an_open_box_leave_it(free_surface, fluid):
     dt, samples = 0.9 * largest_dt(model), 5000
     wavelet = np.zeros((samples, 3))
     wavelet[:400] = ricker(8.0, dt, 400)[:, None] * np.array([1e-6, 1.0, 1.0])
-    loop = ElasticLoop(mixed_shot(model, wavelet=wavelet), model, dt)
+    loop = Loop(mixed_shot(model, wavelet=wavelet), Elastic(model, dt))
     state, loudness = loop.propagator.zeros(), []
     for start in range(0, samples, 500):
         state = loop.forward(state, start, start + 500)
@@ -139,6 +149,7 @@ def test_a_layer_returns_less_than_a_hundredth_in_three_dimensions():
     assert difference(grid, 1, 50, 0.47, (100.0, 50.0, 100.0), (100.0, 250.0, 100.0)) < -40
 
 
+@pytest.mark.slow
 def test_wider_layers_return_less():
     levels = [reflection("explosion", "pressure", absorb, 0) for absorb in (0, 5, 10, 20, 30)]
     assert levels == sorted(levels, reverse=True)
@@ -196,7 +207,7 @@ def test_a_coarse_grid_and_an_unstable_step_are_refused_with_what_works():
         simulate(quick, model)
     _, frequency = (number_after("at most", text) for text in str(refusal.value).split(", or "))
     simulate(surface_shot(model, frequency=20.0 * frequency / 56), model)
-    assert points_per_wavelength(8, staggered=True) < points_per_wavelength(8)
+    assert Elastic.points_per_wavelength(8) < Acoustic.points_per_wavelength(8)
 
 
 def arrays(**changes):

@@ -16,23 +16,32 @@ from tests.wave.emulator import GPP, Emulator
 
 from forebay.cuda.available import gpu_count
 from forebay.errors import DeviceError, WaveError
-from forebay.wave import (
-    Elastic,
-    ElasticModel,
-    gradient,
-    migrate,
-    simulate,
-)
+from forebay.wave import Adjoint, Elastic, ElasticModel, Loop, gradient, migrate, simulate
 from forebay.wave.acoustic import gpu as acoustic_gpu
 from forebay.wave.elastic import gpu as elastic_gpu
 from forebay.wave.elastic import gpu_images as elastic_gpu_images
 from forebay.wave.elastic import propagator as elastic
 from forebay.wave.elastic.gpu import STRESS, VELOCITY, ElasticGpuKernels, ElasticVariant
 from forebay.wave.elastic.gpu_images import POINTS
-from forebay.wave.elastic.loop import ElasticAdjoint, ElasticLoop
 
 TOLERANCE = 2e-6
 SHAPES = {"2-D": (25, 29), "3-D": (13, 15, 14)}
+TWINS = [
+    ("2-D", False, 8),
+    ("2-D", True, 4),
+    ("3-D", True, 8),
+    *(
+        pytest.param(*case, marks=pytest.mark.slow)
+        for case in (("2-D", False, 4), ("2-D", True, 8), ("3-D", False, 4), ("3-D", True, 4), ("3-D", False, 8))
+    ),
+]
+"""Axes, whether there is a free surface, and the order."""
+BOXES = [
+    ("2-D", False),
+    ("3-D", True),
+    *(pytest.param(*case, marks=pytest.mark.slow) for case in (("2-D", True), ("3-D", False))),
+]
+"""Axes, and whether there is a free surface."""
 SMALL = ElasticVariant(block=(8, 4), known=False)
 VARIANTS = {
     "points": ElasticVariant(block=(16, 4), known=False, width=1),
@@ -97,7 +106,7 @@ class Real:
     ]
 )
 def there(request, monkeypatch):
-    """Give what moves a model to where the kernels under test are."""
+    """Return what moves a model to where the kernels under test are."""
     return Emulated(monkeypatch) if request.param == "emulated" else Real()
 
 
@@ -116,7 +125,7 @@ def agree(one, other, tolerance=TOLERANCE):
 def run(model, order=8, samples=40, steps=None):
     """Send noise of every kind through a model, and give what is heard and all fields."""
     shot = mixed_shot(model, samples=samples)
-    loop = ElasticLoop(shot, model, 0.8 * shot.dt, order)
+    loop = Loop(shot, Elastic(model, 0.8 * shot.dt, order))
     values = np.random.default_rng(5).standard_normal(loop.sent.shape)
     values *= np.where([kind == "explosion" for kind in shot.sends], 1e-6, 1.0)
     loop.sent = loop.kernels.put(values)
@@ -125,9 +134,7 @@ def run(model, order=8, samples=40, steps=None):
     return loop.kernels.get(loop.heard), fields, loop
 
 
-@pytest.mark.parametrize("order", [4, 8])
-@pytest.mark.parametrize("free_surface", [False, True], ids=["open", "free surface"])
-@pytest.mark.parametrize("axes", SHAPES)
+@pytest.mark.parametrize(("axes", "free_surface", "order"), TWINS)
 def test_fields_and_what_is_heard_are_those_of_the_cpu(there, axes, free_surface, order):
     model = random_rock(SHAPES[axes], free_surface=free_surface)
     expected, found = run(model, order), run(there(model), order)
@@ -150,7 +157,9 @@ def test_rows_of_every_width_leave_their_margins_zero(there, width):
 
 
 @pytest.mark.skipif(GPP is None, reason="g++ is not installed")
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    "variant", [name if name in ("wide", "halves") else pytest.param(name, marks=pytest.mark.slow) for name in VARIANTS]
+)
 @pytest.mark.parametrize("axes", ["2-D", pytest.param("3-D", marks=pytest.mark.slow)])  # each is compiled
 def test_every_variant_gives_the_same_bits(monkeypatch, axes, variant):
     model = random_rock(SHAPES[axes], free_surface=True)
@@ -159,19 +168,18 @@ def test_every_variant_gives_the_same_bits(monkeypatch, axes, variant):
     assert all(np.array_equal(field, other[1][name]) for name, field in one[1].items())
 
 
-@pytest.mark.parametrize("free_surface", [False, True], ids=["open", "free surface"])
-@pytest.mark.parametrize("axes", SHAPES)
+@pytest.mark.parametrize(("axes", "free_surface"), BOXES)
 def test_dot_products_agree(there, axes, free_surface):
     model = there(random_rock(SHAPES[axes], free_surface=free_surface))
     shot = mixed_shot(model)
-    loop = ElasticLoop(shot, model, shot.dt)
+    loop = Loop(shot, Elastic(model, shot.dt))
     rng, kernels = np.random.default_rng(5), loop.kernels
     sizes = [np.where([kind == word for kind in kinds], 1e-6, 1.0) for kinds, word in
              ((shot.sends, "explosion"), (shot.hears, "pressure"))]  # fmt: skip
     sent, weights = rng.standard_normal(loop.sent.shape) * sizes[0], rng.standard_normal(loop.heard.shape) * sizes[1]
     loop.sent = kernels.put(sent)
     loop.forward(loop.propagator.zeros(), 0, loop.steps)
-    adjoint, arrived = ElasticAdjoint(loop, weights), kernels.zeros(loop.sent.shape)
+    adjoint, arrived = Adjoint(loop, weights), kernels.zeros(loop.sent.shape)
     for step in reversed(range(loop.steps)):
         loop.propagator.record(adjoint.back_to(step + 1), loop.sources, arrived[step], still=True)
         loop.propagator.record(adjoint.back_to(step), loop.sources, arrived[step], still=False)
@@ -181,7 +189,9 @@ def test_dot_products_agree(there, axes, free_surface):
     assert abs(np.vdot(heard, weights)) > 1e-3 * size
 
 
-@pytest.mark.parametrize("free_surface", [False, True], ids=["open", "free surface"])
+@pytest.mark.parametrize(
+    "free_surface", [pytest.param(False, marks=pytest.mark.slow), True], ids=["open", "free surface"]
+)
 def test_single_steps_are_those_of_a_run(there, free_surface):
     model = there(random_rock(SHAPES["2-D"], free_surface=free_surface))
     heard, fields, loop = run(model, samples=9, steps=7)
@@ -196,16 +206,16 @@ def test_single_steps_are_those_of_a_run(there, free_surface):
         assert np.array_equal(propagator.layout.cut(loop.kernels.get(field)), fields[name])
 
 
-@pytest.fixture(scope="module", params=["pressure", "velocity z"])
+@pytest.fixture(scope="module", params=[pytest.param("pressure", marks=pytest.mark.slow), "velocity z"])
 def seen(request):
-    """Give a model and a shot with its data."""
+    """Return a model and a shot with its data."""
     model = smooth_rock((40, 47))
     shot = surface_shot(model, hears=request.param, samples=100, frequency=11.0)
     true = ElasticModel(0.97 * model.vp, 0.95 * model.vs, model.rho, model.grid)
     return model, shot.with_data(simulate(shot, true))
 
 
-@pytest.mark.parametrize("every", [1, 4])
+@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 4])
 def test_images_are_those_of_the_cpu(there, seen, every):
     model, shot = seen
     options = {"every": every, "images": ("pp", "velocity"), "budget": "64MB"}
@@ -221,7 +231,7 @@ def test_images_in_three_dimensions(there, any_wavelet):
     wavelet = np.sin(0.2 * np.arange(40.0))[:, None] * np.hanning(40)[:, None] * np.array([1e-6, 1, 1, 1])
     shot = mixed_shot(model, samples=40, wavelet=wavelet)
     shot = shot.with_data(np.random.default_rng(3).standard_normal((40, len(quiet.receivers))))
-    options = {"every": 2, "images": ("velocity", "pp"), "budget": "64MB", "order": 4}
+    options = {"every": 2, "images": ("velocity", "pp"), "budget": "64MB"}
     expected, found = (migrate(shot, one, **options) for one in (model, there(model)))
     for name, pair in expected.images.items():
         for one, other in zip(found.images[name], pair, strict=True):
@@ -250,8 +260,7 @@ def test_a_condition_sees_the_model_and_nothing_else(there, seen):
     assert sum(totals) * 5 * found.dt == pytest.approx(found.image.sum(dtype=float), rel=1e-3)
 
 
-@pytest.mark.parametrize("free_surface", [False, True], ids=["open", "free surface"])
-@pytest.mark.parametrize("axes", SHAPES)
+@pytest.mark.parametrize(("axes", "free_surface"), BOXES)
 def test_gradients_are_those_of_the_cpu(there, any_wavelet, axes, free_surface):
     model = random_rock(SHAPES[axes], free_surface=free_surface, absorb=6)
     wavelet = np.sin(0.2 * np.arange(30.0))[:, None] * np.ones(len(SHAPES[axes]) + 1)
@@ -297,7 +306,12 @@ def test_arrays_that_are_neither_here_nor_there_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("axes", "radius", "arch"), [(2, 2, "sm_90"), (2, 4, "sm_90"), (3, 2, "sm_90"), (3, 4, "sm_90"), (3, 4, "sm_80")]
+    ("axes", "radius", "arch"),
+    [
+        (2, 2, "sm_90"),
+        (3, 4, "sm_90"),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((2, 4, "sm_90"), (3, 2, "sm_90"), (3, 4, "sm_80"))),
+    ],
 )
 def test_the_sources_compile(axes, radius, arch):
     compile_only = pytest.importorskip("forebay.cuda.kernels").compile_only

@@ -32,7 +32,7 @@ class Wavelet:
 
 
 def velocity_in_space(time, away, force, heard):
-    """Give the particle velocity along one axis of a force along another (Aki and Richards, equation 4.23)."""
+    """Return the particle velocity along one axis of a force along another (Aki and Richards, equation 4.23)."""
     wavelet, distance = Wavelet(), np.linalg.norm(away, axis=-1)
     cosines = away[..., force] * away[..., heard] / distance**2
     same = float(force == heard)
@@ -101,7 +101,10 @@ def test_velocities_of_forces(grid, receivers, solution, forces):
 
 @pytest.mark.parametrize(
     ("grid", "receivers"),
-    [(PLANE, [(450.0, 703.0), (603.0, 322.0)]), (SPACE, [(173.0, 270.0, 190.0), (80.7, 82.3, 152.2)])],
+    [
+        (PLANE, [(450.0, 703.0), (603.0, 322.0)]),
+        pytest.param(SPACE, [(173.0, 270.0, 190.0), (80.7, 82.3, 152.2)], marks=pytest.mark.slow),
+    ],
     ids=["2-D", "3-D"],
 )
 def test_pressure_of_an_explosion(grid, receivers):

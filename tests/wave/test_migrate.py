@@ -146,6 +146,7 @@ def test_images_do_not_depend_on_the_samplings(model):
     assert np.linalg.norm(images[0] - images[1]) < 0.02 * np.linalg.norm(images[0])
 
 
+@pytest.mark.slow
 def test_three_dimensions():
     grid = Grid((24, 26, 22), 10.0, absorb=12)
     velocity = np.full(grid.shape, 2000.0)

@@ -9,6 +9,7 @@ from tests.wave.setups import random_model, random_shot, smooth_model, surface_s
 from forebay.wave import (
     Acoustic,
     AcousticModel,
+    Elastic,
     Grid,
     Loop,
     Shot,
@@ -20,7 +21,7 @@ from forebay.wave import (
     ricker,
     simulate,
 )
-from forebay.wave.earth.stability import TOLERANCE, accurate_dt, choose_dt, points_per_wavelength
+from forebay.wave.earth.stability import TOLERANCE, accurate_dt, choose_dt
 from forebay.wave.elastic.stencil import first_derivative, staggered_symbol
 from forebay.wave.kernels.stencil import second_derivative, symbol
 
@@ -94,7 +95,7 @@ def test_an_unstable_step_is_refused_with_one_that_is_fine_enough_too():
 @pytest.mark.parametrize("staggered", [False, True])
 def test_waves_of_all_speeds_and_directions_travel_as_fast_as_is_promised(order, staggered):
     """By the dispersion relation of space and time together, on the coarsest grid with the longest step allowed."""
-    frequency, spacing = 40.0, 1500.0 / 40.0 / points_per_wavelength(order, staggered=staggered)
+    frequency, spacing = 40.0, 1500.0 / 40.0 / (Elastic if staggered else Acoustic).points_per_wavelength(order)
     dt = accurate_dt(frequency)
     for speed in (1500.0, 2000.0, 4500.0):
         for angle in np.linspace(0, np.pi / 4, 7):
@@ -104,9 +105,8 @@ def test_waves_of_all_speeds_and_directions_travel_as_fast_as_is_promised(order,
             else:
                 squared = -np.sum(symbol(second_derivative(order), k))
             travelled = 2 / dt * np.arcsin(min(speed * dt / 2 * np.sqrt(squared) / spacing, 1.0))
-            assert (
-                abs(travelled / (2 * np.pi * frequency) - 1) < 1.02 * TOLERANCE
-            )  # which leaves out higher orders of dt
+            # Which leaves out higher orders of dt.
+            assert abs(travelled / (2 * np.pi * frequency) - 1) < 1.02 * TOLERANCE
 
 
 def test_the_step_that_is_chosen_is_stable_and_fine_enough():
@@ -119,7 +119,7 @@ def test_the_step_that_is_chosen_is_stable_and_fine_enough():
 
 
 def test_higher_orders_need_fewer_points():
-    needed = [points_per_wavelength(order) for order in (2, 4, 6, 8, 12, 16)]
+    needed = [Acoustic.points_per_wavelength(order) for order in (2, 4, 6, 8, 12, 16)]
     assert needed == sorted(needed, reverse=True) and needed[-1] > 2
 
 
@@ -206,3 +206,8 @@ def test_a_ricker_wavelet_that_its_samples_do_not_hold_is_refused_with_what_does
         ricker(40.0, 0.008, 100)
     for frequency, dt in ((40.0, 0.00452), (22.6, 0.008)):
         assert highest_frequency(ricker(frequency, dt, 200), dt) == pytest.approx(0.5 / dt, rel=0.01)
+
+
+def test_a_model_of_no_physics_is_refused():
+    with pytest.raises(WaveError, match="no physics is registered for a model of type object: take one of Acoustic"):
+        largest_dt(object())

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from forebay.wave import Grid, Resampler, highest_frequency, ricker
-from forebay.wave.survey.points import gather, locate, scatter
+from forebay.wave.kernels.points import gather, scatter
+from forebay.wave.survey.points import locate
 
 HALO = 4
 

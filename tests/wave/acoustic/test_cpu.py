@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from forebay.wave import Grid
 from forebay.wave.acoustic.cpu import MANY, CpuKernels
 from forebay.wave.kernels.stencil import second_derivative, symbol
 
@@ -28,7 +29,7 @@ def test_coefficients_differentiate_polynomials_exactly(order):
 def test_a_step_of_a_plane_wave(shape, order, threads):
     assert (np.prod(shape) >= MANY) == (threads == "several")
     radius, rng = order // 2, np.random.default_rng(order)
-    kernels = CpuKernels(len(shape), radius, np.dtype(np.float64))
+    kernels = CpuKernels(Grid(shape, 1.0), radius, np.dtype(np.float64))
     angles, weights = rng.uniform(0.3, 1.2, len(shape)), tuple(rng.uniform(0.5, 2.0, len(shape)))
     places = np.meshgrid(*(np.arange(n) for n in shape), indexing="ij")
     p = np.cos(sum(angle * place for angle, place in zip(angles, places, strict=True)))
