@@ -13,6 +13,7 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what deterministi
 
 torch = pytest.importorskip("torch")
 
+from tests.torch.cases import crossed  # noqa: E402
 from tests.torch.models import (  # noqa: E402
     AMPLE,
     EXACT,
@@ -56,8 +57,7 @@ def needs(kind):
     return peaks["keep"], peaks["recompute"]
 
 
-@pytest.mark.parametrize("kind", INPUTS, ids=lambda kind: kind.__name__)
-@pytest.mark.parametrize("choice", EXACT)
+@pytest.mark.parametrize(("kind", "choice"), crossed(INPUTS, EXACT))
 def test_every_choice_gives_the_bits_of_the_plain_model(kind, choice):
     model, x = problem(kind)
     plain, _ = problem(kind)
@@ -67,8 +67,7 @@ def test_every_choice_gives_the_bits_of_the_plain_model(kind, choice):
     assert choice in plan_of(model).choices.values()
 
 
-@pytest.mark.parametrize("kind", INPUTS, ids=lambda kind: kind.__name__)
-@pytest.mark.parametrize("choice", [name for name in EXACT if "offload" in name])
+@pytest.mark.parametrize(("kind", "choice"), crossed(INPUTS, [name for name in EXACT if "offload" in name]))
 def test_what_has_to_leave_the_device_comes_back_with_the_same_bits(kind, choice):
     model, x = problem(kind)
     plain, _ = problem(kind)
@@ -230,7 +229,7 @@ def test_autocast(choice):
         assert equal(found, expected)
 
 
-@pytest.mark.parametrize(("way", "choice"), [("module", "recompute"), ("in place", "recompute"), ("module", "offload")])
+@pytest.mark.parametrize(("way", "choice"), crossed(["module", "in place"], ["recompute", "offload"])[:3])
 def test_compiled_blocks(way, choice):
     torch._dynamo.reset()
 

@@ -11,6 +11,7 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what deterministi
 
 torch = pytest.importorskip("torch")
 
+from tests.torch.cases import crossed  # noqa: E402
 from tests.torch.models import AMPLE, EXACT, MLP, TwoTensorLike, equal, pair, step  # noqa: E402
 from tests.torch.models import deterministic as deterministic  # noqa: E402
 from torch import nn  # noqa: E402
@@ -434,8 +435,9 @@ BUFFERED = {
 }
 
 
-@pytest.mark.parametrize("kind", BUFFERED)
-@pytest.mark.parametrize("choice", ["recompute", "keep dear, recompute the rest", None])
+@pytest.mark.parametrize(
+    ("kind", "choice"), crossed(list(BUFFERED), ["recompute", "keep dear, recompute the rest", None])
+)
 def test_buffers_in_all_their_shapes_are_as_the_first_run_found_them(kind, choice):
     (model, _), (plain, _) = pair(BUFFERED[kind]), pair(BUFFERED[kind])  # copies do not share what their models do
     fit(model, AMPLE, choice=choice)

@@ -19,6 +19,7 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what deterministi
 
 torch = pytest.importorskip("torch")
 
+from tests.torch.cases import crossed, mostly_slow  # noqa: E402
 from tests.torch.models import AMPLE, EXACT, MLP, TwoTensorLike, check_as_plain, step  # noqa: E402
 from tests.torch.models import deterministic as deterministic  # noqa: E402
 from torch import nn  # noqa: E402
@@ -199,8 +200,7 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("choice", EXACT)
-@pytest.mark.parametrize("make", MODELS.values(), ids=MODELS.keys())
+@pytest.mark.parametrize(("make", "choice"), crossed(MODELS, EXACT))
 def test_objects_are_as_the_first_run_found_them(make, choice):
     check_as_plain(make, choice)
 
@@ -213,7 +213,10 @@ def test_a_budget_that_is_too_small_is_found_where_blocks_give_objects():
         step(model, x)
 
 
-@pytest.mark.parametrize("make", [make for name, make in MODELS.items() if name != "graph"])  # which holds itself
+@pytest.mark.parametrize(
+    "make",
+    mostly_slow({name: make for name, make in MODELS.items() if name != "graph"}, "cache", "between blocks"),
+)  # a graph holds itself
 def test_nothing_is_left_of_a_forward_pass_that_nobody_differentiates(make):
     model = fit(make(), AMPLE, choice="recompute")
     step(model, torch.randn(32, 8))

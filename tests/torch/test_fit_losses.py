@@ -9,6 +9,7 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what deterministi
 
 torch = pytest.importorskip("torch")
 
+from tests.torch.cases import mostly_slow  # noqa: E402
 from tests.torch.models import AMPLE, MLP  # noqa: E402
 from tests.torch.models import deterministic as deterministic  # noqa: E402
 from torch import nn  # noqa: E402
@@ -244,7 +245,7 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("depth", [3, 20])
+@pytest.mark.parametrize("depth", mostly_slow([3, 20], "3"))
 @pytest.mark.parametrize(("rows", "ahead"), WAYS.values(), ids=WAYS.keys())
 def test_forward_passes_between_a_forward_and_its_backward_pass_do_not_keep_it_from_a_plan(rows, ahead, depth):
     model, waiting = fit(nn.Sequential(*(MLP() for _ in range(depth))), Budget(device="110kB", host="1GB")), []

@@ -2,12 +2,14 @@
 
 import copy
 import gc
+from functools import cache
 from weakref import ref
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from tests.torch.cases import mostly_slow  # noqa: E402
 from tests.torch.models import AMPLE, MLP, Bottleneck, empty_device, equal, step  # noqa: E402
 from tests.torch.models import deterministic as deterministic  # noqa: E402
 from torch import nn  # noqa: E402
@@ -51,6 +53,7 @@ def deep(kind=Normed, count=MANY):
     return model, copy.deepcopy(model), torch.randn(32, 8)
 
 
+@cache
 def half(kind=Normed):
     """Give half of the bytes that the blocks save and are given when all is kept."""
     model, _, x = deep(kind)
@@ -65,7 +68,10 @@ def trains_alike(model, plain, x, steps=6):
         assert equal(step(model, x), step(plain, x))
 
 
-@pytest.mark.parametrize("choice", ["recompute", "keep", "offload", "keep dear, recompute the rest", None])
+@pytest.mark.parametrize(
+    "choice",
+    mostly_slow(["recompute", "keep", "offload", "keep dear, recompute the rest", None], "offload", "None"),
+)
 def test_neighbours_are_taken_together_and_gradients_and_statistics_stay(choice):
     model, plain, x = deep()
     fit(model, AMPLE if choice else half(), choice=choice)
@@ -138,7 +144,7 @@ def watched(model):
     return seen
 
 
-@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("late", mostly_slow([False, True], "True"))
 def test_a_block_with_hooks_stands_alone_and_they_are_called_once(late):
     model, plain, x = deep()
     fit(model, AMPLE, choice="recompute")
@@ -183,7 +189,7 @@ HOOKS = {
 }
 
 
-@pytest.mark.parametrize("kind", HOOKS)
+@pytest.mark.parametrize("kind", mostly_slow(list(HOOKS), "before forward", "all backward"))
 def test_hooks_of_all_kinds_change_what_they_change_in_the_plain_model(kind):
     model, plain, x = deep()
     fit(model, AMPLE, choice="recompute")
@@ -320,6 +326,7 @@ def test_a_call_that_others_put_around_a_block_is_called():
     trains_alike(model, plain, x)
 
 
+@pytest.mark.slow
 def test_blocks_that_are_replaced_left_out_or_called_one_by_one():
     class Any(Deep):
         way = "whole"
@@ -436,7 +443,7 @@ def test_groups_leave_room_for_what_an_optimizer_has_taken_since(monkeypatch):
     assert budgets == [AMPLE["device"] - 1000]
 
 
-@pytest.mark.parametrize("part", [0.2, 0.5, 1.0])
+@pytest.mark.parametrize("part", mostly_slow([0.2, 0.5, 1.0], "0.5"))
 def test_groups_are_no_larger_than_the_budget_has_room_for(part, monkeypatch):
     monkeypatch.setattr(neighbours, "ENOUGH", 2)
     monkeypatch.setattr(neighbours, "MOST", 1)

@@ -4,6 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from tests.torch.cases import crossed  # noqa: E402
 from tests.torch.models import AMPLE, MLP, Residual, check_as_plain, equal, pair, problem, step  # noqa: E402
 from tests.torch.models import deterministic as deterministic  # noqa: E402
 from torch import nn  # noqa: E402
@@ -140,8 +141,7 @@ def test_a_hook_that_comes_later_finds_the_statistics():
         assert equal(step(model, x), step(plain, x))
 
 
-@pytest.mark.parametrize("choice", RECOMPUTING)
-@pytest.mark.parametrize("settled", [2, SETTLED_AFTER + 2])
+@pytest.mark.parametrize(("settled", "choice"), crossed([2, SETTLED_AFTER + 2], RECOMPUTING))
 def test_what_is_read_behind_all_that_is_saved_is_seen(settled, choice):
     class Behind(Normalised):
         """Nothing behind the last product is saved, unless the scale wants gradients."""

@@ -8,6 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from tests.torch.cases import mostly_slow  # noqa: E402
 from tests.torch.clocked import NAMES, Clock, Net  # noqa: E402
 from tests.torch.models import AMPLE, Transformer, equal, problem, step  # noqa: E402
 from tests.torch.models import deterministic as deterministic  # noqa: E402
@@ -317,7 +318,7 @@ def test_gradients_are_those_of_the_plain_model_whatever_plan_has_its_turn(rival
     assert len(names) == 5
 
 
-@pytest.mark.parametrize("change", ["freeze", "mode"])
+@pytest.mark.parametrize("change", mostly_slow(["freeze", "mode"], "mode"))
 def test_what_changes_behind_the_first_block_of_a_settled_model_is_noticed(change):
     model, x = problem(Transformer)
     plain = copy.deepcopy(model)

@@ -10,6 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from tests.torch.cases import crossed  # noqa: E402
 from tests.torch.models import Residual, Transformer, UNet, equal, least_for, problem, step  # noqa: E402
 
 from forebay import Budget  # noqa: E402
@@ -93,16 +94,17 @@ def run_fit(kind, choice):
 
 
 @pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("kind", [Transformer, Residual, UNet])
-@pytest.mark.parametrize("budget", [0, 50_000])
+@pytest.mark.parametrize(("kind", "budget"), crossed([Transformer, Residual, UNet], [0, 50_000]))
 def test_offload_waits_for_every_copy(seed, kind, budget, monkeypatch):
     monkeypatch.setattr(LateMover, "seed", seed)
     assert run_offload(kind, budget)
     assert not LateMover.failures
 
 
-@pytest.mark.parametrize("kind", [Transformer, UNet])
-@pytest.mark.parametrize("choice", ["offload", "offload dear, recompute the rest", "recompute, inputs offloaded", None])
+@pytest.mark.parametrize(
+    ("kind", "choice"),
+    crossed([Transformer, UNet], ["offload", "offload dear, recompute the rest", "recompute, inputs offloaded", None]),
+)
 def test_fit_waits_for_every_copy(kind, choice):
     assert run_fit(kind, choice)
     assert not LateMover.failures
