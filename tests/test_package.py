@@ -13,6 +13,9 @@ ROOT = Path(__file__).parents[1]
 
 HEAVY = "numba llvmlite scipy matplotlib plotly torch jax cupy cuda dask distributed devito pandas zarr segyio blosc2"
 
+ROOMS = ["cli.main", "codec", "engine", "footprint", "machine", "memory", "planner", "report", "schedule", "tier"]
+"""Those that load no such library before it is used."""
+
 
 def python(code):
     """Run code in a fresh process and return what it prints; its errors are printed too."""
@@ -28,6 +31,10 @@ def loaded_by(code):
 
 def test_import_loads_no_heavy_library():
     assert loaded_by("import forebay") == []
+
+
+def test_no_room_loads_a_library_before_it_is_used():
+    assert loaded_by("".join(f"import forebay.{room}\n" for room in ROOMS)) == []
 
 
 def test_a_room_is_the_module_of_its_name():
@@ -68,3 +75,41 @@ def test_all_takes_every_extra_but_a_second_cuda_and_what_is_built_from_source()
 def test_the_version_stands_alike_wherever_it_is_written():
     assert f"\nversion: {forebay.__version__}\n" in (ROOT / "CITATION.cff").read_text()
     assert f"dist/forebay-{forebay.__version__}-py3" in (ROOT / "README.md").read_text()
+
+
+ELSEWHERE = """
+import asyncio, concurrent.futures, multiprocessing, subprocess, numpy, pydantic, rich.progress, typer
+import mmap, os, signal, sys
+for name in ("fcntl", "grp", "pwd", "resource", "termios"):
+    sys.modules[name] = None
+missing = {
+    os: "O_DIRECT fork geteuid getuid posix_fadvise posix_fallocate preadv pwritev sched_getaffinity statvfs sysconf",
+    mmap: "MAP_ANONYMOUS MAP_PRIVATE MAP_SHARED MADV_DONTFORK MADV_DONTNEED MADV_HUGEPAGE PROT_READ PROT_WRITE",
+    signal: "SIGHUP SIGKILL SIGUSR1 pthread_sigmask",
+}
+for module, names in missing.items():
+    for name in names.split():
+        delattr(module, name)
+"""
+"""Take away what macOS or Windows lack, once the libraries that adapt to them are loaded."""
+
+
+def test_rooms_import_where_there_is_no_linux():
+    code = "".join(f"import forebay.{room}\n" for room in [*ROOMS, "wave"]) + "print('imported')"
+    assert python(f"{ELSEWHERE}\n{code}") == "imported\n"
+
+
+def test_reversals_run_where_there_is_no_linux():
+    code = """
+import numpy as np
+import forebay as fb
+
+def forward(state, start, stop):
+    return (state[0] + (stop - start),)
+
+visited = []
+budget = fb.Budget(host="40kB")
+fb.reverse(forward, lambda state, step: visited.append(state[0][0] == step), (np.zeros(1000),), steps=20, budget=budget)
+print(len(visited), all(visited))
+"""
+    assert python(ELSEWHERE + code) == "20 True\n"
