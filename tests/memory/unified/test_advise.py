@@ -83,7 +83,9 @@ class TestStream:
     def moved(self, monkeypatch):
         """Streams on which arrays were moved, by handle; CuPy's is 1 and torch's 2."""
         cupy = SimpleNamespace(cuda=SimpleNamespace(get_current_stream=lambda device=None: SimpleNamespace(ptr=1)))
-        cuda = SimpleNamespace(is_initialized=lambda: True, current_stream=lambda device=None: SimpleNamespace(cuda_stream=2))
+        cuda = SimpleNamespace(
+            is_initialized=lambda: True, current_stream=lambda device=None: SimpleNamespace(cuda_stream=2)
+        )
         monkeypatch.setitem(sys.modules, "cupy", cupy)
         monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
         made = SimpleNamespace(from_handle=lambda handle: SimpleNamespace(handle=handle))
