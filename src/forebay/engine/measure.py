@@ -114,8 +114,8 @@ def measure_device_codec(
     machine: ReversalMachine, layout: Layout, codec: Codec, arrays: list[Any], error: float | None
 ) -> CodecCost | None:
     """Time a codec on a state of the first steps; None where it does not keep the error that all must keep."""
-    packing = Packing.of(layout.leaves, codec, "device")
     try:
+        packing = Packing.of(layout.leaves, codec, "device")
         machine.reserve(0, layout.nbytes + packing.most)
         room, data = machine.region(0, 0, layout.nbytes), machine.region(0, layout.nbytes, packing.most)
         for step in range(1 + REPEATS):  # the first compiles
