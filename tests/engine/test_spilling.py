@@ -9,10 +9,10 @@ import forebay as fb
 from forebay.codec import register, registry
 from forebay.engine.executor import Callbacks
 from forebay.engine.layout import Layout
-from forebay.engine.packing import Packing
 from forebay.engine.spilling import SpillingExecutor
 from forebay.errors import EngineError
 from forebay.machine.arrays.dispatch import describe
+from forebay.machine.packing import Packing
 from forebay.machine.virtual import VirtualReversal
 from forebay.planner.choose import operations_of
 from forebay.planner.simulate import Work, simulate
@@ -48,7 +48,7 @@ def run(schedule, slots, policy, filling, seed, without=None, keep="states", ass
     peak = simulate(operations, (*slots[:-1], len(operations)), WORK).peak
     take = (lambda state, step: state) if keep == "states" else (lambda state, step: state[:2])
     layout = Layout.of(take(loop.state, 0), describe)
-    packing = Packing.of(layout, Thin(), "host")
+    packing = Packing.of(layout.leaves, Thin(), "host")
     machine = VirtualReversal(seed, without)
     rooms = [
         max(int(count * assumed * layout.nbytes), packing.most) + (packing.most if tier == 0 else 0)
@@ -74,10 +74,14 @@ def expected():
     }
 
 
+SEEDS = [range(2), pytest.param(range(2, 10), marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("seeds", SEEDS)
 @pytest.mark.parametrize("filling", FILLINGS)
 @pytest.mark.parametrize(("schedule", "slots", "policy"), CONFIGURATIONS, ids=str)
-def test_right_whatever_the_sizes(schedule, slots, policy, filling, expected):
-    for seed in range(10):
+def test_right_whatever_the_sizes(schedule, slots, policy, filling, seeds, expected):
+    for seed in seeds:
         seen, metrics = run(schedule, slots, policy, filling, seed)
         assert seen == expected[filling, "states"]
         assert filling != "thin" or (metrics.spilled, metrics.recomputed) == (0, 0)
@@ -85,8 +89,9 @@ def test_right_whatever_the_sizes(schedule, slots, policy, filling, expected):
 
 @pytest.mark.parametrize("filling", FILLINGS)
 @pytest.mark.parametrize("slots", [(3, 99), (1, 99), (2, 2, 99), (99,)], ids=str)
-def test_right_for_records_too(slots, filling, expected):
-    for seed in range(10):
+@pytest.mark.parametrize("seeds", SEEDS)
+def test_right_for_records_too(slots, filling, seeds, expected):
+    for seed in seeds:
         assert run("storeall", slots, "min", filling, seed, keep="records")[0] == expected[filling, "records"]
 
 
@@ -105,9 +110,9 @@ def test_wrong_once_any_one_wait_is_left_out(without, expected):
 
     assert any(
         goes_wrong(configuration, filling, seed)
-        for configuration in CONFIGURATIONS
-        for filling in FILLINGS
         for seed in range(5)
+        for filling in FILLINGS
+        for configuration in CONFIGURATIONS[::-1]
     )
 
 

@@ -10,8 +10,8 @@ from forebay.codec.codec import canonical
 from forebay.engine.layout import arrays_of
 from forebay.engine.library import Library
 from forebay.engine.loop import TimeLoop
-from forebay.engine.packing import Packing
 from forebay.errors import BudgetError
+from forebay.machine.packing import Packing
 from forebay.planner import Costs, Plan
 from forebay.units import Budget, to_text
 
@@ -62,7 +62,7 @@ def with_codecs(loop: TimeLoop, costs: Costs, encoders: Sequence[Codec], error: 
         if encoder.name in known:
             # What a snapshot that does not shrink takes is known, whatever the costs say, and what the codec takes.
             kept = [layout for layout in (loop.layout, loop.record_layout) if layout is not None]
-            packed = [(Packing.of(layout, encoder, loop.library.tier), layout.nbytes) for layout in kept]
+            packed = [(Packing.of(layout.leaves, encoder, loop.library.tier), layout.nbytes) for layout in kept]
             known[encoder.name] = replace(
                 known[encoder.name],
                 worst=max(packing.most / nbytes for packing, nbytes in packed),

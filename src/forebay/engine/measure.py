@@ -11,11 +11,11 @@ import numpy as np
 
 from forebay.codec import Codec, quality
 from forebay.engine.layout import Layout
-from forebay.engine.packing import Packing, snapshot_bytes
 from forebay.errors import CodecError
 from forebay.machine.arrays import host_bytes
 from forebay.machine.arrays.dispatch import view_of
 from forebay.machine.machine import ReversalMachine
+from forebay.machine.packing import Packing, snapshot_bytes
 from forebay.machine.spec import Extent
 from forebay.planner import CodecCost, Costs, Link
 from forebay.tier.disk import Disk
@@ -89,25 +89,24 @@ def measure_device(
 
 def measure_host_codec(layout: Layout, codec: Codec, arrays: list[Any], error: float | None) -> CodecCost | None:
     """Time a codec on a state of the first steps; None where it does not keep the error that all must keep."""
-    packing = Packing.of(layout, codec, "host")
-    codecs, worst = packing.codecs, packing.worst
+    packing = Packing.of(layout.leaves, codec, "host")
     data = np.frombuffer(mmap.mmap(-1, packing.most), np.uint8)
     room = np.frombuffer(mmap.mmap(-1, 2 * layout.nbytes), np.uint8)
     host_bytes.copy_all_in(room, layout.leaves, arrays)
     before = host_bytes.views_in(room[: layout.nbytes], layout.leaves)
     after = host_bytes.views_in(room[layout.nbytes :], layout.leaves)
     try:
-        sizes = host_bytes.encode(codecs, data, worst, before)  # compiles what has to be
+        sizes = host_bytes.encode(packing, data, before)  # compiles what has to be
     except CodecError:
         if error is None:
             raise
         return None  # it does not work here
-    where = [Extent(start, size) for (start, _), size in zip(worst, sizes, strict=True)]
-    host_bytes.decode(codecs, data, where, after)
+    where = [Extent(start, size) for (start, _), size in zip(packing.worst, sizes, strict=True)]
+    host_bytes.decode(packing, data, where, after)
     if error is not None and not keeps_error(before, after, error):
         return None
-    encoded = _seconds(lambda: host_bytes.encode(codecs, data, worst, before))
-    decoded = _seconds(lambda: host_bytes.decode(codecs, data, where, after))
+    encoded = _seconds(lambda: host_bytes.encode(packing, data, before))
+    decoded = _seconds(lambda: host_bytes.decode(packing, data, where, after))
     return codec_cost(layout, packing, sizes, encoded, decoded)
 
 
@@ -115,14 +114,14 @@ def measure_device_codec(
     machine: ReversalMachine, layout: Layout, codec: Codec, arrays: list[Any], error: float | None
 ) -> CodecCost | None:
     """Time a codec on a state of the first steps; None where it does not keep the error that all must keep."""
-    packing = Packing.of(layout, codec, "device")
     try:
+        packing = Packing.of(layout.leaves, codec, "device")
         machine.reserve(0, layout.nbytes + packing.most)
         room, data = machine.region(0, 0, layout.nbytes), machine.region(0, layout.nbytes, packing.most)
         for step in range(1 + REPEATS):  # the first compiles
-            sizes = machine.encode(step, data, layout.leaves, packing.codecs, packing.worst, arrays)()
+            sizes = machine.encode(step, data, packing, arrays)()
             where = [Extent(start, size) for (start, _), size in zip(packing.worst, sizes, strict=True)]
-            machine.decode(step, room, data, layout.leaves, packing.codecs, where, [])
+            machine.decode(step, room, data, packing, where, [])
         machine.finish()
         before, after = (list(map(view_of, several)) for several in (arrays, machine.arrays(room, layout.leaves)))
         if error is not None and not keeps_error(before, after, error):

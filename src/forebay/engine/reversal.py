@@ -8,10 +8,10 @@ from typing import Any
 from forebay.engine.executor import Executor
 from forebay.engine.layout import Layout
 from forebay.engine.loop import TimeLoop
-from forebay.engine.packing import Packing
 from forebay.engine.result import Result
 from forebay.engine.spilling import SpillingExecutor
 from forebay.errors import EngineError
+from forebay.machine.packing import Packing
 from forebay.metrics import Metrics
 from forebay.planner import Plan
 from forebay.planner.operations import Operation
@@ -63,7 +63,7 @@ class Reversal:
             raise
 
     def forward(self) -> Any:
-        """Run to the turn and give the final state, which the caller must not hold beyond it without a copy."""
+        """Run to the turn and return the final state, which the caller must not hold beyond it without a copy."""
         try:
             return next(self._stages)
         except BaseException:

@@ -15,10 +15,10 @@ from forebay.engine.costing import measured, read_budget, with_codecs, with_unus
 from forebay.engine.layout import Layout
 from forebay.engine.library import Library
 from forebay.engine.loop import Record, TimeLoop
-from forebay.engine.packing import Packing
 from forebay.engine.result import Result
 from forebay.engine.reversal import Reversal
 from forebay.errors import PlanError
+from forebay.machine.packing import Packing
 from forebay.planner import Costs, Plan
 from forebay.planner import plan as make_plan
 from forebay.planner.settings import staging
@@ -195,7 +195,7 @@ def prepare(
     if encoder is None and plan.codec is not None:
         encoder = get(plan.codec)
     with loop.library.current():
-        packing = Packing.of(kept, encoder, loop.library.tier) if encoder is not None else None
+        packing = Packing.of(kept.leaves, encoder, loop.library.tier) if encoder is not None else None
     _check_plan(plan, loop, kept, packing)
     return Reversal(
         loop,

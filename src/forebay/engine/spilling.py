@@ -16,9 +16,9 @@ from typing import Any
 
 from forebay.engine.executor import Callbacks, Executor
 from forebay.engine.layout import Layout
-from forebay.engine.packing import Packing, snapshot_bytes
 from forebay.machine.arrays.dispatch import describe
 from forebay.machine.machine import ReversalMachine
+from forebay.machine.packing import Packing, snapshot_bytes
 from forebay.machine.waits import Wait
 from forebay.planner.operations import Evict, Store
 
@@ -50,9 +50,7 @@ class SpillingExecutor(Executor):
     def _save(self, step: int, tree: Any) -> None:
         self._settle()
         arrays = self.layout.check(tree, describe, "forward")
-        packing, leaves = self.packing, self.layout.leaves
-        sizes = self.machine.encode(step, self._staging.region, leaves, packing.codecs, packing.worst, arrays)
-        self._fresh = step, sizes
+        self._fresh = step, self.machine.encode(step, self._staging.region, self.packing, arrays)
         self._lost.discard(step)
         if self.packing.fixed:
             self._settle()
@@ -68,7 +66,7 @@ class SpillingExecutor(Executor):
         self._make_room(0, nbytes)
         slot, room = self._take(0, step, nbytes, "save: its slot is free")
         slot.extents = extents
-        slot.ready = self.machine.gather(step, slot.region, self._staging.region, self.packing.worst, extents, room)
+        slot.ready = self.machine.gather(step, slot.region, self._staging.region, self.packing, extents, room)
         later, self._later = self._later, []
         for operation in later:
             if isinstance(operation, Store):
@@ -106,16 +104,9 @@ class SpillingExecutor(Executor):
         self._bring_up(step)
         slot = self._owned(0, step)
         self._count(step)
+        arrived = [Wait("restore: its snapshot has arrived", slot.ready)]
         slot.reads.append(
-            self.machine.decode(
-                step,
-                self.working.region,
-                slot.region,
-                self.layout.leaves,
-                self.packing.codecs,
-                slot.extents,
-                [Wait("restore: its snapshot has arrived", slot.ready)],
-            )
+            self.machine.decode(step, self.working.region, slot.region, self.packing, slot.extents, arrived)
         )
         return self.machine.arrays(self.working.region, self.layout.leaves)
 

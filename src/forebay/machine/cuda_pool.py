@@ -56,9 +56,9 @@ class CudaPool(CudaMachine):
         super().__init__(device, library)
         self.metrics = Metrics(title="pool")
         with self.current():
-            self._start = self.mark_on(self.streams.up)
-            self._start.sync()
-        self._spans = Spans(self.metrics, lambda moment: moment.since(self._start), SPANS)
+            start = self.mark_on(self.streams.up)
+            start.sync()
+        self._spans = Spans(self.metrics, lambda moment: moment.since(start), SPANS)
         self._uses: dict[int, _OnStream] = {}  # those that are open, by index
         self._last: Mark | None = None  # the end of what was computed last
         self._arrays: dict[tuple[int, ArraySpec], Any] = {}

@@ -13,7 +13,6 @@ from typing import Any
 
 from cuda.core import Stream
 
-from forebay.codec import Codec
 from forebay.cuda.arrays import View
 from forebay.cuda.copy import copy_async
 from forebay.cuda.driver import on_device, switch_back, switch_to
@@ -22,13 +21,13 @@ from forebay.cuda.stream import Mark, callers_streams, current, kept_streams
 from forebay.machine.arrays.dispatch import device_library, view_of
 from forebay.machine.arrays.library import DeviceLibrary
 from forebay.machine.cuda import CudaMachine
+from forebay.machine.packing import Packing
 from forebay.machine.region import Region
 from forebay.machine.spec import Extent, Leaf
-from forebay.machine.threads import DiskLanes, LaneThreads
+from forebay.machine.threads import LaneThreads
 from forebay.machine.timing import Spans
 from forebay.machine.waits import Wait
 from forebay.metrics import Metrics
-from forebay.tier.disk import Disk
 
 
 class CudaReversal(CudaMachine):
@@ -43,7 +42,6 @@ class CudaReversal(CudaMachine):
             super().__init__(device, library, self._held.enter_context(kept_streams()))
         self._compute = self.streams.compute
         self.lanes |= {"compute": self._compute}
-        self._disk: DiskLanes | None = None
         self._threads = LaneThreads(lambda: switch_to(device))
         self._known: dict[int, list[Any]] = {}  # arrays by the address of their region
         self._spans = Spans(self.metrics, self._time_of)
@@ -82,7 +80,7 @@ class CudaReversal(CudaMachine):
             slab = self._held.enter_context(kept_pinned(nbytes))
             self._slabs[tier] = Region(slab.pointer, nbytes, slab.array)
         else:
-            self._disk = DiskLanes(self._threads, Disk(self._directory, nbytes))
+            self._threads.open_disk(self._directory, nbytes)
         self._start = self._last = self.mark()  # pinning, which the process keeps, is no part of it
 
     def region(self, tier: int, offset: int, nbytes: int) -> Any:
@@ -100,14 +98,13 @@ class CudaReversal(CudaMachine):
     def copy(self, lane: str, step: int, target: Any, source: Any, after: Sequence[Wait]) -> Any:
         """Enqueue a copy; what involves the disk, or has to wait for it, goes through the lane's thread."""
         if target is None or source is None:
-            assert self._disk is not None
 
             def wait() -> None:
                 for event in map(_event, after):
                     if event is not None:
                         event.sync()
 
-            return self._disk.move(lane, step, target and target.array, source and source.array, wait)
+            return self._threads.transfer(lane, step, target, source, wait)
         stream = self.lanes[lane]
         if lane != "compute" and any(isinstance(wait.event, Future) for wait in after):
             return self._threads.submit(lane, self._enqueue, lane, step, stream, target, source, after)
@@ -136,52 +133,31 @@ class CudaReversal(CudaMachine):
             copy_async(region.pointer + leaf.offset, view_of(array).pointer, leaf.nbytes, self._compute)
         return self._lap("save", step)
 
-    def encode(
-        self,
-        step: int,
-        staging: Any,
-        leaves: Sequence[Leaf],
-        codecs: Sequence[Codec],
-        worst: Sequence[Extent],
-        arrays: Sequence[Any],
-    ) -> Callable[[], Sequence[int]]:
+    def encode(self, step: int, staging: Any, packing: Packing, arrays: Sequence[Any]) -> Callable[[], Sequence[int]]:
         """Enqueue the encoders."""
         self.begin_codecs(self._compute)
         sizes = [
             self.encode_at(codec, view_of(array), staging.pointer + offset, self._compute)[0]
-            for codec, (offset, _), array in zip(codecs, worst, arrays, strict=True)
+            for codec, (offset, _), array in zip(packing.codecs, packing.worst, arrays, strict=True)
         ]
         self._lap("compress", step)
         return lambda: [size() for size in sizes]
 
     def gather(
-        self,
-        step: int,
-        target: Any,
-        staging: Any,
-        worst: Sequence[Extent],
-        extents: Sequence[Extent],
-        after: Sequence[Wait],
+        self, step: int, target: Any, staging: Any, packing: Packing, extents: Sequence[Extent], after: Sequence[Wait]
     ) -> Any:
         """Enqueue the copies of encodings to where they stay."""
         self.wait(step, after)
-        for (source, _), (start, size) in zip(worst, extents, strict=True):
+        for (source, _), (start, size) in zip(packing.worst, extents, strict=True):
             copy_async(target.pointer + start, staging.pointer + source, size, self._compute)
         return self._lap("save", step)
 
     def decode(
-        self,
-        step: int,
-        target: Any,
-        source: Any,
-        leaves: Sequence[Leaf],
-        codecs: Sequence[Codec],
-        extents: Sequence[Extent],
-        after: Sequence[Wait],
+        self, step: int, target: Any, source: Any, packing: Packing, extents: Sequence[Extent], after: Sequence[Wait]
     ) -> Any:
         """Enqueue the decoders."""
         self.wait(step, after)
-        for codec, (offset, size), leaf in zip(codecs, extents, leaves, strict=True):
+        for codec, (offset, size), leaf in zip(packing.codecs, extents, packing.leaves, strict=True):
             array = View.at(target.pointer + leaf.offset, leaf.spec.shape, leaf.spec.dtype)
             self.decode_at(codec, source.pointer + offset, size, array, self._compute)
         return self._lap("decompress", step)
@@ -201,8 +177,8 @@ class CudaReversal(CudaMachine):
 
     def forget(self, tier: int, step: int, reads: Sequence[Any]) -> None:
         """Drop a snapshot from the disk, after its write in the same lane."""
-        if tier == 2 and self._disk is not None:
-            self._disk.drop("down 2", step, list(reads))
+        if tier == 2:
+            self._threads.drop("down 2", step, reads)
 
     def pause(self) -> None:
         """Wait for the compute stream where callbacks launch on streams of their own."""
@@ -248,15 +224,12 @@ class CudaReversal(CudaMachine):
         self._spans.settle()
         self.metrics.seconds = self._time_of(end)
         self.check_codecs(self._compute)
-        if self._disk is not None:
-            self.metrics.peak["disk"] = self._disk.peak
+        if self._threads.disk is not None:
+            self.metrics.peak["disk"] = self._threads.disk.peak
 
     def close(self) -> None:
         """Wait for what is under way, end the threads, and give memory and files back, whatever happened."""
-        self._threads.cancel()
-        if self._disk is not None:
-            self._disk.close()
-        self._threads.join()
+        self._threads.close()
         with on_device(self.device):  # it may be given up in a thread that has never seen the device
             for stream in (self._compute, self.streams.up, self.streams.down):
                 stream.record().sync()

@@ -4,6 +4,7 @@ import mmap
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -11,15 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.codec import Codec
 from forebay.machine.arrays import host_bytes
-from forebay.machine.machine import Move
+from forebay.machine.machine import Machine, Move, ReversalMachine
+from forebay.machine.packing import Packing
 from forebay.machine.region import Region
 from forebay.machine.spec import Extent, Leaf
-from forebay.machine.threads import DiskLanes, LaneThreads
+from forebay.machine.threads import LaneThreads
 from forebay.machine.waits import Wait
 from forebay.metrics import Metrics, Span
-from forebay.tier.disk import Disk
 
 
 def _done() -> "Future[None]":
@@ -54,7 +54,7 @@ class PlainSlab:
         self.array = np.empty(0, np.uint8)
 
 
-class HostMachine:
+class HostMachine(Machine):
     """Copies between host memory and other host memory: the steps of a GPU's, each done at once."""
 
     def pin(self, nbytes: int) -> PlainSlab:
@@ -75,23 +75,52 @@ class HostMachine:
         """Return False: asking is not worth it."""
         return False
 
-    def hold(self, wait: Wait) -> None:
-        """Nothing to do: the copy was done at once."""
-
     def free_after(self, wait: Wait) -> bool:
         """Return True: no copy is under way."""
         return True
 
 
-class HostReversal:
+class HostSnapshots:
+    """What the computation does with snapshots in host memory, each step of it as a machine carries it out."""
+
+    def computed(self, what: str, step: int, after: Sequence[Wait], act: Callable[[], None]) -> Any:
+        """Carry something out once what it waits for is done, and return the event of its end."""
+        raise NotImplementedError
+
+    def save(self, step: int, region: Any, leaves: Sequence[Leaf], arrays: Sequence[Any], after: Sequence[Wait]) -> Any:
+        """Copy arrays into a region."""
+        return self.computed("save", step, after, lambda: host_bytes.copy_all_in(region.bytes, leaves, arrays))
+
+    def gather(
+        self, step: int, target: Any, staging: Any, packing: Packing, extents: Sequence[Extent], after: Sequence[Wait]
+    ) -> Any:
+        """Copy encodings to where they stay."""
+        return self.computed(
+            "save", step, after, lambda: host_bytes.gather(packing, target.bytes, staging.bytes, extents)
+        )
+
+    def decode(
+        self, step: int, target: Any, source: Any, packing: Packing, extents: Sequence[Extent], after: Sequence[Wait]
+    ) -> Any:
+        """Decode a region into another."""
+        arrays = host_bytes.views_in(target.bytes, packing.leaves)
+        return self.computed(
+            "decompress", step, after, lambda: host_bytes.decode(packing, source.bytes, extents, arrays)
+        )
+
+    def arrays(self, region: Any, leaves: Sequence[Leaf]) -> list[Any]:
+        """List the arrays that lie in a region."""
+        return host_bytes.arrays_in(region.bytes, leaves)
+
+
+class HostReversal(HostSnapshots, ReversalMachine):
     """A reversal on host arrays: host memory is the first tier, a directory the second."""
 
     def __init__(self, directory: Path) -> None:
         self.metrics = Metrics()
         self._directory = directory
         self._memory = np.empty(0, np.uint8)
-        self._threads = LaneThreads()
-        self._disk: DiskLanes | None = None
+        self._threads = LaneThreads(tell=self._add)
         self._copied: NDArray[np.uint8] | None = None  # the snapshot that is being encoded
         self._start = self._left = perf_counter()
 
@@ -108,7 +137,7 @@ class HostReversal:
         if tier == 0:
             self._memory = _pages(nbytes)
         elif nbytes:
-            self._disk = DiskLanes(self._threads, Disk(self._directory, nbytes), self._add)
+            self._threads.open_disk(self._directory, nbytes)
 
     def region(self, tier: int, offset: int, nbytes: int) -> Region | None:
         """Return a piece of memory; the disk finds its own places."""
@@ -121,79 +150,35 @@ class HostReversal:
     def copy(self, lane: str, step: int, target: Region | None, source: Region | None, after: Sequence[Wait]) -> Any:
         """Copy between regions: in memory at once, to and from the disk in the lane's thread."""
         if target is not None and source is not None:
-            self.wait(step, after)
-            with self.timed("restore", step):
-                np.copyto(target.bytes, source.bytes)
-            return DONE
-        assert self._disk is not None
+            return self.computed("restore", step, after, partial(np.copyto, target.bytes, source.bytes))
 
         def wait() -> None:
             for each in after:
                 each.event.result()
 
-        return self._disk.move(lane, step, target and target.array, source and source.array, wait)
+        return self._threads.transfer(lane, step, target, source, wait)
 
-    def save(self, step: int, region: Any, leaves: Sequence[Leaf], arrays: Sequence[Any], after: Sequence[Wait]) -> Any:
-        """Copy arrays into a region."""
+    def computed(self, what: str, step: int, after: Sequence[Wait], act: Callable[[], None]) -> Any:
+        """Carry something out in the caller's thread."""
         self.wait(step, after)
-        with self.timed("save", step):
-            host_bytes.copy_all_in(region.bytes, leaves, arrays)
+        with self.timed(what, step):
+            act()
         return DONE
 
-    def encode(
-        self,
-        step: int,
-        staging: Any,
-        leaves: Sequence[Leaf],
-        codecs: Sequence[Codec],
-        worst: Sequence[Extent],
-        arrays: Sequence[Any],
-    ) -> Callable[[], Sequence[int]]:
+    def encode(self, step: int, staging: Any, packing: Packing, arrays: Sequence[Any]) -> Callable[[], Sequence[int]]:
         """Copy arrays aside at once, and encode them in a thread while the computation goes on."""
+        leaves = packing.leaves
         if self._copied is None:
             self._copied = _pages(leaves[-1].offset + max(1, leaves[-1].nbytes))
         with self.timed("save", step):
             host_bytes.copy_all_in(self._copied, leaves, arrays)
-        copies = host_bytes.views_in(self._copied, leaves)
+        return self._threads.submit("codec", self._encode, step, staging, packing, self._copied).result
 
-        def encode() -> list[int]:
-            start = perf_counter()
-            sizes = host_bytes.encode(codecs, staging.bytes, worst, copies)
-            self._add("codec", "compress", step, start)
-            return sizes
-
-        return self._threads.submit("codec", encode).result
-
-    def gather(
-        self,
-        step: int,
-        target: Any,
-        staging: Any,
-        worst: Sequence[Extent],
-        extents: Sequence[Extent],
-        after: Sequence[Wait],
-    ) -> Any:
-        """Copy encodings to where they stay."""
-        self.wait(step, after)
-        with self.timed("save", step):
-            host_bytes.gather(target.bytes, staging.bytes, worst, extents)
-        return DONE
-
-    def decode(
-        self,
-        step: int,
-        target: Any,
-        source: Any,
-        leaves: Sequence[Leaf],
-        codecs: Sequence[Codec],
-        extents: Sequence[Extent],
-        after: Sequence[Wait],
-    ) -> Any:
-        """Decode into a region."""
-        self.wait(step, after)
-        with self.timed("decompress", step):
-            host_bytes.decode(codecs, source.bytes, extents, host_bytes.views_in(target.bytes, leaves))
-        return DONE
+    def _encode(self, step: int, staging: Any, packing: Packing, copied: NDArray[np.uint8]) -> list[int]:
+        start = perf_counter()
+        sizes = host_bytes.encode(packing, staging.bytes, host_bytes.views_in(copied, packing.leaves))
+        self._add("codec", "compress", step, start)
+        return sizes
 
     def wait(self, step: int, after: Sequence[Wait]) -> None:
         """Wait, and count it as a stall where it was one."""
@@ -212,15 +197,8 @@ class HostReversal:
 
     def forget(self, tier: int, step: int, reads: Sequence[Any]) -> None:
         """Drop a snapshot from the disk, after its write in the same lane."""
-        if tier == 1 and self._disk is not None:
-            self._disk.drop("down 1", step, list(reads))
-
-    def pause(self) -> None:
-        """Nothing to do: the caller's thread computes at once."""
-
-    def arrays(self, region: Any, leaves: Sequence[Leaf]) -> list[Any]:
-        """List the arrays that lie in a region."""
-        return host_bytes.arrays_in(region.bytes, leaves)
+        if tier == 1:
+            self._threads.drop("down 1", step, reads)
 
     @contextmanager
     def timed(self, what: str, step: int) -> Iterator[None]:
@@ -233,15 +211,13 @@ class HostReversal:
         """Wait for the lanes, raise what went wrong in one, and take the time."""
         self._threads.finish()
         self.metrics.seconds = perf_counter() - self._start
-        if self._disk is not None:
-            self.metrics.peak["disk"] = self._disk.peak
+        if self._threads.disk is not None:
+            self.metrics.peak["disk"] = self._threads.disk.peak
 
     def close(self) -> None:
         """End the threads and remove the files, whatever happened."""
-        self._threads.cancel()
-        if self._disk is not None:
-            self._disk.close()
-        self._threads.join()
+        self._threads.close()
+        self._memory, self._copied = np.empty(0, np.uint8), None
 
     def _add(self, lane: str, what: str, step: int, start: float) -> None:
         self.metrics.add(Span(lane, what, step, start - self._start, perf_counter() - self._start))

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.codec import Codec
+from forebay.machine.packing import Packing
 from forebay.machine.region import Region
 from forebay.machine.spec import ArraySpec, Extent, Leaf
 from forebay.machine.waits import Wait
@@ -48,6 +49,28 @@ class Move(NamedTuple):
     after: Sequence[Wait]
 
 
+class Memory(Protocol):
+    """The tiers of a machine, the first of which is where the computation is."""
+
+    metrics: Metrics
+
+    def reserve(self, tier: int, nbytes: int) -> None:
+        """Allocate the memory of a tier, all at once."""
+
+    def region(self, tier: int, offset: int, nbytes: int) -> Any:
+        """Return a piece of a tier's memory; None of a disk, which finds its own places."""
+
+    def passed(self, event: Any) -> bool:
+        """Tell whether an event has passed."""
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """Wait for everything, raise what went wrong on the way, and read the times."""
+
+    def close(self) -> None:
+        """Give memory, threads and files back, whatever happened."""
+
+
 class Machine(Protocol):
     """What moves bytes beside a computation that is the caller's own, as torch's is."""
 
@@ -65,24 +88,14 @@ class Machine(Protocol):
 
     def hold(self, wait: Wait) -> None:
         """Make the computation wait for a copy."""
+        return
 
     def free_after(self, wait: Wait) -> bool:
         """Let memory that a copy uses be freed from any thread; False where only `hold` can do that."""
 
 
-class ReversalMachine(Protocol):
+class ReversalMachine(Memory, Protocol):
     """What carries a reversal out: the computation is called by the machine's user, on a lane of the machine."""
-
-    metrics: Metrics
-
-    def reserve(self, tier: int, nbytes: int) -> None:
-        """Allocate the memory of a tier, all at once."""
-
-    def region(self, tier: int, offset: int, nbytes: int) -> Region | None:
-        """Return a piece of a tier's memory; None of a disk, which finds its own places."""
-
-    def passed(self, event: Any) -> bool:
-        """Tell whether an event has passed."""
 
     def copy(self, lane: str, step: int, target: Region | None, source: Region | None, after: Sequence[Wait]) -> Any:
         """Enqueue a copy of a snapshot on a lane, and return the event of its end."""
@@ -90,37 +103,16 @@ class ReversalMachine(Protocol):
     def save(self, step: int, region: Any, leaves: Sequence[Leaf], arrays: Sequence[Any], after: Sequence[Wait]) -> Any:
         """Enqueue a copy of arrays into a region on the computation's lane, and return the event of its end."""
 
-    def encode(
-        self,
-        step: int,
-        staging: Any,
-        leaves: Sequence[Leaf],
-        codecs: Sequence[Codec],
-        worst: Sequence[Extent],
-        arrays: Sequence[Any],
-    ) -> Callable[[], Sequence[int]]:
+    def encode(self, step: int, staging: Any, packing: Packing, arrays: Sequence[Any]) -> Callable[[], Sequence[int]]:
         """Enqueue the encoding of arrays, each into its worst place; what is returned waits for the sizes."""
 
     def gather(
-        self,
-        step: int,
-        target: Any,
-        staging: Any,
-        worst: Sequence[Extent],
-        extents: Sequence[Extent],
-        after: Sequence[Wait],
+        self, step: int, target: Any, staging: Any, packing: Packing, extents: Sequence[Extent], after: Sequence[Wait]
     ) -> Any:
         """Enqueue the copies of encodings from their worst places to those they get, and return the event."""
 
     def decode(
-        self,
-        step: int,
-        target: Any,
-        source: Any,
-        leaves: Sequence[Leaf],
-        codecs: Sequence[Codec],
-        extents: Sequence[Extent],
-        after: Sequence[Wait],
+        self, step: int, target: Any, source: Any, packing: Packing, extents: Sequence[Extent], after: Sequence[Wait]
     ) -> Any:
         """Enqueue the decoding of a region into another on the computation's lane, and return the event of its end."""
 
@@ -132,9 +124,11 @@ class ReversalMachine(Protocol):
 
     def forget(self, tier: int, step: int, reads: Sequence[Any]) -> None:
         """Give up what a tier holds of a step once it has been read; only a disk has something to do."""
+        return
 
     def pause(self) -> None:
         """Let a callback that computes elsewhere find done what was asked of the computation."""
+        return
 
     def arrays(self, region: Any, leaves: Sequence[Leaf]) -> list[Any]:
         """List the arrays that lie in a region, without copying."""
@@ -144,27 +138,18 @@ class ReversalMachine(Protocol):
 
     def leave(self) -> None:
         """Let the caller do other things meanwhile."""
+        return
 
     def enter(self) -> None:
         """Take up again, in whatever thread."""
-
-    def finish(self) -> None:
-        """Wait for everything, raise what went wrong on the way, and read the times."""
-
-    def close(self) -> None:
-        """Give memory, threads and files back, whatever happened."""
+        return
 
 
-class PoolMachine(Protocol):
+class PoolMachine(Memory, Protocol):
     """What a pool of arrays stands on: the computation is the body of a use, on the caller's own stream."""
 
-    metrics: Metrics
-
-    def reserve(self, tier: int, nbytes: int) -> None:
-        """Allocate the memory of the device, the first tier, all at once."""
-
     def region(self, tier: int, offset: int, nbytes: int) -> Region:
-        """Return a piece of it."""
+        """Return a piece of the device's memory."""
 
     def pin(self, nbytes: int) -> Slab:
         """Allocate host memory of exactly this size."""
@@ -216,9 +201,6 @@ class PoolMachine(Protocol):
     def leave(self, index: int) -> Any:
         """End a use, and return the event at which its computation and all before it has ended."""
 
-    def passed(self, event: Any) -> bool:
-        """Tell whether an event has passed."""
-
     def sync(self, after: Sequence[Wait]) -> None:
         """Wait for events."""
 
@@ -227,9 +209,3 @@ class PoolMachine(Protocol):
 
     def settle(self) -> None:
         """Read the times of what has ended."""
-
-    def finish(self) -> None:
-        """Wait for everything, and raise what went wrong on the way."""
-
-    def close(self) -> None:
-        """Give the memory back."""

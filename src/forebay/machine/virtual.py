@@ -11,15 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.codec import Codec
 from forebay.errors import EngineError
 from forebay.machine.arrays import host_bytes
 from forebay.machine.arrays.dispatch import view_of
-from forebay.machine.host import PlainSlab
+from forebay.machine.host import HostSnapshots, PlainSlab
 from forebay.machine.lanes import Event, Lanes, Task
-from forebay.machine.machine import Move
+from forebay.machine.machine import Move, ReversalMachine
+from forebay.machine.packing import Packing
 from forebay.machine.region import Region
-from forebay.machine.spec import Extent, Leaf
 from forebay.machine.waits import Wait
 from forebay.metrics import Metrics
 
@@ -120,7 +119,7 @@ class VirtualMachine:
                 raise EngineError("memory is let go of that a copy is about to touch")
 
 
-class VirtualReversal(VirtualMachine):
+class VirtualReversal(VirtualMachine, HostSnapshots, ReversalMachine):
     """A reversal whose computation runs at once, and whose copies run when the seed has it."""
 
     def copy(self, lane: str, step: int, target: Any, source: Any, after: Sequence[Wait]) -> Any:
@@ -130,55 +129,18 @@ class VirtualReversal(VirtualMachine):
             self.lanes.wait([event])
         return event
 
-    def save(self, step: int, region: Any, leaves: Sequence[Leaf], arrays: Sequence[Any], after: Sequence[Wait]) -> Any:
-        """Copy arrays into a region, once what it waits for is done."""
-        return self._compute(after, lambda: host_bytes.copy_all_in(region.bytes, leaves, arrays))
-
-    def encode(
-        self,
-        step: int,
-        staging: Any,
-        leaves: Sequence[Leaf],
-        codecs: Sequence[Codec],
-        worst: Sequence[Extent],
-        arrays: Sequence[Any],
-    ) -> Callable[[], Sequence[int]]:
-        """Encode arrays at once."""
-        sizes = host_bytes.encode(codecs, staging.bytes, worst, list(map(view_of, arrays)))
-        self.lanes.run_some()
-        return lambda: sizes
-
-    def gather(
-        self,
-        step: int,
-        target: Any,
-        staging: Any,
-        worst: Sequence[Extent],
-        extents: Sequence[Extent],
-        after: Sequence[Wait],
-    ) -> Any:
-        """Copy encodings to where they stay, once what it waits for is done."""
-        return self._compute(after, lambda: host_bytes.gather(target.bytes, staging.bytes, worst, extents))
-
-    def decode(
-        self,
-        step: int,
-        target: Any,
-        source: Any,
-        leaves: Sequence[Leaf],
-        codecs: Sequence[Codec],
-        extents: Sequence[Extent],
-        after: Sequence[Wait],
-    ) -> Any:
-        """Decode a region into another, once what it waits for is done."""
-        arrays = host_bytes.views_in(target.bytes, leaves)
-        return self._compute(after, lambda: host_bytes.decode(codecs, source.bytes, extents, arrays))
-
-    def _compute(self, after: Sequence[Wait], act: Callable[[], None]) -> Event:
+    def computed(self, what: str, step: int, after: Sequence[Wait], act: Callable[[], None]) -> Any:
+        """Carry something out at once."""
         self.sync(after)
         act()
         self.lanes.run_some()
         return Event(done=True)
+
+    def encode(self, step: int, staging: Any, packing: Packing, arrays: Sequence[Any]) -> Callable[[], Sequence[int]]:
+        """Encode arrays at once."""
+        sizes = host_bytes.encode(packing, staging.bytes, list(map(view_of, arrays)))
+        self.lanes.run_some()
+        return lambda: sizes
 
     def wait(self, step: int, after: Sequence[Wait]) -> None:
         """Run the lanes until the events are done."""
@@ -187,22 +149,6 @@ class VirtualReversal(VirtualMachine):
     def mark(self) -> Any:
         """Return an event that is done: the computation runs at once."""
         return Event(done=True)
-
-    def forget(self, tier: int, step: int, reads: Sequence[Any]) -> None:
-        """Nothing to do: the region is taken again after its events."""
-
-    def pause(self) -> None:
-        """Nothing to do: the computation runs at once."""
-
-    def leave(self) -> None:
-        """Nothing to do: there is no clock."""
-
-    def enter(self) -> None:
-        """Nothing to do: there is no clock."""
-
-    def arrays(self, region: Any, leaves: Sequence[Leaf]) -> list[Any]:
-        """List the arrays that lie in a region."""
-        return host_bytes.arrays_in(region.bytes, leaves)
 
     @contextmanager
     def timed(self, what: str, step: int) -> Iterator[None]:

@@ -33,8 +33,8 @@ def capacities(directory: Path) -> Capacities:
 
     Examples
     --------
-    >>> found = capacities(Path("/"))
-    >>> 0 < found.host.free <= found.host.total
+    >>> tiers = capacities(Path("/"))
+    >>> 0 < tiers.host.free <= tiers.host.total
     True
     """
     return Capacities(device=device_capacity(), host=host_capacity(), disk=disk_capacity(directory))
@@ -75,7 +75,7 @@ def disk_capacity(directory: Path) -> Capacity:
 
 
 def _limits(membership: Path, cgroups: Path) -> Iterator[tuple[int, int]]:
-    """Give limit and use of each control group that this process is in, from its own up to the root.
+    """Yield limit and use of each control group that this process is in, from its own up to the root.
 
     Inside a container the file system shows the container's group as the root while version 1 still names the path of
     the host; groups that are not there are passed over, so both ways of mounting are found.

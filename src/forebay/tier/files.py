@@ -31,12 +31,12 @@ class Spares:
         self.bytes += file.room
 
     def take(self, room: int) -> File | None:
-        """Give the file that needs the least cutting to `room` bytes, or else the least growing."""
+        """Return the file that needs the least cutting to `room` bytes, or else the least growing."""
         best = min(self._files, key=lambda file: (file.room < room, abs(file.room - room)), default=None)
         return self._remove(best) if best else None
 
     def trim(self, limit: int) -> list[File]:
-        """Give up files, smallest first, until they take at most `limit` bytes; the caller deletes them."""
+        """Let go of files, smallest first, until they take at most `limit` bytes; the caller deletes them."""
         given = []
         while self._files and self.bytes > limit:
             given.append(self._remove(min(self._files, key=lambda file: file.room)))
@@ -49,7 +49,7 @@ class Spares:
 
 
 def direct_flag(directory: Path) -> int:
-    """Give the flag that opens files in `directory` past the page cache; 0 where its file system cannot."""
+    """Return the flag that opens files in `directory` past the page cache; 0 where its file system cannot."""
     probe = directory / "probe"
     try:
         fd = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_DIRECT, 0o600)

@@ -185,13 +185,13 @@ def mover_for(device: torch.device, budget: int | None) -> Mover:
 
 
 def storage_of(tensor: torch.Tensor) -> torch.UntypedStorage | None:
-    """Give the memory of a tensor; None where it is not in one piece, as that of sparse ones."""
+    """Return the memory of a tensor; None where it is not in one piece, as that of sparse ones."""
     return tensor.untyped_storage() if tensor.layout is torch.strided else None
 
 
 def bytes_by_storage(tensors: Iterable[torch.Tensor]) -> dict[int, int]:
-    """Give the bytes of each storage of some tensors, by its identity."""
-    storages = (storage_of(one) for one in tensors)
+    """Return the bytes of each storage of some tensors, by its identity."""
+    storages = map(storage_of, tensors)
     return {storage._cdata: storage.nbytes() for storage in storages if storage is not None}
 
 
@@ -201,7 +201,7 @@ def from_outside(tensor: torch.Tensor) -> bool:
 
 
 def as_bytes(storage: torch.UntypedStorage) -> torch.Tensor:
-    """Give all bytes of a storage as a tensor."""
+    """Return all bytes of a storage as a tensor."""
     return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
 
 

@@ -5,6 +5,7 @@ NumPy on the host and CuPy on a GPU.
 """
 
 import sys
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -14,28 +15,35 @@ from forebay.machine.arrays.library import ArrayLibrary, DeviceLibrary
 from forebay.machine.arrays.numpy_arrays import NumpyArrays
 from forebay.machine.spec import ArraySpec
 
+NUMPY = NumpyArrays()
+
 
 def library_of(array: Any) -> ArrayLibrary:
     """Return the library of an array."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(array, torch.Tensor):
-        from forebay.machine.arrays.torch_arrays import TorchArrays
-
-        return TorchArrays()
-    if hasattr(array, "__cuda_array_interface__"):
-        from forebay.machine.arrays.cupy_arrays import CupyArrays
-
-        return CupyArrays()
-    return NumpyArrays()
+        return _torch()
+    # CuPy's own are not asked for the interface, which takes longer than all the rest.
+    if type(array).__module__.partition(".")[0] == "cupy" or hasattr(array, "__cuda_array_interface__"):
+        return _cupy()
+    return NUMPY
 
 
 def device_library(spec: ArraySpec) -> DeviceLibrary:
     """Return the library in which an array of a GPU is made."""
-    if spec.kind is None:
-        from forebay.machine.arrays.cupy_arrays import CupyArrays
+    return _cupy() if spec.kind is None else _torch()
 
-        return CupyArrays()
-    from forebay.machine.arrays.torch_arrays import TorchArrays
+
+@cache
+def _cupy() -> DeviceLibrary:
+    from forebay.machine.arrays.cupy_arrays import CupyArrays  # it needs cuda.core
+
+    return CupyArrays()
+
+
+@cache
+def _torch() -> DeviceLibrary:
+    from forebay.machine.arrays.torch_arrays import TorchArrays  # it needs torch
 
     return TorchArrays()
 

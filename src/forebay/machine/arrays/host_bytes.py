@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.codec import Codec
 from forebay.machine.arrays.dispatch import array_in, view_of
+from forebay.machine.packing import Packing
 from forebay.machine.spec import Extent, Leaf
 
 
@@ -32,27 +32,23 @@ def views_in(data: NDArray[np.uint8], leaves: Sequence[Leaf]) -> list[NDArray[An
     return [array_in(data[leaf.offset : leaf.offset + leaf.nbytes], leaf.spec._replace(kind=None)) for leaf in leaves]
 
 
-def encode(
-    codecs: Sequence[Codec], staging: NDArray[np.uint8], worst: Sequence[Extent], arrays: Sequence[NDArray[Any]]
-) -> list[int]:
+def encode(packing: Packing, staging: NDArray[np.uint8], arrays: Sequence[NDArray[Any]]) -> list[int]:
     """Encode arrays, each into its worst place, and return the sizes."""
     return [
         codec.encode_host(np.ascontiguousarray(array), staging[start : start + most])
-        for codec, (start, most), array in zip(codecs, worst, arrays, strict=True)
+        for codec, (start, most), array in zip(packing.codecs, packing.worst, arrays, strict=True)
     ]
 
 
-def gather(
-    target: NDArray[np.uint8], staging: NDArray[np.uint8], worst: Sequence[Extent], extents: Sequence[Extent]
-) -> None:
+def gather(packing: Packing, target: NDArray[np.uint8], staging: NDArray[np.uint8], extents: Sequence[Extent]) -> None:
     """Copy encodings from their worst places to those they get."""
-    for (source, _), (start, size) in zip(worst, extents, strict=True):
+    for (source, _), (start, size) in zip(packing.worst, extents, strict=True):
         target[start : start + size] = staging[source : source + size]
 
 
 def decode(
-    codecs: Sequence[Codec], data: NDArray[np.uint8], extents: Sequence[Extent], arrays: Sequence[NDArray[Any]]
+    packing: Packing, data: NDArray[np.uint8], extents: Sequence[Extent], arrays: Sequence[NDArray[Any]]
 ) -> None:
     """Decode bytes into arrays."""
-    for codec, (start, size), array in zip(codecs, extents, arrays, strict=True):
+    for codec, (start, size), array in zip(packing.codecs, extents, arrays, strict=True):
         codec.decode_host(data[start : start + size], array)

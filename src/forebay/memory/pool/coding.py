@@ -18,7 +18,7 @@ from forebay.machine.region import Region, aligned
 from forebay.machine.waits import Wait
 from forebay.memory.pool.amounts import enough
 from forebay.memory.pool.page import Page, Staging
-from forebay.memory.pool.places import Places
+from forebay.memory.pool.places import PoolMemory
 from forebay.units import to_text
 
 SHARE = 4
@@ -36,7 +36,7 @@ class Coding:
         Lets everything leave the device that may.
     """
 
-    def __init__(self, places: Places, empty: Callable[[], None]) -> None:
+    def __init__(self, places: PoolMemory, empty: Callable[[], None]) -> None:
         self._places, self._empty = places, empty
         self._size = 0
         self._up: deque[Staging] = deque()
@@ -50,8 +50,10 @@ class Coding:
 
     def beside(self, arrays: int) -> int:
         """Return the bytes that they would take of a device which has so many for arrays."""
-        one = 2 * self._size
-        return one if 4 * self._size * SHARE > 1.01 * (arrays + one) else 2 * one  # budgets are named in three digits
+        pair = 2 * self._size
+        return (
+            pair if 4 * self._size * SHARE > 1.01 * (arrays + pair) else 2 * pair
+        )  # budgets are named in three digits
 
     def to_come(self, page: Page) -> list[int]:
         """List the most bytes that the encodings of other arrays take, of those that the host has none of."""

@@ -66,19 +66,19 @@ class Order:
             self._heap = [self._entry(key) for key in self._touched]
             heapify(self._heap)
         held = []
-        found = None
-        while self._heap and found is None:
+        first = None
+        while self._heap and first is None:
             entry = self._heap[0]
             next_use, touch, key = entry
             if self._touched.get(key) != touch or self._next.get(key) != -next_use:
                 heappop(self._heap)
             elif free(key):
-                found = Candidate(key, -next_use)
+                first = Candidate(key, -next_use)
             else:
                 held.append(heappop(self._heap))
         for entry in held:
             heappush(self._heap, entry)
-        return found
+        return first
 
     def _entry(self, key: int) -> tuple[int, int, int]:
         self._next[key] = self._history.next_use(key)

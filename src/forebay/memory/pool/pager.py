@@ -15,12 +15,12 @@ from forebay.machine.waits import Wait
 from forebay.memory.pool.coding import Coding
 from forebay.memory.pool.eviction import Order
 from forebay.memory.pool.page import Page
-from forebay.memory.pool.places import Places
+from forebay.memory.pool.places import PoolMemory
 from forebay.memory.pool.sequence import UseHistory
 from forebay.units import to_text
 
 
-class Pager(Places):
+class Pager(PoolMemory):
     """The device's side of a pool."""
 
     def __init__(self, machine: PoolMachine, device: int, host: int, history: UseHistory) -> None:
@@ -116,7 +116,7 @@ class Pager(Places):
         self.leave(page)
 
     def leave(self, page: Page) -> None:
-        """Give the place of a page to others, who wait for what is under way there."""
+        """Free the place of a page for others, who wait for what is under way there."""
         if page.offset is None:
             return
         self.heap.give(page.offset, page.size, page.events)
@@ -164,7 +164,7 @@ class Pager(Places):
             self.forget_copy(page)
 
     def forget_copy(self, page: Page) -> None:
-        """Give back the room of a page on the host, whose copy is not needed any more."""
+        """Free the room of a page on the host, whose copy is not needed any more."""
         if page.encoding is not None:
             self.coding.discard(page)
         if page.room is not None:
@@ -183,7 +183,7 @@ class Pager(Places):
         page.dropped = True
 
     def values(self, page: Page) -> Any:
-        """Give the values of a page as bytes of the host, waiting for them."""
+        """Return the values of a page as bytes of the host, waiting for them."""
         on_device = page.offset is not None and page.origin != "room free"
         if on_device and page.codec is not None:
             return self.machine.read(self.region(page), page.waits("get"))

@@ -9,7 +9,7 @@ from forebay.memory.pool.page import Page
 from forebay.tier.heap import Heap
 
 
-class Places:
+class PoolMemory:
     """The memory of a pool."""
 
     def __init__(self, machine: PoolMachine, device: int, host: int) -> None:

@@ -67,10 +67,10 @@ def traffic(uses: Listing[Use], sizes: Mapping[int, int], budget: int, policy: s
 
 
 def _next_uses(uses: Listing[Use]) -> list[dict[int, int]]:
-    """Give, for each use, the index at which each of its arrays is used next."""
+    """Return, for each use, the index at which each of its arrays is used next."""
     upcoming: dict[int, int] = {}
-    found: list[dict[int, int]] = []
+    next_uses: list[dict[int, int]] = []
     for index in range(len(uses) - 1, -1, -1):
-        found.append({key: upcoming.get(key, NEVER) for key in uses[index].keys})
+        next_uses.append({key: upcoming.get(key, NEVER) for key in uses[index].keys})
         upcoming.update(dict.fromkeys(uses[index].keys, index))
-    return found[::-1]
+    return next_uses[::-1]

@@ -33,12 +33,12 @@ def check(names: tuple[str, ...]) -> None:
 
 
 def adopt(name: str, rmm: Any, resource: Any) -> Undo:
-    """Make a library allocate from a resource, and give what restores it."""
+    """Make a library allocate from a resource, and return what restores it."""
     return {"cupy": _cupy, "torch": _torch, "numba": _numba, "cudf": _cudf}[name](rmm, resource)
 
 
 def hush(rmm: Any) -> Undo:
-    """Keep RMM from writing an error for every allocation that finds its pool full, and give what restores it."""
+    """Keep RMM from writing an error for every allocation that finds its pool full, and return what restores it."""
     before = rmm.get_logging_level()
     rmm.set_logging_level(rmm.level_enum.critical)
 
@@ -130,7 +130,7 @@ def _torch(rmm: Any, resource: Any) -> Undo:
 
 
 def _numba(rmm: Any, resource: Any) -> Undo:
-    """Give Numba another memory manager, which it takes up with its first context."""
+    """Hand Numba another memory manager, which it takes up with its first context."""
     try:
         driver = importlib.import_module("numba.cuda.cudadrv.driver")
         base = importlib.import_module("rmm.allocators.numba").RMMNumbaManager
@@ -182,7 +182,7 @@ def _cudf(rmm: Any, resource: Any) -> Undo:
 
 
 def _current(rmm: Any, resource: Any) -> Callable[[], None]:
-    """Make a resource RMM's own, and give what puts back the one before."""
+    """Make a resource RMM's own, and return what puts back the one before."""
     before = rmm.mr.get_current_device_resource()
     rmm.mr.set_current_device_resource(resource)
     return lambda: rmm.mr.set_current_device_resource(before)

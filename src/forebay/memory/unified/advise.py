@@ -79,11 +79,11 @@ def managed_empty(shape: int | tuple[int, ...], dtype: Any = "float32") -> NDArr
     """
     from forebay.cuda import managed
 
-    form = np.dtype(dtype)
+    number = np.dtype(dtype)
     extents = (shape,) if isinstance(shape, int) else tuple(shape)
-    nbytes = math.prod(extents) * form.itemsize
+    nbytes = math.prod(extents) * number.itemsize
     guard.decide(max(1, nbytes), room(), spill=None, oversubscribe=False)
-    data: NDArray[Any] = managed.allocate(nbytes).view(form)
+    data: NDArray[Any] = managed.allocate(nbytes).view(number)
     return data.reshape(extents)
 
 
@@ -101,14 +101,14 @@ def _managed(array: Any) -> tuple[int, int]:
 
 
 def _without_gaps(array: Any) -> tuple[int, int]:
-    found = extent(array)
-    if found is None:
+    where = extent(array)
+    if where is None:
         raise StateError("the array has gaps: its memory is more than its elements; give one without")
-    return found
+    return where
 
 
 def extent(array: Any) -> tuple[int, int] | None:
-    """Give address and bytes of an array whose elements fill its memory, in any order; None where there are gaps."""
+    """Return address and bytes of an array whose elements fill its memory, in any order; None where there are gaps."""
     if isinstance(array, np.ndarray):
         pointer, shape, strides, itemsize = array.ctypes.data, array.shape, array.strides, array.itemsize
     elif _library(array) == "torch":
@@ -117,8 +117,8 @@ def extent(array: Any) -> tuple[int, int] | None:
     else:
         from forebay.cuda.arrays import view
 
-        found = view(array)
-        pointer, shape, itemsize = found.pointer, found.shape, found.dtype.itemsize
+        where = view(array)
+        pointer, shape, itemsize = where.pointer, where.shape, where.dtype.itemsize
         strides = array.__cuda_array_interface__.get("strides")
     nbytes = math.prod(shape) * itemsize
     return (pointer, nbytes) if strides is None or not nbytes or _dense(shape, strides, itemsize) else None

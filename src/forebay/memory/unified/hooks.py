@@ -121,22 +121,22 @@ def _mover() -> Callable[[Any, bool], bool]:
     under_way: dict[int, Mark] = {}  # by address
 
     def move(tensor: Any, ahead: bool) -> bool:
-        found = extent(tensor) if tensor.is_cuda else None
-        if found is None:
+        where = extent(tensor) if tensor.is_cuda else None
+        if where is None:
             return False
         stream = managed.callers_stream("torch")
-        if not ahead and found[0] in under_way:  # kernels that came earlier would fault what is about to arrive
-            under_way.pop(found[0]).hold(stream)
-        about = managed.describe(*found)
+        if not ahead and where[0] in under_way:  # kernels that came earlier would fault what is about to arrive
+            under_way.pop(where[0]).hold(stream)
+        about = managed.describe(*where)
         if about["kind"] != "managed" or about.get("prefetched") == "device":
             return False
         if not ahead:
-            managed.prefetch(*found, "device", stream)
+            managed.prefetch(*where, "device", stream)
             return True
         lane = next(beside)
         Mark(stream).hold(lane)  # so that it follows whatever pushed the memory away
-        managed.prefetch(*found, "device", lane)
-        under_way[found[0]] = Mark(lane)
+        managed.prefetch(*where, "device", lane)
+        under_way[where[0]] = Mark(lane)
         return True
 
     return move

@@ -12,7 +12,7 @@ class Resource(Protocol):
     """What hands out memory, as RMM has it."""
 
     def allocate(self, nbytes: int, stream: Any) -> int:
-        """Give an address, or raise MemoryError."""
+        """Return an address, or raise MemoryError."""
 
     def deallocate(self, ptr: int, nbytes: int, stream: Any) -> None:
         """Take it back."""
@@ -38,10 +38,10 @@ class Spill:
     peak: int = 0
     _elsewhere: set[int] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _told: bool = False
+    _warned: bool = False
 
     def allocate(self, nbytes: int, stream: Any) -> int:
-        """Give memory from the first that has it."""
+        """Allocate memory from the first that has it."""
         try:
             return self.first.allocate(nbytes, stream)
         except MemoryError:
@@ -50,8 +50,8 @@ class Spill:
             self._elsewhere.add(pointer)
             self.live += nbytes
             self.peak = max(self.peak, self.live)
-            told, self._told = self._told, True
-        if not told:
+            warned, self._warned = self._warned, True
+        if not warned:
             warnings.warn(
                 f"an allocation of {to_text(nbytes)} finds no room within the limit of {to_text(self.limit)} and lies "
                 "in pinned host memory, as will others: kernels reach it over the link, so that what is bound by "

@@ -37,12 +37,12 @@ class Unified:
     @property
     def statistics(self) -> list[Any]:
         """RMM's statistics, each once."""
-        return list({id(one): one for one in self.counted.values()}.values())
+        return list({id(statistics): statistics for statistics in self.counted.values()}.values())
 
     @property
     def live(self) -> int:
         """Bytes of the arrays that lie in it."""
-        return sum(one.allocation_counts.current_bytes for one in self.statistics)
+        return sum(statistics.allocation_counts.current_bytes for statistics in self.statistics)
 
     @property
     def untouched(self) -> int:
@@ -61,7 +61,7 @@ class Unified:
         known()
 
     def buffer(self, nbytes: str | int) -> Any:
-        """Give plain device memory from the pool kept apart, which can be sent to other processes by CUDA IPC.
+        """Allocate plain device memory from the pool kept apart, which can be sent to other processes by CUDA IPC.
 
         It is an array to CuPy and torch: ``cupy.asarray(unified.buffer("1MB"))``.
         """
@@ -88,7 +88,7 @@ def unify(
     """Put one allocator of managed memory behind libraries that compute on the GPU.
 
     Managed memory is reached by host and device alike, and moves between them by pages. It takes effect at once, and
-    lasts; used in a ``with`` statement, until the end of the block. Call it before torch and Numba make their first
+    lasts; used in a ``with`` statement, until its end. Call it before torch and Numba make their first
     array: they take up an allocator only then.
 
     Parameters
@@ -163,13 +163,13 @@ def unify(
 
 
 def known() -> tuple[Unified, ...]:
-    """Give the unified memory that is set up, and that before of which arrays are left, or a library keeps it."""
+    """List the unified memory that is set up, and that before of which arrays are left, or a library keeps it."""
     _known[:] = [unified for unified in _known if unified.active or unified.kept or unified.live]
     return tuple(_known)
 
 
 def room() -> int:
-    """Give the bytes of the device that more managed memory may take.
+    """Return the bytes of the device that more managed memory may take.
 
     What was handed out is called free by the driver until its pages come to the device, so it is taken off, but for
     what is known to be there.

@@ -6,16 +6,16 @@ from itertools import accumulate
 
 from forebay.codec import Codec
 from forebay.codec.raw import Raw
-from forebay.engine.layout import Layout
 from forebay.machine.region import aligned
-from forebay.machine.spec import ArraySpec, Extent
+from forebay.machine.spec import ArraySpec, Extent, Leaf
 from forebay.tier.sectors import SECTOR, whole_sectors
 
 
 @dataclass(frozen=True)
 class Packing:
-    """A codec for each array of a layout: the one asked for, or none where it does not know the type."""
+    """A codec for each array of a snapshot: the one asked for, or none where it does not know the type."""
 
+    leaves: tuple[Leaf, ...]
     codecs: tuple[Codec, ...]
     worst: tuple[Extent, ...]
     """where each encoding begins when nothing is known of those before it, and its most bytes"""
@@ -23,20 +23,20 @@ class Packing:
     """bytes of the device that the codecs take for themselves"""
 
     @classmethod
-    def of(cls, layout: Layout, codec: Codec, tier: str) -> "Packing":
+    def of(cls, leaves: tuple[Leaf, ...], codec: Codec, tier: str) -> "Packing":
         """Choose the codec of each array, for where the arrays are."""
 
         def handles(spec: ArraySpec) -> bool:
             on_device = tier == "device"
             return codec.handles_on_device(spec.shape, spec.dtype) if on_device else codec.handles(spec.dtype)
 
-        specs = [leaf.spec for leaf in layout.leaves]
+        specs = [leaf.spec for leaf in leaves]
         codecs = tuple(codec if handles(spec) else Raw() for spec in specs)
         sizes = [codec.max_bytes(spec.shape, spec.dtype) for codec, spec in zip(codecs, specs, strict=True)]
         # What a codec takes for an array, it takes once for all that are alike.
         alike = {(codec.name, spec.shape, spec.dtype): codec for codec, spec in zip(codecs, specs, strict=True)}
         scratch = sum(codec.scratch_bytes(shape, dtype) for (_, shape, dtype), codec in alike.items())
-        return cls(codecs, _in_a_row(sizes), scratch if tier == "device" else 0)
+        return cls(leaves, codecs, _in_a_row(sizes), scratch if tier == "device" else 0)
 
     @property
     def fixed(self) -> bool:
