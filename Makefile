@@ -1,21 +1,28 @@
 # Everything here works from a fresh checkout: each target sets up what it needs in .venv first.
 PYTHON ?= python3
 BIN := .venv/bin
+# Only what is imported is compiled, when it is: to compile all of it takes longer than the rest of an installation.
+INSTALL := $(BIN)/python -m pip install --quiet --no-compile --editable
 
-.PHONY: demo test test-slow lint format clean
+.PHONY: demo test test-slow unit lint format clean
 
-demo: .venv/.core
+demo: .venv/.demo
 	$(BIN)/forebay demo --output demo
 
-test: lint
-	$(BIN)/pytest -n auto -m "not slow"
+# Linters and type checks run beside the tests, which leave a core idle at times.
+test: .venv/.test
+	$(MAKE) --jobs lint unit
 
 test-slow: .venv/.test
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest -n auto --dist worksteal
+
+unit: .venv/.test
+	$(BIN)/pytest -n auto --dist worksteal -m "not slow"
 
 lint: .venv/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python tests/test_house.py
 	$(BIN)/mypy
 
 format: .venv/.test
@@ -25,13 +32,13 @@ format: .venv/.test
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
 
-.venv/.core: .venv/bin/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable .
+.venv/.demo: .venv/bin/python pyproject.toml
+	$(INSTALL) ".[wave,codecs,plots]"
 	touch $@
 
 .venv/.test: .venv/bin/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable ".[test]"
-	touch $@ .venv/.core
+	$(INSTALL) ".[test]"
+	touch $@ .venv/.demo
 
 clean:
 	rm -rf .venv demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,23 +1,15 @@
 """Forebay runs tensor and wave computations larger than the GPU at the speed of those that fit."""
 
+import logging as _logging
+import typing as _typing
 from importlib import import_module as _import_module
-from types import ModuleType as _ModuleType
 
-from forebay import codec as codec
-from forebay import footprint as footprint
-from forebay.engine import Result as Result
-from forebay.engine import reverse as reverse
 from forebay.errors import BudgetError as BudgetError
 from forebay.errors import ForebayError as ForebayError
 from forebay.errors import PlanError as PlanError
 from forebay.errors import ScheduleError as ScheduleError
 from forebay.errors import SlowerError as SlowerError
 from forebay.errors import UnitError as UnitError
-from forebay.planner import CodecCost as CodecCost
-from forebay.planner import Costs as Costs
-from forebay.planner import Link as Link
-from forebay.planner import Plan as Plan
-from forebay.planner import plan as plan
 from forebay.schedule import Revolve as Revolve
 from forebay.schedule import StoreAll as StoreAll
 from forebay.schedule import TwoLevel as TwoLevel
@@ -27,9 +19,40 @@ from forebay.schedule import foreign as foreign
 from forebay.units import Budget as Budget
 from forebay.version import __version__ as __version__
 
+if _typing.TYPE_CHECKING:
+    from forebay import codec as codec
+    from forebay import cubed as cubed
+    from forebay import dasf as dasf
+    from forebay import dask as dask
+    from forebay import devito as devito
+    from forebay import footprint as footprint
+    from forebay import jax as jax
+    from forebay import memory as memory
+    from forebay import torch as torch
+    from forebay import wave as wave
+    from forebay.engine import Result as Result
+    from forebay.engine import reverse as reverse
+    from forebay.planner import CodecCost as CodecCost
+    from forebay.planner import Costs as Costs
+    from forebay.planner import Link as Link
+    from forebay.planner import Plan as Plan
+    from forebay.planner import plan as plan
+else:
+    _ROOMS = {"codec", "cubed", "dasf", "dask", "devito", "footprint", "jax", "memory", "torch", "wave"}
+    _HOMES = dict.fromkeys(("Result", "reverse"), "engine")
+    _HOMES |= dict.fromkeys(("CodecCost", "Costs", "Link", "Plan", "plan"), "planner")
 
-def __getattr__(name: str) -> _ModuleType:
-    """Load a door to another library, or the wave application, on first use: `fb.dask`, `fb.wave`."""
-    if name in {"cubed", "dasf", "dask", "devito", "jax", "memory", "torch", "wave"}:
-        return _import_module(f"forebay.{name}")
-    raise AttributeError(f"module 'forebay' has no attribute {name!r}")
+    def __getattr__(name):
+        """Load what a name stands for when it is first used, so that `import forebay` is quick."""
+        if name in _ROOMS:
+            return _import_module(f"forebay.{name}")
+        if name in _HOMES:
+            globals()[name] = value = getattr(_import_module(f"forebay.{_HOMES[name]}"), name)
+            return value
+        raise AttributeError(f"module 'forebay' has no attribute {name!r}")
+
+    def __dir__():
+        return sorted({*globals(), *_ROOMS, *_HOMES})
+
+
+_logging.getLogger("forebay").addHandler(_logging.NullHandler())  # silent until the application says otherwise

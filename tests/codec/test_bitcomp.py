@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from forebay.codec import Encoded, get, nvcomp
-from forebay.codec.bitcomp import bound_of
+from forebay.codec import Encoded, get
+from forebay.codec.nvcomp import library as nvcomp
+from forebay.codec.nvcomp.bitcomp import bound_of
 from forebay.cuda.available import gpu_count
 from forebay.errors import CodecError, EncodingError
 

@@ -15,7 +15,7 @@ from forebay.errors import StateError
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
 checkpointed = pytest.importorskip("forebay.jax").checkpointed
-from forebay.jax import compiled, decide  # noqa: E402
+from forebay.jax import compiled_step, decision  # noqa: E402
 
 POINTS = 1000
 STATE = 2 * 4 * POINTS + 4
@@ -70,7 +70,7 @@ def assert_close(got, wanted):
 
 @pytest.fixture(autouse=True)
 def nothing_is_known_from_other_tests():
-    compiled._known.clear()
+    compiled_step._compiled.clear()
 
 
 @pytest.fixture
@@ -205,7 +205,7 @@ class Accelerator:
 
 
 def test_the_device_budget_is_that_of_an_accelerator(monkeypatch, said):
-    monkeypatch.setattr(decide, "device_of", lambda leaves: Accelerator())
+    monkeypatch.setattr(decision, "device_of", lambda leaves: Accelerator())
     for budget in (fb.Budget(device=60 * STATE), fb.Budget(device=60 * STATE, host="1GB")):
         loss, given = loss_by(checkpointed, 199, budget=budget)
         assert_close(differentiated(loss, given), as_a_scan(199))
@@ -216,7 +216,7 @@ def test_the_device_budget_is_that_of_an_accelerator(monkeypatch, said):
 
 
 def test_where_only_the_device_is_allowed_and_too_small_it_is_refused_before_any_step(monkeypatch):
-    monkeypatch.setattr(decide, "device_of", lambda leaves: Accelerator())
+    monkeypatch.setattr(decision, "device_of", lambda leaves: Accelerator())
     ran = []
 
     def step(y, t, weight):
@@ -259,7 +259,7 @@ def test_inside_of_jit_the_amount_that_an_error_names_works_and_no_less(steps):
 
 @pytest.mark.parametrize("steps", [2, *slow(10, 199, 50)])
 def test_the_device_budget_that_an_error_names_works(steps, monkeypatch):
-    monkeypatch.setattr(decide, "device_of", lambda leaves: Accelerator())
+    monkeypatch.setattr(decision, "device_of", lambda leaves: Accelerator())
 
     def gradient(budget):
         loss, given = loss_by(checkpointed, steps, budget=fb.Budget(device=budget))

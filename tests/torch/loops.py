@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import forebay as fb
-from forebay.torch.loops.planned import forget_plans
+from forebay.torch.loops.decision import forget_plans
 
 QUICK = fb.Costs(1e-3, 1e-3, 1e9)
 

@@ -5,13 +5,14 @@ import threading
 
 import pytest
 import torch
+from tests.torch.cases import crossed
 from tests.torch.loops import assert_equal
 from torch import nn
 
 import forebay as fb
 from forebay.errors import StateError
 from forebay.torch import checkpointed
-from forebay.torch.loops.planned import forget_plans
+from forebay.torch.loops.decision import forget_plans
 
 SNAPSHOT = 4096
 STEPS = 23
@@ -72,13 +73,13 @@ def gradients(loss, state, inputs, params):
     return torch.autograd.grad(loss, (state["now"], inputs, *params))
 
 
-@pytest.mark.parametrize(("host", "disk"), [(40, 0), (6, 40), (2, 40)])
-@pytest.mark.parametrize(
-    ("schedule", "chunk"),
-    [(schedule, 1) for schedule in ("storeall", "uniform:4", "zcut:10", "revolve:4", "twolevel:5,2", "auto")]
-    + [("storeall", 4), ("revolve:2", 4), ("auto", 4), ("revolve", None), ("auto", None)],
-)
-def test_bit_equal_to_plain_autograd(schedule, host, disk, chunk, tmp_path):
+SCHEDULES = [(schedule, 1) for schedule in ("storeall", "uniform:4", "zcut:10", "revolve:4", "twolevel:5,2", "auto")]
+SCHEDULES += [("storeall", 4), ("revolve:2", 4), ("auto", 4), ("revolve", None), ("auto", None)]
+
+
+@pytest.mark.parametrize(("scheduled", "room"), crossed(SCHEDULES, [(40, 0), (6, 40), (2, 40)]))
+def test_bit_equal_to_plain_autograd(scheduled, room, tmp_path):
+    (schedule, chunk), (host, disk) = scheduled, room
     state, inputs, params = problem()
     wanted_state, wanted_outputs = plain(wave, state, STEPS, inputs, params)
     wanted = gradients(loss_of(wanted_state, wanted_outputs), state, inputs, params)

@@ -13,7 +13,7 @@ from torch import nn
 import forebay as fb
 from forebay.errors import StateError
 from forebay.torch import checkpointed
-from forebay.torch.loops.planned import forget_plans
+from forebay.torch.loops.decision import forget_plans
 
 
 class Counting(nn.Module):

@@ -13,6 +13,7 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what deterministi
 
 torch = pytest.importorskip("torch")
 
+from tests.torch.cases import crossed  # noqa: E402
 from tests.torch.models import (  # noqa: E402
     AMPLE,
     EXACT,
@@ -37,13 +38,14 @@ from forebay import Budget  # noqa: E402
 from forebay.codec import get  # noqa: E402
 from forebay.errors import BudgetError, CodecError, PlanError  # noqa: E402
 from forebay.planner.blockwise import choose  # noqa: E402
-from forebay.torch import fit, iteration, plan_of, planning, unfit  # noqa: E402
-from forebay.torch.belongings import Belongings  # noqa: E402
-from forebay.torch.blocks import find  # noqa: E402
+from forebay.torch import fit, plan_of, unfit  # noqa: E402
 from forebay.torch.fit import _of  # noqa: E402
-from forebay.torch.frame import Frame  # noqa: E402
+from forebay.torch.fitting import planning, replanning, session  # noqa: E402
+from forebay.torch.fitting.blocks import find  # noqa: E402
+from forebay.torch.fitting.record import device_of  # noqa: E402
 from forebay.torch.mover import HostMover  # noqa: E402
-from forebay.torch.record import device_of  # noqa: E402
+from forebay.torch.replay.frame import Frame  # noqa: E402
+from forebay.torch.replay.module_state import ModuleState  # noqa: E402
 
 
 def needs(kind):
@@ -51,12 +53,11 @@ def needs(kind):
     model, x = problem(kind)
     fit(model, AMPLE, blocks=blocks_of(kind))
     step(model, x)
-    told = {name: peak for name, _, peak in plan_of(model).alternatives()}
-    return told["keep"], told["recompute"]
+    peaks = {name: peak for name, _, peak in plan_of(model).alternatives()}
+    return peaks["keep"], peaks["recompute"]
 
 
-@pytest.mark.parametrize("kind", INPUTS, ids=lambda kind: kind.__name__)
-@pytest.mark.parametrize("choice", EXACT)
+@pytest.mark.parametrize(("kind", "choice"), crossed(INPUTS, EXACT))
 def test_every_choice_gives_the_bits_of_the_plain_model(kind, choice):
     model, x = problem(kind)
     plain, _ = problem(kind)
@@ -66,8 +67,7 @@ def test_every_choice_gives_the_bits_of_the_plain_model(kind, choice):
     assert choice in plan_of(model).choices.values()
 
 
-@pytest.mark.parametrize("kind", INPUTS, ids=lambda kind: kind.__name__)
-@pytest.mark.parametrize("choice", [name for name in EXACT if "offload" in name])
+@pytest.mark.parametrize(("kind", "choice"), crossed(INPUTS, [name for name in EXACT if "offload" in name]))
 def test_what_has_to_leave_the_device_comes_back_with_the_same_bits(kind, choice):
     model, x = problem(kind)
     plain, _ = problem(kind)
@@ -129,7 +129,7 @@ def test_saved_bytes_on_the_device_follow_the_plan():
     fit(model, Budget(device=int(least * 1.1), host="1GB"), choice="offload")
     for _ in range(3):
         step(model, x)
-    store = _of(model).fitting._store
+    store = _of(model).session._tools.store
     assert store.metrics.peak["device"] < (most - least) // 2
     gc.collect()
     store.collect()
@@ -141,7 +141,7 @@ def test_dear_outputs_are_let_go_as_they_are_given_again():
         torch.manual_seed(0)
         block = nn.Sequential(nn.Linear(8, 64), nn.Dropout(0.5), nn.Linear(64, 8), nn.GELU())  # dropout saves a mask
         x = torch.randn(4, 8, requires_grad=True)
-        frame = Frame(block.forward, Belongings(block), x.device, wanted=frozenset({0, 1}))
+        frame = Frame(block.forward, ModuleState(block), x.device, wanted=frozenset({0, 1}))
         loss = frame.run((x,), {}).sum()
         assert set(frame._outputs) == {0, 1}
         (first,) = torch.autograd.grad(loss, x, retain_graph=retained)
@@ -229,7 +229,7 @@ def test_autocast(choice):
         assert equal(found, expected)
 
 
-@pytest.mark.parametrize(("way", "choice"), [("module", "recompute"), ("in place", "recompute"), ("module", "offload")])
+@pytest.mark.parametrize(("way", "choice"), crossed(["module", "in place"], ["recompute", "offload"])[:3])
 def test_compiled_blocks(way, choice):
     torch._dynamo.reset()
 
@@ -276,7 +276,7 @@ def test_shapes_that_change_get_plans_of_their_own():
     for length in (16, 16, 5, 5, 30, 16, 5, 30):
         x = torch.randn(4, length, 8)
         assert equal(step(model, x), step(plain, x))
-    assert len(_of(model).fitting._known) == 3
+    assert len(_of(model).session._profiles) == 3
 
 
 @pytest.mark.parametrize("left_out", [1, 3])
@@ -314,7 +314,7 @@ def test_without_gradients_nothing_is_done():
         found = model(x)
     plain, _ = problem(Transformer)
     assert torch.equal(found, plain.eval()(x))
-    assert _of(model).fitting._now is None
+    assert _of(model).session._iteration is None
     with pytest.raises(PlanError, match="no plan has been made yet"):
         plan_of(model)
 
@@ -437,8 +437,8 @@ def test_plans_are_made_when_shapes_come_again_and_kept_where_little_changes(mon
 
         monkeypatch.setattr(where, name, counting)
 
-    counted(iteration, "make_plan")
-    counted(iteration, "last_plans")
+    counted(replanning, "make_plan")
+    counted(replanning, "last_plans")
     counted(planning, "choose")
     monkeypatch.setattr(planning, "NEAR", 1e9)
     model, _ = problem(Transformer)
@@ -446,20 +446,20 @@ def test_plans_are_made_when_shapes_come_again_and_kept_where_little_changes(mon
     for length in range(5, 12):
         step(model, torch.randn(4, length, 8))
     assert counts == {"make_plan": 0, "last_plans": 0, "choose": 0}
-    for _ in range(iteration.SETTLED + 2):
+    for _ in range(replanning.SETTLED_AFTER + 2):
         step(model, torch.randn(4, 16, 8))
-    assert counts == {"make_plan": len(iteration.LOOKED_OVER), "last_plans": 1, "choose": 1}
+    assert counts == {"make_plan": len(replanning.REPLANNED_AFTER), "last_plans": 1, "choose": 1}
 
 
 def test_plans_for_many_shapes_are_not_kept_for_ever(monkeypatch):
-    monkeypatch.setattr(iteration, "MOST_SHAPES", 2)
+    monkeypatch.setattr(session, "MOST_SHAPES", 2)
     model, _ = problem(Transformer)
     plain, _ = problem(Transformer)
     fit(model, AMPLE, choice="offload")
     for length in (5, 6, 5, 7, 5, 6, 6, 5):
         x = torch.randn(4, length, 8)
         assert equal(step(model, x), step(plain, x))
-        assert len(_of(model).fitting._known) <= 2
+        assert len(_of(model).session._profiles) <= 2
 
 
 def test_an_encoding_takes_no_more_memory_than_its_bytes():
@@ -500,7 +500,7 @@ def test_the_same_measurements_give_the_same_plan(monkeypatch):
     fit(model, Budget(device="300kB", host="1GB"))
     for _ in range(4):
         step(model, x)
-    plan = _of(model).fitting._now.known.plan  # as it was made, before later times came
+    plan = _of(model).session._iteration.profile.plan  # as it was made, before later times came
     assert choose(plan.chain, int(plan.budget["device"] * 0.99))[0] == plan.picks
 
 
@@ -509,9 +509,9 @@ def test_a_plan_explains_itself():
     fit(model, Budget(device="300kB", host="1GB"))
     for _ in range(4):
         step(model, x)
-    told = plan_of(model).explain()
-    assert "4 blocks" in told and "recompute for all" in told and "measured" in told
-    assert "keep for all" in told and "does not fit" in told
+    explanation = plan_of(model).explain()
+    assert "4 blocks" in explanation and "recompute for all" in explanation and "measured" in explanation
+    assert "keep for all" in explanation and "does not fit" in explanation
 
 
 @pytest.mark.parametrize(

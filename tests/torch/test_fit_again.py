@@ -22,7 +22,8 @@ from tests.torch.models import (  # noqa: E402
 from tests.torch.models import deterministic as deterministic  # noqa: E402
 from torch import nn  # noqa: E402
 
-from forebay.torch import buffers, fit  # noqa: E402
+from forebay.torch import fit  # noqa: E402
+from forebay.torch.replay import buffers  # noqa: E402
 
 
 @pytest.mark.parametrize("choice", EXACT)

@@ -11,6 +11,7 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what deterministi
 
 torch = pytest.importorskip("torch")
 
+from tests.torch.cases import crossed  # noqa: E402
 from tests.torch.models import AMPLE, EXACT, MLP, TwoTensorLike, equal, pair, step  # noqa: E402
 from tests.torch.models import deterministic as deterministic  # noqa: E402
 from torch import nn  # noqa: E402
@@ -19,10 +20,11 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from forebay import Budget  # noqa: E402
 from forebay.errors import PlanError  # noqa: E402
-from forebay.torch import buffers, fit, plan_of  # noqa: E402
+from forebay.torch import fit, plan_of  # noqa: E402
+from forebay.torch.replay import buffers  # noqa: E402
 
-DEAR = ["keep dear, recompute the rest", "offload dear, recompute the rest"]
-RECOMPUTING = ["recompute", *DEAR]
+COSTLY = ["keep dear, recompute the rest", "offload dear, recompute the rest"]
+RECOMPUTING = ["recompute", *COSTLY]
 
 
 class Dropping(MLP):
@@ -56,12 +58,12 @@ def trains_alike(kind, choice, device="cpu"):
 
 
 @pytest.mark.parametrize("kind", [Dropping, Branching], ids=lambda kind: kind.__name__)
-@pytest.mark.parametrize("choice", DEAR)
+@pytest.mark.parametrize("choice", COSTLY)
 def test_an_output_that_its_block_changes_in_place_is_computed_again(kind, choice):
     assert choice in plan_of(trains_alike(kind, choice)).choices.values()
 
 
-@pytest.mark.parametrize("choice", DEAR)
+@pytest.mark.parametrize("choice", COSTLY)
 def test_an_output_that_is_changed_in_place_behind_its_block_is_computed_again(choice):
     class Both(MLP):
         def forward(self, x):
@@ -271,14 +273,14 @@ def draws_alike(choice, device="cpu"):
         assert equal(*found)
 
 
-@pytest.mark.parametrize("choice", ["recompute", *DEAR, None])
+@pytest.mark.parametrize("choice", ["recompute", *COSTLY, None])
 def test_seeds_that_are_set_between_the_passes_stay_set(choice):
     draws_alike(choice)
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-@pytest.mark.parametrize("choice", ["recompute", *DEAR, None])
+@pytest.mark.parametrize("choice", ["recompute", *COSTLY, None])
 def test_on_a_gpu_seeds_that_are_set_between_the_passes_stay_set(choice):
     draws_alike(choice, "cuda")
 
@@ -286,7 +288,7 @@ def test_on_a_gpu_seeds_that_are_set_between_the_passes_stay_set(choice):
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 @pytest.mark.parametrize("kind", [Dropping, Branching, normalised(Own), normalised(Renorm), Seldom])
-@pytest.mark.parametrize("choice", ["recompute", *DEAR, None])
+@pytest.mark.parametrize("choice", ["recompute", *COSTLY, None])
 def test_on_a_gpu_what_blocks_change_is_as_in_the_plain_model(kind, choice):
     trains_alike(kind, choice, "cuda")
 
@@ -433,8 +435,9 @@ BUFFERED = {
 }
 
 
-@pytest.mark.parametrize("kind", BUFFERED)
-@pytest.mark.parametrize("choice", ["recompute", "keep dear, recompute the rest", None])
+@pytest.mark.parametrize(
+    ("kind", "choice"), crossed(list(BUFFERED), ["recompute", "keep dear, recompute the rest", None])
+)
 def test_buffers_in_all_their_shapes_are_as_the_first_run_found_them(kind, choice):
     (model, _), (plain, _) = pair(BUFFERED[kind]), pair(BUFFERED[kind])  # copies do not share what their models do
     fit(model, AMPLE, choice=choice)

@@ -19,6 +19,7 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what deterministi
 
 torch = pytest.importorskip("torch")
 
+from tests.torch.cases import crossed, mostly_slow  # noqa: E402
 from tests.torch.models import AMPLE, EXACT, MLP, TwoTensorLike, check_as_plain, step  # noqa: E402
 from tests.torch.models import deterministic as deterministic  # noqa: E402
 from torch import nn  # noqa: E402
@@ -29,9 +30,9 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 from forebay import Budget  # noqa: E402
 from forebay.errors import BudgetError  # noqa: E402
 from forebay.torch import fit  # noqa: E402
-from forebay.torch.contents import MOST, held_by  # noqa: E402
-from forebay.torch.given import Given, tensors_in  # noqa: E402
-from forebay.torch.saved import Kept  # noqa: E402
+from forebay.torch.replay.arguments import CallArguments, tensors_in  # noqa: E402
+from forebay.torch.replay.contents import MOST, contents_of  # noqa: E402
+from forebay.torch.saved_tensors import KeptTensor  # noqa: E402
 
 Pair = namedtuple("Pair", "x y")
 
@@ -72,7 +73,7 @@ class Graph:
     """An object whose store knows it, weakly, and that keeps one of its own methods."""
 
     def __init__(self, x):
-        self.store = Store(self, x)
+        self.store = TensorStore(self, x)
         self.give = self.given
 
     def given(self):
@@ -87,7 +88,7 @@ class Graph:
         self.store.parent().store.table["x"] = x
 
 
-class Store:
+class TensorStore:
     def __init__(self, graph, x):
         self.parent, self.table = ref(graph), {"x": x}
 
@@ -199,8 +200,7 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("choice", EXACT)
-@pytest.mark.parametrize("make", MODELS.values(), ids=MODELS.keys())
+@pytest.mark.parametrize(("make", "choice"), crossed(MODELS, EXACT))
 def test_objects_are_as_the_first_run_found_them(make, choice):
     check_as_plain(make, choice)
 
@@ -213,7 +213,10 @@ def test_a_budget_that_is_too_small_is_found_where_blocks_give_objects():
         step(model, x)
 
 
-@pytest.mark.parametrize("make", [make for name, make in MODELS.items() if name != "graph"])  # which holds itself
+@pytest.mark.parametrize(
+    "make",
+    mostly_slow({name: make for name, make in MODELS.items() if name != "graph"}, "cache", "between blocks"),
+)  # a graph holds itself
 def test_nothing_is_left_of_a_forward_pass_that_nobody_differentiates(make):
     model = fit(make(), AMPLE, choice="recompute")
     step(model, torch.randn(32, 8))
@@ -270,7 +273,7 @@ CHANGES = {
 
 def looks(thing):
     """Write what a thing is and holds."""
-    held = held_by(thing)
+    held = contents_of(thing)
     below = [one if isinstance(one, int) else looks(one) for one in held.values]
     return *held[:-1], below
 
@@ -279,7 +282,7 @@ def looks(thing):
 def test_what_the_first_run_changed_is_given_as_it_was_each_time(make, change):
     thing = make()
     before = looks(thing)
-    given = Given((thing, 3), {"itself": thing}, Kept)
+    given = CallArguments((thing, 3), {"itself": thing}, KeptTensor)
     change(thing)
     after = looks(thing)
     for _ in range(2):
@@ -292,7 +295,7 @@ def test_what_the_first_run_changed_is_given_as_it_was_each_time(make, change):
 def test_what_it_did_not_change_is_the_very_same():
     same, held, number = Attributes([torch.ones(2)]), SimpleNamespace(y=[0]), torch.ones(3)
     held.same, held.itself = same, held
-    given = Given((same, held, number, number), {}, Kept)
+    given = CallArguments((same, held, number, number), {}, KeptTensor)
     held.y[0] = 1
     with given.again() as ((first, second, third, fourth), _):
         assert first is same is second.same and second is second.itself is not held and second.y == [0]
@@ -303,7 +306,7 @@ def test_what_it_did_not_change_is_the_very_same():
 def test_what_a_second_run_does_to_the_very_same_is_put_back(make, change):
     thing = make()
     owner = Attributes(thing)
-    given, before = Given((owner,), {}, Kept), looks(thing)
+    given, before = CallArguments((owner,), {}, KeptTensor), looks(thing)
     for _ in range(2):
         with given.again() as ((same,), _):
             assert same is owner and same.x is thing
@@ -321,11 +324,11 @@ def test_what_cannot_be_made_twice_is_refused_when_it_is_changed():
         def __del__(self):
             pass
 
-    given = Given((Ending(1),), {}, Kept)
+    given = CallArguments((Ending(1),), {}, KeptTensor)
     with given.again() as ((thing,), _):
         assert thing.x == 1
     thing = Ending(1)
-    given = Given((thing,), {}, Kept)
+    given = CallArguments((thing,), {}, KeptTensor)
     thing.x = 2
     with pytest.raises(RuntimeError, match="a Ending that has changed since"), given.again():
         pass
@@ -333,7 +336,7 @@ def test_what_cannot_be_made_twice_is_refused_when_it_is_changed():
 
 def test_what_holds_too_much_is_not_looked_into():
     large = SimpleNamespace(x=torch.ones(2), all=[torch.ones(1) for _ in range(MOST + 1)])
-    given = Given((large,), {}, Kept)
+    given = CallArguments((large,), {}, KeptTensor)
     large.x = torch.ones(3)
     with given.again() as ((other,), _):
         assert len(other.x) == 2 and other.all is large.all and len(tensors_in(large)) == 1
@@ -349,7 +352,7 @@ def test_tensors_are_found_in_things_of_all_kinds():
 @pytest.mark.parametrize("given", [iter([1]), SimpleNamespace(x=count()), (one for one in (1, 2)), enumerate([1])])
 def test_an_iterator_is_refused(given):
     with pytest.raises(RuntimeError, match="give it a list"):
-        Given((given,), {}, Kept)
+        CallArguments((given,), {}, KeptTensor)
 
 
 @pytest.mark.parametrize("way", ["without gradients", "checkpointed"])
@@ -372,7 +375,7 @@ def test_nobody_looks_at_what_is_given_where_others_run_a_block(way):
 
 
 def test_what_only_looks_like_one_is_not():
-    with Given((StringIO("text"), MagicMock()), {}, Kept).again() as ((file, _), _):
+    with CallArguments((StringIO("text"), MagicMock()), {}, KeptTensor).again() as ((file, _), _):
         assert file.read() == "text"
 
 
@@ -383,21 +386,21 @@ class Short(deque):
 @pytest.mark.parametrize("make", [lambda: Short([1], 1), lambda: ValueError("text"), lambda: partial(print, 1)])
 def test_what_cannot_be_made_is_the_very_same_and_refused_where_it_changed(make):
     thing = make()
-    with Given((thing,), {}, Kept).again() as ((again,), _):
+    with CallArguments((thing,), {}, KeptTensor).again() as ((again,), _):
         assert again is thing
-    given = Given((thing,), {}, Kept)
+    given = CallArguments((thing,), {}, KeptTensor)
     thing.more = 2
     with pytest.raises(RuntimeError, match="has changed since"), given.again():
         pass
 
 
 def test_an_object_that_nobody_holds_is_made_again():
-    with Given((Attributes([torch.ones(2)]),), {}, Kept).again() as ((first,), _):
+    with CallArguments((Attributes([torch.ones(2)]),), {}, KeptTensor).again() as ((first,), _):
         assert isinstance(first, Attributes) and len(first.x[0]) == 2
 
 
 def test_what_others_have_set_on_a_tensor_is_there_and_what_it_has_itself_stays():
     x = TwoTensorLike(torch.ones(2))
     x.scale = 0.5
-    with Given((x,), {}, Kept).again() as ((other,), _):
+    with CallArguments((x,), {}, KeptTensor).again() as ((other,), _):
         assert other.scale == 0.5 and isinstance(other, TwoTensorLike) and other.elem is not x.elem

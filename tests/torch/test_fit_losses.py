@@ -9,6 +9,7 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what deterministi
 
 torch = pytest.importorskip("torch")
 
+from tests.torch.cases import mostly_slow  # noqa: E402
 from tests.torch.models import AMPLE, MLP  # noqa: E402
 from tests.torch.models import deterministic as deterministic  # noqa: E402
 from torch import nn  # noqa: E402
@@ -17,7 +18,7 @@ from forebay import Budget  # noqa: E402
 from forebay.errors import BudgetError  # noqa: E402
 from forebay.torch import fit, plan_of  # noqa: E402
 from forebay.torch.fit import _of  # noqa: E402
-from forebay.torch.iteration import REFINED, SETTLED  # noqa: E402
+from forebay.torch.fitting.replanning import LAST_TIMED, SETTLED_AFTER  # noqa: E402
 
 
 class Twice(MLP):
@@ -85,7 +86,7 @@ def test_a_plan_is_made_whatever_the_loss_needs(kind, backward, choice):
             assert (one.grad is None and other.grad is None) or torch.equal(one.grad, other.grad)
     plan = plan_of(model)
     assert len(plan.choices) == 3 and plan.measured is not None
-    assert not _of(model).fitting._now.measuring
+    assert not _of(model).session._iteration.measuring
     if choice is None:
         unused = backward is without_the_last
         assert list(plan.choices.values()) == ["keep", "keep", "recompute" if unused else "keep"]
@@ -100,7 +101,7 @@ def test_a_loss_that_needs_more_than_the_one_measured_is_measured_anew():
     for backward in (without_the_last, without_the_last, one_loss, one_loss, without_the_last, one_loss):
         backward(model(x))
     assert set(plan_of(model).choices.values()) == {"keep"}
-    assert not _of(model).fitting._now.measuring
+    assert not _of(model).session._iteration.measuring
 
 
 def test_a_block_that_gives_its_input_back_leaves_no_hooks_on_it():
@@ -117,11 +118,11 @@ def test_a_block_that_gives_its_input_back_leaves_no_hooks_on_it():
 
 def settled(model, x):
     """Give what is at work when a model's plan stays."""
-    for _ in range(SETTLED + 2):
+    for _ in range(SETTLED_AFTER + 2):
         one_loss(model(x))
-    fitting = _of(model).fitting
-    assert fitting._now.told is not None and len(fitting._now.told) == 1
-    return fitting
+    session = _of(model).session
+    assert session._iteration.hooked is not None and len(session._iteration.hooked) == 1
+    return session
 
 
 def test_a_settled_model_that_takes_a_shorter_way_is_measured_anew():
@@ -159,14 +160,14 @@ def test_what_moves_has_left_when_the_model_returns_wherever_a_pass_begins_then(
     model, x = Short(), torch.randn(64, 8)
     plain = copy.deepcopy(model)
     fit(model, Budget(device="60kB", host="1MB"), choice="offload")
-    for _ in range(SETTLED + 2):
+    for _ in range(SETTLED_AFTER + 2):
         one_loss(model(x))
-    outputs, now = model(x), _of(model).fitting._now
+    outputs, now = model(x), _of(model).session._iteration
     assert now.gone == now.plan.foreseen.leave[-1] == 2
     one_loss(outputs)
     model.depth = plain.depth = 3  # by then fewer had to be gone
     model.zero_grad()
-    outputs, now = model(x), _of(model).fitting._now
+    outputs, now = model(x), _of(model).session._iteration
     assert now.plan.foreseen.settle[3] == 1 and now.gone == 3
     one_loss(outputs)
     one_loss(plain(x))
@@ -193,9 +194,9 @@ def test_blocks_that_run_when_the_model_has_returned_leave_too():
     planned = 0
     for _ in range(4):
         model.rest(model(x)).square().sum().backward()
-        fitting = _of(model).fitting
-        planned += not fitting._now.measuring
-        assert fitting._store.metrics.peak["device"] <= 70_000
+        session = _of(model).session
+        planned += not session._iteration.measuring
+        assert session._tools.store.metrics.peak["device"] <= 70_000
     assert planned
 
 
@@ -210,7 +211,7 @@ def test_a_settled_model_is_not_measured_anew_because_of_an_error_or_without_gra
             return super().forward(x)
 
     model, x = fit(Failing(), AMPLE), torch.randn(32, 8)
-    fitting = settled(model, x)
+    session = settled(model, x)
     model.fails = True
     with pytest.raises(ZeroDivisionError):
         model(x)
@@ -218,21 +219,21 @@ def test_a_settled_model_is_not_measured_anew_because_of_an_error_or_without_gra
     with torch.no_grad():
         model(x)
     one_loss(model(x))
-    assert not fitting._now.measuring and len(plan_of(model).picks) == 3
+    assert not session._iteration.measuring and len(plan_of(model).picks) == 3
 
 
 @pytest.mark.parametrize("odd", ["a loss that needs fewer blocks", "no loss at all"])
 def test_blocks_that_are_called_without_their_model_come_to_a_plan_again(odd):
     model, x = fit(Heads(), AMPLE), torch.randn(32, 8)
-    for _ in range(SETTLED + 2):
+    for _ in range(SETTLED_AFTER + 2):
         one_loss(model.forward(x))
     outputs = model.forward(x)
     if odd == "a loss that needs fewer blocks":
         outputs[0].sum().backward()
     for _ in range(3):
         one_loss(model.forward(x))
-    fitting = _of(model).fitting
-    assert len(fitting._now.records) == 3 and not fitting._now.broken
+    session = _of(model).session
+    assert len(session._iteration.records) == 3 and not session._iteration.broken
     assert len(plan_of(model).picks) == 3
 
 
@@ -244,31 +245,31 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("depth", [3, 20])
+@pytest.mark.parametrize("depth", mostly_slow([3, 20], "3"))
 @pytest.mark.parametrize(("rows", "ahead"), WAYS.values(), ids=WAYS.keys())
 def test_forward_passes_between_a_forward_and_its_backward_pass_do_not_keep_it_from_a_plan(rows, ahead, depth):
     model, waiting = fit(nn.Sequential(*(MLP() for _ in range(depth))), Budget(device="110kB", host="1GB")), []
-    for number in range(2 * SETTLED * len(rows)):
+    for number in range(2 * SETTLED_AFTER * len(rows)):
         waiting.append(model(torch.randn(rows[number % len(rows)], 8)))
         if ahead == 1 and number:
             waiting.pop(0).square().mean().backward()
         elif ahead > 1 and len(waiting) == ahead:
             while waiting:
                 waiting.pop(0).square().mean().backward()
-    found = _of(model).fitting._known.values()
+    found = _of(model).session._profiles.values()
     assert len(found) == len(set(rows))
-    for known in found:
-        assert known.looked >= REFINED and known.plan is not None
-    assert not _of(model).fitting._now.broken
+    for profile in found:
+        assert profile.planned_after >= LAST_TIMED and profile.plan is not None
+    assert not _of(model).session._iteration.broken
 
 
 def test_of_forward_passes_for_one_backward_pass_the_last_is_learned_from():
     model = fit(Heads(), AMPLE)
-    for _ in range(SETTLED + 2):
+    for _ in range(SETTLED_AFTER + 2):
         one, other = (model(torch.randn(32, 8))[-1] for _ in range(2))
         (one.square().sum() + other.square().sum()).backward()
-    (known,) = _of(model).fitting._known.values()
-    assert known.usual == 2 and known.looked >= REFINED
+    (profile,) = _of(model).session._profiles.values()
+    assert profile.least_forwards == 2 and profile.planned_after >= LAST_TIMED
 
 
 def test_forward_passes_that_nobody_differentiates_are_iterations_of_their_own():
@@ -276,7 +277,7 @@ def test_forward_passes_that_nobody_differentiates_are_iterations_of_their_own()
     for _ in range(5):
         model.forward(x)
     one_loss(model.forward(x))
-    assert len(_of(model).fitting._now.records) == len(plan_of(model).picks) == 3
+    assert len(_of(model).session._iteration.records) == len(plan_of(model).picks) == 3
 
 
 def test_a_budget_that_several_forward_passes_at_once_exceed_is_enough_for_one():
@@ -312,7 +313,7 @@ def test_blocks_that_save_more_than_they_did_are_measured_anew(change):
         model(x).square().sum().backward()
         return [{one.name: one.kept for one in block.choices}["keep"] for block in plan_of(model).chain.blocks]
 
-    less = [kept() for _ in range(SETTLED + 2)][-1]
+    less = [kept() for _ in range(SETTLED_AFTER + 2)][-1]
     model.requires_grad_(True)
     model.train()
     more = [kept() for _ in range(2)][-1]

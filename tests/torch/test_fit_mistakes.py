@@ -16,8 +16,8 @@ from torch import nn  # noqa: E402
 from forebay import Budget  # noqa: E402
 from forebay.errors import BudgetError, CodecError, PlanError  # noqa: E402
 from forebay.torch import fit, offload, plan_of, unfit  # noqa: E402
-from forebay.torch.blocks import find  # noqa: E402
 from forebay.torch.fit import _of  # noqa: E402
+from forebay.torch.fitting.blocks import find  # noqa: E402
 
 
 @pytest.mark.parametrize("model", [None, Transformer, "model"])
@@ -71,7 +71,7 @@ def test_a_container_of_blocks_names_those_that_it_holds(wrap):
     model = nn.Module()
     model.layers = wrap([nn.Linear(4, 4) for _ in range(3)])
     fit(model, AMPLE, blocks=model.layers)
-    assert len(_of(model).fitting.parts) == 3
+    assert len(_of(model).session.blocks) == 3
     unfit(model)
     with pytest.raises(PlanError, match="no list of such"):
         fit(model, AMPLE, blocks=3)

@@ -2,12 +2,14 @@
 
 import copy
 import gc
+from functools import cache
 from weakref import ref
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from tests.torch.cases import mostly_slow  # noqa: E402
 from tests.torch.models import AMPLE, MLP, Bottleneck, empty_device, equal, step  # noqa: E402
 from tests.torch.models import deterministic as deterministic  # noqa: E402
 from torch import nn  # noqa: E402
@@ -15,10 +17,11 @@ from torch.nn import functional  # noqa: E402
 from torch.nn.modules import module as torch_module  # noqa: E402
 
 from forebay import Budget  # noqa: E402
-from forebay.torch import fit, iteration, neighbours, plan_of, unfit  # noqa: E402
+from forebay.torch import fit, plan_of, unfit  # noqa: E402
 from forebay.torch.fit import _of  # noqa: E402
+from forebay.torch.fitting import iteration, neighbours  # noqa: E402
+from forebay.torch.fitting.record import BlockRecord  # noqa: E402
 from forebay.torch.gauge import HostGauge  # noqa: E402
-from forebay.torch.record import Record  # noqa: E402
 
 MANY = 40
 
@@ -50,6 +53,7 @@ def deep(kind=Normed, count=MANY):
     return model, copy.deepcopy(model), torch.randn(32, 8)
 
 
+@cache
 def half(kind=Normed):
     """Give half of the bytes that the blocks save and are given when all is kept."""
     model, _, x = deep(kind)
@@ -64,7 +68,10 @@ def trains_alike(model, plain, x, steps=6):
         assert equal(step(model, x), step(plain, x))
 
 
-@pytest.mark.parametrize("choice", ["recompute", "keep", "offload", "keep dear, recompute the rest", None])
+@pytest.mark.parametrize(
+    "choice",
+    mostly_slow(["recompute", "keep", "offload", "keep dear, recompute the rest", None], "offload", "None"),
+)
 def test_neighbours_are_taken_together_and_gradients_and_statistics_stay(choice):
     model, plain, x = deep()
     fit(model, AMPLE if choice else half(), choice=choice)
@@ -137,7 +144,7 @@ def watched(model):
     return seen
 
 
-@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("late", mostly_slow([False, True], "True"))
 def test_a_block_with_hooks_stands_alone_and_they_are_called_once(late):
     model, plain, x = deep()
     fit(model, AMPLE, choice="recompute")
@@ -182,7 +189,7 @@ HOOKS = {
 }
 
 
-@pytest.mark.parametrize("kind", HOOKS)
+@pytest.mark.parametrize("kind", mostly_slow(list(HOOKS), "before forward", "all backward"))
 def test_hooks_of_all_kinds_change_what_they_change_in_the_plain_model(kind):
     model, plain, x = deep()
     fit(model, AMPLE, choice="recompute")
@@ -249,7 +256,7 @@ def test_blocks_in_another_order_are_not_the_same_group():
             net.blocks[number] = block
     for _ in range(6):
         assert equal(step(model, x), step(plain, x))
-        names = [record.name for record in _of(model).fitting._now.records]
+        names = [record.name for record in _of(model).session._iteration.records]
         assert "blocks.0 to blocks.1" not in names
     assert f"blocks.0 to blocks.{MANY - 1}" in names
 
@@ -319,6 +326,7 @@ def test_a_call_that_others_put_around_a_block_is_called():
     trains_alike(model, plain, x)
 
 
+@pytest.mark.slow
 def test_blocks_that_are_replaced_left_out_or_called_one_by_one():
     class Any(Deep):
         way = "whole"
@@ -398,14 +406,14 @@ def test_where_only_single_blocks_fit_they_are_planned_one_by_one(monkeypatch):
     counts = []
     for _ in range(6):
         assert equal(step(model, x), step(plain, x))
-        counts.append(len(_of(model).fitting._now.records))
+        counts.append(len(_of(model).session._iteration.records))
     assert counts == [MANY, MANY // 2 + 1, *[MANY] * 4]
     assert plan_of(model).foreseen.peak <= room
 
 
 def sizes(budget, peak=0, count=MANY):
     """Give the sizes of the groups of some blocks that save 10 bytes each."""
-    records = [Record(f"{n}", n, (), False, saved=10, follows=n > 0, peak_backward=peak) for n in range(count)]
+    records = [BlockRecord(f"{n}", n, (), False, saved=10, follows=n > 0, peak_backward=peak) for n in range(count)]
     return [len(group) for group in neighbours.groups(records, budget).values()]
 
 
@@ -435,7 +443,7 @@ def test_groups_leave_room_for_what_an_optimizer_has_taken_since(monkeypatch):
     assert budgets == [AMPLE["device"] - 1000]
 
 
-@pytest.mark.parametrize("part", [0.2, 0.5, 1.0])
+@pytest.mark.parametrize("part", mostly_slow([0.2, 0.5, 1.0], "0.5"))
 def test_groups_are_no_larger_than_the_budget_has_room_for(part, monkeypatch):
     monkeypatch.setattr(neighbours, "ENOUGH", 2)
     monkeypatch.setattr(neighbours, "MOST", 1)
@@ -444,8 +452,8 @@ def test_groups_are_no_larger_than_the_budget_has_room_for(part, monkeypatch):
     model, plain, x = deep(MLP)
     fit(model, room, choice="recompute")
     trains_alike(model, plain, x, 3)
-    known = _of(model).fitting._now.known
-    assert known.together
+    profile = _of(model).session._iteration.profile
+    assert profile.together
     assert plan_of(model).foreseen.peak <= room
 
 

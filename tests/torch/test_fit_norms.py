@@ -4,14 +4,15 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from tests.torch.cases import crossed  # noqa: E402
 from tests.torch.models import AMPLE, MLP, Residual, check_as_plain, equal, pair, problem, step  # noqa: E402
 from tests.torch.models import deterministic as deterministic  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
 from forebay.torch import fit  # noqa: E402
-from forebay.torch.iteration import SETTLED  # noqa: E402
-from forebay.torch.norms import only_adds  # noqa: E402
+from forebay.torch.fitting.replanning import SETTLED_AFTER  # noqa: E402
+from forebay.torch.replay.norms import only_adds  # noqa: E402
 
 RECOMPUTING = ["recompute", "keep dear, recompute the rest"]
 
@@ -120,8 +121,8 @@ def test_statistics_that_nobody_reads_are_not_copied(choice):
     model, x = problem(Residual)
     fit(model, AMPLE, choice=choice)
     step(model, x)
-    for part in model._forebay.fitting.parts.values():
-        noted = part.belongings.note()
+    for part in model._forebay.session.blocks.values():
+        noted = part.module_state.note()
         unread = {name for name, module in part.module.named_modules() if module in noted.unread.values()}
         # The other has no momentum, and reads its count.
         assert unread == {"norm1", "norm3"} and len(noted.buffers.copies) == 3
@@ -140,8 +141,7 @@ def test_a_hook_that_comes_later_finds_the_statistics():
         assert equal(step(model, x), step(plain, x))
 
 
-@pytest.mark.parametrize("choice", RECOMPUTING)
-@pytest.mark.parametrize("settled", [2, SETTLED + 2])
+@pytest.mark.parametrize(("settled", "choice"), crossed([2, SETTLED_AFTER + 2], RECOMPUTING))
 def test_what_is_read_behind_all_that_is_saved_is_seen(settled, choice):
     class Behind(Normalised):
         """Nothing behind the last product is saved, unless the scale wants gradients."""

@@ -14,6 +14,7 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what deterministi
 
 torch = pytest.importorskip("torch")
 
+from tests.torch.cases import crossed  # noqa: E402
 from tests.torch.models import AMPLE, EXACT, MLP, check_as_plain, step  # noqa: E402
 from tests.torch.models import deterministic as deterministic  # noqa: E402
 from torch import nn  # noqa: E402
@@ -219,8 +220,7 @@ class Model(nn.Module):
         return x
 
 
-@pytest.mark.parametrize("choice", ["keep", "recompute, inputs offloaded", None])
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+@pytest.mark.parametrize(("case", "choice"), crossed(CASES, ["keep", "recompute, inputs offloaded", None]))
 def test_what_is_done_to_objects_is_done_once(case, choice):
     check_as_plain(lambda: Model(case), choice)
 

@@ -11,6 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from tests.torch.cases import crossed, mostly_slow  # noqa: E402
 from tests.torch.models import AMPLE, MLP, equal, pair, step  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.autograd import forward_ad  # noqa: E402
@@ -113,8 +114,7 @@ def trains_alike(kind, choice, device="cpu"):
         assert equal(list(model.buffers()), list(plain.buffers()))
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-@pytest.mark.parametrize("choice", CHOICES)
+@pytest.mark.parametrize(("kind", "choice"), crossed(KINDS, CHOICES))
 def test_what_parts_share_is_as_in_the_plain_model(kind, choice):
     trains_alike(kind, choice)
 
@@ -206,8 +206,10 @@ def compiled_in_place(block):
     block.compile(backend="eager")
 
 
-@pytest.mark.parametrize("cycle", [False, True], ids=["alone", "in a cycle"])
-@pytest.mark.parametrize("change", [None, with_a_forward_of_its_own, compiled_in_place])
+@pytest.mark.parametrize(
+    ("cycle", "change"),
+    crossed({"alone": False, "in a cycle": True}, [None, with_a_forward_of_its_own, compiled_in_place]),
+)
 def test_a_fitted_model_that_is_gone_leaves_its_blocks_as_they_were(cycle, change):
     model, plain = pair(MLP)
     if change:
@@ -263,7 +265,7 @@ def test_a_graph_outlives_its_fitted_model(choice):
     assert equal([one.grad for one in parameters], step(plain, x)[1:])
 
 
-@pytest.mark.parametrize("change", [None, with_a_forward_of_its_own, compiled_in_place])
+@pytest.mark.parametrize("change", mostly_slow([None, with_a_forward_of_its_own, compiled_in_place], "None"))
 def test_blocks_that_know_their_fitted_model_go_with_it(change):
     model, x = pair(MLP)[0], torch.randn(32, 8)
     for block in model:
@@ -288,6 +290,7 @@ nn.blocks = list(model)
 """
 
 
+@pytest.mark.slow
 def test_a_program_may_end_with_a_fitted_model():
     run = subprocess.run([sys.executable, "-c", FITTED_AT_THE_END], capture_output=True, text=True, check=True)
     assert run.stdout + run.stderr == ""
@@ -334,11 +337,11 @@ def test_one_odd_shape_among_many_leaves_what_was_learned(monkeypatch):
     x = torch.randn(32, 8)
     for _ in range(3):
         step(model, x)
-    known = vars(model)["_forebay"].fitting._now.known
+    profile = vars(model)["_forebay"].session._iteration.profile
     monkeypatch.setattr(Cut, "rows", 16)
     step(model, x)
-    assert known.plan is not None
-    assert vars(model)["_forebay"].fitting._now.broken
+    assert profile.plan is not None
+    assert vars(model)["_forebay"].session._iteration.broken
 
 
 def of_tangent(model, x):

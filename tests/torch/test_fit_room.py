@@ -16,46 +16,48 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from forebay import Budget  # noqa: E402
 from forebay.errors import BudgetError  # noqa: E402
 from forebay.planner import Link  # noqa: E402
-from forebay.planner.blocks import Block, Chain, Choice, Foreseen, simulate  # noqa: E402
-from forebay.torch import fit, iteration, plan_of, planning  # noqa: E402
-from forebay.torch.belongings import Belongings  # noqa: E402
-from forebay.torch.choices import LIGHT, TREATMENTS, Timed, block_of  # noqa: E402
-from forebay.torch.dear import Share  # noqa: E402
+from forebay.planner.blocks import Block, BlockChoice, Chain, Forecast, simulate  # noqa: E402
+from forebay.torch import fit, plan_of  # noqa: E402
 from forebay.torch.fit import _of  # noqa: E402
-from forebay.torch.fitplan import FitPlan  # noqa: E402
-from forebay.torch.frame import Frame  # noqa: E402
+from forebay.torch.fitting import device_tools, planning, replanning  # noqa: E402
+from forebay.torch.fitting.choices import LOW_OVERHEAD, TREATMENTS, BlockTiming, block_of  # noqa: E402
+from forebay.torch.fitting.fitplan import FitPlan  # noqa: E402
+from forebay.torch.fitting.planning import ALLOCATOR_SLACK, MARGIN, last_plans, make_plan  # noqa: E402
+from forebay.torch.fitting.profile import Profile  # noqa: E402
+from forebay.torch.fitting.record import BlockRecord  # noqa: E402
+from forebay.torch.fitting.replanning import hooked_blocks  # noqa: E402
+from forebay.torch.fitting.timings import StepTiming  # noqa: E402
 from forebay.torch.gauge import HostGauge  # noqa: E402
-from forebay.torch.known import Known, turning_points  # noqa: E402
 from forebay.torch.mover import HostMover  # noqa: E402
-from forebay.torch.planning import LOOSE, MARGIN, last_plans, make_plan  # noqa: E402
-from forebay.torch.record import Record  # noqa: E402
-from forebay.torch.runs import Run  # noqa: E402
-from forebay.torch.saved import Store  # noqa: E402
+from forebay.torch.replay.costly_operations import Share  # noqa: E402
+from forebay.torch.replay.frame import Frame  # noqa: E402
+from forebay.torch.replay.module_state import ModuleState  # noqa: E402
+from forebay.torch.saved_tensors import TensorStore  # noqa: E402
 
 LEAST, SAVED = 10**9, 10**8
 """Bytes of the device when all blocks are recomputed, and those that each block saves."""
 ALL_KEPT = LEAST + 2 * SAVED  # what the last block saves is part of its own peak
 
 
-def known(**others):
+def measured_profile(**others):
     """What is known of three blocks, of which to recompute each takes a second."""
     records = [
-        Record(f"{number}", number, (), False, spans=[(0, 1)], saved=SAVED, encoded=SAVED) for number in range(3)
+        BlockRecord(f"{number}", number, (), False, spans=[(0, 1)], saved=SAVED, encoded=SAVED) for number in range(3)
     ]
     for record in records:
         record.peak_forward = record.peak_after = LEAST - SAVED
         record.peak_backward = LEAST
-    guess = Timed(1.0, 2.0, {"keep": (0.0, 0.0), "recompute": (0.0, 1.0)})
-    return Known(records=records, first=Run((guess,) * 3, 0.0), seen=1, **others)
+    guess = BlockTiming(1.0, 2.0, {"keep": (0.0, 0.0), "recompute": (0.0, 1.0)})
+    return Profile(records=records, first=StepTiming((guess,) * 3, 0.0), learned=1, **others)
 
 
-def planned(known, device):
-    return make_plan(known, Budget(device=device), True, None, None)
+def planned(profile, device):
+    return make_plan(profile, Budget(device=device), True, None, None)
 
 
-def rivals(known, device):
+def rivals(profile, device):
     """What the last look finds, by the first letters of the choices."""
-    return [letters_of(plan) for plan in last_plans(known, Budget(device=device), True, None, None)]
+    return [letters_of(plan) for plan in last_plans(profile, Budget(device=device), True, None, None)]
 
 
 def least_budget(room):
@@ -81,52 +83,55 @@ def rooms(monkeypatch):
 
 
 def test_room_is_left_where_something_fits_without_it(rooms):
-    device = least_budget(ALL_KEPT + LOOSE)
-    assert set(planned(known(), device).names) == {"keep"}
-    assert "recompute" in planned(known(), device - 10**6).names  # it would fit in what is left
-    assert rooms == [int(device * (1 - MARGIN)) - LOOSE, int((device - 10**6) * (1 - MARGIN)) - LOOSE]
+    device = least_budget(ALL_KEPT + ALLOCATOR_SLACK)
+    assert set(planned(measured_profile(), device).names) == {"keep"}
+    assert "recompute" in planned(measured_profile(), device - 10**6).names  # it would fit in what is left
+    assert rooms == [
+        int(device * (1 - MARGIN)) - ALLOCATOR_SLACK,
+        int((device - 10**6) * (1 - MARGIN)) - ALLOCATOR_SLACK,
+    ]
 
 
 @pytest.mark.parametrize(
     ("device", "tried"),
     [
-        (least_budget(LEAST + LOOSE), 1),
-        (least_budget(LEAST + LOOSE) - 10**6, 2),
+        (least_budget(LEAST + ALLOCATOR_SLACK), 1),
+        (least_budget(LEAST + ALLOCATOR_SLACK) - 10**6, 2),
         (least_budget(LEAST), 2),
         (least_budget(LEAST) - 10**6, 3),
         (LEAST, 3),
     ],
 )
 def test_rooms_are_tried_from_the_cautious_one_to_the_whole_budget(device, tried, rooms):
-    plan = planned(known(), device)
+    plan = planned(measured_profile(), device)
     assert set(plan.names[:2]) == {"recompute"} and plan.foreseen.peak == LEAST
     most = int(device * (1 - MARGIN))
-    assert rooms == [most - LOOSE, most, device][:tried]
+    assert rooms == [most - ALLOCATOR_SLACK, most, device][:tried]
 
 
 def test_only_where_the_whole_budget_does_not_do_there_is_an_error(rooms):
     with pytest.raises(BudgetError, match=r"does not fit .* lacks about 1B\b"):
-        planned(known(), LEAST - 1)
+        planned(measured_profile(), LEAST - 1)
     assert rooms == sorted(rooms) and rooms[-1] == LEAST - 1 and len(rooms) == 3
 
 
 def test_what_nobody_counts_has_no_allocator_to_leave_room_for(rooms):
-    make_plan(known(), Budget(device=10**9), False, None, None)
+    make_plan(measured_profile(), Budget(device=10**9), False, None, None)
     assert rooms == [int(10**9 * (1 - MARGIN))]
     rooms.clear()
-    make_plan(known(), Budget(device=SAVED), False, None, None)  # all that blocks save at once: it does just fit
+    make_plan(measured_profile(), Budget(device=SAVED), False, None, None)  # all that is saved at once just fits
     assert rooms == [int(SAVED * (1 - MARGIN)), SAVED]
 
 
 def test_the_room_is_smaller_by_what_an_iteration_was_short_of(rooms):
-    device = least_budget(ALL_KEPT + LOOSE)
-    plan = planned(known(), device)
-    seen = known()
-    seen.weigh(plan, plan.foreseen.peak + LOOSE - 1)  # which was left
+    device = least_budget(ALL_KEPT + ALLOCATOR_SLACK)
+    plan = planned(measured_profile(), device)
+    seen = measured_profile()
+    seen.weigh(plan, plan.foreseen.peak + ALLOCATOR_SLACK - 1)  # which was left
     assert planned(seen, device).names == plan.names
-    seen.weigh(plan, plan.foreseen.peak + LOOSE + 1)
-    seen.weigh(plan, plan.foreseen.peak - LOOSE)  # the most counts
-    assert planned(seen, device).foreseen.peak <= int(device * (1 - MARGIN)) - LOOSE - 1 < ALL_KEPT
+    seen.weigh(plan, plan.foreseen.peak + ALLOCATOR_SLACK + 1)
+    seen.weigh(plan, plan.foreseen.peak - ALLOCATOR_SLACK)  # the most counts
+    assert planned(seen, device).foreseen.peak <= int(device * (1 - MARGIN)) - ALLOCATOR_SLACK - 1 < ALL_KEPT
     rooms.clear()
     assert planned(seen, LEAST).foreseen.peak == LEAST == rooms[-1]  # there is no other way
 
@@ -150,22 +155,22 @@ class Counting(HostGauge):
 
     def most(self):
         began = next(self._asked) % 2  # it is asked when an iteration begins and when it ends
-        return 1 if began else Counting.taken or _of(Counting.model).fitting._now.plan.foreseen.peak
+        return 1 if began else Counting.taken or _of(Counting.model).session._iteration.plan.foreseen.peak
 
 
 @pytest.fixture
 def plans(monkeypatch):
     """The plans that were made, of a model whose blocks are not to fit all at once."""
-    made, make = [], iteration.make_plan
+    made, make = [], replanning.make_plan
 
     def recording(*args):
         made.append(make(*args))
         return made[-1]
 
-    monkeypatch.setattr(iteration, "make_plan", recording)
-    monkeypatch.setattr(iteration, "gauge_for", Counting)
-    monkeypatch.setattr(iteration, "LOOKED_OVER", ())
-    monkeypatch.setattr(planning, "LOOSE", 10_000)
+    monkeypatch.setattr(replanning, "make_plan", recording)
+    monkeypatch.setattr(device_tools, "gauge_for", Counting)
+    monkeypatch.setattr(replanning, "REPLANNED_AFTER", ())
+    monkeypatch.setattr(planning, "ALLOCATOR_SLACK", 10_000)
     monkeypatch.setattr(Counting, "link", lambda gauge, mover: Link(1e9, 1e9))
     return made
 
@@ -186,8 +191,8 @@ def test_a_plan_whose_peak_was_exceeded_is_made_anew_with_that_many_bytes_less(p
     device = counted_steps(1.0, which)
     first, second = plans
     assert LEAST < first.foreseen.peak <= int(device * (1 - MARGIN)) - 10_000
-    short = device + 1 - first.foreseen.peak
-    assert LEAST <= second.foreseen.peak <= device - short
+    shortfall = device + 1 - first.foreseen.peak
+    assert LEAST <= second.foreseen.peak <= device - shortfall
     assert plan_of(Counting.model).names == second.names != first.names
 
 
@@ -201,7 +206,7 @@ def test_a_plan_that_does_not_fit_is_refused_as_long_as_it_does_not():
 
 
 def test_memory_that_has_grown_too_much_is_told_each_time(monkeypatch):
-    monkeypatch.setattr(iteration, "gauge_for", Counting)
+    monkeypatch.setattr(device_tools, "gauge_for", Counting)
     monkeypatch.setattr(Counting, "allocated", lambda gauge: LEAST + Counting.taken)
     monkeypatch.setattr(Counting, "taken", 0)
     Counting.model, x = problem(Transformer)
@@ -245,8 +250,8 @@ def test_what_is_in_front_of_the_first_block_is_none_of_the_memory_that_has_grow
 def tried(seconds):
     """What is known when choices were tried, named by their first letters, with the seconds that iterations took."""
     names = {"k": "keep", "r": "recompute"}
-    found = known(tried={tuple(names[one] for one in letters): taken for letters, taken in seconds.items()})
-    found.plan = planned(known(), 2 * ALL_KEPT)  # the choices that are carried out now
+    found = measured_profile(tried={tuple(names[one] for one in letters): taken for letters, taken in seconds.items()})
+    found.plan = planned(measured_profile(), 2 * ALL_KEPT)  # the choices that are carried out now
     return found
 
 
@@ -264,13 +269,13 @@ def test_a_plan_that_stayed_after_its_turns_goes_on_to_stay_where_it_fits():
     seen = tried({"kkk": [3.0], "rrk": [1.0], "rkk": [2.0]})
     seen.settled = True
     assert rivals(seen, 2 * ALL_KEPT) == ["kkk"]  # whatever the medians: its turns have decided
-    assert rivals(seen, least_budget(LEAST + SAVED + LOOSE)) == ["rrk"]
+    assert rivals(seen, least_budget(LEAST + SAVED + ALLOCATOR_SLACK)) == ["rrk"]
     seen.plan = None  # it took more than the budget
     assert rivals(seen, 2 * ALL_KEPT) == ["rrk"]
 
 
 def test_the_last_look_leaves_out_what_does_not_fit_or_is_not_offered():
-    device = least_budget(LEAST + SAVED + LOOSE)
+    device = least_budget(LEAST + SAVED + ALLOCATOR_SLACK)
     seen = tried({"kkk": [1.0], "rrk": [4.0], "rkr": [3.0], "rrr": [5.0]})
     seen.tried["offload", "keep", "keep"] = [0.1]
     assert rivals(seen, device) == ["rkr", "rrk", "rrr"]
@@ -285,9 +290,10 @@ HEAVY = "keep dear, recompute the rest"
 def heavily_tried(seconds):
     """What is known of blocks with dear outputs, when choices were tried, H being heavy."""
     names = {"k": "keep", "r": "recompute", "H": HEAVY}
-    found = known(tried={tuple(names[one] for one in letters): [taken] for letters, taken in seconds.items()})
+    tried = {tuple(names[one] for one in letters): [taken] for letters, taken in seconds.items()}
+    found = measured_profile(tried=tried)
     for record in found.records:
-        record.dear = {"dear": Share(frozenset({0}), SAVED // 2)}
+        record.costly = {"dear": Share(frozenset({0}), SAVED // 2)}
     return found
 
 
@@ -303,52 +309,54 @@ def without_light(choose):
 
 
 def test_a_light_plan_is_made_where_one_is_asked_for_and_fits():
-    budget = Budget(device=least_budget(LEAST + SAVED + LOOSE))
-    told = heavily_tried({"HHk": 1.0})
-    heavy, best = last_plans(told, budget, True, None, None)
-    assert LIGHT.isdisjoint(heavy.names[:2]) and LIGHT.issuperset(best.names)
-    told.plan = heavy
-    assert make_plan(told, budget, True, None, None).names == heavy.names  # little has changed
-    assert make_plan(told, budget, True, None, None, True).names == best.names
+    budget = Budget(device=least_budget(LEAST + SAVED + ALLOCATOR_SLACK))
+    profile = heavily_tried({"HHk": 1.0})
+    heavy, best = last_plans(profile, budget, True, None, None)
+    assert LOW_OVERHEAD.isdisjoint(heavy.names[:2]) and LOW_OVERHEAD.issuperset(best.names)
+    profile.plan = heavy
+    assert make_plan(profile, budget, True, None, None).names == heavy.names  # little has changed
+    assert make_plan(profile, budget, True, None, None, True).names == best.names
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(planning, "choose", without_light(planning.choose))
-        assert make_plan(told, budget, True, None, None, True).names == heavy.names
+        assert make_plan(profile, budget, True, None, None, True).names == heavy.names
     first, second, third = best.picks
-    told.plan = replace(best, picks=(second, first, third))
-    assert make_plan(told, budget, True, None, None, True).names == told.plan.names != best.names  # light, it stays
+    profile.plan = replace(best, picks=(second, first, third))
+    assert (
+        make_plan(profile, budget, True, None, None, True).names == profile.plan.names != best.names
+    )  # light, it stays
 
 
 def test_a_light_plan_is_light_whatever_was_there_before():
-    budget = Budget(device=least_budget(LEAST + SAVED + LOOSE))
-    told = heavily_tried({"HHk": 1.0})
-    _, told.plan = last_plans(told, budget, True, None, None)
-    told.planned += SAVED // 2  # memory has grown: that one does not fit any more
-    assert LIGHT.isdisjoint(make_plan(told, budget, True, None, None).names[:1])
-    assert LIGHT.issuperset(make_plan(told, budget, True, None, None, True).names)
-    told.plan = None  # one took too much
-    assert LIGHT.issuperset(make_plan(told, budget, True, None, None, True).names)
+    budget = Budget(device=least_budget(LEAST + SAVED + ALLOCATOR_SLACK))
+    profile = heavily_tried({"HHk": 1.0})
+    _, profile.plan = last_plans(profile, budget, True, None, None)
+    profile.plan_base += SAVED // 2  # memory has grown: that one does not fit any more
+    assert LOW_OVERHEAD.isdisjoint(make_plan(profile, budget, True, None, None).names[:1])
+    assert LOW_OVERHEAD.issuperset(make_plan(profile, budget, True, None, None, True).names)
+    profile.plan = None  # one took too much
+    assert LOW_OVERHEAD.issuperset(make_plan(profile, budget, True, None, None, True).names)
 
 
 def test_one_of_the_looks_makes_a_light_plan(monkeypatch):
-    made, make = [], iteration.make_plan
+    made, make = [], replanning.make_plan
 
-    def recording(known, *others):
-        plan = make(known, *others)
-        made.append((known.seen, others[-1], LIGHT.issuperset(plan.names)))
+    def recording(profile, *others):
+        plan = make(profile, *others)
+        made.append((profile.learned, others[-1], LOW_OVERHEAD.issuperset(plan.names)))
         return plan
 
-    monkeypatch.setattr(iteration, "make_plan", recording)
+    monkeypatch.setattr(replanning, "make_plan", recording)
     model, x = problem(Transformer)
     fit(model, Budget(device=200_000, host="1GB"))
-    for _ in range(iteration.REFINED + len(iteration.LOOKED_OVER) + 1):
+    for _ in range(replanning.LAST_TIMED + len(replanning.REPLANNED_AFTER) + 1):
         step(model, x)
-    looks = 1, *iteration.LOOKED_OVER[:-1]
-    assert [one[:2] for one in made] == [(seen, seen == iteration.LIGHTENED) for seen in looks]
-    assert made[-1] == (iteration.LIGHTENED, True, True)
+    looks = 1, *replanning.REPLANNED_AFTER[:-1]
+    assert [one[:2] for one in made] == [(seen, seen == replanning.LOW_OVERHEAD_AFTER) for seen in looks]
+    assert made[-1] == (replanning.LOW_OVERHEAD_AFTER, True, True)
 
 
 def test_the_last_look_adds_what_is_light_where_others_are_not():
-    device = least_budget(LEAST + SAVED + LOOSE)
+    device = least_budget(LEAST + SAVED + ALLOCATOR_SLACK)
     budget = Budget(device=device)
     heavy, slow, light = last_plans(heavily_tried({"HHk": 1.0, "rrr": 5.0}), budget, True, None, None)
     assert heavy.names == (HEAVY, HEAVY, "keep") and set(slow.names) == {"recompute"}
@@ -379,29 +387,31 @@ def test_the_last_look_adds_nothing_light_that_does_not_fit():
 def test_a_room_with_a_margin_is_left_for_none_that_was_tried():
     """A plan that is new and leaves what it should comes before one that was tried and does not."""
     device = least_budget(ALL_KEPT)
-    assert rivals(tried({"kkk": [1.0]}), device + 2 * LOOSE) == ["kkk"]
+    assert rivals(tried({"kkk": [1.0]}), device + 2 * ALLOCATOR_SLACK) == ["kkk"]
     seen = tried({"kkk": [1.0]})
-    seen.short = 2 * LOOSE + device - ALL_KEPT + 1
-    (found,) = rivals(seen, device + 2 * LOOSE)
+    seen.shortfall = 2 * ALLOCATOR_SLACK + device - ALL_KEPT + 1
+    (found,) = rivals(seen, device + 2 * ALLOCATOR_SLACK)
     assert found.count("k") == 2
 
 
 def test_light_is_what_the_host_does_nothing_for_each_tensor_with():
-    assert {"keep", "recompute", "recompute, inputs offloaded"} == LIGHT
+    assert {"keep", "recompute", "recompute, inputs offloaded"} == LOW_OVERHEAD
 
 
 # What a block takes.
 
 
 def test_small_tensors_stay_where_others_move():
-    record = Record("0", 0, (), False, spans=[(0, 1)], outputs=frozenset({9}))
+    record = BlockRecord("0", 0, (), False, spans=[(0, 1)], outputs=frozenset({9}))
     record.saved, record.stays, record.encoded, record.loose = 1000, 10, 510, 7
-    record.dear = {
+    record.costly = {
         "dear": Share(frozenset({0, 1, 2}), 400, 4),
         "1/2 of dear": Share(frozenset({1, 2}), 103, 4),
         "1/4 of dear": Share(frozenset({2}), 3, 3),
     }
-    found = {one.name: (one.kept, one.moved) for one in block_of(record, Timed(1, 1), (1, 1, 1), True, None).choices}
+    found = {
+        one.name: (one.kept, one.moved) for one in block_of(record, BlockTiming(1, 1), (1, 1, 1), True, None).choices
+    }
     assert found["keep"] == (1007, 0) and found["keep dear, recompute the rest"] == (400, 0)
     assert found["offload"] == (17, 990) and found["offload dear, recompute the rest"] == (4, 396)
     assert found["offload 1/2 of dear, recompute the rest"] == (4, 99)
@@ -413,7 +423,7 @@ def test_small_tensors_stay_where_others_move():
 @pytest.mark.parametrize("choice", [name for name in TREATMENTS if "offload" in name])
 @pytest.mark.parametrize("least", [2**8, 2**13 + 1, 2**14])
 def test_what_moves_is_what_the_plan_says_to_the_byte(choice, least, monkeypatch):
-    monkeypatch.setitem(iteration.LEAST_MOVED, "cpu", least)
+    monkeypatch.setitem(device_tools.LEAST_MOVED, "cpu", least)
     codec = "cast:float16" if "compressed" in choice else None
     model, x = problem(Transformer)
     fit(model, AMPLE, codec=codec, choice=choice)
@@ -442,7 +452,7 @@ def there_while_summing(way):
     block, weak = nn.Sequential(nn.GELU(), nn.Linear(8, 8)), []
     block[0].register_forward_hook(lambda module, args, output: weak.append(StorageWeakRef(output.untyped_storage())))
     x = torch.randn(4, 8, requires_grad=True)
-    frame = Frame(block.forward, Belongings(block), x.device, weighed=way == "weighed")
+    frame = Frame(block.forward, ModuleState(block), x.device, weighed=way == "weighed")
     output = block(x) if way == "kept" else frame.run((x,), {})
     with Summing(weak) as summing:
         output.sum().backward()
@@ -458,7 +468,7 @@ def test_a_block_is_weighed_with_what_it_holds_while_gradients_are_summed_as_if_
 
 
 def test_what_others_hold_is_not_fetched_a_second_time():
-    store = Store(HostMover(torch.device("cpu"), 10**6))
+    store = TensorStore(HostMover(torch.device("cpu"), 10**6))
     for held in (True, False):
         x = torch.arange(64.0)
         place, expected = x.data_ptr(), x.tolist()
@@ -481,39 +491,39 @@ def test_what_others_hold_is_not_fetched_a_second_time():
 # Whose backward a plan is told of.
 
 
-def told(fetch, leave, needed=(1, 1, 1, 1, 1), passes=1):
+def hooked(fetch, leave, needed=(1, 1, 1, 1, 1), passes=1):
     """The blocks whose backward a plan is told of that fetches and lets go so."""
-    foreseen = Foreseen(1.0, 0.0, 0, 0, 0, (0,) * 6, tuple(leave), tuple(fetch))
-    records = [Record("", 0, (), False, spans=[(0, 1)] * count) for count in needed]
-    return sorted(turning_points(FitPlan(AMPLE, Chain(()), (), foreseen, None, True), records, passes))
+    foreseen = Forecast(1.0, 0.0, 0, 0, 0, (0,) * 6, tuple(leave), tuple(fetch))
+    records = [BlockRecord("", 0, (), False, spans=[(0, 1)] * count) for count in needed]
+    return sorted(hooked_blocks(FitPlan(AMPLE, Chain(()), (), foreseen, None, True), records, passes))
 
 
 def test_a_settled_plan_is_told_where_a_pass_begins_and_where_something_moves():
-    assert told([()] * 5, [0] * 5) == [4]
-    assert told([(), (), (0, 1), (), ()], [0] * 5) == [2, 4]
-    assert told([()] * 5, [2] * 5) == [4]
+    assert hooked([()] * 5, [0] * 5) == [4]
+    assert hooked([(), (), (0, 1), (), ()], [0] * 5) == [2, 4]
+    assert hooked([()] * 5, [2] * 5) == [4]
 
 
 def test_what_leaves_after_a_pass_has_begun_does_so_though_none_comes_to_the_blocks_behind():
-    assert told([()] * 5, [3, 3, 2, 2, 2]) == [0, 1, 4]
+    assert hooked([()] * 5, [3, 3, 2, 2, 2]) == [0, 1, 4]
 
 
 def test_what_belongs_to_a_block_that_no_loss_comes_to_is_done_at_the_one_before_it():
-    assert told([(), (), (), (0,), ()], [0] * 5, (1, 1, 1, 0, 1)) == [2, 3, 4]
-    assert told([()] * 5, [0] * 5, (1, 1, 1, 1, 0)) == [3, 4]
+    assert hooked([(), (), (), (0,), ()], [0] * 5, (1, 1, 1, 0, 1)) == [2, 3, 4]
+    assert hooked([()] * 5, [0] * 5, (1, 1, 1, 1, 0)) == [3, 4]
 
 
 def test_where_there_were_several_passes_all_blocks_tell():
-    assert told([()] * 5, [0] * 5, passes=2) == [0, 1, 2, 3, 4]
+    assert hooked([()] * 5, [0] * 5, passes=2) == [0, 1, 2, 3, 4]
 
 
 def test_a_block_that_lacks_a_choice_has_the_one_with_the_fewest_bytes_in_what_is_told_of_others():
-    keep, again = Choice("keep", kept=100), Choice("recompute", backward=1.0)
-    dear, quarter = (Choice(f"keep {name}, recompute the rest", kept=40) for name in ("dear", "1/4 of dear"))
+    keep, again = BlockChoice("keep", kept=100), BlockChoice("recompute", backward=1.0)
+    dear, quarter = (BlockChoice(f"keep {name}, recompute the rest", kept=40) for name in ("dear", "1/4 of dear"))
     several = (
         Block("0", 1.0, 2.0, 50, 50, 150, (keep, dear, quarter, again)),
         Block("1", 1, 2, 50, 50, 150, (keep, again)),
     )
     plan = FitPlan(AMPLE, Chain(several), (keep, keep), simulate(Chain(several), (keep, keep), 10**6), None, True)
-    told = {name: seconds for name, seconds, _ in plan.alternatives()}
-    assert told == {"keep": 6.0, "keep dear, recompute the rest": 7.0, "recompute": 8.0}
+    alternatives = {name: seconds for name, seconds, _ in plan.alternatives()}
+    assert alternatives == {"keep": 6.0, "keep dear, recompute the rest": 7.0, "recompute": 8.0}

@@ -8,6 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from tests.torch.cases import mostly_slow  # noqa: E402
 from tests.torch.clocked import NAMES, Clock, Net  # noqa: E402
 from tests.torch.models import AMPLE, Transformer, equal, problem, step  # noqa: E402
 from tests.torch.models import deterministic as deterministic  # noqa: E402
@@ -15,13 +16,15 @@ from tests.torch.test_fit_room import LEAST, Counting, least_budget  # noqa: E40
 
 from forebay import Budget  # noqa: E402
 from forebay.planner import Link  # noqa: E402
-from forebay.torch import fit, iteration, plan_of, planning  # noqa: E402
+from forebay.torch import fit, plan_of  # noqa: E402
 from forebay.torch.fit import _of  # noqa: E402
+from forebay.torch.fitting import device_tools, fitted_block, planning, replanning  # noqa: E402
+from forebay.torch.fitting.profile import WHOLE_TIMINGS  # noqa: E402
+from forebay.torch.fitting.replanning import REPLANNED_AFTER, SETTLED_AFTER  # noqa: E402
 from forebay.torch.gauge import HostGauge  # noqa: E402
-from forebay.torch.iteration import CALM, LOOKED_OVER, SETTLED  # noqa: E402
 from forebay.torch.mover import HostMover  # noqa: E402
 
-LEARNED = LOOKED_OVER[-1] + 1
+LEARNED = REPLANNED_AFTER[-1] + 1
 """Iterations up to the last look, where the plan does not change: one without a plan, one that is not timed."""
 SLOW, SLOWER, FAST = "offload", "recompute", "keep"
 """What a clocked step takes the longer, the more it waits or computes."""
@@ -32,7 +35,7 @@ def clock(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(HostGauge, "mark", lambda gauge: clock.now)
     monkeypatch.setattr(HostMover, "down", lambda mover, several: ["copied"] * len(several))
-    monkeypatch.setattr(HostMover, "wait", lambda mover, event: setattr(clock, "now", clock.now + 1))
+    monkeypatch.setattr(HostMover, "wait", lambda mover, why, event: setattr(clock, "now", clock.now + 1))
     return clock
 
 
@@ -41,21 +44,21 @@ def rivals(monkeypatch):
     """Have plans take turns in which all blocks have the same choice."""
 
     def among(*names):
-        def last_plans(known, *others):
-            plans = [iteration.make_plan(replace(known, plan=None), *others[:-1], name) for name in names]
-            return tuple(plans[:1] if known.settled else plans)
+        def last_plans(profile, *others):
+            plans = [replanning.make_plan(replace(profile, plan=None), *others[:-1], name) for name in names]
+            return tuple(plans[:1] if profile.settled else plans)
 
-        monkeypatch.setattr(iteration, "last_plans", last_plans)
+        monkeypatch.setattr(replanning, "last_plans", last_plans)
 
     return among
 
 
-def known_of(model):
-    return _of(model).fitting._now.known
+def profile_of(model):
+    return _of(model).session._iteration.profile
 
 
 def followed(model):
-    (name,) = set(_of(model).fitting._now.plan.names)
+    (name,) = set(_of(model).session._iteration.plan.names)
     return name
 
 
@@ -71,16 +74,18 @@ def test_plans_take_turns_until_the_fastest_stays(clock, rivals):
     rivals(SLOWER, SLOW, FAST)
     x = torch.ones(64, 4)
     model, names = learned(clock, x), []
-    for _ in range(3 * (CALM + 1)):
+    for _ in range(3 * (WHOLE_TIMINGS + 1)):
         model(x).sum().backward()
         names.append(followed(model))
     three = [SLOWER, SLOW, FAST]
     rounds = [tuple(names[start : start + 3]) for start in range(0, len(names), 3)]
     assert all(sorted(one) == sorted(three) for one in rounds) and len(set(rounds)) > 2  # in no order of their own
-    known = known_of(model)
+    profile = profile_of(model)
     assert all(plan_of(model).names == (FAST,) * 4 for _ in range(2))  # before the next iteration begins
-    assert {names[0]: len(taken) for names, taken in known.calm.items()} == dict.fromkeys(three, CALM)
-    assert known.tried == known.calm and known.settled and not known.rivals
+    assert {names[0]: len(taken) for names, taken in profile.whole_seconds.items()} == dict.fromkeys(
+        three, WHOLE_TIMINGS
+    )
+    assert profile.tried == profile.whole_seconds and profile.settled and not profile.rivals
     model(x).sum().backward()
     assert followed(model) == FAST
     assert plan_of(model).seconds == plan_of(model).measured == pytest.approx(3 * (1 + 2 + 3 + 5 + 3 + 5))
@@ -98,17 +103,17 @@ def test_plans_take_turns_until_the_fastest_stays(clock, rivals):
 def test_a_plan_that_takes_more_of_the_host_has_to_be_clearly_faster(clock, rivals, offload, recompute, stays):
     rivals("offload", "recompute")
     model = learned(clock, torch.ones(64, 4))
-    known = known_of(model)
-    known.rivals = iteration.last_plans(known, AMPLE, False, Link(1e9, 1e9), None)
-    known.calm = {(name,) * 4: times for name, times in (("offload", offload), ("recompute", recompute))}
-    assert known.settle().names == (stays,) * 4
+    profile = profile_of(model)
+    profile.rivals = replanning.last_plans(profile, AMPLE, False, Link(1e9, 1e9), None)
+    profile.whole_seconds = {(name,) * 4: times for name, times in (("offload", offload), ("recompute", recompute))}
+    assert profile.settle().names == (stays,) * 4
 
 
 def test_once_a_plan_stays_no_step_is_timed(clock, rivals, monkeypatch):
     rivals(SLOWER, FAST)
     x = torch.ones(64, 4)
     model = learned(clock, x)
-    for _ in range(2 * (CALM + 1) + 1):
+    for _ in range(2 * (WHOLE_TIMINGS + 1) + 1):
         model(x).sum().backward()
     marks = []
     monkeypatch.setattr(HostGauge, "mark", lambda gauge: marks.append(clock.now) or clock.now)
@@ -123,14 +128,16 @@ def test_to_ask_for_the_plan_disturbs_no_turns(clock, rivals):
     rivals(SLOWER, FAST)
     x = torch.ones(64, 4)
     model, names = learned(clock, x), []
-    for number in range(2 * (CALM + 1)):
+    for number in range(2 * (WHOLE_TIMINGS + 1)):
         loss = model(x).sum()
         plan_of(model)
         loss.backward()
         names.append(followed(model))
         assert set(plan_of(model).names) <= {SLOWER, FAST}
-        assert bool(known_of(model).calm) == (number > 1)  # in the first turns memory may have to be taken
-    assert Counter(names) == {SLOWER: CALM + 1, FAST: CALM + 1} and set(plan_of(model).names) == {FAST}
+        assert bool(profile_of(model).whole_seconds) == (number > 1)  # in the first turns memory may have to be taken
+    assert Counter(names) == {SLOWER: WHOLE_TIMINGS + 1, FAST: WHOLE_TIMINGS + 1} and set(plan_of(model).names) == {
+        FAST
+    }
 
 
 def test_a_plan_that_fails_does_not_stay_and_is_not_tried_for_ever(clock, rivals):
@@ -141,19 +148,19 @@ def test_a_plan_that_fails_does_not_stay_and_is_not_tried_for_ever(clock, rivals
 
         @staticmethod
         def backward(ctx, gradient):
-            if known_of(model).rivals and followed(model) == FAST:
+            if profile_of(model).rivals and followed(model) == FAST:
                 raise torch.OutOfMemoryError("as a GPU says")
             return gradient
 
     rivals(FAST, SLOWER)
     x = torch.ones(64, 4)
     model, failed = learned(clock, x), 0
-    for _ in range(2 * (CALM + 1) + 3):
+    for _ in range(2 * (WHOLE_TIMINGS + 1) + 3):
         try:
             Fails.apply(model(x)).sum().backward()
         except torch.OutOfMemoryError:
             failed += 1
-    assert failed == CALM + 1 and followed(model) == SLOWER
+    assert failed == WHOLE_TIMINGS + 1 and followed(model) == SLOWER
 
 
 def test_turns_end_where_three_forwards_have_one_backward(clock, rivals):
@@ -161,45 +168,47 @@ def test_turns_end_where_three_forwards_have_one_backward(clock, rivals):
     x = torch.ones(64, 4)
     model = Net(clock)
     fit(model, AMPLE, blocks=NAMES)
-    for _ in range(LEARNED + 3 * (CALM + 1) + 1):
+    for _ in range(LEARNED + 3 * (WHOLE_TIMINGS + 1) + 1):
         sum(model(x).sum() for _ in range(3)).backward()
-    known = known_of(model)
-    assert set(known.turns.values()) == {CALM + 1} and {len(taken) for taken in known.calm.values()} == {CALM}
-    assert known.settled and followed(model) == FAST
+    profile = profile_of(model)
+    assert set(profile.turns.values()) == {WHOLE_TIMINGS + 1} and {
+        len(taken) for taken in profile.whole_seconds.values()
+    } == {WHOLE_TIMINGS}
+    assert profile.settled and followed(model) == FAST
 
 
 def test_turns_end_where_no_backward_pass_ever_begins(clock, rivals):
     rivals(SLOWER, FAST)
     x = torch.ones(64, 4)
     model = learned(clock, x)
-    for _ in range(2 * (CALM + 1) * 4 + 1):
+    for _ in range(2 * (WHOLE_TIMINGS + 1) * 4 + 1):
         model(x)
-    assert known_of(model).settled
+    assert profile_of(model).settled
 
 
 def test_new_plans_in_the_middle_have_all_their_turns(clock, rivals):
     rivals(SLOWER, SLOW)
     x = torch.ones(64, 4)
     model = learned(clock, x)
-    for _ in range(2 * CALM):
+    for _ in range(2 * WHOLE_TIMINGS):
         model(x).sum().backward()
     rivals(SLOWER, FAST)
-    known = known_of(model)
-    known.planned = -(2**40)  # memory has grown
-    for _ in range(2 * CALM):
+    profile = profile_of(model)
+    profile.plan_base = -(2**40)  # memory has grown
+    for _ in range(2 * WHOLE_TIMINGS):
         model(x).sum().backward()
-    assert followed(model) == FAST and len(known.calm[(FAST,) * 4]) == CALM and known.settled
-    assert known.turns[(FAST,) * 4] == CALM + 1
+    assert followed(model) == FAST and len(profile.whole_seconds[(FAST,) * 4]) == WHOLE_TIMINGS and profile.settled
+    assert profile.turns[(FAST,) * 4] == WHOLE_TIMINGS + 1
 
 
 def test_turns_end_whatever_happens_to_plans(clock, rivals, monkeypatch):
-    monkeypatch.setattr("forebay.torch.known.MOST_TURNS", 7)
+    monkeypatch.setattr("forebay.torch.fitting.profile.MOST_TURNS", 7)
     rivals(SLOWER, SLOW, FAST)
     x = torch.ones(64, 4)
     model = learned(clock, x)
     for _ in range(8):
         model(x).sum().backward()
-    assert known_of(model).settled
+    assert profile_of(model).settled
 
 
 def test_iterations_with_other_work_decide_nothing(clock, rivals):
@@ -207,13 +216,13 @@ def test_iterations_with_other_work_decide_nothing(clock, rivals):
     rivals(SLOWER, FAST)
     x = torch.ones(64, 4)
     model = learned(clock, x)
-    for number in range(2 * (CALM + 1) + 2):
+    for number in range(2 * (WHOLE_TIMINGS + 1) + 2):
         loss = model(x).sum()
         loss.backward(retain_graph=number % 2 == 0)
         if number % 2 == 0:
             loss.backward()
     assert followed(model) == FAST
-    assert {len(set(taken)) for taken in known_of(model).calm.values()} == {1}
+    assert {len(set(taken)) for taken in profile_of(model).whole_seconds.values()} == {1}
 
 
 def test_what_is_forgotten_takes_no_turns(clock, rivals):
@@ -223,43 +232,45 @@ def test_what_is_forgotten_takes_no_turns(clock, rivals):
     for _ in range(4):
         loss = model(x).sum()
         loss.backward()
-    known = known_of(model)
-    assert known.rivals and known.turns.total() == 4 and known.calm
-    known.forget()
-    assert not known.rivals and not known.turns and not known.calm and not known.settled
+    profile = profile_of(model)
+    assert profile.rivals and profile.turns.total() == 4 and profile.whole_seconds
+    profile.forget()
+    assert not profile.rivals and not profile.turns and not profile.whole_seconds and not profile.settled
     loss = model(x).sum()
-    assert _of(model).fitting._now.measuring
+    assert _of(model).session._iteration.measuring
     loss.backward()
-    assert not known.calm  # the iteration before it is read now: its plan is none of theirs any more
+    assert not profile.whole_seconds  # the iteration before it is read now: its plan is none of theirs any more
 
 
 def test_the_blocks_that_a_plan_is_told_of_follow_its_turn(clock, rivals, monkeypatch):
     of_each = {FAST: frozenset({3}), SLOWER: frozenset({1, 3})}
-    monkeypatch.setattr(iteration, "turning_points", lambda plan, records, passes: of_each[plan.names[0]])
+    monkeypatch.setattr(replanning, "hooked_blocks", lambda plan, records, passes: of_each[plan.names[0]])
     rivals(FAST, SLOWER)
     x = torch.ones(64, 4)
     model = learned(clock, x)
-    for _ in range(2 * (CALM + 1) + 2):
+    for _ in range(2 * (WHOLE_TIMINGS + 1) + 2):
         model(x).sum().backward()
-        assert _of(model).fitting._now.told == of_each[followed(model)]
+        assert _of(model).session._iteration.hooked == of_each[followed(model)]
 
 
 def test_the_plan_that_stays_is_kept_when_memory_grows(clock, rivals):
     x = torch.ones(64, 4)
     model = learned(clock, x)
-    known = known_of(model)
+    profile = profile_of(model)
     names = {name: (name,) * 4 for name in (SLOWER, FAST)}
-    known.tried = {names[FAST]: [9.0], names[SLOWER]: [1.0]}  # a wrong measurement
-    for _ in range(2 * (CALM + 1) + 2):
+    profile.tried = {names[FAST]: [9.0], names[SLOWER]: [1.0]}  # a wrong measurement
+    for _ in range(2 * (WHOLE_TIMINGS + 1) + 2):
         model(x).sum().backward()
-    assert followed(model) == FAST and set(known.tried) == set(names.values())
-    known.planned = -(2**40)
+    assert followed(model) == FAST and set(profile.tried) == set(names.values())
+    profile.plan_base = -(2**40)
     model(x).sum().backward()
-    assert set(plan_of(model).names) == {FAST} and not known.calm  # the iteration that follows planning tells nothing
-    for _ in range(CALM + 1):
+    assert (
+        set(plan_of(model).names) == {FAST} and not profile.whole_seconds
+    )  # the iteration that follows planning tells nothing
+    for _ in range(WHOLE_TIMINGS + 1):
         model(x).sum().backward()
-    assert followed(model) == FAST and known.settled
-    assert [len(taken) for taken in known.calm.values()] == [CALM]  # measured again
+    assert followed(model) == FAST and profile.settled
+    assert [len(taken) for taken in profile.whole_seconds.values()] == [WHOLE_TIMINGS]  # measured again
 
 
 class Exceeding(Counting):
@@ -273,21 +284,21 @@ class Exceeding(Counting):
 
 
 def test_a_plan_that_takes_more_than_the_budget_in_its_turn_is_not_taken_again(monkeypatch):
-    monkeypatch.setattr(iteration, "gauge_for", Exceeding)
+    monkeypatch.setattr(device_tools, "gauge_for", Exceeding)
     monkeypatch.setattr(Counting, "taken", 0)
-    monkeypatch.setattr(planning, "LOOSE", 10_000)
+    monkeypatch.setattr(planning, "ALLOCATOR_SLACK", 10_000)
     monkeypatch.setattr(Counting, "link", lambda gauge, mover: Link(1e9, 1e9))
     device, more = least_budget(LEAST + 10_000 + 200_000), 10_200_000
     Counting.model, x = problem(Transformer)
     fit(Counting.model, Budget(device=device, host="1GB"))
-    for _ in range(2 * SETTLED):
+    for _ in range(2 * SETTLED_AFTER):
         step(Counting.model, x)
-        known = known_of(Counting.model)
-        if not Exceeding.more and not known.rivals:
-            known.tried.setdefault(("recompute",) * 4, [9.0])  # so that it is not the only one
+        profile = profile_of(Counting.model)
+        if not Exceeding.more and not profile.rivals:
+            profile.tried.setdefault(("recompute",) * 4, [9.0])  # so that it is not the only one
         else:
             monkeypatch.setattr(Exceeding, "more", more)
-    assert Exceeding.more and not known.rivals
+    assert Exceeding.more and not profile.rivals
     assert plan_of(Counting.model).foreseen.peak + more <= device
 
 
@@ -297,17 +308,17 @@ def test_gradients_are_those_of_the_plain_model_whatever_plan_has_its_turn(rival
     plain = copy.deepcopy(model)
     fit(model, AMPLE)
     names = set()
-    for number in range(SETTLED + CALM + 1):
+    for number in range(SETTLED_AFTER + WHOLE_TIMINGS + 1):
         torch.manual_seed(number)
         ours = step(model, x)
         torch.manual_seed(number)
         assert equal(ours, step(plain, x))
-        plan = _of(model).fitting._now.plan
+        plan = _of(model).session._iteration.plan
         names |= set(plan.names) if plan else set()
     assert len(names) == 5
 
 
-@pytest.mark.parametrize("change", ["freeze", "mode"])
+@pytest.mark.parametrize("change", mostly_slow(["freeze", "mode"], "mode"))
 def test_what_changes_behind_the_first_block_of_a_settled_model_is_noticed(change):
     model, x = problem(Transformer)
     plain = copy.deepcopy(model)
@@ -327,38 +338,38 @@ def test_what_changes_behind_the_first_block_of_a_settled_model_is_noticed(chang
         assert [one is None for one in mine] == [one is None for one in its]
         assert equal([one for one in mine if one is not None], [one for one in its if one is not None])
 
-    for _ in range(SETTLED + 1):
+    for _ in range(SETTLED_AFTER + 1):
         check()
-    fitting = _of(model).fitting
-    assert fitting._now.guessed and not fitting._now.broken and len(fitting._known) == 1
+    session = _of(model).session
+    assert session._iteration.guessed and not session._iteration.broken and len(session._profiles) == 1
     set_all(False)
     check()
-    assert fitting._now.broken and fitting._wrong == 1
+    assert session._iteration.broken and session._guess.wrong == 1
     check()
-    assert not fitting._now.guessed and fitting._now.measuring and len(fitting._known) == 2
-    for _ in range(SETTLED + 1):
+    assert not session._iteration.guessed and session._iteration.measuring and len(session._profiles) == 2
+    for _ in range(SETTLED_AFTER + 1):
         check()
-    assert fitting._now.guessed and not fitting._now.broken
+    assert session._iteration.guessed and not session._iteration.broken
     for number in range(4):  # who goes to and fro is no longer guessed at
         set_all(number % 2 == 0)
         check()
-        assert fitting._now.broken == (number < 2)
+        assert session._iteration.broken == (number < 2)
         check()
-    assert fitting._wrong == iteration.MOST_WRONG and len(fitting._known) == 2
-    assert not fitting._now.broken and not fitting._now.measuring
+    assert session._guess.wrong == fitted_block.MOST_WRONG and len(session._profiles) == 2
+    assert not session._iteration.broken and not session._iteration.measuring
 
 
 def test_a_first_block_in_another_mode_does_not_run_as_it_did():
     model, x = problem(Transformer)
     model.blocks[0].eval()
     fit(model, AMPLE, choice="keep")
-    for _ in range(SETTLED + 2):
+    for _ in range(SETTLED_AFTER + 2):
         step(model, x)
-    fitting = _of(model).fitting
-    assert fitting._now.guessed
+    session = _of(model).session
+    assert session._iteration.guessed
     model.blocks[0].train()
     step(model, x)
-    assert fitting._now.measuring and not fitting._now.guessed and not fitting._wrong
+    assert session._iteration.measuring and not session._iteration.guessed and not session._guess.wrong
 
 
 def step_of(model, x):

@@ -13,10 +13,10 @@ from torch import nn  # noqa: E402
 
 from forebay import Budget  # noqa: E402
 from forebay.errors import BudgetError, CodecError  # noqa: E402
-from forebay.torch import keeper as keeper_module  # noqa: E402
 from forebay.torch import offload, release  # noqa: E402
-from forebay.torch.offload import _places  # noqa: E402
-from forebay.torch.order import fetch_order, to_move  # noqa: E402
+from forebay.torch.offload import _call_sites  # noqa: E402
+from forebay.torch.offloading import keeper as keeper_module  # noqa: E402
+from forebay.torch.offloading.order import fetch_order, to_move  # noqa: E402
 
 HOST = "100MB"
 
@@ -65,7 +65,7 @@ def forgotten():
 
 
 def keepers():
-    return [keeper for place in _places.values() for keeper in place.keepers.values()]
+    return [keeper for place in _call_sites.values() for keeper in place.keepers.values()]
 
 
 @pytest.mark.parametrize("device", [0, 4000, 20_000, 40_000, "1GB"])
@@ -373,7 +373,7 @@ def test_what_is_kept_for_the_next_iteration_can_be_released():
 
 
 def test_places_used_long_ago_are_forgotten(monkeypatch):
-    monkeypatch.setattr(sys.modules["forebay.torch.offload"], "MOST_PLACES", 3)
+    monkeypatch.setattr(sys.modules["forebay.torch.offload"], "MOST_CALL_SITES", 3)
     net, x = problem()
     for device in range(4000, 4010):
         with offload(Budget(device=device, host=HOST), min_bytes=0):

@@ -10,8 +10,9 @@ torch = pytest.importorskip("torch")
 from torch.autograd.graph import saved_tensors_hooks  # noqa: E402
 
 from forebay import Budget  # noqa: E402
-from forebay.torch import habit, offload, release  # noqa: E402
-from forebay.torch.habit import ALIKE, FIRST, LEARNED, LOOK_EVERY, MOST_ROUNDS, Visit  # noqa: E402
+from forebay.torch import offload, release  # noqa: E402
+from forebay.torch.offloading import steady_state  # noqa: E402
+from forebay.torch.offloading.steady_state import ALIKE, FIRST, LEARNED, LOOK_EVERY, MOST_ROUNDS, Visit  # noqa: E402
 
 SIZE = 1000
 BYTES = 4 * SIZE
@@ -154,7 +155,7 @@ def test_growth_that_comes_later_is_noticed_at_the_next_look():
 
 def test_what_a_gpu_allocates_tells_of_growth_after_one_iteration(monkeypatch):
     allocated = [0]
-    monkeypatch.setattr(habit, "bytes_ever_allocated", lambda device: allocated[0])
+    monkeypatch.setattr(steady_state, "bytes_ever_allocated", lambda device: allocated[0])
 
     def run(depth):
         allocated[0] += depth * BYTES
@@ -540,7 +541,7 @@ def test_a_plan_outlives_iterations_that_are_not_looked_at():
 
 
 def test_kinds_that_were_met_longest_ago_are_forgotten(monkeypatch):
-    monkeypatch.setattr(habit, "MOST_KINDS", 1)
+    monkeypatch.setattr(steady_state, "MOST_KINDS", 1)
     saved = offload(AMPLE, min_bytes=0)
     learn(saved)
     for size in (SIZE // 2, SIZE):

@@ -1,0 +1,115 @@
+"""The package as a user takes it in: light to import, wherever Python runs, with types that a user's mypy sees."""
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import forebay
+
+ROOT = Path(__file__).parents[1]
+
+HEAVY = "numba llvmlite scipy matplotlib plotly torch jax cupy cuda dask distributed devito pandas zarr segyio blosc2"
+
+ROOMS = ["cli.main", "codec", "engine", "footprint", "machine", "memory", "planner", "report", "schedule", "tier"]
+"""Those that load no such library before it is used."""
+
+
+def python(code):
+    """Run code in a fresh process and return what it prints; its errors are printed too."""
+    return subprocess.run(
+        [sys.executable, "-c", code], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ).stdout
+
+
+def loaded_by(code):
+    """Return which of the heavy libraries a fresh process has loaded after some code."""
+    return python(f"{code}\nimport sys\nprint(*(name for name in {HEAVY!r}.split() if name in sys.modules))").split()
+
+
+def test_import_loads_no_heavy_library():
+    assert loaded_by("import forebay") == []
+
+
+def test_no_room_loads_a_library_before_it_is_used():
+    assert loaded_by("".join(f"import forebay.{room}\n" for room in ROOMS)) == []
+
+
+def test_a_room_is_the_module_of_its_name():
+    assert forebay.codec.__name__ == "forebay.codec"
+    assert {"codec", "footprint", "memory", "torch", "wave", "plan", "reverse", "Plan", "Revolve"} <= set(dir(forebay))
+    with pytest.raises(AttributeError, match="no attribute 'turbine'"):
+        forebay.turbine  # noqa: B018 - reading it is what is tested
+
+
+def test_silent_until_the_application_asks_for_its_log():
+    code = "import forebay, logging; logging.getLogger('forebay.jax').error('not shown'); print('quiet')"
+    assert python(code) == "quiet\n"
+
+
+def test_a_users_mypy_sees_the_types(tmp_path):
+    """Type-check a user's file: what is right passes, what is wrong is told, a name that is not there too."""
+    rooms = ["codec", "cubed", "dasf", "dask", "devito", "engine", "footprint", "jax", "memory", "torch", "wave"]
+    unread = [f"mypy-forebay.{room}.*" for room in rooms] + ["mypy-numpy.*", "mypy-rich.*"]  # of no matter, and long
+    (tmp_path / "mypy.ini").write_text("[mypy]\n" + "".join(f"[{name}]\nfollow_imports = skip\n" for name in unread))
+    (tmp_path / "user.py").write_text(
+        "import forebay as fb\n"
+        'budget = fb.Budget(device="8GB")\n'
+        "seconds: float = fb.plan(100, 1000, budget).seconds\n"
+        "wrong: str = fb.plan(100, 1000, budget).seconds\n"
+        "fb.turbine\n"
+    )
+    command = [sys.executable, "-m", "mypy", "--config-file", "mypy.ini", "--no-error-summary", "user.py"]
+    told = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True).stdout.splitlines()
+    assert [line.split(":")[1] for line in told] == ["4", "5"], told
+
+
+def test_all_takes_every_extra_but_a_second_cuda_and_what_is_built_from_source():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    (gathered,) = extras["all"]
+    assert set(gathered[len("forebay[") : -1].split(",")) == set(extras) - {"all", "test", "cuda12", "devito"}
+
+
+def test_the_version_stands_alike_wherever_it_is_written():
+    assert f"\nversion: {forebay.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f"dist/forebay-{forebay.__version__}-py3" in (ROOT / "README.md").read_text()
+
+
+ELSEWHERE = """
+import asyncio, concurrent.futures, multiprocessing, subprocess, numpy, pydantic, rich.progress, typer
+import mmap, os, signal, sys
+for name in ("fcntl", "grp", "pwd", "resource", "termios"):
+    sys.modules[name] = None
+missing = {
+    os: "O_DIRECT fork geteuid getuid posix_fadvise posix_fallocate preadv pwritev sched_getaffinity statvfs sysconf",
+    mmap: "MAP_ANONYMOUS MAP_PRIVATE MAP_SHARED MADV_DONTFORK MADV_DONTNEED MADV_HUGEPAGE PROT_READ PROT_WRITE",
+    signal: "SIGHUP SIGKILL SIGUSR1 pthread_sigmask",
+}
+for module, names in missing.items():
+    for name in names.split():
+        delattr(module, name)
+"""
+"""Take away what macOS or Windows lack, once the libraries that adapt to them are loaded."""
+
+
+def test_rooms_import_where_there_is_no_linux():
+    code = "".join(f"import forebay.{room}\n" for room in [*ROOMS, "wave"]) + "print('imported')"
+    assert python(f"{ELSEWHERE}\n{code}") == "imported\n"
+
+
+def test_reversals_run_where_there_is_no_linux():
+    code = """
+import numpy as np
+import forebay as fb
+
+def forward(state, start, stop):
+    return (state[0] + (stop - start),)
+
+visited = []
+budget = fb.Budget(host="40kB")
+fb.reverse(forward, lambda state, step: visited.append(state[0][0] == step), (np.zeros(1000),), steps=20, budget=budget)
+print(len(visited), all(visited))
+"""
+    assert python(ELSEWHERE + code) == "20 True\n"
