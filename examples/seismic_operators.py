@@ -1,7 +1,7 @@
 """Everyday operators on volumes, as a real workload for footprints: seismic attributes, filters, sorts and labels.
 
 They are written as their users write them, whole arrays at a time and with the temporaries that come with that. Traces
-run along the last axis. Needs SciPy: ``pip install "forebay[footprint]"``.
+run along the last axis. They need SciPy.
 """
 
 from collections.abc import Callable
@@ -89,7 +89,7 @@ def order(volume: Volume) -> Volume:
 
 
 def labels(volume: Volume, level: float = 0.9) -> Volume:
-    """Give numbers to the connected parts of the volume above a level."""
+    """Count off the connected parts of the volume above a level."""
     numbered, _ = ndimage.label(volume > level)
     return np.asarray(numbered)
 

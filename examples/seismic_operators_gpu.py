@@ -1,8 +1,8 @@
 """Three seismic operators for arrays on a GPU, of CuPy and of PyTorch, as a workload for footprints on the device.
 
-They give what their namesakes of `operators` give, and are written as is usual on a GPU: whole arrays at a time, traces
-padded to lengths that transform fast (so that `envelope` differs where traces have other lengths), and the dip from
-closed forms instead of an eigensolver.
+They compute what their namesakes of `seismic_operators` do, and are written as is usual on a GPU: whole arrays at a
+time, traces padded to lengths that transform fast (so that `envelope` differs where traces have other lengths), and the
+dip from closed forms instead of an eigensolver.
 """
 
 from collections.abc import Callable
@@ -74,7 +74,7 @@ def _one_sided(spectrum: Any) -> Any:
 
 
 def _dip(library: Any, volume: Any, smooth: Callable[[Any], Any]) -> Any:
-    """Give the angle between the last axis and the eigenvector of the tensor's largest eigenvalue."""
+    """Return the angle between the last axis and the eigenvector of the tensor's largest eigenvalue."""
     inner, before, after = slice(1, -1), slice(None, -2), slice(2, None)
     derivatives = [
         0.5 * (volume[after, inner, inner] - volume[before, inner, inner]),
@@ -88,8 +88,8 @@ def _dip(library: Any, volume: Any, smooth: Callable[[Any], Any]) -> Any:
     # The eigenvector is orthogonal to all rows of the shifted matrix: of three cross products the longest is surest.
     rows = (xx, xy, xz), (xy, yy, yz), (xz, yz, zz)
     best = across = along = library.zeros_like(xx)
-    for one, other in combinations(rows, 2):
-        (a, b, c), (d, e, f) = one, other
+    for first, second in combinations(rows, 2):
+        (a, b, c), (d, e, f) = first, second
         x, y, z = b * f - c * e, c * d - a * f, a * e - b * d
         size = x * x + y * y + z * z
         longer = size > best

@@ -36,7 +36,7 @@ def test_the_output_is_counted_by_cubed_itself():
     assert door.extra_projected_mem(Known(20), (10, 10, 10)) == 16 * 1000
 
 
-def test_a_halo_is_assembled_in_a_block_of_its_own():
+def test_a_halo_is_assembled_in_a_chunk_of_its_own():
     assert door.extra_projected_mem(Known(20), (10, 10, 10), halo=(1, 1, 1)) == (16 + 4) * 12**3
 
 
@@ -69,7 +69,7 @@ def test_chunks_fit_what_is_allowed():
     assert 0.6 * 150e6 < plan.max_projected_mem - 50e6 <= 150e6
 
 
-def test_blocks_with_halos():
+def test_chunks_with_halos():
     def inner(block):
         return (block[:-2] + block[1:-1] + block[2:])[:, 1:-1, 1:-1]
 

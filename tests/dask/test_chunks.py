@@ -93,7 +93,7 @@ class TestLimits:
         ):
             limits_of(one)
 
-    def test_workers_give_large_blocks_back_at_once(self, client):
+    def test_workers_give_large_allocations_back_at_once(self, client):
         limits_of(client)
 
         def held_by_freed_megabytes():
@@ -230,7 +230,7 @@ class TestMapBlocks:
         with pytest.raises(BudgetError, match="with 2 threads holds"):
             door.map_blocks(double, array(VOLUME.shape), budget=int(1.5 * whole), model=known(), client=client)
 
-    def test_blocks_put_together_from_all_chunks_are_refused_where_those_do_not_fit(self, client, known):
+    def test_chunks_put_together_from_all_others_are_refused_where_those_do_not_fit(self, client, known):
         """Each chunk is small, but each block needs a piece of every one."""
         size = math.prod(VOLUME.shape) * 4
         options = {"model": known(30), "client": client, "whole": (1, 2)}
@@ -345,7 +345,7 @@ class TestMeasuring:
         assert not door.observed(plus, volume, add=3)
 
     @pytest.mark.slow
-    def test_blocks_that_ran_alone_are_observed(self, known):
+    def test_chunks_that_ran_alone_are_observed(self, known):
         def copies(block):
             return (block + 1) * (block + 2)  # the product takes the place of one of its factors
 

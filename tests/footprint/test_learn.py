@@ -116,6 +116,8 @@ def test_samples_are_a_twentieth_of_the_shape_that_matters_but_never_so_small_th
 def test_the_bound_for_a_small_shape_that_is_asked_for_holds():
     shape = (651, 951)
     model = learn(functions.where, ndim=2, shape=shape)
+    assert model.notes == model.doubts.notes == () and "VmHWM" in model.explain()
+    assert model.predict(shape).output_shape == shape and model.predict(shape).output_dtype == np.float32
     child = Child(Workload(functions.where, InputRecipe(InputLayout.of(2), "float32")))
     try:
         child.measure((16, 16))
@@ -243,6 +245,7 @@ def test_the_tier_that_binds_is_named():
 
 
 @linux
+@pytest.mark.slow
 def test_a_function_is_learned_exactly_and_again_the_same():
     model = learn(functions.double, ndim=3, samples=6)
     run = model.predict((300, 400, 500))

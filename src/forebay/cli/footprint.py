@@ -30,7 +30,7 @@ def footprint(
     picture: Annotated[Path, typer.Option(help="Draw measured against predicted here.")] = Path("footprint.png"),
 ) -> None:
     """Learn the memory of a function from a few tiny runs; estimate, bound and chunks for a shape."""
-    from forebay.footprint import FootprintWarning, learn, load
+    from forebay.footprint import FootprintError, FootprintWarning, learn, load
     from forebay.footprint.picture import draw
 
     warnings.simplefilter("ignore", FootprintWarning)  # the explanation tells the same notes
@@ -56,8 +56,12 @@ def footprint(
     if allowed is not None:
         chunks = learned.chunks(lengths, allowed, threads=threads, **near)
         typer.echo(f"chunks within {to_text(allowed)}: {chunks}, each {learned.predict(chunks)}")
-    draw(learned, picture, lengths)
-    typer.echo(f"measured against predicted: {picture}")
+    try:
+        draw(learned, picture, lengths)
+    except FootprintError as error:  # all else was asked for too, and is said
+        typer.echo(f"no picture: {error}")
+    else:
+        typer.echo(f"measured against predicted: {picture}")
 
 
 @overload

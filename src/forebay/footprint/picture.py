@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from forebay.errors import needs
+from forebay.footprint.errors import FootprintError
 from forebay.footprint.fit.footprint import Footprint
 from forebay.footprint.measure.sample import Sample
 from forebay.units import to_text
@@ -15,8 +17,10 @@ ESTIMATE, MEASURED, HELD_OUT = "#2b7bba", "#d9772b", "#3d8f5f"
 
 def draw(model: Footprint, path: Path, lengths: tuple[int, ...] | None = None, held_out: Sequence[Sample] = ()) -> None:
     """Draw a model, up to the shape that matters and with samples that it was not learned from, where there are any."""
-    import matplotlib
-
+    try:
+        import matplotlib
+    except ModuleNotFoundError as error:
+        raise FootprintError(needs("a picture", "matplotlib", "plots")) from error
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
