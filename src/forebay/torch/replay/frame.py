@@ -90,7 +90,7 @@ class Frame:
         self._storages: list[StorageWeakRef | None] | None = [] if weighed else None
         self._values: list[torch.Tensor | None] = []  # what a second run has saved, and autograd has not asked for yet
         self._versions: list[int] = []  # of these, when they were saved
-        self.taken: Callable[[int, torch.Tensor], None] | None = None
+        self.on_saved: Callable[[int, torch.Tensor], None] | None = None
         """told of every tensor that a second run saves"""
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -205,16 +205,16 @@ class Frame:
 
     def _taking(self) -> Callable[[torch.Tensor], None]:
         """Make the hook that takes the tensors of a second run, which saves as many as the first."""
-        values, versions, taken, saved = self._values, self._versions, self.taken, len(self._kinds)
+        values, versions, on_saved, saved = self._values, self._versions, self.on_saved, len(self._kinds)
         # One that is watched goes on to its end where something is to be seen there.
-        stops = saved - 1 not in self._ends and not (taken is not None and self._belongings.watches(self._initial))
+        stops = saved - 1 not in self._ends and not (on_saved is not None and self._belongings.watches(self._initial))
 
         def take(tensor: torch.Tensor) -> None:
             # Without history, which may hold more than these; and as it is now, whatever becomes of its data.
             values.append(tensor if tensor.is_leaf else tensor.detach())
             versions.append(tensor._version)
-            if taken is not None:
-                taken(len(values) - 1, tensor)
+            if on_saved is not None:
+                on_saved(len(values) - 1, tensor)
             if stops and len(values) == saved:
                 raise _EnoughError
 
