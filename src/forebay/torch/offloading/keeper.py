@@ -16,7 +16,7 @@ from forebay.units import Budget, to_text
 class CountedTensor(KeptTensor):
     """A saved tensor that stays because everything fits."""
 
-    __slots__ = ("_token", "_keeper")
+    __slots__ = ("_keeper", "_token")
 
     def __init__(self, keeper: "Keeper", tensor: torch.Tensor, token: GraphToken) -> None:
         super().__init__(tensor)
@@ -31,7 +31,7 @@ class CountedTensor(KeptTensor):
 class TrackedTensor:
     """A saved tensor whose use is noted."""
 
-    __slots__ = ("_token", "_held", "_keeper")
+    __slots__ = ("_held", "_keeper", "_token")
 
     def __init__(self, keeper: "Keeper", held: StoredTensor, token: GraphToken) -> None:
         self._keeper, self._held, self._token = keeper, held, token

@@ -60,7 +60,7 @@ def bytes_ever_allocated(device: torch.device) -> int | None:
 class FirstTensor:
     """One of the first tensors that an iteration saved: while it is held, so is a graph of that iteration."""
 
-    __slots__ = ("_token", "_saved")
+    __slots__ = ("_saved", "_token")
 
     def __init__(self, saved: KeptTensor | TrackedTensor, token: GraphToken) -> None:
         self._saved, self._token = saved, token
