@@ -29,7 +29,7 @@ def heavy(y, t, weight):
     return jax.lax.scan(lambda y, _: (jnp.sin(y * weight) * jnp.cos(y), None), y, None, length=100)[0]
 
 
-@pytest.mark.parametrize("steps", [2, 3, 5])
+@pytest.mark.parametrize("steps", [3, *(pytest.param(steps, marks=pytest.mark.slow) for steps in (2, 5))])
 def test_at_the_turn_no_more_is_held_than_the_budget(steps):
     start, before = jnp.ones(5000), held()
     _, pull = jax.vjp(lambda w: checkpointed(heavy, start, steps, params=w, budget="200kB", costs=QUICK), 0.9)
