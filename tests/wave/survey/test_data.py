@@ -200,7 +200,9 @@ def test_sums_follow_the_tree_and_keep_parts_in_their_place():
 
 
 def test_parts_fade_out_towards_sides_inside_of_the_model_alone():
-    inside, left = (PartialImage(*np.ones((2, 4, 20), np.float32), (slice(0, 4), box)) for box in (slice(10, 30), slice(0, 20)))
+    inside, left = (
+        PartialImage(*np.ones((2, 4, 20), np.float32), (slice(0, 4), box)) for box in (slice(10, 30), slice(0, 20))
+    )
     faded = inside.faded([0, 6], (4, 40))
     assert np.array_equal(faded.image, faded.image[:, ::-1]) and np.array_equal(faded.image, faded.illumination)
     row = faded.image[0]
