@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from forebay.compiled import kept
+
 PROGRAM = """
 import sys
 from forebay.compiled import kept
@@ -91,3 +93,9 @@ def test_changed_sources_are_compiled_anew_under_names_of_their_own(folder):
     assert result(start(folder, "1.5")) == ["3.0", "0"]
     (after,) = files(folder, "nbc")  # the outdated ones are gone
     assert after not in before
+
+
+def test_a_function_without_a_file_is_compiled_and_not_kept():
+    space = {}
+    exec("def twice(x): return x + x", space)
+    assert kept(space["twice"])(2) == 4
