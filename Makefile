@@ -23,6 +23,7 @@ unit: .venv/.test
 lint: .venv/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python tests/test_house.py
 	$(BIN)/mypy
 
 format: .venv/.test

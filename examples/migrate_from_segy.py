@@ -12,13 +12,12 @@ from pathlib import Path
 import numpy as np
 
 from forebay import wave
-from forebay.wave.files import write_field, write_shots
-from forebay.wave.geometry import spread
-from forebay.wave.job import parse
-from forebay.wave.models import make
-from forebay.wave.results import write_image
-from forebay.wave.run import run_job
-from forebay.wave.smoothing import smooth
+from forebay.wave.earth.builtin import make
+from forebay.wave.earth.smoothing import smooth
+from forebay.wave.files.formats import write_field, write_shots
+from forebay.wave.job import parse, run_job
+from forebay.wave.job.results import write_image
+from forebay.wave.survey.geometry import spread
 
 JOB = """
 [model]

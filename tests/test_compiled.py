@@ -1,8 +1,14 @@
-"""What one process keeps on disk no other overwrites, and what is lost is compiled again."""
+"""What one process keeps on disk no other mixes up, and what is lost is compiled again."""
 
+import fcntl
 import os
 import subprocess
 import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
 
 PROGRAM = """
 import sys
@@ -12,40 +18,76 @@ def twice(x):
     return x + x
 
 function = kept(twice)
-print(function(float(sys.argv[1]) if sys.argv[2] == "float" else int(sys.argv[1])))
+print(*(function(eval(text)) for text in sys.argv[1:]), sum(function.stats.cache_hits.values()))
 """
 
 
-def run(folder, value, kind):
-    if not (folder / "program.py").exists():  # Numba looks at its date
-        (folder / "program.py").write_text(PROGRAM)
-    done = subprocess.run(
-        [sys.executable, str(folder / "program.py"), value, kind],
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Make a folder in which three processes have compiled a variant each, all at once."""
+    folder = tmp_path_factory.mktemp("compiled")
+    (folder / "program.py").write_text(PROGRAM)
+    at_once = [start(folder, value) for value in ("1.5", "2", "2j")]
+    assert [result(process)[0] for process in at_once] == ["3.0", "4", "4j"]
+    return folder
+
+
+def start(folder, *values):
+    """Start a process that doubles values and then tells how many variants it found compiled."""
+    return subprocess.Popen(
+        [sys.executable, str(folder / "program.py"), *values],
         env={**os.environ, "NUMBA_CACHE_DIR": str(folder / "cache")},
-        capture_output=True,
+        stdout=subprocess.PIPE,
         text=True,
-        check=True,
     )
-    return done.stdout.strip(), set((folder / "cache").rglob("*.nbc"))
 
 
-def test_a_process_that_does_not_see_anothers_list_overwrites_none_of_its_files(tmp_path):
-    said, first = run(tmp_path, "1.5", "float")
-    assert said == "3.0" and len(first) == 1
-    code = next(iter(first)).read_bytes()
-    for index in (tmp_path / "cache").rglob("*.nbi"):
-        index.unlink()  # as if the second had begun before the first was done
-    said, both = run(tmp_path, "2", "int")
-    assert said == "4" and len(both) == 2 and next(iter(first)).read_bytes() == code
+def result(process):
+    text, _ = process.communicate()
+    assert process.returncode == 0
+    return text.split()
 
 
-def test_a_file_that_was_never_written_is_compiled_again(tmp_path):
-    _, files = run(tmp_path, "1.5", "float")
-    next(iter(files)).unlink()  # killed between the list and the file
-    said, files = run(tmp_path, "1.5", "float")
-    assert said == "3.0" and len(files) == 1
+def files(folder, suffix):
+    return set((folder / "cache").rglob(f"*.{suffix}"))
 
 
-def test_what_was_kept_is_found(tmp_path):
-    run(tmp_path, "1.5", "float")
-    assert len(run(tmp_path, "2.5", "float")[1]) == 1
+def test_variants_compiled_at_once_are_kept_apart_and_a_lost_file_is_written_again(folder):
+    assert len(files(folder, "nbc")) == 3
+    min(files(folder, "nbc")).unlink()  # as if its process had been killed between the list and the file
+    assert result(start(folder, "1.5", "2", "2j")) == ["3.0", "4", "4j", "2"]
+    assert len(files(folder, "nbc")) == 3
+
+
+def test_nothing_is_written_while_another_process_writes(folder):
+    (place,) = {path.parent for path in files(folder, "nbi")}
+    before = files(folder, "nb?")
+    with open(place / "forebay.lock") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        waiting = start(folder, "(2, 3)")
+        deadline = time.monotonic() + 100
+        while not opened(waiting, "forebay.lock", for_seconds=0.3):
+            assert waiting.poll() is None and time.monotonic() < deadline
+        assert files(folder, "nb?") == before
+    assert result(waiting)[-1] == "0" and files(folder, "nb?") > before
+
+
+def opened(process, name, for_seconds):
+    """Tell whether a process has a file open, and keeps it."""
+    end = time.monotonic() + for_seconds
+    while time.monotonic() < end:
+        names = []
+        for link in Path(f"/proc/{process.pid}/fd").iterdir():
+            with suppress(OSError):  # it has been closed meanwhile
+                names.append(os.path.basename(os.readlink(link)))
+        if name not in names:
+            return False
+    return True
+
+
+def test_changed_sources_are_compiled_anew_under_names_of_their_own(folder):
+    before = files(folder, "nbc")
+    (folder / "helper.py").write_text("# beside it: it might call what is here\n")
+    assert result(start(folder, "1.5")) == ["3.0", "0"]
+    (after,) = files(folder, "nbc")  # the outdated ones are gone
+    assert after not in before

@@ -45,3 +45,7 @@ def test_every_page_is_linked_from_the_index():
     index = DOCS / "index.md"
     linked = {(DOCS / target).resolve() for target in relative_links(index)}
     assert {page.resolve() for page in DOCS.rglob("*.md")} - {index.resolve()} <= linked
+
+
+def test_no_page_tells_to_fetch_from_pypi_what_is_not_there():
+    assert not [page.name for page in PAGES if re.search(r"pip install ['\"]?forebay", page.read_text())]

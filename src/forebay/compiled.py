@@ -1,27 +1,165 @@
-"""Functions compiled by Numba and kept on disk, safely where several processes compile at once."""
+"""Functions compiled by Numba and kept on disk, safely where several processes compile at once.
 
+Numba numbers the files of a function's variants, and writes the list of them before the files, without a lock. Of two
+processes that compile at once, the list of one could then name a file that holds the code of the other's variant. And
+where sources change, numbers begin anew over files that are still there. So here
+
+- files are named after the sources, the options and Numba's version, and none is ever numbered twice;
+- one process at a time writes, under a lock of the operating system that ends with the process.
+
+A process that is killed between the list and the file leaves a name without a file: that variant is compiled again.
+"""
+
+import os
+import re
+import threading
 from collections.abc import Callable
-from secrets import token_hex
-from typing import Any
+from contextlib import suppress
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+from types import FunctionType
+from typing import Any, TypeVar
 
-from numba import njit
+from forebay.errors import ForebayError, needs
 
-OURS = token_hex(8)
-"""In the names of the files that this process writes."""
+F = TypeVar("F", bound=Callable[..., Any])
+
+NO_NUMBA = needs("what computes on the CPU", "Numba", "codecs")
+LOCK = "forebay.lock"
+"""The file in a folder of kept code that is locked while some is written."""
 
 
-def kept(function: Callable[..., Any], **options: Any) -> Any:
+def kept(function: F, **options: Any) -> F:
     """Compile a function when it is first called, and keep the result where Numba finds a place that it may write to.
 
-    Numba numbers the files of a function's variants, and writes the list of them before the files, without a lock. So
-    of two processes that compile at once, or one that is killed between the two, the list may name a file that holds
-    another variant's code, and whoever reads it computes something else. With names that no other process uses, an
-    entry that is lost only means compiling again.
+    It is compiled again when any Python file of its folder changes: a function may call others of its folder alone.
     """
     try:
-        made = njit(cache=True, **options)(function)
-        file = made._cache._cache_file
-        file._data_name_pattern = file._data_name_pattern.replace("{number:d}", f"{{number:d}}-{OURS}")
-    except (RuntimeError, AttributeError):  # there is no such place; or another Numba, whose files we do not know
-        return njit(**options)(function)
-    return made
+        import numba
+    except ImportError as error:
+        raise ForebayError(NO_NUMBA) from error
+
+    named = _named(function, options)
+    try:
+        compiled = numba.njit(cache=True, **options)(named)
+    except RuntimeError:  # there is no such place
+        return numba.njit(**options)(function)  # type: ignore[no-any-return]
+    folder = Path(compiled.stats.cache_path)
+    if not _lockable(folder):
+        return numba.njit(**options)(function)  # type: ignore[no-any-return]
+    _writers().folders[compiled] = folder
+    return compiled  # type: ignore[no-any-return]
+
+
+def jit(function: F) -> F:
+    """Compile a function for one thread that leaves the interpreter to the others, and keep the result."""
+    return kept(function, nogil=True)
+
+
+def _named(function: Any, options: dict[str, Any]) -> Any:
+    """Copy a function under a name that no other sources, options and version of Numba give it."""
+    import numba
+
+    file = Path(function.__code__.co_filename)
+    how = sorted((name, sorted(value) if isinstance(value, set) else value) for name, value in options.items())
+    # Older versions of Numba begin their numbers anew when the file's date changes.
+    what = f"{numba.__version__} {file.stat().st_mtime_ns} {_sources(file.parent)}"
+    code, defaults, closure = function.__code__, function.__defaults__, function.__closure__
+    named = FunctionType(code, function.__globals__, function.__name__, defaults, closure)
+    named.__kwdefaults__, named.__doc__ = function.__kwdefaults__, function.__doc__
+    named.__qualname__ = f"{function.__qualname__}-{_digest(repr(how), 4)}-{_digest(what, 8)}"
+    return named
+
+
+@cache
+def _sources(folder: Path) -> str:
+    return _digest("".join(f"{path.name} {path.read_text()}" for path in sorted(folder.glob("*.py"))), 16)
+
+
+def _digest(text: str, size: int) -> str:
+    return blake2b(text.encode(), digest_size=size).hexdigest()
+
+
+def _lock(folder: Path, wait: bool = True) -> int:
+    """Wait until no other process writes into a folder, and return the descriptor whose closing lets the next one."""
+    import fcntl
+
+    descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+@cache
+def _lockable(folder: Path) -> bool:
+    """Tell whether files of a folder can be locked here; nothing is kept on Windows, or on disks without locks."""
+    try:
+        os.close(_lock(folder, wait=False))
+    except BlockingIOError:  # another process has it
+        return True
+    except (ImportError, OSError):
+        return False
+    return True
+
+
+class _Held(threading.local):
+    """The lock that a thread holds, and how deep it is in Numba's own since."""
+
+    descriptor: int | None = None
+    depth = 0
+
+
+@cache
+def _writers() -> Any:
+    """Make what listens to Numba, as its event API has it: a function is kept after the event of its compilation."""
+    from numba.core import event
+
+    held = _Held()
+
+    class Compiled(event.Listener):  # type: ignore[misc]
+        """Takes the lock when one of our functions has been compiled, right before Numba writes it."""
+
+        def __init__(self) -> None:
+            self.folders: dict[Any, Path] = {}
+
+        def on_start(self, _event: Any) -> None:
+            pass
+
+        def on_end(self, compilation: Any) -> None:
+            folder = self.folders.get(compilation.data["dispatcher"])
+            if folder is None or held.descriptor is not None:
+                return
+            held.descriptor, held.depth = _lock(folder), 0
+            _remove_outdated(folder, compilation.data["dispatcher"].py_func)
+
+    class Locked(event.Listener):  # type: ignore[misc]
+        """Releases the lock when Numba, which has written, leaves its own."""
+
+        def on_start(self, _event: Any) -> None:
+            held.depth += 1
+
+        def on_end(self, _event: Any) -> None:
+            if held.descriptor is not None and held.depth == 0:
+                os.close(held.descriptor)
+                held.descriptor = None
+            held.depth = max(0, held.depth - 1)
+
+    compiled = Compiled()
+    event.register("numba:compile", compiled)
+    event.register("numba:compiler_lock", Locked())
+    return compiled
+
+
+def _remove_outdated(folder: Path, function: Any) -> None:
+    """Remove what was kept of a function's earlier sources, code before lists: a list without code does no harm."""
+    module = Path(function.__code__.co_filename).stem
+    name = f"{module}.{function.__qualname__}".replace("<", "").replace(">", "")
+    start, _, current = name.rpartition("-")
+    outdated = re.compile(re.escape(start) + r"-(?!" + current + r")[0-9a-f]{16}-.*\.nb[ci]")
+    for path in sorted(path for path in folder.iterdir() if outdated.fullmatch(path.name)):
+        with suppress(OSError):
+            path.unlink()

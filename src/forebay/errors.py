@@ -59,3 +59,14 @@ class EngineError(ForebayError, RuntimeError):
 
 class WaveError(ForebayError, ValueError):
     """A model, a geometry or a time step with which no wave can be computed; the message names what works."""
+
+
+def needs(what: str, library: str, extra: str) -> str:
+    """Return the message of an error for what cannot work without a library that an extra brings.
+
+    Examples
+    --------
+    >>> needs("zfp on a CPU", "zfpy", "codecs")
+    'zfp on a CPU needs zfpy: pip install "forebay[codecs]"'
+    """
+    return f'{what} needs {library}: pip install "forebay[{extra}]"'

@@ -133,7 +133,7 @@ class Budget:
         return int(amount)
 
     def with_tier(self, tier: str, amount: str | float | None) -> "Budget":
-        """Give the same budget with another amount for one tier."""
+        """Return the same budget with another amount for one tier."""
         return Budget(**{name: getattr(self, name) for name in TIERS} | {tier: amount})
 
     def __repr__(self) -> str:

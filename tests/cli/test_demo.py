@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 from forebay.cli import demo
 from forebay.cli.main import app
-from forebay.wave.job import parse
-from forebay.wave.models import SALT, make
-from forebay.wave.prepare import inspect
+from forebay.wave.earth.builtin import SALT, make
+from forebay.wave.job.job import parse
+from forebay.wave.job.prepare import inspect
 
 pytest.importorskip("plotly")
 

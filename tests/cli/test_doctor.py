@@ -5,7 +5,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from forebay.cli import machine as gathering
+from forebay.cli import inventory as gathering
 from forebay.cli.doctor import doctor
 from forebay.cuda.available import gpu_count, why_not
 from forebay.tier.links import Links
@@ -72,13 +72,13 @@ def test_what_is_missing_comes_with_a_command(facts):
         assert missing["command"] == f"pip install {wanted}"
 
 
-def distribution(monkeypatch, requires, installed):
+def distribution(monkeypatch, requires, installed, extras=("fast", "test")):
     """Pretend that Forebay asks for some libraries and that some are installed."""
     own = metadata.metadata("typer")
     del own["Requires-Dist"], own["Provides-Extra"]
     for text in requires:
         own["Requires-Dist"] = text
-    for extra in ("fast", "test"):
+    for extra in extras:
         own["Provides-Extra"] = extra
 
     def version(name):
@@ -110,6 +110,16 @@ def test_old_missing_and_foreign_libraries(monkeypatch, tmp_path):
     assert 'pip install "forebay[fast]"' in shown and "1.9" in shown
 
 
+@pytest.mark.parametrize(
+    ("installed", "shown"), [({}, "cuda13"), ({"cupy-cuda12x": "14"}, "cuda12"), ({"cupy-cuda13x": "14"}, "cuda13")]
+)
+def test_libraries_of_one_cuda_are_enough(monkeypatch, tmp_path, installed, shown):
+    requires = [f'cupy-{extra}x; extra == "{extra}"' for extra in ("cuda12", "cuda13")]
+    requires += [f'cuda-core; extra == "{extra}"' for extra in ("cuda12", "cuda13")]
+    distribution(monkeypatch, requires, {"forebay": "1.0", "cuda-core": "1.0"} | installed, ("cuda12", "cuda13"))
+    assert {library.extra for library in gathering.gather(tmp_path, measure=False).libraries} == {shown}
+
+
 def test_not_installed_at_all(monkeypatch, tmp_path):
     def unknown(name):
         raise metadata.PackageNotFoundError(name)
@@ -118,7 +128,7 @@ def test_not_installed_at_all(monkeypatch, tmp_path):
     monkeypatch.setattr(gathering.metadata, "version", unknown)
     shown = run("--quick", "--directory", str(tmp_path))
     assert shown.exit_code == 0
-    assert "pip install forebay" in shown.stdout
+    assert "pip install ." in shown.stdout
 
 
 def test_shown_to_people(monkeypatch, tmp_path):
@@ -140,7 +150,7 @@ def test_quick_measures_nothing(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("kind", ["absent", "file"])
 def test_a_bad_directory_is_refused_before_measuring(monkeypatch, tmp_path, kind):
-    monkeypatch.setattr("forebay.cli.doctor.gather", lambda *_args, **_options: pytest.fail("it went on"))
+    monkeypatch.setattr(gathering, "gather", lambda *_args, **_options: pytest.fail("it went on"))
     path = tmp_path / kind
     if kind == "file":
         path.touch()

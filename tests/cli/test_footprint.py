@@ -18,7 +18,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_it_prints_terms_estimate_bound_and_chunks_and_draws(folder):
+def test_it_prints_terms_estimate_bound_and_chunks_draws_and_keeps_a_model(folder, monkeypatch):
     more = ["--samples", "4", "--budget", "20MB", "--threads", "2", "--halo", "4,4,4"]
     more += ["--model", "double.json", "--picture", "out.png"]
     result = CliRunner().invoke(app, [*ARGUMENTS, *more], catch_exceptions=False)
@@ -26,12 +26,11 @@ def test_it_prints_terms_estimate_bound_and_chunks_and_draws(folder):
     assert "bytes x n0*n1*n2" in result.output and "at most" in result.output
     assert "chunks within 20MB: (" in result.output
     assert (folder / "out.png").read_bytes().startswith(b"\x89PNG")
+    monkeypatch.setitem(sys.modules, "matplotlib", None)  # as where it is not installed
     again = CliRunner().invoke(app, [*ARGUMENTS, "--model", "double.json"], catch_exceptions=False)
     assert again.exit_code == 0 and again.output.splitlines()[:4] == result.output.splitlines()[:4]
-
-
-def test_a_model_of_something_else_is_left_alone(folder):
-    assert CliRunner().invoke(app, [*ARGUMENTS, "--samples", "3", "--model", "double.json"]).exit_code == 0
+    assert "no picture: a picture needs matplotlib" in again.output
+    # A model of something else is refused and left alone.
     before = (folder / "double.json").read_bytes()
     other = CliRunner().invoke(app, ["footprint", "mine:double", "--shape", "200,300", "--model", "double.json"])
     assert isinstance(other.exception, FootprintError) and "inputs of 3 axes, not 2" in str(other.exception)

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from forebay.cli.main import app
 from forebay.errors import WaveError
-from forebay.wave import work
+from forebay.wave.job import work
 
 pytest.importorskip("plotly")
 

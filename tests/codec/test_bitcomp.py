@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from forebay.codec import Encoded, get, nvcomp
-from forebay.codec.bitcomp import bound_of
+from forebay.codec import Encoded, get
+from forebay.codec.nvcomp import library as nvcomp
+from forebay.codec.nvcomp.bitcomp import bound_of
 from forebay.cuda.available import gpu_count
 from forebay.errors import CodecError, EncodingError
 
@@ -226,7 +227,7 @@ def test_damage_raises_the_flag_on_a_gpu_and_is_never_decoded():
     codec = get("bitcomp:1e-3")
     encoded = codec.encode(cupy.asarray(FIELD))
     sound = np.frombuffer(device.download(encoded.payload, encoded.nbytes).tobytes(), np.uint8)
-    stream = device._callers_stream()
+    stream = device.callers_stream()
     out = cupy.empty(FIELD.shape, FIELD.dtype)
     rng = np.random.default_rng(0)
     for _ in range(50):

@@ -1,5 +1,8 @@
 """The protocol that every codec keeps: names, room, and encodings that can be read later."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -50,6 +53,27 @@ def test_room_that_is_too_small_is_refused_before_any_work():
     codec = get("raw")
     with pytest.raises(CodecError, match="240"):
         codec.encode(FIELD, out=np.empty(239, np.uint8))
+
+
+WITHOUT_NUMBA = """
+import sys
+import numpy as np
+from forebay.codec import get, quality
+from forebay.errors import ForebayError
+sys.modules["numba"] = None
+names = ["bounded:1e-3", "cast:float16", "bitcomp:rel=1e-3", "lossless"]
+assert all(get(name).max_bytes((30, 40), np.dtype("float32")) for name in names)
+for needing in (get("bounded:1e-3").encode, get("cast:float16").encode, lambda field: quality.psnr(field, field)):
+    try:
+        needing(np.ones((30, 40), np.float32))
+    except ForebayError as error:
+        print(error)
+"""
+
+
+def test_codecs_are_found_and_planned_with_before_numba_is_needed():
+    done = subprocess.run([sys.executable, "-c", WITHOUT_NUMBA], check=True, capture_output=True, text=True)
+    assert done.stdout.splitlines() == ['what computes on the CPU needs Numba: pip install "forebay[codecs]"'] * 3
 
 
 def test_decoding_into_an_array_of_another_shape_is_refused():

@@ -9,9 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from forebay.codec import Encoded, get, nvcomp, sealed
+from forebay.codec import Encoded, get
 from forebay.codec.lossless import PIECE, _layout
-from forebay.codec.seal import HEADER, Format, Seal, seal
+from forebay.codec.nvcomp import library as nvcomp
+from forebay.codec.nvcomp import sealed
+from forebay.codec.nvcomp.seal import HEADER, Format, Seal, seal
 from forebay.cuda.available import gpu_count
 from forebay.errors import CodecError, EncodingError
 
@@ -175,7 +177,7 @@ def test_an_encoding_of_the_cpu_raises_the_flag_on_a_gpu():
     on_host = np.zeros(HEADER + noise.nbytes, np.uint8)
     seal(on_host, noise.nbytes, Seal(Format.BLOSC2, noise.nbytes))
     payload = cupy.asarray(on_host)
-    stream = device._callers_stream()
+    stream = device.callers_stream()
     out = cupy.empty_like(cupy.asarray(noise))
     codec.decode_device(view(payload), view(out), stream)
     with pytest.raises((EncodingError, CodecError)):
@@ -191,7 +193,7 @@ def test_an_encoding_of_the_cpu_raises_the_flag_on_a_gpu():
 @pytest.mark.parametrize("kind", list(nvcomp.Kind))
 @pytest.mark.parametrize("algorithm", nvcomp.ALGORITHMS.values())
 def test_zeros_take_as_many_bytes_as_is_said(nbytes, kind, algorithm):
-    assert sealed._zeros_on_host(nvcomp.Layout(nbytes, kind, algorithm)).nbytes == nvcomp.zeros_bytes(nbytes)
+    assert sealed._zeros_on_host(nvcomp.StreamLayout(nbytes, kind, algorithm)).nbytes == nvcomp.zeros_bytes(nbytes)
 
 
 def test_what_decoding_takes_of_the_device_is_known_before():

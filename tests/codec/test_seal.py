@@ -1,13 +1,18 @@
 """The header before foreign streams: nothing damaged passes it, and its kernels compile."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.codec.seal import HEADER, SOURCE, Format, Seal, seal, unseal
+from forebay.codec import quality
+from forebay.codec.nvcomp import bitcomp
+from forebay.codec.nvcomp.seal import HEADER, SOURCE, Format, Seal, seal, unseal
 from forebay.errors import DeviceError, EncodingError
 
+QUALITY = Path(quality.__file__).with_name("quality.cu")
 ABOUT = Seal(Format.NVCOMP, nbytes=4000, number=0.125, code=9)
 
 
@@ -63,14 +68,14 @@ def test_an_encoding_of_another_array_is_refused():
         unseal(sealed(10), 4004)
 
 
-@pytest.mark.parametrize("name", ["seal.cu", "spread.cu", "quality.cu"])
+@pytest.mark.parametrize("source", [SOURCE, bitcomp.SOURCE, QUALITY], ids=lambda path: path.name)
 @pytest.mark.parametrize("real", ["float", "double"])
-def test_the_kernels_compile_without_a_gpu(name, real):
+def test_the_kernels_compile_without_a_gpu(source, real):
     pytest.importorskip("cuda.core")
     from forebay.cuda.kernels import compile_only
 
     defines = {"REAL": real, "WZ": 7, "WY": 7, "WX": 7}
     try:
-        assert compile_only(SOURCE.with_name(name), fmad=False, defines=defines).startswith(b"\x7fELF")
+        assert compile_only(source, fmad=False, defines=defines).startswith(b"\x7fELF")
     except DeviceError as error:
         pytest.skip(str(error))

@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import numpy as np
@@ -5,7 +6,7 @@ import pytest
 
 pytest.importorskip("cuda.core")
 
-from forebay.cuda import kernels
+from forebay.cuda import cubins, kernels
 from forebay.cuda.arrays import View
 from forebay.cuda.copy import copy_async
 from forebay.cuda.kernels import compile_only, load
@@ -26,15 +27,10 @@ def nvrtc():
 
 
 @pytest.mark.usefixtures("nvrtc")
+@pytest.mark.parametrize("source", [PROBE, MAILBOX], ids=lambda path: path.name)
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
-def test_compiling_needs_no_gpu(arch):
-    assert compile_only(PROBE, arch).startswith(b"\x7fELF")
-
-
-@pytest.mark.usefixtures("nvrtc")
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
-def test_the_mailbox_compiles_without_a_gpu(arch):
-    assert compile_only(MAILBOX, arch).startswith(b"\x7fELF")
+def test_compiling_needs_no_gpu(source, arch):
+    assert compile_only(source, arch).startswith(b"\x7fELF")
 
 
 @pytest.mark.usefixtures("nvrtc")
@@ -51,6 +47,64 @@ def test_a_header_beside_the_source_is_found(tmp_path):
     source = tmp_path / "uses.cu"
     source.write_text('#include "one.cuh"\nextern "C" __global__ void k(int *x) { *x = ONE; }\n')
     assert compile_only(source)
+
+
+@pytest.fixture
+def kept(tmp_path, monkeypatch):
+    """Lend a source with a header, and an empty place for what is compiled."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "one.cuh").write_text("#define ONE 1\n")
+    (tmp_path / "uses.cu").write_text('#include "one.cuh"\nextern "C" __global__ void k(int *x) { *x = ONE; }\n')
+    return tmp_path / "uses.cu"
+
+
+@pytest.fixture
+def compilations(monkeypatch):
+    """Count how often NVRTC is called."""
+    made = []
+    compile_ = kernels._compile
+    monkeypatch.setattr(kernels, "_compile", lambda *args: made.append(args) or compile_(*args))
+    return made
+
+
+@pytest.mark.usefixtures("nvrtc")
+def test_what_was_compiled_is_kept_for_others(kept, compilations):
+    code = kernels.cubin(kept, "sm_90", True, ())
+    assert kernels.cubin(kept, "sm_90", True, ()) == code == compile_only(kept) and len(compilations) == 2
+    (file,) = cubins.folder().iterdir()
+    assert file.stat().st_mode & 0o777 == 0o600 and file.parent.stat().st_mode & 0o777 == 0o700
+    for changed in ("sm_80", True, ()), ("sm_90", False, ()), ("sm_90", True, (("TWO", "2"),)):
+        kernels.cubin(kept, *changed)
+    assert len(compilations) == 5
+    kept.with_name("one.cuh").write_text("#define ONE 3\n")
+    assert kernels.cubin(kept, "sm_90", True, ()) != code and len(compilations) == 6
+
+
+@pytest.mark.usefixtures("nvrtc")
+def test_what_was_kept_and_is_damaged_is_compiled_again(kept, compilations):
+    code = kernels.cubin(kept, "sm_90", True, ())
+    (file,) = cubins.folder().iterdir()
+    for damage in (lambda data: data[:-1], lambda data: data[:100] + b"x" + data[101:], lambda data: b""):
+        file.write_bytes(damage(file.read_bytes()))
+        assert kernels.cubin(kept, "sm_90", True, ()) == code
+    assert len(compilations) == 4
+
+
+def test_code_is_neither_taken_from_nor_put_where_others_can_write(kept):
+    cubins.write("name", b"code")
+    assert cubins.read("name") == b"code"
+    cubins.folder().chmod(0o777)
+    cubins.write("other", b"code")
+    assert cubins.read("name") is None and not (cubins.folder() / "other").exists()
+
+
+def test_what_was_not_used_for_longest_goes_first(kept, monkeypatch):
+    monkeypatch.setattr(cubins, "MOST_FILES", 2)
+    for number, name in enumerate(("a", "b", "c")):
+        cubins.write(name, b"code")
+        os.utime(cubins.folder() / name, (number, number))
+        assert cubins.read("a") == b"code"
+    assert cubins.read("b") is None and cubins.read("c") == b"code"
 
 
 @pytest.mark.usefixtures("nvrtc")

@@ -9,7 +9,7 @@ import pytest
 
 from forebay.dasf import FootprintPlugin
 from forebay.errors import BudgetError
-from forebay.footprint.chunks import choose_chunks
+from forebay.footprint.chunks.plan import choose_chunks
 from forebay.footprint.estimate import Estimate
 
 F3 = (651, 951, 462)
@@ -118,6 +118,7 @@ def test_the_hooks_are_those_that_dasf_calls():
     assert all(callable(getattr(FootprintPlugin, hook)) for hook in hooks)
 
 
-def test_neither_dasf_nor_dask_is_imported():
-    code = "import sys, forebay.dasf; print([name for name in ('dasf', 'dask', 'distributed') if name in sys.modules])"
+def test_neither_dasf_nor_dask_nor_cubed_is_imported():
+    names = ("dasf", "dask", "distributed", "cubed")
+    code = f"import sys, forebay, forebay.dasf; print([name for name in {names} if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -1,5 +1,6 @@
 """Fields on the device: what is copied when, what is refused, and that Devito is as it was afterwards."""
 
+import functools
 import pickle
 import sys
 import warnings
@@ -39,6 +40,7 @@ def step(u, m, **options):
     return devito.Operator([devito.Eq(u.forward, 2 * u - u.backward + m * u.laplace)], name="Step", **options)
 
 
+@functools.cache
 def expected(steps=6):
     """Compute on the host, by Devito as it is."""
     with devito.switchconfig(platform="cpu64", language="C", compiler="gcc"):
@@ -218,7 +220,7 @@ def test_an_operator_built_inside_is_refused_after_leaving(device):
     np.testing.assert_allclose(u.data, expected(), rtol=1e-5)
 
 
-def test_blocks_nest(device):
+def test_residencies_nest(device):
     u, m = fields()
     with resident(m):
         with resident(u, m):
@@ -230,7 +232,7 @@ def test_blocks_nest(device):
             op.apply(time_m=1, time_M=2)
 
 
-def test_blocks_may_end_in_any_order(device):
+def test_residencies_may_end_in_any_order(device):
     u, m = fields()
     before = devito_operator.operator_selector, devito.Operator._prepare_arguments
     first, second = resident(u), resident(m)
@@ -311,9 +313,9 @@ def test_other_compilers_are_refused_with_what_is_supported(device):
 
 
 def test_on_a_cpu_nothing_is_done_and_said_once():
-    from forebay.devito.support import say_once
+    from forebay.devito.support import warn_once
 
-    say_once.cache_clear()
+    warn_once.cache_clear()
     u, m = fields()
     op = step(u, m)
 

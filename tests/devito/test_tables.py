@@ -32,7 +32,9 @@ def border(u):
     return [], [devito.Eq(u.forward, 0.5 * u.forward, subdomain=devito.Border(u.grid, 2))]
 
 
-@pytest.mark.parametrize("make", [sinc, weighted, border])
+@pytest.mark.parametrize(
+    "make", [border, pytest.param(sinc, marks=pytest.mark.slow), pytest.param(weighted, marks=pytest.mark.slow)]
+)
 def test_tables_that_devito_makes_for_itself_are_carried_along(device, make):
     u, m = fields()
     u = devito.TimeFunction(name="u", grid=u.grid, time_order=2, space_order=6)
@@ -76,7 +78,16 @@ def test_devito_s_own_operators_are_built_outside(device):
             devito.norm(other)
         with outside():
             assert devito.norm(other) == pytest.approx(np.sqrt(np.prod(SHAPE)))
-            devito.gaussian_smooth(other, sigma=1)
             with pytest.raises(DevitoError, match=r"norm2 was built with transfers, but m stays.* view"):
                 devito.norm(m)
         assert "enter data" not in str(step(u, m))
+
+
+@pytest.mark.slow
+def test_devito_s_smoothing_runs_outside(device):
+    u, m = fields()
+    other = devito.Function(name="other", grid=u.grid)
+    other.data[:] = 1.0
+    with resident(u, m), outside():
+        devito.gaussian_smooth(other, sigma=1)
+    assert np.allclose(other.data, 1.0)

@@ -187,9 +187,9 @@ def test_room_is_what_the_device_has_today(monkeypatch):
 
 
 def test_on_a_cpu_it_is_ordinary_memory_and_said_once():
-    from forebay.devito.support import say_once
+    from forebay.devito.support import warn_once
 
-    say_once.cache_clear()
+    warn_once.cache_clear()
     with pytest.warns(UserWarning, match="ordinary memory"):
         f = field("f", allocator=UnifiedAllocator())
     with warnings.catch_warnings():

@@ -323,7 +323,7 @@ def test_arrays_with_gaps_are_refused():
 
 
 def test_exceptions_give_everything_back(library, tmp_path, monkeypatch):
-    from forebay.engine import cuda
+    from forebay.machine import cuda
 
     slabs = []
 

@@ -6,10 +6,10 @@ import pytest
 import forebay as fb
 from forebay.codec import get
 from forebay.codec.raw import Raw
-from forebay.engine import numpy_arrays
 from forebay.engine.layout import Layout
-from forebay.engine.packing import Packing
 from forebay.engine.reverse import _rooms
+from forebay.machine.arrays.dispatch import describe
+from forebay.machine.packing import Packing
 
 FIELD = np.zeros((16, 32, 32), np.float32)
 
@@ -28,7 +28,7 @@ class Greedy(Raw):
 
 
 def packing(codec, tier, *arrays):
-    return Packing.of(Layout.of(tuple(arrays), numpy_arrays.describe), codec, tier)
+    return Packing.of(Layout.of(tuple(arrays), describe).leaves, codec, tier)
 
 
 def test_arrays_that_are_alike_share_what_their_codec_takes():
@@ -51,13 +51,13 @@ def test_arrays_that_a_codec_does_not_know_take_nothing():
 
 @pytest.mark.parametrize("share", [0, 1, 2])
 def test_snapshots_get_what_their_codec_leaves(share):
-    layout = Layout.of((FIELD,), numpy_arrays.describe)
+    layout = Layout.of((FIELD,), describe)
     codec = Greedy(share * layout.nbytes)
     one = packing(codec, "device", FIELD)
     link = fb.Link(1e9, 1e9)
     costs = fb.Costs(1.0, 1.0, 1e12, host=link, codecs={"greedy": fb.CodecCost(1.0, 1e9, 1e9, 1.0, 1.0)})
     budget = fb.Budget(device=4 * layout.nbytes, host=100 * layout.nbytes)
     plan = fb.plan(30, layout.nbytes, budget, costs=costs, schedule="storeall", codec="greedy", slots=3)
-    rooms = _rooms(plan, layout, Packing(one.codecs, one.worst, one.scratch))
+    rooms = _rooms(plan, layout, one)
     # Two are always needed: one that is kept, and one that is being encoded.
     assert rooms[0] == max(4 - share, 2) * layout.nbytes

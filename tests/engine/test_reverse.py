@@ -32,8 +32,15 @@ def budget(host, disk):
     return fb.Budget(host=host * SNAPSHOT, disk=disk * SNAPSHOT if disk else None)
 
 
-@pytest.mark.parametrize("functional", [False, True])
-@pytest.mark.parametrize("policy", ["min", "lru"])
+@pytest.mark.parametrize(
+    ("functional", "policy"),
+    [
+        (False, "min"),
+        pytest.param(True, "lru", marks=pytest.mark.slow),
+        pytest.param(True, "min", marks=pytest.mark.slow),
+        (False, "lru"),
+    ],
+)
 @pytest.mark.parametrize(("host", "disk"), [(60, 0), (9, 50), (4, 60), (2, 60), (1, 60)])
 @pytest.mark.parametrize("schedule", ["storeall", "uniform:9", "zcut:16", "revolve:5", "twolevel:8,3", "auto"])
 def test_bit_equal_to_keeping_everything_run_twice(schedule, host, disk, policy, functional, tmp_path):

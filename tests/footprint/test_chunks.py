@@ -11,9 +11,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from forebay.errors import BudgetError
-from forebay.footprint.chunks import choose_chunks, plan_chunks
+from forebay.footprint.chunks.need import ChunkProblem
+from forebay.footprint.chunks.plan import choose_chunks, plan_chunks
 from forebay.footprint.estimate import Estimate
-from forebay.footprint.need import Problem
 
 F3 = (651, 951, 462)
 
@@ -52,8 +52,8 @@ def bytes_needed(model, shape, chunks, threads=1, halo=(0, 0, 0), padded=True):
     touched = [min(whole, 3 * n) if h else n for whole, n, h in zip(shape, chunks, halo, strict=True)]
     neighbours = math.prod(touched) * model.dtype.itemsize if any(halo) else 0
     of_all = math.prod(shape) * model.dtype.itemsize
-    one = max(math.prod(block) * model.dtype.itemsize + model.predict(block).upper for block in product(*along))
-    return threads * one + min(of_all, threads * neighbours)
+    worst = max(math.prod(each) * model.dtype.itemsize + model.predict(each).upper for each in product(*along))
+    return threads * worst + min(of_all, threads * neighbours)
 
 
 def counts(shape, chunks):
@@ -70,7 +70,7 @@ models = st.builds(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @example(Affine(0, seconds_a_voxel=0, ripple=1000), (1, 14, 1), (0, 5, 0), None, 1, 1, False, 1000)
 @given(
     model=models,
@@ -96,6 +96,7 @@ def test_no_plan_exceeds_the_budget(model, shape, halo, stored, threads, workers
     assert plan.tasks == math.prod(counts(shape, plan.chunks))
 
 
+@settings(max_examples=40)
 @given(
     model=st.builds(Affine, a_voxel=st.floats(0, 500), fixed=st.floats(0, 1e6)),
     shape=st.tuples(*[st.integers(1, 200)] * 3),
@@ -123,7 +124,7 @@ def test_a_refusal_names_the_smallest_budget_that_works(model, shape, halo, thre
     padded=st.booleans(),
 )
 def test_no_shape_needs_less_than_a_refusal_says(model, shape, halo, threads, padded):
-    """Without padding, one block of all the array may need less than the shortest blocks with two halos."""
+    """Without padding, one chunk of all the array may need less than the shortest chunks with two halos."""
     with pytest.raises(BudgetError) as refused:
         choose_chunks(model, shape, 0, threads=threads, halo=halo, padded=padded)
     thick = [
@@ -134,9 +135,10 @@ def test_no_shape_needs_less_than_a_refusal_says(model, shape, halo, threads, pa
     assert int(re.search(r"works is (\d+)", str(refused.value))[1]) == least
 
 
+@settings(max_examples=40)
 @given(shape=st.tuples(*[st.integers(1, 300)] * 3), halo=st.tuples(*[st.integers(0, 12)] * 3))
-def test_no_block_is_thinner_than_the_halo(shape, halo):
-    """Dask would merge such blocks with their neighbours, and then they are larger than planned."""
+def test_no_chunk_is_thinner_than_the_halo(shape, halo):
+    """Dask would merge such chunks with their neighbours, and then they are larger than planned."""
     chunks = choose_chunks(Affine(200), shape, 2 * bytes_needed(Affine(200), shape, (24, 24, 24), 1, halo), halo=halo)
     for whole, n, h in zip(shape, chunks, halo, strict=True):
         assert n == whole or (n >= h and (whole % n == 0 or whole % n >= h))
@@ -147,7 +149,7 @@ def test_no_block_is_thinner_than_the_halo(shape, halo):
 def test_shapes_without_a_common_divisor_get_few_large_chunks(shape, budget):
     model = Affine(240)
     plan = plan_chunks(model, shape, budget, threads=2)
-    volumes = 2 * math.prod(shape) * 244 / plan.budget  # the blocks that there are at least
+    volumes = 2 * math.prod(shape) * 244 / plan.budget  # the chunks that there are at least
     assert plan.tasks <= max(2, 1.25 * volumes + 1)
 
 
@@ -155,13 +157,13 @@ def test_all_of_the_array_is_one_chunk_where_it_fits():
     assert choose_chunks(Affine(16), F3, "10GB") == F3
 
 
-def test_every_lane_gets_a_block_where_all_would_fit_into_one():
+def test_every_lane_gets_a_chunk_where_all_would_fit_into_one():
     plan = plan_chunks(Affine(16), F3, "100GB", threads=2, workers=4)
     assert plan.tasks == 8
 
 
 def test_small_arrays_are_not_cut_for_the_sake_of_lanes():
-    """A block that takes less time than the overhead of another is not worth it."""
+    """A chunk that takes less time than the overhead of another is not worth it."""
     assert choose_chunks(Affine(16), (30, 30, 30), "1GB", workers=8) == (30, 30, 30)
 
 
@@ -207,16 +209,16 @@ def test_chunks_leave_the_stored_ones_where_that_costs_much():
 
 @pytest.mark.parametrize("budget", ["20MB", "60MB", "130MB"])
 def test_chunks_that_follow_the_stored_ones_leave_no_slivers(budget):
-    """257 in 64s would end in a block of one."""
+    """257 in 64s would end in a chunk of one."""
     (first, *_) = chunks = choose_chunks(Affine(16), (257, 200, 200), budget, stored_chunks=(64, 64, 64))
     assert min(chunks) >= 8
     assert first == 257 or (257 % first or first) >= 4
 
 
 @given(extent=st.integers(1, 60), length=st.integers(1, 60), stored=st.integers(1, 60))
-def test_the_blocks_of_a_stored_chunk_are_counted(extent, length, stored):
+def test_the_chunks_of_a_stored_chunk_are_counted(extent, length, stored):
     length = min(extent, length)
-    problem = Problem(Affine(ndim=1), (extent,), 1, 1, 1, (0,), True, (stored,), 0, 0.0)
+    problem = ChunkProblem(Affine(ndim=1), (extent,), 1, 1, 1, (0,), True, (stored,), 0, 0.0)
     pairs = {(place // length, place // stored) for place in range(extent)}
     assert problem.reads((length,)) == pytest.approx(len(pairs) / math.ceil(extent / stored))
 
@@ -236,13 +238,13 @@ def test_axes_that_must_stay_whole_do():
     assert choose_chunks(Affine(240), F3, "500MB", whole=(0, 1))[:2] == F3[:2]
 
 
-def test_blocks_that_wait_are_counted():
+def test_chunks_that_wait_are_counted():
     hungry, patient = (plan_chunks(Affine(4), F3, "200MB", waiting=waiting) for waiting in (0, 1))
     assert patient.tasks > hungry.tasks
     assert patient.need.waiting == math.prod(patient.chunks) * 8
 
 
-def test_halos_are_not_padded_where_blocks_end_with_the_array():
+def test_halos_are_not_padded_where_chunks_end_with_the_array():
     whole = plan_chunks(Affine(16), (100, 100, 100), "1GB", halo=8, padded=False)
     padded = plan_chunks(Affine(16), (100, 100, 100), "1GB", halo=8)
     assert whole.need.input == 4 * 100**3
@@ -259,7 +261,7 @@ def test_any_number_of_axes(ndim):
 
 def test_a_plan_explains_itself():
     text = plan_chunks(Affine(16), F3, "1GB", halo=2).explain()
-    assert re.search(r"\d+ blocks of at most \d+x951x462, .* predicted", text)
+    assert re.search(r"\d+ chunks of at most \d+x951x462, .* predicted", text)
     assert re.search(r"needs at most .* of 1GB: input .* \+ bound .* \+ neighbours .*", text)
 
 

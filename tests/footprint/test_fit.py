@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.footprint.fit import fit
-from forebay.footprint.inputs import Layout
-from forebay.footprint.lengths import next_fast_len
-from forebay.footprint.output import learn_output
-from forebay.footprint.regression import regress, student_quantile
-from forebay.footprint.terms import candidates
-from forebay.footprint.timing import learn_timing
+from forebay.footprint.fit.fast_lengths import next_fast_len
+from forebay.footprint.fit.output import learn_output
+from forebay.footprint.fit.peaks import fit
+from forebay.footprint.fit.regression import regress, student_quantile
+from forebay.footprint.fit.terms import candidates
+from forebay.footprint.fit.timing import learn_timing
+from forebay.footprint.measure.inputs import InputLayout
 
 BATCH = 128 * 1024
 SHAPES = [
@@ -46,7 +46,7 @@ def volumes(shapes):
 
 
 def fitted(formula, shapes=SHAPES, seed=0):
-    terms = candidates(Layout.of(len(shapes[0])))
+    terms = candidates(InputLayout.of(len(shapes[0])))
     return fit(shapes, volumes(shapes), measured(formula, shapes, seed), terms, BATCH)
 
 
@@ -101,7 +101,7 @@ def test_terms_that_grow_too_slowly_do_not_win_by_giving_a_constant_back():
         (1083, 407): 16_261_120,
     }
     shapes = [(126, 142), (126, 142), *peaks]
-    terms = candidates(Layout.of(2), (), lambda lengths: float(lengths[0] ** 2))
+    terms = candidates(InputLayout.of(2), (), lambda lengths: float(lengths[0] ** 2))
     found = fit(shapes, volumes(shapes), [344_064, 331_776, *peaks.values()], terms, BATCH)
     assert found.coefficients["1"] >= -2 * BATCH
     point = np.array([[3000.0, 2000.0]])
@@ -190,7 +190,7 @@ def test_an_output_that_follows_no_rule_has_no_shape():
 
 
 def test_seconds_follow_the_volume_and_an_overhead():
-    timing = learn_timing(SHAPES, [0.01 + 5e-8 * np.prod(shape) for shape in SHAPES], Layout.of(3))
+    timing = learn_timing(SHAPES, [0.01 + 5e-8 * np.prod(shape) for shape in SHAPES], InputLayout.of(3))
     assert timing((400, 400, 400)) == pytest.approx(3.21, rel=0.02)
 
 
@@ -198,12 +198,12 @@ def test_jitter_of_short_runs_does_not_pass_for_work_that_grows_faster_than_the_
     for seed in range(20):
         late = np.random.default_rng(seed).uniform(0, 3e-4, len(SHAPES))
         seconds = [1e-9 * np.prod(shape) + wait for shape, wait in zip(SHAPES, late, strict=True)]
-        assert learn_timing(SHAPES, seconds, Layout.of(3)).term == "volume"
+        assert learn_timing(SHAPES, seconds, InputLayout.of(3)).term == "volume"
 
 
 def test_a_few_runs_of_about_a_millisecond_cannot_tell_more_than_the_volume():
     shapes = [(45, 51), (126, 142), (126, 142), (540, 204)]
     for milliseconds in ([0.20, 0.35, 0.35, 1.66], [0.22, 0.41, 0.50, 3.52]):  # as a busy machine had them
-        assert learn_timing(shapes, [each / 1000 for each in milliseconds], Layout.of(2)).term == "volume"
+        assert learn_timing(shapes, [each / 1000 for each in milliseconds], InputLayout.of(2)).term == "volume"
     work = [2e-10 * (n0 * n1) * n0 for n0, n1 in (*shapes, (1900, 700))]
-    assert learn_timing([*shapes, (1900, 700)], work, Layout.of(2)).term == "volume*n0"
+    assert learn_timing([*shapes, (1900, 700)], work, InputLayout.of(2)).term == "volume*n0"

@@ -4,14 +4,14 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forebay.errors import PlanError
-from forebay.footprint.chunks import plan_chunks
+from forebay.footprint.chunks.plan import plan_chunks
 from forebay.footprint.estimate import Estimate
 from forebay.footprint.graph import Graph
-from forebay.footprint.inputs import Layout
+from forebay.footprint.measure.inputs import InputLayout
 
 SHAPE = (10, 20)
 VOLUME = 200
@@ -43,7 +43,7 @@ def test_one_operator_needs_what_its_model_says():
 
 def test_a_model_of_several_inputs_is_asked_for_all_of_their_shapes():
     class Outer(Fake):
-        layout = Layout.of([2, 1])
+        layout = InputLayout.of([2, 1])
 
         def at(self, lengths):
             assert lengths == (*SHAPE, SHAPE[0])
@@ -148,6 +148,7 @@ def test_several_inputs_are_all_counted():
     assert plan.need.input == 12 * math.prod(plan.chunks)
 
 
+@settings(max_examples=30)
 @given(
     scratch=st.lists(st.integers(0, 100), min_size=1, max_size=6),
     halos=st.lists(st.integers(0, 3), min_size=6, max_size=6),
@@ -159,9 +160,9 @@ def test_one_chunking_fits_every_stage(scratch, halos, budget):
     for place, factor in enumerate(scratch):
         array = graph.add(f"f{place}", Fake(factor), array, halo=halos[place])
     chunks = graph.chunks((500, 700), budget)
-    block = tuple(n + 2 * h for n, h in zip(chunks, graph.halo, strict=True))
-    for stage in graph.peak(block).stages:
-        assert graph.input_bytes(block) + stage.upper <= budget
+    chunk = tuple(n + 2 * h for n, h in zip(chunks, graph.halo, strict=True))
+    for stage in graph.peak(chunk).stages:
+        assert graph.input_bytes(chunk) + stage.upper <= budget
 
 
 def test_what_cannot_be_meant_is_refused():

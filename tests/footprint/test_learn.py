@@ -11,12 +11,12 @@ from tests.footprint import functions
 
 import forebay.footprint as footprint
 from forebay.footprint import FootprintError, FootprintWarning, Model, Sample, learn
-from forebay.footprint.conditions import Conditions
 from forebay.footprint.errors import RunError
-from forebay.footprint.inputs import Layout, Recipe
-from forebay.footprint.process import Child, Work
-from forebay.footprint.search import Search
-from forebay.footprint.spending import Limits
+from forebay.footprint.measure.conditions import Conditions
+from forebay.footprint.measure.inputs import InputLayout, InputRecipe
+from forebay.footprint.measure.process import Child, Workload
+from forebay.footprint.search.search import Search
+from forebay.footprint.search.spending import Spending
 from forebay.units import Budget
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells exact peaks")
@@ -27,7 +27,7 @@ learning = import_module("forebay.footprint.learn")
 class Pretend:
     """Runs nothing: peaks come from a formula."""
 
-    how, exact, resolution, gpu = "pretended", True, BATCH, None
+    how, exact, resolution, gpu, returned, dtypes = "pretended", True, BATCH, None, "", ()
 
     def __init__(self, peak, seconds=lambda *n: 1e-8 * np.prod(n), output=lambda *n: n, takes=lambda *n: True):
         self.peak, self.seconds, self.output, self.takes = peak, seconds, output, takes
@@ -41,19 +41,27 @@ class Pretend:
         peak = int(self.peak(*lengths) - self.rng.uniform(0, BATCH))
         return Sample(lengths, max(peak, 0), self.seconds(*lengths), None, self.output(*lengths), "float32", seed=seed)
 
+    def versions(self):
+        return {}
+
     def close(self):
         pass
 
 
 def search(pretend, ndim=3, samples=10, target=None, seconds=1000.0, elements=2**24):
-    blank = Model("pretended", Layout.of(ndim), np.dtype("float32"), (), Conditions("pretended", True, BATCH, ""))
-    limits = Limits(samples, time.perf_counter() + seconds, 0.06, 1, elements, target)
-    return Search(pretend, blank, limits, None, varied=False).go()
+    blank = Model("pretended", InputLayout.of(ndim), np.dtype("float32"), (), Conditions("pretended", True, BATCH, ""))
+    limits = Spending(samples, time.perf_counter() + seconds, 0.06, 1, elements, target)
+    return Search(pretend, blank, limits, varied=False).go()
 
 
-def test_a_few_tiny_samples_are_enough_and_the_cheapest_come_first():
-    pretend = Pretend(lambda a, b, c: 16 * a * b * c)
-    model = search(pretend)
+@pytest.fixture(scope="module")
+def sixteen():
+    """A model of sixteen bytes a voxel."""
+    return search(Pretend(lambda a, b, c: 16 * a * b * c))
+
+
+def test_a_few_tiny_samples_are_enough_and_the_cheapest_come_first(sixteen):
+    model = sixteen
     assert len(model.samples) <= 8
     volumes = [np.prod(sample.lengths) for sample in model.samples]
     assert volumes[0] == min(volumes) and volumes[0] < 10_000
@@ -73,7 +81,7 @@ def test_every_axis_is_varied_on_its_own():
 
 
 def test_an_even_shape_follows_the_long_ones_which_cannot_tell_squares_from_products():
-    for _ in range(3):
+    for _ in range(2):
         model = search(Pretend(lambda a, b: 16 * a * b + 8 * a * a, output=lambda a, b: (a, a)), ndim=2)
         assert any(max(n) < 2 * min(n) and np.prod(n) > 2e5 for n in (sample.lengths for sample in model.samples))
         assert model.predict((3000, 2000)).upper >= 16 * 3000 * 2000 + 8 * 3000**2
@@ -96,7 +104,6 @@ def test_memory_by_chance_is_found_even_where_two_small_runs_agree():
 @pytest.mark.parametrize("shape", [(60, 50, 70), (200, 300, 100), (400, 500, 300)])
 def test_samples_are_a_twentieth_of_the_shape_that_matters_but_never_so_small_that_they_drown(shape, monkeypatch):
     pretend = Pretend(lambda a, b, c: 4 * a * b * c + 40 * b * c)
-    pretend.returned = ""
     monkeypatch.setattr(learning, "_runner", lambda *how: (pretend, "pretended", ""))
     learn(functions.double, ndim=3, shape=shape, samples=9)
     most = max(0.05 * np.prod(shape), 2**20)
@@ -109,7 +116,9 @@ def test_samples_are_a_twentieth_of_the_shape_that_matters_but_never_so_small_th
 def test_the_bound_for_a_small_shape_that_is_asked_for_holds():
     shape = (651, 951)
     model = learn(functions.where, ndim=2, shape=shape)
-    child = Child(Work(functions.where, Recipe(Layout.of(2), "float32")))
+    assert model.notes == model.doubts.notes == () and "VmHWM" in model.explain()
+    assert model.predict(shape).output_shape == shape and model.predict(shape).output_dtype == np.float32
+    child = Child(Workload(functions.where, InputRecipe(InputLayout.of(2), "float32")))
     try:
         child.measure((16, 16))
         assert child.measure(shape).peak <= model.predict(shape).upper <= 1.3 * 13 * 651 * 951
@@ -155,29 +164,26 @@ def test_observing_a_large_run_tightens_the_bound():
     assert after.upper / after.bytes < before.upper / before.bytes
 
 
-def test_shapes_and_features_are_checked():
-    model = search(Pretend(lambda a, b, c: 8 * a * b * c))
+def test_shapes_and_features_are_checked(sixteen):
     for wrong in ((3, 4), (3, 4, 0), "abc", 7):
         with pytest.raises(FootprintError, match="shape"):
-            model.predict(wrong)
+            sixteen.predict(wrong)
     with pytest.raises(FootprintError, match="features"):
-        model.predict((3, 4, 5), features={"events": 3})
+        sixteen.predict((3, 4, 5), features={"events": 3})
 
 
-def test_chunks_fit_the_budget():
-    model = search(Pretend(lambda a, b, c: 16 * a * b * c))
-    chunks = model.chunks((651, 951, 462), "1GB", threads=2, halo=(8, 8, 8))
+def test_chunks_fit_the_budget(sixteen):
+    chunks = sixteen.chunks((651, 951, 462), "1GB", threads=2, halo=(8, 8, 8))
     padded = tuple(min(n + 16, whole) for n, whole in zip(chunks, (651, 951, 462), strict=True))
-    assert (np.prod(padded) * 4 + model.predict(padded).upper) * 2 <= 1e9
+    assert (np.prod(padded) * 4 + sixteen.predict(padded).upper) * 2 <= 1e9
 
 
-def test_chunks_take_the_planners_options_and_a_budget_of_tiers():
-    model = search(Pretend(lambda a, b, c: 16 * a * b * c))
+def test_chunks_take_the_planners_options_and_a_budget_of_tiers(sixteen):
     shape = (65, 95, 46)
-    assert model.chunks(shape, "3MB", whole=-1)[2] == 46
-    alone, queue = (model.chunks(shape, "3MB", **more) for more in ({}, {"waiting": 3}))
+    assert sixteen.chunks(shape, "3MB", whole=-1)[2] == 46
+    alone, queue = (sixteen.chunks(shape, "3MB", **more) for more in ({}, {"waiting": 3}))
     assert np.prod(queue) < np.prod(alone)
-    assert model.chunks(shape, Budget(host="3MB", device="1kB")) == alone
+    assert sixteen.chunks(shape, Budget(host="3MB", device="1kB")) == alone
 
 
 def test_shapes_at_which_a_function_raises_are_left_out_and_told():
@@ -185,6 +191,15 @@ def test_shapes_at_which_a_function_raises_are_left_out_and_told():
     assert len(model.samples) >= 5 and all(a <= 2 * b for a, b in (sample.lengths for sample in model.samples))
     assert any("raises at some shapes" in note for note in model.notes)
     assert model.predict((3000, 4000)).bytes == pytest.approx(16 * 3000 * 4000, rel=0.02)
+
+
+def test_what_raises_at_small_shapes_or_returns_nothing_is_told():
+    raising = search(Pretend(lambda a, b: 16 * a * b, takes=lambda a, b: min(a, b) >= 60), ndim=2)
+    assert any("raises at smaller shapes" in note for note in raising.notes)
+    silent = Pretend(lambda a, b: 16 * a * b, output=lambda a, b: None)
+    silent.returned = "NoneType"
+    model = search(silent, ndim=2)
+    assert any("returns nothing" in note for note in model.notes) and model.predict((500, 500)).output_shape is None
 
 
 def test_a_function_of_even_tiles_is_learned_at_lengths_that_it_takes():
@@ -200,7 +215,9 @@ def test_temporaries_that_only_small_arrays_need_do_not_widen_the_bound():
 
 
 def test_numbers_of_numpy_will_do_and_threads_are_whole():
-    assert Layout.of(np.int64(3)) == Layout.of(3) and Layout.of([np.int32(2), 1]) == Layout.of([2, 1])
+    assert InputLayout.of(np.int64(3)) == InputLayout.of(3) and InputLayout.of([np.int32(2), 1]) == InputLayout.of(
+        [2, 1]
+    )
     model = search(Pretend(lambda a, b: 16 * a * b), ndim=np.int64(2))
     assert model.chunks((np.int64(3000), 4000), "10MB", threads=np.int64(2)) == model.chunks(
         (3000, 4000), "10MB", threads=2
@@ -228,8 +245,9 @@ def test_the_tier_that_binds_is_named():
 
 
 @linux
+@pytest.mark.slow
 def test_a_function_is_learned_exactly_and_again_the_same():
-    model = learn(functions.double, ndim=3, samples=7)
+    model = learn(functions.double, ndim=3, samples=6)
     run = model.predict((300, 400, 500))
     assert run.bytes == pytest.approx(4 * 300 * 400 * 500, rel=0.02) and run.upper >= 4 * 300 * 400 * 500
     assert run.output_shape == (300, 400, 500) and run.output_dtype == np.float32
@@ -237,6 +255,7 @@ def test_a_function_is_learned_exactly_and_again_the_same():
 
 
 @linux
+@pytest.mark.slow
 def test_a_function_that_raises_at_small_shapes_is_learned_at_larger_ones_and_says_so():
     with pytest.warns(FootprintWarning, match="raises at smaller shapes"):
         model = learn(functions.needs_forty, ndim=3, samples=5)
@@ -249,6 +268,7 @@ def test_a_function_that_never_runs_is_an_error_with_its_own_words():
 
 
 @linux
+@pytest.mark.slow
 def test_a_function_that_returns_nothing_is_learned_without_an_output():
     with pytest.warns(FootprintWarning, match="returns nothing"):
         model = learn(functions.returns_nothing, ndim=2, samples=4)
@@ -256,6 +276,7 @@ def test_a_function_that_returns_nothing_is_learned_without_an_output():
 
 
 @linux
+@pytest.mark.slow
 def test_random_memory_is_said_and_bounded_widely():
     with pytest.warns(FootprintWarning, match="its memory is random"):
         model = learn(functions.random_memory, ndim=2, samples=7)
@@ -280,7 +301,7 @@ def test_memory_can_depend_on_features_of_the_data():
         model.chunks((10**8,), "1GB", features=lambda shape, share=share: {"found": share * shape[0]}, overhead=10**4)
         for share in (0.1, 0.9)
     ]
-    assert plans[1] < plans[0]  # few blocks where each costs hours, so as large as they may be
+    assert plans[1] < plans[0]  # few chunks where each costs hours, so as large as they may be
 
 
 @linux
@@ -300,11 +321,12 @@ def test_several_inputs_go_by_position_by_keyword_or_through_a_factory():
 
 
 @linux
-def test_all_inputs_that_a_factory_makes_are_counted_by_the_planner():
-    model = learn(functions.both, ndim=2, inputs=functions.two_alike, samples=4)
-    assert model.input_bytes((100, 100)) == 2 * 8 * 100 * 100
-    chunks = model.chunks((30_000, 30_000), "240MB", overhead=10**4)  # a block costs hours: as large as they may be
-    assert 100e6 < (8 + 8 + 8) * np.prod(chunks) <= 240e6
+def test_all_inputs_that_a_factory_makes_are_counted_by_the_planner_and_kept_by_their_dtypes():
+    model = learn(functions.both, ndim=2, inputs=functions.mixed, samples=4)
+    assert model.input_bytes((100, 100)) == (8 + 2) * 100 * 100
+    assert model.conditions.library == "numpy" and model.conditions.dtypes == ("float64", "int16")
+    chunks = model.chunks((30_000, 30_000), "240MB", overhead=10**4)  # a chunk costs hours: as large as they may be
+    assert 80e6 < (8 + 2 + 8) * np.prod(chunks) <= 240e6
 
 
 def test_several_inputs_of_one_shape_are_cut_alike():
@@ -315,7 +337,7 @@ def test_several_inputs_of_one_shape_are_cut_alike():
         for a, b in shapes
     )
     conditions = Conditions("VmHWM", True, 4096, "")
-    model = Model("scale", Layout.of([2, 2]), np.dtype("float32"), samples, conditions)
+    model = Model("scale", InputLayout.of([2, 2]), np.dtype("float32"), samples, conditions)
     chunks = model.chunks((5000, 6000), "20MB")
     assert (4 + 4) * np.prod(chunks) + model.predict([chunks, chunks]).upper <= 20e6
 
@@ -356,14 +378,16 @@ def test_what_cannot_be_learned_is_refused_before_anything_runs(how, says):
         learn(**{"function": functions.double} | how)
 
 
-def test_a_gauge_that_does_not_exist_is_refused():
-    with pytest.raises(FootprintError, match="resident, traced"):
-        learn(functions.double, ndim=2, gauge="guess")
-
-
+@pytest.mark.slow
 def test_features_that_are_no_numbers_by_name_are_refused():
     with pytest.raises(FootprintError, match="dict of numbers by name, and gave 3"):
         learn(functions.double, ndim=2, features=lambda x: 3)
+
+
+@pytest.mark.slow
+def test_a_gauge_that_does_not_exist_is_refused():
+    with pytest.raises(FootprintError, match="resident, traced"):
+        learn(functions.double, ndim=2, gauge="guess")
 
 
 def test_errors_of_runs_are_footprint_errors():

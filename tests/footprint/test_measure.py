@@ -12,24 +12,19 @@ import pytest
 from tests.footprint.functions import twice_and_back
 
 from forebay.footprint import FootprintError
-from forebay.footprint.inputs import Layout, Recipe
-from forebay.footprint.measure import device_gauge, host_gauge
 from forebay.footprint.measure.command import Command
-from forebay.footprint.process import Child, Work, environment
+from forebay.footprint.measure.gauge import device_gauge, host_gauge
+from forebay.footprint.measure.inputs import InputLayout, InputRecipe
+from forebay.footprint.measure.process import Child, Workload, environment
 
-VOLUME = Recipe(Layout.of(3), "float32")
+VOLUME = InputRecipe(InputLayout.of(3), "float32")
 NOISE = 2 * 2 * 32 * 4096
 """each of two readings may be short by 32 pages on each of two processors"""
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells exact peaks")
 
 
 def child(function, **how):
-    return Child(Work(function, VOLUME, **how))
-
-
-def says_its_threshold(x):
-    print("a line that must not get into the answers")
-    return np.zeros(int(os.environ["MALLOC_MMAP_THRESHOLD_"]))
+    return Child(Workload(function, VOLUME, **how))
 
 
 def ends_itself(x):
@@ -56,13 +51,6 @@ def test_a_child_counts_arrays_and_temporaries_to_the_page_however_often_it_is_u
     assert versions["numpy"] == np.__version__
 
 
-def test_the_child_maps_arrays_above_the_threshold_and_keeps_prints_to_itself():
-    assert environment()["MALLOC_MMAP_THRESHOLD_"] == "65536"
-    runs = child(says_its_threshold)
-    assert runs.measure((4, 4, 4)).output_shape == (65536,)
-    runs.close()
-
-
 def test_tracemalloc_is_labelled_a_lower_bound():
     gauge = host_gauge("traced")
     gauge.start()
@@ -71,12 +59,26 @@ def test_tracemalloc_is_labelled_a_lower_bound():
     assert gauge.how == "tracemalloc" and not gauge.exact
 
 
-def test_functions_of_modules_that_the_child_cannot_import_travel_whole(monkeypatch):
+NOTEBOOK = """
+import os
+import numpy as np
+
+def zeros(x):
+    print("a line that must not get into the answers")
+    return helper(x)
+
+def helper(x):
+    return np.zeros(int(os.environ["MALLOC_MMAP_THRESHOLD_"]))
+"""
+
+
+def test_functions_of_modules_that_the_child_cannot_import_travel_whole_to_its_environment(monkeypatch):
+    assert environment()["MALLOC_MMAP_THRESHOLD_"] == "65536"
     module = types.ModuleType("written_in_a_notebook")
-    exec("def triple(x):\n    return helper(x)\n\ndef helper(x):\n    return x * 3\n", module.__dict__)
+    exec(NOTEBOOK, module.__dict__)
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    runs = child(module.triple)
-    assert runs.measure((8, 8, 8)).output_shape == (8, 8, 8)
+    runs = child(module.zeros)
+    assert runs.measure((8, 8, 8)).output_shape == (65536,)
     runs.close()
 
 
@@ -126,7 +128,7 @@ print(inner.bytes, outer.bytes, outer.exact)
 
 
 @linux
-def test_watch_tells_the_peak_of_a_block_and_of_blocks_within():
+def test_watch_tells_the_peak_of_code_and_of_code_within():
     # By itself: threads that other tests have left behind would count too.
     run = subprocess.run([sys.executable, "-c", WATCHED], capture_output=True, text=True, check=True)
     inner, outer, exact = run.stdout.split()

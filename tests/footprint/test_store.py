@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from tests.footprint import functions
 
-from forebay.footprint import FootprintError, Model, Sample, learn, load
-from forebay.footprint.conditions import Conditions, command_hash, source_hash
-from forebay.footprint.inputs import Layout
+from forebay.footprint import FootprintError, Model, Sample, load
+from forebay.footprint.measure.conditions import Conditions, command_hash, source_hash
+from forebay.footprint.measure.inputs import InputLayout
 
 SHAPES = [(14, 16, 18), (28, 32, 36), (123, 45, 51), (56, 192, 72), (41, 45, 153), (113, 128, 143)]
 
@@ -21,7 +21,7 @@ SHAPES = [(14, 16, 18), (28, 32, 36), (123, 45, 51), (56, 192, 72), (41, 45, 153
 def model_of(function, versions=None):
     samples = tuple(Sample(s, 8 * int(np.prod(s)), 1e-8 * float(np.prod(s)), None, s, "float32") for s in SHAPES)
     conditions = Conditions("VmHWM", True, 131072, source_hash(function), versions or {"numpy": np.__version__})
-    return Model("double", Layout.of(3), np.dtype("float32"), samples, conditions)
+    return Model("double", InputLayout.of(3), np.dtype("float32"), samples, conditions)
 
 
 def test_a_model_comes_back_and_says_the_same(tmp_path):
@@ -104,15 +104,6 @@ def test_another_library_gauge_or_other_inputs_are_refused_where_they_are_named(
         load(path, functions.both, dtypes=("float32", "float32"))
     with pytest.raises(FootprintError, match="measured by VmHWM, not tracemalloc"):
         load(path, functions.both, gauge="traced")
-
-
-def test_learning_keeps_the_library_and_the_dtypes_of_all_inputs():
-    model = learn(functions.both, ndim=2, inputs=mixed, samples=3)
-    assert model.conditions.library == "numpy" and model.conditions.dtypes == ("float32", "int16")
-
-
-def mixed(lengths, rng):
-    return rng.random(lengths, dtype=np.float32), np.ones(lengths, dtype=np.int16)
 
 
 @pytest.mark.parametrize(

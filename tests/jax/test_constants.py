@@ -12,7 +12,7 @@ from forebay.errors import StateError
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
 checkpointed = pytest.importorskip("forebay.jax").checkpointed
-compiled = pytest.importorskip("forebay.jax.compiled")
+compiled = pytest.importorskip("forebay.jax.compiled_step")
 
 TIGHT = {"budget": "64kB", "schedule": "revolve:3", "costs": fb.Costs(1e-3, 1e-3, 1e9)}
 AMPLE = {"budget": "10MB"}
@@ -52,16 +52,23 @@ FACTORS = {
 BOTH_WAYS = {"tight": TIGHT, "ample": AMPLE}
 
 
-@pytest.mark.parametrize("name", ["step", "inner", "made"])
+COMBINATIONS = [
+    ("numbers", "tight"),
+    ("numbers", "ample"),
+    ("neighbours", "tight"),
+    ("arrays", "tight"),
+    ("arrays", "ample"),
+    ("NumPy's", "ample"),
+]
+NAMES = ["step", "inner", "made"]
+
+
 @pytest.mark.parametrize(
-    ("factors", "more"),
+    ("factors", "more", "name"),
     [
-        ("numbers", "tight"),
-        ("numbers", "ample"),
-        ("neighbours", "tight"),
-        ("arrays", "tight"),
-        ("arrays", "ample"),
-        ("NumPy's", "ample"),
+        pytest.param(*pair, name, marks=() if at % len(NAMES) == by else pytest.mark.slow)
+        for at, pair in enumerate(COMBINATIONS)
+        for by, name in enumerate(NAMES)
     ],
 )
 def test_an_attribute_that_was_changed_is_read_again(factors, more, name):
@@ -120,8 +127,8 @@ def test_a_method_may_read_what_an_outer_trace_gives():
 
 
 def test_the_same_constants_are_not_compiled_again(monkeypatch):
-    made, make = [], compiled.Compiled
-    monkeypatch.setattr(compiled, "Compiled", lambda *given: made.append(make(*given)) or made[-1])
+    made, make = [], compiled.CompiledStep
+    monkeypatch.setattr(compiled, "CompiledStep", lambda *given: made.append(make(*given)) or made[-1])
     model = Model(2.0)
     for name, count in (("step", 1), ("made", 2), ("inner", 3)):
         for _ in range(3):
@@ -137,7 +144,7 @@ def test_the_same_constants_are_not_compiled_again(monkeypatch):
 def test_what_was_compiled_goes_with_the_object():
     model = Model(jnp.ones(3))
     jax.vjp(model.run, jnp.ones(3))[1](jnp.ones(3))
-    gone, known = weakref.ref(model), len(compiled._known)
+    gone, known = weakref.ref(model), len(compiled._compiled)
     del model
     gc.collect()
-    assert gone() is None and len(compiled._known) == known - 1
+    assert gone() is None and len(compiled._compiled) == known - 1

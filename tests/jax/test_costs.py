@@ -13,7 +13,7 @@ from forebay.engine.reversal import Reversal
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
 checkpointed = pytest.importorskip("forebay.jax").checkpointed
-from forebay.jax import compiled, decide, node, planned  # noqa: E402
+from forebay.jax import compiled_step, decision, node, planning  # noqa: E402
 from forebay.jax.places import Places  # noqa: E402
 
 QUICK = fb.Costs(1e-3, 1e-3, 1e9)
@@ -29,7 +29,7 @@ def heavy(y, t, weight):
     return jax.lax.scan(lambda y, _: (jnp.sin(y * weight) * jnp.cos(y), None), y, None, length=100)[0]
 
 
-@pytest.mark.parametrize("steps", [2, 3, 5])
+@pytest.mark.parametrize("steps", [3, *(pytest.param(steps, marks=pytest.mark.slow) for steps in (2, 5))])
 def test_at_the_turn_no_more_is_held_than_the_budget(steps):
     start, before = jnp.ones(5000), held()
     _, pull = jax.vjp(lambda w: checkpointed(heavy, start, steps, params=w, budget="200kB", costs=QUICK), 0.9)
@@ -65,8 +65,8 @@ def test_states_move_only_where_they_are_kept_or_restored(schedule, saves, monke
 
 
 def count_compiled(monkeypatch):
-    made, make = [], compiled.Compiled
-    monkeypatch.setattr(compiled, "Compiled", lambda *given: made.append(make(*given)) or made[-1])
+    made, make = [], compiled_step.CompiledStep
+    monkeypatch.setattr(compiled_step, "CompiledStep", lambda *given: made.append(make(*given)) or made[-1])
     return made
 
 
@@ -134,7 +134,7 @@ def test_a_step_without_a_hash_is_compiled_anew():
 
 
 def test_what_a_step_captured_goes_with_the_step():
-    before, known = held(), len(compiled._known)
+    before, known = held(), len(compiled_step._compiled)
     for number in range(3):
         captured = jnp.full(100_000, float(number))
 
@@ -147,7 +147,7 @@ def test_what_a_step_captured_goes_with_the_step():
             ).sum()
         )(0.9)
     del captured, step
-    assert held() - before < 100_000 and len(compiled._known) == known
+    assert held() - before < 100_000 and len(compiled_step._compiled) == known
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ class Accelerator:
 
 @pytest.mark.parametrize(("free", "whole"), [(50_000_000, True), (1_000_000, False)])
 def test_on_an_accelerator_its_own_memory_says_whether_the_whole_graph_fits(free, whole, monkeypatch):
-    monkeypatch.setattr(decide, "device_of", lambda leaves: Accelerator(free))
+    monkeypatch.setattr(decision, "device_of", lambda leaves: Accelerator(free))
     results = []
 
     def total(w):  # 100 graphs of some 80 kB, whatever the host has
@@ -200,11 +200,11 @@ def test_a_chunk_that_does_not_fit_is_refused_with_what_it_takes(largest, graph,
 
 
 def test_what_a_span_takes_beside_its_steps_is_counted_where_states_are_saved_and_restored(monkeypatch):
-    assert planned._parted(1, 1.5, 16, 9.0) == (0.5, 1.0)
-    assert planned._parted(3, 1.5, 3, 1.5) == (0.5, 0.0)
+    assert planning._parted(1, 1.5, 16, 9.0) == (0.5, 1.0)
+    assert planning._parted(3, 1.5, 3, 1.5) == (0.5, 0.0)
     times = iter(())
-    monkeypatch.setattr(planned, "_seconds", lambda call: next(times))
-    loop = planned.Loop(lambda state, start, stop: state, lambda *_: None, (np.zeros(1024),), 100, 1, None)
+    monkeypatch.setattr(planning, "_seconds", lambda call: next(times))
+    loop = planning.Loop(lambda state, start, stop: state, lambda *_: None, (np.zeros(1024),), 100, 1, None)
     # Spans of one step and of sixteen, and putting a state on the device, which is counted with the recordings.
     for one, many, put, kept in (
         (2e-3, 32e-3, 5e-3, 1e-3),
@@ -214,7 +214,7 @@ def test_what_a_span_takes_beside_its_steps_is_counted_where_states_are_saved_an
     ):
         times = iter((one, many, put))
         copying = fb.Costs(1.0, 1.0, 8192e3)  # a state in a millisecond
-        costs = planned._measured(loop, copying, lambda arrays: arrays)
+        costs = planning._measured(loop, copying, lambda arrays: arrays)
         assert costs.forward == pytest.approx(2e-3) and costs.copy == pytest.approx(8192 / kept)
 
 
@@ -227,7 +227,7 @@ def test_recordings_are_timed_with_what_puts_their_states_on_the_device(monkeypa
         timed.append(len(puts) - before)
         return 1e-3
 
-    monkeypatch.setattr(planned, "_seconds", count)
+    monkeypatch.setattr(planning, "_seconds", count)
     monkeypatch.setattr(Places, "put", lambda self, arrays: puts.append(1) or put(self, arrays))
     jax.grad(lambda w: checkpointed(lambda y, t, w: y * w, jnp.ones(5), 12, params=w, schedule="revolve:3").sum())(0.9)
     assert timed == [1] * len(timed) and len(timed) == 4  # spans of one step and of several, a put, and recordings

@@ -8,11 +8,11 @@ pytest.importorskip("jax")
 from forebay.jax.nest import (
     MOST_LEVELS,
     Sizes,
-    blocks,
     choose,
     counts_to_text,
     least_bytes,
     nested_bytes,
+    segments,
     smallest,
 )
 
@@ -29,7 +29,7 @@ def test_segments_follow_each_other_to_the_last_step(steps, sizes):
             continue
         assert len(lengths) == levels
         assert all(longer % shorter == 0 and longer > shorter for longer, shorter in pairwise(lengths))
-        assert sum(count * inner[0] for count, inner in blocks(steps, lengths)) == steps
+        assert sum(count * inner[0] for count, inner in segments(steps, lengths)) == steps
 
 
 @pytest.mark.parametrize("sizes", SIZES)

@@ -1,6 +1,7 @@
 """Pages: one file with everything in it, that asks nobody for anything."""
 
 import re
+import sys
 from html.parser import HTMLParser
 
 import numpy as np
@@ -8,8 +9,9 @@ import pytest
 
 import forebay as fb
 from forebay.metrics import Span
-from forebay.report.page import Chart, Facts, Grid, Picture, Text, write_page
+from forebay.report.page import Chart, Facts, Picture, Text, TextTable, write_page
 from forebay.report.pictures import Panel, draw_panels
+from forebay.report.timeline import draw_timelines
 
 charts = pytest.importorskip("forebay.report.charts")
 pytest.importorskip("plotly")
@@ -59,7 +61,7 @@ def test_a_page_holds_everything_and_asks_for_nothing(tmp_path, plan, picture):
         [
             ("", [Facts([("shots", "8 & more")])]),
             ("Pictures", [Picture(picture, "a caption")]),
-            ("Numbers", [Grid(("a", "b"), [("1", "<2>")]), Text("x < y")]),
+            ("Numbers", [TextTable(("a", "b"), [("1", "<2>")]), Text("x < y")]),
             ("Charts", [Chart(charts.memory_chart(plan, spans, 8192.0)), Chart(charts.timeline_chart(plan, spans))]),
         ],
     )
@@ -120,3 +122,31 @@ def test_a_picture_shows_what_it_is_given(tmp_path):
         draw_panels([panel, panel], tmp_path / f"{number}.png", columns=2)
         drawn.append(pyplot.imread(tmp_path / f"{number}.png"))
     assert (drawn[0] != drawn[1]).any() and (drawn[1] != drawn[2]).any()
+
+
+MISSING = {
+    "jinja2": ("a page", lambda path, plan: write_page(path, "title", "lead", [])),
+    "plotly": ("a chart", lambda path, plan: charts.memory_chart(plan, plan.timeline(), 8192.0)),
+    "matplotlib": ("a picture", lambda path, plan: draw_timelines({"": plan}, path)),
+}
+
+
+@pytest.mark.parametrize("library", MISSING)
+def test_a_library_that_is_missing_is_named_with_its_extra(library, tmp_path, monkeypatch, plan):
+    what, make = MISSING[library]
+    for name in [name for name in sys.modules if name.partition(".")[0] == library]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(fb.ForebayError, match=rf'{what} needs {library}: pip install "forebay\[plots\]"'):
+        make(tmp_path / "made", plan)
+
+
+def test_what_a_page_is_given_is_never_markup(tmp_path, picture):
+    evil = """<script>"x" & 'y'</script>{{ 1 }}"""
+    elements = [Facts([(evil, evil)]), Picture(picture, evil), TextTable([evil], [[evil]]), Text(evil)]
+    write_page(tmp_path / "page.html", evil, evil, [(evil, elements)])
+    text = (tmp_path / "page.html").read_text()
+    assert "<script" not in text and "{{ 1 }}" in text
+    parsed = Elements()
+    parsed.feed(text)
+    assert parsed.texts.count(evil) == 10  # title twice, lead, heading, and in the elements

@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from forebay.errors import BudgetError, CorruptionError, DiskError, DiskFullError, PlanError
-from forebay.tier import blocks
 from forebay.tier import disk as disk_module
-from forebay.tier.checksum import BLOCK
+from forebay.tier import sectors
 from forebay.tier.disk import CHUNK, Disk
+from forebay.tier.sectors import SECTOR
 
 MB = 10**6
 TIMEOUT = 120
@@ -71,7 +71,7 @@ def disk(directory: Path) -> Iterator[Disk]:
 
 
 @given(
-    size=st.one_of(st.integers(0, 3 * BLOCK), st.sampled_from([CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK + 12345])),
+    size=st.one_of(st.integers(0, 3 * SECTOR), st.sampled_from([CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK + 12345])),
     shift=st.sampled_from([0, 1, 8, 16]),
 )
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -84,7 +84,7 @@ def test_a_snapshot_comes_back_as_it_was_whatever_its_size_and_alignment(disk: D
 
 @pytest.mark.parametrize("wrap", [bytearray, memoryview, lambda data: data.view(np.float32).reshape(-1, 4)])
 def test_any_contiguous_buffer_will_do(disk: Disk, wrap: Any) -> None:
-    data = snapshot(6 * BLOCK)
+    data = snapshot(6 * SECTOR)
     disk.write(0, wrap(data)).result(TIMEOUT)
     out = bytearray(data.size)
     disk.read(0, out).result(TIMEOUT)
@@ -92,12 +92,12 @@ def test_any_contiguous_buffer_will_do(disk: Disk, wrap: Any) -> None:
 
 
 def test_aligned_buffers_take_no_copy(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-    space = np.empty(3 * BLOCK, np.uint8)
-    start = -space.ctypes.data % BLOCK
-    aligned = space[start : start + 2 * BLOCK]
-    aligned[:] = snapshot(2 * BLOCK)
+    space = np.empty(3 * SECTOR, np.uint8)
+    start = -space.ctypes.data % SECTOR
+    aligned = space[start : start + 2 * SECTOR]
+    aligned[:] = snapshot(2 * SECTOR)
     before = aligned.copy()
-    monkeypatch.setattr(blocks, "stage", None)
+    monkeypatch.setattr(sectors, "stage", None)
     disk.write(0, aligned).result(TIMEOUT)
     aligned[:] = 0
     disk.read(0, aligned).result(TIMEOUT)
@@ -130,7 +130,7 @@ def test_many_transfers_at_once_never_mix_snapshots(disk: Disk) -> None:
     reads = []
     for step in range(200):
         data = snapshot(choose.choice([0, 1, 5000, 100_000, CHUNK + 1]), step, shift=choose.choice([0, 3]))
-        while sum(kept.size + BLOCK for kept in steps.values()) + data.size + BLOCK > disk.capacity // 2:
+        while sum(kept.size + SECTOR for kept in steps.values()) + data.size + SECTOR > disk.capacity // 2:
             oldest = next(iter(steps))
             disk.drop(oldest)
             del steps[oldest]
@@ -174,24 +174,24 @@ def test_what_is_not_there_cannot_be_read_or_dropped_and_what_is_cannot_be_writt
 # Room.
 
 
-@given(sizes=st.lists(st.integers(0, 5 * BLOCK), max_size=12))
+@given(sizes=st.lists(st.integers(0, 5 * SECTOR), max_size=12))
 @settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_snapshot_takes_its_size_rounded_up_to_a_block_and_nothing_else(tmp_path: Path, sizes: list[int]) -> None:
     with Disk(tmp_path, MB) as disk:
         for future in [disk.write(step, snapshot(size)) for step, size in enumerate(sizes)]:
             future.result(TIMEOUT)
-        assert disk.used == disk.peak == bytes_on_disk(tmp_path) == sum(-(-size // BLOCK) * BLOCK for size in sizes)
+        assert disk.used == disk.peak == bytes_on_disk(tmp_path) == sum(-(-size // SECTOR) * SECTOR for size in sizes)
 
 
 def test_a_write_above_the_capacity_is_refused_at_once_and_says_what_would_do(tmp_path: Path) -> None:
-    with Disk(tmp_path, 3 * BLOCK) as disk:
-        disk.write(0, snapshot(2 * BLOCK))
-        with pytest.raises(BudgetError, match=f"at least {4 * BLOCK} bytes"):
-            disk.write(1, snapshot(BLOCK + 1))
+    with Disk(tmp_path, 3 * SECTOR) as disk:
+        disk.write(0, snapshot(2 * SECTOR))
+        with pytest.raises(BudgetError, match=f"at least {4 * SECTOR} bytes"):
+            disk.write(1, snapshot(SECTOR + 1))
         assert 1 not in disk
         disk.drop(0)
-        disk.write(1, snapshot(BLOCK + 1)).result(TIMEOUT)
-        assert disk.used == 2 * BLOCK
+        disk.write(1, snapshot(SECTOR + 1)).result(TIMEOUT)
+        assert disk.used == 2 * SECTOR
 
 
 def test_a_write_into_room_that_a_reader_still_holds_waits_and_stays_within_capacity(
@@ -205,25 +205,25 @@ def test_a_write_into_room_that_a_reader_still_holds_waits_and_stays_within_capa
         return real(*args)
 
     monkeypatch.setattr(disk_module, "read_chunk", slow_read)
-    with Disk(tmp_path, 2 * BLOCK) as disk:
-        first, second = snapshot(2 * BLOCK, 1), snapshot(2 * BLOCK, 2)
+    with Disk(tmp_path, 2 * SECTOR) as disk:
+        first, second = snapshot(2 * SECTOR, 1), snapshot(2 * SECTOR, 2)
         disk.write(1, first)
         out = np.empty_like(first)
         read = disk.read(1, out)
         disk.drop(1)
         written = disk.write(2, second)
         time.sleep(0.05)
-        assert not read.done() and not written.done() and disk.used == 2 * BLOCK
+        assert not read.done() and not written.done() and disk.used == 2 * SECTOR
         go.set()
         assert np.array_equal(fetch(disk, 2, second.size), second) and np.array_equal(out, first)
-        assert disk.peak == bytes_on_disk(tmp_path) == 2 * BLOCK
+        assert disk.peak == bytes_on_disk(tmp_path) == 2 * SECTOR
 
 
 def test_dropped_files_are_written_over_and_never_make_the_disk_fuller_than_snapshots_did(tmp_path: Path) -> None:
     choose = random.Random(2)
-    with Disk(tmp_path, 64 * BLOCK) as disk:
+    with Disk(tmp_path, 64 * SECTOR) as disk:
         for _ in range(40):
-            sizes = [choose.randrange(8 * BLOCK) for _ in range(choose.randrange(8))]
+            sizes = [choose.randrange(8 * SECTOR) for _ in range(choose.randrange(8))]
             for future in [disk.write(step, snapshot(size, step)) for step, size in enumerate(sizes)]:
                 future.result(TIMEOUT)
             assert disk.used + disk.spare == bytes_on_disk(tmp_path) <= disk.peak
@@ -277,11 +277,11 @@ def test_one_changed_byte_is_noticed(disk: Disk, size: int) -> None:
 
 
 def test_a_truncated_file_is_noticed(disk: Disk) -> None:
-    disk.write(7, snapshot(5 * BLOCK)).result(TIMEOUT)
+    disk.write(7, snapshot(5 * SECTOR)).result(TIMEOUT)
     (file,) = disk.path.glob("*.snapshot")
-    os.truncate(file, 4 * BLOCK)
-    with pytest.raises(CorruptionError, match=f"{4 * BLOCK} bytes instead of {5 * BLOCK}"):
-        fetch(disk, 7, 5 * BLOCK)
+    os.truncate(file, 4 * SECTOR)
+    with pytest.raises(CorruptionError, match=f"{4 * SECTOR} bytes instead of {5 * SECTOR}"):
+        fetch(disk, 7, 5 * SECTOR)
 
 
 def test_a_missing_file_is_noticed(disk: Disk) -> None:

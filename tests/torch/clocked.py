@@ -28,7 +28,7 @@ class Taking(torch.autograd.Function):
         return gradient * 2, None, None
 
 
-class Part(nn.Module):
+class FittedBlock(nn.Module):
     """Takes as long as a list says for each step; odd parts are slow when even ones are fast."""
 
     def __init__(self, clock, seconds):
@@ -42,8 +42,8 @@ class Part(nn.Module):
 class Net(nn.Module):
     def __init__(self, clock):
         super().__init__()
-        self.stem, self.head = Part(clock, [1.0]), Part(clock, [2.0])
-        self.blocks = nn.ModuleList(Part(clock, [3.0, 5.0] if number % 2 else [5.0, 3.0]) for number in range(4))
+        self.stem, self.head = FittedBlock(clock, [1.0]), FittedBlock(clock, [2.0])
+        self.blocks = nn.ModuleList(FittedBlock(clock, [3.0, 5.0] if number % 2 else [5.0, 3.0]) for number in range(4))
 
     def forward(self, x):
         x = self.stem(x)

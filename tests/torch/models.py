@@ -11,9 +11,10 @@ from torch.nn import functional
 
 from forebay import Budget
 from forebay.planner.blocks import simulate
-from forebay.torch import fit, plan_of, record
-from forebay.torch.choices import TREATMENTS
-from forebay.torch.dear import SHARES, share_of
+from forebay.torch import fit, plan_of
+from forebay.torch.fitting import record
+from forebay.torch.fitting.choices import TREATMENTS
+from forebay.torch.replay.costly_operations import SHARES, share_of
 
 AMPLE = Budget(device="1GB", host="1GB")
 EXACT = [name for name in TREATMENTS if "compress" not in name]

@@ -125,7 +125,7 @@ static void launch(void (*kernel)(A...), const unsigned *grid, const unsigned *b
 
 
 class Emulator:
-    """Stands in for `forebay.wave.device.Device`."""
+    """Stands in for `forebay.wave.kernels.device.Device`."""
 
     arrays = np
     multiprocessors = 3

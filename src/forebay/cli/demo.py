@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.panel import Panel
 
-if TYPE_CHECKING:  # Numba takes its time to load
-    from forebay.wave.run import Survey
+if TYPE_CHECKING:  # loaded when the demo runs
+    from rich.console import Console
+
+    from forebay.wave.job import Survey
 
 JOB = """\
 # A salt body in sediments, in two dimensions: 13.5 km wide and 6.2 km deep. Shots are modelled with the true velocity
@@ -53,14 +53,15 @@ def demo(
     output: Annotated[Path, typer.Option(help="Folder for pictures, report and job.")] = Path("demo"),
 ) -> None:
     """Image a salt body from eight shots, the history of each in 32 MB of memory and 400 MB of disk."""
+    from rich.console import Console
+
     run(JOB, output, Console(), MOMENTS)
 
 
-def run(text: str, output: Path, console: Console, moments: tuple[float, ...]) -> "Survey":
+def run(text: str, output: Path, console: "Console", moments: tuple[float, ...]) -> "Survey":
     """Run a job and show everything about it."""
     with console.status("loading"):
-        from forebay.wave.job import changed, parse
-        from forebay.wave.run import run_job
+        from forebay.wave.job import changed, parse, run_job
     output.mkdir(parents=True, exist_ok=True)
     (output / "job.toml").write_text(text)
     # A folder of its own: the demo shows a whole run, not what is left of an earlier one.
@@ -70,16 +71,19 @@ def run(text: str, output: Path, console: Console, moments: tuple[float, ...]) -
     return survey
 
 
-def show(survey: "Survey", output: Path, console: Console, moments: tuple[float, ...]) -> None:
+def show(survey: "Survey", output: Path, console: "Console", moments: tuple[float, ...]) -> None:
     """Draw model, image, a gather and snapshots, write the report, and say where all of it is."""
+    from rich.panel import Panel
+    from rich.text import Text
+
     from forebay.metrics.timeline import write_trace
     from forebay.report.page import Picture
-    from forebay.wave.results import draw_model, draw_waves, write_image, write_report
+    from forebay.wave.job.results import draw_model, draw_waves, write_image, write_report
 
     workspace = survey.workspace
     plan = workspace.plan()
     assert plan is not None
-    console.print(Panel(plan.explain(), title="the plan of each shot", title_align="left"), highlight=False)
+    console.print(Panel(Text(plan.explain()), title="the plan of each shot", title_align="left"), highlight=False)
     with console.status("drawing"):
         written = write_image(survey, output, workspace.job.output.formats)
         draw_model(workspace, output / "model.png", "true")
@@ -99,5 +103,6 @@ def show(survey: "Survey", output: Path, console: Console, moments: tuple[float,
     )
     write_report(survey, output / "report.html", pictures, "A salt body, imaged by reverse time migration", lead)
     names = [path.name for path in written] + [name for name in captions if name != "image.png"]
-    console.print(f"pictures and data in {output}: {', '.join([*names, 'trace.json', 'job.toml'])}", soft_wrap=True)
-    console.print(f"open {(output / 'report.html').resolve()} in a browser", soft_wrap=True)
+    names += ["trace.json", "job.toml"]
+    console.print(f"pictures and data in {output}: {', '.join(names)}", markup=False, soft_wrap=True)
+    console.print(f"open {(output / 'report.html').resolve()} in a browser", markup=False, soft_wrap=True)

@@ -30,16 +30,16 @@ def footprint(
     picture: Annotated[Path, typer.Option(help="Draw measured against predicted here.")] = Path("footprint.png"),
 ) -> None:
     """Learn the memory of a function from a few tiny runs; estimate, bound and chunks for a shape."""
-    from forebay.footprint import FootprintWarning, learn, load
+    from forebay.footprint import FootprintError, FootprintWarning, learn, load
     from forebay.footprint.picture import draw
 
     warnings.simplefilter("ignore", FootprintWarning)  # the explanation tells the same notes
     lengths = _numbers(shape, "--shape")
     allowed = None if budget is None else to_bytes(budget)
     near: dict[str, Any] = {"halo": _numbers(halo, "--halo"), "stored_chunks": _numbers(stored, "--stored")}
-    for given, file in (("--picture", picture), ("--model", model)):
+    for option, file in (("--picture", picture), ("--model", model)):
         if file is not None and not file.absolute().parent.is_dir():
-            raise ForebayError(f"{given} {file}: there is no folder {file.absolute().parent}")
+            raise ForebayError(f"{option} {file}: there is no folder {file.absolute().parent}")
     if picture.suffix.lower() not in PICTURES:
         raise ForebayError(f"--picture {picture}: give a name that ends in {', '.join(PICTURES)}")
     how: dict[str, Any] = {"ndim": len(lengths), "dtype": dtype, "samples": samples, "seconds": seconds}
@@ -56,8 +56,12 @@ def footprint(
     if allowed is not None:
         chunks = learned.chunks(lengths, allowed, threads=threads, **near)
         typer.echo(f"chunks within {to_text(allowed)}: {chunks}, each {learned.predict(chunks)}")
-    draw(learned, picture, lengths)
-    typer.echo(f"measured against predicted: {picture}")
+    try:
+        draw(learned, picture, lengths)
+    except FootprintError as error:  # all else was asked for too, and is said
+        typer.echo(f"no picture: {error}")
+    else:
+        typer.echo(f"measured against predicted: {picture}")
 
 
 @overload
@@ -80,11 +84,11 @@ def _find(name: str) -> Callable[..., Any]:
         raise ForebayError(f"cannot read {name!r}: write package.module:function, or a command with {{0}} in it")
     sys.path.insert(0, "")
     try:
-        found = getattr(import_module(module), attribute)
+        function = getattr(import_module(module), attribute)
     except ImportError as error:
         raise ForebayError(f"cannot import {module}: {error}") from error
     except AttributeError:
         raise ForebayError(f"{module} has no {attribute}") from None
-    if not callable(found):
-        raise ForebayError(f"{name} is a {type(found).__name__}, not a function")
-    return found  # type: ignore[no-any-return]
+    if not callable(function):
+        raise ForebayError(f"{name} is a {type(function).__name__}, not a function")
+    return function  # type: ignore[no-any-return]

@@ -1,6 +1,7 @@
-"""The command line: one command a file."""
+"""The command line: one command a file. Commands load what they need when they run, so that help comes at once."""
 
 import sys
+from typing import Annotated
 
 import typer
 
@@ -11,15 +12,29 @@ from forebay.cli.footprint import footprint
 from forebay.cli.plan import plan
 from forebay.cli.rtm import rtm
 from forebay.errors import ForebayError
+from forebay.version import __version__
 
 app = typer.Typer(
-    help="Computations larger than the GPU, at the speed of those that fit.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
 )
 for command in (demo, rtm, plan, footprint, doctor, bench):
     app.command()(command)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"forebay {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Run computations larger than the GPU at the speed of those that fit."""
 
 
 def main() -> None:

@@ -1,15 +1,15 @@
 """`forebay plan`: decide how a reversal fits into a budget, without running it."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from pydantic import TypeAdapter
 
 from forebay.errors import PlanError
-from forebay.planner import CodecCost, Costs
+from forebay.planner import MACHINES, CodecCost, Costs
 from forebay.planner import plan as make_plan
-from forebay.planner.costs import MACHINES, assumed_costs
+from forebay.planner.costs import assumed_costs
 from forebay.units import Budget, to_bytes
 
 
@@ -38,13 +38,13 @@ def plan(
 ) -> None:
     """Plan a reversal inside a budget in bytes, and explain the plan."""
     budget = Budget(device, host, disk)
-    known = _read(costs) if costs else assumed_costs(machine, to_bytes(state), budget.tiers[0])
+    basis = _read(costs) if costs else assumed_costs(machine, to_bytes(state), budget.tiers[0])
     codecs = dict(_codec(text) for text in codec or ())
-    made = make_plan(
+    plan = make_plan(
         steps,
         state,
         budget,
-        costs=Costs(**(vars(known) | {"codecs": {**known.codecs, **codecs}})),
+        costs=replace(basis, codecs={**basis.codecs, **codecs}),
         schedule=schedule,
         codec=list(codecs) or None,
         record_bytes=record,
@@ -53,15 +53,17 @@ def plan(
         reversals=reversals,
     )
     if output:
-        made.to_json(output)
+        plan.to_json(output)
     if picture:
-        from forebay.report.timeline import draw_timelines  # matplotlib takes its time to load
+        from forebay.report.timeline import draw_timelines
 
-        draw_timelines({str(made.schedule): made}, picture)
-    typer.echo(made.to_json() if json else made.explain())
+        draw_timelines({str(plan.schedule): plan}, picture)
+    typer.echo(plan.to_json() if json else plan.explain())
 
 
 def _read(path: Path) -> Costs:
+    from pydantic import TypeAdapter  # it takes its time to load
+
     try:
         return TypeAdapter(Costs).validate_json(path.read_text())
     except (OSError, ValueError) as error:

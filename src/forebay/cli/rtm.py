@@ -4,46 +4,51 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 
 def rtm(
-    job: Annotated[Path, typer.Argument(help="A job.toml: model, geometry, wavelet, memory, output, ...")],
+    file: Annotated[
+        Path, typer.Argument(metavar="JOB", help="A job.toml: model, geometry, wavelet, memory, output, ...")
+    ],
     check: Annotated[bool, typer.Option("--check", help="Read and check everything, and migrate nothing.")] = False,
     workers: Annotated[int | None, typer.Option(help="Processes on this machine, instead of run.workers.")] = None,
     scheduler: Annotated[str | None, typer.Option(help="Address of a Dask cluster, instead of run.scheduler.")] = None,
     output: Annotated[Path | None, typer.Option(help="Folder of the results, instead of output.directory.")] = None,
 ) -> None:
     """Migrate many shots inside a budget; the same job again goes on where it ended."""
+    from rich.console import Console
+
     from forebay.cuda.available import gpu_count
     from forebay.report.page import Picture
-    from forebay.wave.job import changed, read_job  # Numba takes its time to load
-    from forebay.wave.prepare import inspect
-    from forebay.wave.results import draw_image, draw_model, write_image, write_report
-    from forebay.wave.run import run_job
+    from forebay.wave.job import changed, read_job, run_job  # loaded when a job is run
+    from forebay.wave.job.prepare import inspect
+    from forebay.wave.job.results import draw_image, draw_model, write_image, write_report
 
     console = Console()
-    told = changed(read_job(job), workers=workers, scheduler=scheduler, directory=output)
-    folder = told.output.directory
+    job = changed(read_job(file), workers=workers, scheduler=scheduler, directory=output)
+    folder = job.output.directory
     if check:
         # What the workers of a cluster have is seen when it runs.
-        console.print(inspect(told, 1 if told.run.scheduler else gpu_count()), highlight=False, soft_wrap=True)
+        gpus = 1 if job.run.scheduler else gpu_count()
+        console.print(inspect(job, gpus), highlight=False, markup=False, soft_wrap=True)
         return
-    survey = run_job(told, console)
-    written = write_image(survey, folder, told.output.formats)
+    survey = run_job(job, console)
+    written = write_image(survey, folder, job.output.formats)
     with console.status("writing the report"):
         draw_model(survey.workspace, folder / "model.png")
-        if "png" not in told.output.formats:
+        if "png" not in job.output.formats:
             draw_image(survey, folder / "image.png")
         pictures = [
             Picture(folder / "image.png", "The image: evenly lit, without what is smooth, stronger with depth."),
             Picture(folder / "model.png", "The velocity that was migrated through, receivers and sources."),
         ]
         lead = f"{survey.workspace.job.physics.kind} migration of {survey.workspace.geometry.count} shots."
-        write_report(survey, folder / "report.html", pictures, f"Migration: {job.stem}", lead.capitalize())
-    console.print(f"wrote {', '.join(map(str, [*written, folder / 'report.html']))}", soft_wrap=True)
+        write_report(survey, folder / "report.html", pictures, f"Migration: {file.stem}", lead.capitalize())
+    console.print(f"wrote {', '.join(map(str, [*written, folder / 'report.html']))}", markup=False, soft_wrap=True)
     if survey.failed:
         for shot, reason in survey.failed.items():
-            console.print(f"shot {shot} is missing: {reason}", style="red")
-        console.print(f"the image is without them; the same command tries them again, and {folder}/shots tells more")
+            console.print(f"shot {shot} is missing: {reason}", style="red", markup=False)
+        console.print(
+            f"the image is without them; the same command tries them again, and {folder}/shots tells more", markup=False
+        )
         raise typer.Exit(1)

@@ -2,6 +2,6 @@
 
 from forebay.codec.codec import Codec as Codec
 from forebay.codec.codec import Encoded as Encoded
-from forebay.codec.registry import get as get
+from forebay.codec.codec import get as get
 from forebay.codec.registry import names as names
 from forebay.codec.registry import register as register

@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 
-from forebay.codec.codec import Codec
-from forebay.codec.registry import get
+from forebay.codec.codec import Codec, get
 from forebay.errors import CodecError
 
 
 def choices(asked: "str | Codec | Sequence[str | Codec] | None") -> tuple[list[Codec], float | None]:
-    """Give the codecs that were asked for, and, where they are to be found, the error that all must keep.
+    """Return the codecs that were asked for, and, where `auto` is, the error that all must keep.
 
     Examples
     --------
@@ -20,9 +19,9 @@ def choices(asked: "str | Codec | Sequence[str | Codec] | None") -> tuple[list[C
     if isinstance(asked, str) and asked.strip().partition(":")[0] == "auto":
         return _keeping(asked)
     many = [asked] if isinstance(asked, str | Codec) else asked
-    if not isinstance(many, Sequence) or not all(isinstance(one, str | Codec) for one in many):
+    if not isinstance(many, Sequence) or not all(isinstance(codec, str | Codec) for codec in many):
         raise CodecError(f"codec={asked!r}: give the name of a codec, a codec, or a list of them")
-    return [get(one) if isinstance(one, str) else one for one in many], None
+    return [get(codec) if isinstance(codec, str) else codec for codec in many], None
 
 
 def _keeping(asked: str) -> tuple[list[Codec], float]:
@@ -33,10 +32,10 @@ def _keeping(asked: str) -> tuple[list[Codec], float]:
         error = -1.0
     if not 0 < error < 1:
         raise CodecError(f"codec {asked!r}: say the error relative to the range, as in auto:1e-4")
-    found = []
+    codecs = []
     for name in (f"bounded:{text}", f"bitcomp:rel={text}", "lossless"):
         try:
-            found.append(get(name))
+            codecs.append(get(name))
         except CodecError:
             continue  # its library is not installed
-    return found, error
+    return codecs, error

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from forebay.codec.codec import Codec
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 HEADER = 16
 SOURCE = Path(__file__).with_name("cast.cu")
 THREADS = 256
-MOST_BLOCKS = 4096
+MOST_THREAD_BLOCKS = 4096
 
 
 @dataclass(frozen=True)
@@ -63,29 +62,34 @@ class Cast(Codec):
         self._half = HALVES[to]
 
     def max_bytes(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
-        """Give two bytes a value, and the header."""
+        """Return two bytes a value, and the header."""
         return HEADER + 2 * math.prod(shape)
 
     def encode_host(self, array: NDArray[Any], out: NDArray[np.uint8]) -> int:
         """Find the largest value, then round all."""
+        from forebay.codec import cast_cpu  # it needs Numba
+
         nbytes = self.max_bytes(array.shape, array.dtype)
         values = array.reshape(-1)
-        largest = _largest(values) if self._scales(array.dtype) else 0.0
+        largest = cast_cpu.largest(values) if self._scales(array.dtype) else 0.0
         out[:HEADER].view(np.float64)[:] = largest, 0.0
         half = self._half
-        _encode(values, out[HEADER:nbytes].view(np.uint16), *self._factors(largest), half.mantissa, half.bias)
+        words = out[HEADER:nbytes].view(np.uint16)
+        cast_cpu.encode(values, words, *self._factors(largest), half.mantissa, half.bias)
         return nbytes
 
     def decode_host(self, payload: NDArray[np.uint8], out: NDArray[Any]) -> None:
         """Widen all, and scale back."""
+        from forebay.codec import cast_cpu
+
         if payload.nbytes != self.max_bytes(out.shape, out.dtype):
             raise EncodingError(f"{payload.nbytes} bytes cannot be a {self.name} of a {out.dtype}{list(out.shape)}")
         largest = float(payload[:8].copy().view(np.float64)[0])
-        one, two = self._factors(largest)
-        words = payload[HEADER:]
-        words = words.view(np.uint16) if words.ctypes.data % 2 == 0 else words.copy().view(np.uint16)
+        first, second = self._factors(largest)
+        body = payload[HEADER:]
+        words = (body if body.ctypes.data % 2 == 0 else body.copy()).view(np.uint16)
         most = float(np.finfo(out.dtype).max)
-        _decode(words, out.reshape(-1), 1 / one, 1 / two, most, self._half.mantissa, self._half.bias)
+        cast_cpu.decode(words, out.reshape(-1), 1 / first, 1 / second, most, self._half.mantissa, self._half.bias)
 
     def encode_device(self, array: "View", out: "View", stream: "Stream") -> None:
         """Do the same on the device, where the largest value stays."""
@@ -93,9 +97,9 @@ class Cast(Codec):
         module = self._module(array.dtype)
         module.launch("clear", 1, 1, [out.pointer], stream)
         if self._scales(array.dtype) and count:
-            module.launch("largest", _blocks(count), THREADS, [array.pointer, count, out.pointer], stream)
+            module.launch("largest", _thread_blocks(count), THREADS, [array.pointer, count, out.pointer], stream)
         if count:
-            module.launch("encode", _blocks(count), THREADS, [array.pointer, count, out.pointer], stream)
+            module.launch("encode", _thread_blocks(count), THREADS, [array.pointer, count, out.pointer], stream)
 
     def decode_device(self, payload: "View", out: "View", stream: "Stream") -> None:
         """Do the same on the device."""
@@ -106,13 +110,13 @@ class Cast(Codec):
         count = math.prod(out.shape)
         if count:
             args = [payload.pointer, count, out.pointer, damage_flag()]
-            self._module(out.dtype).launch("decode", _blocks(count), THREADS, args, stream)
+            self._module(out.dtype).launch("decode", _thread_blocks(count), THREADS, args, stream)
 
     def _scales(self, dtype: np.dtype[Any]) -> bool:
         return not (dtype == np.float32 and self._half.bias == 127)
 
     def _factors(self, largest: float) -> tuple[float, float]:
-        """Give two powers of two whose product brings the largest value just below the type's; one could overflow."""
+        """Return two powers of two whose product brings the largest value just below the type's; one could overflow."""
         if not math.isfinite(largest) or largest < 0:
             raise EncodingError("the encoding is damaged: its largest value is none")
         if largest == 0:
@@ -128,70 +132,5 @@ class Cast(Codec):
         return load(SOURCE, fmad=False, defines={"REAL": real, "MANTISSA": half.mantissa, "BIAS": half.bias})
 
 
-def _blocks(count: int) -> int:
-    return min(MOST_BLOCKS, -(-count // THREADS))
-
-
-@njit(nogil=True)  # type: ignore[untyped-decorator]
-def _largest(values: NDArray[Any]) -> float:
-    largest = 0.0
-    for value in values:
-        magnitude = abs(value)
-        if magnitude > largest and magnitude < np.inf:
-            largest = magnitude
-    return float(largest)
-
-
-@njit(nogil=True)  # type: ignore[untyped-decorator]
-def _encode(values: NDArray[Any], out: NDArray[np.uint16], one: float, two: float, mantissa: int, bias: int) -> None:
-    infinity = np.uint64((2 * bias + 1) << mantissa)
-    smallest = 2.0 ** (1 - bias)
-    spacing = 2.0 ** (mantissa + bias - 1)
-    drop = np.uint64(52 - mantissa)
-    below = (np.uint64(1) << (drop - np.uint64(1))) - np.uint64(1)
-    rebias = np.uint64((1023 - bias) << mantissa)
-    bits = np.empty(1, np.float64)
-    word = bits.view(np.uint64)
-    for index in range(values.size):
-        value = np.float64(values[index])
-        bits[0] = value
-        sign = (word[0] >> np.uint64(63)) << np.uint64(15)
-        if value != value:
-            half = infinity | np.uint64(1 << (mantissa - 1))
-        elif abs(value) == np.inf:
-            half = infinity
-        else:
-            magnitude = abs(value) * one * two
-            if magnitude < smallest:
-                half = np.uint64(np.rint(magnitude * spacing))
-            else:
-                bits[0] = magnitude
-                even = (word[0] >> drop) & np.uint64(1)
-                half = ((word[0] + below + even) >> drop) - rebias
-            half = min(half, infinity - np.uint64(1))
-        out[index] = np.uint16(sign | half)
-
-
-@njit(nogil=True)  # type: ignore[untyped-decorator]
-def _decode(
-    words: NDArray[np.uint16], out: NDArray[Any], one: float, two: float, most: float, mantissa: int, bias: int
-) -> None:
-    infinity = np.uint64((2 * bias + 1) << mantissa)
-    spacing = 2.0 ** (1 - mantissa - bias)
-    rebias = np.uint64((1023 - bias) << mantissa)
-    bits = np.empty(1, np.uint64)
-    real = bits.view(np.float64)
-    for index in range(out.size):
-        half = np.uint64(words[index] & np.uint16(0x7FFF))
-        if half > infinity:
-            value = np.nan
-        elif half == infinity:
-            value = np.inf
-        else:
-            if half >> np.uint64(mantissa) == 0:
-                value = np.float64(half) * spacing
-            else:
-                bits[0] = (half + rebias) << np.uint64(52 - mantissa)
-                value = real[0]
-            value = min(value * one * two, most)
-        out[index] = -value if words[index] & np.uint16(0x8000) else value
+def _thread_blocks(count: int) -> int:
+    return min(MOST_THREAD_BLOCKS, -(-count // THREADS))

@@ -4,33 +4,22 @@ Where the array lies decides where the work is done: NumPy arrays on the CPU, ar
 the GPU, in the order of the stream that is given and without waiting for it. The encodings are the same.
 """
 
-import json
 import math
-import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.codec.registry import get
+from forebay.codec import container, registry
 from forebay.errors import CodecError, EncodingError
 
 if TYPE_CHECKING:
     from cuda.core import Stream
 
     from forebay.cuda.arrays import View
-
-MAGIC = b"FBAY"
-CONTAINER = struct.Struct("<4sHHQ16s")
-"""Magic, version, bytes of the JSON text and of the payload that follow, and a checksum over both."""
-CONTAINER_VERSION = 1
-
-ALIGNMENT = 256
-"""Encodings, and the arrays they are decoded into, begin at multiples of this on a GPU."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,9 +55,7 @@ class Encoded:
             "shape": self.shape,
             "dtype": self.dtype.str if self.dtype.fields is None else self.dtype.descr,
         }
-        text = json.dumps(about).encode()
-        checksum = blake2b(text + payload, digest_size=16).digest()
-        return CONTAINER.pack(MAGIC, CONTAINER_VERSION, len(text), len(payload), checksum) + text + payload
+        return container.pack(about, payload)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Encoded":
@@ -81,19 +68,11 @@ class Encoded:
         >>> again.codec.decode(again).tolist()
         [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]
         """
-        if len(data) < CONTAINER.size or bytes(data[:4]) != MAGIC:
-            raise EncodingError("these bytes are not an encoding of Forebay")
-        _, version, text_bytes, payload_bytes, checksum = CONTAINER.unpack_from(data)
-        if version != CONTAINER_VERSION:
-            raise EncodingError(f"a container of version {version}: read it with a newer Forebay")
-        body = memoryview(data)[CONTAINER.size :]
-        if len(body) != text_bytes + payload_bytes or blake2b(body, digest_size=16).digest() != checksum:
-            raise EncodingError("the encoding is damaged or cut short: its checksum does not match")
-        about = json.loads(bytes(body[:text_bytes]))
+        about, body = container.unpack(data)
         codec, shape, dtype = get(about["codec"]), tuple(about["shape"]), _dtype(about["dtype"])
         if codec.version < about["version"]:
             raise EncodingError(f"{codec.name} of version {about['version']}: read it with a newer Forebay")
-        payload = np.frombuffer(body, np.uint8, payload_bytes, text_bytes)
+        payload = np.frombuffer(body, np.uint8)
         return cls(codec, shape, dtype, payload, lambda: payload.nbytes)
 
     def _on_host(self) -> NDArray[np.uint8]:
@@ -129,15 +108,15 @@ class Codec(ABC):
 
     @abstractmethod
     def max_bytes(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
-        """Give the bytes that the encoding of such an array takes at most."""
+        """Return the bytes that the encoding of such an array takes at most."""
 
     def scratch_bytes(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
-        """Give the bytes of the device that the codec takes for itself, beside `out`, for arrays like this one."""
+        """Return the bytes of the device that the codec takes for itself, beside `out`, for arrays like this one."""
         return 0
 
     @abstractmethod
     def encode_host(self, array: NDArray[Any], out: NDArray[np.uint8]) -> int:
-        """Encode a contiguous array into `out`, which has `max_bytes`, and give the bytes written."""
+        """Encode a contiguous array into `out`, which has `max_bytes`, and return the bytes written."""
 
     @abstractmethod
     def decode_host(self, payload: NDArray[np.uint8], out: NDArray[Any]) -> None:
@@ -152,7 +131,7 @@ class Codec(ABC):
         raise CodecError(f"{self.name} does not work on a GPU: use another codec, or none")
 
     def canonical(self, payload: NDArray[np.uint8], shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[np.uint8]:
-        """Give the encoding in the one order that every machine agrees on."""
+        """Return the encoding in the one order that every machine agrees on."""
         return payload
 
     def encode(self, array: Any, out: Any = None, stream: "Stream | None" = None) -> Encoded:
@@ -168,9 +147,7 @@ class Codec(ABC):
             On a GPU, the stream whose order is kept; the caller's current one where none is given.
         """
         if not isinstance(array, np.ndarray):
-            from forebay.codec import device
-
-            return device.encode(self, array, out, stream)
+            return self._encode_on_device(array, out, stream)
         shape, dtype = array.shape, array.dtype
         self.check(dtype)
         most = self.max_bytes(shape, dtype)
@@ -184,9 +161,7 @@ class Codec(ABC):
         if encoded.codec.name != self.name:
             raise CodecError(f"this is an encoding of {encoded.codec.name}, not of {self.name}: use encoded.codec")
         if not isinstance(encoded.payload, np.ndarray):
-            from forebay.codec import device
-
-            return device.decode(self, encoded, out, stream)
+            return self._decode_on_device(encoded, out, stream)
         out = np.empty(encoded.shape, encoded.dtype) if out is None else out
         whole = out.flags.c_contiguous and out.flags.writeable
         if (out.shape, out.dtype) != (encoded.shape, encoded.dtype) or not whole:
@@ -203,12 +178,53 @@ class Codec(ABC):
     def __repr__(self) -> str:
         return f"forebay.codec.get({self.name!r})"
 
+    def _encode_on_device(self, array: Any, out: Any, stream: "Stream | None") -> Encoded:
+        from forebay.codec import device
+
+        stream = stream or device.callers_stream()
+        source = device.whole(array)
+        self.check(source.dtype)
+        most = self.max_bytes(source.shape, source.dtype)
+        room, owner = device.room(most, out)
+        check_room(room.nbytes, most)
+        self.encode_device(source, room, stream)
+        size = (lambda: most) if self.fixed else device.posted(room, stream)
+        return Encoded(self, source.shape, source.dtype, room, size, owner)
+
+    def _decode_on_device(self, encoded: Encoded, out: Any, stream: "Stream | None") -> Any:
+        from forebay.codec import device
+
+        stream = stream or device.callers_stream()
+        out, target = device.target(encoded.shape, encoded.dtype, out)
+        self.decode_device(device.start(encoded.payload, encoded.nbytes), target, stream)
+        return out
+
 
 def _dtype(written: Any) -> np.dtype[Any]:
     return np.dtype(written if isinstance(written, str) else [tuple(field) for field in written])
 
 
-def check_room(given: int, needed: int) -> None:
+def check_room(nbytes: int, needed: int) -> None:
     """Refuse room that an encoding might not fit into."""
-    if given < needed:
-        raise CodecError(f"the room has {given} bytes, but the encoding may take {needed}: give max_bytes()")
+    if nbytes < needed:
+        raise CodecError(f"the room has {nbytes} bytes, but the encoding may take {needed}: give max_bytes()")
+
+
+def get(name: str) -> Codec:
+    """Find a codec by its name and parameters.
+
+    Examples
+    --------
+    >>> get("cast:bfloat16").name
+    'cast:bfloat16'
+    """
+    codec: Codec = registry.make(name)
+    return codec
+
+
+def canonical(name: str) -> str:
+    """Return the one spelling of a codec's name; a name that nobody knows is left as it is."""
+    try:
+        return get(name).name
+    except CodecError:
+        return name

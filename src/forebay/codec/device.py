@@ -1,5 +1,6 @@
 """Codecs on a GPU: room, sizes that arrive later, and the flag that decoders raise when they meet damaged bytes."""
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -8,7 +9,6 @@ from cuda.bindings import driver
 from cuda.core import LEGACY_DEFAULT_STREAM, Stream
 from numpy.typing import NDArray
 
-from forebay.codec.codec import ALIGNMENT, Codec, Encoded, check_room
 from forebay.cuda.arrays import View, view
 from forebay.cuda.copy import copy_async
 from forebay.cuda.driver import checked, current_device
@@ -18,61 +18,67 @@ from forebay.cuda.stream import callers_streams
 from forebay.errors import CodecError, EncodingError
 
 
-def encode(codec: Codec, array: Any, out: Any, stream: Stream | None) -> Encoded:
-    """Enqueue the encoding of a GPU array."""
-    stream = stream or _callers_stream()
+def whole(array: Any) -> View:
+    """Return where a contiguous GPU array lies."""
     source = view(array)
     if not source.contiguous:
         raise CodecError("a GPU array with gaps cannot be encoded: make it contiguous first")
-    codec.check(source.dtype)
-    most = codec.max_bytes(source.shape, source.dtype)
-    owner = DeviceSlab(max(1, most)) if out is None else out
-    room = View.at(owner.pointer, (most,), np.uint8) if out is None else view(out)
-    check_room(room.nbytes, most)
-    codec.encode_device(source, room, stream)
-    size = (lambda: most) if codec.fixed else post(room.pointer, stream).value
-    return Encoded(codec, source.shape, source.dtype, room, size, owner)
+    return source
 
 
-def decode(codec: Codec, encoded: Encoded, out: Any, stream: Stream | None) -> Any:
-    """Enqueue the decoding of an encoding on the device, into a GPU array or a new one of CuPy."""
-    stream = stream or _callers_stream()
+def room(nbytes: int, out: Any) -> tuple[View, Any]:
+    """Return where an encoding goes, and what owns that memory: a GPU array, or a slab allocated here."""
+    if out is not None:
+        return view(out), out
+    slab = DeviceSlab(max(1, nbytes))
+    return View.at(slab.pointer, (nbytes,), np.uint8), slab
+
+
+def posted(encoding: View, stream: Stream) -> Callable[[], int]:
+    """Send the size that an encoding begins with to the host, and return what waits for it."""
+    return post(encoding.pointer, stream).value
+
+
+def target(shape: tuple[int, ...], dtype: np.dtype[Any], out: Any) -> tuple[Any, View]:
+    """Return the GPU array that an encoding is decoded into, a new one of CuPy where none is given, and its place."""
     if out is None:
         import cupy
 
-        out = cupy.empty(encoded.shape, encoded.dtype)
-    target = view(out)
-    if (target.shape, target.dtype) != (encoded.shape, encoded.dtype) or not target.contiguous:
-        raise CodecError(f"the encoding is of a {encoded.dtype}{list(encoded.shape)}: give such a contiguous array")
-    codec.decode_device(View.at(encoded.payload.pointer, (encoded.nbytes,), np.uint8), target, stream)
-    return out
+        out = cupy.empty(shape, dtype)
+    place = view(out)
+    if (place.shape, place.dtype) != (shape, dtype) or not place.contiguous:
+        raise CodecError(f"the encoding is of a {dtype}{list(shape)}: give such a contiguous array")
+    return out, place
 
 
-def upload(payload: NDArray[np.uint8], room: View, stream: Stream) -> None:
-    """Copy an encoding to the device and wait for it."""
-    copy_async(room.pointer, payload.ctypes.data, payload.nbytes, stream)
-    stream.record().sync()
+def start(payload: View, nbytes: int) -> View:
+    """Return the first bytes of an encoding's room: those that count."""
+    return View.at(payload.pointer, (nbytes,), np.uint8)
 
 
 def download(payload: View, nbytes: int) -> NDArray[np.uint8]:
     """Copy an encoding to the host, in the order of the caller's stream."""
-    stream = _callers_stream()
+    stream = callers_stream()
     data = np.empty(nbytes, np.uint8)
     copy_async(data.ctypes.data, payload.pointer, nbytes, stream)
     stream.record().sync()
     return data
 
 
-def _callers_stream() -> Stream:
+def callers_stream() -> Stream:
+    """Return the stream that is current in the caller's GPU library, or the default one."""
     return next(iter(callers_streams()), LEGACY_DEFAULT_STREAM)
+
+
+FLAG_BYTES = 256
 
 
 @cache
 def _damage_of(device: int) -> DeviceSlab:
-    slab = DeviceSlab(ALIGNMENT)
+    slab = DeviceSlab(FLAG_BYTES)
     stream = current_device().create_stream()
-    zeros = np.zeros(ALIGNMENT, np.uint8)
-    copy_async(slab.pointer, zeros.ctypes.data, ALIGNMENT, stream)
+    zeros = np.zeros(FLAG_BYTES, np.uint8)
+    copy_async(slab.pointer, zeros.ctypes.data, FLAG_BYTES, stream)
     stream.record().sync()
     return slab
 
@@ -82,7 +88,7 @@ DAMAGED, REFUSED = 1, 2
 
 
 def damage_flag() -> int:
-    """Give the address of the word in which kernels set DAMAGED or REFUSED.
+    """Return the address of the word in which kernels set DAMAGED or REFUSED.
 
     The bits stay set until `check_damage` has reported them.
     """

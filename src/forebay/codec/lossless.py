@@ -5,18 +5,19 @@ GPU where nvCOMP is installed. A GPU reads its own.
 """
 
 import math
-import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.codec import nvcomp, sealed
 from forebay.codec.codec import Codec
-from forebay.codec.nvcomp import ALGORITHMS, Kind, Layout
-from forebay.codec.seal import HEADER, Format, Seal, seal, unseal
-from forebay.errors import CodecError, EncodingError
+from forebay.codec.nvcomp import library as nvcomp
+from forebay.codec.nvcomp import sealed
+from forebay.codec.nvcomp.library import ALGORITHMS, Kind, StreamLayout
+from forebay.codec.nvcomp.seal import HEADER, Format, Seal, seal, unseal
+from forebay.errors import CodecError, EncodingError, needs
+from forebay.processors import processors
 
 if TYPE_CHECKING:
     from cuda.core import Stream
@@ -50,7 +51,7 @@ class Lossless(Codec):
 
     def __init__(self, *, threads: str | int | None = None) -> None:
         try:
-            self._threads = max(1, len(os.sched_getaffinity(0)) // 2) if threads is None else int(threads)
+            self._threads = max(1, processors() // 2) if threads is None else int(threads)
         except ValueError as error:
             raise CodecError(f"lossless:threads={threads}: give a number of threads") from error
         if self._threads < 1:
@@ -63,11 +64,11 @@ class Lossless(Codec):
         return not dtype.hasobject
 
     def max_bytes(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
-        """Give the bytes of the array, and a thousandth more."""
+        """Return the bytes of the array, and a thousandth more."""
         return sealed.most_bytes(math.prod(shape) * dtype.itemsize)
 
     def scratch_bytes(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
-        """Give what decoding takes."""
+        """Return what decoding takes."""
         return sealed.scratch_bytes(math.prod(shape) * dtype.itemsize)
 
     def encode_host(self, array: NDArray[Any], out: NDArray[np.uint8]) -> int:
@@ -138,10 +139,10 @@ def _decompress(blosc2: Any, kept: NDArray[np.uint8], piece: NDArray[np.uint8], 
         raise EncodingError(f"the encoding is damaged: blosc2 cannot read it ({error})") from error
 
 
-def _layout(dtype: np.dtype[Any], nbytes: int) -> Layout:
+def _layout(dtype: np.dtype[Any], nbytes: int) -> StreamLayout:
     """Describe an array to nvCOMP: its numbers as unsigned integers, and anything else as bytes."""
     width = dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize
-    return Layout(nbytes, KINDS.get(width, Kind.U8), ALGORITHMS["default"])
+    return StreamLayout(nbytes, KINDS.get(width, Kind.U8), ALGORITHMS["default"])
 
 
 def _bytes_of(array: NDArray[Any]) -> NDArray[np.uint8]:
@@ -152,4 +153,4 @@ def _blosc2() -> Any:
     try:
         return import_module("blosc2")
     except ImportError as error:
-        raise CodecError("lossless needs blosc2 on the CPU: pip install 'forebay[codecs]'") from error
+        raise CodecError(needs("lossless on a CPU", "blosc2", "codecs")) from error

@@ -26,7 +26,7 @@ class Raw(Codec):
         return not dtype.hasobject
 
     def max_bytes(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
-        """Give the bytes of the array."""
+        """Return the bytes of the array."""
         return math.prod(shape) * dtype.itemsize
 
     def encode_host(self, array: NDArray[Any], out: NDArray[np.uint8]) -> int:

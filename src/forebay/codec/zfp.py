@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.codec.codec import Codec
-from forebay.errors import CodecError, EncodingError
+from forebay.errors import CodecError, EncodingError, needs
 
 if TYPE_CHECKING:
     from cuda.core import Stream
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SOURCE = Path(__file__).with_name("zfp.cu")
 THREADS = 64
-"""in a thread block of the kernels; each takes one block of values"""
+"""in a thread block of the kernels; each takes one of zfp's blocks"""
 
 SIDE = 4
 """values along each axis of a block"""
@@ -31,7 +31,7 @@ MOST_RATE_ON_GPU = 32
 
 
 class Zfp(Codec):
-    """Codes blocks of four values along each axis, either all in the same room or all to the same accuracy.
+    """Codes zfp's blocks, four values along each axis, either all in the same room or all to the same accuracy.
 
     At a fixed rate, ``zfp:8``, a block takes `rate` bits a value whatever it holds, so that the size is known before,
     but no error is promised. To a fixed accuracy, ``zfp:tol=1e-3``, each value comes back within `tol` as far as the
@@ -72,7 +72,7 @@ class Zfp(Codec):
         self.name = f"zfp:{_text(self.rate)}" if self.rate is not None else f"zfp:tol={_text(self.tol)}"
 
     def max_bytes(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
-        """Give the room of all blocks in whole words; to a fixed accuracy, what they take where nothing is small."""
+        """Return the room of all zfp blocks in whole words; to a fixed accuracy, where nothing is small."""
         bits = _blocks(shape) * self._block_bits(shape, dtype)
         return -(-bits // 64) * 8 + (0 if self.fixed else SIZE)
 
@@ -146,7 +146,7 @@ class Zfp(Codec):
             raise CodecError(f"on a GPU zfp encodes float32 of three axes or more, not {what}: use bounded")
 
     def _block_bits(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
-        """Give the bits that a block takes at most."""
+        """Return the bits that a zfp block takes at most."""
         values = _block_values(shape)
         header = HEADERS[dtype]
         if self.rate is None:
@@ -181,7 +181,7 @@ class Zfp(Codec):
 
 
 def _fold(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Give the axes that zfp sees."""
+    """Return the axes that zfp sees."""
     return (math.prod(shape[:-2]), *shape[-2:]) if len(shape) > 3 else shape or (1,)
 
 
@@ -218,4 +218,4 @@ def _zfpy() -> Any:
     try:
         return import_module("zfpy")
     except ImportError as error:
-        raise CodecError("on a CPU zfp needs zfpy: pip install 'forebay[codecs]'") from error
+        raise CodecError(needs("zfp on a CPU", "zfpy", "codecs")) from error

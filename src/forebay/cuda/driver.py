@@ -56,12 +56,43 @@ _SUCCESS = driver.CUresult.CUDA_SUCCESS
 
 
 def current_device() -> Device:
-    """Give the calling thread's device, its primary context (the one CuPy and torch use) made current."""
+    """Return the calling thread's device, its primary context (the one CuPy and torch use) made current."""
     if not gpu_count():
         raise DeviceError(why_not())
     device = Device()
     device.set_current()
     return device
+
+
+def switch_to(index: int) -> Any:
+    """Make a GPU current in the calling thread, and return the context that was, for `switch_back`."""
+    if not gpu_count():
+        raise DeviceError(why_not())
+    before = current_context()
+    Device(index).set_current()
+    return before
+
+
+def switch_back(before: Any) -> None:
+    """Make the context current again that was before `switch_to`, where it was that of another GPU."""
+    if int(before) and int(before) != int(current_context()):
+        checked(driver.cuCtxSetCurrent(before), "going back to another GPU")
+
+
+@contextmanager
+def on_device(index: int) -> Iterator[None]:
+    """Make a GPU current, and afterwards the one that was."""
+    before = switch_to(index)
+    try:
+        yield
+    finally:
+        switch_back(before)
+
+
+def device_at(pointer: int) -> int:
+    """Return the number of the GPU whose memory an address is of."""
+    attribute = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+    return int(checked(driver.cuPointerGetAttribute(attribute, pointer), "asking for the GPU of an array"))
 
 
 def device_memory() -> tuple[int, int]:
@@ -72,12 +103,12 @@ def device_memory() -> tuple[int, int]:
 
 
 def current_context() -> Any:
-    """Give the context that is current in the calling thread, to be used again with `release`."""
+    """Return the context that is current in the calling thread, to be used again with `release`."""
     return checked(driver.cuCtxGetCurrent(), "asking for the current context")
 
 
 def release(context: Any, call: Callable[[int], tuple[Any, ...]], pointer: int, *_keep: object) -> None:
-    """Give a piece of memory back to the driver, from whatever thread.
+    """Free a piece of memory, from whatever thread.
 
     A finalizer may run in any thread, and these calls need the context that the memory belongs to. What is given
     in `_keep` stays alive until the call has been made.

@@ -1,23 +1,29 @@
 """Compiling ``.cu`` files with NVRTC when they are first needed, and launching their kernels by name.
 
-The sources declare their kernels ``extern "C"`` and include nothing of the CUDA toolkit, which need not be installed.
+What was compiled is kept on disk for the next process. The sources declare their kernels ``extern "C"`` and include
+nothing of the CUDA toolkit, which need not be installed.
 """
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cuda.bindings import nvrtc
 from cuda.core import Kernel, LaunchConfig, ObjectCode, Program, ProgramOptions, Stream, launch
 from cuda.pathfinder import DynamicLibNotFoundError
 
+from forebay.cuda import cubins
 from forebay.cuda.arrays import View, view
 from forebay.cuda.available import INSTALL
 from forebay.cuda.driver import current_device
 from forebay.errors import DeviceError
 
 Defines = tuple[tuple[str, str], ...]
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
 
 
 class Module:
@@ -42,7 +48,7 @@ class Module:
         name : str
             The kernel's name in the source.
         grid, block : int or tuple of int
-            Blocks in the grid and threads in a block.
+            Thread blocks in the grid, and threads in a thread block.
         args : sequence
             One value for each parameter: a number, an address, a NumPy scalar, or a contiguous array on the device.
             Python's own numbers take the width that the kernel declares; NumPy scalars must have it. The driver does
@@ -50,17 +56,17 @@ class Module:
         stream : cuda.core.Stream
             The stream whose order it keeps.
         """
-        kernel, widths = self._known(name)
+        kernel, widths = self._kernel(name)
         if len(args) != len(widths):
             raise TypeError(f"kernel {name} takes {len(widths)} arguments; {len(args)} were given")
         values = (_argument(value, width, name) for value, width in zip(args, widths, strict=True))
         launch(stream, LaunchConfig(grid=grid, block=block), kernel, *values)
 
     def kernel(self, name: str) -> Kernel:
-        """Give a kernel, for callers that prepare its arguments themselves and launch it again and again."""
-        return self._known(name)[0]
+        """Return a kernel, for callers that prepare its arguments themselves and launch it again and again."""
+        return self._kernel(name)[0]
 
-    def _known(self, name: str) -> tuple[Kernel, tuple[int, ...]]:
+    def _kernel(self, name: str) -> tuple[Kernel, tuple[int, ...]]:
         if name not in self._kernels:
             kernel = self._code.get_kernel(name)
             self._kernels[name] = kernel, tuple(int(info.size) for info in kernel.arguments_info)
@@ -68,7 +74,7 @@ class Module:
 
 
 def load(source: Path, *, fmad: bool = True, defines: Mapping[str, str | int] | None = None) -> Module:
-    """Compile a source file for the current device, once a process for each change of it and options.
+    """Compile a source file for the current device, unless an earlier process has; once for each change and options.
 
     Parameters
     ----------
@@ -86,28 +92,57 @@ def load(source: Path, *, fmad: bool = True, defines: Mapping[str, str | int] | 
 def compile_only(
     source: Path, arch: str = "sm_90", *, fmad: bool = True, defines: Mapping[str, str | int] | None = None
 ) -> bytes:
-    """Compile a source file for an architecture and give the binary; needs NVRTC, but no GPU and no driver."""
-    return bytes(_compile(source, source.read_text(encoding="utf-8"), arch, fmad, _sorted(defines)).code)
+    """Compile a source file for an architecture and return the binary; needs NVRTC, but no GPU and no driver."""
+    return _compile(source, _options(arch, fmad, _sorted(defines)))
+
+
+def cubin(source: Path, arch: str, fmad: bool, defines: Defines) -> bytes:
+    """Return the binary of a source file, from disk where an earlier process compiled the same with the same NVRTC."""
+    options = _options(arch, fmad, defines)
+    with _nvrtc_for(source):
+        _, *version = nvrtc.nvrtcVersion()
+    name = cubins.key(str(version), source.name, repr(options), *_texts(source))
+    code = cubins.read(name)
+    if code is None:
+        code = _compile(source, options)
+        cubins.write(name, code)
+    return code
 
 
 @cache
 def _module(source: Path, _modified: int, arch: str, fmad: bool, defines: Defines) -> Module:
-    return Module(_compile(source, source.read_text(encoding="utf-8"), arch, fmad, defines))
+    return Module(ObjectCode.from_cubin(cubin(source, arch, fmad, defines), name=source.name))
 
 
-def _compile(source: Path, text: str, arch: str, fmad: bool, defines: Defines) -> ObjectCode:
-    options = ProgramOptions(
-        name=source.name,
-        arch=arch,
-        std="c++17",
-        fma=fmad,
-        define_macro=list(defines) or None,
-        include_path=str(source.parent),
-    )
+def _options(arch: str, fmad: bool, defines: Defines) -> dict[str, Any]:
+    return {"arch": arch, "std": "c++17", "fma": fmad, "define_macro": list(defines) or None}
+
+
+def _compile(source: Path, options: dict[str, Any]) -> bytes:
+    text = source.read_text(encoding="utf-8")
+    with _nvrtc_for(source):
+        how = ProgramOptions(name=source.name, include_path=str(source.parent), **options)
+        return bytes(Program(text, "c++", how).compile("cubin").code)
+
+
+@contextmanager
+def _nvrtc_for(source: Path) -> Iterator[None]:
     try:
-        return Program(text, "c++", options).compile("cubin")
+        yield
     except DynamicLibNotFoundError as error:
         raise DeviceError(f"NVRTC, which compiles {source.name}, cannot be loaded: {INSTALL}") from error
+
+
+def _texts(source: Path) -> list[str]:
+    """Return the text of a source and of the headers beside it that it includes, however far down."""
+    texts: dict[Path, str] = {}
+    paths = [source]
+    while paths:
+        path = paths.pop()
+        if path not in texts and path.exists():
+            texts[path] = path.read_text(encoding="utf-8")
+            paths += [path.parent / name for name in _INCLUDE.findall(texts[path])]
+    return list(texts.values())
 
 
 def _sorted(defines: Mapping[str, str | int] | None) -> Defines:
@@ -115,7 +150,7 @@ def _sorted(defines: Mapping[str, str | int] | None) -> Defines:
 
 
 def _argument(value: Any, width: int, name: str) -> np.generic:
-    """Give a value the width that the kernel reads; a wrong one would be read as garbage, not refused."""
+    """Return a value with the width that the kernel reads; a wrong one would be read as garbage, not refused."""
     if isinstance(value, np.generic):
         if value.itemsize != width:
             raise TypeError(f"kernel {name} reads {width} bytes where a {value.dtype} was given")

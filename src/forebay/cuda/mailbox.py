@@ -35,7 +35,7 @@ class Letter:
         return self._word is None or bool(self._event.is_done)
 
     def value(self) -> int:
-        """Wait for the word, and give it."""
+        """Wait for the word, and return it."""
         with _lock:
             word = self._word
         if word is not None:

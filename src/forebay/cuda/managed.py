@@ -74,12 +74,12 @@ def describe(pointer: int, nbytes: int) -> dict[str, Any]:
 
 
 def callers_stream(library: str) -> Stream:
-    """Give the stream that is current in the library of an array.
+    """Return the stream that is current in the library of an array.
 
     For arrays of others it is CuPy's, or torch's where there is no CuPy, or the default one where there is neither.
     """
-    found = stream_of(library) if library in ("cupy", "torch") else next(iter(callers_streams()), None)
-    return LEGACY_DEFAULT_STREAM if found is None else found
+    stream = stream_of(library) if library in ("cupy", "torch") else next(iter(callers_streams()), None)
+    return LEGACY_DEFAULT_STREAM if stream is None else stream
 
 
 def _free(context: Any, pointer: int) -> None:

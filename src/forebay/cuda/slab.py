@@ -31,7 +31,7 @@ class _Slab:
     _release: "weakref.finalize[..., Self]"
 
     def close(self) -> None:
-        """Give the memory back; again is no error. Wait for the copies that use it before."""
+        """Free the memory; again is no error. Wait for the copies that use it before."""
         self._release()
         self.pointer = 0
 
@@ -134,8 +134,8 @@ class PinnedSlab(_Slab):
 def kept_pinned(nbytes: int) -> Iterator[PinnedSlab]:
     """Lend a pinned slab of at least `nbytes` that the process keeps afterwards, because pinning is slow.
 
-    It is lent to one borrower at a time: whoever asks meanwhile gets another, and the larger of the two is kept.
-    One that is too small is let go before the larger one is made. Wait for your copies before leaving the block.
+    It is lent to one borrower at a time: whoever asks in between gets another, and the larger of the two is kept.
+    One that is too small is let go before the larger one is made. Wait for your copies before leaving the context.
 
     Parameters
     ----------
@@ -165,11 +165,11 @@ def _take(nbytes: int) -> PinnedSlab:
 def _give_back(slab: PinnedSlab) -> None:
     with _lock:
         _kept.append(slab)
-        _kept.sort(key=lambda one: one.nbytes)
+        _kept.sort(key=lambda slab: slab.nbytes)
         spare = _kept[:-1]
         del _kept[:-1]
-    for one in spare:
-        one.close()
+    for slab in spare:
+        slab.close()
 
 
 def _touch(array: NDArray[np.uint8]) -> None:

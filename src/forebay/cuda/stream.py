@@ -90,7 +90,7 @@ class Mark:
         checked(driver.cuStreamWaitEvent(stream.handle, self._event, 0), "making a stream wait")
 
     def since(self, start: "Mark") -> float:
-        """Give the device's seconds from another mark to this one; both have been passed."""
+        """Return the device's seconds from another mark to this one; both have been passed."""
         return (
             float(checked(driver.cuEventElapsedTime(start._event, self._event), "reading the time of an event")) / 1e3
         )
@@ -103,7 +103,7 @@ _spare_events: dict[int, list[Any]] = {}  # by context
 
 
 def spare_events() -> list[Any]:
-    """Give the events of the current context that are to be used again."""
+    """Return the events of the current context that are to be used again."""
     return _spare_events.setdefault(int(checked(driver.cuCtxGetCurrent(), "asking for the context")), [])
 
 
@@ -113,7 +113,7 @@ def mark(stream: Stream) -> Mark:
 
 
 def seconds(start: Mark, end: Mark) -> float:
-    """Give the device's seconds between two marks, waiting for the second."""
+    """Return the device's seconds between two marks, waiting for the second."""
     end.sync()
     return end.since(start)
 
@@ -138,26 +138,31 @@ def current(stream: Stream) -> Iterator[Stream]:
         yield stream
 
 
-def callers_streams() -> tuple[Stream, ...]:
-    """Give the streams that are current in CuPy and torch, each once: where the caller's arrays were computed.
+def callers_streams(device: int | None = None) -> tuple[Stream, ...]:
+    """Return the streams that are current in CuPy and torch, each once: where the caller's arrays were computed.
+
+    Those are of the current device, which is `device` where that is given.
 
     An engine that is about to switch to its own stream makes it wait for these, and makes these wait for it at the end.
     """
-    found = [stream for name in ("cupy", "torch") if (stream := stream_of(name)) is not None]
+    found = [stream for name in ("cupy", "torch") if (stream := stream_of(name, device)) is not None]
     return tuple({int(stream.handle): stream for stream in found}.values())
 
 
-def stream_of(library: str) -> Stream | None:
+def stream_of(library: str, device: int | None = None) -> Stream | None:
     """Give the stream that is current in ``"cupy"`` or ``"torch"``; None where the program does not use the library."""
     module = _imported(library)
     # Asking an idle torch for its stream would set up its context for nothing.
     if module is None or (library == "torch" and not module.cuda.is_initialized()):
         return None
-    handle = module.cuda.current_stream().cuda_stream if library == "torch" else module.cuda.get_current_stream().ptr
+    # torch may remember another device as the current one than the driver does.
+    handle = (
+        module.cuda.current_stream(device).cuda_stream if library == "torch" else module.cuda.get_current_stream().ptr
+    )
     return Stream.from_handle(int(handle)) if int(handle) else LEGACY_DEFAULT_STREAM
 
 
 def _imported(name: str) -> ModuleType | None:
-    """Give a library only if the program has imported it, and not while it is still being imported."""
+    """Return a library only if the program has imported it, and not while it is still being imported."""
     module = sys.modules.get(name)
     return module if module is not None and hasattr(module, "cuda") else None

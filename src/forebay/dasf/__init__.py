@@ -1,4 +1,4 @@
 """DASF: a pipeline plugin that sets the chunks of datasets and measures tasks."""
 
 from forebay.dasf.plugin import FootprintPlugin as FootprintPlugin
-from forebay.dasf.plugin import Task as Task
+from forebay.dasf.plugin import TaskPeak as TaskPeak

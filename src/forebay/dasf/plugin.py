@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from forebay.errors import BudgetError
-from forebay.footprint.chunks import choose_chunks
-from forebay.footprint.measure import Gauge, host_gauge
-from forebay.footprint.need import Model
+from forebay.footprint.chunks.plan import choose_chunks
+from forebay.footprint.chunks.predictor import Predictor
+from forebay.footprint.measure.gauge import Gauge, host_gauge
 from forebay.units import seconds_to_text, to_bytes, to_text
 
 
 @dataclass(frozen=True)
-class Task:
+class TaskPeak:
     """What one task of a pipeline needed."""
 
     name: str
@@ -44,21 +44,21 @@ class FootprintPlugin:
     datasets : iterable, optional
         Set at the start of the pipeline; all others are set right before they are loaded.
     **options :
-        Those of `forebay.footprint.chunks.plan_chunks`: threads, halo, whole, ...
+        Those of `forebay.footprint.plan_chunks`: threads, halo, whole, ...
 
     Notes
     -----
-    Tasks of a Dask executor only build graphs; what is measured of them is that. `forebay.dask` measures blocks.
+    Tasks of a Dask executor only build graphs; what is measured of them is that. `forebay.dask` measures chunks.
     """
 
-    def __init__(self, model: Model, budget: str | float, datasets: Iterable[Any] = (), **options: Any) -> None:
+    def __init__(self, model: Predictor, budget: str | float, datasets: Iterable[Any] = (), **options: Any) -> None:
         self.model = model
         self.budget = to_bytes(budget)
         self.datasets = list(datasets)
         self.options = options
         self.chunks: dict[str, tuple[int, ...]] = {}
         """chosen, by the name of the dataset"""
-        self.tasks: list[Task] = []
+        self.tasks: list[TaskPeak] = []
         self._gauge: Gauge = host_gauge()
         self._begun: float | None = None
 
@@ -111,9 +111,9 @@ class FootprintPlugin:
             return
         seconds, needed = time.perf_counter() - self._begun, self._gauge.stop()
         self._begun = None
-        given = params.values() if isinstance(params, dict) else ()
-        shapes = tuple(tuple(each.shape) for each in given if hasattr(each, "shape"))
-        self.tasks.append(Task(name, shapes, needed, seconds, failed))
+        arguments = params.values() if isinstance(params, dict) else ()
+        shapes = tuple(tuple(array.shape) for array in arguments if hasattr(array, "shape"))
+        self.tasks.append(TaskPeak(name, shapes, needed, seconds, failed))
 
 
 def _is_dataset(owner: Any) -> bool:

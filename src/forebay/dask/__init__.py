@@ -1,10 +1,10 @@
-"""Dask: chunks from the workers' real limits, and functions over blocks that stay inside them."""
+"""Dask: chunks from the workers' real limits, and functions over chunks that stay inside them."""
 
-from forebay.dask.blocks import chunks_for as chunks_for
-from forebay.dask.blocks import map_blocks as map_blocks
-from forebay.dask.blocks import map_overlap as map_overlap
-from forebay.dask.blocks import observed as observed
+from forebay.dask.chunks import chunks_for as chunks_for
+from forebay.dask.chunks import map_blocks as map_blocks
+from forebay.dask.chunks import map_overlap as map_overlap
+from forebay.dask.chunks import observed as observed
 from forebay.dask.limits import ENVIRONMENT as ENVIRONMENT
-from forebay.dask.limits import Limits as Limits
+from forebay.dask.limits import WorkerLimits as WorkerLimits
 from forebay.dask.limits import limits_of as limits_of
 from forebay.dask.measuring import Observation as Observation

@@ -11,7 +11,7 @@ import psutil  # type: ignore[import-untyped]
 from dask.system import CPU_COUNT
 
 from forebay.errors import BudgetError
-from forebay.footprint.process import MMAP_THRESHOLD
+from forebay.footprint.measure.process import MMAP_THRESHOLD
 from forebay.units import to_text
 
 ENVIRONMENT = {"MALLOC_MMAP_THRESHOLD_": str(MMAP_THRESHOLD)}
@@ -24,7 +24,7 @@ _STEPS = 32
 
 
 @dataclass(frozen=True)
-class Limits:
+class WorkerLimits:
     """What the tasks of one worker may use, the tightest of all workers."""
 
     budget: int
@@ -39,7 +39,7 @@ class Limits:
         return f"{self.workers} workers of {self.threads} threads, each with {to_text(self.budget)} for its tasks"
 
 
-def limits_of(client: distributed.Client | None = None, *functions: Callable[..., Any]) -> Limits:
+def limits_of(client: distributed.Client | None = None, *functions: Callable[..., Any]) -> WorkerLimits:
     """Ask the workers for their limits and thresholds, and make them allocate as footprints were learned.
 
     Without a client the limits are those of this process, with as many threads as Dask is configured to start in it.
@@ -54,19 +54,19 @@ def limits_of(client: distributed.Client | None = None, *functions: Callable[...
     if client is None:
         fix_allocation()
         return _of_this_process()
-    found = list(client.run(_describe, functions).values())
-    if not found:
+    answers = list(client.run(_describe, functions).values())
+    if not answers:
         raise BudgetError("the cluster has no workers: start some, or wait for them with client.wait_for_workers(1)")
-    tightest = min(found, key=lambda worker: worker["bytes"] / worker["threads"])
+    tightest = min(answers, key=lambda worker: worker["bytes"] / worker["threads"])
     if tightest["bytes"] <= 0:
         raise BudgetError(
             f"a worker holds {to_text(tightest['held'])} of its {to_text(tightest['limit'])} already, more than the "
             f"{tightest['share']:.0%} at which Dask begins to spill: release what it holds, or give it more memory"
         )
-    threads = sum(worker["threads"] for worker in found)
-    declared = [worker["declared"] for worker in found]
+    threads = sum(worker["threads"] for worker in answers)
+    declared = [worker["declared"] for worker in answers]
     least = None if None in declared else int(min(declared))
-    return Limits(
+    return WorkerLimits(
         budget=tightest["bytes"] if least is None else min(tightest["bytes"], least),
         threads=tightest["threads"],
         workers=max(1, threads // tightest["threads"]),
@@ -74,30 +74,30 @@ def limits_of(client: distributed.Client | None = None, *functions: Callable[...
     )
 
 
-def _of_this_process() -> Limits:
+def _of_this_process() -> WorkerLimits:
     limit = _memory()
     step = max(1, limit // _STEPS)
     held = -(-psutil.Process().memory_info().rss // step) * step
-    return Limits(max(0, int(_CALM * limit) - held), _threads(), 1)
+    return WorkerLimits(max(0, int(_CALM * limit) - held), _threads(), 1)
 
 
 def _threads() -> int:
-    """Count the blocks that Dask's schedulers run at once in this process, as it was configured."""
+    """Count the chunks that Dask's schedulers run at once in this process, as it was configured."""
     pool = dask.config.get("pool", None)
-    found = getattr(pool, "_max_workers", None) or dask.config.get("num_workers", None) or CPU_COUNT
-    return 1 if dask.config.get("scheduler", None) in ("sync", "synchronous", "single-threaded") else int(found)
+    threads = getattr(pool, "_max_workers", None) or dask.config.get("num_workers", None) or CPU_COUNT
+    return 1 if dask.config.get("scheduler", None) in ("sync", "synchronous", "single-threaded") else int(threads)
 
 
 def fix_allocation() -> None:
-    """Have the allocator give large blocks back at once, in this process, where it can be told to."""
+    """Have the allocator give large allocations back at once, in this process, where it can be told to."""
     try:
         ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, MMAP_THRESHOLD)
-    except (AttributeError, OSError):  # not glibc
+    except (AttributeError, OSError, TypeError):  # not glibc
         return
 
 
 def _describe(functions: tuple[Callable[..., Any], ...], dask_worker: Any) -> dict[str, Any]:
-    """Say what a worker has; runs there. The functions are not called: that they arrived has imported their modules."""
+    """Return what a worker has; runs there. That the functions arrived has imported their modules: none is called."""
     fix_allocation()
     manager = dask_worker.memory_manager
     fractions = (manager.memory_target_fraction, manager.memory_spill_fraction, manager.memory_pause_fraction)
@@ -118,7 +118,7 @@ def _describe(functions: tuple[Callable[..., Any], ...], dask_worker: Any) -> di
 
 
 def _memory() -> int:
-    """Give the bytes of this machine, or of the container that it is."""
+    """Return the bytes of this machine, or of the container that it is."""
     from distributed.system import MEMORY_LIMIT
 
     return int(MEMORY_LIMIT)

@@ -1,4 +1,4 @@
-"""Measuring goes on while blocks run: what each needed becomes an observation, and observations tighten a model."""
+"""Measuring goes on while chunks are worked on: what each needed is an observation, and those tighten a model."""
 
 import threading
 import time
@@ -6,16 +6,17 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property
 from math import prod
 from typing import Any
 
 import distributed
 
+from forebay.footprint.chunks.predictor import Predictor, input_bytes, place_of
 from forebay.footprint.estimate import Estimate
 from forebay.footprint.measure.resident import CLEAR_REFS, peaks_can_be_reset, read_status
-from forebay.footprint.measurement import Sample
-from forebay.footprint.need import Model, input_bytes
+from forebay.footprint.measure.sample import Sample
+from forebay.footprint.registry import observe
 
 TOPIC = "forebay-footprint"
 """The topic of the events that workers log, followed by the key of the function."""
@@ -24,7 +25,7 @@ LEAST = 0.02
 """The margin that a bound keeps however much was observed: other shapes of the same size differ a little."""
 
 _LOCAL: dict[str, list["Observation"]] = defaultdict(list)
-"""Observations of blocks that ran in this process."""
+"""Observations of chunks that were worked on in this process."""
 _RUNNING = 0
 _STARTED = 0
 _COUNTING = threading.Lock()
@@ -32,11 +33,11 @@ _COUNTING = threading.Lock()
 
 @dataclass(frozen=True)
 class Observation:
-    """What one block needed."""
+    """What one chunk needed."""
 
     shape: tuple[int, ...]
     bytes: int
-    """the peak of the process above what it held before; what arrives from other workers meanwhile counts too"""
+    """the peak of the process above what it held before; what arrives from other workers at the same time counts too"""
     seconds: float
     output_shape: tuple[int, ...] | None
     output_dtype: str | None
@@ -55,24 +56,24 @@ class Observation:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredFunction:
     """A function that says what it needed each time it runs alone in its process."""
 
     func: Callable[..., Any]
     key: str
 
-    def __call__(self, *blocks: Any, **options: Any) -> Any:
-        """Run the function on its blocks."""
+    def __call__(self, *chunks: Any, **options: Any) -> Any:
+        """Run the function on its chunks."""
         with _alone() as alone:
             before = _forget_peak()
             begun = time.perf_counter()
-            result = self.func(*blocks, **options)
+            result = self.func(*chunks, **options)
             seconds = time.perf_counter() - begun
             peak = 0 if before is None else read_status("VmHWM")
-        if before is not None and alone() and prod(blocks[0].shape):
+        if before is not None and alone() and prod(chunks[0].shape):
             shape, dtype = getattr(result, "shape", None), getattr(result, "dtype", None)
             output = (None, None) if shape is None else (tuple(shape), str(dtype))
-            _report(self.key, Observation(tuple(blocks[0].shape), max(0, peak - before), seconds, *output))
+            _report(self.key, Observation(tuple(chunks[0].shape), max(0, peak - before), seconds, *output))
         return result
 
     @property
@@ -87,10 +88,10 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Tightened:
+class ObservedModel:
     """A model held to what was observed: near observed sizes its bound follows them, elsewhere it stays."""
 
-    model: Model
+    model: Predictor
     observations: tuple[Observation, ...]
 
     @property
@@ -106,15 +107,15 @@ class Tightened:
     @property
     def place(self) -> str:
         """Where the bytes are: on the host, or on a device."""
-        return getattr(self.model, "place", "host")
+        return place_of(self.model)
 
     def predict(self, shape: tuple[int, ...], /) -> Estimate:
-        """Give the model's estimate; its bound is the largest excess that was seen at shapes of about this size."""
+        """Return the model's estimate; its bound is the largest excess observed at shapes of about this size."""
         estimate = self.model.predict(shape)
-        near = [seen for seen in self.observations if 0.5 <= prod(seen.shape) / max(1, prod(shape)) <= 2]
+        near = [run for run in self.observations if 0.5 <= prod(run.shape) / max(1, prod(shape)) <= 2]
         if not near:
             return estimate
-        excess = max(self._excess[seen.shape] for seen in near)
+        excess = max(self._excess[run.shape] for run in near)
         # Few runs have not shown the worst: a share of the model's own margin stays, less with each of them.
         own = estimate.upper / max(1, estimate.bytes)
         most = max(1.0, excess) + LEAST
@@ -128,38 +129,34 @@ class Tightened:
     @cached_property
     def _excess(self) -> dict[tuple[int, ...], float]:
         """The largest that was seen of each shape, over what the model thought likeliest."""
-        found: dict[tuple[int, ...], float] = {}
-        for seen in self.observations:
-            ratio = seen.bytes / max(1, self.model.predict(seen.shape).bytes)
-            found[seen.shape] = max(ratio, found.get(seen.shape, 0.0))
-        return found
+        excess: dict[tuple[int, ...], float] = {}
+        for run in self.observations:
+            ratio = run.bytes / max(1, self.model.predict(run.shape).bytes)
+            excess[run.shape] = max(ratio, excess.get(run.shape, 0.0))
+        return excess
 
 
-def tighten(model: Model, observations: list[Observation]) -> Model:
-    """Teach a model what blocks needed.
+def tighten(model: Predictor, observations: list[Observation]) -> Predictor:
+    """Return the model, taught what chunks needed.
 
-    Whatever else a worker does meanwhile only adds to a peak, so of each shape the least is what the function needs;
-    the most that was seen stays below the bound.
+    Whatever else a worker does at the same time only adds to a peak, so of each shape the least is what the function
+    needs; the most that was observed stays below the bound.
     """
     if not observations:
         return model
-    observe = getattr(model, "observe", None)
-    if observe is not None:
-        least: dict[tuple[int, ...], Observation] = {}
-        for seen in observations:
-            if seen.shape not in least or seen.bytes < least[seen.shape].bytes:
-                least[seen.shape] = seen
-        model = observe(
-            *(
-                Sample(shape, seen.bytes, seen.seconds, output_shape=seen.output_shape, output_dtype=seen.output_dtype)
-                for shape, seen in least.items()
-            )
-        )
-    return Tightened(model, tuple(observations))
+    least: dict[tuple[int, ...], Observation] = {}
+    for run in observations:
+        if run.shape not in least or run.bytes < least[run.shape].bytes:
+            least[run.shape] = run
+    samples = (
+        Sample(shape, run.bytes, run.seconds, output_shape=run.output_shape, output_dtype=run.output_dtype)
+        for shape, run in least.items()
+    )
+    return ObservedModel(observe(model, *samples), tuple(observations))
 
 
 def observations_of(key: str, client: distributed.Client | None = None) -> list[Observation]:
-    """List what blocks of a function needed so far, in this process and on the workers."""
+    """List what chunks needed so far under a function, in this process and on the workers."""
     events = client.get_events(f"{TOPIC}-{key}") if client is not None else ()
     remote = [Observation.of(event) for _, event in events or ()]
     return [*_LOCAL[key], *remote]
@@ -176,7 +173,7 @@ def _report(key: str, observation: Observation) -> None:
 
 @contextmanager
 def _alone() -> Iterator[Callable[[], bool]]:
-    """Find out whether no other measured block ran meanwhile: peaks are those of the process."""
+    """Find out whether no other measured chunk ran at the same time: peaks are those of the process."""
     global _RUNNING, _STARTED
     with _COUNTING:
         _RUNNING += 1
@@ -190,13 +187,8 @@ def _alone() -> Iterator[Callable[[], bool]]:
 
 
 def _forget_peak() -> int | None:
-    """Begin a new peak, and give the resident bytes there are now; None where the system cannot."""
-    if not _peaks_can_be_reset():
+    """Begin a new peak, and return the resident bytes there are now; None where the system cannot."""
+    if not peaks_can_be_reset():
         return None
     CLEAR_REFS.write_text("5")
     return read_status("VmRSS")
-
-
-@cache
-def _peaks_can_be_reset() -> bool:
-    return peaks_can_be_reset()

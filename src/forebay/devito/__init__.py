@@ -7,6 +7,9 @@ from forebay.devito.residency import resident as resident
 from forebay.devito.residency import sync_device as sync_device
 from forebay.devito.residency import sync_host as sync_host
 from forebay.devito.residency import view as view
-from forebay.devito.stepping import Forward as Forward
-from forebay.devito.stepping import Run as Run
+from forebay.devito.stepping import OperatorForward, OperatorRun
 from forebay.devito.support import DevitoError as DevitoError
+
+# The names that users know them by; a `Forward` of a schedule is an action.
+Forward = OperatorForward
+Run = OperatorRun

@@ -10,7 +10,7 @@ from devito.data import allocators
 from forebay.devito import managed
 from forebay.devito.fields import forget
 from forebay.devito.residency import adopting
-from forebay.devito.support import on_device, say_once
+from forebay.devito.support import on_device, warn_once
 
 _ORDINARY = "Devito runs on a CPU here: unified memory is ordinary memory"
 
@@ -18,9 +18,9 @@ _ORDINARY = "Devito runs on a CPU here: unified memory is ordinary memory"
 class UnifiedAllocator(allocators.PosixAllocator):  # type: ignore[misc]
     """Allocates the data of Devito's functions in managed memory: ``Function(..., allocator=UnifiedAllocator())``.
 
-    Operators that are to use it in place are built inside `unified` or `resident`; others copy it like any data, unless
-    their compiler is told that memory is shared (clang's ``-fopenmp-force-usm``). On a CPU platform it gives ordinary
-    memory, and says so once.
+    Operators that are to use it in place are built inside `unified` or `resident`. Others copy it like any data, unless
+    their compiler is told that memory is shared (clang's ``-fopenmp-force-usm``). On a CPU platform it allocates
+    ordinary memory, and says so once.
 
     Parameters
     ----------
@@ -43,13 +43,13 @@ class UnifiedAllocator(allocators.PosixAllocator):  # type: ignore[misc]
 
     def _alloc_C_libcall(self, size: int, ctype: Any) -> Any:  # noqa: N802
         if not on_device():
-            say_once(_ORDINARY)
+            warn_once(_ORDINARY)
             return super()._alloc_C_libcall(size, ctype)
         pointer = c_void_p(managed.allocate(size * sizeof(ctype), self._oversubscribe))
         return pointer, (pointer,)
 
     def free(self, pointer: Any) -> None:
-        """Give back what was allocated, wherever that was."""
+        """Free what was allocated, wherever that was."""
         if pointer.value in managed.MANAGED:
             forget(pointer.value)
             managed.free(pointer.value)
@@ -59,12 +59,12 @@ class UnifiedAllocator(allocators.PosixAllocator):  # type: ignore[misc]
 
 @contextmanager
 def unified(*, oversubscribe: bool = False) -> Iterator[None]:
-    """Have functions of Devito made inside hold managed memory, and operators built inside use it in place.
+    """Allocate functions of Devito made inside in managed memory, and build operators inside to use it in place.
 
     Nothing is copied when such operators are called: pages move where they are touched, and stay there. ``u.data`` on
-    the host is what the operators see. Leaving gives Devito its own allocator back; functions keep their memory, and
-    operators built inside are of use in further such blocks only. On a CPU platform this does nothing, and says so
-    once.
+    the host is what the operators see. Leaving restores Devito's own allocator; functions keep their memory, and
+    operators built inside are of use inside further `unified` or `resident` only. On a CPU platform this does nothing,
+    and says so once.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def unified(*, oversubscribe: bool = False) -> Iterator[None]:
         As for `UnifiedAllocator`.
     """
     if not on_device():
-        say_once(_ORDINARY)
+        warn_once(_ORDINARY)
         yield
         return
     with adopting(), _default(UnifiedAllocator(oversubscribe)):

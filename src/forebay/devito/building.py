@@ -1,8 +1,8 @@
 """The two places where Devito is changed while fields are on the device: how operators are built, and what they take.
 
-Operators built meanwhile are generated without transfers and never run on a field that is not on the device, later
-either: they would read unmapped memory there. Operators built before would copy every field at each call, which is
-what keeping fields on the device is to avoid, so they are refused.
+Operators built while fields are there are generated without transfers. They never run on a field that is not on the
+device, later either: they would read unmapped memory there. Operators built before would copy every field at each call,
+which is what keeping fields on the device is to avoid, so they are refused.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from devito.operator.operator import Operator
 from forebay.devito.fields import admit
 from forebay.devito.support import DevitoError
 
-_depth = 0  # blocks that are open, which may end in any order
+_depth = 0  # scopes that are open, which may end in any order
 _outside = 0
 
 
@@ -35,7 +35,9 @@ class WithoutTransfers:
         operator = super()._build(expressions, **kwargs)  # type: ignore[misc]
         symbols = FindSymbols().visit(operator)
         # Devito maps these where it places transfers, and only there; most temporaries are allocated on the device.
-        if mapped := sorted(one.name for one in symbols if one.is_Array and one._mem_heap and one._mem_mapped):
+        if mapped := sorted(
+            array.name for array in symbols if array.is_Array and array._mem_heap and array._mem_mapped
+        ):
             raise DevitoError(
                 f"operator {operator.name} has temporaries that need transfers ({', '.join(mapped)}): leave out the "
                 "options of opt= that make them, or build and call it outside"
@@ -68,7 +70,7 @@ def _without_transfers(kind: type) -> type:
 
 @contextmanager
 def outside() -> Iterator[None]:
-    """Build operators with transfers again, inside a `resident` or `unified` block.
+    """Build operators with transfers again, inside `resident` or `unified`.
 
     For functions that do not stay on the device, and for what builds operators of its own on functions of its own, as
     Devito's ``norm``, ``gaussian_smooth`` and ``initialize_function`` do. What stays on the device is out of reach.
@@ -98,7 +100,7 @@ def _prepared(self: Any, *, estimate_memory: bool = False, **kwargs: Any) -> Any
 
 @contextmanager
 def building_without_transfers() -> Iterator[None]:
-    """Have operators built without transfers, and every operator admitted before it runs; nests."""
+    """Build operators without transfers, and admit every operator before it runs; nests."""
     global _depth, _select, _prepare
     if not _depth:
         _select, _prepare = module.operator_selector, Operator._prepare_arguments

@@ -34,14 +34,14 @@ class Field:
         return self.device == self.address
 
     def upload(self) -> None:
-        """Let the device have what the host has."""
+        """Copy to the device what the host has."""
         if self.managed:
             prefetch(self.address, self.nbytes, to_device=True)
         else:
             runtime().upload(self.device, self.address, self.nbytes)
 
     def download(self) -> None:
-        """Let the host have what the device has."""
+        """Copy to the host what the device has."""
         if self.managed:
             prefetch(self.address, self.nbytes, to_device=False)
         else:
@@ -51,10 +51,10 @@ class Field:
 _fields: dict[int, Field] = {}  # by host address, like the table of the OpenMP runtime
 _written: set[int] = set()
 _tables: dict[tuple[int, str], ExitStack] = {}  # of operators, by operator and name
-_blocks: list[tuple[ExitStack, bool]] = []  # that are open, and whether they adopt managed memory
+_scopes: list[tuple[ExitStack, bool]] = []  # that are open, and whether they adopt managed memory
 _changes = 0
 views: dict[int, Any] = {}
-"""The arrays of the device that were given out, by host address."""
+"""The arrays of the device that users may hold, by host address."""
 
 
 def changes() -> int:
@@ -63,33 +63,33 @@ def changes() -> int:
 
 
 @contextmanager
-def block(*, adopts: bool) -> Iterator[ExitStack]:
-    """Open a block, at the end of which the fields leave that came in it."""
-    with ExitStack() as held:
-        entry = held, adopts
-        _blocks.append(entry)
-        held.callback(_blocks.remove, entry)
-        yield held
+def scope(*, adopts: bool) -> Iterator[ExitStack]:
+    """Open a scope, at the end of which the fields leave that came in it."""
+    with ExitStack() as stack:
+        entry = stack, adopts
+        _scopes.append(entry)
+        stack.callback(_scopes.remove, entry)
+        yield stack
 
 
-def place(name: str, host: NDArray[Any], owner: Any, held: ExitStack) -> Field | None:
-    """Give an array its place on the device and the ways back; None where it has one, or no data."""
+def place(name: str, host: NDArray[Any], owner: Any, stack: ExitStack) -> Field | None:
+    """Associate an array with device memory until the stack closes; return None where it is there, or has no data."""
     address = address_of(host)
     if not host.nbytes or address in _fields:
         return None
     device = address
     if address not in MANAGED:
         device = runtime().allocate(host.nbytes, name)
-        held.callback(runtime().free, device)
-    return _associated(Field(name, address, host.nbytes, device, owner), held)
+        stack.callback(runtime().free, device)
+    return _associated(Field(name, address, host.nbytes, device, owner), stack)
 
 
-def _associated(field: Field, held: ExitStack) -> Field:
+def _associated(field: Field, stack: ExitStack) -> Field:
     global _changes
     runtime().associate(field.address, field.device, field.nbytes)
     _fields[field.address] = field
     _changes += 1
-    held.callback(_leave, field)
+    stack.callback(_leave, field)
     return field
 
 
@@ -100,29 +100,29 @@ def _leave(field: Field) -> None:
         return  # its memory was given back before
     _changes += 1
     del _fields[field.address]
-    seen = views.pop(field.address, None) is not None
+    viewed = views.pop(field.address, None) is not None
     written = field.address in _written
     _written.discard(field.address)
     try:
-        if seen:
+        if viewed:
             wait()
-        if (written or seen) and not field.managed:
+        if (written or viewed) and not field.managed:
             field.download()
     finally:
         runtime().disassociate(field.address)
 
 
 def find(host: NDArray[Any], name: str) -> Field | None:
-    """Find a field on the device, taking in one of managed memory where a block adopts these."""
+    """Find a field on the device, taking in one of managed memory where a scope adopts these."""
     address = address_of(host)
-    adopting = [held for held, adopts in _blocks if adopts]
+    adopting = [stack for stack, adopts in _scopes if adopts]
     if address not in _fields and address in MANAGED and adopting:
         _associated(Field(name, address, host.nbytes, address), adopting[-1]).upload()
     return _fields.get(address)
 
 
-def known(address: int) -> Field | None:
-    """Give the field that is on the device for a host address."""
+def field_at(address: int) -> Field | None:
+    """Return the field that is on the device for a host address."""
     return _fields.get(address)
 
 
@@ -133,21 +133,21 @@ def forget(address: int) -> None:
 
 
 def admit(operator: Any, arguments: Any) -> None:
-    """Let an operator run on fields of the device without transfers, or on others with them, and nothing between."""
-    given = [(function, array) for function, array in arrays_in(operator, arguments) if array.nbytes]
+    """Refuse an operator unless it runs on fields of the device without transfers, or on others with them."""
+    used = [(function, array) for function, array in arrays_in(operator, arguments) if array.nbytes]
     if operator._options.get("place-transfers", True):
-        if resident := [function.name for function, array in given if address_of(array) in _fields]:
+        if resident := [function.name for function, array in used if address_of(array) in _fields]:
             raise DevitoError(
                 f"operator {operator.name} was built with transfers, but {', '.join(resident)} stays on the device: "
-                "build it inside the `with resident(...)` or `with unified()` block, or use view(...) instead of it"
+                "build it inside `with resident(...)` or `with unified()`, or use view(...) instead of it"
             )
         return
-    missing = [(function, array) for function, array in given if find(array, function.name) is None]
-    tables = [(function, array) for function, array in missing if _is_table(operator, function)] if _blocks else []
+    missing = [(function, array) for function, array in used if find(array, function.name) is None]
+    tables = [(function, array) for function, array in missing if _is_table(operator, function)] if _scopes else []
     if named := [function.name for function, _ in missing if function.name not in [table.name for table, _ in tables]]:
         raise DevitoError(
             f"operator {operator.name} was built without transfers, but {', '.join(named)} is not on the device: name "
-            "it in resident(...), and call the operator inside that block. Operators on functions that do not stay, "
+            "it in resident(...), and call the operator inside of that. Operators on functions that do not stay, "
             "also those of Devito's norm, gaussian_smooth and the like, are built in `with outside():`"
         )
     device = arguments.get("deviceid", -1)
@@ -156,12 +156,12 @@ def admit(operator: Any, arguments: Any) -> None:
     for function, array in tables:
         _carry(operator, function.name, array)
     writes = {function.name for function in operator.writes}
-    _written.update(address_of(array) for function, array in given if function.name in writes)
+    _written.update(address_of(array) for function, array in used if function.name in writes)
     settle()
 
 
 def _is_table(operator: Any, function: Any) -> bool:
-    """Tell whether Devito made a function for its own use: weights and maps of points, or bounds of subdomains."""
+    """Return whether Devito made a function for its own use: weights and maps of points, or bounds of subdomains."""
     bounds = [dimension.functions for dimension in operator.dimensions if isinstance(dimension, MultiSubDimension)]
     return function not in operator.writes and (isinstance(function, SubFunction) or function in bounds)
 
@@ -172,15 +172,15 @@ def _carry(operator: Any, name: str, array: NDArray[Any]) -> None:
     if key in _tables:
         _tables.pop(key).close()
     else:
-        _blocks[-1][0].callback(lambda: _tables.pop(key).close())
-    _tables[key] = held = ExitStack()
+        _scopes[-1][0].callback(lambda: _tables.pop(key).close())
+    _tables[key] = stack = ExitStack()
     # The owner keeps the address, and the key, from being those of something else.
-    if field := place(name, array, (operator, array), held):
+    if field := place(name, array, (operator, array), stack):
         field.upload()
 
 
 def settle() -> None:
-    """Wait for what CuPy does with views, if any were given out: operators run on streams of their own."""
+    """Wait for what CuPy does with views, if there are any: operators run on streams of their own."""
     if views:
         wait()
 

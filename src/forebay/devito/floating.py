@@ -1,7 +1,7 @@
 """How a thread computes with floating-point numbers, which Devito's code changes for good: kept inside its calls.
 
-Code compiled with ``-ffast-math`` makes the thread that loads it flush denormal numbers to zero in all that it computes
-from then on, and on x86 every operator of Devito does so when it is called. What an operator gives depends on it, so
+Code compiled with ``-ffast-math`` makes the thread that loads it flush denormal numbers to zero from then on, in all
+that it computes. On x86 every operator of Devito does so when it is called. What an operator computes depends on it, so
 it runs as it would run by itself, and the thread is as it was afterwards.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 
 _SIZE = 64  # bytes, of which C's fenv_t takes 8 to 32
 
-_found: dict[str, Any] = {}  # the environments that operators left behind when they were loaded, by their library
+_environments: dict[str, Any] = {}  # that operators left behind when they were loaded, by their library
 
 
 def _library() -> Any:
@@ -24,10 +24,10 @@ _libm = _library()
 
 
 def environment() -> Any:
-    """Give the floating-point environment of this thread."""
-    found = ctypes.create_string_buffer(_SIZE)
-    _libm.fegetenv(found)
-    return found
+    """Return the floating-point environment of this thread."""
+    current = ctypes.create_string_buffer(_SIZE)
+    _libm.fegetenv(current)
+    return current
 
 
 @contextmanager
@@ -43,8 +43,8 @@ def restored(during: Any = None) -> Iterator[None]:
 
 
 def loaded(operator: Any) -> Any:
-    """Load an operator's code, and give the environment that Devito would run it in."""
+    """Load an operator's code, and return the environment that Devito would run it in."""
     with restored():
         assert operator.cfunction is not None
         # A library changes the thread only when it is first loaded, so what it left then is remembered.
-        return _found.setdefault(str(operator._soname), environment())
+        return _environments.setdefault(str(operator._soname), environment())

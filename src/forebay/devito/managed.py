@@ -8,8 +8,8 @@ from typing import Any
 
 from forebay.errors import DeviceError
 from forebay.memory import OversubscriptionWarning
-from forebay.memory.guard import CLIFF
-from forebay.memory.unify import room
+from forebay.memory.unified.guard import CLIFF
+from forebay.memory.unified.unify import room
 from forebay.units import to_text
 
 MANAGED: dict[int, Any] = {}
@@ -42,7 +42,7 @@ def check_room(asked: int, left: int, oversubscribe: bool) -> None:
 
 
 def free(pointer: int) -> None:
-    """Give managed memory back."""
+    """Free managed memory."""
     del MANAGED[pointer]
 
 

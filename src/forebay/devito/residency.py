@@ -9,20 +9,20 @@ import numpy as np
 
 from forebay.cuda.arrays import View
 from forebay.devito.building import building_without_transfers
-from forebay.devito.fields import Field, block, find, known, place, settle, views
+from forebay.devito.fields import Field, field_at, find, place, scope, settle, views
 from forebay.devito.managed import MANAGED
 from forebay.devito.runtime import runtime
-from forebay.devito.support import DevitoError, address_of, data_of, functions_of, on_device, say_once
+from forebay.devito.support import DevitoError, address_of, data_of, functions_of, on_device, warn_once
 
 
 @contextmanager
 def resident(*functions: Any) -> Iterator[None]:
-    """Keep functions of Devito on the device for the length of a ``with`` block.
+    """Keep functions of Devito on the device inside a ``with`` statement.
 
     Their data is copied to the device once. Operators built inside are generated without transfers, compute on the
-    device's copy, and may share it; those built before are refused, because they would copy everything at each call.
+    device's copy, and may share it. Those built before are refused: they would copy everything at each call.
     Leaving, also by an exception, brings home what was written and leaves Devito as it was. On the host, data stands
-    still meanwhile: `sync_host` and `sync_device` move it when it is wanted. Blocks nest.
+    still: `sync_host` and `sync_device` move it when it is wanted. Uses of `resident` nest.
 
     On a CPU platform there is nothing to keep: everything works as without, and a warning says so once.
 
@@ -49,30 +49,30 @@ def resident(*functions: Any) -> Iterator[None]:
     """
     named = list(functions_of(*functions))
     if not on_device():
-        say_once("Devito runs on a CPU here: resident() has nothing to keep on a device, and does nothing")
+        warn_once("Devito runs on a CPU here: resident() has nothing to keep on a device, and does nothing")
         yield
         return
     runtime()  # it builds an operator, which needs its transfers
-    with block(adopts=False) as held:
-        placed = [place(function.name, data_of(function), function, held) for function in named]
+    with scope(adopts=False) as stack:
+        placed = [place(function.name, data_of(function), function, stack) for function in named]
         for field in placed:
             if field is not None:
                 field.upload()
-        held.enter_context(building_without_transfers())
+        stack.enter_context(building_without_transfers())
         yield
 
 
 @contextmanager
 def adopting() -> Iterator[None]:
-    """Take any function in managed memory onto the device when an operator first uses it."""
+    """Adopt functions in managed memory as fields when an operator first uses them."""
     runtime()
-    with block(adopts=True) as held:
-        held.enter_context(building_without_transfers())
+    with scope(adopts=True) as stack:
+        stack.enter_context(building_without_transfers())
         yield
 
 
 def view(function: Any) -> Any:
-    """Give a function's data where operators use it: a CuPy array on the device, or a NumPy array on the host.
+    """Return a function's data where operators use it: a CuPy array on the device, or a NumPy array on the host.
 
     It is all of the data: halo and padding are part of it, as are all time slots.
 
@@ -100,13 +100,13 @@ def _array_at(pointer: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any
 
 
 def shared(array: Any, whole: Any) -> bool:
-    """Tell whether an array may lie in the memory of another, which is NumPy's or CuPy's."""
+    """Return whether an array may lie in the memory of another, which is NumPy's or CuPy's."""
     library = sys.modules[type(whole).__module__.partition(".")[0]]
     return isinstance(array, type(whole)) and bool(library.may_share_memory(array, whole))
 
 
 def sync_host(*functions: Any) -> None:
-    """Copy functions from the device to the host, to look at ``u.data`` inside a `resident` block."""
+    """Copy functions from the device to the host, to look at ``u.data`` inside `resident`."""
     fields = _fields_of(functions, "sync_host")
     settle()
     for field in fields:
@@ -114,7 +114,7 @@ def sync_host(*functions: Any) -> None:
 
 
 def sync_device(*functions: Any) -> None:
-    """Copy functions from the host to the device, after ``u.data[:] = ...`` inside a `resident` block."""
+    """Copy functions from the host to the device, after ``u.data[:] = ...`` inside `resident`."""
     fields = _fields_of(functions, "sync_device")
     settle()  # what CuPy still does with a view would come on top
     for field in fields:
@@ -122,14 +122,14 @@ def sync_device(*functions: Any) -> None:
 
 
 def _fields_of(functions: tuple[Any, ...], who: str) -> list[Field]:
-    found = []
+    fields = []
     for function in functions_of(*functions):
         host = data_of(function)
         address = address_of(host)
-        if (field := known(address)) is not None:
-            found.append(field)
+        if (field := field_at(address)) is not None:
+            fields.append(field)
         elif address in MANAGED:  # no operator has used it yet, but its pages are somewhere
-            found.append(Field(function.name, address, host.nbytes, address))
+            fields.append(Field(function.name, address, host.nbytes, address))
         elif host.nbytes and on_device():
             raise DevitoError(f"{who}: {function.name} is not on the device; name it in resident(...)")
-    return found
+    return fields

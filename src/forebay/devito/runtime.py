@@ -32,7 +32,7 @@ class Runtime:
         handles = [ctypes.CDLL(library) for library in libraries]
         self._calls: dict[str, Any] = {}
         for name, (result, arguments) in _CALLS.items():
-            call = next((found for handle in handles if (found := getattr(handle, name, None)) is not None), None)
+            call = next((symbol for handle in handles if (symbol := getattr(handle, name, None)) is not None), None)
             if call is None:
                 raise DeviceError(
                     f"the OpenMP runtime of Devito's operators has no {name}: compile with clang 15 or later"
@@ -55,7 +55,7 @@ class Runtime:
         return int(pointer)
 
     def free(self, pointer: int) -> None:
-        """Give device memory back."""
+        """Free device memory."""
         self._calls["omp_target_free"](pointer, self.device)
 
     def associate(self, host: int, device: int, nbytes: int) -> None:
@@ -88,10 +88,10 @@ class Runtime:
 def runtime() -> Runtime:
     """Find the runtime, which knows its device only once an operator has run: a small one does, once a process."""
     grid = Grid(shape=(4,))
-    one = Function(name="one", grid=grid)
-    operator = Operator(Eq(one, one + 1), name="Waken")
+    probe = Function(name="probe", grid=grid)
+    operator = Operator(Eq(probe, probe + 1), name="Waken")
     operator.apply()
-    if (one.data != 1).any():
+    if (probe.data != 1).any():
         raise DeviceError("a first small operator gave a wrong result: the compiler and the driver do not fit together")
     # Half of the runtime serves the host, and what it says of devices is right only in programs that were linked with
     # the other half, as Python was not. So that half is asked first, then whatever the operator was linked with.

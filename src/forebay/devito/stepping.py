@@ -11,17 +11,17 @@ from devito.operations.interpolators import SincInterpolator
 from forebay.devito.fields import changes, settle
 from forebay.devito.floating import loaded, restored
 from forebay.devito.residency import shared, view
-from forebay.devito.slots import slots_of
+from forebay.devito.state import state_arrays
 from forebay.devito.support import DevitoError, arrays_in, check_single, data_of
 
 
-class Run:
+class OperatorRun:
     """An operator with its arguments, called for a few time steps at a time.
 
     Devito prepares and checks the arguments of every call anew, which takes longer than a step of a small problem. This
     does so once, and again where functions have come to the device or left it, or where points that are interpolated
-    by sinc have moved; that functions have the times asked for is checked at each call, and constants are read. The
-    thread computes with denormal numbers afterwards if it did so before.
+    by sinc have moved. Each call checks that functions have the times asked for, and reads constants. The thread
+    computes with denormal numbers afterwards if it did so before.
 
     Parameters
     ----------
@@ -42,15 +42,15 @@ class Run:
         self._first, self._last = loops[0].dim.min_name, loops[0].dim.max_name
         self.descends = loops[0].direction is Backward
         times = [loops[0].dim, *(dimension for dimension in operator.dimensions if dimension.is_Time)]
-        names = {name for one in times for name in (one.name, one.min_name, one.max_name)}
-        if given := names & arguments.keys():
-            raise DevitoError(f"{' and '.join(sorted(given))}: the steps are given when it runs, not before")
+        names = {name for time in times for name in (time.name, time.min_name, time.max_name)}
+        if of_time := names & arguments.keys():
+            raise DevitoError(f"{' and '.join(sorted(of_time))}: the steps are given when it runs, not before")
         if "autotune" in arguments:
             raise DevitoError("autotune: tuning may run steps twice; tune operator.apply, and give the sizes of blocks")
         self._changes = -1
         self._values: dict[str, Any] = {}
         self._limits: list[tuple[Any, int, Any]] = []
-        self._constants = [one for one in operator.parameters if isinstance(one, Constant)]
+        self._constants = [parameter for parameter in operator.parameters if isinstance(parameter, Constant)]
         self._points: list[tuple[Any, Any]] = []
         self._environment: Any = None
 
@@ -73,7 +73,7 @@ class Run:
         self.operator._postprocess_errors(status)
 
     def _prepare(self, times: dict[str, int]) -> None:
-        """Have Devito check and lay out the arguments; of these, only times and constants will change."""
+        """Check and lay out the arguments by Devito; of these, only times and constants will change."""
         operator = self.operator
         self._environment = loaded(operator)  # before memory is taken, like Devito does
         self._values = dict(operator.arguments(**self._arguments, **times, autotune="off"))
@@ -84,20 +84,20 @@ class Run:
             if dimension.is_Time and not dimension.is_Stepping
         ]
         # Devito works out their weights while it lays out the arguments.
-        points = [one for one in operator.input if isinstance(getattr(one, "interpolator", None), SincInterpolator)]
-        given = [getattr(self._arguments.get(one.name), "coordinates", one.coordinates) for one in points]
-        self._points = [(at := data_of(one), at.copy()) for one in given]
+        points = [read for read in operator.input if isinstance(getattr(read, "interpolator", None), SincInterpolator)]
+        coordinates = [getattr(self._arguments.get(sinc.name), "coordinates", sinc.coordinates) for sinc in points]
+        self._points = [(at := data_of(function), at.copy()) for function in coordinates]
         self._changes = changes()
 
 
-class Forward:
+class OperatorForward:
     """A time-stepping operator of Devito as ``forward(state, start, stop)`` for `forebay.reverse`.
 
-    The state is what the operator both reads and writes: of a `TimeFunction`, the time slots that are alive before a
-    step, by the names ``"u[t]"``, ``"u[t-1]"``, ..., each with halo and padding; of other functions, all. It lies where
-    the operator computes, in NumPy arrays on the host or, inside `resident` or `unified`, in CuPy arrays on the device,
-    and what comes back from a call are the operator's own arrays, not copies: they change with the next call, so a
-    reversal is to begin from `state`, which copies.
+    The state is what the operator both reads and writes. Of a `TimeFunction` these are the time slots that are alive
+    before a step, by the names ``"u[t]"``, ``"u[t-1]"``, ..., each with halo and padding; of other functions, all. It
+    lies where the operator computes: in NumPy arrays or, inside `resident` or `unified`, in CuPy arrays on the device.
+    What a call returns are the operator's own arrays, not copies: they change with the next call. So a reversal is to
+    begin from `state`, which copies.
 
     Parameters
     ----------
@@ -114,12 +114,12 @@ class Forward:
     >>> from devito import Eq, Grid, Operator, TimeFunction, configuration
     >>> configuration["log-level"] = "ERROR"
     >>> u = TimeFunction(name="u", grid=Grid(shape=(4, 4)))
-    >>> forward = Forward(Operator(Eq(u.forward, u + 1)))
-    >>> seen = []
+    >>> forward = OperatorForward(Operator(Eq(u.forward, u + 1)))
+    >>> values = []
     >>> def backward(state, step):
-    ...     seen.append(float(state["u[t]"].max()))
+    ...     values.append(float(state["u[t]"].max()))
     >>> _ = fb.reverse(forward, backward, forward.state(), steps=5, budget="64kB")
-    >>> seen
+    >>> values
     [4.0, 3.0, 2.0, 1.0, 0.0]
     """
 
@@ -127,11 +127,11 @@ class Forward:
     """operators have streams of their own and have ended when they return, as `forebay.reverse` then knows"""
 
     def __init__(self, operator: Any, *, first: int = 0, **arguments: Any) -> None:
-        self._run = Run(operator, **arguments)
+        self._run = OperatorRun(operator, **arguments)
         self._first = first
-        self._slots = slots_of(operator, arguments, self._run.descends)
-        self._given: dict[str, Any] = {}
-        self._at: int | None = None  # the step that the arrays given out are before
+        self._parts = state_arrays(operator, arguments, self._run.descends)
+        self._own: dict[str, Any] = {}
+        self._at: int | None = None  # the step that the arrays returned last are before
         self._whole: dict[str, Any] = {}
         self._changes = -1
 
@@ -142,11 +142,11 @@ class Forward:
             self._run(self.time(stop) + 1, self.time(start) + 1)
         else:
             self._run(self.time(start), self.time(stop))
-        self._at, self._given = stop, self._arrays(stop)
-        return self._given
+        self._at, self._own = stop, self._arrays(stop)
+        return self._own
 
     def time(self, step: int) -> int:
-        """Give Devito's time of a step."""
+        """Return Devito's time of a step."""
         return self._first - step if self._run.descends else self._first + step
 
     def state(self, step: int = 0) -> dict[str, Any]:
@@ -159,13 +159,13 @@ class Forward:
         In a backward computation, call it before an operator that reads the functions themselves. Nothing is copied of
         what is there already.
         """
-        given = self._given if self._at == step else {}
+        current = self._own if self._at == step else {}
         arrays = self._arrays(step)
         if unknown := [name for name in state if name not in arrays]:
             raise DevitoError(f"{', '.join(unknown)}: the state has {', '.join(arrays)}")
-        stale = [name for name in state if state[name] is not given.get(name)]
+        stale = [name for name in state if state[name] is not current.get(name)]
         if stale:
-            self._at, self._given = None, {}
+            self._at, self._own = None, {}
         # Among them may be others of the operator's own arrays, which must not be overwritten before they are read.
         own = [name for name in stale if any(shared(state[name], whole) for whole in self._whole.values())]
         copies = {name: state[name].copy() for name in own}
@@ -173,12 +173,12 @@ class Forward:
             arrays[name][...] = copies.get(name, state[name])
 
     def _arrays(self, step: int) -> dict[str, Any]:
-        """Give the operator's own arrays of the state before a step; slots go round."""
+        """Return the operator's own arrays of the state before a step; slots go round."""
         if self._changes != changes():
-            self._whole = {name: view(slot.function) for name, slot in self._slots.items()}
+            self._whole = {name: view(part.function) for name, part in self._parts.items()}
             self._changes = changes()
         time = self.time(step)
         return {
-            name: whole if (offset := self._slots[name].offset) is None else whole[(time + offset) % len(whole)]
+            name: whole if (offset := self._parts[name].offset) is None else whole[(time + offset) % len(whole)]
             for name, whole in self._whole.items()
         }

@@ -21,13 +21,13 @@ class DevitoError(ForebayError, RuntimeError):
 
 
 def on_device() -> bool:
-    """Tell whether Devito's operators run on a GPU, refusing set-ups whose runtime is not known here."""
+    """Return whether Devito's operators run on a GPU, refusing set-ups whose runtime is not known here."""
     platform, language, compiler = (configuration[key] for key in ("platform", "language", "compiler"))
     if not isinstance(platform, Device):
         return False
     # Its subclasses are other vendors' compilers, with runtimes of their own.
-    known = isinstance(platform, NvidiaDevice) and language == "openmp" and type(compiler) is ClangCompiler
-    if not known or configuration["mpi"]:
+    supported = isinstance(platform, NvidiaDevice) and language == "openmp" and type(compiler) is ClangCompiler
+    if not supported or configuration["mpi"]:
         mpi = " and MPI" if configuration["mpi"] else ""
         raise DevitoError(
             f"Devito is set to platform {platform}, language {language}, compiler {compiler}{mpi}. "
@@ -43,33 +43,35 @@ def check_single() -> None:
 
 
 @cache
-def say_once(what: str) -> None:
+def warn_once(message: str) -> None:
     """Warn, but not again for the same reason."""
-    warnings.warn(what, stacklevel=4)
+    warnings.warn(message, stacklevel=4)
 
 
-def functions_of(*given: Any) -> Iterator[Any]:
-    """Take functions apart into those with one array each: components of vectors, coordinates and weights of points."""
-    for one in given:
-        if getattr(one, "is_AbstractTensor", False):
-            yield from functions_of(*dict.fromkeys(one.values()))
+def functions_of(*arguments: Any) -> Iterator[Any]:
+    """Yield the functions with one array each that functions consist of: components, coordinates, weights of points."""
+    for argument in arguments:
+        if getattr(argument, "is_AbstractTensor", False):
+            yield from functions_of(*dict.fromkeys(argument.values()))
             continue
-        function = getattr(one, "function", None)
+        function = getattr(argument, "function", None)
         if not getattr(function, "is_DiscreteFunction", False):
-            raise DevitoError(f"{one!r} is not a function of Devito with data: give Function, TimeFunction, Sparse...")
+            raise DevitoError(
+                f"{argument!r} is not a function of Devito with data: give Function, TimeFunction, Sparse..."
+            )
         yield function
         parts = (getattr(function, name) for name in getattr(function, "_sub_functions", ()))
         yield from (part for part in parts if part is not None)
 
 
 def data_of(function: Any) -> NDArray[Any]:
-    """Give all of a function's data, halo and padding included, as a plain array."""
+    """Return all of a function's data, halo and padding included, as a plain array."""
     array: NDArray[Any] = np.asarray(function._data_allocated)
     return array
 
 
 def address_of(array: NDArray[Any]) -> int:
-    """Tell where an array begins."""
+    """Return the address at which an array begins."""
     return int(array.ctypes.data)
 
 

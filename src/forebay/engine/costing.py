@@ -6,12 +6,12 @@ from pathlib import Path
 
 from forebay.codec import Codec
 from forebay.codec.auto import choices
-from forebay.codec.registry import canonical
+from forebay.codec.codec import canonical
 from forebay.engine.layout import arrays_of
 from forebay.engine.library import Library
-from forebay.engine.loop import Loop
-from forebay.engine.packing import Packing
+from forebay.engine.loop import TimeLoop
 from forebay.errors import BudgetError
+from forebay.machine.packing import Packing
 from forebay.planner import Costs, Plan
 from forebay.units import Budget, to_text
 
@@ -39,28 +39,30 @@ def with_unused(note: str, codec: str | Codec | Sequence[str | Codec] | None, pl
     return f"{note}; {unused}" if note else unused
 
 
-def measured(loop: Loop, disk: Path | None, synchronous: bool) -> Costs:
+def measured(loop: TimeLoop, disk: Path | None, synchronous: bool) -> Costs:
     """Time the loop and the links on the first steps."""
-    measure = loop.library.measure
-    costs = measure(loop.advance, loop.fresh, loop.layout.nbytes, loop.coarse_steps, disk, synchronous)
+    library = loop.library
+    with library.current():
+        costs = library.measure(loop.advance, loop.fresh, loop.layout.nbytes, loop.coarse_steps, disk, synchronous)
     return replace(costs, forward=costs.forward / loop.every, backward=costs.backward / loop.every, measured=True)
 
 
-def with_codecs(loop: Loop, costs: Costs, encoders: Sequence[Codec], error: float | None) -> Costs:
+def with_codecs(loop: TimeLoop, costs: Costs, encoders: Sequence[Codec], error: float | None) -> Costs:
     """Add what the costs do not say of codecs, measured on a snapshot of the first steps."""
     known = {canonical(name): cost for name, cost in costs.codecs.items()}
     if unknown := [encoder for encoder in encoders if encoder.name not in known]:
         step = min(1, loop.coarse_steps - 1)
-        state = loop.advance(loop.fresh(), 0, step) if step else loop.fresh()
-        arrays = list(arrays_of(loop.record_of(state, step)))
-        layout = loop.record_layout or loop.layout
-        measured = {one.name: loop.library.measure_codec(layout, one, arrays, error) for one in unknown}
+        layout, library = loop.record_layout or loop.layout, loop.library
+        with library.current():
+            state = loop.advance(loop.fresh(), 0, step) if step else loop.fresh()
+            arrays = arrays_of(loop.record_of(state, step))
+            measured = {codec.name: library.measure_codec(layout, codec, arrays, error) for codec in unknown}
         known |= {name: cost for name, cost in measured.items() if cost is not None}
     for encoder in encoders:
         if encoder.name in known:
             # What a snapshot that does not shrink takes is known, whatever the costs say, and what the codec takes.
             kept = [layout for layout in (loop.layout, loop.record_layout) if layout is not None]
-            packed = [(Packing.of(layout, encoder, loop.library.tier), layout.nbytes) for layout in kept]
+            packed = [(Packing.of(layout.leaves, encoder, loop.library.tier), layout.nbytes) for layout in kept]
             known[encoder.name] = replace(
                 known[encoder.name],
                 worst=max(packing.most / nbytes for packing, nbytes in packed),

@@ -1,15 +1,18 @@
-"""Which memory the arrays of a state are in, and what follows from it: the backend is chosen from the arrays."""
+"""Which memory the arrays of a state are in, and what follows from it: the machine is chosen from the arrays."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from forebay.codec import Codec
-from forebay.engine import measure, numpy_arrays
-from forebay.engine.host import HostBackend
+from forebay.engine import measure
 from forebay.engine.layout import Layout, arrays_of
 from forebay.errors import StateError
+from forebay.machine.arrays import dispatch
+from forebay.machine.host import HostReversal
+from forebay.machine.machine import ReversalMachine
 from forebay.planner import CodecCost, Costs
 from forebay.tier.capacity import device_capacity, host_capacity
 
@@ -20,67 +23,62 @@ class Library:
 
     tier: str
     """the first tier: device or host"""
-    describe: Callable[[Any], Any]
-    readable: Callable[[Any], Any]
-    """gives an array that codecs and quality read"""
-    kind_of: Callable[[Any], Any]
-    copy: Callable[[Any], Any]
-    backend: Callable[[list[Any], Path, bool], Any]
+    machine: Callable[[Path, bool], ReversalMachine]
+    """makes what a reversal runs on, which calls back synchronously or not"""
     measure: Callable[..., Costs]
     measure_codec: Callable[[Layout, Codec, list[Any], float | None], CodecCost | None]
     free_bytes: Callable[[], int]
+    current: Callable[[], AbstractContextManager[None]] = nullcontext
+    """makes the GPU of the arrays current, and afterwards the one that was"""
 
 
 def library_of(state: Any) -> Library:
-    """Find out where the arrays of a state are."""
-    arrays = list(arrays_of(state))
+    """Find out where the arrays of a state are, refusing one that is in several places."""
+    arrays = arrays_of(state)
     if not arrays:
         raise StateError("the state holds no arrays: give a tuple, list or dict of arrays")
-    on_device = [_on_device(array) for array in arrays]
-    if any(on_device) != all(on_device):
+    libraries = [dispatch.library_of(array) for array in arrays]
+    on_host = [library.on_host(array) for library, array in zip(libraries, arrays, strict=True)]
+    if any(on_host) != all(on_host):
         raise StateError("some arrays of the state are on the host and some on a GPU: move them to one place")
-    return _device() if on_device[0] else _host()
-
-
-def _on_device(array: Any) -> bool:
-    if type(array).__module__.partition(".")[0] == "torch":
-        return bool(array.is_cuda)  # its interface raises where the tensor needs a gradient
-    return hasattr(array, "__cuda_array_interface__")
+    if on_host[0]:
+        return _host()
+    devices = {library.device(array) for library, array in zip(libraries, arrays, strict=True)} - {None}
+    if len(devices) > 1:
+        places = " and ".join(f"cuda:{device}" for device in sorted(devices, key=str))
+        raise StateError(f"the arrays of the state are on {places}: move them to one GPU")
+    return _device(next(iter(devices), None), dispatch.device_library(dispatch.describe(arrays[0])))
 
 
 def _host() -> Library:
     return Library(
         tier="host",
-        describe=numpy_arrays.describe,
-        readable=numpy_arrays.as_numpy,
-        kind_of=numpy_arrays.kind_of,
-        copy=_copy,
-        backend=lambda kinds, where, synchronous: HostBackend(kinds, where),
+        machine=lambda where, synchronous: HostReversal(where),
         measure=measure.measure_host,
         measure_codec=measure.measure_host_codec,
         free_bytes=lambda: host_capacity().free,
     )
 
 
-def _device() -> Library:
-    from forebay.engine import cuda, cuda_arrays  # they need cuda.core
+def _device(index: int | None, arrays: Any) -> Library:
+    from forebay.cuda.driver import current_device, on_device  # they need cuda.core
+    from forebay.machine.cuda_reversal import CudaReversal
+
+    device = current_device().device_id if index is None else index
 
     def free_bytes() -> int:
-        capacity = device_capacity()
+        with on_device(device):
+            capacity = device_capacity()
         return capacity.free if capacity else 0
+
+    def machine(where: Path, synchronous: bool) -> CudaReversal:
+        return CudaReversal(device, arrays, where, synchronous)
 
     return Library(
         tier="device",
-        describe=cuda_arrays.describe,
-        readable=cuda_arrays.readable,
-        kind_of=cuda_arrays.kind_of,
-        copy=_copy,
-        backend=cuda.CudaBackend,
+        machine=machine,
         measure=measure.measure_device,
-        measure_codec=measure.measure_device_codec,
+        measure_codec=lambda *arguments: measure.measure_device_codec(machine(Path(), False), *arguments),
         free_bytes=free_bytes,
+        current=lambda: on_device(device),
     )
-
-
-def _copy(array: Any) -> Any:
-    return array.detach().clone() if hasattr(array, "detach") else array.copy()

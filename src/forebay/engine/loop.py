@@ -9,12 +9,14 @@ from forebay.engine.layout import Layout, arrays_of
 from forebay.engine.library import Library, library_of
 from forebay.engine.sampling import Sampler
 from forebay.errors import PlanError, StateError
+from forebay.machine.arrays import dispatch
+from forebay.machine.arrays.dispatch import describe, view_of
 from forebay.schedule.segmented import check_count
 
 Record = Sequence[Any] | Callable[[Any, int], Any]
 
 
-class Loop:
+class TimeLoop:
     """The callbacks of a user, and what follows from the initial state."""
 
     def __init__(
@@ -35,13 +37,10 @@ class Loop:
         self._forward, self._backward, self._state, self._record = forward, backward, state, record
         self._takes_replay = "replay" in inspect.signature(forward).parameters
         self._furthest = 0  # up to here the steps have been run before
-        self.layout = Layout.of(state, self.library.describe)
-        first = self.record_of(state, 0)  # which is not kept: it may be a copy on the device
-        self.record_layout = None if record is None else Layout.of(first, self.library.describe)
-        self._kinds = {
-            keeps: [self.library.kind_of(array) for array in arrays_of(tree)]
-            for keeps, tree in ((True, state), (False, first))
-        }
+        self.layout = Layout.of(state, describe)
+        # The first record is not kept: it may be a copy on the device.
+        with self.library.current():
+            self.record_layout = None if record is None else Layout.of(self.record_of(state, 0), describe)
 
     @property
     def coarse_steps(self) -> int:
@@ -51,27 +50,27 @@ class Loop:
     @property
     def arrays(self) -> list[Any]:
         """The arrays of the initial state."""
-        return list(arrays_of(self._state))
+        return arrays_of(self._state)
 
     def fresh(self) -> Any:
         """Copy the initial state, which stays the caller's."""
-        return self.layout.build([self.library.copy(array) for array in self.arrays])
+        return self.layout.build([dispatch.library_of(array).copy(array) for array in self.arrays])
 
     def advance(self, state: Any, start: int, stop: int) -> Any:
         """Run forward, telling it which steps it has run before where it wants to know."""
         first, last = start * self.every, min(stop * self.every, self.steps)
         if not self._takes_replay:
             return self._forward(state, first, last)
-        known = min(max(first, self._furthest), last)
-        if first < known:
-            state = self._forward(state, first, known, replay=True)
-        if known < last:
-            state = self._forward(state, known, last, replay=False)
+        furthest = min(max(first, self._furthest), last)
+        if first < furthest:
+            state = self._forward(state, first, furthest, replay=True)
+        if furthest < last:
+            state = self._forward(state, furthest, last, replay=False)
             self._furthest = last
         return state
 
     def record_of(self, state: Any, step: int) -> Any:
-        """Give what backward needs of a state."""
+        """Return what backward needs of a state."""
         record = self._record
         if record is None:
             return state
@@ -84,13 +83,9 @@ class Loop:
         except (KeyError, IndexError, TypeError) as error:
             raise StateError(f"record={record!r} names what the state does not have: {error}") from error
 
-    def kinds(self, keeps: bool) -> list[Any]:
-        """Tell the library of each array of a snapshot."""
-        return self._kinds[keeps]
-
     def sampler(self) -> Sampler:
         """Make what samples the errors of a lossy codec."""
-        return Sampler(self.record_layout or self.layout, self.library.readable, self.coarse_steps)
+        return Sampler(self.record_layout or self.layout, view_of, self.coarse_steps)
 
     def callbacks(
         self,
@@ -100,7 +95,7 @@ class Loop:
         tick: Callable[[], None],
         pause: Callable[[], None],
     ) -> Callbacks:
-        """Give the engine what it calls; `keeps` says that snapshots are states."""
+        """Return what the engine calls; `keeps` says that snapshots are states."""
 
         def forward(state: Any, start: int, stop: int) -> Any:
             if sampler:
@@ -111,8 +106,8 @@ class Loop:
                     start = sampled
             return self.advance(state, start, stop)
 
-        def backward(seen: Any, step: int) -> None:
-            needed = self.record_of(seen, step) if keeps else seen
+        def backward(snapshot: Any, step: int) -> None:
+            needed = self.record_of(snapshot, step) if keeps else snapshot
             if sampler:
                 sampler.see(step, needed)
             self._backward(needed, step * self.every)

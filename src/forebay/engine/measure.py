@@ -10,10 +10,13 @@ from typing import Any
 import numpy as np
 
 from forebay.codec import Codec, quality
-from forebay.engine import numpy_arrays
 from forebay.engine.layout import Layout
-from forebay.engine.packing import Packing, Place, decode, encode, extent
 from forebay.errors import CodecError
+from forebay.machine.arrays import host_bytes
+from forebay.machine.arrays.dispatch import view_of
+from forebay.machine.machine import ReversalMachine
+from forebay.machine.packing import Packing, snapshot_bytes
+from forebay.machine.spec import Extent
 from forebay.planner import CodecCost, Costs, Link
 from forebay.tier.disk import Disk
 from forebay.tier.links import measure_links
@@ -35,11 +38,11 @@ def measure_host(
 ) -> Costs:
     """Time forward on host arrays, copies of a snapshot's size, and the disk; all of it is synchronous."""
     room = np.frombuffer(mmap.mmap(-1, 2 * nbytes), np.uint8)
-    block, other = room[:nbytes], room[nbytes:]
-    block[:], other[:] = 1, 2  # pages are there before they are timed
-    copy = _seconds(lambda: np.copyto(other, block))
+    snapshot, other = room[:nbytes], room[nbytes:]
+    snapshot[:], other[:] = 1, 2  # pages are there before they are timed
+    copy = _seconds(lambda: np.copyto(other, snapshot))
     step = _step(forward, fresh, steps, lambda call: _seconds(call, 1))
-    disk = _disk(block, other, directory) if directory is not None else None
+    disk = _disk(snapshot, other, directory) if directory is not None else None
     return Costs(forward=step, backward=step, copy=nbytes / copy, disk=disk)
 
 
@@ -86,44 +89,41 @@ def measure_device(
 
 def measure_host_codec(layout: Layout, codec: Codec, arrays: list[Any], error: float | None) -> CodecCost | None:
     """Time a codec on a state of the first steps; None where it does not keep the error that all must keep."""
-    packing = Packing.of(layout, codec, "host")
-    block = np.frombuffer(mmap.mmap(-1, packing.most), np.uint8)
+    packing = Packing.of(layout.leaves, codec, "host")
+    data = np.frombuffer(mmap.mmap(-1, packing.most), np.uint8)
     room = np.frombuffer(mmap.mmap(-1, 2 * layout.nbytes), np.uint8)
-    numpy_arrays.copy_in(room, layout, arrays)
-    kinds = [None] * len(arrays)
-    before = numpy_arrays.arrays_in(room[: layout.nbytes], layout, kinds)
-    after = numpy_arrays.arrays_in(room[layout.nbytes :], layout, kinds)
+    host_bytes.copy_all_in(room, layout.leaves, arrays)
+    before = host_bytes.views_in(room[: layout.nbytes], layout.leaves)
+    after = host_bytes.views_in(room[layout.nbytes :], layout.leaves)
     try:
-        sizes = encode(packing, block, before)  # compiles what has to be
+        sizes = host_bytes.encode(packing, data, before)  # compiles what has to be
     except CodecError:
         if error is None:
             raise
         return None  # it does not work here
-    where = [Place(start, size) for (start, _), size in zip(packing.worst, sizes, strict=True)]
-    decode(packing, where, block, after)
+    where = [Extent(start, size) for (start, _), size in zip(packing.worst, sizes, strict=True)]
+    host_bytes.decode(packing, data, where, after)
     if error is not None and not keeps_error(before, after, error):
         return None
-    encoded = _seconds(lambda: encode(packing, block, before))
-    decoded = _seconds(lambda: decode(packing, where, block, after))
+    encoded = _seconds(lambda: host_bytes.encode(packing, data, before))
+    decoded = _seconds(lambda: host_bytes.decode(packing, data, where, after))
     return codec_cost(layout, packing, sizes, encoded, decoded)
 
 
-def measure_device_codec(layout: Layout, codec: Codec, arrays: list[Any], error: float | None) -> CodecCost | None:
+def measure_device_codec(
+    machine: ReversalMachine, layout: Layout, codec: Codec, arrays: list[Any], error: float | None
+) -> CodecCost | None:
     """Time a codec on a state of the first steps; None where it does not keep the error that all must keep."""
-    from forebay.engine.cuda import CudaBackend
-    from forebay.engine.cuda_arrays import kind_of, readable
-
-    packing = Packing.of(layout, codec, "device")
-    backend = CudaBackend([kind_of(array) for array in arrays], Path())
     try:
-        backend.reserve(0, layout.nbytes + packing.most)
-        room, block = backend.block(0, 0, layout.nbytes), backend.block(0, layout.nbytes, packing.most)
+        packing = Packing.of(layout.leaves, codec, "device")
+        machine.reserve(0, layout.nbytes + packing.most)
+        room, data = machine.region(0, 0, layout.nbytes), machine.region(0, layout.nbytes, packing.most)
         for step in range(1 + REPEATS):  # the first compiles
-            sizes = backend.encode(step, block, layout, packing, arrays)()
-            where = [Place(start, size) for (start, _), size in zip(packing.worst, sizes, strict=True)]
-            backend.decode(step, room, block, layout, packing, where, [])
-        backend.finish()
-        before, after = ([readable(one) for one in many] for many in (arrays, backend.arrays(room, layout)))
+            sizes = machine.encode(step, data, packing, arrays)()
+            where = [Extent(start, size) for (start, _), size in zip(packing.worst, sizes, strict=True)]
+            machine.decode(step, room, data, packing, where, [])
+        machine.finish()
+        before, after = (list(map(view_of, several)) for several in (arrays, machine.arrays(room, layout.leaves)))
         if error is not None and not keeps_error(before, after, error):
             return None
     except CodecError:
@@ -131,8 +131,8 @@ def measure_device_codec(layout: Layout, codec: Codec, arrays: list[Any], error:
             raise
         return None  # it does not work here
     finally:
-        backend.close()
-    spans = [span for span in backend.metrics.timeline if span.step]
+        machine.close()
+    spans = [span for span in machine.metrics.timeline if span.step]
     encoded, decoded = (
         sum(span.stop - span.start for span in spans if span.what == what) / REPEATS
         for what in ("compress", "decompress")
@@ -142,16 +142,14 @@ def measure_device_codec(layout: Layout, codec: Codec, arrays: list[Any], error:
 
 def keeps_error(before: Sequence[Any], after: Sequence[Any], error: float) -> bool:
     """Tell whether every array came back within an error relative to its range."""
-    for one, other in zip(before, after, strict=True):
-        found = quality.compare(one, other) if one.dtype.kind == "f" else None
-        if found is not None and found.worst > error * found.span:
-            return False
-    return True
+    pairs = [pair for pair in zip(before, after, strict=True) if pair[0].dtype.kind == "f"]
+    differences = (quality.compare(*pair) for pair in pairs)
+    return not any(difference.worst > error * difference.span for difference in differences)
 
 
 def codec_cost(layout: Layout, packing: Packing, sizes: Sequence[int], encoded: float, decoded: float) -> CodecCost:
     """Turn what was measured of a codec into its cost, believing a ratio only so far."""
-    ratio = layout.nbytes / extent(packing.places(sizes))
+    ratio = layout.nbytes / snapshot_bytes(packing.extents(sizes))
     return CodecCost(
         ratio=ratio if packing.fixed else min(ratio, BELIEVED),
         encode=layout.nbytes / encoded,
@@ -180,15 +178,15 @@ def _step(
     return max(median(taken), 1e-9)
 
 
-def _disk(block: Any, other: Any, directory: Path) -> Link:
+def _disk(snapshot: Any, other: Any, directory: Path) -> Link:
     """Time the disk tier itself, with a snapshot."""
     down, up = [], []
-    with Disk(directory, block.nbytes) as disk:
+    with Disk(directory, snapshot.nbytes) as disk:
         for step in range(REPEATS):
-            down.append(_seconds(lambda step=step: disk.write(step, block).result(), 1))  # type: ignore[misc]
+            down.append(_seconds(lambda step=step: disk.write(step, snapshot).result(), 1))  # type: ignore[misc]
             up.append(_seconds(lambda step=step: disk.read(step, other).result(), 1))  # type: ignore[misc]
             disk.drop(step)
-    return Link(up=block.nbytes / median(up), down=block.nbytes / median(down))
+    return Link(up=snapshot.nbytes / median(up), down=snapshot.nbytes / median(down))
 
 
 def _seconds(call: Callable[[], Any], repeats: int = REPEATS) -> float:

@@ -137,7 +137,7 @@ def plan_recorded(
     codecs: Sequence[str],
     largest: int | None = None,
 ) -> Plan:
-    """Give the fastest plan over the steps that may be recorded at once; its `every` says how many.
+    """Return the fastest plan over the steps that may be recorded at once; its `every` says how many.
 
     The graphs of all steps but one come out of the budget of the first tier. One step's graph, like the working state,
     comes on top of it. Where graphs are elsewhere, `largest` says how many the device has room for.

@@ -7,11 +7,11 @@ from typing import Any
 
 from forebay.engine.executor import Executor
 from forebay.engine.layout import Layout
-from forebay.engine.loop import Loop
-from forebay.engine.packing import Packing
+from forebay.engine.loop import TimeLoop
 from forebay.engine.result import Result
 from forebay.engine.spilling import SpillingExecutor
 from forebay.errors import EngineError
+from forebay.machine.packing import Packing
 from forebay.metrics import Metrics
 from forebay.planner import Plan
 from forebay.planner.operations import Operation
@@ -27,7 +27,7 @@ class Reversal:
 
     def __init__(
         self,
-        loop: Loop,
+        loop: TimeLoop,
         plan: Plan,
         kept: Layout,
         packing: Packing | None,
@@ -44,26 +44,26 @@ class Reversal:
         keeps = plan.keep == "states"
         self._sampler = loop.sampler() if lossy else None
         self._ticking = _Ticking()
-        self._backend = backend = loop.library.backend(loop.kinds(keeps), where, synchronous)
-        self._close = weakref.finalize(self, backend.close)
+        self._machine = machine = loop.library.machine(where, synchronous)
+        self._close = weakref.finalize(self, machine.close)
         try:
-            callbacks = loop.callbacks(keeps, None, self._sampler, self._ticking, backend.pause)
+            callbacks = loop.callbacks(keeps, None, self._sampler, self._ticking, machine.pause)
             executor: Executor
 
             def initial() -> Any:
                 return executor.load(loop.arrays) if keeps else loop.fresh()
 
             if packing is None:
-                executor = Executor(backend, kept, plan.tiers, rooms, callbacks)
+                executor = Executor(machine, kept, plan.tiers, rooms, callbacks)
             else:
-                executor = SpillingExecutor(backend, kept, plan.tiers, rooms, callbacks, packing, initial)
+                executor = SpillingExecutor(machine, kept, plan.tiers, rooms, callbacks, packing, initial)
             self._stages = executor.stages(self._operations, plan.schedule.steps, initial())
         except BaseException:
             self._close()
             raise
 
     def forward(self) -> Any:
-        """Run to the turn and give the final state, which the caller must not hold beyond it without a copy."""
+        """Run to the turn and return the final state, which the caller must not hold beyond it without a copy."""
         try:
             return next(self._stages)
         except BaseException:
@@ -72,27 +72,27 @@ class Reversal:
 
     def wait(self) -> None:
         """Let the caller go on with other things: its streams wait for the reversal's, and are current again."""
-        self._backend.leave()
+        self._machine.leave()
 
     def resume(self) -> None:
         """Take up again where it waited, in whatever thread."""
         if not self._close.alive:
             raise EngineError("a reversal that has ended or was given up cannot go on: start another")
-        self._backend.enter()
+        self._machine.enter()
 
     def backward(self, tick: Callable[[], None] = lambda: None) -> Result:
         """Run the rest, calling `tick` after each backward step, and give back everything but the result."""
         self._ticking.tick = tick
-        backend = self._backend
+        machine = self._machine
         try:
             for _ in self._stages:
                 raise EngineError("the schedule comes to the end of the loop twice")
-            backend.finish()
-            backend.metrics.samples = self._sampler.samples() if self._sampler else []
+            machine.finish()
+            machine.metrics.samples = self._sampler.samples() if self._sampler else []
         finally:
             self.give_up()
-        _count(backend.metrics, self.plan, self._operations, self._nbytes)
-        return Result(self.plan, backend.metrics, self.note)
+        _count(machine.metrics, self.plan, self._operations, self._nbytes)
+        return Result(self.plan, machine.metrics, self.note)
 
     def give_up(self) -> None:
         """Give memory and files back, whatever has been done; again is no error."""

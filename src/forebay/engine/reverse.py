@@ -14,11 +14,11 @@ from forebay.codec.auto import choices
 from forebay.engine.costing import measured, read_budget, with_codecs, with_unused
 from forebay.engine.layout import Layout
 from forebay.engine.library import Library
-from forebay.engine.loop import Loop, Record
-from forebay.engine.packing import Packing
+from forebay.engine.loop import Record, TimeLoop
 from forebay.engine.result import Result
 from forebay.engine.reversal import Reversal
 from forebay.errors import PlanError
+from forebay.machine.packing import Packing
 from forebay.planner import Costs, Plan
 from forebay.planner import plan as make_plan
 from forebay.planner.settings import staging
@@ -163,7 +163,7 @@ def prepare(
     """Plan a reversal and take its memory, for a caller who comes back after the turn; parameters as for `reverse`."""
     check_steps(steps)
     synchronous = bool(getattr(forward, "synchronous", False)) if synchronous is None else synchronous
-    loop = Loop(forward, backward, state, steps, every, record)
+    loop = TimeLoop(forward, backward, state, steps, every, record)
     encoders, error = choices(codec)
     where = Path(directory) if directory is not None else Path(tempfile.gettempdir())
     note = ""
@@ -191,10 +191,11 @@ def prepare(
     kept = loop.layout if keeps else loop.record_layout
     if kept is None:
         raise PlanError("the plan keeps records: say what they are with record=")
-    encoder = next((one for one in encoders if one.name == plan.codec), None)
+    encoder = next((encoder for encoder in encoders if encoder.name == plan.codec), None)
     if encoder is None and plan.codec is not None:
         encoder = get(plan.codec)
-    packing = Packing.of(kept, encoder, loop.library.tier) if encoder is not None else None
+    with loop.library.current():
+        packing = Packing.of(kept.leaves, encoder, loop.library.tier) if encoder is not None else None
     _check_plan(plan, loop, kept, packing)
     return Reversal(
         loop,
@@ -224,7 +225,7 @@ def _check_agreement(
 
 
 def _rooms(plan: Plan, kept: Layout, packing: Packing | None) -> list[int]:
-    """Give the bytes of each tier for snapshots: exactly those of the plan, or some more where sizes are a guess."""
+    """Return the bytes of each tier for snapshots: exactly those of the plan, or some more where sizes are a guess."""
     peak = plan.prediction.peak
     if packing is None:
         return [count * kept.nbytes for count in peak]
@@ -243,7 +244,7 @@ def _rooms(plan: Plan, kept: Layout, packing: Packing | None) -> list[int]:
     return rooms
 
 
-def _check_plan(plan: Plan, loop: Loop, kept: Layout, packing: Packing | None) -> None:
+def _check_plan(plan: Plan, loop: TimeLoop, kept: Layout, packing: Packing | None) -> None:
     if (plan.steps, plan.every) != (loop.steps, loop.every):
         raise PlanError(
             f"the plan was made for {plan.steps} steps, every {plan.every}; "

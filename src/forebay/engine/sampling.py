@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from forebay.codec import quality
 from forebay.engine.layout import Layout, arrays_of
-from forebay.metrics import Sample
+from forebay.metrics import Distortion
 
 STEPS = 5
 """Steps that are sampled, spread over the loop."""
@@ -32,9 +32,10 @@ class Sampler:
         self._before: dict[int, Any] = {}
         self._after: dict[int, Any] = {}
         random = np.random.default_rng(0)
+        specs = [leaf.spec for leaf in layout.leaves]
         self._bricks = [
-            [_brick(leaf.shape, random) for _ in range(BRICKS)] if leaf.dtype.kind == "f" and all(leaf.shape) else []
-            for leaf in layout.leaves
+            [_brick(spec.shape, random) for _ in range(BRICKS)] if spec.dtype.kind == "f" and all(spec.shape) else []
+            for spec in specs
         ]
 
     def stops(self, start: int, stop: int) -> Iterator[int]:
@@ -57,7 +58,7 @@ class Sampler:
         if step in self._before:
             self._after[step] = self._cut(tree)
 
-    def samples(self) -> list[Sample]:
+    def samples(self) -> list[Distortion]:
         """Compare, once everything has been computed."""
         return [
             _compare(step, zip(self._before[step][0], seen, self._before[step][1], strict=True))
@@ -83,34 +84,34 @@ def _copy(array: Any) -> Any:
 
 
 def _scale(array: Any) -> float:
-    """Give the range of the finite values, or their size where all are the same."""
-    found = quality.compare(array, array)
-    return found.span or max(abs(found.least), abs(found.most))
+    """Return the range of the finite values, or their size where all are the same."""
+    difference = quality.compare(array, array)
+    return difference.span or max(abs(difference.least), abs(difference.most))
 
 
-def _compare(step: int, leaves: Iterable[tuple[list[Any], list[Any], float]]) -> Sample:
-    """Give the worst of all arrays, each by the range it had."""
+def _compare(step: int, leaves: Iterable[tuple[list[Any], list[Any], float]]) -> Distortion:
+    """Return the worst of all arrays, each by the range it had."""
     worst, relative, psnr, similar = 0.0, 0.0, math.inf, 1.0
     for before, after, span in leaves:
         if not before:
             continue
-        pairs = [(_on_host(one), _on_host(other)) for one, other in zip(before, after, strict=True)]
-        found = [quality.compare(one, other) for one, other in pairs]
-        error = max(one.worst for one in found)
-        squares = sum(one.squares for one in found) / sum(one.count for one in found)
+        pairs = [(_on_host(exact), _on_host(lossy)) for exact, lossy in zip(before, after, strict=True)]
+        differences = [quality.compare(*pair) for pair in pairs]
+        error = max(difference.worst for difference in differences)
+        squares = sum(each.squares for each in differences) / sum(each.count for each in differences)
         worst = max(worst, error)
         if error:
             relative = max(relative, error / span if span else math.inf)
             psnr = min(psnr, 20 * math.log10(span) - 10 * math.log10(squares) if span and squares else -math.inf)
-            similar = min(similar, *(_similarity(one, other, span) for one, other in pairs))
-    return Sample(step, worst, relative, psnr, similar)
+            similar = min(similar, *(_similarity(*pair, span) for pair in pairs))
+    return Distortion(step, worst, relative, psnr, similar)
 
 
-def _similarity(one: NDArray[Any], other: NDArray[Any], span: float) -> float:
-    shape = (-1, *one.shape[-2:]) if one.ndim > 3 else one.shape
-    one, other = one.reshape(shape), other.reshape(shape)
-    window = min([7, *(extent - 1 + extent % 2 for extent in one.shape if extent > 1)])
-    return quality.ssim(one, other, window, span) if one.size > 1 and window >= 3 else 1.0
+def _similarity(exact: NDArray[Any], lossy: NDArray[Any], span: float) -> float:
+    shape = (-1, *exact.shape[-2:]) if exact.ndim > 3 else exact.shape
+    exact, lossy = exact.reshape(shape), lossy.reshape(shape)
+    window = min([7, *(extent - 1 + extent % 2 for extent in exact.shape if extent > 1)])
+    return quality.ssim(exact, lossy, window, span) if exact.size > 1 and window >= 3 else 1.0
 
 
 def _on_host(array: Any) -> NDArray[Any]:

@@ -14,19 +14,21 @@ encoding of unknown size could not use.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from forebay.engine.executor import Backend, Callbacks, Executor
+from forebay.engine.executor import Callbacks, Executor
 from forebay.engine.layout import Layout
-from forebay.engine.packing import Packing, extent
+from forebay.machine.arrays.dispatch import describe
+from forebay.machine.machine import ReversalMachine
+from forebay.machine.packing import Packing, snapshot_bytes
+from forebay.machine.waits import Wait
 from forebay.planner.operations import Evict, Store
-from forebay.tier.lanes import Wait
 
 
 class SpillingExecutor(Executor):
-    """Runs operations on a backend, with snapshots encoded."""
+    """Runs operations on a machine, with snapshots encoded."""
 
     def __init__(
         self,
-        backend: Backend,
+        machine: ReversalMachine,
         layout: Layout,
         tiers: Sequence[str],
         rooms: Sequence[int],
@@ -39,7 +41,7 @@ class SpillingExecutor(Executor):
         self._fresh: tuple[int, Callable[[], Sequence[int]]] | None = None  # the step whose size is not known yet
         self._later: list[Store | Evict] = []  # what the plan does with it meanwhile
         self._lost: set[int] = set()
-        super().__init__(backend, layout, tiers, rooms, callbacks)
+        super().__init__(machine, layout, tiers, rooms, callbacks)
         self._staging = self._allocate(0, packing.most)[0]
 
     def _piece(self) -> int | None:
@@ -47,8 +49,8 @@ class SpillingExecutor(Executor):
 
     def _save(self, step: int, tree: Any) -> None:
         self._settle()
-        arrays = self.layout.check(tree, self.backend.describe, "forward")
-        self._fresh = step, self.backend.encode(step, self._staging.block, self.layout, self.packing, arrays)
+        arrays = self.layout.check(tree, describe, "forward")
+        self._fresh = step, self.machine.encode(step, self._staging.region, self.packing, arrays)
         self._lost.discard(step)
         if self.packing.fixed:
             self._settle()
@@ -58,13 +60,13 @@ class SpillingExecutor(Executor):
         if self._fresh is None:
             return
         (step, sizes), self._fresh = self._fresh, None
-        places = self.packing.places(sizes())
-        nbytes = extent(places)
-        self.backend.metrics.ratios.add(self.layout.nbytes, nbytes)
+        extents = self.packing.extents(sizes())
+        nbytes = snapshot_bytes(extents)
+        self.machine.metrics.ratios.add(self.layout.nbytes, nbytes)
         self._make_room(0, nbytes)
         slot, room = self._take(0, step, nbytes, "save: its slot is free")
-        slot.places = places
-        slot.ready = self.backend.gather(step, slot.block, self._staging.block, self.packing, places, room)
+        slot.extents = extents
+        slot.ready = self.machine.gather(step, slot.region, self._staging.region, self.packing, extents, room)
         later, self._later = self._later, []
         for operation in later:
             if isinstance(operation, Store):
@@ -102,18 +104,11 @@ class SpillingExecutor(Executor):
         self._bring_up(step)
         slot = self._owned(0, step)
         self._count(step)
+        arrived = [Wait("restore: its snapshot has arrived", slot.ready)]
         slot.reads.append(
-            self.backend.decode(
-                step,
-                self.working.block,
-                slot.block,
-                self.layout,
-                self.packing,
-                slot.places,
-                [Wait("restore: its snapshot has arrived", slot.ready)],
-            )
+            self.machine.decode(step, self.working.region, slot.region, self.packing, slot.extents, arrived)
         )
-        return self.backend.arrays(self.working.block, self.layout)
+        return self.machine.arrays(self.working.region, self.layout.leaves)
 
     def _drop(self, step: int) -> None:
         self._settle()
@@ -135,7 +130,7 @@ class SpillingExecutor(Executor):
         reached = start or 0
         for lost in sorted(lost for lost in self._lost if reached <= lost <= step):
             state = self._forward(state, reached, lost) if lost > reached else state
-            self.backend.metrics.recomputed += lost - reached
+            self.machine.metrics.recomputed += lost - reached
             self._save(lost, self._snapshot(state, lost))
             reached = lost
         self._settle()
@@ -154,7 +149,7 @@ class SpillingExecutor(Executor):
 
     def _spill(self, tier: int, step: int) -> None:
         """Move a snapshot out of a tier: to the next, or, out of the last, nowhere."""
-        metrics = self.backend.metrics
+        metrics = self.machine.metrics
         if not self._is_elsewhere(step, tier):
             if tier + 1 < len(self.tiers) and self._make_room(tier + 1, self.held[tier][step].nbytes, step):
                 super()._store(step, tier + 1)

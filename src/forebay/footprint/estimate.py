@@ -29,7 +29,7 @@ class Estimate:
     """for a function on the device: the bound of that"""
 
     def binds(self, budget: Budget) -> str:
-        """Say which of the tiers of a budget this run fills most.
+        """Return which of the tiers of a budget this run fills most.
 
         Examples
         --------

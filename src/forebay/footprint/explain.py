@@ -1,14 +1,14 @@
 """A model in words and numbers: its terms in bytes per element, the samples it rests on, and what is uncertain."""
 
-from forebay.footprint.fit import Fit
-from forebay.footprint.model import Model
+from forebay.footprint.fit.footprint import Footprint
+from forebay.footprint.fit.peaks import Fit
 from forebay.units import seconds_to_text, to_text
 
 FARTHER = 8
 """the terms are told as they are up to lengths so many times those of the samples"""
 
 
-def explain(model: Model) -> str:
+def explain(model: Footprint) -> str:
     """Write a model out for people."""
     lines = [f"{model.name}: {', '.join(model.layout.axes)} of {model.dtype}, peaks by {model.conditions.how}"]
     for place, fit in (("device", model.device), ("host", model.host)):
@@ -34,16 +34,18 @@ def _terms(fit: Fit) -> list[str]:
     return rows
 
 
-def _floor(model: Model) -> list[str]:
+def _floor(model: Footprint) -> list[str]:
     """Say that the output decides where the terms say less than it needs, at a sample or a larger shape."""
-    seen = [sample for sample in model.samples if model.output is not None]
-    points = [(tuple(times * n for n in sample.lengths), sample.features) for sample in seen for times in (1, FARTHER)]
-    if model.output is None or not any(model.decided_by_output(*point) for point in points):
+    if model.output is None:
+        return []
+    pairs = [(sample, times) for sample in model.samples for times in (1, FARTHER)]
+    points = [(tuple(times * length for length in sample.lengths), sample.features) for sample, times in pairs]
+    if not any(model.decided_by_output(*point) for point in points):
         return []
     return [f"  but never less than the output, {model.samples[-1].output_dtype} ({', '.join(model.output.names)})"]
 
 
-def _samples(model: Model) -> str:
+def _samples(model: Footprint) -> str:
     largest = max(model.samples, key=lambda sample: model.layout.volume(sample.lengths))
     spent = sum(sample.seconds for sample in model.samples)
     return (

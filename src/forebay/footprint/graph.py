@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 
 from forebay.errors import PlanError
-from forebay.footprint.chunks import choose_chunks
+from forebay.footprint.chunks.need import is_whole
+from forebay.footprint.chunks.plan import choose_chunks
+from forebay.footprint.chunks.predictor import Predictor, Shape, ndims_of, output_bytes, place_of
 from forebay.footprint.estimate import Estimate
-from forebay.footprint.need import Model, is_whole, output_bytes
 from forebay.units import Budget
-
-Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class Operator:
     """One operator of a graph: a model, the arrays it reads, and the halo that it needs of them."""
 
     name: str
-    model: Model
+    model: Predictor
     reads: tuple[str, ...]
     halo: Shape
 
@@ -54,7 +53,7 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Peak:
+class GraphPeak:
     """The footprint of a whole graph, and the operator that causes it."""
 
     bytes: int
@@ -97,7 +96,9 @@ class Graph:
         self._inputs[self._new(name)] = ndim, np.dtype(dtype)
         return Array(name, self)
 
-    def add(self, name: str, model: Model, *reads: Array, halo: int | Sequence[int] = 0, keep: bool = False) -> Array:
+    def add(
+        self, name: str, model: Predictor, *reads: Array, halo: int | Sequence[int] = 0, keep: bool = False
+    ) -> Array:
         """Add an operator that reads inputs of the graph or results of operators before it.
 
         Parameters
@@ -161,8 +162,8 @@ class Graph:
         """Bytes of all inputs at a shape."""
         return sum(math.prod(shape) * dtype.itemsize for _, dtype in self._inputs.values())
 
-    def peak(self, shape: Sequence[int]) -> Peak:
-        """Run the graph in mind over blocks of a shape, halo included, and find where it needs the most."""
+    def peak(self, shape: Sequence[int]) -> GraphPeak:
+        """Run the graph in mind over chunks of a shape, halo included, and find where it needs the most."""
         if not self._operators:
             raise PlanError("the graph has no operators: add() at least one")
         shapes: dict[str, tuple[Shape | None, Any]] = {
@@ -180,10 +181,10 @@ class Graph:
                 del held[name]
         worst = max(stages, key=lambda stage: stage.upper)
         likely = max(stage.held + stage.estimate.bytes for stage in stages)
-        return Peak(likely, worst.upper, worst.operator, tuple(stages))
+        return GraphPeak(likely, worst.upper, worst.operator, tuple(stages))
 
     def predict(self, shape: Sequence[int]) -> Estimate:
-        """Give the estimate of the whole; the risk is that any of its operators exceeds its bound."""
+        """Return the estimate of the whole; the risk is that any of its operators exceeds its bound."""
         peak = self.peak(shape)
         estimates = {stage.operator: stage.estimate for stage in peak.stages}
         last = estimates[self.results[0]] if len(self.results) == 1 else None
@@ -200,7 +201,7 @@ class Graph:
     @property
     def place(self) -> str:
         """Where the bytes are: on the device where any operator works there."""
-        places = {getattr(operator.model, "place", "host") for operator in self._operators.values()}
+        places = {place_of(operator.model) for operator in self._operators.values()}
         return "device" if "device" in places else "host"
 
     def chunks(self, shape: Sequence[int], budget: str | float | Budget, **options: Any) -> Shape:
@@ -220,21 +221,19 @@ class Graph:
 
 def _ask(operator: Operator, shapes: dict[str, tuple[Shape | None, Any]]) -> Estimate:
     """Ask an operator's model, once it is sure that it was learned on the like of what the operator reads."""
-    layout = getattr(operator.model, "layout", None)
-    if layout is None or len(layout.ndims) == 1:
+    ndims = ndims_of(operator.model)
+    if len(ndims) == 1:
         return operator.model.predict(_checked(operator, operator.reads[0], operator.model.ndim, shapes))
-    if len(layout.ndims) != len(operator.reads):
-        raise PlanError(
-            f"operator {operator.name!r} reads {len(operator.reads)} arrays; its model takes {len(layout.ndims)}"
-        )
-    pairs = zip(operator.reads, layout.ndims, strict=True)
+    if len(ndims) != len(operator.reads):
+        raise PlanError(f"operator {operator.name!r} reads {len(operator.reads)} arrays; its model takes {len(ndims)}")
+    pairs = zip(operator.reads, ndims, strict=True)
     lengths = sum((_checked(operator, source, ndim, shapes) for source, ndim in pairs), ())
-    asked: Estimate = operator.model.at(lengths)  # type: ignore[attr-defined]
-    return asked
+    estimate: Estimate = operator.model.at(lengths)  # type: ignore[attr-defined]
+    return estimate
 
 
 def _checked(operator: Operator, source: str, ndim: int, shapes: dict[str, tuple[Shape | None, Any]]) -> Shape:
-    """Give the shape of an array that an operator reads."""
+    """Return the shape of an array that an operator reads."""
     shape, dtype = shapes[source]
     if shape is None:
         raise PlanError(f"operator {operator.name!r} reads {source!r}, of which no output shape is known")

@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from forebay.footprint.conditions import Conditions, command_hash, source_hash
 from forebay.footprint.errors import FootprintError, FootprintWarning
-from forebay.footprint.inputs import LIBRARIES, Factory, Layout, Recipe, Shape
 from forebay.footprint.measure.command import Command
+from forebay.footprint.measure.conditions import Conditions, command_hash, source_hash
+from forebay.footprint.measure.inputs import LIBRARIES, Factory, InputLayout, InputRecipe, Shape
+from forebay.footprint.measure.process import Child, Workload, name_of
+from forebay.footprint.measure.runner import Runner
 from forebay.footprint.model import Model
-from forebay.footprint.prior import weigher
-from forebay.footprint.process import Child, Work, name_of
-from forebay.footprint.search import Search
-from forebay.footprint.spending import Limits, Runner
+from forebay.footprint.search.search import Search
+from forebay.footprint.search.spending import Spending
 
 SHARE = 0.05
 LEAST = 2**20
@@ -44,7 +44,6 @@ def learn(
     smallest: int = 1,
     largest: float | None = None,
     gauge: str | None = None,
-    prior: bool = True,
 ) -> Model:
     """Learn how much memory a function needs for any shape, from a few tiny runs, cheapest first.
 
@@ -77,8 +76,6 @@ def learn(
         the least length of an axis, and the most elements of a sample
     gauge
         "traced" to measure by tracemalloc, a lower bound, where the kernel's figures are not wanted
-    prior
-        whether the function's source may say which samples come first; it has no say in the result
 
     Examples
     --------
@@ -89,12 +86,12 @@ def learn(
     ((4000, 5000), 8.0)
     """
     _check(samples, seconds, tight, risk, smallest, largest)
-    start, layout = time.perf_counter(), Layout.of(ndim)
+    start, layout = time.perf_counter(), InputLayout.of(ndim)
     kind = _kind(dtype, library, random=inputs is None and command is None)
     target = None
     if shape is not None:
         target = layout.flatten(None, **shape) if isinstance(shape, Mapping) else layout.flatten(shape)
-    runner, name, source = _runner(function, command, Recipe(layout, kind.name, library, inputs), features, gauge)
+    runner, name, source = _runner(function, command, InputRecipe(layout, kind.name, library, inputs), features, gauge)
     try:
         search = Search(
             runner,
@@ -106,7 +103,7 @@ def learn(
                 Conditions(runner.how, runner.exact, runner.resolution, source, gpu=runner.gpu, library=library),
                 risk,
             ),
-            Limits(
+            Spending(
                 samples,
                 start + seconds,
                 tight,
@@ -114,13 +111,11 @@ def learn(
                 min(largest or ELEMENTS, ELEMENTS if target is None else _most(layout.volume(target))),
                 target,
             ),
-            weigher(function) if prior and function is not None else None,
             varied=features is not None,
         )
         model = search.go()
-        if isinstance(runner, Child):
-            told = replace(model.conditions, versions=runner.versions(), dtypes=runner.dtypes)
-            model = replace(model, conditions=told)
+        conditions = replace(model.conditions, versions=runner.versions(), dtypes=runner.dtypes)
+        model = replace(model, conditions=conditions)
     finally:
         runner.close()
     for note in (*model.notes, *model.doubts.notes):
@@ -129,18 +124,18 @@ def learn(
 
 
 def _most(volume: int) -> float:
-    """Give the most elements of a sample for a shape of so many."""
+    """Return the most elements of a sample for a shape of so many."""
     return max(SHARE * volume, LEAST)
 
 
 def _runner(
     function: Callable[..., Any] | None,
     command: str | None,
-    recipe: Recipe,
+    recipe: InputRecipe,
     features: Callable[..., dict[str, float]] | None,
     gauge: str | None,
 ) -> tuple[Runner, str, str]:
-    """Give what runs samples, its name, and the hash of what it runs."""
+    """Return what runs samples, its name, and the hash of what it runs."""
     if (function is None) == (command is None):
         raise FootprintError("give either a function or command=, and not both")
     if command is not None:
@@ -149,15 +144,15 @@ def _runner(
         return Command(command), command, command_hash(command)
     if function is None or not callable(function):
         raise FootprintError(f"{function!r} is a {type(function).__name__}, not a function")
-    return Child(Work(function, recipe, features, gauge)), name_of(function), source_hash(function)
+    return Child(Workload(function, recipe, features, gauge)), name_of(function), source_hash(function)
 
 
 def _check(samples: int, seconds: float, tight: float, risk: float, smallest: int, largest: float | None) -> None:
     numbers: dict[str, object] = {"seconds": seconds, "tight": tight, "risk": risk, "largest": largest}
     whole: dict[str, object] = {"samples": samples, "smallest": smallest}
-    for name, given in (whole | numbers).items():
-        if not isinstance(given, Integral if name in whole else Real | None):
-            raise FootprintError(f"{name}={given!r}: give a {'whole ' if name in whole else ''}number")
+    for name, value in (whole | numbers).items():
+        if not isinstance(value, Integral if name in whole else Real | None):
+            raise FootprintError(f"{name}={value!r}: give a {'whole ' if name in whole else ''}number")
     if samples < 3 or seconds <= 0 or not 0 < risk < 0.5 or tight <= 0 or smallest < 1:
         raise FootprintError("samples must be 3 or more, seconds, tight and smallest positive, risk between 0 and 0.5")
     if largest is not None and largest < 1:

@@ -6,17 +6,21 @@ from typing import Any
 
 import numpy as np
 
-from forebay.footprint.measurement import Sample
-from forebay.footprint.model import Model
+from forebay.errors import needs
+from forebay.footprint.errors import FootprintError
+from forebay.footprint.fit.footprint import Footprint
+from forebay.footprint.measure.sample import Sample
 from forebay.units import to_text
 
 ESTIMATE, MEASURED, HELD_OUT = "#2b7bba", "#d9772b", "#3d8f5f"
 
 
-def draw(model: Model, path: Path, lengths: tuple[int, ...] | None = None, held_out: Sequence[Sample] = ()) -> None:
+def draw(model: Footprint, path: Path, lengths: tuple[int, ...] | None = None, held_out: Sequence[Sample] = ()) -> None:
     """Draw a model, up to the shape that matters and with samples that it was not learned from, where there are any."""
-    import matplotlib
-
+    try:
+        import matplotlib
+    except ModuleNotFoundError as error:
+        raise FootprintError(needs("a picture", "matplotlib", "plots")) from error
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
@@ -28,7 +32,7 @@ def draw(model: Model, path: Path, lengths: tuple[int, ...] | None = None, held_
     pyplot.close(figure)
 
 
-def _against(axis: Any, model: Model, held_out: Sequence[Sample]) -> None:
+def _against(axis: Any, model: Footprint, held_out: Sequence[Sample]) -> None:
     """Draw predicted over measured: points on the diagonal are right, bars reach up to the bound."""
     for samples, colour, label in ((model.samples, MEASURED, "samples"), (held_out, HELD_OUT, "held out")):
         if samples:
@@ -45,7 +49,7 @@ def _against(axis: Any, model: Model, held_out: Sequence[Sample]) -> None:
     axis.legend()
 
 
-def _along(axis: Any, model: Model, lengths: tuple[int, ...] | None, held_out: Sequence[Sample]) -> None:
+def _along(axis: Any, model: Footprint, lengths: tuple[int, ...] | None, held_out: Sequence[Sample]) -> None:
     """Draw estimate and bound as all axes grow together, to the shape that matters."""
     largest = max(model.samples, key=lambda sample: model.layout.volume(sample.lengths))
     goal = lengths or tuple(3 * length for length in largest.lengths)

@@ -1,16 +1,16 @@
-"""The exact peak of a block of code in this process."""
+"""The exact peak of some code in this process."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from forebay.footprint.measure.resident import CLEAR_REFS, peaks_can_be_reset, read_status, trim_heap
-from forebay.footprint.measure.traced import Traced
+from forebay.footprint.measure.traced import TracedGauge
 
 
 @dataclass(eq=False)
 class Peak:
-    """What a watched block needed; filled in when the block ends."""
+    """What watched code needed; filled in when it ends."""
 
     bytes: int = 0
     """above what was in use when it began"""
@@ -21,12 +21,12 @@ class Peak:
 
 
 _open: list[Peak] = []
-"""the blocks being watched: the kernel keeps one mark for all of them"""
+"""what is being watched: the kernel keeps one mark for all of it"""
 
 
 @contextmanager
 def watch() -> Iterator[Peak]:
-    """Measure the peak of a block; other threads of this process count too, and blocks may be nested.
+    """Measure the peak of the code in a ``with``; other threads of this process count too, and it may be nested.
 
     Small arrays that fit in memory freed before, and not given back to the kernel, do not count: run with
     ``MALLOC_MMAP_THRESHOLD_=65536`` to have all but the smallest counted.
@@ -57,14 +57,14 @@ def watch() -> Iterator[Peak]:
 
 
 def _note() -> None:
-    """Let every open block know the highest mark so far, before it is forgotten."""
+    """Let everything that is watched know the highest mark so far, before it is forgotten."""
     highest = read_status("VmHWM")
     for peak in _open:
         peak._highest = max(peak._highest, highest)
 
 
 def _traced() -> Iterator[Peak]:
-    gauge, peak = Traced(), Peak(exact=False)
+    gauge, peak = TracedGauge(), Peak(exact=False)
     gauge.start()
     try:
         yield peak

@@ -11,10 +11,10 @@ from forebay.codec import Codec
 from forebay.engine import Result
 from forebay.engine.recorded import Request
 from forebay.errors import StateError
-from forebay.jax.compiled import compiled_for
-from forebay.jax.decide import host, part_budget
-from forebay.jax.node import Call
-from forebay.jax.traced import CLOSED_OVER, Trees, trace
+from forebay.jax.compiled_step import compiled_for
+from forebay.jax.decision import host, part_budget
+from forebay.jax.node import CheckpointedCall
+from forebay.jax.traced_step import CLOSED_OVER, Trees, trace
 from forebay.planner import Costs, Plan
 from forebay.schedule import Schedule
 from forebay.units import Budget
@@ -108,7 +108,9 @@ def checkpointed(
     try:
         traced = trace(step, trees, *leaves)
         compiled = compiled_for(step, steps, trees, traced)
-        final, stacked = Call(compiled, outputs, request, allowed, progress, report).differentiable()(*leaves)
+        final, stacked = CheckpointedCall(compiled, outputs, request, allowed, progress, report).differentiable()(
+            *leaves
+        )
     except jax.errors.UnexpectedTracerError as error:
         raise StateError(CLOSED_OVER) from error
     result = jax.tree_util.tree_unflatten(trees.state, final)

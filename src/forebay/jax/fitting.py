@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 
-from forebay.jax.compiled import Compiled, is_inexact
+from forebay.jax.compiled_step import CompiledStep, is_inexact
 from forebay.jax.nest import Lengths, Sizes, choose, least_bytes, nested_bytes
 from forebay.jax.places import Leaves, placed
 
@@ -13,8 +13,8 @@ TRIES = 4
 """How many nests are compiled before the loop is found not to fit."""
 
 
-def sizes_of(compiled: Compiled, state: Leaves, inputs: Leaves, params: Leaves) -> Sizes:
-    """Give the bytes of a state, of each step that is recorded, and beside, as the compiler says; nothing is run."""
+def sizes_of(compiled: CompiledStep, state: Leaves, inputs: Leaves, params: Leaves) -> Sizes:
+    """Return the bytes of a state, of each recorded step, and beside, as the compiler says; nothing is run."""
     long = min(4, compiled.count)
     short = max(1, min(2, long - 1))
     several = [_span_bytes(compiled, length, state, inputs, params) for length in (short, long) if short < long]
@@ -23,7 +23,7 @@ def sizes_of(compiled: Compiled, state: Leaves, inputs: Leaves, params: Leaves) 
     return Sizes(_bytes_of(state), graph, _bytes_of([leaf for leaf in params if is_inexact(leaf)]), beside)
 
 
-def _span_bytes(compiled: Compiled, length: int, state: Leaves, inputs: Leaves, params: Leaves) -> int:
+def _span_bytes(compiled: CompiledStep, length: int, state: Leaves, inputs: Leaves, params: Leaves) -> int:
     shapes = [_structs(leaves) for leaves in (state, inputs, params)]
     outputs = jax.eval_shape(compiled.whole, *shapes)[1]
     given = [leaf for leaf in shapes[0] if is_inexact(leaf)], [leaf for leaf in outputs if is_inexact(leaf)]
@@ -32,9 +32,9 @@ def _span_bytes(compiled: Compiled, length: int, state: Leaves, inputs: Leaves, 
 
 
 def fitted(
-    compiled: Compiled, sizes: Sizes, room: int, state: Leaves, inputs: Leaves, params: Leaves
+    compiled: CompiledStep, sizes: Sizes, room: int, state: Leaves, inputs: Leaves, params: Leaves
 ) -> tuple[Lengths | None, int]:
-    """Give a nest for which the compiler takes no more than the room, and its bytes.
+    """Find a nest for which the compiler takes no more than the room, and its bytes.
 
     Where none is found it is None, with the bytes of the smallest that was tried.
     """
@@ -53,8 +53,8 @@ def fitted(
     return None, min(tried, default=0)
 
 
-def least_room(compiled: Compiled, sizes: Sizes, state: Leaves, inputs: Leaves, params: Leaves) -> int:
-    """Give the smallest room in which a nest is found: what is foreseen, or what the compiler says of it instead."""
+def least_room(compiled: CompiledStep, sizes: Sizes, state: Leaves, inputs: Leaves, params: Leaves) -> int:
+    """Find the smallest room for a nest: what is foreseen, or what the compiler says of it instead."""
     room = least_bytes(compiled.count, sizes)
     while True:  # there is one nest of each number of levels: it ends with the largest at the latest
         lengths, taken = fitted(compiled, sizes, room, state, inputs, params)
@@ -63,8 +63,10 @@ def least_room(compiled: Compiled, sizes: Sizes, state: Leaves, inputs: Leaves, 
         room = taken
 
 
-def _compiled_bytes(compiled: Compiled, lengths: Lengths, state: Leaves, inputs: Leaves, params: Leaves) -> int | None:
-    """Compile a nest as it will be called, and give what it takes beside arguments and results, where that is known."""
+def _compiled_bytes(
+    compiled: CompiledStep, lengths: Lengths, state: Leaves, inputs: Leaves, params: Leaves
+) -> int | None:
+    """Compile a nest as it will be called, and return what it takes beside arguments and results, where known."""
     forward = compiled.nested.lower(lengths, state, inputs, params).compile()
     shapes = jax.eval_shape(lambda *leaves: compiled.nested(lengths, *leaves), state, inputs, params)
     if any(placed(leaf) is not None for leaf in (*state, *inputs, *params)):
@@ -72,10 +74,10 @@ def _compiled_bytes(compiled: Compiled, lengths: Lengths, state: Leaves, inputs:
     (final, outputs), kept = shapes
     given = [leaf for leaf in final if is_inexact(leaf)], [leaf for leaf in outputs if is_inexact(leaf)]
     backward = compiled.nested_back.lower(lengths, kept, inputs, params, given).compile()
-    several = [_temporary_bytes(one) for one in (forward, backward)]
-    if None in several:
+    temporary = [_temporary_bytes(executable) for executable in (forward, backward)]
+    if None in temporary:
         return None
-    return max(one for one in several if one is not None) + _bytes_of(jax.tree.leaves(kept))
+    return max(nbytes for nbytes in temporary if nbytes is not None) + _bytes_of(jax.tree.leaves(kept))
 
 
 def _put(leaf: Any, sharding: Any) -> Any:
@@ -83,7 +85,7 @@ def _put(leaf: Any, sharding: Any) -> Any:
 
 
 def _temporary_bytes(executable: Any) -> int | None:
-    """Give what the compiler takes beside arguments and results; None where it does not say."""
+    """Return what the compiler takes beside arguments and results; None where it does not say."""
     analysis = executable.memory_analysis()
     return None if analysis is None else int(analysis.temp_size_in_bytes)
 

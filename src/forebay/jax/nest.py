@@ -32,30 +32,30 @@ class Sizes:
     """what is there once, whatever the nest"""
 
 
-def blocks(steps: int, lengths: Lengths) -> list[tuple[int, Lengths]]:
-    """Give the segments that follow each other in the outermost level: how many, and the lengths inside of them."""
-    found, rest = [], steps
+def segments(steps: int, lengths: Lengths) -> list[tuple[int, Lengths]]:
+    """List the segments that follow each other in the outermost level: how many, and the lengths inside of them."""
+    segments_found, rest = [], steps
     for level, length in enumerate(lengths):
         count, rest = divmod(rest, length)
         if count:
-            found.append((count, lengths[level:]))
-    return [*found, (1, (rest,))] if rest else found
+            segments_found.append((count, lengths[level:]))
+    return [*segments_found, (1, (rest,))] if rest else segments_found
 
 
 def nested_bytes(steps: int, lengths: Lengths, sizes: Sizes) -> int:
-    """Give the bytes of a nest: of the states kept in all levels, of the innermost recording, and what is beside."""
-    kept = sum(count for count, _ in blocks(steps, lengths))
+    """Compute the bytes of a nest: of the states kept in all levels, of the innermost recording, and beside."""
+    kept = sum(count for count, _ in segments(steps, lengths))
     states = (kept + sum(_inner_counts(lengths))) * sizes.state
     return states + lengths[-1] * sizes.graph + (len(lengths) - 1) * sizes.sums + sizes.beside
 
 
 def _inner_counts(lengths: Lengths) -> list[int]:
-    """Give how many segments of the next level are in one of each."""
+    """Return how many segments of the next level are in one of each."""
     return [longer // shorter for longer, shorter in pairwise(lengths)]
 
 
 def choose(steps: int, sizes: Sizes, room: int) -> Lengths | None:
-    """Give the nest of the fewest levels that fits into the room, and of those the smallest; None where none fits."""
+    """Choose the nest of the fewest levels that fits into the room, and of those the smallest; None where none fits."""
     for levels in range(1, MOST_LEVELS + 1):
         best = smallest(steps, levels, sizes)
         if best is not None and nested_bytes(steps, best, sizes) <= room:
@@ -64,13 +64,13 @@ def choose(steps: int, sizes: Sizes, room: int) -> Lengths | None:
 
 
 def least_bytes(steps: int, sizes: Sizes) -> int:
-    """Give the smallest room in which a nest is foreseen to fit."""
-    found = [smallest(steps, levels, sizes) for levels in range(1, MOST_LEVELS + 1)]
-    return min(nested_bytes(steps, lengths, sizes) for lengths in found if lengths is not None)
+    """Return the smallest room in which a nest is foreseen to fit."""
+    nests = [smallest(steps, levels, sizes) for levels in range(1, MOST_LEVELS + 1)]
+    return min(nested_bytes(steps, lengths, sizes) for lengths in nests if lengths is not None)
 
 
 def smallest(steps: int, levels: int, sizes: Sizes) -> Lengths | None:
-    """Give the nest of so many levels that takes the least memory; None where the loop is too short for it."""
+    """Find the nest of so many levels that takes the least memory; None where the loop is too short for it."""
     # Where all levels and the recording take the same.
     ideal = (steps * (sizes.state / max(1, sizes.graph)) ** levels) ** (1 / (levels + 1))
     far = max(1, NEAR - 2 * levels)
@@ -81,7 +81,7 @@ def smallest(steps: int, levels: int, sizes: Sizes) -> Lengths | None:
 
 
 def _spans(steps: int, levels: int, ideal: float, far: int) -> set[int]:
-    """Give lengths of recordings that are about as long as they should be, or that there are about as many of."""
+    """Propose lengths of recordings that are about as long as they should be, or that there are about as many of."""
     longest = steps // 2 ** (levels - 1)
     many = (ceil(steps / count) for count in _near(steps / min(max(ideal, 1), steps), 1, steps, far))
     return {*_near(ideal, 1, longest, far), *(span for span in many if span <= longest)}
@@ -97,7 +97,7 @@ def _grown(lengths: Lengths, steps: int, levels: int, far: int) -> Iterator[Leng
 
 
 def _near(ideal: float, least: int, most: int, far: int) -> range:
-    """Give the numbers near an ideal one, between those that make sense."""
+    """Return the numbers near an ideal one, between those that make sense."""
     ideal = min(max(ideal, least), most)
     low, high = max(0.7 * ideal, ideal - far), min(1.4 * ideal, ideal + far)
     return range(max(least, int(low)), min(most, ceil(high)) + 1)
@@ -105,6 +105,6 @@ def _near(ideal: float, least: int, most: int, far: int) -> range:
 
 def counts_to_text(steps: int, lengths: Lengths) -> str:
     """Write the counts of a nest, outermost first: ``20 x 10 x 10 steps``, with what is left over behind a plus."""
-    count, first = blocks(steps, lengths)[0]
+    count, first = segments(steps, lengths)[0]
     over = steps - count * first[0]
     return " x ".join(map(str, (count, *_inner_counts(first), first[-1]))) + " steps" + (f" + {over}" if over else "")

@@ -15,19 +15,19 @@ from forebay.engine.recorded import Request
 from forebay.engine.reversal import Reversal
 from forebay.engine.reverse import shown
 from forebay.errors import StateError
-from forebay.jax.compiled import Compiled, is_inexact
-from forebay.jax.decide import Course, OnDevice, check_concrete, decide
+from forebay.jax.compiled_step import CompiledStep, is_inexact
+from forebay.jax.decision import OnDevice, PlannedLoop, check_concrete, decide
 from forebay.jax.nest import Lengths
-from forebay.jax.places import Leaves, Places, device_of, is_traced, settled, to_host, where
+from forebay.jax.places import Leaves, Places, current_mesh, device_of, is_traced, to_host, where
 
 _log = logging.getLogger("forebay.jax")
 
 
 @dataclass(frozen=True)
-class Call:
+class CheckpointedCall:
     """One call of `checkpointed`."""
 
-    compiled: Compiled
+    compiled: CompiledStep
     returns_outputs: bool
     request: Request
     allowed: int | None
@@ -36,14 +36,14 @@ class Call:
     report: Callable[[Result], None] | None
 
     def differentiable(self) -> Callable[..., Any]:
-        """Give the loop as a function of leaves that JAX can differentiate."""
+        """Return the loop as a function of leaves that JAX can differentiate."""
         loop = jax.custom_vjp(self.compiled.whole)
         loop.defvjp(self._forward, self._back)
         differentiable: Callable[..., Any] = loop
         return differentiable
 
     def _forward(self, state: Leaves, inputs: Leaves, params: Leaves) -> tuple[Any, Any]:
-        with settled():
+        with current_mesh():
             decided = self._decided(state, inputs, params)
         if isinstance(decided, OnDevice):
             if any(map(is_traced, (*state, *inputs, *params))):
@@ -51,30 +51,30 @@ class Call:
             if not decided.lengths:
                 results, pull = jax.vjp(self.compiled.whole, state, inputs, params)
                 return results, pull
-            with settled():
+            with current_mesh():
                 results, kept = self.compiled.nested(decided.lengths, state, inputs, params)
             return results, _Nested(decided.lengths, kept, (state, inputs, params))
         check_concrete(state, inputs, params)
-        with settled():
+        with current_mesh():
             waiting = _Waiting(self, decided, *_run_forward(self, decided, state, inputs, params, True))
         results = waiting.sweep.results
         waiting.sweep.results = ([], [])
-        return results, (_Held(waiting), state, inputs, params)
+        return results, (_WaitingNode(waiting), state, inputs, params)
 
-    def _decided(self, state: Leaves, inputs: Leaves, params: Leaves) -> Course | OnDevice:
+    def _decided(self, state: Leaves, inputs: Leaves, params: Leaves) -> PlannedLoop | OnDevice:
         leaves = (*state, *inputs, *params)
         shapes = tuple((leaf.shape, str(leaf.dtype)) for leaf in leaves)
         loops = _loops_at_once(leaves)
         key: Hashable = (self.request.key(), self.allowed, loops, any(map(is_traced, leaves)), shapes, where(leaves))
         decisions = self.compiled.decisions
         try:
-            if (known := decisions.get(key)) is not None:
-                found: Course | OnDevice = known
-                return found
+            if (earlier := decisions.get(key)) is not None:
+                decided_before: PlannedLoop | OnDevice = earlier
+                return decided_before
         except TypeError:  # a schedule of another library
             key = None
         if self.request.plan is not None:
-            decided: Course | OnDevice = Course.of(self.request.plan)
+            decided: PlannedLoop | OnDevice = PlannedLoop.of(self.request.plan)
         else:
             decided = decide(self.compiled, self.request, self.allowed, loops, state, inputs, params)
             if isinstance(decided, OnDevice):
@@ -86,31 +86,33 @@ class Call:
     def _back(self, kept: Any, given: tuple[Leaves, Leaves]) -> tuple[list[Any], ...]:
         if isinstance(kept, _Nested):
             _, inputs, params = kept.arguments
-            with settled():
-                found = self.compiled.nested_back(kept.lengths, kept.states, inputs, params, _without_integers(given))
-            return _filled(kept.arguments, found)
+            with current_mesh():
+                gradients = self.compiled.nested_back(
+                    kept.lengths, kept.states, inputs, params, _without_integers(given)
+                )
+            return _filled(kept.arguments, gradients)
         if not isinstance(kept, tuple):  # of the whole loop
             pulled: tuple[list[Any], ...] = kept(given)
             return pulled
         held, *arguments = kept
-        with settled():
+        with current_mesh():
             back: tuple[list[Any], ...] = held.waiting.back(arguments, given)
         return back
 
 
 def _loops_at_once(leaves: Leaves) -> int:
-    """Give how many loops vmap runs at once, where it tells by now."""
-    seen = [1]
+    """Return how many loops vmap runs at once, where it tells by now."""
+    counts = [1]
     if not any(map(is_traced, leaves)):
         return 1
-    _when_batched(told=seen.append)(jax.lax.stop_gradient(list(leaves)))
-    return seen[-1]
+    _when_batched(counted=counts.append)(jax.lax.stop_gradient(list(leaves)))
+    return counts[-1]
 
 
 def _when_batched(
-    most: float = float("inf"), told: Callable[[int], None] = lambda loops: None, loops: int = 1
+    most: float = float("inf"), counted: Callable[[int], None] = lambda loops: None, loops: int = 1
 ) -> Callable[[Any], Any]:
-    """Give something that is told by vmap, now or later, of how many loops there are at once, and refuses too many."""
+    """Make a function that vmap tells, now or later, how many loops there are at once, and that refuses too many."""
 
     @custom_vmap  # type: ignore[untyped-decorator]
     def alone(leaves: Any) -> Any:
@@ -118,14 +120,14 @@ def _when_batched(
 
     @alone.def_vmap  # type: ignore[untyped-decorator]
     def batched(size: int, is_batched: Any, leaves: Any) -> Any:
-        told(loops * size)
+        counted(loops * size)
         if loops * size > most:
             raise StateError(
                 f"vmap takes the memory of {loops * size} loops at once, which do not fit the budget: differentiate "
                 "outside of it, or give the loop a state with one more axis"
             )
         ones = jax.tree.map(lambda leaf, several: leaf[0] if several else leaf, leaves, is_batched[0])
-        return _when_batched(most, told, loops * size)(ones), False
+        return _when_batched(most, counted, loops * size)(ones), False
 
     batching: Callable[[Any], Any] = alone
     return batching
@@ -133,13 +135,15 @@ def _when_batched(
 
 def _without_integers(given: tuple[Leaves, Leaves]) -> tuple[list[Any], list[Any]]:
     """Leave the gradients of integers out."""
-    of_final, of_outputs = ([one for one in leaves if one.dtype != jax.dtypes.float0] for leaves in given)
+    of_final, of_outputs = (
+        [gradient for gradient in leaves if gradient.dtype != jax.dtypes.float0] for leaves in given
+    )
     return of_final, of_outputs
 
 
 def _filled(arguments: Sequence[Leaves], gradients: Sequence[Leaves]) -> tuple[list[Any], ...]:
     """Put in those of integers again."""
-    left = iter([one for leaves in gradients for one in leaves])
+    left = iter([gradient for leaves in gradients for gradient in leaves])
     return tuple(
         [next(left) if is_inexact(leaf) else np.zeros(leaf.shape, jax.dtypes.float0) for leaf in leaves]
         for leaves in arguments
@@ -149,7 +153,9 @@ def _filled(arguments: Sequence[Leaves], gradients: Sequence[Leaves]) -> tuple[l
 class _Sweep:
     """The two callbacks of a reversal; it does not know the reversal, so that giving up the one frees the other."""
 
-    def __init__(self, call: Call, course: Course, state: Leaves, inputs: Leaves, params: Leaves, first: bool) -> None:
+    def __init__(
+        self, call: CheckpointedCall, course: PlannedLoop, state: Leaves, inputs: Leaves, params: Leaves, first: bool
+    ) -> None:
         self._compiled, self._course = call.compiled, course
         self._outputs: list[Any] | None = None
         self._state, self._inputs, self._params = list(state), inputs, params
@@ -178,7 +184,7 @@ class _Sweep:
         return new
 
     def _there(self, state: Leaves, start: int) -> list[Any]:
-        """Give a state on the device, where it may still be."""
+        """Return a state on the device, where it may still be."""
         if start == 0:
             return self._state
         return self._last[1] if state is self._last[0] else self._places.put(state)
@@ -199,7 +205,7 @@ class _Sweep:
             self._compiled.back.lower((length,), self._state, 0, *self._beside()).compile()
 
     def _beside(self) -> tuple[Any, ...]:
-        """Give what a span is differentiated with beside its state and time."""
+        """Return what a span is differentiated with beside its state and time."""
         return self._inputs, self._params, (self.of_state, self._of_outputs), (self.of_inputs, self.of_params)
 
     def backward(self, state: Leaves, start: int) -> None:
@@ -214,7 +220,7 @@ class _Sweep:
 
 
 def _run_forward(
-    call: Call, course: Course, state: Leaves, inputs: Leaves, params: Leaves, first: bool
+    call: CheckpointedCall, course: PlannedLoop, state: Leaves, inputs: Leaves, params: Leaves, first: bool
 ) -> tuple[_Sweep, Reversal]:
     sweep = _Sweep(call, course, state, inputs, params, first)
     reversal = call.request.prepare(
@@ -232,7 +238,7 @@ def _run_forward(
 class _Waiting:
     """A loop at its turn, until its gradients come."""
 
-    def __init__(self, call: Call, course: Course, sweep: _Sweep, reversal: Reversal) -> None:
+    def __init__(self, call: CheckpointedCall, course: PlannedLoop, sweep: _Sweep, reversal: Reversal) -> None:
         self._call, self._course, self.sweep = call, course, sweep
         self._reversal: Reversal | None = reversal
 
@@ -256,14 +262,16 @@ class _Waiting:
         return _filled(arguments, (sweep.of_state, sweep.of_inputs, sweep.of_params))
 
 
-class _Held:
+class _WaitingNode:
     """Carries what waits through JAX, which takes it for a pytree without leaves."""
 
     def __init__(self, waiting: _Waiting) -> None:
         self.waiting = waiting
 
 
-jax.tree_util.register_pytree_node(_Held, lambda held: ((), held.waiting), lambda waiting, _: _Held(waiting))
+jax.tree_util.register_pytree_node(
+    _WaitingNode, lambda held: ((), held.waiting), lambda waiting, _: _WaitingNode(waiting)
+)
 
 
 @jax.tree_util.register_dataclass

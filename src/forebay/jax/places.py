@@ -18,7 +18,7 @@ def is_traced(leaf: Any) -> bool:
 
 
 def placed(leaf: Any) -> Any:
-    """Give where a leaf has been put; None where JAX may choose."""
+    """Return where a leaf has been put; None where JAX may choose."""
     return None if is_traced(leaf) or not leaf.committed else leaf.sharding
 
 
@@ -28,7 +28,7 @@ def where(leaves: Leaves) -> Hashable:
 
 
 def device_of(leaves: Leaves) -> Any:
-    """Give a device on which a loop will be computed."""
+    """Return a device on which a loop will be computed."""
     for leaf in leaves:
         if (sharding := placed(leaf)) is not None:
             return min(sharding.device_set, key=lambda device: device.id)
@@ -37,12 +37,12 @@ def device_of(leaves: Leaves) -> Any:
 
 
 def free_bytes(device: Any) -> int | None:
-    """Give what is free on an accelerator; None where nobody knows, as for the host."""
+    """Return what is free on an accelerator; None where nobody knows, as for the host."""
     stats = device.memory_stats() or {}
     return max(0, stats["bytes_limit"] - stats.get("bytes_in_use", 0)) if "bytes_limit" in stats else None
 
 
-def settled() -> AbstractContextManager[Any]:
+def current_mesh() -> AbstractContextManager[Any]:
     """Set the mesh that is set: JAX does so on the way back, and would compile everything anew for that alone."""
     mesh: AbstractContextManager[Any] = jax.sharding.use_abstract_mesh(jax.sharding.get_abstract_mesh())
     return mesh

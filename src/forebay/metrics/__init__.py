@@ -1,5 +1,5 @@
 """Counters and timelines: what every runner fills and the report reads."""
 
+from forebay.metrics.metrics import Distortion as Distortion
 from forebay.metrics.metrics import Metrics as Metrics
-from forebay.metrics.metrics import Sample as Sample
 from forebay.metrics.timeline import Span as Span

@@ -4,17 +4,18 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
-from typing import NamedTuple, Self
-
-from rich.table import Table
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from forebay.metrics.timeline import Span, write_trace
 from forebay.units import seconds_to_text, to_text
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
 PHASES = ("forward", "backward", "use", "save", "restore", "compress", "decompress", "stall")
 
 
-class Sample(NamedTuple):
+class Distortion(NamedTuple):
     """What a lossy codec did to what backward saw of one step, at the points that were looked at."""
 
     step: int
@@ -87,7 +88,7 @@ class Metrics:
     """bytes of snapshots in each tier, at most, as allocated"""
     ratios: Ratios = field(default_factory=Ratios)
     """how many times smaller those snapshots became that were encoded"""
-    samples: list[Sample] = field(default_factory=list)
+    samples: list[Distortion] = field(default_factory=list)
     """the errors of a lossy codec at sampled steps"""
     spilled: int = 0
     """times that a snapshot was moved down because encodings were larger than planned"""
@@ -115,8 +116,10 @@ class Metrics:
             self.phases[span.what] += span.stop - span.start
         self.timeline.append(span)
 
-    def table(self) -> Table:
+    def table(self) -> "Table":
         """Lay the counters out for a terminal."""
+        from rich.table import Table  # it takes its time to load
+
         table = Table("what", "seconds", "bytes", "count", title=f"{self.title} in {seconds_to_text(self.seconds)}")
         for phase in PHASES:
             if self.phases[phase]:

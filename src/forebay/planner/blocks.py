@@ -2,7 +2,7 @@
 
 A step runs its blocks forward, turns, and runs them backward in the reverse order. Its memory is measured once with
 every block recomputed, the least that a step can do with. A choice for a block then adds bytes between its forward and
-its backward, moves bytes over the link meanwhile, and takes seconds. The simulation foresees all of that, on one
+its backward, moves bytes over the link, and takes seconds. The simulation predicts all of that, on one
 computation and one link each way; nothing here knows tensors.
 """
 
@@ -13,7 +13,7 @@ from math import inf
 
 
 @dataclass(frozen=True)
-class Choice:
+class BlockChoice:
     """One way to treat what a block saves."""
 
     name: str
@@ -46,7 +46,7 @@ class Block:
     peak_after: int
     """from the end of its forward to the next block's"""
     peak_backward: int
-    choices: tuple[Choice, ...]
+    choices: tuple[BlockChoice, ...]
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ Rank = tuple[int, float, int]
 
 
 @dataclass(frozen=True)
-class Foreseen:
-    """What a simulation found."""
+class Forecast:
+    """What a simulation predicts of a step."""
 
     seconds: float
     stall: float
@@ -95,7 +95,7 @@ class Foreseen:
 class _Device:
     """The device's bytes beside what was measured, by block, and the way down that frees them."""
 
-    def __init__(self, picks: Sequence[Choice], budget: int) -> None:
+    def __init__(self, picks: Sequence[BlockChoice], budget: int) -> None:
         self.budget = budget
         self.picks = picks
         self.freed = [
@@ -113,7 +113,7 @@ class _Device:
         self.here[number] = nbytes
 
     def make_room(self, measured: int, own: int, time: float) -> float:
-        """Wait for what is on its way down, as long as there is no room; give the time then."""
+        """Wait for what is on its way down, as long as there is no room, and return the time then."""
         needed = measured + self.sum + own
         while needed > self.budget and self.flight:
             number, done = self.flight.popleft()
@@ -131,8 +131,8 @@ class _Device:
         return max(0, self.peak - self.budget)
 
 
-def simulate(chain: Chain, picks: Sequence[Choice], budget: int) -> Foreseen:
-    """Foresee a step.
+def simulate(chain: Chain, picks: Sequence[BlockChoice], budget: int) -> Forecast:
+    """Predict a step.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ def simulate(chain: Chain, picks: Sequence[Choice], budget: int) -> Foreseen:
 
     Examples
     --------
-    >>> keep, again = Choice("keep", kept=100), Choice("recompute", backward=1.0)
+    >>> keep, again = BlockChoice("keep", kept=100), BlockChoice("recompute", backward=1.0)
     >>> chain = Chain(tuple(Block(f"{n}", 1.0, 2.0, 50, 50, 150, (keep, again)) for n in range(3)))
     >>> simulate(chain, [keep, keep, again], 350).seconds, simulate(chain, [keep] * 3, 349).excess
     (10.0, 1)
@@ -171,7 +171,7 @@ def simulate(chain: Chain, picks: Sequence[Choice], budget: int) -> Foreseen:
     )
     moved = sum(pick.moved for pick in picks)
     excess = device.excess + max(0, moved - chain.host)
-    return Foreseen(
+    return Forecast(
         time + chain.outside, max(0.0, time - work), device.peak, moved, int(excess), tuple(settle), leave, fetch
     )
 
@@ -212,7 +212,7 @@ def _backward(chain: Chain, device: _Device, time: float) -> tuple[float, tuple[
 
 
 def _fits(chain: Chain, device: _Device, now: int, ahead: int) -> bool:
-    """Tell whether a block may come back from now on: at every block's backward until its own there must be room."""
+    """Return whether a block may come back from now on: at every block's backward until its own there must be room."""
     before = device.sum
     for number in range(now, ahead, -1):
         if chain.blocks[number].peak_backward + before + device.picks[ahead].moved > device.budget:

@@ -7,7 +7,7 @@ from forebay.schedule.segmented import Segmented
 
 
 def unmoved(schedule: Segmented, work: Work, tiers: int) -> Prediction:
-    """Give the exact prediction of a schedule whose snapshots all stay in the first tier."""
+    """Return the exact prediction of a schedule whose snapshots all stay in the first tier."""
     saves, steps = schedule.saves, schedule.steps
     forward, backward = schedule.forward_steps * work.forward, steps * work.backward
     save, restore = saves * work.save, saves * work.take + (steps - saves) * work.restore

@@ -1,7 +1,7 @@
 """The search for the plan with the smallest predicted time, over schedules, snapshots kept, and codecs.
 
 All our schedules are an interval and a number of inner snapshots, so the search is over pairs of those. It goes by
-lower bounds, smallest first: a pair is simulated only while its bound is below the best time found, so that the
+lower bounds, smallest first: a pair is simulated only while its bound is below the best time so far. The
 result is the best of all pairs tried. The pairs do not depend on the budget, which only says which of them fit:
 more budget never makes the result worse. This holds for the policy `min` and loops of up to LONG_LOOP steps, unless
 the search comes to the end of its effort; beyond, the result is a good one, not the best.
@@ -122,7 +122,7 @@ def least_pinning(schedule: Segmented, setting: Setting) -> float:
 TIGHTER = (count_misses, extrapolate)
 """Bounds that cost more than the first one and tell more, in the order in which they are tried.
 
-Each gives the bound and the movements that were simulated for it."""
+Each returns the bound and the movements that were simulated for it."""
 
 EFFORT = 100_000
 EFFORT_A_STEP = 3
@@ -133,7 +133,7 @@ many of the second, with a transfer that takes about as long as a step or two.""
 
 
 def fits(choice: Choice) -> bool:
-    """Say whether the last tier, which the simulation takes as boundless, holds what came down to it."""
+    """Return whether the last tier, which the simulation takes as boundless, holds what came down to it."""
     return choice.prediction.peak[-1] <= choice.setting.slots[-1]
 
 
@@ -208,7 +208,7 @@ def find_good(schedules: list[Segmented], setting: Setting, most_effort: int) ->
         return seconds + least_pinning(schedule, setting)
 
     device, total = setting.slots[0], sum(setting.slots)
-    interval = max(1, min(one.interval for one in schedules)) if schedules else 1
+    interval = max(1, min(schedule.interval for schedule in schedules)) if schedules else 1
     spaced = -(-schedules[0].steps // max(1, total - device)) if schedules else 1
     starts = [(interval, 0), (2 * spaced, device - 1), (4 * spaced, 2 * device), (8 * spaced, total // 8)]
     return climb(schedules, seconds_of, starts), effort
@@ -248,7 +248,7 @@ def choose(
                 bounds.append((bound, next(order), 0, setting, schedule))
     heapify(bounds)
     best: Choice | None = None
-    found: dict[str, Alternative] = {}
+    alternatives: dict[str, Alternative] = {}
     effort = 0
     most_effort = EFFORT + EFFORT_A_STEP * max((entry[-1].steps for entry in bounds), default=0)
 
@@ -257,14 +257,14 @@ def choose(
         effort += choice.prediction.movements
         if fits(choice):
             kind = kind_of(choice.schedule, choice.setting)
-            if kind not in found or choice.seconds < found[kind].seconds:
-                found[kind] = Alternative(describe(choice.schedule, choice.setting), choice.seconds, exact=True)
+            if kind not in alternatives or choice.seconds < alternatives[kind].seconds:
+                alternatives[kind] = Alternative(describe(choice.schedule, choice.setting), choice.seconds, exact=True)
             if best is None or choice.seconds < best.seconds:
                 best = choice
 
     for setting in settings if bounds and bounds[0][0] < below else ():
-        in_it = [entry[-1] for entry in bounds if entry[-2] is setting]
-        good, simulated = find_good(in_it, setting, most_effort // (3 * len(settings)))
+        fitting = [entry[-1] for entry in bounds if entry[-2] is setting]
+        good, simulated = find_good(fitting, setting, most_effort // (3 * len(settings)))
         effort += simulated
         if good is not None:
             take(evaluate(good, setting.slots, setting))
@@ -280,10 +280,11 @@ def choose(
         else:
             take(evaluate(schedule, setting.slots, setting))
     for bound, _, _, setting, schedule in sorted(bounds, key=lambda entry: entry[:2]):
-        found.setdefault(kind_of(schedule, setting), Alternative(describe(schedule, setting), bound, exact=False))
+        bounded = Alternative(describe(schedule, setting), bound, exact=False)
+        alternatives.setdefault(kind_of(schedule, setting), bounded)
     if best is not None:
-        del found[kind_of(best.schedule, best.setting)]
-    return best, sorted(found.values(), key=lambda alternative: alternative.seconds)
+        del alternatives[kind_of(best.schedule, best.setting)]
+    return best, sorted(alternatives.values(), key=lambda alternative: alternative.seconds)
 
 
 def kind_of(schedule: Schedule, setting: Setting) -> str:

@@ -12,7 +12,7 @@ STRIDES = (-12, -4, -1, 1, 4, 12)
 def climb(
     schedules: Iterable[Segmented], seconds_of: Callable[[Segmented], float], starts: Sequence[tuple[int, int]]
 ) -> Segmented | None:
-    """Walk from each start to a schedule none of whose neighbours takes less time, and give the best of those.
+    """Walk from each start to a schedule none of whose neighbours takes less time, and return the best of those.
 
     Parameters
     ----------
@@ -30,12 +30,12 @@ def climb(
         return None
     intervals = sorted(table)
     inners = {interval: sorted(row) for interval, row in table.items()}
-    known: dict[tuple[int, int], float] = {}
+    times: dict[tuple[int, int], float] = {}
 
     def seconds(place: tuple[int, int]) -> float:
-        if place not in known:
-            known[place] = seconds_of(table[place[0]][place[1]])
-        return known[place]
+        if place not in times:
+            times[place] = seconds_of(table[place[0]][place[1]])
+        return times[place]
 
     def near(interval: int, inner: int) -> tuple[int, int]:
         interval = intervals[_nearest(intervals, interval)]
@@ -52,12 +52,12 @@ def climb(
             if seconds(best) >= seconds(here):
                 break
             here = best
-    best = min(known, key=lambda place: known[place])
+    best = min(times, key=lambda place: times[place])
     return table[best[0]][best[1]]
 
 
 def _nearest(numbers: list[int], wanted: int) -> int:
-    """Give the index of the number that is nearest."""
+    """Return the index of the number that is nearest."""
     right = min(bisect_left(numbers, wanted), len(numbers) - 1)
     left = max(right - 1, 0)
     return left if abs(numbers[left] - wanted) <= abs(numbers[right] - wanted) else right

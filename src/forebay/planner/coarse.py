@@ -1,9 +1,8 @@
 """Operations of a schedule with everything left out that moves nothing: what makes a search over plans quick.
 
-The reversal of a stretch whose snapshots all fit in the first tier moves nothing but what lies below it, and that
-depends only on when it first needs each further slot and when it gives each up for good. So it shrinks to a few
-computations with a save or a drop between, at the very moments of the whole reversal. Simulated seconds, movements
-and peaks are the same.
+The reversal of a stretch whose snapshots all fit in the first tier moves nothing but what lies below it. That depends
+only on when it first needs each further slot and when it frees each for good. So it shrinks to a few computations with
+a save or a drop between, at the very moments of the whole reversal. Simulated seconds, moves and peaks are the same.
 """
 
 from heapq import heappop, heappush
@@ -96,9 +95,9 @@ class Coarse:
         Where they do not fit, the stalls are counted that no plan avoids: the snapshot is `stored` before its slot is
         used again, and it comes back when a slot is free for good.
         """
-        known = self._envelopes.get((visits, snapshots, stored))
-        if known is not None:
-            return known
+        cached = self._envelopes.get((visits, snapshots, stored))
+        if cached is not None:
+            return cached
         work, slots = self.work, self.slots
         rises: list[float] = []
         falls: list[float] = []

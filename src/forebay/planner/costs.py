@@ -95,7 +95,7 @@ class Costs:
 
 
 @dataclass(frozen=True)
-class Machine:
+class CostPreset:
     """Typical figures of a kind of machine, for plans made before anything was measured."""
 
     name: str
@@ -113,26 +113,26 @@ class Machine:
 
 
 MACHINES = {
-    machine.name: machine
-    for machine in (
+    preset.name: preset
+    for preset in (
         # Links, copy, disk and pinning as `forebay doctor` measured them on one H200; the others after data sheets.
-        Machine("h200", 2.8e12, 1.94e12, Link(55e9, 55e9), Link(2.8e9, 2.0e9), 0.08 / UNITS["GiB"]),
-        Machine("v100", 0.5e12, 0.35e12, Link(12e9, 12e9), Link(3e9, 2e9), 0.08 / UNITS["GiB"]),
-        Machine("laptop", 30e9, 10e9, None, Link(2.5e9, 1.5e9), 0.0),
+        CostPreset("h200", 2.8e12, 1.94e12, Link(55e9, 55e9), Link(2.8e9, 2.0e9), 0.08 / UNITS["GiB"]),
+        CostPreset("v100", 0.5e12, 0.35e12, Link(12e9, 12e9), Link(3e9, 2e9), 0.08 / UNITS["GiB"]),
+        CostPreset("laptop", 30e9, 10e9, None, Link(2.5e9, 1.5e9), 0.0),
     )
 }
 """Machines that costs can be assumed for."""
 
 
 def assumed_costs(machine: str | None, state_bytes: int, first_tier: str) -> Costs:
-    """Give the costs of a named machine, seen from the tier in which the loop computes; None takes a likely one."""
+    """Return the costs of a named machine, seen from the tier in which the loop computes; None takes a likely one."""
     machine = machine or ("laptop" if first_tier == "host" else "h200")
     if machine not in MACHINES:
         raise PlanError(f"no machine is called {machine!r}: use one of {', '.join(MACHINES)}, or give costs=Costs(...)")
     if (first_tier == "host") != (MACHINES[machine].host is None):
-        fitting = ", ".join(name for name, known in MACHINES.items() if (known.host is None) == (first_tier == "host"))
+        fitting = [name for name, preset in MACHINES.items() if (preset.host is None) == (first_tier == "host")]
         raise PlanError(
             f"the budget starts with the {first_tier}, which does not suit machine {machine!r}: "
-            f"give another budget, or one of the machines {fitting}"
+            f"give another budget, or one of the machines {', '.join(fitting)}"
         )
     return MACHINES[machine].costs(state_bytes)

@@ -1,5 +1,6 @@
 """Making a plan: the best of what a budget allows, or a refusal that names the smallest budget that works."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
@@ -14,6 +15,8 @@ from forebay.schedule import Schedule, StoreAll, foreign, named
 from forebay.schedule.names import FAMILIES, split_name
 from forebay.schedule.segmented import Segmented, check_count, check_steps
 from forebay.units import Budget, seconds_to_text, to_bytes, to_text
+
+logger = logging.getLogger("forebay.planner")
 
 
 def plan(
@@ -77,6 +80,8 @@ def plan(
         check_count(value, name)
         if value < 1:
             raise PlanError(f"{name}={value}: it must be at least 1")
+    steps, every, reversals = int(steps), int(every), int(reversals)
+    slots = None if slots is None else int(slots)
     if policy not in list(POLICIES):
         raise PlanError(f"no policy is called {policy!r}: use one of {', '.join(POLICIES)}")
     budget = Budget.of(budget)
@@ -110,7 +115,7 @@ def plan(
         _refuse(problem, codecs, schedules)
     if best is None or best.seconds >= below:
         raise SlowerError(f"no plan takes less than {seconds_to_text(below)}: ask for any, without below=")
-    return Plan(
+    chosen = Plan(
         steps=steps,
         every=every,
         state_bytes=state_bytes,
@@ -128,6 +133,10 @@ def plan(
         prediction=best.prediction,
         alternatives=tuple(others),
     )
+    logger.info("%d steps in %r: %s of %s, %.3g s", steps, budget, chosen.schedule, chosen.keep, chosen.seconds)
+    if logger.isEnabledFor(logging.DEBUG):
+        logger.debug(chosen.explain())
+    return chosen
 
 
 def check_budget(
@@ -153,15 +162,16 @@ def check_budget(
 
 
 def _wanted(schedule: str | Schedule | Any, steps: int) -> tuple[dict[str, list[Segmented]], Schedule | None]:
-    """Give the schedules to search for states and for records, or the very one that was asked for."""
+    """Return the schedules to search for states and for records, or the very one that was asked for."""
     everything: list[Segmented] = [StoreAll(steps)]
     if isinstance(schedule, StoreAll):
         schedule = "storeall" if schedule.steps == steps else schedule
     if not isinstance(schedule, str):
-        one = schedule if isinstance(schedule, Schedule) else foreign(schedule, steps)
-        if one.steps != steps:
-            raise PlanError(f"{one} was made for {one.steps} steps, but the loop has {steps} (of `every` steps each)")
-        return {}, one
+        exact = schedule if isinstance(schedule, Schedule) else foreign(schedule, steps)
+        if exact.steps != steps:
+            made = f"{exact} was made for {exact.steps} steps"
+            raise PlanError(f"{made}, but the loop has {steps} (of `every` steps each)")
+        return {}, exact
     if schedule.strip().lower() == "auto":
         return {"states": list(candidates(steps)), "records": everything}, None
     name, numbers = split_name(schedule)
@@ -191,24 +201,24 @@ def _refuse(problem: Problem, codecs: Sequence[str], schedules: dict[str, Any]) 
 
 
 def _need(problem: Problem, codecs: Sequence[str], schedules: dict[str, Any]) -> tuple[int, str, str] | None:
-    """Give the bytes, the tier and the reason of what the easiest way lacks first; None where there is a way."""
+    """Return the bytes, the tier and the reason of what the easiest way lacks first; None where there is a way."""
     budget, needs = problem.budget, []
     for setting in problem.settings(codecs):
-        for schedule in sorted(schedules.get(setting.keep, ()), key=lambda one: one.peak_snapshots)[:1]:
+        for schedule in sorted(schedules.get(setting.keep, ()), key=lambda schedule: schedule.peak_snapshots)[:1]:
             tier, raw = len(setting.slots) - 1, problem.raw_bytes(setting.keep)
-            known = problem.costs.codecs[setting.codec] if setting.codec is not None else None
-            one = worst_size(raw, known)
+            cost = problem.costs.codecs[setting.codec] if setting.codec is not None else None
+            worst = worst_size(raw, cost)
             if setting.slots[0] < 1:
-                least, what = one, "one snapshot"
+                least, what = worst, "one snapshot"
             else:
                 choice = evaluate(schedule, setting.slots, setting)
                 if fits(choice):
                     return None
-                if tier + 1 < len(budget.tiers) and budget[budget.tiers[tier + 1]] < one:
-                    tier, least, what = tier + 1, one, "one snapshot, so nothing can pass through it"
+                if tier + 1 < len(budget.tiers) and budget[budget.tiers[tier + 1]] < worst:
+                    tier, least, what = tier + 1, worst, "one snapshot, so nothing can pass through it"
                 else:
                     count = choice.prediction.peak[-1]
-                    least, what = count * slot_size(raw, known), f"the {count} snapshots that {schedule} puts there"
-            more = 0 if tier else reserved(setting.keep, raw, known, budget.tiers[0])
+                    least, what = count * slot_size(raw, cost), f"the {count} snapshots that {schedule} puts there"
+            more = 0 if tier else reserved(setting.keep, raw, cost, budget.tiers[0])
             needs.append((least + more, budget.tiers[tier], what))
     return min(needs)

@@ -1,7 +1,7 @@
 """What a plan adds to a schedule's actions: the movements of snapshots between tiers.
 
-Tiers are counted from 0, the fastest. A plan's operations are carried out in order by the computation, while each
-movement runs beside it: it starts once its snapshot is there and a slot is free, and what needs it waits for it.
+Tiers are counted from 0, the fastest. The computation carries a plan's operations out in order, and each movement runs
+beside it. A movement starts once its snapshot is there and a slot is free, and what needs it waits for it.
 """
 
 from typing import NamedTuple
@@ -24,7 +24,7 @@ class Fetch(NamedTuple):
 
 
 class Evict(NamedTuple):
-    """Give up the copy of the snapshot of `step` in `tier`, once it has been read."""
+    """Free the copy of the snapshot of `step` in `tier`, once it has been read."""
 
     step: int
     tier: int

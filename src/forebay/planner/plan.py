@@ -1,10 +1,12 @@
 """Plans: how a reversal fits into a budget, decided before anything runs."""
 
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
 from math import isclose
 from pathlib import Path
-from typing import Any
-
-from pydantic import BaseModel, ConfigDict, ValidationError, field_serializer, model_validator
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from forebay.errors import PlanError
 from forebay.metrics import Span
@@ -14,16 +16,21 @@ from forebay.planner.operations import Operation
 from forebay.planner.settings import Problem, snapshot_size
 from forebay.planner.simulate import Prediction, simulate
 from forebay.schedule import Foreign, Schedule, named
-from forebay.units import Budget
+from forebay.schedule.segmented import Segmented
+from forebay.units import Budget, seconds_to_text, to_text
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 
-class Plan(BaseModel):
+@dataclass(frozen=True, kw_only=True)
+class Plan:
     """A schedule with its tiers, slots, policy and codec, and what the simulation predicts of it.
 
     Plans are made by `plan`, written by `to_json` as parameters (not actions) and read by `from_json`.
     """
 
-    model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True, extra="forbid")
+    __pydantic_config__: ClassVar = {"arbitrary_types_allowed": True, "extra": "forbid"}
 
     steps: int
     """steps of the loop"""
@@ -89,40 +96,14 @@ class Plan(BaseModel):
         return spans
 
     def explain(self) -> str:
-        """Tell in a few lines what was chosen, what else there was, where the time goes and what it takes."""
-        from forebay.planner.explain import explain  # it reads plans
+        """Return a few lines: what was chosen, where the time goes, what it takes, and what else there was."""
+        return "\n".join(_lines(self))
 
-        return explain(self)
-
-    @field_serializer("schedule")
-    def _write_schedule(self, schedule: Schedule) -> Any:
-        # A foreign schedule has no parameters but its actions.
-        return {schedule.name: schedule.to_text()} if isinstance(schedule, Foreign) else str(schedule)
-
-    @field_serializer("budget")
-    def _write_budget(self, budget: Budget) -> dict[str, int]:
-        return {tier: budget[tier] for tier in budget.tiers}
-
-    @model_validator(mode="before")
-    @classmethod
-    def _read(cls, data: Any) -> Any:
-        if isinstance(data, dict):
-            data = dict(data)
-            if isinstance(data.get("schedule"), str):
-                data["schedule"] = named(data["schedule"], -(-data["steps"] // data["every"]))
-            elif isinstance(data.get("schedule"), dict):
-                ((name, actions),) = data["schedule"].items()
-                data["schedule"] = Foreign.from_text(-(-data["steps"] // data["every"]), actions, name)
-            if isinstance(data.get("budget"), dict):
-                data["budget"] = Budget(**data["budget"])
-        return data
-
-    @model_validator(mode="after")
-    def _check(self) -> "Plan":
+    def __post_init__(self) -> None:
         codec = None
         if self.codec is not None:
             if self.codec not in self.costs.codecs:
-                raise ValueError("codec: the costs do not know it")
+                raise PlanError("codec: the costs do not know it")
             codec = self.costs.codecs[self.codec]
         raw = self.state_bytes if self.keep == "states" else self.record_bytes
         peak = self.prediction.peak
@@ -143,8 +124,7 @@ class Plan(BaseModel):
                 tier for tier, most, count in used if count > most or count * self.snapshot_bytes > self.budget[tier]
             ]
         if wrong:
-            raise ValueError(f"{', '.join(wrong)} cannot be as said")
-        return self
+            raise PlanError(f"{', '.join(wrong)} cannot be as said")
 
     def _runs_forward_as_predicted(self) -> bool:
         steps = self.schedule.forward_steps * self.steps / self.schedule.steps
@@ -152,7 +132,13 @@ class Plan(BaseModel):
 
     def to_json(self, path: Path | str | None = None) -> str:
         """Write the plan as JSON, into a file where one is named."""
-        text = self.model_dump_json(indent=2)
+        from pydantic_core import to_json  # it takes its time to load
+
+        budget = {tier: self.budget[tier] for tier in self.budget.tiers}
+        schedule: Any = str(self.schedule)
+        if isinstance(self.schedule, Foreign):  # it has no parameters but its actions
+            schedule = {self.schedule.name: self.schedule.to_text()}
+        text = to_json(vars(self) | {"schedule": schedule, "budget": budget}, indent=2, fallback=dict).decode()
         if path is not None:
             Path(path).write_text(text + "\n")
         return text
@@ -160,9 +146,11 @@ class Plan(BaseModel):
     @classmethod
     def from_json(cls, source: Path | str) -> "Plan":
         """Read a plan from JSON text or from a file."""
+        from pydantic import ValidationError
+
         try:
             text = source if isinstance(source, str) and source.lstrip().startswith("{") else Path(source).read_text()
-            return cls.model_validate_json(text)
+            return _adapter().validate_python(_with_objects(json.loads(text)))
         except ValidationError as error:
             where = {str(part["loc"][0]) if part["loc"] else part["msg"] for part in error.errors()}
             raise PlanError(f"this is not a plan that Forebay wrote: look at {', '.join(sorted(where))}") from error
@@ -170,3 +158,86 @@ class Plan(BaseModel):
             raise PlanError(f"no plan can be read from {source!r}: {error.strerror}") from error
         except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
             raise PlanError(f"this is not a plan that Forebay wrote: {error!r}") from error
+
+
+@cache
+def _adapter() -> "TypeAdapter[Plan]":
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Plan)
+
+
+def _with_objects(data: dict[str, Any]) -> dict[str, Any]:
+    """Replace what JSON says of the schedule and of the budget by the things themselves."""
+    data = dict(data)
+    if isinstance(data.get("schedule"), str):
+        data["schedule"] = named(data["schedule"], -(-data["steps"] // data["every"]))
+    elif isinstance(data.get("schedule"), dict):
+        ((name, actions),) = data["schedule"].items()
+        data["schedule"] = Foreign.from_text(-(-data["steps"] // data["every"]), actions, name)
+    if isinstance(data.get("budget"), dict):
+        data["budget"] = Budget(**data["budget"])
+    return data
+
+
+def _lines(plan: Plan) -> Iterator[str]:
+    """Yield what was chosen, where the time goes, the peak bytes of each tier, and what else there was."""
+    predicted, costs = plan.prediction, plan.costs
+    source = f"assumed for {costs.assumed}" if costs.assumed else "measured" if costs.measured else "as given"
+    yield (
+        f"{plan.steps} steps, {to_text(plan.state_bytes)} a state, {plan.budget!r}; costs {source}: "
+        f"forward {seconds_to_text(costs.forward)}, backward {seconds_to_text(costs.backward)} a step"
+    )
+    yield f"plan      {_what(plan)}: {seconds_to_text(plan.seconds)}"
+    yield f"time      {_shares(plan)}"
+    yield (
+        f"          forward runs {_passes(plan):.2f} times over the loop; "
+        f"keeping everything at no cost would take {seconds_to_text(_least(plan))}"
+    )
+    for number, (tier, peak) in enumerate(plan.peak_bytes.items()):
+        if not peak:
+            yield f"{tier:<9} not used"
+            continue
+        slots = f"{predicted.peak[number]} of {plan.slots[number]} slots"
+        yield f"{tier:<9} {slots}, {to_text(peak)} of {to_text(plan.budget[tier])}"
+        if number:
+            up, down = predicted.fetched[number - 1], predicted.stored[number - 1]
+            busy = predicted.link_seconds[number - 1] / predicted.seconds
+            yield f"          {up} snapshots come up and {down} go down; the link is busy {busy:.0%} of the time"
+    for other in plan.alternatives[:1]:
+        more, least = other.seconds / plan.seconds, "" if other.exact else "at least "
+        yield f"runner-up {other.name}: {least}{seconds_to_text(other.seconds)} ({more:.2f} times)"
+
+
+def _what(plan: Plan) -> str:
+    kept = "records" if plan.keep == "records" else "states"
+    codec = f", {plan.codec} ({plan.costs.codecs[plan.codec].ratio:.3g} times smaller)" if plan.codec else ""
+    every = f", counted in {plan.every} steps" if plan.every > 1 else ""
+    return f"{plan.schedule} ({_meaning(plan.schedule)}{every}) of {kept}, policy {plan.policy}{codec}"
+
+
+def _meaning(schedule: Schedule) -> str:
+    if not isinstance(schedule, Segmented):
+        return f"{schedule.peak_snapshots} snapshots"
+    if schedule.interval == 1:
+        return "every step kept"
+    if schedule.majors == 1:
+        return f"{schedule.peak_snapshots} snapshots"
+    inner = "all" if schedule.inner >= schedule.interval - 2 else schedule.inner
+    return f"a snapshot every {schedule.interval} steps" + (f", {inner} inside a segment" if schedule.inner else "")
+
+
+def _passes(plan: Plan) -> float:
+    return plan.schedule.forward_steps / plan.schedule.steps
+
+
+def _least(plan: Plan) -> float:
+    return plan.steps * (plan.costs.forward + plan.costs.backward)
+
+
+def _shares(plan: Plan) -> str:
+    predicted = plan.prediction
+    parts = {name: getattr(predicted, name) for name in ("forward", "backward", "save", "restore", "stall")}
+    shared = f" (its share of {plan.reversals} reversals)" if plan.reversals > 1 else ""
+    parts["pinning" + shared] = plan.pinning
+    return ", ".join(f"{name} {seconds_to_text(part)}" for name, part in parts.items() if part > 5e-4 * plan.seconds)

@@ -1,16 +1,16 @@
 """Which snapshots stay in a tier of few slots, and when the others move: the policies `min` and `lru`.
 
-Both take operations that read and write a tier as if it were boundless, and give back operations in which it never
+Both take operations that read and write a tier as if it were boundless, and return operations in which it never
 holds more snapshots than it has slots.
 
-`min` knows the future. It evicts the snapshot whose next use is farthest (Belady), writes a snapshot to the tier
-below only if it will be evicted alive, as soon as it is there, and starts each fetch at the first moment from which
-a slot stays free for it (the rules of Cao, Felten, Karlin and Li: next missing first, farthest evicted, do no harm,
-first opportunity). In a reversal the farthest is the earliest step, so the tier holds the latest of the live ones.
+`min` knows the future. It evicts the snapshot whose next use is farthest (Belady). It writes a snapshot to the tier
+below only if it will be evicted alive, as soon as it is there. It starts each fetch at the first moment from which
+a slot stays free for it. These are the rules of Cao, Felten, Karlin and Li: next missing first, farthest evicted, do no
+harm, first opportunity. In a reversal the farthest is the earliest step, so the tier holds the latest of the live ones.
 
-`lru` does as GPUZIP does. Every save is written to the tier below, the least recently used entry is overwritten, an
-entry whose snapshot was dropped stays until its turn comes, and a miss that the dry run predicts is fetched at the
-first operation after the last use of the entry that it overwrites, one fetch at a time.
+`lru` does as GPUZIP does. Every save is written to the tier below, and the least recently used entry is overwritten. An
+entry whose snapshot was dropped stays until its turn comes. A miss that the dry run predicts is fetched at the first
+operation after the last use of the entry that it overwrites, one fetch at a time.
 """
 
 from collections import OrderedDict, defaultdict, deque
@@ -95,7 +95,7 @@ def reside_lru(operations: Sequence[Operation], tier: int, slots: int) -> list[O
     fetches: Movements = defaultdict(list)
 
     def overwrite() -> tuple[int, int | None]:
-        """Give the index after the overwritten entry's last use, and its step if that is still alive."""
+        """Return the index after the overwritten entry's last use, and its step if that is still alive."""
         if len(used) < slots:
             return 0, None
         step, last_use = used.popitem(last=False)

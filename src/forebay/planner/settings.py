@@ -34,7 +34,7 @@ class Problem:
         return -(-self.steps // self.every)
 
     def raw_bytes(self, keep: str) -> int:
-        """Give the bytes of a snapshot before any codec."""
+        """Return the bytes of a snapshot before any codec."""
         return self.state_bytes if keep == "states" else self.record_bytes or 0
 
     def settings(self, codecs: Sequence[str]) -> Iterator[Setting]:
@@ -45,12 +45,12 @@ class Problem:
                     yield from self._settings(keep, raw, codec)
 
     def _settings(self, keep: str, raw: int, codec: str | None) -> Iterator[Setting]:
-        known = self.costs.codecs[codec] if codec is not None else None
-        size = snapshot_size(raw, known)
+        cost = self.costs.codecs[codec] if codec is not None else None
+        size = snapshot_size(raw, cost)
         left = [self.budget[tier] for tier in self.budget.tiers]
-        left[0] -= reserved(keep, raw, known, self.budget.tiers[0])
+        left[0] -= reserved(keep, raw, cost, self.budget.tiers[0])
         # Every tier can take one snapshot that does not shrink.
-        room = [nbytes // slot_size(raw, known) if nbytes >= worst_size(raw, known) else 0 for nbytes in left]
+        room = [nbytes // slot_size(raw, cost) if nbytes >= worst_size(raw, cost) else 0 for nbytes in left]
         if self.slots is not None and room[0] > 0:
             if self.slots > room[0]:
                 return
@@ -70,32 +70,32 @@ class Problem:
     def work(self, keep: str, codec: str | None, tiers: int) -> Work:
         """Turn bytes a second into seconds a snapshot and a (coarse) step."""
         raw = self.raw_bytes(keep)
-        known = self.costs.codecs[codec] if codec is not None else None
-        moved = snapshot_size(raw, known)
+        cost = self.costs.codecs[codec] if codec is not None else None
+        moved = snapshot_size(raw, cost)
         links = [getattr(self.costs, tier) for tier in self.budget.tiers[1:tiers]]
         copy = raw / self.costs.copy
-        encode, decode = (raw / known.encode, raw / known.decode) if known else (copy, copy)
+        encode, decode = (raw / cost.encode, raw / cost.decode) if cost else (copy, copy)
         pace = self.steps / self.coarse_steps  # the last step of the schedule may be shorter than the others
         return Work(
             forward=pace * self.costs.forward,
             backward=pace * self.costs.backward,
             save=encode,
-            restore=decode if known or keep == "states" else 0.0,
+            restore=decode if cost or keep == "states" else 0.0,
             # At its last use a raw snapshot becomes the working state by a swap; a record is read where it lies.
-            take=decode if known else 0.0,
+            take=decode if cost else 0.0,
             up=tuple(moved / link.up for link in links),
             down=tuple(moved / link.down for link in links),
         )
 
 
 def reserved(keep: str, raw_bytes: int, codec: CodecCost | None, tier: str) -> int:
-    """Give the bytes of the first tier that snapshots cannot use."""
+    """Return the bytes of the first tier that snapshots cannot use."""
     encoding = worst_size(raw_bytes, codec) + ceil(raw_bytes * codec.scratch) if codec else 0
     return encoding + staging(keep, raw_bytes, codec is not None, tier)
 
 
 def staging(keep: str, raw_bytes: int, encoded: bool, tier: str) -> int:
-    """Give the bytes of the first tier that hold no snapshot but something on its way.
+    """Return the bytes of the first tier that hold no snapshot but something on its way.
 
     A record is read, and decoded to be read, in a place of its own. On a host, threads encode a copy.
     """
@@ -103,17 +103,17 @@ def staging(keep: str, raw_bytes: int, encoded: bool, tier: str) -> int:
 
 
 def snapshot_size(raw_bytes: int, codec: CodecCost | None) -> int:
-    """Give the bytes of a snapshot as it is kept, rounded up."""
+    """Return the bytes of a snapshot as it is kept, rounded up."""
     return max(1, ceil(raw_bytes / codec.ratio)) if codec else raw_bytes
 
 
 def slot_size(raw_bytes: int, codec: CodecCost | None) -> int:
-    """Give the bytes that are planned for a snapshot, some of which are larger than others."""
+    """Return the bytes that are planned for a snapshot, some of which are larger than others."""
     return ceil(snapshot_size(raw_bytes, codec) * codec.spread) if codec else raw_bytes
 
 
 def worst_size(raw_bytes: int, codec: CodecCost | None) -> int:
-    """Give the bytes of a snapshot that does not shrink."""
+    """Return the bytes of a snapshot that does not shrink."""
     return ceil(raw_bytes * codec.worst) if codec else raw_bytes
 
 

@@ -31,7 +31,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a simulation found."""
+    """What a simulation predicts of a reversal."""
 
     seconds: float
     """the whole reversal, without pinning"""

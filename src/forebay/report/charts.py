@@ -1,11 +1,11 @@
 """Charts for pages: memory over time, what happened when, and bars, as Plotly draws them in a browser."""
 
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from typing import Any
 
 from forebay.metrics import Span
 from forebay.planner import Plan
+from forebay.report.drawing import load
 from forebay.report.memory import occupancy
 from forebay.report.timeline import COLOURS, lane_name
 from forebay.schedule import Forward
@@ -39,7 +39,7 @@ def memory_chart(plan: Plan, spans: Sequence[Span], snapshot_bytes: float) -> An
 
 def timeline_chart(plan: Plan, spans: Sequence[Span]) -> Any:
     """Draw the step that the loop is at over time, and below it what computation and links do."""
-    figure = import_module("plotly.subplots").make_subplots(
+    figure = load("plotly.subplots", "a chart").make_subplots(
         2, 1, shared_xaxes=True, row_heights=[0.62, 0.38], vertical_spacing=0.04
     )
     _style(figure, "seconds", "step")
@@ -107,7 +107,7 @@ def _back(plan: Plan, spans: Sequence[Span]) -> list[Any]:
 
 
 def _figure(across: str, up: str) -> Any:
-    figure = import_module("plotly.graph_objects").Figure()
+    figure = load("plotly.graph_objects", "a chart").Figure()
     _style(figure, across, up)
     return figure
 

@@ -1,4 +1,4 @@
-"""How many snapshots each tier held when: a plan's operations, at the times at which they happened."""
+"""How many snapshots each tier resident when: a plan's operations, at the times at which they happened."""
 
 from collections import defaultdict, deque
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ Curve = list[tuple[float, int]]
 
 
 def occupancy(plan: Plan, spans: Sequence[Span]) -> dict[str, Curve]:
-    """Give the snapshots in each tier over time, as (seconds, count from then on).
+    """Count the snapshots in each tier over time, as (seconds, count from then on).
 
     A slot counts from when something begins to be written into it until its snapshot is given up.
 
@@ -28,7 +28,7 @@ def occupancy(plan: Plan, spans: Sequence[Span]) -> dict[str, Curve]:
         happened[span.what, span.step].append(span)
     now = 0.0
     moved: dict[int, float] = {}  # when the last movement of a snapshot ended
-    held: list[set[int]] = [set() for _ in plan.tiers]
+    resident: list[set[int]] = [set() for _ in plan.tiers]
     events: list[tuple[float, int, int]] = []  # when, tier, how many more
 
     def take(what: str, step: int) -> tuple[float, float]:
@@ -36,13 +36,13 @@ def occupancy(plan: Plan, spans: Sequence[Span]) -> dict[str, Curve]:
         return queue.popleft()[3:5] if queue else (now, now)
 
     def give_up(step: int, tier: int) -> None:
-        if step in held[tier]:
-            held[tier].remove(step)
+        if step in resident[tier]:
+            resident[tier].remove(step)
             events.append((max(now, moved.get(step, 0.0)), tier, -1))
 
     def put(step: int, tier: int, when: float) -> None:
-        if step not in held[tier]:
-            held[tier].add(step)
+        if step not in resident[tier]:
+            resident[tier].add(step)
             events.append((when, tier, 1))
 
     for operation in plan.operations():
@@ -64,7 +64,7 @@ def occupancy(plan: Plan, spans: Sequence[Span]) -> dict[str, Curve]:
             case Evict():
                 give_up(operation.step, operation.tier)
             case Drop():
-                for tier in range(len(held)):
+                for tier in range(len(resident)):
                     give_up(operation.step, tier)
     return {name: _curve(events, tier) for tier, name in enumerate(plan.tiers)}
 

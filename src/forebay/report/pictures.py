@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from forebay.report.drawing import load_pyplot
+
 WIDTH = 11.0
 """inches"""
 CUT = 0.985
@@ -37,11 +39,7 @@ class Panel:
 
 def draw_panels(panels: Sequence[Panel], path: Path, columns: int = 1, equal: bool = True) -> None:
     """Draw panels in rows of so many columns; `equal` gives both axes one scale."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
+    pyplot = load_pyplot()
     rows = -(-len(panels) // columns)
     left, right, bottom, top = panels[0].extent
     aspect = abs(bottom - top) / abs(right - left) if equal else 0.75

@@ -6,6 +6,7 @@ from typing import Any
 
 from forebay.metrics import Span
 from forebay.planner import Plan
+from forebay.report.drawing import load, load_pyplot
 from forebay.schedule import Forward
 from forebay.units import seconds_to_text
 
@@ -24,11 +25,7 @@ COLOURS = {
 
 def draw_timelines(plans: Mapping[str, Plan], path: Path) -> None:
     """Draw plans one above the other as they are predicted, each on its own time axis."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
+    pyplot = load_pyplot()
     figure, axes = pyplot.subplots(
         2 * len(plans),
         1,
@@ -71,8 +68,7 @@ def draw_timeline(steps: Any, lanes: Any, plan: Plan, spans: Sequence[Span], tit
 
 def _draw_steps(axis: Any, plan: Plan, spans: Sequence[Span]) -> None:
     """Draw the step of the working state over time."""
-    from matplotlib.collections import LineCollection
-
+    lines = load("matplotlib.collections", "a picture").LineCollection
     runs = [operation for operation in plan.operations() if isinstance(operation, Forward)]
     forward = sorted((span for span in spans if span.what == "forward"), key=lambda span: span.start)
     ahead = [
@@ -84,8 +80,8 @@ def _draw_steps(axis: Any, plan: Plan, spans: Sequence[Span]) -> None:
         for span in spans
         if span.what == "backward"
     ]
-    axis.add_collection(LineCollection(ahead, colors=COLOURS["forward"], linewidths=0.8))
-    axis.add_collection(LineCollection(back, colors=COLOURS["backward"], linewidths=2.5))
+    axis.add_collection(lines(ahead, colors=COLOURS["forward"], linewidths=0.8))
+    axis.add_collection(lines(back, colors=COLOURS["backward"], linewidths=2.5))
     axis.set_ylim(0, plan.steps)
     axis.set_ylabel("step")
 
@@ -103,15 +99,14 @@ def _draw_lanes(axis: Any, plan: Plan, spans: Sequence[Span]) -> None:
 
 
 def _add_legend(axis: Any, spans: Sequence[Span]) -> None:
-    from matplotlib.lines import Line2D
-
-    there = {span.what for span in spans}
-    entries = [Line2D([], [], color=colour, lw=5, label=what) for what, colour in COLOURS.items() if what in there]
+    line = load("matplotlib.lines", "a picture").Line2D
+    kinds = {span.what for span in spans}
+    entries = [line([], [], color=colour, lw=5, label=what) for what, colour in COLOURS.items() if what in kinds]
     axis.legend(handles=entries, loc="lower right", bbox_to_anchor=(1, 1), ncols=len(entries), frameon=False)
 
 
 def lane_name(plan: Plan, lane: str) -> str:
-    """Say what a lane of a timeline connects."""
+    """Return what a lane of a timeline connects."""
     direction, _, tier = lane.partition(" ")
     if not tier:
         return lane

@@ -64,7 +64,7 @@ _rows: dict[int, _Row] = {}
 
 
 def split(visits: int, snapshots: int) -> int:
-    """Say how far to advance before the next save, in a stretch of 2 or more visits."""
+    """Return how far to advance before the next save, in a stretch of 2 or more visits."""
     if snapshots == 1:
         return visits - 1
     row = _rows.get(snapshots)

@@ -11,7 +11,7 @@ AnySchedule = TypeVar("AnySchedule", bound=Schedule)
 def check(schedule: AnySchedule) -> AnySchedule:
     """Return the schedule if it reverses every step once, in order, from states that are there.
 
-    Also holds it to its own word: the numbers of actions, forward steps, saves and live snapshots are as it says.
+    Hold it to its own word too: the numbers of actions, forward steps, saves and live snapshots are as it says.
     """
     position: int | None = 0  # step of the working state; None once a backward computation may have used it up
     turned, next_backward = False, schedule.steps - 1
@@ -48,8 +48,8 @@ def check(schedule: AnySchedule) -> AnySchedule:
                 position = None
     _demand(next_backward == -1, schedule, None, f"steps {next_backward} and below are never reversed")
     _demand(not alive, schedule, None, f"the snapshots {sorted(alive)} are never dropped")
-    told = (len(schedule), schedule.forward_steps, schedule.saves, schedule.peak_snapshots)
-    _demand(told == (actions, forward_steps, saves, peak), schedule, None, f"counts {told} are not as told")
+    counts = (len(schedule), schedule.forward_steps, schedule.saves, schedule.peak_snapshots)
+    _demand(counts == (actions, forward_steps, saves, peak), schedule, None, f"counts {counts} are not as told")
     return schedule
 
 

@@ -109,7 +109,7 @@ def foreign(schedule: Any, steps: int | None = None) -> Foreign:
 def _translate(schedule: Any, steps: int) -> Iterator[Action]:
     """Yield our actions for theirs, without drops."""
     latest: int | None = None  # the latest snapshot, from which the state before the last step is recomputed
-    held: set[int] = set()  # steps whose states their work storage holds, several at once
+    in_storage: set[int] = set()  # steps whose states their work storage holds, several at once
     turned = False
     for action in schedule:
         kind = type(action).__name__
@@ -121,7 +121,7 @@ def _translate(schedule: Any, steps: int) -> Iterator[Action]:
                     yield Save(step)
                     yield Forward(step, step + 1)
                 latest = stop - 1
-                held.update(range(start, stop) if in_work else ())
+                in_storage.update(range(start, stop) if in_work else ())
             else:
                 if latest is None or (action.write_ics and not in_work):
                     yield Save(start)
@@ -139,7 +139,7 @@ def _translate(schedule: Any, steps: int) -> Iterator[Action]:
             yield Restore(int(action.n))
         elif kind == "Reverse":
             for step in range(int(action.n1) - 1, int(action.n0) - 1, -1):
-                if step in held:
+                if step in in_storage:
                     yield Restore(step)
                 yield Backward(step)
         elif kind == "EndForward":

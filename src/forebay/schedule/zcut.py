@@ -48,5 +48,5 @@ class ZCut(Segmented):
 
 
 def fewest_snapshots(steps: int) -> int:
-    """Give the least number of snapshots that zCut works with: 2 sqrt(steps), rounded up."""
+    """Return the least number of snapshots that zCut works with: 2 sqrt(steps), rounded up."""
     return isqrt(4 * steps - 1) + 1

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from forebay.cuda.available import gpu_count
+from forebay.errors import BudgetError
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,8 @@ def capacities(directory: Path) -> Capacities:
 
     Examples
     --------
-    >>> found = capacities(Path("/"))
-    >>> 0 < found.host.free <= found.host.total
+    >>> tiers = capacities(Path("/"))
+    >>> 0 < tiers.host.free <= tiers.host.total
     True
     """
     return Capacities(device=device_capacity(), host=host_capacity(), disk=disk_capacity(directory))
@@ -57,6 +58,8 @@ def host_capacity(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgro
     proc, cgroups : Path
         Where the kernel tells.
     """
+    if not (proc / "meminfo").exists():
+        raise BudgetError("how much memory is free is known on Linux alone: say what may be used, with budget='8GB'")
     machine = dict(line.split(":", 1) for line in (proc / "meminfo").read_text().splitlines())
     total, free = (int(machine[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable"))
     for limit, used in _limits(proc / "self/cgroup", cgroups):
@@ -72,7 +75,7 @@ def disk_capacity(directory: Path) -> Capacity:
 
 
 def _limits(membership: Path, cgroups: Path) -> Iterator[tuple[int, int]]:
-    """Give limit and use of each control group that this process is in, from its own up to the root.
+    """Yield limit and use of each control group that this process is in, from its own up to the root.
 
     Inside a container the file system shows the container's group as the root while version 1 still names the path of
     the host; groups that are not there are passed over, so both ways of mounting are found.

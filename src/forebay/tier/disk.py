@@ -29,9 +29,9 @@ from numpy.typing import NDArray
 
 from forebay.errors import BudgetError, CorruptionError, DiskError, DiskFullError, PlanError
 from forebay.tier import files, rundir
-from forebay.tier.blocks import CHUNK, read_chunk, whole_blocks, write_chunk
 from forebay.tier.capacity import disk_capacity
 from forebay.tier.files import File, Spares
+from forebay.tier.sectors import CHUNK, read_chunk, whole_sectors, write_chunk
 from forebay.tier.transfer import Transfer, cancelled
 from forebay.units import to_text
 
@@ -96,6 +96,7 @@ class Disk:
         directory = Path(directory)
         if not directory.is_dir():
             raise DiskError(f"no directory {directory} to keep snapshots in: create it, or name one that exists")
+        rundir.check_platform()
         rundir.sweep(directory)
         if capacity > (free := disk_capacity(directory).free):
             raise BudgetError(
@@ -121,7 +122,7 @@ class Disk:
     def write(self, step: int, data: NDArray[Any] | memoryview | bytearray) -> "Future[None]":
         """Keep a snapshot; raises `BudgetError` at once where it would exceed the capacity."""
         buffer = np.frombuffer(data, np.uint8)
-        room = whole_blocks(buffer.size)
+        room = whole_sectors(buffer.size)
         with self._lock:
             self._check_open()
             if step in self._snapshots:

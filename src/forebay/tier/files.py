@@ -1,4 +1,4 @@
-"""Files of whole blocks: past the page cache, allocated before they are written, written over once dropped."""
+"""Files of whole sectors: past the page cache, allocated before they are written, written over once dropped."""
 
 import errno
 import os
@@ -6,14 +6,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from forebay.tier.blocks import stage
-from forebay.tier.checksum import BLOCK
+from forebay.tier.sectors import SECTOR, stage
 
 _NO_FALLOCATE = {errno.EINVAL, errno.EOPNOTSUPP}
 
 
 class File(NamedTuple):
-    """A file of `room` bytes, a whole number of blocks."""
+    """A file of `room` bytes, a whole number of sectors."""
 
     path: Path
     room: int
@@ -32,12 +31,12 @@ class Spares:
         self.bytes += file.room
 
     def take(self, room: int) -> File | None:
-        """Give the file that needs the least cutting to `room` bytes, or else the least growing."""
+        """Return the file that needs the least cutting to `room` bytes, or else the least growing."""
         best = min(self._files, key=lambda file: (file.room < room, abs(file.room - room)), default=None)
         return self._remove(best) if best else None
 
     def trim(self, limit: int) -> list[File]:
-        """Give up files, smallest first, until they take at most `limit` bytes; the caller deletes them."""
+        """Let go of files, smallest first, until they take at most `limit` bytes; the caller deletes them."""
         given = []
         while self._files and self.bytes > limit:
             given.append(self._remove(min(self._files, key=lambda file: file.room)))
@@ -50,12 +49,12 @@ class Spares:
 
 
 def direct_flag(directory: Path) -> int:
-    """Give the flag that opens files in `directory` past the page cache; 0 where its file system cannot."""
+    """Return the flag that opens files in `directory` past the page cache; 0 where its file system cannot."""
     probe = directory / "probe"
     try:
         fd = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_DIRECT, 0o600)
         try:
-            os.pwrite(fd, stage(BLOCK).data, 0)
+            os.pwrite(fd, stage(SECTOR).data, 0)
         finally:
             os.close(fd)
     except OSError as error:

@@ -73,7 +73,7 @@ def measure_links(directory: Path | None = None, nbytes: str | int = "256MB") ->
 
 
 def _medians(repetition: Callable[[], tuple[float, ...]]) -> tuple[float, ...]:
-    """Give the median of each of the seconds that a repetition measures."""
+    """Return the median of each of the seconds that a repetition measures."""
     start = perf_counter()
     times = [repetition()]
     while len(times) < MOST_REPETITIONS and perf_counter() - start < ENOUGH_SECONDS:
@@ -82,7 +82,7 @@ def _medians(repetition: Callable[[], tuple[float, ...]]) -> tuple[float, ...]:
 
 
 def _speed(nbytes: int, repetition: Callable[[], float]) -> float:
-    """Give the bytes per second of a repetition, which times itself; one goes before, uncounted, to warm up."""
+    """Return the bytes per second of a repetition, which times itself; one goes before, uncounted, to warm up."""
     repetition()
     return nbytes / _medians(lambda: (repetition(),))[0]
 

@@ -1,9 +1,9 @@
 """A run's own directory for snapshots: never shared, never left behind, swept by the next run after a crash."""
 
-import fcntl
 import os
 import re
 import secrets
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -27,7 +27,7 @@ def claim(directory: Path) -> tuple[Path, BinaryIO]:
             # Another run may sweep the directory before we hold the lock: then take another.
             with suppress(FileNotFoundError, BlockingIOError):
                 lock = open(path / _LOCK, "wb")  # noqa: SIM115 - open for as long as the directory is ours
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _take(lock)
                 if (path / _LOCK).exists():
                     return path, lock
     except OSError as error:
@@ -49,7 +49,7 @@ def sweep(directory: Path) -> None:
                 path.rmdir()  # died before it wrote anything: the lock file is the first in and the last out
                 continue
             with lock:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _take(lock)
                 _delete(path)
 
 
@@ -59,6 +59,21 @@ def remove(path: Path, lock: BinaryIO, owner: int) -> None:
         with suppress(FileNotFoundError):
             _delete(path)
         lock.close()
+
+
+def check_platform() -> None:
+    """Refuse the disk tier where the system has not what it needs."""
+    if sys.platform != "linux":
+        raise DiskError(
+            "the disk tier needs Linux, for O_DIRECT, file locks and fallocate: leave the disk out of the budget"
+        )
+
+
+def _take(lock: BinaryIO) -> None:
+    """Take a lock that nobody holds, or raise BlockingIOError."""
+    import fcntl  # Linux and its relatives have it; see check_platform
+
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _delete(path: Path) -> None:

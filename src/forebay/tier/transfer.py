@@ -7,7 +7,7 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.tier.blocks import CHUNK
+from forebay.tier.sectors import CHUNK
 
 
 class Transfer:
@@ -86,13 +86,13 @@ class Transfer:
                 self._close_file(self._fd)
         except OSError as error:
             self._error = self._error or error
-        told = self._tell(self._error)
-        if told:
-            self.future.set_exception(told)
+        failure = self._tell(self._error)
+        if failure:
+            self.future.set_exception(failure)
         else:
             self.future.set_result(None)
 
 
 def cancelled() -> CancelledError:
-    """Give the error of a transfer that came too late."""
+    """Return the error of a transfer that came too late."""
     return CancelledError("the disk tier was closed before this transfer had ended")

@@ -47,9 +47,9 @@ def _generator(device: torch.device) -> torch.Generator:
     return torch.cuda.default_generators[torch.cuda.current_device() if device.index is None else device.index]
 
 
-def same_random(one: Random, other: Random) -> bool:
+def same_random(first: Random, second: Random) -> bool:
     """Tell whether nothing was drawn between two states."""
-    return one.device == other.device and torch.equal(one.host, other.host)
+    return first.device == second.device and torch.equal(first.host, second.host)
 
 
 def shared_random() -> bytes:
@@ -119,7 +119,7 @@ def others_differentiate() -> bool:
 def func_differentiates() -> bool:
     """Tell whether torch.func.grad, or another of its reverse derivatives, is at work: it takes no hooks."""
     levels = torch._C._functorch.get_interpreter_stack() or []
-    return any(one.key() == torch._C._functorch.TransformType.Grad for one in levels)
+    return any(level.key() == torch._C._functorch.TransformType.Grad for level in levels)
 
 
 def others_recompute() -> bool:
@@ -137,3 +137,8 @@ def others_recompute() -> bool:
         )
         return True
     return False
+
+
+def saved_as_usual() -> bool:
+    """Tell whether what is saved now is ours to treat: somebody may differentiate it, in the usual way."""
+    return torch.is_grad_enabled() and not others_recompute() and not others_differentiate()

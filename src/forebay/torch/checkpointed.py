@@ -15,14 +15,14 @@ from forebay.errors import StateError
 from forebay.planner import Costs, Plan
 from forebay.schedule import Schedule
 from forebay.torch.ambient import func_differentiates
-from forebay.torch.loops.arguments import Given, Params, read_inputs
-from forebay.torch.loops.likeness import Likeness
-from forebay.torch.loops.node import Call, differentiate
+from forebay.torch.loops.arguments import LoopArguments, Params, read_inputs
+from forebay.torch.loops.decision import decide
+from forebay.torch.loops.node import LoopCall, differentiate
 from forebay.torch.loops.outputs import OutputForm, output_leaves, put
-from forebay.torch.loops.planned import planned
-from forebay.torch.loops.probe import check_known, check_random
+from forebay.torch.loops.probe import check_leaves, check_random
 from forebay.torch.loops.recording import copies_of
-from forebay.torch.loops.steps import Form, Steps
+from forebay.torch.loops.step_signature import StepSignature
+from forebay.torch.loops.steps import StateForm, Steps
 from forebay.units import Budget
 
 
@@ -103,11 +103,11 @@ def checkpointed(
     """
     if report is not None and not callable(report):
         raise StateError(f"report is a function that is called with what the backward pass did, not {report!r:.80}")
-    form = Form.of(state)
+    form = StateForm.of(state)
     structure, slices = read_inputs(inputs, steps)
     loop = Steps(step, steps, form, structure, outputs)
     tensors, values = form.split(state, "the state")
-    given = Given(tensors, values, slices, Params.of(params))
+    given = LoopArguments(tensors, values, slices, Params.of(params))
     request = Request(budget, schedule, codec, chunk, plan, costs, directory)
     request.check(steps, library_of(tensors))
     if not torch.is_grad_enabled() or not given.differentiable:
@@ -117,20 +117,20 @@ def checkpointed(
             "torch.func.grad and its like cannot differentiate a loop that is checkpointed: call backward(), or "
             "torch.autograd.grad"
         )
-    like = Likeness((step, *given.params.leaves))
-    check_random(like.generators)
-    decision = planned(loop, request, given, like)
+    signature = StepSignature((step, *given.params.leaves))
+    check_random(signature.generators)
+    decision = decide(loop, request, given, signature)
     if decision.plan is None:
         return _whole(loop, given)
-    call = Call(
+    call = LoopCall(
         loop=loop,
         plan=decision.plan,
         in_place=decision.in_place,
         values=values,
         inputs=len(slices),
         params=given.params,
-        modules=like.modules,
-        tensors=like.tensors,
+        modules=signature.modules,
+        tensors=signature.tensors,
         request=request,
         note=decision.note,
         progress=progress,
@@ -144,7 +144,7 @@ def checkpointed(
     return result, call.notes.form.structure.build(stacked)
 
 
-def _unrecorded(loop: Steps, given: Given) -> Any:
+def _unrecorded(loop: Steps, given: LoopArguments) -> Any:
     """Run the loop where nothing that was given has a gradient: nothing is kept."""
     arguments = given.params.build(given.params.tensors)
     stacked: list[Tensor] = []
@@ -152,7 +152,7 @@ def _unrecorded(loop: Steps, given: Given) -> Any:
     tensors, values = copies_of(given.tensors), given.values
     for step in range(loop.count):
         tensors, values, output = loop.once(tensors, values, step, [x[step] for x in given.inputs], arguments)
-        check_known((*tensors, *output_leaves(output, loop.returns_outputs)), ())  # it may use what was not given
+        check_leaves((*tensors, *output_leaves(output, loop.returns_outputs)), ())  # it may use what was not given
         if loop.returns_outputs:
             if form is None:
                 form = OutputForm.of(output)
@@ -162,7 +162,7 @@ def _unrecorded(loop: Steps, given: Given) -> Any:
     return final if form is None else (final, form.structure.build(stacked))
 
 
-def _whole(loop: Steps, given: Given) -> Any:
+def _whole(loop: Steps, given: LoopArguments) -> Any:
     """Have autograd record the whole loop, whose graph the budget holds."""
     outputs: list[list[Tensor]] = []
     form: OutputForm | None = None

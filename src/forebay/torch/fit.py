@@ -10,14 +10,14 @@ from torch import nn
 
 from forebay.codec import get as get_codec
 from forebay.errors import PlanError
-from forebay.torch.belongings import Belongings
-from forebay.torch.blocks import ENOUGH, Call, Patch, Single, named
-from forebay.torch.choices import TREATMENTS
-from forebay.torch.fitplan import FitPlan
-from forebay.torch.iteration import Fitting
-from forebay.torch.known import Part
+from forebay.torch.fitting.blocks import ENOUGH, Call, Patch, Single, named
+from forebay.torch.fitting.choices import TREATMENTS
+from forebay.torch.fitting.fitplan import FitPlan
+from forebay.torch.fitting.fitted_block import FittedBlock
+from forebay.torch.fitting.neighbours import sequences
+from forebay.torch.fitting.session import FittingSession
 from forebay.torch.mover import budget_of
-from forebay.torch.neighbours import sequences
+from forebay.torch.replay.module_state import ModuleState
 from forebay.units import Budget
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -86,21 +86,21 @@ def fit(
             "module that holds both"
         )
     _check_choice(choice, budget, codec)
-    fitting = Fitting(budget, None if codec is None else get_codec(codec), choice)
+    session = FittingSession(budget, None if codec is None else get_codec(codec), choice)
     chosen = named(model, blocks)
     patches: list[Patch] = []
     try:
         for name, module in chosen:
-            patches.append(Patch(module, _maker(fitting, name, module)))
+            patches.append(Patch(module, _maker(session, name, module)))
         if blocks is None and len(chosen) > ENOUGH:
             for sequence in sequences(model, [module for _, module in chosen]):
-                patches.append(Patch(sequence, _sequence_maker(fitting, sequence)))
+                patches.append(Patch(sequence, _sequence_maker(session, sequence)))
     except BaseException:
-        _give_back(patches, (), ref(fitting))
+        _give_back(patches, (), ref(session))
         raise
     inside = [part for _, module in chosen for part in module.modules()]
     _inside.update(inside)
-    object.__setattr__(model, "_forebay", Fitted(model, fitting, patches, inside))
+    object.__setattr__(model, "_forebay", Fitted(model, session, patches, inside))
     return model
 
 
@@ -124,12 +124,12 @@ def _taken(model: nn.Module) -> bool:
     return any(module in _inside for module in model.modules())
 
 
-def _maker(fitting: Fitting, name: str, module: nn.Module) -> Callable[[Call], Call]:
+def _maker(session: FittingSession, name: str, module: nn.Module) -> Callable[[Call], Call]:
     def make(call: Call) -> Call:
-        part = fitting.parts[id(module)] = Part(name, call, Belongings(module), module)
+        block = session.blocks[id(module)] = FittedBlock(name, call, ModuleState(module), module)
 
         def forward(*args: Any, **kwargs: Any) -> Any:
-            return fitting.call(part, args, kwargs)
+            return session.call(block, args, kwargs)
 
         # A graph that was captured around it would hold the plan of its day for ever.
         disabled: Call = torch.compiler.disable(forward)  # type: ignore[no-untyped-call]
@@ -138,16 +138,16 @@ def _maker(fitting: Fitting, name: str, module: nn.Module) -> Callable[[Call], C
     return make
 
 
-def _sequence_maker(fitting: Fitting, sequence: nn.Sequential) -> Callable[[Call], Call]:
+def _sequence_maker(session: FittingSession, sequence: nn.Sequential) -> Callable[[Call], Call]:
     def forward(input: Any) -> Any:  # noqa: A002 - as in torch
-        return fitting.along(sequence, input)
+        return session.along(sequence, input)
 
     disabled: Call = torch.compiler.disable(forward)  # type: ignore[no-untyped-call]
     return lambda call: disabled
 
 
 def unfit(model: Model) -> Model:
-    """Give a model back as it was before `fit`; graphs that are still alive can be differentiated all the same."""
+    """Restore a model as it was before `fit`; graphs that are still alive can be differentiated all the same."""
     fitted = _of(model)
     fitted.give_back()
     for hook in fitted.hooks:
@@ -157,8 +157,8 @@ def unfit(model: Model) -> Model:
 
 
 def plan_of(model: nn.Module) -> FitPlan:
-    """Give the plan that a fitted model follows now: ``choices``, ``seconds``, ``metrics`` and ``explain()``."""
-    plan = _of(model).fitting.plan()
+    """Return the plan that a fitted model follows now: ``choices``, ``seconds``, ``metrics`` and ``explain()``."""
+    plan = _of(model).session.plan()
     if plan is None:
         raise PlanError(
             "no plan has been made yet: run one iteration, forward and backward, and one more where blocks are many; "
@@ -170,32 +170,34 @@ def plan_of(model: nn.Module) -> FitPlan:
 class Fitted(Single):
     """What a fitted model holds of ours; it goes with the model, and so does what its blocks have of ours."""
 
-    def __init__(self, model: nn.Module, fitting: Fitting, patches: list[Patch], inside: list[nn.Module]) -> None:
-        self.fitting = fitting
+    def __init__(
+        self, model: nn.Module, session: FittingSession, patches: list[Patch], inside: list[nn.Module]
+    ) -> None:
+        self.session = session
         # Weakly: a block may hold the model, and others may hold blocks of a model that is gone.
-        self.give_back = finalize(model, _give_back, WeakSet(patches), WeakSet(inside), ref(fitting))
+        self.give_back = finalize(model, _give_back, WeakSet(patches), WeakSet(inside), ref(session))
         self.give_back.atexit = False
         begin = model.register_forward_pre_hook(self._begin, with_kwargs=True)
         self.hooks = begin, model.register_forward_hook(self._ran)
 
     def _begin(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.fitting.begin(args, kwargs)
+        self.session.begin(args, kwargs)
 
     def _ran(self, *_: Any) -> None:
-        self.fitting.ran()
+        self.session.ran()
 
 
-def _give_back(patches: Iterable[Patch], inside: Iterable[nn.Module], reference: "ref[Fitting]") -> None:
+def _give_back(patches: Iterable[Patch], inside: Iterable[nn.Module], reference: "ref[FittingSession]") -> None:
     for patch in patches:
         patch.undo()
     _inside.difference_update(inside)
-    fitting = reference()
-    if fitting is not None:
-        fitting.close()
+    session = reference()
+    if session is not None:
+        session.close()
 
 
 def _of(model: nn.Module) -> Fitted:
-    found = vars(model).get("_forebay")
-    if not isinstance(found, Fitted):
+    fitted = vars(model).get("_forebay")
+    if not isinstance(fitted, Fitted):
         raise PlanError(f"this {type(model).__name__} is not fitted: call fit(model, budget) first")
-    return found
+    return fitted

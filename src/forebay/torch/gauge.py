@@ -22,23 +22,23 @@ class HostGauge:
         self.device = device
 
     def mark(self) -> Any:
-        """Give a moment."""
+        """Return a moment."""
         return time.perf_counter()
 
     def seconds(self, start: Any, end: Any) -> float:
-        """Give the seconds between two moments."""
+        """Return the seconds between two moments."""
         return float(end - start)
 
     def allocated(self) -> int:
-        """Give the bytes of all tensors, where they are counted."""
+        """Return the bytes of all tensors, where they are counted."""
         return 0
 
     def peak(self) -> int:
-        """Give the most bytes since it was last asked, where they are counted."""
+        """Return the most bytes since it was last asked, where they are counted."""
         return 0
 
     def most(self) -> int:
-        """Give the most bytes so far, and go on counting."""
+        """Return the most bytes so far, and go on counting."""
         return 0
 
     def link(self, mover: Mover) -> Link | None:
@@ -64,8 +64,8 @@ class CudaGauge(HostGauge):
 
     def allocated(self) -> int:
         """Ask the allocator, without having the hundred figures that it tells named and sorted."""
-        told = torch.cuda.memory_stats_as_nested_dict(self.device)  # nothing before there is a context
-        return int(told["allocated_bytes"]["all"]["current"]) if told else 0
+        statistics = torch.cuda.memory_stats_as_nested_dict(self.device)  # nothing before there is a context
+        return int(statistics["allocated_bytes"]["all"]["current"]) if statistics else 0
 
     def peak(self) -> int:
         """Ask the allocator, and begin anew."""
@@ -79,7 +79,7 @@ class CudaGauge(HostGauge):
 
 
 def gauge_for(device: torch.device) -> HostGauge:
-    """Give the gauge of a device."""
+    """Return the gauge of a device."""
     return CudaGauge(device) if device.type == "cuda" else HostGauge(device)
 
 
@@ -97,7 +97,7 @@ def _link(gauge: HostGauge, mover: Mover) -> Link | None:
             start = gauge.mark()
             rise = piece, storage, nbytes, ready
             (ready,) = mover.down([(storage, nbytes, piece)]) if down else mover.up([rise])
-            mover.wait(ready)
+            mover.wait("link: copied", ready)
             spent.append(gauge.seconds(start, gauge.mark()))
         rates.append(nbytes / max(min(spent), 1e-9))
     mover.room.give(piece, [] if ready is None else [ready])

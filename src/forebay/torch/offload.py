@@ -13,23 +13,23 @@ import torch
 from forebay.codec import Codec
 from forebay.codec import get as get_codec
 from forebay.metrics import Metrics
-from forebay.torch.habit import Habit
-from forebay.torch.keeper import Keeper, Opened
 from forebay.torch.mover import budget_of
-from forebay.torch.saved import Kept
+from forebay.torch.offloading.keeper import Keeper, TrackedTensor
+from forebay.torch.offloading.steady_state import SteadyState
+from forebay.torch.saved_tensors import KeptTensor
 from forebay.units import Budget, to_bytes
 
-MOST_PLACES = 32
+MOST_CALL_SITES = 32
 """What was learned at so many places, with so many budgets, is kept; that of the place used longest ago goes first."""
 
 
 @dataclass(slots=True)
-class Place:
+class CallSite:
     """What was learned at one place in a program."""
 
     keepers: dict[tuple[torch.device, int], Keeper] = field(default_factory=dict)
     """by device, and by the thread that entered"""
-    habits: dict[int, Habit] = field(default_factory=dict)
+    steady_states: dict[int, SteadyState] = field(default_factory=dict)
     """by thread"""
 
 
@@ -75,10 +75,10 @@ def offload(budget: Budget | str | float, codec: str | None = None, min_bytes: s
     """
     given = budget_of(budget, "offload")
     caller = sys._getframe(1)
-    place = caller.f_code.co_filename, caller.f_code.co_name, caller.f_lineno
+    site = caller.f_code.co_filename, caller.f_code.co_name, caller.f_lineno
     coder = None if codec is None else get_codec(codec)
-    key = place, given, None if coder is None else coder.name, to_bytes(min_bytes)
-    return Offload(given, coder, to_bytes(min_bytes), _place_at(key))
+    key = site, given, None if coder is None else coder.name, to_bytes(min_bytes)
+    return Offload(given, coder, to_bytes(min_bytes), _call_site_at(key))
 
 
 def release() -> None:
@@ -87,31 +87,31 @@ def release() -> None:
     Tensors that a graph still holds stay where they are until it is gone.
     """
     with _lock:
-        for place in _places.values():
-            place.keepers.clear()
-            place.habits.clear()
-        _places.clear()
+        for site in _call_sites.values():
+            site.keepers.clear()
+            site.steady_states.clear()
+        _call_sites.clear()
 
 
-_places: dict[Hashable, Place] = {}  # slabs stay pinned for the next iteration
+_call_sites: dict[Hashable, CallSite] = {}  # slabs stay pinned for the next iteration
 _lock = threading.Lock()
 
 
-def _place_at(key: Hashable) -> Place:
+def _call_site_at(key: Hashable) -> CallSite:
     with _lock:
-        place = _places[key] = _places.pop(key, Place())
-        while len(_places) > MOST_PLACES:
-            del _places[next(iter(_places))]
-    return place
+        site = _call_sites[key] = _call_sites.pop(key, CallSite())
+        while len(_call_sites) > MOST_CALL_SITES:
+            del _call_sites[next(iter(_call_sites))]
+    return site
 
 
 class Offload:
     """The context manager that `offload` makes."""
 
-    def __init__(self, budget: Budget, codec: Codec | None, min_bytes: int, place: Place) -> None:
+    def __init__(self, budget: Budget, codec: Codec | None, min_bytes: int, site: CallSite) -> None:
         self._budget, self._codec, self._min_bytes = budget, codec, min_bytes
-        self._keepers, self._habits = place.keepers, place.habits
-        self._entered: dict[int, list[Habit]] = {}
+        self._keepers, self._steady_states = site.keepers, site.steady_states
+        self._entered: dict[int, list[SteadyState]] = {}
 
     @property
     def metrics(self) -> Metrics:
@@ -125,15 +125,15 @@ class Offload:
     @property
     def unseen(self) -> int:
         """Iterations of which only the first saved tensors were looked at, of threads that are still running."""
-        return sum(habit.unseen for habit in self._habits.values())
+        return sum(steady_state.unseen for steady_state in self._steady_states.values())
 
     def __enter__(self) -> Self:
         thread = threading.current_thread().ident or 0  # it is known as one that runs from here on
         self._forget_ended_threads()
         own = {device: keeper for (device, owner), keeper in list(self._keepers.items()) if owner == thread}
-        habit = self._habits.setdefault(thread, Habit())
-        habit.enter(self._pack, _unpack, own)
-        self._entered.setdefault(thread, []).append(habit)
+        steady_state = self._steady_states.setdefault(thread, SteadyState())
+        steady_state.enter(self._pack, _unpack, own)
+        self._entered.setdefault(thread, []).append(steady_state)
         return self
 
     def __exit__(
@@ -143,21 +143,21 @@ class Offload:
 
     def _forget_ended_threads(self) -> None:
         """Let go of what they would keep for nobody: host memory."""
-        keepers, habits = list(self._keepers), list(self._habits)  # before: a thread may begin meanwhile
-        running = {one.ident for one in threading.enumerate()}
+        keepers, steady_states = list(self._keepers), list(self._steady_states)  # before: a thread may begin meanwhile
+        running = {thread.ident for thread in threading.enumerate()}
         for device, owner in keepers:
             if owner not in running:
                 self._keepers.pop((device, owner), None)
-        for owner in habits:
+        for owner in steady_states:
             if owner not in running:
-                self._habits.pop(owner, None)
+                self._steady_states.pop(owner, None)
 
-    def _pack(self, thread: int, tensor: torch.Tensor) -> Kept | Opened:
+    def _pack(self, thread: int, tensor: torch.Tensor) -> KeptTensor | TrackedTensor:
         device = tensor.device
         keeper = self._keepers.get((device, thread))
         if keeper is None or not tensor.dim():
             if device.type not in ("cpu", "cuda") or (device.type == "cpu" and not tensor.dim()):
-                return Kept(tensor)  # numbers are on the host even where all else is on a GPU
+                return KeptTensor(tensor)  # numbers are on the host even where all else is on a GPU
             if keeper is None:
                 keeper = Keeper(self._budget, self._codec, self._min_bytes, device)
                 self._keepers[device, thread] = keeper
@@ -169,9 +169,9 @@ _unpack = methodcaller("tensor")
 
 def _together(several: list[Metrics]) -> Metrics:
     total = Metrics(title="saved tensors")
-    for one in several:
-        total.moved += one.moved
-        total.hits, total.misses = total.hits + one.hits, total.misses + one.misses
-        total.ratios += one.ratios
-        total.peak |= one.peak
+    for metrics in several:
+        total.moved += metrics.moved
+        total.hits, total.misses = total.hits + metrics.hits, total.misses + metrics.misses
+        total.ratios += metrics.ratios
+        total.peak |= metrics.peak
     return total

@@ -4,29 +4,31 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from forebay.wave.absorption import absorbing_points
+from forebay.wave.earth.absorption import absorbing_points
 from forebay.wave.imaging import imaging_interval
-from forebay.wave.model import Model
-from forebay.wave.wavelet import highest_frequency
+from forebay.wave.physics import EarthModel
+from forebay.wave.survey.wavelet import highest_frequency
 
 
 class WaveWarning(UserWarning):
     """Waves or images that will be computed as asked for, with an error that could be avoided; it says how."""
 
 
-def advice(model: Model, wavelet: NDArray[Any], sampling: float, step: float, every: int | None = None) -> list[str]:
+def advice(
+    model: EarthModel, wavelet: NDArray[Any], sampling: float, step: float, every: int | None = None
+) -> list[str]:
     """Say of layers that they are too thin, and of an imaging interval that it is too long, with what works."""
-    found, absorb = [], model.grid.absorb
+    notes, absorb = [], model.grid.absorb
     # Without layers a closed box is wanted.
     if 0 < absorb < (needed := absorbing_points(model, wavelet, sampling)):
-        found.append(
+        notes.append(
             f"absorbing layers of {absorb} points may return more than a hundredth of this wavelet's longest waves at "
             f"{model.fastest:.6g} m/s: take absorb of at least {needed}"
         )
     frequency = highest_frequency(wavelet, sampling)
     if every is not None and frequency > 0 and every > (most := imaging_interval(frequency, step)):
-        found.append(
+        notes.append(
             f"waves of up to {frequency:.4g} Hz that are compared every {every} steps of {step:.6g} s leave in the "
             f"image what is not there: take every of at most {most}"
         )
-    return found
+    return notes

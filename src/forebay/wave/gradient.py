@@ -9,11 +9,10 @@ from numpy.typing import NDArray
 
 from forebay.engine import Result, reverse
 from forebay.errors import WaveError
-from forebay.wave.acoustic import State, speed_of
 from forebay.wave.imaging import check_every
 from forebay.wave.loop import Adjoint, prepare
-from forebay.wave.model import ElasticModel, Model
-from forebay.wave.shot import Shot
+from forebay.wave.physics import EarthModel, State
+from forebay.wave.survey.shot import Shot
 
 Misfit = Callable[[NDArray[Any], NDArray[Any]], tuple[float, NDArray[Any]]]
 PARAMETERS = ("velocity", "squared slowness")
@@ -33,14 +32,14 @@ class Gradient:
 
 
 def least_squares(data: NDArray[Any], observed: NDArray[Any]) -> tuple[float, NDArray[Any]]:
-    """Give half the sum of squared differences, and its derivative with respect to the data."""
+    """Return half the sum of squared differences, and its derivative with respect to the data."""
     residual = data.astype(np.float64) - observed
     return 0.5 * float(np.sum(residual**2)), residual
 
 
 def gradient(
     shot: Shot,
-    model: Model,
+    model: EarthModel,
     *,
     misfit: Misfit = least_squares,
     parameter: str = "velocity",
@@ -62,7 +61,7 @@ def gradient(
     model
         Where the derivative is taken.
     misfit
-        ``misfit(data, observed)`` gives a number and its derivative with respect to `data`.
+        ``misfit(data, observed)`` returns a number and its derivative with respect to `data`.
     parameter
         "velocity", or "squared slowness". An elastic model is always differentiated with respect to its three arrays.
     dt, order, dtype
@@ -81,8 +80,8 @@ def gradient(
     >>> true[20:24, 20:30] = 2100.0
     >>> shot = Shot((50, 250), [(350, x) for x in range(0, 500, 50)], ricker(15, 0.004, 100), dt=0.004)
     >>> shot = shot.with_data(simulate(shot, AcousticModel(true, grid)))
-    >>> found = gradient(shot, AcousticModel(guess, grid), budget="4MB")
-    >>> bool(found.misfit > 0), bool(found.gradient[20:24, 20:30].mean() < 0)  # faster there would fit better
+    >>> result = gradient(shot, AcousticModel(guess, grid), budget="4MB")
+    >>> bool(result.misfit > 0), bool(result.gradient[20:24, 20:30].mean() < 0)  # faster there would fit better
     (True, True)
     """
     if shot.data is None:
@@ -91,30 +90,29 @@ def gradient(
         raise WaveError(f"parameter={parameter!r}: take one of {', '.join(map(repr, PARAMETERS))}")
     check_every(every)
     loop = prepare(shot, model, dt, order, dtype, every=every)
-    propagator, kernels, observed = loop.propagator, loop.kernels, np.asarray(shot.data)
-    if isinstance(model, ElasticModel):
-        from forebay.wave.elastic_gradient import elastic_gradient  # which gives a Gradient
-
-        return elastic_gradient(loop, observed, misfit, every, reversal)
-    total = propagator.zeros()["p"]
-    reached: list[tuple[float, NDArray[Any], Adjoint]] = []
+    propagator, observed = loop.propagator, np.asarray(shot.data)
+    sums = propagator.sensitivity_sums()
+    turned: list[tuple[float, NDArray[Any], Adjoint]] = []
 
     def turn(state: State) -> None:
         data = loop.data()
         value, residual = misfit(data, observed)
-        reached.append((value, data, Adjoint(loop, residual)))
+        turned.append((value, data, Adjoint(loop, residual)))
+        if loop.steps % every == 0:
+            backward(state, loop.steps)
 
     def backward(seen: State, step: int) -> None:
-        # The field after step n depends on the velocity through (v dt)^2 (lap(p_n) + what the sources sent in it).
-        later = reached[0][2].back_to(step + 1)
-        propagator.add_sensitivity(total, later, seen["p"], loop.sources, loop.sent[step], every)
-        reached[0][2].back_to(step)
+        propagator.add_sensitivity(sums, turned[0][2], seen, step, every)
 
     result = reverse(
-        loop.forward, backward, propagator.zeros(), loop.steps, record=("p",), every=every, turn=turn, **reversal
+        loop.forward,
+        backward,
+        propagator.zeros(),
+        loop.steps,
+        record=propagator.sensitive_fields,
+        every=every,
+        turn=turn,
+        **reversal,
     )
-    value, data, _ = reached[0]
-    speed = speed_of(propagator)
-    slope = 2 / speed if parameter == "velocity" else -(speed**2)
-    summed = model.grid.fold(propagator.rows.cut(kernels.get(total)) * slope, propagator.halo)
-    return Gradient(value, summed.astype(kernels.dtype), data, result)
+    value, data, _ = turned[0]
+    return Gradient(value, propagator.gradient(sums, parameter), data, result)

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.errors import WaveError
-from forebay.wave.grid import Grid
+from forebay.wave.earth.grid import Grid
 
 MARGIN = 1.25
 """How many times more often than the band asks for."""
@@ -32,7 +32,7 @@ class Imaging:
 
 
 def imaging_interval(frequency: float, dt: float) -> int:
-    """Give how many steps may lie between two contributions to an image, for waves up to a frequency.
+    """Return how many steps may lie between two contributions to an image, for waves up to a frequency.
 
     The product of two such waves holds frequencies up to twice that one. Its sum over time is its part at frequency
     zero, and taking one sample in k adds those at multiples of 1 / (k dt) to it. Where 1 / (k dt) exceeds twice the

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from forebay.footprint.errors import FootprintError, RunError
-from forebay.footprint.measurement import Sample
-from forebay.footprint.process import environment
+from forebay.footprint.measure.process import check_platform, environment
+from forebay.footprint.measure.sample import Sample
 
 LAUNCHER = Path(__file__).with_name("launcher.py")
 
@@ -27,9 +27,11 @@ class Command:
     exact: bool = True
     resolution: int = 256 * 1024
     gpu: None = None
+    returned: str = ""
+    dtypes: tuple[str, ...] = ()
 
     def words(self, lengths: tuple[int, ...]) -> list[str]:
-        """Fill the lengths in."""
+        """Return the command's words, with the lengths filled in."""
         try:
             return shlex.split(self.line.format(*lengths))
         except (IndexError, KeyError, ValueError) as error:
@@ -38,18 +40,19 @@ class Command:
             ) from error
 
     def executable(self) -> Path | None:
-        """Find what will run; None where there is no such thing."""
+        """Return the program that will run; None where there is none."""
         try:
             words = shlex.split(self.line)
         except ValueError as error:
             raise FootprintError(f"cannot read command {self.line!r} ({error}): write it as for a shell") from error
         if not words:
             raise FootprintError("command= is empty: write it as for a shell, like './op {0} {1}'")
-        found = shutil.which(words[0])
-        return Path(found) if found else None
+        program = shutil.which(words[0])
+        return Path(program) if program else None
 
     def measure(self, lengths: tuple[int, ...], seed: int = 0, timeout: float | None = None) -> Sample:
-        """Run it once."""
+        """Run the command once."""
+        check_platform()
         words = self.words(lengths)
         if self.executable() is None:
             raise FootprintError(f"there is no executable {words[0]!r}: give its path, and make it executable")
@@ -71,5 +74,9 @@ class Command:
             raise RunError(f"{shlex.join(words)} ended with status {status}: {run.stderr.strip()[-300:]}")
         return Sample(lengths, int(peak), float(seconds), seed=seed, floor=int(floor), inputs=0)
 
+    def versions(self) -> dict[str, str]:
+        """Return nothing: the program's libraries are its own, and its hash stands for them."""
+        return {}
+
     def close(self) -> None:
-        """Nothing is kept between runs."""
+        """Do nothing: nothing is kept between runs."""

@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import Any
 
 
-class CuPyPeak:
+class CuPyGauge:
     """The gauge of CuPy's device memory."""
 
     how = "CuPy memory hook"
@@ -34,7 +34,7 @@ class CuPyPeak:
         self._hook.__enter__()
 
     def stop(self) -> int:
-        """Give the highest count."""
+        """Return the highest count."""
         self._cupy.cuda.get_current_stream().synchronize()
         self._hook.__exit__(None, None, None)
         return int(self._hook.peak)
@@ -56,7 +56,7 @@ def _make_hook(cupy: Any) -> Any:
             self.peak = max(self.peak, self.live)
 
         def free_postprocess(self, **event: Any) -> None:
-            # Blocks from before the count are the inputs' and earlier work's: they are not ours to subtract.
+            # Allocations from before the count are the inputs' and earlier work's: they are not ours to subtract.
             self.live -= self.sizes.pop(event["mem_ptr"], 0)
 
     return Live()

@@ -1,9 +1,10 @@
 """What every way of measuring offers, and which one suits this machine and these arrays."""
 
 from importlib import import_module
-from typing import Protocol, cast
+from typing import Any, Protocol
 
 from forebay.footprint.errors import FootprintError
+from forebay.footprint.measure.resident import peaks_can_be_reset
 
 
 class Gauge(Protocol):
@@ -20,22 +21,33 @@ class Gauge(Protocol):
         """Forget earlier peaks and note what is in use now."""
 
     def stop(self) -> int:
-        """Give the bytes by which the peak since `start` exceeds what was in use then."""
+        """Return the bytes by which the peak since `start` exceeds what was in use then."""
+
+
+class DeviceGauge(Gauge, Protocol):
+    """Measures the peak of a library's device memory."""
+
+    present: bool
+    """whether there is a device at all"""
+
+    @property
+    def kind(self) -> str:
+        """The device's name."""
 
 
 HOST = {
-    "resident": "forebay.footprint.measure.resident:Resident",
-    "traced": "forebay.footprint.measure.traced:Traced",
+    "resident": "forebay.footprint.measure.resident:ResidentGauge",
+    "traced": "forebay.footprint.measure.traced:TracedGauge",
 }
 DEVICE = {
-    "cupy": "forebay.footprint.measure.cupy:CuPyPeak",
-    "torch": "forebay.footprint.measure.torch:TorchPeak",
-    "jax": "forebay.footprint.measure.jax:JaxPeak",
+    "cupy": "forebay.footprint.measure.cupy:CuPyGauge",
+    "torch": "forebay.footprint.measure.torch:TorchGauge",
+    "jax": "forebay.footprint.measure.jax:JaxGauge",
 }
 
 
 def host_gauge(how: str | None = None) -> Gauge:
-    """Give the gauge of this process's memory: exact where the kernel lets us, traced elsewhere.
+    """Return the gauge of this process's memory: exact where the kernel lets us, traced elsewhere.
 
     Examples
     --------
@@ -48,20 +60,20 @@ def host_gauge(how: str | None = None) -> Gauge:
     if how is not None and how not in HOST:
         raise FootprintError(f"memory of the host cannot be measured by {how!r}: take one of {', '.join(HOST)}")
     if how is None:
-        from forebay.footprint.measure.resident import peaks_can_be_reset
-
         how = "resident" if peaks_can_be_reset() else "traced"
-    return _make(HOST[how])
+    gauge: Gauge = _make(HOST[how])
+    return gauge
 
 
-def device_gauge(library: str) -> Gauge | None:
-    """Give the gauge of a library's device memory; None for a library, or a machine, without a device."""
+def device_gauge(library: str) -> DeviceGauge | None:
+    """Return the gauge of a library's device memory; None for a library, or a machine, without a device."""
     if library not in DEVICE:
         return None
-    gauge = _make(DEVICE[library])
-    return gauge if getattr(gauge, "present", True) else None
+    gauge: DeviceGauge = _make(DEVICE[library])
+    return gauge if gauge.present else None
 
 
-def _make(place: str) -> Gauge:
+def _make(place: str) -> Any:
+    """Load a gauge's module, and make the gauge."""
     module, _, name = place.partition(":")
-    return cast(Gauge, getattr(import_module(module), name)())
+    return getattr(import_module(module), name)()

@@ -5,7 +5,7 @@ from importlib import import_module
 from typing import Any
 
 
-class JaxPeak:
+class JaxGauge:
     """The gauge of JAX's device memory; sees only new records, since JAX's allocator never forgets its peak."""
 
     how = "JAX memory_stats"
@@ -28,12 +28,12 @@ class JaxPeak:
         self._before = self._statistics()["bytes_in_use"]
 
     def stop(self) -> int:
-        """Give the rise to the allocator's record."""
+        """Return the rise to the allocator's record."""
         return max(self._statistics()["peak_bytes_in_use"] - self._before, 0)
 
     def _statistics(self) -> Mapping[str, int]:
-        found: Mapping[str, int] = self._device.memory_stats() or {}
-        return {"bytes_in_use": 0, "peak_bytes_in_use": 0} | dict(found)
+        statistics: Mapping[str, int] = self._device.memory_stats() or {}
+        return {"bytes_in_use": 0, "peak_bytes_in_use": 0} | dict(statistics)
 
 
 def compiled_peak(function: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str, Any]) -> int | None:

@@ -20,7 +20,8 @@ def main(words: list[str]) -> None:
     process = os.posix_spawnp(words[0], words, os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, silent, 1)])
     _, status, usage = os.wait4(process, 0)
     seconds = time.perf_counter() - start
-    print(os.waitstatus_to_exitcode(status), usage.ru_maxrss * 1024, seconds, own * 1024)
+    unit = 1 if sys.platform == "darwin" else 1024
+    print(os.waitstatus_to_exitcode(status), usage.ru_maxrss * unit, seconds, own * 1024)
 
 
 if __name__ == "__main__":

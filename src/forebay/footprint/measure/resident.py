@@ -16,7 +16,7 @@ STATUS = Path("/proc/self/status")
 
 @cache
 def peaks_can_be_reset() -> bool:
-    """Say whether this kernel forgets a peak when told to; asked once, since asking is telling it to."""
+    """Return whether this kernel forgets a peak when told to; asked once, since asking is telling it to."""
     try:
         CLEAR_REFS.write_text("5")
         read_status("VmHWM")
@@ -42,7 +42,7 @@ def trim_heap() -> None:
         return
 
 
-class Resident:
+class ResidentGauge:
     """The gauge of resident memory."""
 
     how = "VmHWM"

@@ -11,7 +11,7 @@ PEAK = "requested_bytes.all.peak"
 NOW = "requested_bytes.all.current"
 
 
-class TorchPeak:
+class TorchGauge:
     """The gauge of PyTorch's device memory."""
 
     how = "torch.cuda.memory_stats requested_bytes"

@@ -4,7 +4,7 @@ import gc
 import tracemalloc
 
 
-class Traced:
+class TracedGauge:
     """The gauge of traced memory: a lower bound."""
 
     how = "tracemalloc"

@@ -25,11 +25,11 @@ class Params:
     @classmethod
     def of(cls, params: Any) -> "Params":
         """Read what was given: one thing, or a tuple or list of several; a named tuple is one thing."""
-        one = isinstance(params, Tensor | nn.Module | dict | str) or not hasattr(params, "__iter__")
-        one |= hasattr(params, "_fields")
-        given = (params,) if one else tuple(params)
-        structure = Structure.of(given)
-        leaves = structure.leaves(given, "params")
+        single = isinstance(params, Tensor | nn.Module | dict | str) or not hasattr(params, "__iter__")
+        single |= hasattr(params, "_fields")
+        arguments = (params,) if single else tuple(params)
+        structure = Structure.of(arguments)
+        leaves = structure.leaves(arguments, "params")
         modules = [leaf for leaf in leaves if isinstance(leaf, nn.Module)]
         theirs = {id(tensor): tensor for module in modules for tensor in module.parameters() if tensor.requires_grad}
         if any(tensor._backward_hooks for tensor in theirs.values()):
@@ -46,13 +46,13 @@ class Params:
         return [leaf for leaf in self.leaves if isinstance(leaf, nn.Module)]
 
     def build(self, tensors: Sequence[Tensor]) -> tuple[Any, ...]:
-        """Give the arguments with other tensors in the places of their own."""
+        """Build the arguments with other tensors in the places of their own."""
         instead = {id(old): new for old, new in zip(self.tensors, tensors, strict=True)}
         built: tuple[Any, ...] = self.structure.build([instead.get(id(leaf), leaf) for leaf in self.leaves])
         return built
 
     def stand_ins(self) -> list[Tensor]:
-        """Give leaves for autograd: tensors with a history are stood in for by their memory without it."""
+        """Make leaves for autograd: tensors with a history are stood in for by their memory without it."""
         return [
             tensor if itself or not tensor.requires_grad else tensor.detach().requires_grad_()
             for tensor, itself in zip(self.tensors, self.themselves, strict=True)
@@ -60,7 +60,7 @@ class Params:
 
 
 @dataclass(frozen=True)
-class Given:
+class LoopArguments:
     """What a loop is run on."""
 
     tensors: list[Tensor]

@@ -16,11 +16,11 @@ from forebay.errors import ForebayError
 from forebay.planner import Plan
 from forebay.torch.ambient import random_untouched
 from forebay.torch.loops.arguments import Params
-from forebay.torch.loops.meanwhile import Meanwhile
+from forebay.torch.loops.captured_state import CapturedState
+from forebay.torch.loops.module_buffers import ModuleBuffers
 from forebay.torch.loops.recording import share_memory
 from forebay.torch.loops.steps import Steps
 from forebay.torch.loops.sweep import Notes, Sweep
-from forebay.torch.loops.watched import Watched
 
 
 class TwiceError(ForebayError, RuntimeError):
@@ -28,7 +28,7 @@ class TwiceError(ForebayError, RuntimeError):
 
 
 @dataclass
-class Call:
+class LoopCall:
     """One call of `checkpointed`."""
 
     loop: Steps
@@ -59,8 +59,10 @@ class Call:
         return sweep, self.request.prepare(sweep.forward, sweep.backward, state, self.loop.count, self.plan, self.note)
 
 
-def differentiate(call: Call, state: Sequence[Tensor], inputs: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-    """Run a loop forward as a node of autograd's graph, and give its final state and its outputs."""
+def differentiate(
+    call: LoopCall, state: Sequence[Tensor], inputs: Sequence[Tensor]
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Run a loop forward as a node of autograd's graph, and return its final state and its outputs."""
     call.notes.note_twins(0, state)
     call.notes.joined = share_memory(state)
     results = list(
@@ -75,16 +77,16 @@ class _Loop(torch.autograd.Function):
     """State, inputs and parameters to final state and outputs."""
 
     @staticmethod
-    def forward(ctx: Any, call: Call, *tensors: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, call: LoopCall, *tensors: Tensor) -> tuple[Tensor, ...]:
         """Run to the turn and wait there."""
         count = len(call.loop.form.shapes)
         state, inputs = tensors[:count], tensors[count : count + call.inputs]
-        watched = Watched(call.modules, copied=False)
+        buffers = ModuleBuffers(call.modules, copied=False)
         sweep, reversal = call.start(state, inputs, True)
         try:
             final = sweep.final(reversal.forward())
             sweep.end_of_sweep()
-            watched.check()
+            buffers.check()
             reversal.wait()
         except BaseException:
             reversal.give_up()
@@ -93,7 +95,7 @@ class _Loop(torch.autograd.Function):
         results = (*final, *outputs)
         _hand_over(results)
         ctx.call, ctx.waiting = call, (sweep, reversal)
-        ctx.meanwhile = Meanwhile(call.modules, call.tensors)
+        ctx.captured = CapturedState(call.modules, call.tensors)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*tensors)
         whole = [tensor for tensor in results if not (tensor.is_floating_point() or tensor.is_complex())]
@@ -103,10 +105,10 @@ class _Loop(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         """Go back from the turn; where that has been done before, run forward anew first."""
-        call: Call = ctx.call
+        call: LoopCall = ctx.call
         tensors = ctx.saved_tensors
         count = len(call.loop.form.shapes)
-        with torch.no_grad(), random_untouched(call.loop.form.device), ctx.meanwhile.again():
+        with torch.no_grad(), random_untouched(call.loop.form.device), ctx.captured.again():
             waiting, ctx.waiting = ctx.waiting, None
             if waiting is None:
                 sweep, reversal = call.start(tensors[:count], tensors[count : count + call.inputs], False)
@@ -124,17 +126,17 @@ class _Loop(torch.autograd.Function):
                     result = reversal.backward(tick)
             finally:
                 reversal.give_up()
-        found = [*sweep.of_state, *sweep.of_inputs, *sweep.of_params]
-        _hand_over(found)
+        own_gradients = [*sweep.of_state, *sweep.of_inputs, *sweep.of_params]
+        _hand_over(own_gradients)
         if call.report is not None:
             call.report(result)
         if torch.is_grad_enabled():
-            found = [
+            own_gradients = [
                 None if gradient is None else _Once.apply(gradient, *tensors)  # type: ignore[no-untyped-call]
-                for gradient in found
+                for gradient in own_gradients
             ]
         needed = ctx.needs_input_grad[1:]
-        return None, *(gradient if wanted else None for gradient, wanted in zip(found, needed, strict=True))
+        return None, *(gradient if wanted else None for gradient, wanted in zip(own_gradients, needed, strict=True))
 
 
 class _Once(torch.autograd.Function):
@@ -142,7 +144,7 @@ class _Once(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, gradient: Tensor, *_tensors: Tensor) -> Tensor:
-        """Give the gradient as it is."""
+        """Return the gradient as it is."""
         return gradient.view_as(gradient)
 
     @staticmethod

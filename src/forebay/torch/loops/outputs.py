@@ -35,7 +35,7 @@ class OutputForm:
         return output_leaves(output, True)
 
     def empty(self, count: int) -> list[Tensor]:
-        """Give room for the outputs of so many steps."""
+        """Allocate room for the outputs of so many steps."""
         return [torch.empty((count, *shape), dtype=dtype, device=device) for shape, dtype, device in self.kinds]
 
 

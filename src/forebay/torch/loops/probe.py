@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from forebay.engine.recorded import Recording
 from forebay.errors import StateError
 from forebay.torch.ambient import Autocast, random_untouched, shared_random
-from forebay.torch.loops.arguments import Given
-from forebay.torch.loops.recording import Recorded, check_apart, record, share_memory, versions_of
+from forebay.torch.loops.arguments import LoopArguments
+from forebay.torch.loops.module_buffers import ModuleBuffers
+from forebay.torch.loops.recording import RecordedSteps, check_apart, record, share_memory, versions_of
 from forebay.torch.loops.steps import Steps
-from forebay.torch.loops.watched import Watched
 from forebay.torch.mover import storage_of
 
 REPEATS, ENOUGH = 5, 0.2
@@ -31,7 +31,7 @@ class Probe:
     recording: Recording
 
 
-def probe(steps: Steps, given: Given, modules: Sequence[nn.Module]) -> Probe:
+def probe(steps: Steps, given: LoopArguments, modules: Sequence[nn.Module]) -> Probe:
     """Run and record the first steps on copies, leaving random numbers and buffers of modules as they were."""
     autocast = Autocast.now(steps.form.device)
     values, inputs, leaves = given.values, given.inputs, given.params.stand_ins()
@@ -40,7 +40,7 @@ def probe(steps: Steps, given: Given, modules: Sequence[nn.Module]) -> Probe:
     def fresh() -> list[Tensor]:
         return [tensor.detach().clone() for tensor in given.tensors]
 
-    def recorded(count: int) -> Recorded:
+    def recorded(count: int) -> RecordedSteps:
         with autocast.again():
             return record(steps, fresh(), values, range(count), inputs, leaves, arguments, in_place=in_place)
 
@@ -51,9 +51,9 @@ def probe(steps: Steps, given: Given, modules: Sequence[nn.Module]) -> Probe:
         if shared_random() != drawn:
             raise _drawing("Python's or NumPy's shared generator, as np.random.rand() does")
         check_apart(in_place and share_memory(given.tensors))
-        one = recorded(1)
-        check_known((*one.final, *one.outputs[0]), (*one.state, *one.inputs[0], *leaves))
-        del one
+        first = recorded(1)
+        check_leaves((*first.final, *first.outputs[0]), (*first.state, *first.inputs[0], *leaves))
+        del first
         # A step may change what the one before it has saved: then each has to be recorded by itself.
         count = 1 if in_place else min(2, steps.count)
         sizes = [_graph_bytes(recorded, length, leaves) for length in range(1, count + 1)]
@@ -80,7 +80,7 @@ def _changes_state(
 @contextmanager
 def _buffers_checked(modules: Sequence[nn.Module]) -> Iterator[None]:
     """Refuse steps that change buffers of modules, and leave the buffers as they were, whatever happens."""
-    watched = Watched(modules, copied=True)
+    watched = ModuleBuffers(modules, copied=True)
     try:
         yield
     except BaseException:
@@ -92,7 +92,7 @@ def _buffers_checked(modules: Sequence[nn.Module]) -> Iterator[None]:
 def check_random(generators: Sequence[Any]) -> None:
     """Refuse generators other than torch's own, which alone are set again before a step runs again."""
     own = (torch.default_generator, *torch.cuda.default_generators)
-    if others := [thing for thing in generators if not any(thing is one for one in own)]:
+    if others := [drawn_from for drawn_from in generators if not any(drawn_from is generator for generator in own)]:
         kind = type(others[0])
         raise _drawing(f"a {kind.__module__}.{kind.__name__}")
 
@@ -104,11 +104,11 @@ def _drawing(what: str) -> StateError:
     )
 
 
-def check_known(results: Sequence[Tensor], known: Sequence[Tensor]) -> None:
+def check_leaves(results: Sequence[Tensor], allowed: Sequence[Tensor]) -> None:
     """Refuse results that depend on tensors whose gradients nobody would hand on."""
-    allowed = {id(tensor) for tensor in known}
+    identities = {id(tensor) for tensor in allowed}
     for leaf in _leaves(results):
-        if id(leaf) not in allowed:
+        if id(leaf) not in identities:
             raise StateError(
                 f"the step uses a tensor of shape {list(leaf.shape)} that requires a gradient and was not given: "
                 "pass it, or the module that it belongs to, in params="
@@ -116,22 +116,22 @@ def check_known(results: Sequence[Tensor], known: Sequence[Tensor]) -> None:
 
 
 def _leaves(results: Sequence[Tensor]) -> Iterator[Tensor]:
-    """Give the leaves of the graph that some results come from, among them results that are leaves themselves."""
+    """Return the leaves of the graph that some results come from, among them results that are leaves themselves."""
     yield from (tensor for tensor in results if tensor.requires_grad and tensor.grad_fn is None)
     nodes: list[Any] = [tensor.grad_fn for tensor in results if tensor.grad_fn is not None]
-    seen = set(nodes)
+    visited = set(nodes)
     while nodes:
         node = nodes.pop()
         following = node.next_functions
         if not following and isinstance(leaf := getattr(node, "variable", None), Tensor):
             yield leaf
         for other, _ in following:
-            if other is not None and other not in seen:
-                seen.add(other)
+            if other is not None and other not in visited:
+                visited.add(other)
                 nodes.append(other)
 
 
-def _graph_bytes(recorded: Callable[[int], Recorded], count: int, params: Sequence[Tensor]) -> int:
+def _graph_bytes(recorded: Callable[[int], RecordedSteps], count: int, params: Sequence[Tensor]) -> int:
     """Add up the memory that autograd keeps for so many steps, each piece once, the parameters left out."""
     pieces: dict[int, int] = {}
     held: list[Tensor] = []
@@ -152,7 +152,7 @@ def _graph_bytes(recorded: Callable[[int], Recorded], count: int, params: Sequen
     return sum(pieces.values())
 
 
-def _back(recorded: Recorded) -> None:
+def _back(recorded: RecordedSteps) -> None:
     """Go back through recorded steps with gradients of one."""
     recorded.back(
         [torch.ones_like(tensor) if tensor.requires_grad else None for tensor in recorded.final],

@@ -20,7 +20,7 @@ from forebay.torch.loops.steps import Steps
 
 
 @dataclass
-class Recorded:
+class RecordedSteps:
     """Some steps that autograd has recorded."""
 
     state: list[Tensor]
@@ -40,7 +40,7 @@ class Recorded:
         of_state: Iterable[tuple[int, Tensor]],
         of_params: Sequence[Tensor | None],
     ) -> tuple[list[Tensor | None], list[list[Tensor | None]], list[Tensor | None]]:
-        """Give the gradients of state, inputs and parameters from those of the results.
+        """Compute the gradients of state, inputs and parameters from those of the results.
 
         `of_state` are gradients that tensors of the first state have from the steps before, of which they are outputs;
         `of_params` are those that parameters have from later steps.
@@ -69,8 +69,8 @@ class Recorded:
         if not given or not asked:
             return [None] * len(self.state), [[None] * len(step) for step in self.inputs], list(of_params)
         tensors, starts = zip(*given, strict=True)
-        found = iter(torch.autograd.grad(tensors, asked, starts, allow_unused=True))
-        every = iter([next(found) if tensor is not None and tensor.requires_grad else None for tensor in wanted])
+        computed = iter(torch.autograd.grad(tensors, asked, starts, allow_unused=True))
+        every = iter([next(computed) if tensor is not None and tensor.requires_grad else None for tensor in wanted])
         return (
             [next(every) for _ in self.state],
             [[next(every) for _ in step] for step in self.inputs],
@@ -89,7 +89,7 @@ def record(
     *,
     in_place: bool,
     twins: Sequence[int] | None = None,
-) -> Recorded:
+) -> RecordedSteps:
     """Run a span of steps and have autograd record them.
 
     Every tensor of the state that can have a gradient gets one, because a later step may have made it depend on a
@@ -109,11 +109,11 @@ def record(
         for step, given in zip(span, slices, strict=True):
             tensors, values, output = steps.once(tensors, values, step, given, arguments)
             outputs.append(output_leaves(output, steps.returns_outputs))
-    return Recorded(leaves, slices, params, list(tensors), outputs)
+    return RecordedSteps(leaves, slices, params, list(tensors), outputs)
 
 
 def twins_of(tensors: Sequence[Tensor]) -> tuple[int, ...]:
-    """Give for each tensor the first place at which it is."""
+    """Return for each tensor the first place at which it is."""
     first = {id(tensor): number for number, tensor in reversed(list(enumerate(tensors)))}
     return tuple(first[id(tensor)] for tensor in tensors)
 
@@ -125,7 +125,7 @@ def copies_of(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 
 def versions_of(tensors: Sequence[Tensor]) -> list[int]:
-    """Give the numbers that grow when tensors are changed in place."""
+    """Return the numbers that grow when tensors are changed in place."""
     return [tensor._version for tensor in tensors]
 
 
@@ -138,7 +138,7 @@ def share_memory(tensors: Sequence[Tensor]) -> bool:
 
 
 def _span(tensor: Tensor) -> tuple[int, int]:
-    """Give where the memory of a tensor starts and stops."""
+    """Return where the memory of a tensor starts and stops."""
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     return tensor.data_ptr(), tensor.data_ptr() + (last + 1) * tensor.element_size()
 

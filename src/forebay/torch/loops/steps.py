@@ -15,7 +15,7 @@ PLAIN = (type(None), bool, int, float, complex, str, bytes)
 
 
 @dataclass(frozen=True)
-class Form:
+class StateForm:
     """What every state of a loop has in common: its structure, and the kind of each of its tensors."""
 
     structure: Structure
@@ -28,7 +28,7 @@ class Form:
     device: torch.device
 
     @classmethod
-    def of(cls, state: Any) -> "Form":
+    def of(cls, state: Any) -> "StateForm":
         """Read the form of the initial state, refusing what cannot be kept."""
         structure = Structure.of(state)
         leaves = structure.leaves(state, "the state")
@@ -91,7 +91,7 @@ class Form:
         return tensor.permute(tuple(order.index(axis) for axis in range(len(order))))
 
     def pack(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Give tensors to the engine, which copies bytes: conjugates and negatives that are only noted are made."""
+        """Pack tensors for the engine, which copies bytes: conjugates and negatives that are only noted are made."""
         return tuple(
             self.inside(tensor.detach().resolve_conj().resolve_neg(), number) for number, tensor in enumerate(tensors)
         )
@@ -106,7 +106,7 @@ class Form:
 
 
 def _order(tensor: Tensor) -> tuple[int, ...]:
-    """Give the axes of a dense tensor from slow to fast; those of one with gaps, which is gathered, as they are."""
+    """Return the axes of a dense tensor from slow to fast; those of one with gaps, which is gathered, as they are."""
     strides = tensor.stride()
     order = tuple(sorted(range(tensor.dim()), key=lambda axis: (-strides[axis], axis)))
     return order if not tensor.is_contiguous() and tensor.permute(order).is_contiguous() else tuple(range(tensor.dim()))
@@ -118,7 +118,7 @@ class Steps:
 
     step: Callable[..., Any]
     count: int
-    form: Form
+    form: StateForm
     inputs: Structure | None
     """of the per-step inputs, where there are any"""
     returns_outputs: bool
@@ -131,7 +131,7 @@ class Steps:
         inputs: Sequence[Tensor],
         params: Sequence[Any],
     ) -> tuple[list[Tensor], tuple[Any, ...], Any]:
-        """Run one step, and give the tensors and values of the new state, and what the step puts out."""
+        """Run one step, and return the tensors and values of the new state, and what the step puts out."""
         given = () if self.inputs is None else (self.inputs.build(inputs),)
         state = self.form.join(tensors, values)
         new = self.step(state, step, *given, *params)

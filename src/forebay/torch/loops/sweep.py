@@ -11,7 +11,7 @@ from forebay.errors import StateError
 from forebay.torch.ambient import Autocast, Random, random_state, same_random, set_random_state
 from forebay.torch.loops.arguments import Params
 from forebay.torch.loops.outputs import OutputForm, put
-from forebay.torch.loops.probe import check_known
+from forebay.torch.loops.probe import check_leaves
 from forebay.torch.loops.recording import check_apart, record, share_memory, twins_of, versions_of
 from forebay.torch.loops.steps import Steps
 from forebay.torch.mover import storage_of
@@ -112,7 +112,7 @@ class Sweep:
         self.notes.in_place = True
 
     def final(self, state: Sequence[Tensor]) -> list[Tensor]:
-        """Give the tensors of the final state, none of them in memory that the engine uses again."""
+        """Return the tensors of the final state, none of them in memory that the engine uses again."""
         tensors = self._steps.form.unpack([tensor.detach() for tensor in state])
         return [
             tensor.clone() if tensor.untyped_storage().data_ptr() in self._borrowed else tensor for tensor in tensors
@@ -174,7 +174,7 @@ class Sweep:
                 in_place=notes.in_place,
                 twins=notes.twins.get(start),
             )
-        check_known(
+        check_leaves(
             (*recorded.final, *_flat(recorded.outputs)), (*recorded.state, *_flat(recorded.inputs), *self._leaves)
         )
         of_outputs = [[None if g is None else g[step] for g in self._of_outputs] for step in span]

@@ -1,8 +1,10 @@
-"""Trees of tensors and plain values: taken apart into leaves, and put together again."""
+"""Trees of tensors and plain values in tuples, lists and dicts: taken apart into leaves, and put together again."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import optree
 
 from forebay.errors import StateError
 
@@ -11,56 +13,38 @@ from forebay.errors import StateError
 class Structure:
     """How a tree is built, without its leaves."""
 
-    kind: type | None = None
-    """the type of a node; None for a leaf"""
-    keys: tuple[Any, ...] = ()
-    """of a dict"""
-    children: tuple["Structure", ...] = ()
+    spec: optree.PyTreeSpec
+    paths: tuple[tuple[Any, ...], ...]
+    """of its leaves: the keys and numbers that lead to each"""
 
     @classmethod
     def of(cls, tree: Any) -> "Structure":
         """Read the structure of a tuple, list or dict, nested or not; anything else is a leaf."""
-        if isinstance(tree, dict):
-            return cls(dict, tuple(tree), tuple(map(cls.of, tree.values())))
-        if isinstance(tree, tuple | list):
-            return cls(type(tree), (), tuple(map(cls.of, tree)))
-        return LEAF
+        paths, _, spec = optree.tree_flatten_with_path(tree, is_leaf=_is_leaf, none_is_leaf=True)
+        return cls(spec, tuple(paths))
 
     def leaves(self, tree: Any, who: str) -> list[Any]:
-        """Take a tree apart, refusing one that is built otherwise."""
-        found: list[Any] = []
-        self._collect(tree, found, who)
-        return found
-
-    def _collect(self, tree: Any, found: list[Any], who: str) -> None:
-        if self.kind is None:
-            if isinstance(tree, tuple | list | dict):
-                raise StateError(f"{who} is a {type(tree).__name__} where a tensor or a value belongs")
-            found.append(tree)
-        elif self.kind is dict:
-            if not isinstance(tree, dict) or set(tree) != set(self.keys):
-                has = f"the keys {sorted(map(str, tree))}" if isinstance(tree, dict) else f"a {type(tree).__name__}"
-                raise StateError(f"{who} is {has} where a dict with the keys {sorted(map(str, self.keys))} belongs")
-            for key, child in zip(self.keys, self.children, strict=True):
-                child._collect(tree[key], found, who)
-        else:
-            if not isinstance(tree, tuple | list) or len(tree) != len(self.children):
-                has = f"{len(tree)} items" if isinstance(tree, tuple | list) else f"a {type(tree).__name__}"
-                raise StateError(f"{who} is {has} where a {self.kind.__name__} of {len(self.children)} items belongs")
-            for child, item in zip(self.children, tree, strict=True):
-                child._collect(item, found, who)
+        """Take a tree apart, refusing one that is built otherwise; a list may stand in the place of a tuple."""
+        leaves, spec = optree.tree_flatten(tree, none_is_leaf=True)
+        if spec == self.spec:
+            return leaves
+        paths, leaves, spec = optree.tree_flatten_with_path(tree, is_leaf=_is_leaf, none_is_leaf=True)
+        at = dict(zip(paths, leaves, strict=True))
+        if at.keys() != set(self.paths):
+            raise StateError(f"{who} is {_text(spec)} where {_text(self.spec)} belongs")
+        return [at[path] for path in self.paths]
 
     def build(self, leaves: Sequence[Any]) -> Any:
         """Put leaves together."""
-        return self._build(iter(leaves))
-
-    def _build(self, leaves: Iterator[Any]) -> Any:
-        if self.kind is None:
-            return next(leaves)
-        children = [child._build(leaves) for child in self.children]
-        if self.kind is dict:
-            return dict(zip(self.keys, children, strict=True))
-        return self.kind(*children) if hasattr(self.kind, "_fields") else self.kind(children)
+        return self.spec.unflatten(leaves)
 
 
-LEAF = Structure()
+def _is_leaf(tree: Any) -> bool:
+    return not isinstance(tree, tuple | list | dict)
+
+
+def _text(spec: optree.PyTreeSpec) -> str:
+    """Write how a tree is built, its leaves as stars."""
+    if spec.is_leaf():
+        return "a tensor or a value"
+    return repr(spec).removeprefix("PyTreeSpec(").removesuffix(")").removesuffix(", NoneIsLeaf")

@@ -1,0 +1,260 @@
+"""Functions over the chunks of Dask arrays, in chunks that the workers can hold."""
+
+import inspect
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import distributed
+from dask.array.overlap import coerce_boundary, coerce_depth
+
+from forebay.dask.call import ChunkedCall
+from forebay.dask.limits import limits_of
+from forebay.dask.measuring import Observation, observations_of, tighten
+from forebay.errors import BudgetError, PlanError
+from forebay.footprint.chunks.need import is_whole
+from forebay.footprint.chunks.plan import plan_chunks
+from forebay.footprint.chunks.predictor import Predictor, place_of
+from forebay.footprint.measure.process import name_of
+from forebay.footprint.registry import key_of, model_of
+from forebay.units import Budget, to_bytes
+
+WAITING = 1
+"""Chunks that a worker fetches ahead of each thread; as many results wait to be handed on."""
+
+
+def chunks_for(
+    func: Callable[..., Any],
+    array: Any,
+    client: distributed.Client | None = None,
+    *,
+    budget: str | float | Budget = "auto",
+    model: Predictor | str | Path | None = None,
+    depth: Any = None,
+    boundary: Any = None,
+    whole: Sequence[int] = (),
+    **options: Any,
+) -> tuple[int, ...]:
+    """Choose the chunks of an array in which a function over them fits the workers.
+
+    Parameters
+    ----------
+    func : callable
+        Takes a chunk and returns an array.
+    array : array
+        Anything with shape and dtype: a Dask array, a Zarr array, a NumPy array.
+    client : distributed.Client, optional
+        Of the cluster; the current one where there is one, else this process.
+    budget : str, number or Budget
+        Bytes of one worker; "auto" asks the workers. Of a function on a device, bytes of the device.
+    model : Model or path, optional
+        What is known of the function; a path is loaded, or learned and saved. Learned for this process otherwise.
+    depth, boundary :
+        As in `dask.array.map_overlap`.
+    whole : sequence of int
+        Axes that must not be cut.
+    **options :
+        For the function.
+    """
+    return _prepare(func, (array,), client, budget, model, depth, boundary, whole, options).plan.chunks
+
+
+def map_blocks(
+    func: Callable[..., Any],
+    *arrays: Any,
+    budget: str | float | Budget = "auto",
+    model: Predictor | str | Path | None = None,
+    client: distributed.Client | None = None,
+    whole: Sequence[int] = (),
+    measure: bool = True,
+    **options: Any,
+) -> Any:
+    """Do what `dask.array.map_blocks` does, in chunks that fit the workers.
+
+    The arrays are rechunked alike, dtype and chunks of the result come from the model, and chunks are measured while
+    they run, so that the next call knows more. Other parameters are those of `chunks_for` and of Dask's ``map_blocks``.
+
+    Parameters
+    ----------
+    measure : bool
+        Whether chunks are measured while they run.
+    """
+    passed, own = _split(options, da.map_blocks)
+    call = _prepare(func, arrays, client, budget, model, None, None, whole, own)
+    cut = call.cut(arrays)
+    call.check_axes(cut[0], passed)
+    with call.annotated():
+        return da.map_blocks(call.run(measure), *cut, **call.described(cut[0]) | passed | own)
+
+
+def map_overlap(
+    func: Callable[..., Any],
+    *arrays: Any,
+    depth: Any = None,
+    boundary: Any = None,
+    trim: bool = True,
+    align_arrays: bool = True,
+    allow_rechunk: bool = True,
+    budget: str | float | Budget = "auto",
+    model: Predictor | str | Path | None = None,
+    client: distributed.Client | None = None,
+    whole: Sequence[int] = (),
+    measure: bool = True,
+    **options: Any,
+) -> Any:
+    """Do what `dask.array.map_overlap` does, in chunks that fit the workers with their halos and neighbours.
+
+    Parameters are those of `chunks_for` and `map_blocks`, and those of Dask's ``map_overlap``.
+    """
+    passed, own = _split(options, da.map_blocks)
+    call = _prepare(func, arrays, client, budget, model, depth, boundary, whole, own)
+    cut = call.cut(arrays)
+    if trim:
+        call.check_shape()
+    passed = call.described(cut[0], halo=True) | passed | own
+    passed |= {"align_arrays": align_arrays, "allow_rechunk": allow_rechunk, "trim": trim}
+    with call.annotated():
+        return da.map_overlap(call.run(measure), *cut, depth=depth, boundary=boundary, **passed)
+
+
+def observed(
+    func: Callable[..., Any], *arrays: Any, client: distributed.Client | None = None, **options: Any
+) -> list[Observation]:
+    """List what chunks needed so far under a function, each time one ran alone in its process.
+
+    Parameters
+    ----------
+    func, *arrays, **options :
+        As they were given to `map_blocks` or `map_overlap`.
+    client : distributed.Client, optional
+        Of the cluster on which they ran.
+    """
+    client, keys = client or _current_client(), set()
+    for mapper in (map_blocks, map_overlap):
+        _, own = _split(options, mapper)
+        _, own = _split(own, da.map_blocks)
+        keys.add(key_of(func, arrays, own))
+    return [observation for key in sorted(keys) for observation in observations_of(key, client)]
+
+
+def _prepare(
+    func: Callable[..., Any],
+    arrays: tuple[Any, ...],
+    client: distributed.Client | None,
+    budget: str | float | Budget,
+    model: Predictor | str | Path | None,
+    depth: Any,
+    boundary: Any,
+    whole: Sequence[int],
+    options: dict[str, Any],
+) -> ChunkedCall:
+    if not arrays:
+        raise BudgetError("give at least one array to cut into chunks")
+    for place, array in enumerate(arrays):
+        _check_array(array, place)
+    array = arrays[0]
+    if any(other.shape != array.shape for other in arrays):
+        raise BudgetError(
+            f"arrays of shapes {[other.shape for other in arrays]} cannot be cut alike: broadcast them first"
+        )
+    client = client or _current_client()
+    halo, padded = _halo(array.ndim, depth, boundary, len(arrays))
+    key = key_of(func, arrays, options)
+    footprint = model_of(func, arrays, model, options, key, smallest=2 * max(halo) + 1)
+    on_device = place_of(footprint) == "device"
+    if not on_device:
+        footprint = tighten(footprint, observations_of(key, client))
+    elif budget == "auto":
+        raise BudgetError(
+            f"{name_of(func)} works on a device, whose memory the workers do not tell: give budget=, "
+            "the bytes of it that one worker may use"
+        )
+    limits = limits_of(client, func)
+    host = limits.budget
+    if budget == "auto" and not host:
+        raise BudgetError("this process holds more than 60% of the memory already: release some of it, or give budget=")
+    if budget != "auto":
+        own = budget["device" if on_device else "host"] if isinstance(budget, Budget) else to_bytes(budget)
+        limits = replace(limits, budget=own)
+        host = host if on_device else own
+    plan = plan_chunks(
+        footprint,
+        array.shape,
+        limits.budget,
+        threads=limits.threads,
+        workers=limits.workers,
+        halo=halo,
+        padded=padded,
+        stored_chunks=_stored(array),
+        whole=whole,
+        waiting=WAITING,
+    )
+    return ChunkedCall(func, key, footprint, limits, plan, on_device, host)
+
+
+def _check_array(array: Any, place: int) -> None:
+    """Refuse what cannot be cut, in the words of the caller: Dask would take it, and the model would know nothing."""
+    if not all(hasattr(array, name) for name in ("shape", "dtype", "ndim")):
+        raise PlanError(
+            f"argument {place} is a {type(array).__name__}, not an array to cut into chunks: "
+            "give it to the function by keyword"
+        )
+    if any(math.isnan(extent) for extent in array.shape):
+        raise PlanError(f"argument {place} has chunks of unknown sizes: call its compute_chunk_sizes() first")
+
+
+def _halo(ndim: int, depth: Any, boundary: Any, arrays: int) -> tuple[tuple[int, ...], bool]:
+    """Read depth and boundary as Dask does: the wider side of each axis, of any array, and whether edges are padded."""
+    # Dask would cut fractions off.
+    if not all(width is None or (is_whole(width) and width >= 0) for width in _numbers(depth)):
+        raise PlanError(f"depth={depth}: give a whole number of elements, 0 or more, for each axis")
+    depths = [coerce_depth(ndim, widths) for widths in (depth if isinstance(depth, list) else [depth] * arrays)]
+    edges = [coerce_boundary(ndim, edge) for edge in (boundary if isinstance(boundary, list) else [boundary] * arrays)]
+    if len(depths) != arrays or len(edges) != arrays:
+        raise PlanError(f"lists of depths and boundaries need one for each of {arrays} arrays")
+    halo = [0] * ndim
+    padded = False
+    for widths, edge in zip(depths, edges, strict=True):
+        for axis, width in widths.items():
+            sides = width if isinstance(width, tuple) else (width,)
+            halo[axis] = max(halo[axis], *map(int, sides))
+            padded = padded or (any(sides) and edge.get(axis, "none") != "none")
+    return tuple(halo), padded
+
+
+def _numbers(depth: Any) -> Iterator[Any]:
+    """Yield all numbers of a depth: lists, tuples and dicts hold further ones."""
+    if isinstance(depth, dict):
+        depth = tuple(depth.values())
+    if not isinstance(depth, list | tuple):
+        yield depth
+        return
+    for each in depth:
+        yield from _numbers(each)
+
+
+def _stored(array: Any) -> tuple[int, ...] | None:
+    """Return the chunks that an array has, where it is cut at all."""
+    chunks = getattr(array, "chunksize", None) or getattr(array, "chunks", None)
+    if chunks is None or not all(isinstance(length, int) for length in chunks):
+        return None
+    return tuple(chunks) if any(length < extent for length, extent in zip(chunks, array.shape, strict=True)) else None
+
+
+def _split(options: dict[str, Any], function: Callable[..., Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Split options into those that a function of Dask's accepts and those of the user's function."""
+    accepted = set(inspect.signature(function).parameters) - {"func", "args", "arrays", "kwargs", "options"}
+    return (
+        {name: value for name, value in options.items() if name in accepted},
+        {name: value for name, value in options.items() if name not in accepted},
+    )
+
+
+def _current_client() -> distributed.Client | None:
+    try:
+        return distributed.get_client()
+    except ValueError:
+        return None

@@ -1,0 +1,214 @@
+"""The footprint of a function: its peak, output and seconds at any shape, as the samples of it say."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import ceil, prod
+from typing import Any
+
+import numpy as np
+
+from forebay.footprint.errors import FootprintError
+from forebay.footprint.estimate import Estimate
+from forebay.footprint.fit.doubts import NOTABLE, Doubts, find_doubts
+from forebay.footprint.fit.inputs import learn_inputs
+from forebay.footprint.fit.output import OutputShape, learn_output
+from forebay.footprint.fit.peaks import RELATIVE, Fit, fit
+from forebay.footprint.fit.terms import candidates
+from forebay.footprint.fit.timing import Timing, learn_timing
+from forebay.footprint.measure.conditions import Conditions
+from forebay.footprint.measure.inputs import InputLayout, Shape
+from forebay.footprint.measure.sample import Sample
+
+POORLY = 25.0
+"""a misfit that is worth saying"""
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """What the samples of a function say of any other shape.
+
+    Everything follows from the samples: two footprints of the same samples say the same.
+    """
+
+    name: str
+    layout: InputLayout
+    dtype: np.dtype[Any]
+    samples: tuple[Sample, ...]
+    conditions: Conditions
+    risk: float = 0.01
+    """that a peak exceeds its bound"""
+    notes: tuple[str, ...] = ()
+    """what was said while it was learned"""
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes of the input; of all inputs together where there are several."""
+        return sum(self.layout.ndims)
+
+    @property
+    def exact(self) -> bool:
+        """Whether peaks were measured whole; otherwise they, and all that is said here, are lower bounds."""
+        return self.conditions.exact
+
+    @property
+    def place(self) -> str:
+        """Where the bytes are that `predict` tells."""
+        return "device" if self.samples[0].device is not None else "host"
+
+    def predict(
+        self,
+        shape: Shape | Sequence[Shape] | None = None,
+        *,
+        features: Mapping[str, float] | None = None,
+        **shapes: Shape,
+    ) -> Estimate:
+        """Estimate a run before it happens.
+
+        Parameters
+        ----------
+        shape
+            of the input; a list of shapes where there are several inputs, none where they have names
+        features
+            what the data will have beside its shape, where the model was learned with `features`
+        **shapes
+            the shape of each input that has a name
+        """
+        return self.at(self.layout.flatten(shape, **shapes), features)
+
+    def at(self, lengths: tuple[int, ...], features: Mapping[str, float] | None = None) -> Estimate:
+        """Estimate a run from the lengths of all axes of all inputs, one after the other."""
+        values = dict(features or {})
+        if set(values) != set(self._features):
+            wanted = ", ".join(self._features) or "none"
+            raise FootprintError(f"{self.name}: give the features it was learned with ({wanted}), not {sorted(values)}")
+        point = np.array([[*lengths, *(values[name] for name in self._features)]], dtype=float)
+        volume = np.array([float(self.layout.volume(lengths))])
+        output = None if self.output is None else self.output(lengths)
+        peak, bound = (float(column[0]) for column in self.main.predict(point, volume, self.risk))
+        if self.doubts.relative > NOTABLE:  # terms found in memory that strays may be luck: cover its worst ratio too
+            bound = max(bound, (1 + self.doubts.relative) * self._worst_ratio * float(volume[0]))
+        mean = max(peak, self._least(output))
+        beside = None
+        if self.device is not None:
+            beside = [float(column[0]) for column in self.host.predict(point, volume, self.risk)]
+        return Estimate(
+            bytes=round(mean),
+            upper=ceil(max(bound, mean)),
+            risk=self.risk,
+            output_shape=output,
+            output_dtype=self._output_dtype if output is not None else None,
+            seconds=self.timing(lengths),
+            place=self.place,
+            host_bytes=None if beside is None else round(beside[0]),
+            host_upper=None if beside is None else ceil(beside[1]),
+        )
+
+    def input_bytes(self, shape: Sequence[int]) -> int:
+        """Count the bytes of the inputs, from the lengths of all axes of all inputs, one after the other."""
+        return self._weigh(shape)
+
+    def decided_by_output(self, lengths: tuple[int, ...], features: Mapping[str, float]) -> bool:
+        """Return whether the output needs clearly more than the terms say, and so is the estimate."""
+        point = np.array([[*lengths, *(features[name] for name in self._features)]], dtype=float)
+        terms = float(self.main.estimate(point)[0])
+        least = self._least(None if self.output is None else self.output(lengths))
+        return least > 1.02 * terms + self.conditions.resolution
+
+    @cached_property
+    def host(self) -> Fit:
+        """The peaks on the host."""
+        return self._fit([sample.host for sample in self.samples], self.conditions.resolution)
+
+    @cached_property
+    def device(self) -> Fit | None:
+        """The peaks on the device; None for a function of the host."""
+        if self.place == "host":
+            return None
+        return self._fit([sample.device or 0 for sample in self.samples], 512)
+
+    @property
+    def main(self) -> Fit:
+        """The peaks of the place where the inputs are."""
+        return self.host if self.device is None else self.device
+
+    @cached_property
+    def output(self) -> OutputShape | None:
+        """How the output's shape follows from the input's."""
+        shapes = [sample.output_shape for sample in self.samples]
+        return learn_output([sample.lengths for sample in self.samples], shapes, self.layout.axes)
+
+    @cached_property
+    def timing(self) -> Timing:
+        """How the seconds follow from it."""
+        seconds = [sample.seconds for sample in self.samples]
+        return learn_timing([sample.lengths for sample in self.samples], seconds, self.layout)
+
+    @cached_property
+    def doubts(self) -> Doubts:
+        """What the samples show that makes predictions uncertain."""
+        doubts = find_doubts(
+            self.samples,
+            [sample.peak for sample in self.samples],
+            self.conditions.resolution if self.place == "host" else 512,
+        )
+        notes = list(doubts.notes)
+        if self.main.misfit > POORLY and not notes:
+            notes.append("no few terms follow its memory from shape to shape; the bound is wide")
+        if not self.exact:
+            notes.append(
+                f"measured by {self.conditions.how}, which misses the scratch memory of libraries: a lower bound"
+            )
+        return Doubts(doubts.relative, tuple(notes))
+
+    @property
+    def _features(self) -> list[str]:
+        return sorted(self.samples[0].features)
+
+    @property
+    def _output_dtype(self) -> np.dtype[Any] | None:
+        name = self.samples[-1].output_dtype
+        return None if name is None else np.dtype(name)
+
+    def _fit(self, peaks: Sequence[float], resolution: float) -> Fit:
+        output = self.output
+        outputs = None
+        if output is not None and (output.names != self.layout.axes or len(self.layout.ndims) > 1):
+            outputs = lambda lengths: output.volume(lengths[: len(self.layout.axes)])  # noqa: E731
+        doubts = find_doubts(self.samples, peaks, resolution)
+        return fit(
+            [sample.point for sample in self.samples],
+            [self.layout.volume(sample.lengths) for sample in self.samples],
+            peaks,
+            candidates(self.layout, self._features, outputs),
+            resolution,
+            max(RELATIVE, doubts.relative),
+        )
+
+    def _least(self, output: tuple[int, ...] | None) -> float:
+        """Return the bytes of the output where every sample needed as much: no estimate should be below that."""
+        if output is None or self._output_dtype is None:
+            return 0.0
+        size = self._output_dtype.itemsize
+        return float(prod(output) * size) if self._keeps_output else 0.0
+
+    @cached_property
+    def _weigh(self) -> Callable[[Sequence[int]], int]:
+        return learn_inputs(self.layout, self.dtype.itemsize, self.samples)
+
+    @cached_property
+    def _worst_ratio(self) -> float:
+        """The most bytes per element of any sample that is not tiny."""
+        volumes = [self.layout.volume(sample.lengths) for sample in self.samples]
+        pairs = zip(self.samples, volumes, strict=True)
+        return max(sample.peak / volume for sample, volume in pairs if volume >= max(volumes) / 16)
+
+    @cached_property
+    def _keeps_output(self) -> bool:
+        return all(
+            sample.output_shape is not None
+            and sample.output_dtype is not None
+            and sample.peak + self.conditions.resolution
+            >= 0.9 * prod(sample.output_shape) * np.dtype(sample.output_dtype).itemsize
+            for sample in self.samples
+        )

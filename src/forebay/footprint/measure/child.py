@@ -1,0 +1,152 @@
+"""The process in which samples run: ``python -m forebay.footprint.measure.child READ WRITE``, started by `process.py`.
+
+The function arrives by cloudpickle over a pipe from the process that started this one; then each request is a list of
+lengths and a seed, and each answer a dict. Only the process that started it ever writes to that pipe.
+"""
+
+import io
+import pickle
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from importlib.metadata import packages_distributions, version
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import cloudpickle  # noqa: F401 - loaded before the function, so that it does not count as one of its libraries
+import numpy as np
+
+from forebay.footprint.measure.gauge import DeviceGauge, Gauge, device_gauge, host_gauge
+from forebay.footprint.measure.inputs import InputRecipe
+
+BEFORE = frozenset(sys.modules)
+"""what this process needs itself; whatever is loaded later is the function's"""
+
+
+def main(read: int, write: int) -> None:
+    """Answer requests until the pipe closes."""
+    requests, answers = Connection(read, writable=False), Connection(write, readable=False)
+    while True:  # the function may be sent again, whole, where it could not be loaded by its name
+        try:
+            path, work = pickle.loads(requests.recv_bytes())
+        except EOFError:
+            return
+        sys.path[:] = path
+        try:
+            function, recipe, features, how = pickle.loads(work)
+            host, device = host_gauge(how), device_gauge(recipe.library)
+            break
+        except Exception as error:
+            answers.send(_failure(error))
+    answers.send(
+        {
+            "how": host.how if device is None else f"{device.how}; host: {host.how}",
+            "exact": host.exact and (device is None or device.exact),
+            "resolution": host.resolution,
+            "gpu": None if device is None else device.kind,
+        }
+    )
+    while True:
+        try:
+            lengths, seed, measured = requests.recv()
+        except EOFError:
+            return
+        try:
+            answers.send(_run(function, recipe, features, host, device, lengths, seed) if measured else _versions())
+        except Exception as error:
+            answers.send(_failure(error))
+
+
+def _run(
+    function: Callable[..., Any],
+    recipe: InputRecipe,
+    features: Callable[..., dict[str, float]] | None,
+    host: Gauge,
+    device: DeviceGauge | None,
+    lengths: tuple[int, ...],
+    seed: int,
+) -> dict[str, Any]:
+    args, keywords = recipe.make(lengths, seed)
+    values = _features(features, args, keywords)
+    if device is not None:
+        device.start()
+    host.start()
+    start, waited = time.perf_counter(), _waited()
+    result = function(*args, **keywords)
+    if hasattr(result, "block_until_ready"):
+        result.block_until_ready()
+    on_device = None if device is None else device.stop()
+    waited -= _waited()  # before the clock is read, so that no wait is taken off that the clock did not see
+    seconds = max(time.perf_counter() - start + waited, 0.0)
+    on_host = host.stop()
+    if recipe.library == "jax" and device is not None:
+        from forebay.footprint.measure.jax import compiled_peak
+
+        compiled = compiled_peak(function, args, keywords)
+        on_device = on_device if compiled is None else compiled
+    shape, dtype = _output(result)
+    return {
+        "host": on_host,
+        "device": on_device,
+        "seconds": seconds,
+        "features": values,
+        "output_shape": shape,
+        "output_dtype": dtype,
+        "returned": type(result).__name__,
+        "inputs": sum(int(getattr(array, "nbytes", 0)) for array in (*args, *keywords.values())),
+        "dtypes": tuple(_output(array)[1] or type(array).__name__ for array in (*args, *keywords.values())),
+    }
+
+
+def _waited() -> float:
+    """Return the seconds that this thread waited for a processor; 0 where the kernel does not tell."""
+    try:
+        return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return 0.0
+
+
+def _features(
+    features: Callable[..., dict[str, float]] | None, args: tuple[Any, ...], keywords: dict[str, Any]
+) -> dict[str, float]:
+    if features is None:
+        return {}
+    values = features(*args, **keywords)
+    try:
+        return {str(name): float(value) for name, value in values.items()}
+    except (AttributeError, TypeError, ValueError):
+        raise TypeError(f"features= must give a dict of numbers by name, and gave {values!r:.80}") from None
+
+
+def _output(result: Any) -> tuple[tuple[int, ...] | None, str | None]:
+    """Return shape and dtype of an array of any library, or of a NumPy scalar."""
+    try:
+        dtype = np.dtype(str(result.dtype).removeprefix("torch.")).name
+        return tuple(int(length) for length in result.shape), dtype
+    except (AttributeError, TypeError):
+        return None, None
+
+
+def _versions() -> dict[str, str]:
+    """Return the versions of the libraries that the function brought in, and of NumPy."""
+    homes = packages_distributions()
+    loaded = {name.partition(".")[0] for name in set(sys.modules) - BEFORE} | {"numpy"}
+    distributions = {
+        home for name in loaded if isinstance(sys.modules.get(name), ModuleType) for home in homes.get(name, ())
+    }
+    return {home: version(home) for home in sorted(distributions)}
+
+
+def _failure(error: Exception) -> dict[str, str]:
+    """Return what was raised, and the last lines of where."""
+    trace = io.StringIO()
+    traceback.print_exception(error, limit=-2, file=trace)
+    where = isinstance(error, ModuleNotFoundError | AttributeError | pickle.UnpicklingError)
+    return {"error": f"{type(error).__name__}: {error}", "where": trace.getvalue(), "lost": "yes" if where else ""}
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,20 @@
+"""What a search for a footprint may spend, and when it has found enough."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Spending:
+    """The limits of a search."""
+
+    samples: int
+    deadline: float
+    """on the clock of `time.perf_counter`"""
+    tight: float
+    """the fraction by which the bound may exceed the estimate"""
+    smallest: int
+    """length of an axis"""
+    elements: float
+    """of a sample, at most"""
+    target: tuple[int, ...] | None
+    """the lengths that matter most, where they are known"""

@@ -1,0 +1,1 @@
+"""Arrays of NumPy, CuPy and torch: one file a library behind one Protocol."""

@@ -1,0 +1,219 @@
+"""A GPU and its pinned host memory: lanes are streams, waits are events, and the host waits for neither.
+
+Whoever computes on the caller's own streams uses this as it is, as torch does: a copy begins once the stream that
+computes has come so far, and memory is used again only by a stream that was made to wait for the copy. So the peak of
+device memory follows from the order of the calls alone, not from how far the host has run ahead.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
+from itertools import count
+from typing import Any, NamedTuple
+
+import numpy as np
+from cuda.bindings import driver
+from cuda.core import LEGACY_DEFAULT_STREAM, Stream
+
+from forebay.codec import Codec
+from forebay.codec.device import check_damage, clear_damage
+from forebay.cuda.arrays import View
+from forebay.cuda.copy import copy_async
+from forebay.cuda.driver import checked, current_context, on_device
+from forebay.cuda.mailbox import post
+from forebay.cuda.slab import DeviceSlab, PinnedSlab
+from forebay.cuda.stream import Mark, Streams, create_streams, spare_events
+from forebay.errors import DeviceError
+from forebay.machine.arrays.library import DeviceLibrary
+from forebay.machine.machine import Move
+from forebay.machine.region import Region
+from forebay.machine.waits import Wait
+
+MARKED = 2**24
+"""Copies of fewer bytes than this end together: who needs the first of them waits for no more than that."""
+
+_NOTHING = nullcontext()
+
+
+class Copied(NamedTuple):
+    """A copy between the device and the host."""
+
+    end: Any
+    computing: Any
+    """the stream that computes with the memory that is read or written"""
+    lane: int
+    """the identity of the stream that copies"""
+    number: int
+    """of the copies of its lane, which end in their order"""
+
+
+class _Here(threading.local):
+    """What a thread has done."""
+
+    entered = False
+
+
+class CudaMachine:
+    """A GPU, with pinned host memory as the tier below.
+
+    Convolutional networks save hundreds of tensors a step, so what is asked of the driver for each of them is little: a
+    stream that waits for a copy has waited for all that its lane was asked for before.
+
+    Parameters
+    ----------
+    device
+        The number of the GPU: that of the arrays.
+    library
+        The library that computes on it.
+    streams
+        Those of the lanes; None makes them.
+    """
+
+    def __init__(self, device: int, library: DeviceLibrary, streams: Streams | None = None) -> None:
+        self.device, self.library = device, library
+        self._here = _Here()
+        with on_device(device):
+            self.streams = create_streams() if streams is None else streams
+            self._context = current_context()
+            self._spare = spare_events()
+        self.lanes = {"up 1": self.streams.up, "down 1": self.streams.down, "codec": self.streams.compute}
+        self._slabs: dict[int, Region] = {}  # by tier
+        self._device_slab: DeviceSlab | None = None
+        self._encoded = False
+        self._callers: dict[int, Stream] = {}  # the streams that computations run on, by their handles
+        self._numbers = count(1)
+        self._waited: dict[tuple[int, int], int] = {}  # the last copy of a lane that a stream was made to wait for
+        self._lock = threading.Lock()
+
+    def current(self) -> AbstractContextManager[None]:
+        """Make the device current: a thread of autograd, or one that collects garbage, may not have used it yet."""
+        there = self._here.entered and self.library.current_device() == self.device
+        return _NOTHING if there else self._enter()
+
+    @contextmanager
+    def _enter(self) -> Iterator[None]:
+        with self.library.on_device(self.device):
+            checked(driver.cuCtxSetCurrent(self._context), "entering the context of a device")
+            self._here.entered = True
+            yield
+
+    def mark_on(self, stream: Stream) -> Mark:
+        """Mark a moment in a stream."""
+        return Mark(stream, self._spare)
+
+    def reserve(self, tier: int, nbytes: int) -> None:
+        """Allocate the memory of the device, the first tier, all at once."""
+        self._device_slab = DeviceSlab(nbytes)
+        self._slabs[tier] = Region(self._device_slab.pointer, nbytes)
+
+    def region(self, tier: int, offset: int, nbytes: int) -> Region:
+        """Return a piece of memory."""
+        slab = self._slabs.get(tier)
+        if slab is None:
+            raise DeviceError("the pool is closed: its memory is gone")
+        return slab.cut(offset, nbytes)
+
+    def pin(self, nbytes: int) -> PinnedSlab:
+        """Pin host memory of exactly this size."""
+        return PinnedSlab(max(1, nbytes))
+
+    def passed(self, event: Any) -> bool:
+        """Tell whether a stream has come past a copy."""
+        return bool(event.end.is_done)
+
+    def moves(self, lane: str, moves: Sequence[Move]) -> list[Copied]:
+        """Enqueue copies on a lane, after what was asked of the computation so far."""
+        copies: list[Copied] = []
+        unmarked, size = 0, 0  # of those since the last mark
+        stream = self.lanes[lane]
+        with self.current():  # events and the default stream are those of the current device
+            computing = self.computing()
+            Mark(computing, self._spare).hold(stream)
+            with self._lock:  # numbers are in the order of the lane
+                for number, (target, source, after) in enumerate(moves, 1):
+                    for wait in after:
+                        self._hold(wait.event, stream)
+                    copy_async(target.pointer, source.pointer, source.nbytes, stream)
+                    unmarked, size = unmarked + 1, size + source.nbytes
+                    if size >= MARKED or number == len(moves):
+                        end = Mark(stream, self._spare)
+                        copies += [Copied(end, computing, id(stream), next(self._numbers))] * unmarked
+                        unmarked = size = 0
+        return copies
+
+    def _hold(self, copied: Copied, stream: Stream) -> None:
+        """Make a stream wait for a copy, unless it has waited for it or for a later one of its lane."""
+        if not self._has_waited(copied, stream):
+            copied.end.hold(stream)
+            self._waited[copied.lane, id(stream)] = copied.number
+
+    def _has_waited(self, copied: Copied, stream: Stream) -> bool:
+        return copied.number <= self._waited.get((copied.lane, id(stream)), 0)
+
+    def has_waited(self, event: Copied) -> bool:
+        """Tell whether the computation has waited for a copy, or for a later one of its lane."""
+        return self._has_waited(event, self.computing())
+
+    def hold(self, wait: Wait) -> None:
+        """Make the computation wait for a copy."""
+        with self.current():
+            self._hold(wait.event, self.computing())
+
+    def free_after(self, wait: Wait) -> bool:
+        """Let memory that a copy uses be freed: the stream that would be given it again waits for the copy."""
+        copied = wait.event
+        if self._has_waited(copied, copied.computing):
+            return True
+        with suppress(Exception):  # at the end of the process the driver may be gone
+            with self.current():
+                self._hold(copied, copied.computing)
+            return True
+        return False
+
+    def computing(self) -> Stream:
+        """Return the caller's stream."""
+        handle = self.library.stream(self.device)
+        stream = self._callers.get(handle)
+        if stream is None:
+            stream = self._callers[handle] = LEGACY_DEFAULT_STREAM if handle == 0 else Stream.from_handle(handle)
+        return stream
+
+    def encode_at(
+        self, codec: Codec, source: View, pointer: int, stream: Stream
+    ) -> tuple[Callable[[], int], Callable[[], bool]]:
+        """Enqueue an encoder, and a letter with its size; return what waits for the size, and what asks for it."""
+        most = codec.max_bytes(source.shape, source.dtype)
+        codec.encode_device(source, View.at(pointer, (most,), np.uint8), stream)
+        if codec.fixed:
+            return partial(int, most), lambda: True
+        letter = post(pointer, stream)
+        return letter.value, letter.arrived
+
+    def decode_at(self, codec: Codec, pointer: int, nbytes: int, target: View, stream: Stream) -> None:
+        """Enqueue a decoder."""
+        codec.decode_device(View.at(pointer, (nbytes,), np.uint8), target, stream)
+
+    def begin_codecs(self, stream: Stream) -> None:
+        """Forget, before the first encoder, what an earlier run left that ended otherwise."""
+        if not self._encoded:
+            self._encoded = True
+            clear_damage(stream)
+
+    def check_codecs(self, stream: Stream) -> None:
+        """Raise what a codec noticed."""
+        if self._encoded:
+            check_damage(stream)
+
+    def sync_lanes(self) -> None:
+        """Wait for the copies under way."""
+        with suppress(Exception), self.current():  # at the end of the process the driver may be gone
+            for stream in (self.streams.down, self.streams.up):
+                Mark(stream, self._spare).sync()
+
+    def free(self) -> None:
+        """Give the device's memory back."""
+        self._slabs.clear()
+        if self._device_slab is not None:
+            self._device_slab.close()
+            self._device_slab = None

@@ -1,0 +1,255 @@
+"""A pool of arrays on a GPU: one piece of its memory, pinned memory of the host, and streams that only copy.
+
+The computation is the caller's: a use is enqueued on the stream that is current in the library of the pool. It is
+made to wait for the copies it needs, and the copies for it; the host waits for neither.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from cuda.core import Stream
+from numpy.typing import NDArray
+
+from forebay.codec import Codec
+from forebay.cuda.arrays import View
+from forebay.cuda.copy import copy_async
+from forebay.cuda.stream import Mark, callers_streams
+from forebay.errors import StateError
+from forebay.machine.arrays.dispatch import library_of
+from forebay.machine.arrays.library import DeviceLibrary
+from forebay.machine.cuda import CudaMachine
+from forebay.machine.machine import Encoding
+from forebay.machine.region import Region
+from forebay.machine.spec import ArraySpec
+from forebay.machine.timing import Spans
+from forebay.machine.waits import Wait
+from forebay.metrics import Metrics
+
+UNREAD = 64
+"""Spans from which on the times of those that have ended are read."""
+SPANS = 100_000
+"""Spans that a timeline keeps; the older half is forgotten when there are more."""
+ARRAYS = 4096
+"""Arrays that are kept for being handed out again: making one takes longer than all the rest of a use."""
+
+
+class _OnStream(NamedTuple):
+    stream: Stream
+    begin: Mark
+    last: Mark | None
+    """what had been computed last when it was entered"""
+
+
+class CudaPool(CudaMachine):
+    """A GPU and its host.
+
+    Parameters
+    ----------
+    device
+        The number of the GPU.
+    library
+        The library whose arrays are handed out.
+    """
+
+    def __init__(self, device: int, library: DeviceLibrary) -> None:
+        super().__init__(device, library)
+        self.metrics = Metrics(title="pool")
+        with self.current():
+            start = self.mark_on(self.streams.up)
+            start.sync()
+        self._spans = Spans(self.metrics, lambda moment: moment.since(start), SPANS)
+        self._uses: dict[int, _OnStream] = {}  # those that are open, by index
+        self._last: Mark | None = None  # the end of what was computed last
+        self._arrays: dict[tuple[int, ArraySpec], Any] = {}
+
+    def reserve(self, tier: int, nbytes: int) -> None:
+        """Allocate the memory of the device, all at once."""
+        with self.current():
+            super().reserve(tier, nbytes)
+
+    def pin(self, nbytes: int) -> Any:
+        """Pin host memory of exactly this size."""
+        with self.current():
+            return super().pin(nbytes)
+
+    def spec(self, array: Any) -> ArraySpec:
+        """Describe an array of the host or of the device."""
+        library = library_of(array)
+        device = library.device(array)
+        if device is not None and device != self.device:
+            raise StateError(
+                f"the array is on cuda:{device}, but the pool is on cuda:{self.device}: move it there first, or make a "
+                f"pool while cuda:{device} is the current device"
+            )
+        return self.library.adopt(library.spec(array))
+
+    def spec_of(self, shape: tuple[int, ...], dtype: Any) -> ArraySpec:
+        """Describe an array of a shape and type."""
+        return self.library.spec_of(shape, dtype)
+
+    def handles(self, codec: Codec, spec: ArraySpec) -> bool:
+        """Ask the codec."""
+        return codec.handles_on_device(spec.shape, spec.dtype)
+
+    def on_host(self, array: Any) -> bool:
+        """Tell whether an array is in host memory."""
+        return library_of(array).on_host(array)
+
+    def array(self, region: Region, spec: ArraySpec, writable: bool) -> Any:
+        """Return the array that lies in a region: an alias, so that what is done to it alone ends with the use."""
+        key = region.pointer, spec
+        if key not in self._arrays:
+            if len(self._arrays) >= ARRAYS:
+                self._arrays.clear()
+            with self.current():
+                self._arrays[key] = self.library.array_at(region.pointer, spec)
+        return self.library.alias(self._arrays[key])
+
+    def fill(self, target: Region, array: Any, after: Sequence[Wait]) -> Mark:
+        """Copy an array to the device, after what computes it and before what may free it."""
+        with self.current():
+            stream = self._computing()
+            others = [other for other in callers_streams(self.device) if int(other.handle) != int(stream.handle)]
+            for other in others:
+                stream.wait(other)
+            _hold(stream, after)
+            library = library_of(array)
+            view = library.view(array)
+            if library.on_host(array):
+                source = np.ascontiguousarray(view)
+                copy_async(target.pointer, source.ctypes.data, source.nbytes, stream)
+                stop = self.mark_on(stream)
+                stop.sync()  # the array is the caller's, who may change it from here on
+            else:
+                copy_async(target.pointer, view.pointer, view.nbytes, stream)
+                stop = self.mark_on(stream)
+            for other in others:
+                stop.hold(other)
+        self._last = stop
+        return stop
+
+    def read(self, source: Region, after: Sequence[Wait]) -> NDArray[np.uint8]:
+        """Copy a region of the device to the host, and wait for it."""
+        stream = self.lanes["down 1"]
+        data = np.empty(source.nbytes, np.uint8)
+        with self.current():
+            _hold(stream, after)
+            copy_async(data.ctypes.data, source.pointer, source.nbytes, stream)
+            self.mark_on(stream).sync()
+        return data
+
+    def move(self, lane: str, what: str, key: int, target: Region, source: Region, after: Sequence[Wait]) -> Any:
+        """Enqueue a copy on the stream of a lane."""
+        stream = self.lanes[lane]
+        with self.current():
+            _hold(stream, after)
+            start = self.mark_on(stream)
+            copy_async(target.pointer, source.pointer, source.nbytes, stream)
+            return self._spans.add(lane, what, key, start, self.mark_on(stream))
+
+    def encode(
+        self, key: int, codec: Codec, spec: ArraySpec, target: Region, source: Region, after: Sequence[Wait]
+    ) -> Encoding:
+        """Enqueue an encoder, and a letter that tells the size of what it makes."""
+        stream = self.lanes["codec"]
+        with self.current():
+            self.begin_codecs(stream)
+            _hold(stream, after)
+            start = self.mark_on(stream)
+            array = View.at(source.pointer, spec.shape, spec.dtype)
+            size, arrived = self.encode_at(codec, array, target.pointer, stream)
+            return Encoding(self._spans.add("codec", "compress", key, start, self.mark_on(stream)), size, arrived)
+
+    def decode(
+        self, key: int, codec: Codec, spec: ArraySpec, target: Region, source: Region, after: Sequence[Wait]
+    ) -> Any:
+        """Enqueue a decoder."""
+        stream = self.lanes["codec"]
+        with self.current():
+            self.begin_codecs(stream)
+            _hold(stream, after)
+            start = self.mark_on(stream)
+            array = View.at(target.pointer, spec.shape, spec.dtype)
+            self.decode_at(codec, source.pointer, source.nbytes, array, stream)
+            return self._spans.add("codec", "decompress", key, start, self.mark_on(stream))
+
+    def enter(
+        self,
+        index: int,
+        after: Sequence[Wait],
+        reads: Sequence[Region],
+        writes: Sequence[Region],
+        overwrites: Sequence[Region],
+    ) -> None:
+        """Make the caller's stream wait for the copies that have not ended."""
+        with self.current():
+            stream = self._computing()
+            begin = self.mark_on(stream)
+            waiting = [wait for wait in after if not wait.event.is_done]
+            if waiting:
+                for wait in waiting:
+                    wait.event.hold(stream)
+                late = any(wait.why == "use: fetched" for wait in waiting)
+                begin = self._spans.add("compute", "late" if late else "stall", index, begin, self.mark_on(stream))
+        self._uses[index] = _OnStream(stream, begin, self._last)
+
+    def leave(self, index: int) -> Any:
+        """Mark the end of a use on the stream it began on, after that of all that ended before it."""
+        stream, begin, last = self._uses.pop(index)
+        with self.current():
+            if self._last is not last:  # uses inside this one, which may have been on other streams
+                self._follow(stream)
+            self._last = event = self._spans.add("compute", "use", index, begin, self.mark_on(stream))
+        if len(self._spans) >= UNREAD:
+            self.settle()
+        return event
+
+    def passed(self, event: Any) -> bool:
+        """Tell whether a stream has come past an event."""
+        return bool(event.is_done)
+
+    def sync(self, after: Sequence[Wait]) -> None:
+        """Wait for events."""
+        for wait in after:
+            wait.event.sync()
+
+    def stalled(self) -> float | None:
+        """Return the share of its time that the computation stood still, as far as it is known."""
+        stall, used = self.metrics.phases["stall"], self.metrics.phases["use"]
+        return stall / (stall + used) if used else 0.0
+
+    def settle(self) -> None:
+        """Read the times of what has ended."""
+        self._spans.settle(self.passed)
+
+    def finish(self) -> None:
+        """Wait for every stream, and raise what a codec noticed."""
+        with self.current():
+            for stream in self.lanes.values():
+                self.mark_on(stream).sync()
+            if self._last is not None:
+                self._last.sync()
+            self.check_codecs(self.lanes["codec"])
+        self.settle()
+
+    def close(self) -> None:
+        """Give the device's memory back."""
+        self._arrays.clear()
+        self.free()
+
+    def _computing(self) -> Stream:
+        """Return the caller's stream, ordered after what was computed last."""
+        stream = self.computing()
+        self._follow(stream)
+        return stream
+
+    def _follow(self, stream: Stream) -> None:
+        # On the same stream, too: what has its handle now may be another than had it then.
+        if self._last is not None:
+            self._last.hold(stream)
+
+
+def _hold(stream: Stream, after: Sequence[Wait]) -> None:
+    for wait in after:
+        wait.event.hold(stream)

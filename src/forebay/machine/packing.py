@@ -1,0 +1,63 @@
+"""How the arrays of a snapshot are encoded into one region, one after the other."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from forebay.codec import Codec
+from forebay.codec.raw import Raw
+from forebay.machine.region import aligned
+from forebay.machine.spec import ArraySpec, Extent, Leaf
+from forebay.tier.sectors import SECTOR, whole_sectors
+
+
+@dataclass(frozen=True)
+class Packing:
+    """A codec for each array of a snapshot: the one asked for, or none where it does not know the type."""
+
+    leaves: tuple[Leaf, ...]
+    codecs: tuple[Codec, ...]
+    worst: tuple[Extent, ...]
+    """where each encoding begins when nothing is known of those before it, and its most bytes"""
+    scratch: int = 0
+    """bytes of the device that the codecs take for themselves"""
+
+    @classmethod
+    def of(cls, leaves: tuple[Leaf, ...], codec: Codec, tier: str) -> "Packing":
+        """Choose the codec of each array, for where the arrays are."""
+
+        def handles(spec: ArraySpec) -> bool:
+            on_device = tier == "device"
+            return codec.handles_on_device(spec.shape, spec.dtype) if on_device else codec.handles(spec.dtype)
+
+        specs = [leaf.spec for leaf in leaves]
+        codecs = tuple(codec if handles(spec) else Raw() for spec in specs)
+        sizes = [codec.max_bytes(spec.shape, spec.dtype) for codec, spec in zip(codecs, specs, strict=True)]
+        # What a codec takes for an array, it takes once for all that are alike.
+        alike = {(codec.name, spec.shape, spec.dtype): codec for codec, spec in zip(codecs, specs, strict=True)}
+        scratch = sum(codec.scratch_bytes(shape, dtype) for (_, shape, dtype), codec in alike.items())
+        return cls(leaves, codecs, _in_a_row(sizes), scratch if tier == "device" else 0)
+
+    @property
+    def fixed(self) -> bool:
+        """Whether the size of a snapshot is known before it is encoded."""
+        return all(codec.fixed for codec in self.codecs)
+
+    @property
+    def most(self) -> int:
+        """Bytes of a snapshot that does not shrink."""
+        return snapshot_bytes(self.worst)
+
+    def extents(self, sizes: Sequence[int]) -> tuple[Extent, ...]:
+        """Lay encodings of these sizes one after the other."""
+        return _in_a_row(sizes)
+
+
+def _in_a_row(sizes: Sequence[int]) -> tuple[Extent, ...]:
+    starts = accumulate(map(aligned, sizes), initial=0)
+    return tuple(Extent(start, size) for start, size in zip(starts, sizes, strict=False))
+
+
+def snapshot_bytes(extents: Sequence[Extent]) -> int:
+    """Return the bytes of a snapshot in whole sectors of a disk."""
+    return max(SECTOR, whole_sectors(extents[-1].offset + extents[-1].nbytes))

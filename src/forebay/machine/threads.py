@@ -1,0 +1,116 @@
+"""Lanes that are threads: one each, what it is given runs in order; and transfers to and from a disk on them."""
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from forebay.machine.region import Region
+from forebay.tier.disk import Disk
+
+UNDER_WAY = 2
+"""Transfers of a lane that are under way at once: the disk finds the next one waiting when it is done with one."""
+
+
+class LaneThreads:
+    """One thread a lane, started when it is first given something.
+
+    Parameters
+    ----------
+    begin
+        Is called at the start of each thread.
+    tell
+        Is told of each transfer to or from the disk: lane, what, step, and when it started.
+    """
+
+    def __init__(
+        self,
+        begin: Callable[[], Any] = lambda: None,
+        tell: Callable[[str, str, int, float], None] = lambda *_: None,
+    ) -> None:
+        self._begin, self._tell = begin, tell
+        self._threads: dict[str, ThreadPoolExecutor] = {}
+        self._tasks: list[Future[Any]] = []
+        self._under_way: defaultdict[str, deque[Future[None]]] = defaultdict(deque)
+        self._ended: defaultdict[str, float] = defaultdict(float)  # when the last transfer of a lane did
+        self.disk: Disk | None = None
+
+    def submit(self, lane: str, call: Callable[..., Any], *arguments: Any) -> "Future[Any]":
+        """Have a lane call something, after what it was given before."""
+        if lane not in self._threads:
+            self._threads[lane] = ThreadPoolExecutor(1, f"forebay-{lane}", initializer=self._begin)
+        task = self._threads[lane].submit(call, *arguments)
+        self._tasks.append(task)
+        return task
+
+    def open_disk(self, directory: Path, nbytes: int) -> None:
+        """Make files for so many bytes in a directory."""
+        self.disk = Disk(directory, nbytes)
+
+    def transfer(
+        self, lane: str, step: int, target: Region | None, source: Region | None, wait: Callable[[], None]
+    ) -> "Future[None]":
+        """Write a source, or read into a target, once `wait` has returned in the lane; what is returned is its end."""
+        end: Future[None] = Future()
+        self._tasks.append(end)
+        started = self.submit(lane, self._start, end, lane, step, target, source, wait)
+        # Whoever waits for the end of a lane that is shut down must not wait for ever.
+        started.add_done_callback(lambda task: end.cancel() if task.cancelled() else None)
+        return end
+
+    def _start(
+        self, end: "Future[None]", lane: str, step: int, target: Region | None, source: Any, wait: Callable[[], None]
+    ) -> None:
+        """Start a transfer, once what it waits for is done and few enough are under way, and go on to the next."""
+        assert self.disk is not None
+        try:
+            wait()
+            under_way = self._under_way[lane]
+            while len(under_way) >= UNDER_WAY:
+                under_way.popleft().exception()  # which its own end tells
+            start = perf_counter()
+            transfer = self.disk.write(step, source.bytes) if target is None else self.disk.read(step, target.bytes)
+        except BaseException as error:
+            end.set_exception(error)
+            return
+        under_way.append(transfer)
+        transfer.add_done_callback(partial(self._arrived, end, lane, "fetch" if target else "store", step, start))
+
+    def _arrived(
+        self, end: "Future[None]", lane: str, what: str, step: int, start: float, transfer: "Future[None]"
+    ) -> None:
+        """Tell that a transfer has ended; its time on the lane begins where the one before it ended."""
+        if (error := transfer.exception()) is not None:
+            end.set_exception(error)
+            return
+        start, self._ended[lane] = max(start, self._ended[lane]), perf_counter()
+        self._tell(lane, what, step, start)
+        end.set_result(None)
+
+    def drop(self, lane: str, step: int, reads: "Sequence[Future[Any]]") -> None:
+        """Drop a snapshot from the disk once it has been read, after its write in the same lane."""
+
+        def drop(disk: Disk) -> None:
+            for read in reads:
+                read.result()
+            disk.drop(step)
+
+        if self.disk is not None:
+            self.submit(lane, drop, self.disk)
+
+    def finish(self) -> None:
+        """Wait for everything, and raise what went wrong."""
+        for task in self._tasks:
+            task.result()
+
+    def close(self) -> None:
+        """End the threads and remove the files, whatever happened."""
+        for thread in self._threads.values():
+            thread.shutdown(wait=False, cancel_futures=True)
+        if self.disk is not None:
+            self.disk.close()
+        for thread in self._threads.values():
+            thread.shutdown(wait=True)

@@ -1,0 +1,256 @@
+"""The host's side of a pool: pinned memory of exactly the size of each array, and rooms for encodings."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from forebay.errors import BudgetError
+from forebay.machine.machine import PoolMachine, Slab
+from forebay.machine.region import ALIGNMENT, Region, aligned
+from forebay.machine.waits import Wait
+from forebay.memory.pool.amounts import enough
+from forebay.tier.heap import Heap
+from forebay.units import to_text
+
+STEP = 64 * 2**20
+"""Bytes that are pinned at a time for encodings, at most but for one that needs more: pinning is slow, and their sizes
+are not known before."""
+GROWTH = 8
+"""As long as they are few, so many parts of them that are pinned make the next."""
+GRAINS = 8
+"""Sizes of rooms for encodings between one power of two and the next: encodings of about one size take each other's
+places, and none takes more than an eighth too much."""
+
+ToCome = Callable[[], Iterable[int]]
+"""Lists the most bytes that encodings of other arrays take, of those that the host has none of."""
+
+
+def coarse(nbytes: int) -> int:
+    """Round the bytes of an encoding up to those of a room.
+
+    Examples
+    --------
+    >>> coarse(1025), coarse(36_000), coarse(36_800)
+    (1280, 36864, 36864)
+    """
+    grain = max(ALIGNMENT, (1 << (max(1, nbytes).bit_length() - 1)) // GRAINS)
+    return max(1, -(-nbytes // grain)) * grain
+
+
+@dataclass(eq=False)
+class HostRoom:
+    """Room for one array or encoding."""
+
+    region: Region
+    slab: "Slab | _Shared"
+    offset: int = 0
+    size: int = 0
+    """bytes that are taken of a slab that is shared"""
+    events: list[Any] = field(default_factory=list)
+    """of whatever was done with it by those who had it before"""
+    ample: "_Place | None" = None
+    """where an encoding would lie, were there no want"""
+
+
+@dataclass(eq=False)
+class _Shared:
+    """A slab in which many encodings lie."""
+
+    heap: Heap
+    slab: Slab | None = None
+    """None where its bytes are only counted"""
+
+
+class _Place(NamedTuple):
+    shared: _Shared
+    offset: int
+    size: int
+    events: list[Any]
+
+
+class _Layout:
+    """Slabs in which encodings lie, each in the first that has room."""
+
+    def __init__(self) -> None:
+        self.shared: list[_Shared] = []
+        self.nbytes = 0
+
+    def take(self, size: int) -> _Place | None:
+        """Take room; None where there is none."""
+        for shared in self.shared:
+            if (taken := shared.heap.take(size)) is not None:
+                return _Place(shared, taken[0], size, taken[1])
+        return None
+
+    def count(self, size: int) -> _Place:
+        """Take room, of bytes that are only counted where there is none."""
+        place = self.take(size)
+        if place is None:
+            self.add(_Shared(Heap(self.step(size))))
+            place = self.take(size)
+        assert place is not None
+        return place
+
+    def step(self, size: int) -> int:
+        """Return the bytes of the slab to add where no other has room."""
+        return size * max(1, -(-min(STEP, self.nbytes // GROWTH) // size))
+
+    def add(self, shared: _Shared) -> None:
+        """Add a slab."""
+        self.shared.append(shared)
+        self.nbytes += shared.heap.nbytes
+
+    def remove(self, shared: _Shared) -> None:
+        """Take a slab away."""
+        self.shared.remove(shared)
+        self.nbytes -= shared.heap.nbytes
+
+
+class HostMemory:
+    """Pinned memory within a budget.
+
+    Room for an array that is kept as it is, is promised when the array is made, and pinned when it first leaves the
+    device: so an array that never does costs no time, and one that has to will find its room. Room for encodings is
+    given as long as there is some.
+
+    How well encodings fill their slabs depends on the budget. So they are laid out a second time, on paper and as if
+    there were no want: in the budget that this takes, everything so far finds its room, and that is what errors name.
+    """
+
+    def __init__(self, budget: int, machine: PoolMachine) -> None:
+        self._budget = budget
+        self._machine = machine
+        self._promised = 0
+        self._spare: defaultdict[int, list[tuple[Slab, list[Any]]]] = defaultdict(list)  # pinned before, by size
+        self._slabs: set[Slab] = set()
+        self._encodings = _Layout()
+        self._ample = _Layout()
+        self._needed = 0  # the budget in which that has always found room, with what was promised
+        self.held = 0
+        """Bytes that are pinned."""
+
+    def promise(self, nbytes: int, name: str, others: ToCome = tuple) -> None:
+        """Promise room for an array.
+
+        Parameters
+        ----------
+        nbytes
+            Its size.
+        name
+            What it is called.
+        others
+            Lists the most bytes of the encodings that are still to come.
+        """
+        if not self._have_left(nbytes):
+            raise BudgetError(
+                f"no room on the host for {name} of {to_text(nbytes)}: {to_text(self._budget - self._left)} of the "
+                f"host budget of {to_text(self._budget)} are taken. Give {self._enough(others(), nbytes)}, a codec, or "
+                "drop arrays that are not needed any more"
+            )
+        self._promised += nbytes
+        self._note_need()
+
+    def unpromise(self, nbytes: int) -> None:
+        """Take a promise back; the room was given back before."""
+        self._promised -= nbytes
+
+    def take_exact(self, nbytes: int) -> HostRoom:
+        """Return the room that was promised to an array."""
+        if self._spare[nbytes]:
+            slab, events = self._spare[nbytes].pop()
+            return HostRoom(Region(slab.pointer, nbytes, slab.array[:nbytes]), slab, events=events)
+        slab = self._pin(nbytes)
+        return HostRoom(Region(slab.pointer, nbytes, slab.array[:nbytes]), slab)
+
+    def take(self, nbytes: int, name: str, others: ToCome = tuple) -> HostRoom:
+        """Return room for an encoding of an array, with the same parameters."""
+        # Room of the exact size is looked for only where there is no other: it would fit nothing else later.
+        place = self._take(coarse(nbytes)) or self._take(aligned(nbytes))
+        if place is None:
+            raise BudgetError(
+                f"no room on the host for the encoding of {name} ({to_text(nbytes)}): the host budget of "
+                f"{to_text(self._budget)} is taken. Give {self._enough((nbytes, *others()))}, a codec with a higher "
+                "ratio, or drop arrays that are not needed any more"
+            )
+        ample = self._ample.count(coarse(nbytes))
+        self._note_need()
+        slab = place.shared.slab
+        assert slab is not None
+        region = Region(slab.pointer, slab.nbytes, slab.array).cut(place.offset, nbytes)
+        return HostRoom(region, place.shared, place.offset, place.size, place.events, ample)
+
+    def give(self, room: HostRoom, events: Sequence[Any]) -> None:
+        """Take a room back, with the events of its last uses."""
+        if isinstance(room.slab, _Shared):
+            assert room.ample is not None
+            room.slab.heap.give(room.offset, room.size, events)
+            room.ample.shared.heap.give(room.ample.offset, room.ample.size, [])
+        else:
+            self._spare[room.region.nbytes].append((room.slab, list(events)))
+
+    def close(self) -> None:
+        """Unpin everything."""
+        for slab in self._slabs:
+            slab.close()
+        self._slabs.clear()
+        self.held = 0
+
+    @property
+    def _left(self) -> int:
+        return self._budget - self._promised - self._encodings.nbytes
+
+    def _take(self, size: int) -> _Place | None:
+        place = self._encodings.take(size)
+        if place is None and self._have_left(size):
+            slab = self._pin(min(self._encodings.step(size), self._left // size * size))
+            self._encodings.add(_Shared(Heap(slab.nbytes, passed=self._machine.passed), slab))
+            place = self._encodings.take(size)
+        return place
+
+    def _have_left(self, nbytes: int) -> bool:
+        """Tell whether so many bytes are left, and unpin slabs without encodings where that makes it so."""
+        empty = [shared for shared in self._encodings.shared if not shared.heap.used]
+        if self._left + sum(shared.heap.nbytes for shared in empty) < nbytes:
+            return False
+        for shared in empty if self._left < nbytes else ():
+            self._encodings.remove(shared)
+            taken = shared.heap.take(shared.heap.nbytes)
+            assert shared.slab is not None
+            self._unpin(shared.slab, taken[1] if taken else [])
+        return True
+
+    def _note_need(self) -> None:
+        self._needed = max(self._needed, self._promised + self._ample.nbytes)
+
+    def _enough(self, encodings: Iterable[int], more: int = 0) -> str:
+        """Name the budget in which all so far would have found room, and now encodings do and more bytes of arrays."""
+        plan = deepcopy(self._ample)
+        for nbytes in encodings:
+            plan.count(coarse(nbytes))
+        needed = max(self._needed, self._promised + plan.nbytes + more)
+        return f"Budget(host={enough(needed)!r}), which holds it with all that is in the pool now"
+
+    def _pin(self, nbytes: int) -> Slab:
+        if self.held + nbytes > self._budget:
+            self._let_go_of_spare()
+        slab = self._machine.pin(nbytes)
+        self._slabs.add(slab)
+        self.held += slab.nbytes
+        self._machine.metrics.peak["host"] = max(self._machine.metrics.peak["host"], self.held)
+        return slab
+
+    def _let_go_of_spare(self) -> None:
+        """Unpin what arrays had that are gone."""
+        spare = [entry for entries in self._spare.values() for entry in entries]
+        self._spare.clear()
+        for slab, events in spare:
+            self._unpin(slab, events)
+
+    def _unpin(self, slab: Slab, events: Sequence[Any]) -> None:
+        """Give a slab back, once what is under way there has ended."""
+        self._machine.sync([Wait("unpin: room free", event) for event in events])
+        self._slabs.remove(slab)
+        self.held -= slab.nbytes
+        slab.close()

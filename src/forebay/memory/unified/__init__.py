@@ -1,0 +1,1 @@
+"""Unified memory: one managed, pooled, prefetching allocator behind several libraries."""

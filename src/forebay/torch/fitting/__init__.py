@@ -1,0 +1,1 @@
+"""How `fit` trains a model inside a budget: its blocks found, measured, planned, and run as the plan says."""

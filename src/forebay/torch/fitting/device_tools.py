@@ -1,0 +1,40 @@
+"""What a fitted model works with on one device: its gauge, its mover, its store, and what stands on these."""
+
+from dataclasses import dataclass
+
+import torch
+
+from forebay.codec import Codec
+from forebay.errors import BudgetError
+from forebay.torch.fitting.replanning import Replanner
+from forebay.torch.fitting.treatment import BlockRunner
+from forebay.torch.gauge import HostGauge, gauge_for
+from forebay.torch.mover import Mover, mover_for
+from forebay.torch.saved_tensors import TensorStore
+from forebay.units import Budget
+
+LEAST_MOVED = {"cuda": 2**16, "cpu": 2**8}
+"""Smaller storages are not worth a copy of their own."""
+
+
+@dataclass(frozen=True)
+class DeviceTools:
+    """What measures, plans and moves on one device."""
+
+    gauge: HostGauge
+    mover: Mover
+    store: TensorStore
+    runner: BlockRunner
+    replanner: Replanner
+
+
+def tools_for(device: torch.device, budget: Budget, codec: Codec | None, choice: str | None) -> DeviceTools:
+    """Make the tools of a device, refusing one that is neither a GPU of CUDA nor the host."""
+    if device.type not in ("cpu", "cuda"):
+        raise BudgetError(f"fit works on CUDA GPUs and on the CPU, not on {device}: move the model there")
+    gauge = gauge_for(device)
+    mover = mover_for(device, budget.host)
+    store = TensorStore(mover, LEAST_MOVED[device.type])
+    runner = BlockRunner(store, gauge, codec)
+    link = gauge.link(mover) if budget.host else None
+    return DeviceTools(gauge, mover, store, runner, Replanner(budget, choice, gauge.counts, link, mover.room))

@@ -1,0 +1,126 @@
+"""The plan of a fitted model: what happens to each block, what that should cost, and why."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from forebay.metrics import Metrics
+from forebay.planner import Link
+from forebay.planner.blocks import BlockChoice, Chain, Forecast, simulate
+from forebay.planner.blockwise import uniform_picks
+from forebay.torch.fitting.choices import SIMPLE
+from forebay.units import Budget, seconds_to_text, to_text
+
+
+@dataclass(frozen=True)
+class FitPlan:
+    """What a fitted model does with what its blocks save.
+
+    It is made when shapes are seen for the second time, and looked over with the times of some later iterations.
+    """
+
+    budget: Budget
+    chain: Chain
+    picks: tuple[BlockChoice, ...]
+    foreseen: Forecast
+    link: Link | None
+    counts: bool
+    """whether the budget covers all of the device's memory, as on a GPU, or saved tensors and inputs of blocks alone"""
+    pace: float = 1.0
+    """what steps take beside what was foreseen, once they are no longer timed block by block"""
+    count: int = 0
+    """the blocks of the model, some of which may be taken together"""
+    measured: float | None = None
+    """seconds of the last iteration that was timed, forward and backward; once a plan stays, none is"""
+    metrics: Metrics = field(default_factory=Metrics, compare=False)
+    """what moved since `fit`, over all shapes"""
+
+    @property
+    def seconds(self) -> float:
+        """Predicted seconds of forward and backward."""
+        return self.pace * self.foreseen.seconds
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its choices."""
+        return tuple(pick.name for pick in self.picks)
+
+    @cached_property
+    def moving(self) -> tuple[int, ...]:
+        """The blocks of which something moves, in their order."""
+        return tuple(number for number, pick in enumerate(self.picks) if pick.moved)
+
+    @property
+    def choices(self) -> dict[str, str]:
+        """What is done with each block, by name; one that is called several times appears with a number."""
+        names: Counter[str] = Counter()
+        choices = {}
+        for block, pick in zip(self.chain.blocks, self.picks, strict=True):
+            names[block.name] += 1
+            choices[block.name if names[block.name] == 1 else f"{block.name} ({names[block.name]})"] = pick.name
+        return choices
+
+    def explain(self) -> str:
+        """Tell in a few lines what was chosen, what it costs, and what else there was."""
+        foreseen, chain = self.foreseen, self.chain
+        least = self.pace * (sum(block.forward + block.backward for block in chain.blocks) + chain.outside)
+        together = f" made of {self.count} neighbours" if self.count > len(chain.blocks) else ""
+        lines = [
+            f"{len(chain.blocks)} blocks{together}, {self.budget!r}: {seconds_to_text(self.seconds)} a step predicted, "
+            f"{seconds_to_text(least)} with memory for everything",
+            *(f"  {name}: {_numbers(positions)}" for name, positions in _grouped(self.picks).items()),
+            f"device    {to_text(foreseen.peak)} at most, of {'all memory' if self.counts else 'what blocks save'}",
+        ]
+        if foreseen.moved and self.link:
+            lines.append(
+                f"host      {to_text(foreseen.moved)} go down and come up, at {to_text(self.link.down)}/s "
+                f"and {to_text(self.link.up)}/s; the computation waits {seconds_to_text(foreseen.stall)}"
+            )
+        for name, seconds, peak in self.alternatives():
+            fits = "" if peak <= self.budget["device"] else ", which does not fit"
+            lines.append(f"instead   {name} for all: {seconds_to_text(seconds)}, {to_text(peak)}{fits}")
+        if self.measured is not None:
+            lines.append(
+                f"measured  {seconds_to_text(self.measured)} "
+                f"({self.measured / self.seconds:.2f} times what was predicted)"
+            )
+        return "\n".join(lines)
+
+    def alternatives(self) -> list[tuple[str, float, int]]:
+        """Return name, predicted seconds and peak bytes of each simple choice made for all blocks alike.
+
+        A block that does not have it has the one with the fewest bytes.
+        """
+        alternatives = []
+        for name in dict.fromkeys(choice.name for block in self.chain.blocks for choice in block.choices):
+            if name not in SIMPLE:
+                continue
+            places = zip(self.chain.blocks, uniform_picks(self.chain, name), strict=True)
+            picks = [block.choices[place] for block, place in places]
+            foreseen = simulate(self.chain, picks, self.budget["device"])
+            alternatives.append((name, self.pace * foreseen.seconds, foreseen.peak))
+        return alternatives
+
+
+def _grouped(picks: tuple[BlockChoice, ...]) -> dict[str, list[int]]:
+    grouped: dict[str, list[int]] = {}
+    for number, pick in enumerate(picks):
+        grouped.setdefault(pick.name, []).append(number)
+    return grouped
+
+
+def _numbers(positions: list[int]) -> str:
+    """Write positions with runs of them shortened.
+
+    Examples
+    --------
+    >>> _numbers([0, 1, 2, 5])
+    'blocks 0-2, 5'
+    """
+    runs: list[list[int]] = []
+    for position in positions:
+        if runs and runs[-1][-1] == position - 1:
+            runs[-1].append(position)
+        else:
+            runs.append([position])
+    return "blocks " + ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)

@@ -1,0 +1,166 @@
+"""Measuring a block in the first iteration: it runs, runs again in the backward pass, and is looked into there."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from forebay.codec import Codec
+from forebay.torch.ambient import shared_random
+from forebay.torch.fitting.fitted_block import FittedBlock, Inputs
+from forebay.torch.fitting.iteration import Iteration
+from forebay.torch.fitting.record import BlockRecord, device_of, signature
+from forebay.torch.gauge import HostGauge
+from forebay.torch.mover import Mover, bytes_by_storage, from_outside, storage_of, weakly
+from forebay.torch.replay.arguments import direct_tensors, tensors_in
+from forebay.torch.replay.costly_operations import CostlyOperation, OperationWatch
+from forebay.torch.replay.frame import Frame
+from forebay.torch.saved_tensors import dense
+
+
+def measure(
+    iteration: Iteration,
+    block: FittedBlock,
+    inputs: Inputs,
+    gauge: HostGauge,
+    mover: Mover,
+    codec: Codec | None,
+    least: int,
+) -> Any:
+    """Run a block that will be recomputed, and begin its record.
+
+    Parameters
+    ----------
+    iteration
+        Gets the record.
+    block, inputs
+        What is run.
+    gauge, mover, codec
+        What times it, and what would move or encode what it saves.
+    least
+        Storages of fewer bytes are not moved.
+    """
+    number = len(iteration.records)
+    record = block.record(signature(inputs.tensors))
+    iteration.records.append(record)
+    if number:
+        iteration.records[number - 1].peak_after = gauge.peak()
+    bytes_of = bytes_by_storage(inputs.tensors)
+    outside = bytes_by_storage(filter(from_outside, inputs.tensors))
+    outside |= {pointer: nbytes for pointer, nbytes in bytes_of.items() if nbytes < least}
+    direct = bytes_by_storage(direct_tensors((*inputs.args, *inputs.kwargs.values())))
+    outside |= {pointer: nbytes for pointer, nbytes in bytes_of.items() if pointer not in direct}
+    earlier = iteration.input_storages
+    record.input_storages = frozenset(bytes_of)
+    record.inputs = sum(nbytes for pointer, nbytes in bytes_of.items() if pointer not in earlier)
+    record.outside = sum(nbytes for pointer, nbytes in outside.items() if pointer not in earlier)
+    record.lone = True
+    for other in iteration.records[:number]:
+        if other.input_storages & record.input_storages:  # moving it for one would not free it
+            record.lone = other.lone = False
+    iteration.input_storages |= record.input_storages
+    frame = Frame(
+        block.call,
+        block.module_state,
+        device_of(inputs.tensors, block.module_state.parameters()),
+        watch=BlockMeasurement(record, gauge, mover, codec, set(bytes_of), least),
+        weighed=True,
+        read_again=record.note_read_again,
+        compiled=block.compiled,
+    )
+    drawn = shared_random()
+    start = gauge.mark()
+    output = frame.run(inputs.args, inputs.kwargs)
+    record.forward = start, gauge.mark()
+    if shared_random() != drawn:
+        raise RuntimeError(
+            f"a block ({block.name}) draws from Python's or NumPy's shared generator, as np.random.rand() does: run "
+            "again, it would draw other numbers. Draw from torch's, or leave it out with blocks=..."
+        )
+    record.peak_forward = gauge.peak()
+    record.outputs, record.made = frame.saved_of(tensors_in(output))
+    return output
+
+
+class BlockMeasurement:
+    """Measures a block while it runs again."""
+
+    def __init__(
+        self, record: BlockRecord, gauge: HostGauge, mover: Mover, codec: Codec | None, inputs: set[int], least: int
+    ) -> None:
+        self._record, self._gauge, self._mover, self._codec = record, gauge, mover, codec
+        self._inputs, self._least = inputs, least
+        self._seen: dict[int, StorageWeakRef] = {}
+
+    @contextmanager
+    def __call__(self, frame: Frame) -> Iterator[None]:
+        """Be around a second run; only the first of an iteration is looked into."""
+        record, gauge = self._record, self._gauge
+        start = gauge.mark()
+        if record.again:
+            yield
+            record.again.append((start, gauge.mark()))
+            return
+        self._last_saved = -1
+        frame.on_saved = self._take
+        if record.compiled:
+            yield
+        else:
+            with OperationWatch(gauge.mark, lambda: frame.count) as watching:
+                yield
+            self._note_costly(watching)
+            frame.note_read(watching.read)
+        record.again.append((start, gauge.mark()))
+        frame.on_saved = None
+        self._seen.clear()
+
+    def _note_costly(self, watching: OperationWatch) -> None:
+        for number, (start, end, sizes, packed, aliases) in enumerate(watching.observed):
+            changed = number in watching.written or any(alias._version != version for alias, version in aliases)
+            if packed <= self._last_saved and not changed:  # something after it is saved, which needs it
+                stays = sum(nbytes for nbytes in sizes if nbytes < self._least)
+                self._record.operations.append(CostlyOperation(number, sum(sizes), stays))
+                self._record.operation_spans.append((start, end))
+
+    def _take(self, number: int, tensor: torch.Tensor) -> None:
+        if tensor.is_leaf and tensor.requires_grad and isinstance(tensor, torch.nn.Parameter):
+            self._record.small.add(number)
+            return
+        self._last_saved = number
+        storage = storage_of(tensor)
+        if storage is None:  # it stays, and is part of every peak
+            return
+        small = storage.nbytes() < self._least
+        if small:
+            self._record.small.add(number)
+        base = tensor if tensor._base is None else tensor._base
+        parameter = base.is_leaf and isinstance(base, torch.nn.Parameter)
+        if parameter or storage._cdata in self._seen or number in self._record.outputs:
+            return
+        self._seen[storage._cdata] = weakly(storage)
+        if storage._cdata in self._inputs:
+            return
+        self._record.saved += storage.nbytes()
+        self._record.stays += storage.nbytes() if small else 0
+        self._record.encoded += storage.nbytes() if small else self._try_codec(tensor)
+
+    def _try_codec(self, tensor: torch.Tensor) -> int:
+        nbytes = tensor.untyped_storage().nbytes()
+        array = dense(tensor) if self._codec is not None else None
+        if self._codec is None or array is None or not self._mover.handles(self._codec, array):
+            return nbytes
+        gauge = self._gauge
+        with torch.no_grad():
+            if (kind := (array.dtype, array.dim())) not in self._mover.warm:  # the first time it may be compiled
+                self._mover.warm.add(kind)
+                self._mover.decode(self._codec, *self._mover.encode(self._codec, array), torch.empty_like(array))
+            start = gauge.mark()
+            payload, size = self._mover.encode(self._codec, array)
+            middle = gauge.mark()
+            self._mover.decode(self._codec, payload, size, torch.empty_like(array))
+            self._record.encode.append((start, middle))
+            self._record.decode.append((middle, gauge.mark()))
+        self._record.room = max(self._record.room, self._mover.encoding_room(self._codec, array, size))
+        return min(size, nbytes)

@@ -1,0 +1,135 @@
+"""Neighbours: blocks that an `nn.Sequential` calls one after another, taken together where a model has many.
+
+What is done for each block takes the host time, as long as that of some operations, and a block that is recomputed
+keeps its input. Fifty blocks planned as some sixteen have a third of both, and the planner still has enough to choose.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+from operator import add
+from typing import Any
+
+from torch import nn
+from torch.nn.modules import module as torch_module
+
+from forebay.torch.fitting.blocks import ENOUGH, Patch, compiled
+from forebay.torch.fitting.fitted_block import FittedBlock
+from forebay.torch.fitting.record import BlockRecord
+from forebay.torch.replay.module_state import ModuleState
+
+MOST = 1 / 6
+"""The part of the budget that a group may save: while it is recomputed all of that is there."""
+LARGER = 4
+"""How many times as large groups of the first blocks may be, as many blocks as have to leave the device.
+
+These are recomputed last, when all others have gone, and most likely all of them are. Where the host binds, to choose
+between them would gain less than fewer groups do, which have fewer inputs to keep.
+"""
+
+
+def sequences(model: nn.Module, blocks: Iterable[nn.Module]) -> list[nn.Sequential]:
+    """Find the `nn.Sequential`s of a model that call two of its blocks or more, and are called as any other."""
+    called = set(blocks)
+    return [
+        module
+        for module in model.modules()
+        if isinstance(module, nn.Sequential)
+        and type(module).forward is nn.Sequential.forward
+        and type(module).__iter__ is nn.Sequential.__iter__
+        and "forward" not in vars(module)
+        and not compiled(module)
+        and module not in called
+        and sum(child in called for child in module) > 1
+    ]
+
+
+def bare(module: nn.Module) -> bool:
+    """Tell whether to call a block is to call its forward, with nothing of others around it."""
+    own = vars(module)
+    return (
+        type(own.get("forward")) is Patch
+        and not (own["_forward_hooks"] or own["_forward_pre_hooks"])
+        and not (own["_backward_hooks"] or own["_backward_pre_hooks"])
+        and type(module).__call__ is nn.Module.__call__
+        and not compiled(module)
+        and not (torch_module._global_forward_hooks or torch_module._global_forward_pre_hooks)
+        and not (torch_module._global_backward_hooks or torch_module._global_backward_pre_hooks)
+    )
+
+
+def groups(records: Sequence[BlockRecord], budget: int) -> dict[int, tuple[int, ...]]:
+    """Choose the blocks that are taken together, by the identity of the first, where they are several.
+
+    Parameters
+    ----------
+    records
+        What was measured of each block.
+    budget
+        Bytes of the device, without those that have been taken since by others, as optimizers do.
+
+    Examples
+    --------
+    >>> several = [BlockRecord(f"{n}", n, (), False, saved=10, follows=n > 0) for n in range(40)]
+    >>> groups(several, 10_000) == {n: (n, n + 1) for n in range(0, 40, 2)}, groups(several[:16], 10_000)
+    (True, {})
+    """
+    if len(records) <= ENOUGH:
+        return {}
+    sizes = [record.saved + record.inputs for record in records]
+    most = min(sum(sizes) / ENOUGH, MOST * budget)
+    peaks = _peaks(records)
+    before = accumulate((record.saved for record in records), initial=0)
+    leaving = max(map(add, peaks, before)) - budget  # were all of them kept
+    times = Counter(record.module for record in records)
+    grouped: list[list[BlockRecord]] = []
+    freed = 0
+    for number, (record, so_far) in enumerate(zip(records, accumulate(sizes), strict=True)):
+        if record.follows and times[record.module] == times[records[number - 1].module] == 1:
+            group = [*grouped[-1], record]
+            among = slice(number + 1 - len(group), number + 1)
+            small = sum(sizes[among]) <= most * (LARGER if so_far <= leaving else 1)
+            if small and _fits(group, peaks[among], budget + freed):
+                grouped[-1] = group
+                continue
+        if grouped:
+            freed += sum(record.inputs for record in grouped[-1][1:])
+        grouped.append([record])
+    return {group[0].module: tuple(record.module for record in group) for group in grouped if len(group) > 1}
+
+
+def _peaks(records: Sequence[BlockRecord]) -> list[int]:
+    """Return the most bytes around each block, all being recomputed; where nobody counts, those that it adds."""
+    peaks, given = [], 0
+    for record in records:
+        given += record.inputs
+        counted = max(record.peak_forward, record.peak_after, record.peak_backward)
+        peaks.append(counted or given + record.saved)
+    return peaks
+
+
+def _fits(group: Sequence[BlockRecord], peaks: Sequence[int], budget: int) -> bool:
+    """Tell whether a group can be recomputed: when its last block's backward begins, all is there that all of it saves.
+
+    The inputs between its blocks are part of that, and were there when peaks were measured up to the block in question.
+    """
+    saved = sum(record.saved for record in group)
+    later = 0
+    for record, peak in zip(reversed(group), reversed(peaks), strict=True):
+        if peak + saved - record.saved + later > budget:
+            return False
+        later += record.inputs
+    return True
+
+
+def group_of(blocks: Sequence[FittedBlock]) -> FittedBlock:
+    """Make one block of several that follow each other."""
+    calls = [block.call for block in blocks]
+
+    def call(value: Any) -> Any:
+        for call_block in calls:
+            value = call_block(value)
+        return value
+
+    module = nn.Sequential(*(block.module for block in blocks))
+    return FittedBlock(f"{blocks[0].name} to {blocks[-1].name}", call, ModuleState(module), module, len(blocks))

@@ -1,0 +1,229 @@
+"""Operations whose outputs are worth keeping: products, convolutions and attention take most of a block's time."""
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from forebay.torch.mover import bytes_by_storage, weakly
+from forebay.torch.replay.norms import read_by
+from forebay.torch.saved_tensors import Keep, KeptTensor, StoredTensor
+
+_NAMES = (
+    "mm",
+    "addmm",
+    "bmm",
+    "baddbmm",
+    "convolution",
+    "_scaled_mm",
+    "_scaled_dot_product_flash_attention",
+    "_scaled_dot_product_flash_attention_for_cpu",
+    "_scaled_dot_product_efficient_attention",
+    "_scaled_dot_product_cudnn_attention",
+    "_flash_attention_forward",
+    "_efficient_attention_forward",
+)
+COSTLY = frozenset(getattr(torch.ops.aten, name).default for name in _NAMES if hasattr(torch.ops.aten, name))
+
+SHARES = {"dear": 1.0, "3/4 of dear": 0.75, "1/2 of dear": 0.5, "1/4 of dear": 0.25}
+"""What may be kept of the costly outputs, by its share of their bytes."""
+
+LEAST = 0.05
+"""Less than this share of the bytes is not kept alone, nor dropped alone."""
+
+
+class CostlyOperation(NamedTuple):
+    """A costly operation of a block."""
+
+    number: int
+    nbytes: int
+    """of its outputs"""
+    stays: int = 0
+    """those of them that are in storages smaller than what is moved"""
+
+
+class Share(NamedTuple):
+    """Some costly operations of a block, whose outputs are kept."""
+
+    numbers: frozenset[int]
+    nbytes: int
+    stays: int = 0
+
+
+def shares_of(operations: Sequence[CostlyOperation], seconds: Sequence[float]) -> dict[str, Share]:
+    """Rank the shares of a block's costly outputs that may be kept: all, and those that take longest for their bytes.
+
+    Where operations cannot be parted so, the nearest that there is, unless that is nearly all or nearly nothing.
+
+    Examples
+    --------
+    >>> several = [CostlyOperation(0, 300), CostlyOperation(1, 100), CostlyOperation(2, 100), CostlyOperation(3, 400)]
+    >>> {name: sorted(share.numbers) for name, share in shares_of(several, [0.60, 0.30, 0.18, 0.76]).items()}
+    {'dear': [0, 1, 2, 3], '3/4 of dear': [0, 1, 3], '1/2 of dear': [0, 1], '1/4 of dear': [1]}
+    """
+    timed = zip(operations, seconds, strict=True)
+    ranked = [
+        operation
+        for operation, _ in sorted(timed, key=lambda pair: (-pair[1] / max(1, pair[0].nbytes), pair[0].number))
+    ]
+    whole = sum(operation.nbytes for operation in ranked)
+    nearest: dict[str, tuple[float, int]] = {}
+    for count, size in enumerate(accumulate(operation.nbytes for operation in ranked), 1):
+        if LEAST * whole <= size <= (1 - LEAST) * whole:
+            apart, name = min((abs(share * whole - size), name) for name, share in SHARES.items() if share < 1)
+            nearest[name] = min(nearest.get(name, (apart, count)), (apart, count))
+    some = {name: share_of(ranked[: nearest[name][1]]) for name in SHARES if name in nearest}
+    return {"dear": share_of(ranked), **some} if ranked else {}
+
+
+def share_of(operations: Sequence[CostlyOperation]) -> Share:
+    """Sum some operations up as one share."""
+    numbers, nbytes, stays = zip(*operations, strict=True)
+    return Share(frozenset(numbers), sum(nbytes), sum(stays))
+
+
+def is_costly(operation: Any, arguments: Sequence[Any], named: dict[str, Any]) -> bool:
+    """Tell whether an operation is costly and draws no random numbers, which skipping it would leave to the next."""
+    if operation not in COSTLY:
+        return False
+    for number, argument in enumerate(operation._schema.arguments):
+        if argument.name in ("dropout_p", "dropout"):
+            given = arguments[number] if number < len(arguments) else named.get(argument.name, argument.default_value)
+            return not given
+    return True
+
+
+def written(operation: Any, arguments: Sequence[Any], named: dict[str, Any]) -> frozenset[int]:
+    """Return the storages that an operation changes in place.
+
+    Versions do not tell of all: the parts that `unsafe_chunk` makes of a tensor each count their own changes.
+    """
+    if not operation._schema.is_mutable:
+        return frozenset()
+    changed: list[Any] = []
+    for number, argument in enumerate(operation._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            changed.append(arguments[number] if number < len(arguments) else named.get(argument.name))
+    return frozenset(bytes_by_storage(leaf for leaf in tree_flatten(changed)[0] if isinstance(leaf, torch.Tensor)))
+
+
+def _counting() -> Any:
+    """Let aliases that are made inside of an operation share its tensor's count of changes, as they do outside."""
+    return torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.ADInplaceOrView, False)
+
+
+class KeptOutput:
+    """What a costly operation gave, kept."""
+
+    __slots__ = ("_kept", "_structure", "_written", "storages")
+
+    def __init__(self, output: Any, keep: Keep) -> None:
+        leaves, self._structure = tree_flatten(output)
+        self.storages = frozenset(bytes_by_storage(leaf for leaf in leaves if isinstance(leaf, torch.Tensor)))
+        self._written = False
+        # Aliases without history: the outputs themselves will know of the graph that is being built.
+        with _counting():
+            self._kept = [keep(leaf.detach()) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+
+    @property
+    def changed(self) -> bool:
+        """Whether it was changed in place since: it is then no longer what the operation gave."""
+        return self._written or any(kept.changed for kept in self._kept if isinstance(kept, KeptTensor | StoredTensor))
+
+    def note_written(self, storages: frozenset[int]) -> None:
+        """Take note of storages that an operation has changed."""
+        self._written = self._written or not self.storages.isdisjoint(storages)
+
+    def value(self) -> Any:
+        """Return it again."""
+        leaves = [
+            kept.tensor().detach() if isinstance(kept, KeptTensor | StoredTensor) else kept for kept in self._kept
+        ]
+        return tree_unflatten(leaves, self._structure)
+
+
+class OutputKeeper(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Keeps the outputs of costly operations, those whose numbers are wanted."""
+
+    def __init__(self, wanted: frozenset[int], keep: Keep) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.outputs: dict[int, KeptOutput] = {}
+        self._wanted, self._keep, self._next = wanted, keep, 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        output = func(*args, **(kwargs or {}))
+        if is_costly(func, args, kwargs or {}):
+            if self._next in self._wanted:
+                self.outputs[self._next] = KeptOutput(output, self._keep)
+            self._next += 1
+        elif self.outputs and (storages := written(func, args, kwargs or {})):
+            for kept in self.outputs.values():
+                kept.note_written(storages)
+        return output
+
+
+class OutputReplay(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Returns the outputs that were kept in place of running costly operations again, but for those that were changed.
+
+    Each is let go as it is given, unless another backward pass may come: what nobody saved of them is then gone, and
+    what was saved goes when it has been used, so that the device holds no more than in a run without them.
+    """
+
+    def __init__(self, outputs: dict[int, KeptOutput]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._outputs, self._next = outputs, 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if is_costly(func, args, kwargs or {}):
+            kept = self._outputs.get(self._next)
+            self._next += 1
+            if kept is not None and not kept.changed:
+                if not torch._C._autograd._get_current_graph_task_keep_graph():
+                    del self._outputs[self._next - 1]
+                return kept.value()
+        return func(*args, **(kwargs or {}))
+
+
+class OperationWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Times costly operations and weighs their outputs while a block runs again, and sees what operations read."""
+
+    def __init__(self, mark: Callable[[], Any], packed: Callable[[], int]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.observed: list[tuple[Any, Any, list[int], int, list[tuple[torch.Tensor, int]]]] = []
+        """start, end, bytes of each output, how many tensors had been saved by then, aliases that tell of changes"""
+        self.written: set[int] = set()
+        """the numbers of those whose outputs were changed in place"""
+        self.read: set[int] = set()
+        """the storages that operations read, but for statistics that they add to"""
+        self._storages: list[list[StorageWeakRef]] = []  # while these are held, no other has the same address
+        self._mark, self._packed = mark, packed
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.read |= read_by(func, args, kwargs or {})
+        if not is_costly(func, args, kwargs or {}):
+            storages = written(func, args, kwargs or {})
+            if storages:
+                earlier = enumerate(self._storages)
+                self.written |= {
+                    number for number, held in earlier if any(reference.cdata in storages for reference in held)
+                }
+            return func(*args, **(kwargs or {}))
+        start = self._mark()
+        output = func(*args, **(kwargs or {}))
+        end = self._mark()
+        leaves = [leaf for leaf in tree_flatten(output)[0] if isinstance(leaf, torch.Tensor)]
+        tensors = [leaf for leaf in leaves if leaf.layout is torch.strided]
+        aliases = []
+        for tensor in tensors:
+            with _counting():
+                alias = tensor.detach()
+            alias.data = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+            aliases.append((alias, tensor._version))
+        sizes = [tensor.untyped_storage().nbytes() for tensor in tensors]
+        self._storages.append([weakly(tensor.untyped_storage()) for tensor in tensors])
+        self.observed.append((start, end, sizes, self._packed(), aliases))
+        return output

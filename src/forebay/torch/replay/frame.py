@@ -1,0 +1,232 @@
+"""One call of a block that can be made again: what autograd saved of it is dropped, and computed anew when needed."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from forebay.torch.ambient import NOTHING, Autocast, random_state, set_random_state
+from forebay.torch.mover import bytes_by_storage, storage_of, weakly
+from forebay.torch.replay.arguments import CallArguments
+from forebay.torch.replay.costly_operations import KeptOutput, OutputKeeper, OutputReplay
+from forebay.torch.replay.module_state import ModuleState
+from forebay.torch.saved_tensors import Keep, KeptTensor
+from forebay.torch.tensor_versions import check_version
+
+
+class _EnoughError(BaseException):
+    """All that was saved has been computed: the rest of the block need not run, nor catch this as a failure."""
+
+
+class _Lasting:
+    """The number of a tensor that was dropped; holds the tensor from when it is given until autograd lets go of it.
+
+    So a function of the user's may read it again. And the peak of a frame that is weighed is that of a block that is
+    kept: a node's saved tensors stay until its gradients have been summed to the shapes of its inputs, which takes
+    memory of its own on a GPU, 32 MiB of an H200's.
+    """
+
+    __slots__ = ("number", "tensor")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.tensor: torch.Tensor | None = None
+
+
+class Frame:
+    """A call of a block.
+
+    Parameters
+    ----------
+    call
+        The block's own forward.
+    module_state
+        Its parameters, buffers and modes.
+    device
+        Where it computes.
+    keep_input
+        Keeps a tensor that it was given.
+    wanted, keep_output
+        The numbers of the costly operations whose outputs are kept, and how.
+    watch
+        Called with the frame around a second run: a context manager that measures it.
+    ends
+        The numbers of saved tensors that are its output: after these there is nothing to leave out of a second run.
+    weighed
+        Whether it will be asked for these.
+    lasting
+        Whether tensors, once given, stay until autograd lets go of them, as those of a weighed frame do.
+    read_again
+        Told when a tensor is asked for that is there because it lasts.
+    compiled
+        Whether torch.compile made the call: it would trace what is called from inside.
+    """
+
+    def __init__(
+        self,
+        call: Callable[..., Any],
+        module_state: ModuleState,
+        device: torch.device,
+        keep_input: Keep = KeptTensor,
+        wanted: frozenset[int] = frozenset(),
+        keep_output: Keep = KeptTensor,
+        watch: "Callable[[Frame], Any] | None" = None,
+        ends: frozenset[int] = frozenset(),
+        weighed: bool = False,
+        lasting: bool = False,
+        read_again: Callable[[], None] = lambda: None,
+        compiled: bool = False,
+    ) -> None:
+        self._call, self._module_state, self._device, self._compiled = call, module_state, device, compiled
+        self._keep_input, self._keep_output, self._wanted, self._watch = keep_input, keep_output, wanted, watch
+        self._ends, self._lasting, self._read_again = ends, lasting or weighed, read_again
+        self._outputs: dict[int, KeptOutput] = {}
+        # Of what the first run saved: hashes, which the garbage collector need not see, and 0 for what none of its
+        # operations made that is differentiated, such as parameters, and for what stays.
+        self._kinds: list[int] = []
+        self._storages: list[StorageWeakRef | None] | None = [] if weighed else None
+        self._values: list[torch.Tensor | None] = []  # what a second run has saved, and autograd has not asked for yet
+        self._versions: list[int] = []  # of these, when they were saved
+        self.on_saved: Callable[[int, torch.Tensor], None] | None = None
+        """told of every tensor that a second run saves"""
+
+    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run the block for the first time."""
+        self._arguments = CallArguments(args, kwargs, self._keep_input)
+        self._random = random_state(self._device)
+        self._autocast = Autocast.now(self._device)
+        self._initial = self._module_state.note(watched=self._storages is not None)
+        with self._hooks(self._packing(), self._unpack):
+            if not self._wanted:
+                output = self._call(*args, **kwargs)
+            else:
+                with OutputKeeper(self._wanted, self._keep_output) as keeping:
+                    output = self._call(*args, **kwargs)
+                # Those that the block itself has changed in place are of no use: they are computed again.
+                self._outputs = {number: kept for number, kept in keeping.outputs.items() if not kept.changed}
+        self._module_state.look(self._initial)
+        return output
+
+    def _hooks(self, pack: Callable[[torch.Tensor], Any], unpack: Callable[[Any], torch.Tensor]) -> saved_tensors_hooks:
+        if self._compiled:
+            pack = torch.compiler.disable(pack)  # type: ignore[no-untyped-call]
+        return saved_tensors_hooks(pack, unpack)
+
+    def saved_of(self, tensors: list[torch.Tensor]) -> tuple[frozenset[int], tuple[tuple[StorageWeakRef, int], ...]]:
+        """Return the numbers of the saved tensors that share memory with these, and that memory, of a weighed frame."""
+        bytes_of = bytes_by_storage(tensors)
+        storages, self._storages = self._storages or [], None
+        sharing = [
+            (number, storage)
+            for number, storage in enumerate(storages)
+            if storage is not None and storage.cdata in bytes_of
+        ]
+        shared = {storage.cdata: (storage, bytes_of[storage.cdata]) for _, storage in sharing}
+        return frozenset(number for number, _ in sharing), tuple(shared.values())
+
+    def note_read(self, storages: set[int]) -> None:
+        """Take note of the storages that a second run has read; it is not over yet."""
+        self._module_state.note_read(self._initial, storages)
+
+    @property
+    def count(self) -> int:
+        """The tensors that a second run has saved so far."""
+        return len(self._values)
+
+    def _packing(self) -> Callable[[torch.Tensor], int | _Lasting | KeptTensor]:
+        """Make the hook that drops the tensors of the first run; networks save hundreds, so it does little for each."""
+        kinds, storages, lasting, strided = self._kinds, self._storages, self._lasting, torch.strided
+
+        def pack(tensor: torch.Tensor) -> int | _Lasting | KeptTensor:
+            number, stays = len(kinds), tensor.layout is not strided
+            kinds.append(0 if stays or tensor.is_leaf else hash((tensor.shape, tensor.dtype)))
+            if storages is not None:
+                storage = storage_of(tensor)
+                storages.append(None if storage is None else weakly(storage))
+            if stays:  # whatever the plan: sizes of nested tensors are told apart by who made them
+                return KeptTensor(tensor)
+            return _Lasting(number) if lasting else number
+
+        return pack
+
+    def _unpack(self, saved: int | _Lasting | KeptTensor) -> torch.Tensor:
+        """Return a tensor that was dropped. Each is given once; a second backward pass computes them once more."""
+        if isinstance(saved, int):
+            return self._value(saved)
+        if isinstance(saved, KeptTensor):
+            return saved.tensor()
+        if saved.tensor is not None:
+            self._read_again()
+            return saved.tensor
+        tensor = self._value(saved.number)
+        if not torch._C._autograd._get_current_graph_task_keep_graph():
+            saved.tensor = tensor
+        return tensor
+
+    def _value(self, number: int) -> torch.Tensor:
+        # They may be too few where a block differentiates before its forward has ended: running it again refuses that.
+        tensor = self._values[number] if number < len(self._values) else None
+        if tensor is None:
+            self._run_again()
+            tensor = self._values[number]
+            assert tensor is not None
+        if tensor._version != self._versions[number]:  # by the block itself, or by a hook of a backward pass
+            check_version(tensor, self._versions[number])
+        self._values[number] = None
+        return tensor
+
+    def _run_again(self) -> None:
+        self._values, self._versions = [], []
+        now = random_state(self._device)
+        try:
+            with (
+                self._arguments.again() as (args, kwargs),
+                self._autocast.again(),
+                self._module_state.again(self._initial),
+                torch.enable_grad(),
+                NOTHING if self._watch is None else self._watch(self),
+                self._hooks(self._taking(), _refuse),
+                OutputReplay(self._outputs) if self._outputs else NOTHING,
+            ):
+                set_random_state(self._device, self._random)
+                with suppress(_EnoughError):
+                    self._call(*args, **kwargs)
+        finally:
+            set_random_state(self._device, now)
+        tensors = [tensor for tensor in self._values if tensor is not None]
+        kinds = zip(self._kinds, tensors, strict=False)
+        alike = all([not kind or kind == hash((tensor.shape, tensor.dtype)) for kind, tensor in kinds])  # noqa: C419 - faster
+        if len(tensors) != len(self._kinds) or not alike:
+            self._values = []
+            raise RuntimeError(_OTHERWISE)
+
+    def _taking(self) -> Callable[[torch.Tensor], None]:
+        """Make the hook that takes the tensors of a second run, which saves as many as the first."""
+        values, versions, on_saved, saved = self._values, self._versions, self.on_saved, len(self._kinds)
+        # One that is watched goes on to its end where something is to be seen there.
+        stops = saved - 1 not in self._ends and not (on_saved is not None and self._module_state.watches(self._initial))
+
+        def take(tensor: torch.Tensor) -> None:
+            # Without history, which may hold more than these; and as it is now, whatever becomes of its data.
+            values.append(tensor if tensor.is_leaf else tensor.detach())
+            versions.append(tensor._version)
+            if on_saved is not None:
+                on_saved(len(values) - 1, tensor)
+            if stops and len(values) == saved:
+                raise _EnoughError
+
+        return take
+
+
+_OTHERWISE = (
+    "a block that was run again saved other tensors than the first time: its forward must depend on nothing but its "
+    "inputs, its parameters and torch's random numbers. Leave it out with blocks=..., or make it so; where a context "
+    "such as torch.nn.attention.sdpa_kernel was around the forward pass, have it around backward as well"
+)
+
+
+def _refuse(saved: None) -> torch.Tensor:
+    raise RuntimeError("a block differentiates inside its own forward: leave it out with blocks=...")

@@ -1,0 +1,340 @@
+"""Tensors that autograd saved: each storage kept once, on the device or below it, and given back as it was.
+
+A saved tensor is a window (type, sizes, strides, offset) onto a storage. The storage is what is kept, moved or encoded,
+so views and aliases cost nothing more, gaps between elements stay as they are, and every bit comes back.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache
+from typing import Any
+from weakref import ref
+
+import torch
+
+from forebay.codec import Codec
+from forebay.machine.slabs import Piece
+from forebay.metrics import Metrics
+from forebay.torch.mover import Fall, Mover, Rise, new_storage
+from forebay.torch.tensor_versions import check_version, version_of
+
+
+class GraphToken:
+    """Held by all that an iteration saved: when nobody holds it any more, the iteration's graph is gone."""
+
+    __slots__ = ("__weakref__",)
+
+
+class KeptTensor:
+    """A saved tensor that stays where it is: a parameter, a small one, or one of a kind that cannot be moved."""
+
+    __slots__ = ("_tensor", "_version")
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        # An output that is saved would hold the node that saved it, and so itself: it is kept without its history.
+        self._tensor = tensor if tensor.is_leaf else tensor.detach()
+        self._version = version_of(tensor)
+
+    @property
+    def changed(self) -> bool:
+        """Whether it was changed in place after it was saved."""
+        return self._version is not None and self._tensor._version != self._version
+
+    def tensor(self) -> torch.Tensor:
+        """Return the tensor, unless it was changed."""
+        version = self._version
+        if version is not None and self._tensor._version != version:  # thousands are asked for in a step
+            check_version(self._tensor, version)
+        return self._tensor
+
+
+class Entry:
+    """One storage that several saved tensors may look onto."""
+
+    __slots__ = (
+        "__weakref__",
+        "away",
+        "codec",
+        "left",
+        "nbytes",
+        "number",
+        "ready",
+        "size",
+        "storage",
+        "store",
+        "weak",
+    )
+
+    def __init__(self, store: "TensorStore", storage: torch.UntypedStorage, number: int) -> None:
+        self.store = store
+        self.storage: torch.UntypedStorage | None = storage
+        self.weak: Any = storage._weak_ref()
+        """while this is held no other storage has the same address"""
+        self.nbytes = storage.nbytes()
+        self.number = number
+        self.codec: tuple[Codec, torch.dtype, tuple[int, ...]] | None = None
+        self.size = self.nbytes
+        """bytes of what is kept: those of the storage, or of its encoding"""
+        self.away: Piece | None = None
+        self.ready: Any = None
+        """the end of the last copy"""
+        self.left = 0
+        """how many of its saved tensors have never been asked for"""
+
+    def __del__(self) -> None:
+        # It may end in any thread, in the middle of anything: the store takes note when it is next used.
+        under_way = self.storage if self.ready is not None else None
+        if under_way is not None and self.store.mover.free_after(self.ready):
+            under_way = None  # else it goes along, so that nobody is given the memory that a copy still uses
+        self.store.ended.append((self.size if self.storage is not None else 0, self.away, self.ready, under_way))
+        _free_weak_ref(self.weak)
+
+
+class StoredTensor:
+    """A saved tensor whose storage may be elsewhere."""
+
+    __slots__ = ("_asked", "_dtype", "_offset", "_shape", "_strides", "_version", "_witness", "entry")
+
+    def __init__(self, entry: Entry, tensor: torch.Tensor) -> None:
+        self.entry = entry
+        self._dtype, self._shape, self._strides = tensor.dtype, tensor.shape, tensor.stride()
+        self._offset, self._version = tensor.storage_offset(), tensor._version
+        # An alias without memory shares the count of changes, and so tells of them as autograd would.
+        self._witness = tensor.detach()
+        self._witness.data = _nothing(tensor.dtype, tensor.device)
+        self._asked = False
+        entry.left += 1
+
+    @property
+    def changed(self) -> bool:
+        """Whether it was changed in place after it was saved."""
+        return self._witness._version != self._version
+
+    def tensor(self) -> torch.Tensor:
+        """Return the tensor, unless it was changed after it was saved."""
+        check_version(self._witness, self._version)
+        if not self._asked:
+            self._asked = True
+            self.entry.left -= 1
+        store = self.entry.store
+        empty = torch.empty(0, dtype=self._dtype, device=store.mover.device)
+        return empty.set_(store.open(self.entry), self._offset, self._shape, self._strides)
+
+
+Keep = Callable[[torch.Tensor], KeptTensor | StoredTensor]
+"""Keeps a tensor, in a way of its own."""
+
+_free_weak_ref: Callable[[Any], None] = torch.UntypedStorage._free_weak_ref  # torch may be gone before the last entry
+
+
+@cache
+def _nothing(dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    return torch.empty(0, dtype=dtype, device=device)
+
+
+class TensorStore:
+    """The saved tensors of one device.
+
+    Parameters
+    ----------
+    mover
+        Carries storages down and up.
+    min_bytes
+        Smaller storages stay.
+    """
+
+    def __init__(self, mover: Mover, min_bytes: int = 0) -> None:
+        self.mover = mover
+        self.metrics = Metrics(title="saved tensors")
+        self.ended: deque[tuple[int, Piece | None, Any, torch.UntypedStorage | None]] = deque()
+        self.held = 0
+        """bytes on the device"""
+        self.watch: Callable[[], AbstractContextManager[None]] = nullcontext
+        """is around what makes the computation wait for a copy"""
+        self._least = max(1, min_bytes)
+        self._moving: deque[ref[Entry]] = deque()
+        self._known: dict[tuple[int, int, Any], ref[Entry]] = {}
+        self._numbers = 0
+
+    def restart(self) -> None:
+        """Begin to number what is saved at 0 again, and forget what has ended."""
+        self.collect()
+        self._numbers = 0
+        self._known = {key: entry for key, entry in self._known.items() if entry() is not None}
+        self._moving = deque(entry for entry in self._moving if entry() is not None)
+
+    def save(self, tensor: torch.Tensor) -> tuple[KeptTensor | StoredTensor, Entry | None]:
+        """Take a tensor that autograd saves; the entry is given where it is a new one, to be moved or not."""
+        if not self.movable(tensor):
+            return KeptTensor(tensor), None
+        storage = tensor.untyped_storage()
+        key = storage._cdata, tensor._version, _part(tensor, storage)
+        reference = self._known.get(key)
+        entry = reference() if reference is not None else None
+        if entry is not None:
+            return StoredTensor(entry, tensor), None
+        self.collect()
+        entry = Entry(self, storage, self._numbers)
+        self._numbers += 1
+        self._known[key] = ref(entry)
+        self._hold(entry.size)
+        return StoredTensor(entry, tensor), entry
+
+    def _hold(self, nbytes: int) -> None:
+        self.held += nbytes
+        if self.held > self.metrics.peak["device"]:
+            self.metrics.peak["device"] = self.held
+
+    def count_let_through(self, nbytes: int) -> None:
+        """Take note of bytes on the device that somebody else has counted."""
+        if self.held + nbytes > self.metrics.peak["device"]:
+            self.metrics.peak["device"] = self.held + nbytes
+
+    def movable(self, tensor: torch.Tensor) -> bool:
+        """Tell whether a tensor is one that may be moved."""
+        if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided or tensor.is_nested:
+            return False
+        if tensor.untyped_storage().nbytes() < self._least:  # most are small: that is asked early
+            return False
+        base = tensor if tensor._base is None else tensor._base
+        if base.is_leaf and (base.requires_grad or isinstance(base, torch.nn.Parameter)):
+            return False  # parameters, frozen ones too, and their views, are there anyway
+        plain = not (tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
+        return plain and tensor.device == self.mover.device
+
+    def collect(self) -> None:
+        """Take note of the entries that have ended."""
+        while self.ended:
+            held, away, ready, under_way = self.ended.popleft()
+            self.held -= held
+            if under_way is not None:
+                self._wait("end: copied", ready)
+            if away is not None:
+                self.mover.room.give(away, [] if ready is None else [ready])
+
+    def encode(self, entry: Entry, codec: Codec, tensor: torch.Tensor) -> bool:
+        """Replace what is kept by its encoding, where the codec takes it and it is smaller."""
+        array = dense(tensor)
+        if array is None or entry.storage is None or not self.mover.handles(codec, array):
+            return False
+        payload, size = self.mover.encode(codec, array)
+        if size >= entry.nbytes:
+            return False
+        entry.codec = codec, array.dtype, tuple(array.shape)
+        self.metrics.ratios.add(entry.nbytes, size)
+        self.held += size - entry.size
+        entry.storage, entry.size = payload, size
+        return True
+
+    def send(self, *entries: Entry) -> list[Entry]:
+        """Begin to copy entries down, which stay on the device until they are settled; return those with room below.
+
+        What has left before, or is on its way, is among them.
+        """
+        sent: list[Entry] = []
+        falling: list[Entry] = []
+        falls: list[Fall] = []
+        for entry in entries:
+            if entry.storage is not None and entry.away is None:
+                piece = self.mover.room.take(entry.size)
+                if piece is None:
+                    continue
+                falling.append(entry)
+                falls.append((entry.storage, entry.size, piece))
+            sent.append(entry)
+        for entry, fall, ready in zip(falling, falls, self.mover.down(falls) if falls else (), strict=True):
+            entry.away, entry.ready = fall[2], ready
+            self.metrics.moved["down 1"] += entry.size
+            self._moving.append(ref(entry))
+        if self.mover.room.used > self.metrics.peak["host"]:
+            self.metrics.peak["host"] = self.mover.room.used
+        return sent
+
+    def settle(self) -> bool:
+        """Let the oldest of those under way leave the device; False where none is."""
+        while self._moving:
+            entry = self._moving.popleft()()
+            if entry is not None and entry.storage is not None and entry.away is not None:
+                self.leave(entry)
+                return True
+        return False
+
+    def leave(self, entry: Entry) -> None:
+        """Free the device's copy of an entry that has been sent, once the copies that use it have ended."""
+        if entry.ready is not None:
+            # Memory that the computation takes again is no longer read or written.
+            self._wait("leave: copied", entry.ready)
+        entry.storage = None
+        self.held -= entry.size
+
+    def _wait(self, why: str, event: Any) -> None:
+        if not self.mover.waited(event):
+            with self.watch():
+                self.mover.wait(why, event)
+
+    def fetch(self, *entries: Entry) -> None:
+        """Begin to bring entries back, those that have left."""
+        gone: list[Entry] = []
+        rises: list[Rise] = []
+        for entry in entries:
+            if entry.storage is None and entry.away is not None and not self._found(entry):
+                gone.append(entry)
+                rises.append((entry.away, new_storage(entry.size, self.mover.device), entry.size, entry.ready))
+        for entry, rise, ready in zip(gone, rises, self.mover.up(rises) if gone else (), strict=True):
+            entry.storage, entry.ready = rise[1], ready
+            self._hold(entry.size)
+            self.metrics.moved["up 1"] += entry.size
+
+    def _found(self, entry: Entry) -> bool:
+        """Take the storage back where others have held it all the while: a second copy would take more memory."""
+        if entry.codec is None:
+            storage: Any = torch.UntypedStorage
+            entry.storage = storage._new_with_weak_ptr(entry.weak)
+            self._hold(0 if entry.storage is None else entry.size)
+        return entry.storage is not None
+
+    def open(self, entry: Entry) -> torch.UntypedStorage:
+        """Return the storage of an entry for one of its saved tensors, fetching it where nobody has."""
+        self.collect()
+        if entry.storage is None:
+            self.metrics.misses += 1
+            self.fetch(entry)
+        else:
+            self.metrics.hits += 1
+        storage = entry.storage
+        assert storage is not None
+        if entry.away is not None and entry.ready is not None:
+            self._wait("open: arrived", entry.ready)
+        if entry.codec is not None:
+            codec, dtype, shape = entry.codec
+            whole = new_storage(entry.nbytes, storage.device)
+            out = torch.empty(0, dtype=dtype, device=storage.device).set_(whole).reshape(shape)
+            self.mover.decode(codec, storage, entry.size, out)
+            storage = whole
+        if not entry.left and entry.away is not None:
+            # All have been served: who needs it now holds it. A second backward pass finds the copy below.
+            entry.storage = None
+            self.held -= entry.size
+        return storage
+
+
+def _part(tensor: torch.Tensor, storage: torch.UntypedStorage) -> Any:
+    """Tell parts of a storage apart that count their changes each by itself, as those of `unsafe_chunk` do.
+
+    Views count together with the tensor that they look onto; that has all of its storage, but for such parts.
+    """
+    whole = tensor if tensor._base is None else tensor._base
+    if whole.numel() * whole.element_size() == storage.nbytes():
+        return None
+    return whole.storage_offset(), whole.shape, whole.stride()
+
+
+def dense(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Return the whole storage of a tensor as an array in the order of its memory; None where it skips bytes."""
+    if tensor.numel() * tensor.element_size() != tensor.untyped_storage().nbytes() or not tensor.numel():
+        return None
+    strides = tensor.stride()
+    order = sorted(range(tensor.dim()), key=lambda axis: (-strides[axis], tensor.shape[axis] == 1))
+    array = tensor.detach().permute(order)
+    return array if array.is_contiguous() else None

@@ -1,0 +1,1 @@
+"""Acoustic waves: pressure in a medium of constant density."""

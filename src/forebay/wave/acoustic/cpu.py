@@ -1,0 +1,209 @@
+"""The acoustic loops for NumPy arrays, compiled for each order and number of axes: the twins of the GPU's kernels.
+
+Arrays are those of `Grid.fields`: the outer `radius` points of every axis are read and never written. The innermost
+loops run over single rows, with offsets that the compiler knows, and become vector instructions. A step reads p, p_old
+and the squared velocity and writes one field: 16 bytes a point in float32, as long as the rows around a block stay in
+the second-level cache.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numba import prange
+from numpy.typing import NDArray
+
+from forebay.wave.earth.grid import Grid
+from forebay.wave.kernels.jit import jit, jits
+from forebay.wave.kernels.points import gather, scatter
+from forebay.wave.kernels.rows import Rows
+from forebay.wave.kernels.stencil import second_derivative
+from forebay.wave.survey.points import Points
+
+BLOCK_Z, BLOCK_Y = 16, 16
+"""Points of a block along the slower axes in three dimensions."""
+ROWS = 8
+"""Rows of a block in two."""
+MANY = 1 << 16
+"""Points from which several threads are worth waking."""
+
+
+@cache
+def advance(ndim: int, radius: int, dtype: np.dtype[Any], parallel: bool) -> Any:
+    """Compile ``step(p, p_old, squared, g, w)``, after which `p_old` is the newer field; see `damping`.
+
+    `w` has one over the squared spacing of each axis. The stencil's own weights are the same for all axes and known to
+    the compiler, which leaves registers for what is loaded. Sums are kept apart by axis: three short chains rather than
+    a long one, in which each sum would wait for the last.
+    """
+    c = weights_of(radius, dtype)
+    if ndim == 2:
+
+        @jit(parallel=parallel)
+        def step_plane(p: Any, p_old: Any, squared: Any, g: Any, w: Any) -> None:
+            rows, width = p.shape[0] - 2 * radius, p.shape[1] - 2 * radius
+            g_z, g_x = g[0], g[1][radius : radius + width]
+            for block in prange((rows + ROWS - 1) // ROWS):
+                first = radius + block * ROWS
+                for z in range(first, min(first + ROWS, radius + rows)):
+                    new, speed = p_old[z, radius : radius + width], squared[z, radius : radius + width]
+                    for x in range(width):
+                        here = p[z, x + radius]
+                        along_z = along_x = c[0] * here
+                        for k in range(1, radius + 1):
+                            along_z += c[k] * (p[z - k, x + radius] + p[z + k, x + radius])
+                            along_x += c[k] * (p[z, x + radius - k] + p[z, x + radius + k])
+                        lap = w[0] * along_z + w[1] * along_x
+                        fade = g_z[z] * g_x[x]
+                        new[x] = fade * (here + here - fade * new[x] + speed[x] * lap)
+
+        return step_plane
+
+    @jit(parallel=parallel)
+    def step_volume(p: Any, p_old: Any, squared: Any, g: Any, w: Any) -> None:
+        planes, rows, width = p.shape[0] - 2 * radius, p.shape[1] - 2 * radius, p.shape[2] - 2 * radius
+        g_z, g_y, g_x = g[0], g[1], g[2][radius : radius + width]
+        across = (rows + BLOCK_Y - 1) // BLOCK_Y
+        for block in prange((planes + BLOCK_Z - 1) // BLOCK_Z * across):
+            first_z, first_y = radius + block // across * BLOCK_Z, radius + block % across * BLOCK_Y
+            for z in range(first_z, min(first_z + BLOCK_Z, radius + planes)):
+                for y in range(first_y, min(first_y + BLOCK_Y, radius + rows)):
+                    new, speed = p_old[z, y, radius : radius + width], squared[z, y, radius : radius + width]
+                    g_zy = g_z[z] * g_y[y]
+                    for x in range(width):
+                        here = p[z, y, x + radius]
+                        along_z = along_y = along_x = c[0] * here
+                        for k in range(1, radius + 1):
+                            along_z += c[k] * (p[z - k, y, x + radius] + p[z + k, y, x + radius])
+                            along_y += c[k] * (p[z, y - k, x + radius] + p[z, y + k, x + radius])
+                            along_x += c[k] * (p[z, y, x + radius - k] + p[z, y, x + radius + k])
+                        lap = w[0] * along_z + w[1] * along_y + w[2] * along_x
+                        fade = g_zy * g_x[x]
+                        new[x] = fade * (here + here - fade * new[x] + speed[x] * lap)
+
+    return step_volume
+
+
+@cache
+def curvature(ndim: int, radius: int, dtype: np.dtype[Any], parallel: bool) -> Any:
+    """Compile ``add(total, other, p, w, factor)``: total += factor other lap(p)."""
+    c = weights_of(radius, dtype)
+    if ndim == 2:
+
+        @jit(parallel=parallel)
+        def add_plane(total: Any, other: Any, p: Any, w: Any, factor: Any) -> None:
+            width = p.shape[1] - 2 * radius
+            for z in prange(radius, p.shape[0] - radius):
+                row, beside = total[z, radius : radius + width], other[z, radius : radius + width]
+                for x in range(width):
+                    along_z = along_x = c[0] * p[z, x + radius]
+                    for k in range(1, radius + 1):
+                        along_z += c[k] * (p[z - k, x + radius] + p[z + k, x + radius])
+                        along_x += c[k] * (p[z, x + radius - k] + p[z, x + radius + k])
+                    row[x] += factor * beside[x] * (w[0] * along_z + w[1] * along_x)
+
+        return add_plane
+
+    @jit(parallel=parallel)
+    def add_volume(total: Any, other: Any, p: Any, w: Any, factor: Any) -> None:
+        rows, width = p.shape[1] - 2 * radius, p.shape[2] - 2 * radius
+        for z in prange(radius, p.shape[0] - radius):
+            for y in range(radius, radius + rows):
+                row, beside = total[z, y, radius : radius + width], other[z, y, radius : radius + width]
+                for x in range(width):
+                    along_z = along_y = along_x = c[0] * p[z, y, x + radius]
+                    for k in range(1, radius + 1):
+                        along_z += c[k] * (p[z - k, y, x + radius] + p[z + k, y, x + radius])
+                        along_y += c[k] * (p[z, y - k, x + radius] + p[z, y + k, x + radius])
+                        along_x += c[k] * (p[z, y, x + radius - k] + p[z, y, x + radius + k])
+                    row[x] += factor * beside[x] * (w[0] * along_z + w[1] * along_y + w[2] * along_x)
+
+    return add_volume
+
+
+def weights_of(radius: int, dtype: np.dtype[Any]) -> tuple[Any, ...]:
+    """Return the weights of a stencil as numbers of the fields' type."""
+    return tuple(dtype.type(weight) for weight in second_derivative(2 * radius))
+
+
+@jits
+def correlate(image: Any, illumination: Any, p: Any, q: Any, factor: Any) -> None:
+    """Add p q to an image and p p to the illumination, both times a factor; all have three axes."""
+    for z in prange(image.shape[0]):
+        for y in range(image.shape[1]):
+            bright, light, one, other = image[z, y], illumination[z, y], p[z, y], q[z, y]
+            for x in range(len(bright)):
+                bright[x] += factor * one[x] * other[x]
+                light[x] += factor * one[x] * one[x]
+
+
+@jit()
+def mirror(p: Any, radius: int) -> None:
+    """Continue a field above the free surface with its sign changed, as if the medium were mirrored there."""
+    for k in range(1, radius + 1):
+        p[radius - k] = -p[radius + k]
+
+
+class CpuKernels:
+    """The loops for one grid's number of axes, one order and one type; arrays are NumPy's."""
+
+    def __init__(self, grid: Grid, radius: int, dtype: np.dtype[Any]) -> None:
+        self.radius, self.dtype, self.rows = radius, dtype, Rows()
+        self.window = grid.inside(radius)
+        self._kind = (grid.ndim, radius, dtype)
+
+    def zeros(self, shape: tuple[int, ...]) -> NDArray[Any]:
+        """Make an array of zeros."""
+        return np.zeros(shape, self.dtype)
+
+    def put(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Bring values to where the kernels work: numbers in their type, indices as they are."""
+        return np.ascontiguousarray(values, self.dtype if values.dtype.kind == "f" else values.dtype)
+
+    def get(self, values: Any) -> NDArray[Any]:
+        """Bring values back to NumPy."""
+        return np.asarray(values)
+
+    def run(
+        self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int], hears: Any, image: Any
+    ) -> Any:
+        """Advance a state by several steps, sending and hearing a row of values in each; see `GpuKernels.run`."""
+        for step in steps:
+            if hears is not None:
+                propagator.record(state, hears[0], hears[1][step])
+            state = propagator.step(state, senders, sent[step])
+        if image is not None:
+            self.correlate(image.image, image.illumination, image.seen, self.crop(state["p"]), image.factor)
+        return state
+
+    def advance(self, p: Any, p_old: Any, squared: Any, damping: Any, weights: Any) -> None:
+        """Step once: `p_old` becomes the newer field."""
+        advance(*self._kind, p.size >= MANY)(p, p_old, squared, damping, weights)
+
+    def mirror(self, p: Any) -> None:
+        """Fill the halo above a free surface."""
+        mirror(p, self.radius)
+
+    def gather(self, p: Any, points: Points, out: Any) -> None:
+        """Read a field at points."""
+        gather[len(points.cells) >= MANY](p.reshape(-1), points.starts, points.cells, points.weights, out)
+
+    def scatter(self, p: Any, points: Points, values: Any, factors: Any) -> None:
+        """Add values at points to a field, each cell's share times its factor: the transpose of `gather`."""
+        scatter[len(points.cells) >= MANY](
+            p.reshape(-1), points.touched, points.shares, points.sharers, points.share_weights, values, factors
+        )
+
+    def curvature(self, total: Any, other: Any, p: Any, weights: Any, factor: float) -> None:
+        """Add other lap(p) to a total."""
+        curvature(*self._kind, p.size >= MANY)(total, other, p, weights, self.dtype.type(factor))
+
+    def crop(self, p: Any) -> Any:
+        """Return what records and images cover of a field."""
+        return p[self.window]
+
+    def correlate(self, image: Any, illumination: Any, p: Any, q: Any, factor: float) -> None:
+        """Add p q to an image and p p to its illumination."""
+        deep = [array if array.ndim == 3 else array[None] for array in (image, illumination, p, q)]
+        correlate[image.size >= MANY](*deep, self.dtype.type(factor))

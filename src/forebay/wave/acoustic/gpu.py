@@ -1,0 +1,273 @@
+"""The acoustic loops for arrays on a GPU: the kernels of ``acoustic.cu``, whose CPU twins say what they compute.
+
+A step is two launches, however many points send and hear: the stencil, with layers, the mirror of a free surface and,
+where an image is made of the step, its correlation in the same pass; and the points, which send into the newer field
+and hear the older one. Nothing is added in an order that could change, and nothing waits for the host.
+"""
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forebay.errors import WaveError
+from forebay.wave.earth.grid import Grid
+from forebay.wave.imaging import Imaging
+from forebay.wave.kernels.device import SOURCES, Device, Launch
+from forebay.wave.kernels.rows import Rows
+from forebay.wave.kernels.variant import Variant, chunk_of
+from forebay.wave.survey.points import Points
+
+SOURCE = SOURCES / "acoustic.cu"
+WORD = 4
+"""Points of a word, as in the source, and the largest radius."""
+PITCH = 8
+"""Points to whose multiples rows are filled up: 32 bytes, which a cache moves at once."""
+THREADS = 128
+"""Of a block of those kernels that are not stencils."""
+LARGEST = 2**32
+"""Cells of a field are counted in 32 bits."""
+
+
+class GpuKernels:
+    """The kernels for one grid and order, in float32."""
+
+    def __init__(
+        self, grid: Grid, radius: int, dtype: np.dtype[Any], device: Any = None, variant: Variant | None = None
+    ) -> None:
+        if dtype != np.float32:
+            raise WaveError(f"waves of {dtype} on a GPU: take float32, or a model on the CPU")
+        if radius > WORD:
+            raise WaveError(f"order {2 * radius} on a GPU: take at most {2 * WORD}, or a model on the CPU")
+        fields = grid.fields(radius)
+        self.device, self.variant = device or Device(), variant or Variant()
+        self.radius, self.dtype = radius, dtype
+        self.rows = Rows.of(fields[-1], radius, WORD, PITCH)
+        self.window = self.rows.window(grid.inside(radius))
+        shape = self.rows.shape(fields)
+        if np.prod(shape, dtype=float) >= LARGEST:
+            raise WaveError(f"fields of {shape}: on a GPU they have less than 2^32 points")
+        self._axes, self._mirrored = grid.ndim, 2 * radius if grid.free_surface else 0
+        self._planes, self._rows = shape[0], shape[1] if grid.ndim == 3 else 1
+        self._words, self._end = shape[-1] // WORD, self.rows.before + fields[-1] - radius
+        self._listening: dict[tuple[int, int], tuple[Any, Any, Launch]] = {}
+
+    def zeros(self, shape: tuple[int, ...]) -> Any:
+        """Make an array of zeros."""
+        return self.device.arrays.zeros(shape, self.dtype)
+
+    def put(self, values: Any) -> Any:
+        """Bring values to where the kernels work: numbers in their type, indices in 32 bits."""
+        kind = self.dtype if values.dtype.kind == "f" else np.uint32
+        return self.device.arrays.ascontiguousarray(self.device.arrays.asarray(values, kind))
+
+    def get(self, values: Any) -> NDArray[Any]:
+        """Bring values back to NumPy."""
+        return np.asarray(self.device.host(values))
+
+    def run(
+        self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int], hears: Any, image: Any
+    ) -> Any:
+        """Advance a state by several steps, sending and hearing a row of values in each.
+
+        Parameters
+        ----------
+        propagator
+            Whose model it is.
+        senders, sent
+            An antenna, and what it sends: one row for every step.
+        steps
+            The rows in the order in which they are sent and heard.
+        hears
+            An antenna and the array that is to hold what it hears, or None for either.
+        image : Imaging or None
+            What is made of the last step.
+        """
+        stream, address, row = self.device.stream(), self.device.address, sent.itemsize * sent.shape[1]
+        listeners, heard = hears if hears is not None else (None, None)
+        values, out, across = address(sent), 0, 0
+        if heard is not None:
+            out, across = address(heard), heard.itemsize * heard.shape[1]
+        advance, points = self._stencil(propagator), self._points(senders, listeners)
+        p, old = address(state["p"]), address(state["p_old"])
+        for step in steps:
+            pictured = image if step == steps[-1] else None
+            stencil = advance if pictured is None else self._pictured(propagator, pictured)
+            stencil.set(p=p, old=old)
+            stencil(stream)
+            points.set(field=old, values=values + step * row, heard=p, out=out + step * across)
+            if pictured is not None:
+                points.set(**_seen(pictured))
+            points(stream)
+            p, old = old, p
+        if image is not None:
+            points.set(seen=None, image=None)
+        return {"p": state["p_old"], "p_old": state["p"]} if len(steps) % 2 else state
+
+    def advance(self, p: Any, p_old: Any, squared: Any, damping: Any, weights: Any) -> None:
+        """Step once: `p_old` becomes the newer field."""
+        arguments = self._stepping(squared, damping, weights) | {"p": p, "old": p_old}
+        self._launch("advance", self._blocks, self.variant.block, arguments)(self.device.stream())
+
+    def mirror(self, p: Any) -> None:
+        """Fill the halo above a free surface; `advance` and `run` have done so, but not for what was added since."""
+        p[: self.radius] = -p[2 * self.radius : self.radius : -1]
+
+    def gather(self, p: Any, points: Points, out: Any) -> None:
+        """Read a field at points."""
+        launch = self._points_of(None, None, points)
+        launch.set(heard=p, out=out)
+        launch(self.device.stream())
+
+    def scatter(self, p: Any, points: Points, values: Any, factors: Any) -> None:
+        """Add values at points to a field, each cell's share times its factor: the transpose of `gather`."""
+        launch = self._points_of(points, factors, None)
+        launch.set(field=p, values=values, mirrored=0)
+        launch(self.device.stream())
+
+    def curvature(self, total: Any, other: Any, p: Any, weights: Any, factor: float) -> None:
+        """Add other lap(p) to a total."""
+        arguments = {"p": p, "total": total, "other": other, "factor": float(factor)}
+        arguments |= self._extents | self._spacing(weights)
+        self._launch("curvature", self._blocks, self.variant.block, arguments)(self.device.stream())
+
+    def correlate(self, image: Any, illumination: Any, p: Any, q: Any, factor: float) -> None:
+        """Add p q to an image and p p to its illumination, where `run` has not done so."""
+        scaled = self.dtype.type(factor) * p
+        image += scaled * q
+        illumination += scaled * p
+
+    def crop(self, p: Any) -> Any:
+        """Copy what records and images cover of a field into an array without gaps."""
+        out = self.device.arrays.empty([side.stop - side.start for side in self.window], self.dtype)
+        self._cropping.set(p=self.device.address(p), out=self.device.address(out))  # as numbers: nothing is kept alive
+        self._cropping(self.device.stream())
+        return out
+
+    @cached_property
+    def _cropping(self) -> Launch:
+        words = self._covered["seen_rows"] * self._covered["seen_words"]
+        grid = (-(-words // THREADS), min(self._covered["seen_planes"], 65535))
+        arguments = {"p": None, "out": None, "rows": self._rows, "words": self._words, **self._covered}
+        return self._launch("crop", grid, (THREADS,), arguments)
+
+    @cached_property
+    def _extents(self) -> dict[str, int]:
+        chunk = chunk_of(self._axes, self._columns, self._planes - 2 * self.radius, self._slots, self.variant)
+        return {
+            "planes": self._planes,
+            "rows": self._rows,
+            "words": self._words,
+            "end": self._end,
+            "chunk": chunk,
+        }
+
+    @cached_property
+    def _covered(self) -> dict[str, int]:
+        """Describe the window in planes, rows and words."""
+        first, last = self.window[0], self.window[-1]
+        rows = self.window[1] if self._axes == 3 else slice(0, 1)
+        return {
+            "first_plane": first.start,
+            "first_row": rows.start,
+            "first_word": last.start // WORD,
+            "seen_planes": first.stop - first.start,
+            "seen_rows": rows.stop - rows.start,
+            "seen_words": (last.stop - last.start) // WORD,
+        }
+
+    @property
+    def _columns(self) -> tuple[int, int]:
+        """Blocks of the stencils along rows and across them."""
+        along, across = self.variant.block
+        words = -(-(self._end - WORD) // WORD)
+        return -(-words // along), -(-(self._rows - 2 * self.radius) // across) if self._axes == 3 else 1
+
+    @property
+    def _slots(self) -> int:
+        return self.device.multiprocessors * self.variant.blocks
+
+    @cached_property
+    def _blocks(self) -> tuple[int, int, int]:
+        parts = -(-(self._planes - 2 * self.radius) // self._extents["chunk"])
+        return (*self._columns, parts if self._axes == 3 else -(-parts // self.variant.block[1]))
+
+    def _spacing(self, weights: Any) -> dict[str, float]:
+        numbers = [float(weight) for weight in weights]
+        return {"w_z": numbers[0], "w_y": numbers[1] if self._axes == 3 else 0.0, "w_x": numbers[-1]}
+
+    def _stepping(self, squared: Any, damping: Any, weights: Any) -> dict[str, Any]:
+        return {
+            "p": None,
+            "old": None,
+            "squared": squared,
+            "g_z": damping[0],
+            "g_y": damping[1] if self._axes == 3 else None,
+            "g_x": damping[-1],
+            **self._extents,
+            "mirrored": self._mirrored,
+            **self._spacing(weights),
+        }
+
+    def _stencil(self, propagator: Any) -> Launch:
+        if "_advance" not in self.__dict__:
+            arguments = self._stepping(propagator.squared, propagator.damping, propagator.weights)
+            self._advance = self._launch("advance", self._blocks, self.variant.block, arguments)
+        return self._advance
+
+    def _pictured(self, propagator: Any, image: Imaging) -> Launch:
+        """Prepare the step with its image; `seen` is another array each time."""
+        if "_imaging" not in self.__dict__:
+            arguments = self._stepping(propagator.squared, propagator.damping, propagator.weights)
+            arguments |= {"seen": None, "image": None, "light": None, "factor": 0.0, **self._covered}
+            self._imaging = self._launch("advance_and_image", self._blocks, self.variant.block, arguments)
+        self._imaging.set(**_seen(image), light=image.illumination)
+        return self._imaging
+
+    def _points(self, senders: Any, listeners: Any) -> Launch:
+        """Return what sends and hears for a pair of antennas, prepared once."""
+        key = id(senders), id(listeners)
+        if key not in self._listening:
+            launch = self._points_of(senders.points, senders.factors, listeners and listeners.points)
+            self._listening[key] = senders, listeners, launch  # kept, so that nothing else gets their number
+        return self._listening[key][2]
+
+    def _points_of(self, senders: Points | None, factors: Any, listeners: Points | None) -> Launch:
+        cells = len(senders.touched) if senders else 0
+        sending, count = -(-cells // THREADS), listeners.count if listeners else 0
+        arguments = {
+            "field": None,
+            "touched": senders and senders.touched,
+            "shares": senders and senders.shares,
+            "sharers": senders and senders.sharers,
+            "share_weights": senders and senders.share_weights,
+            "values": None,
+            "factors": factors,
+            "cells": cells,
+            "sending": sending,
+            "mirrored": self._mirrored,
+            "heard": None,
+            "starts": listeners and listeners.starts,
+            "near": listeners and listeners.cells,
+            "weights": listeners and listeners.weights,
+            "out": None,
+            "count": count,
+            "seen": None,
+            "image": None,
+            "factor": 0.0,
+            "rows": self._rows,
+            "words": self._words,
+            **self._covered,
+        }
+        return self._launch("points", (sending + -(-count * 32 // THREADS),), (THREADS,), arguments)
+
+    def _launch(self, name: str, grid: Sequence[int], block: Sequence[int], arguments: dict[str, Any]) -> Launch:
+        defines = self.variant.defines(self._axes, self.radius, self._rows, self._words)
+        kernel = self.device.kernel(SOURCE, name, defines)
+        return Launch(self.device, kernel, grid, block, arguments)
+
+
+def _seen(image: Imaging) -> dict[str, Any]:
+    return {"seen": image.seen, "image": image.image, "factor": float(image.factor)}

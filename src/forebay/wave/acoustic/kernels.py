@@ -1,0 +1,48 @@
+"""What the acoustic loops of a CPU and of a GPU both compute."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from forebay.wave.imaging import Imaging
+from forebay.wave.kernels.rows import Rows
+from forebay.wave.physics import Kernels
+from forebay.wave.survey.points import Points
+
+
+class AcousticKernels(Kernels, Protocol):
+    """The loops for one grid, one order and one type."""
+
+    rows: Rows
+    """how the rows of fields lie in memory"""
+    window: tuple[slice, ...]
+    """the part of the fields that records and images cover"""
+
+    def run(
+        self,
+        propagator: Any,
+        state: Any,
+        senders: Any,
+        sent: Any,
+        steps: Sequence[int],
+        hears: Any,
+        image: Imaging | None,
+    ) -> Any:
+        """Advance a state by several steps, sending and hearing a row of values in each; see `GpuKernels.run`."""
+
+    def advance(self, p: Any, p_old: Any, squared: Any, damping: Any, weights: Any) -> None:
+        """Step once: `p_old` becomes the newer field."""
+
+    def mirror(self, p: Any) -> None:
+        """Fill the halo above a free surface."""
+
+    def gather(self, p: Any, points: Points, out: Any) -> None:
+        """Read a field at points."""
+
+    def scatter(self, p: Any, points: Points, values: Any, factors: Any) -> None:
+        """Add values at points to a field, each cell's share times its factor: the transpose of `gather`."""
+
+    def curvature(self, total: Any, other: Any, p: Any, weights: Any, factor: float) -> None:
+        """Add other lap(p) to a total."""
+
+    def crop(self, p: Any) -> Any:
+        """Return what records and images cover of a field."""

@@ -1,0 +1,279 @@
+"""The acoustic wave equation, second order in time and of any even order in space, step by step.
+
+In each step, with s what the sources send, w their weights and h^n the volume of a cell (see `damping` for g)::
+
+    p_new = g (2 p - g p_old + (v dt)^2 (lap(p) + w s / h^n))
+
+The state is the two fields p and p_old. Divided by g (v dt)^2, every operator on the fields is symmetric: a step of the
+adjoint is the same step, with what the receivers send back in the place of the sources.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forebay.errors import WaveError
+from forebay.wave.acoustic.damping import profiles
+from forebay.wave.acoustic.kernels import AcousticKernels
+from forebay.wave.earth.grid import Grid
+from forebay.wave.earth.model import AcousticModel
+from forebay.wave.earth.stability import check_dt, resolving
+from forebay.wave.imaging import Imaging
+from forebay.wave.kernels.rows import Rows
+from forebay.wave.kernels.stencil import second_derivative, symbol
+from forebay.wave.physics import Condition, Images, Physics, State, register
+from forebay.wave.survey.points import Points, locate
+from forebay.wave.survey.shot import Shot
+
+SPAN = {2: 0.6, 3: 0.5}
+"""Of the longest wave in the wavelet's band, by the number of axes: the width of layers that return less than a
+hundredth at normal incidence. Of Ricker wavelets, their derivatives and band-passed pulses, in two dimensions, that
+took 0.48 to 0.68; of a Ricker wavelet 0.52, and 0.38 in three dimensions, where low frequencies have a smaller part."""
+
+
+@dataclass(frozen=True, eq=False)
+class Antenna:
+    """Points bound to a propagator: where values enter a field, and by which factors."""
+
+    points: Points
+    factors: Any
+    """g (v dt)^2 at the touched cells"""
+
+
+@dataclass(frozen=True, eq=False)
+class Acoustic(Physics):
+    """Carries pressure through a model in steps of `dt`; refuses an unstable one.
+
+    Examples
+    --------
+    >>> from forebay.wave import Grid
+    >>> model = AcousticModel(np.full((50, 60), 2000.0), Grid((50, 60), spacing=10.0))
+    >>> propagator = Acoustic(model, dt=0.002)
+    >>> source = propagator.antenna([(100, 300)])
+    >>> state = propagator.step(propagator.zeros(), source, np.ones(1, np.float32))
+    >>> sorted(state), state["p"].shape
+    (['p', 'p_old'], (138, 148))
+    """
+
+    model: AcousticModel
+    dt: float
+    order: int = 8
+    dtype: Any = np.float32
+    kernels: AcousticKernels = field(init=False, repr=False)
+    rows: Rows = field(init=False, repr=False)
+    """how the rows of fields lie in memory"""
+    squared: Any = field(init=False, repr=False)
+    """(velocity dt)^2 on the grid of the fields"""
+    damping: tuple[Any, ...] = field(init=False, repr=False)
+    """g along each axis"""
+    weights: tuple[Any, ...] = field(init=False, repr=False)
+    """one over the squared spacing, of each axis"""
+
+    def __post_init__(self) -> None:
+        check_dt(self.model, self.dt, self.order)
+        model, grid, dtype = self.model, self.model.grid, np.dtype(self.dtype)
+        velocity = _array(model.velocity)
+        kernels = _kernels(velocity, grid, self.order // 2, dtype)
+        rows = kernels.rows
+        squared = (velocity.astype(np.float64) * self.dt) ** 2
+        *slower, along_rows = profiles(grid, self.halo, self.dt, model.fastest)
+        derived = {
+            "kernels": kernels,
+            "rows": rows,
+            "squared": kernels.put(rows.pad(grid.extend(squared.astype(dtype), self.halo))),
+            "damping": tuple(kernels.put(g) for g in (*slower, rows.pad(along_rows))),
+            "weights": tuple(dtype.type(step**-2) for step in grid.spacing),
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
+
+    @staticmethod
+    def largest_dt(model: AcousticModel, order: int) -> float:
+        """Return the largest stable time step.
+
+        The second difference in time can follow eigenvalues of the Laplacian down to -4 / (velocity dt)^2; its lowest
+        is that of the wave which changes its sign from each point to the next along every axis.
+        """
+        worst = -float(symbol(second_derivative(order), math.pi)) * sum(step**-2 for step in model.grid.spacing)
+        return 2 / (model.fastest * math.sqrt(worst))
+
+    @staticmethod
+    def points_per_wavelength(order: int) -> float:
+        """Return how many points the shortest wave needs.
+
+        Examples
+        --------
+        >>> [round(Acoustic.points_per_wavelength(order), 1) for order in (2, 4, 8, 16)]
+        [18.1, 6.3, 3.8, 2.9]
+        """
+        return resolving(lambda angles: np.sqrt(np.maximum(-symbol(second_derivative(order), angles), 0)))
+
+    @staticmethod
+    def absorbing_wavelengths(ndim: int) -> float:
+        """Return the width of absorbing layers in longest waves."""
+        return SPAN[ndim]
+
+    @property
+    def halo(self) -> int:
+        """Points around the fields that only stencils read."""
+        return self.order // 2
+
+    @property
+    def inside(self) -> tuple[slice, ...]:
+        """Where the model lies in the fields."""
+        return self.rows.inside(self.model.grid.inside(self.halo))
+
+    @property
+    def window(self) -> tuple[slice, ...]:
+        """The part of the fields that records and images cover: the model, in whole words of rows."""
+        return self.rows.window(self.model.grid.inside(self.halo))
+
+    def within(self, seen: Any) -> Any:
+        """Return the model's part of a record or an image."""
+        shift = self.inside[-1].start - self.window[-1].start
+        return seen[..., shift : shift + self.model.grid.shape[-1]]
+
+    def zeros(self) -> State:
+        """Make a state in which nothing moves yet."""
+        shape = self.rows.shape(self.model.grid.fields(self.halo))
+        return {"p": self.kernels.zeros(shape), "p_old": self.kernels.zeros(shape)}
+
+    def pressure(self, state: State) -> Any:
+        """Return the pressure inside the model."""
+        return state["p"][self.inside]
+
+    def antenna(self, positions: Any, kinds: Sequence[str] = ()) -> Antenna:
+        """Bind positions, one row of coordinates each; all of them send explosions or hear pressure."""
+        for kind in {*kinds} - {"explosion", "pressure"}:
+            raise WaveError(f"{kind!r} in an acoustic model, which knows explosions and pressure: take an ElasticModel")
+        points = locate(positions, self.model.grid, self.halo)
+        fields = self.model.grid.fields(self.halo)
+        place = np.unravel_index(points.touched, fields)
+        points = self.rows.moved(points, fields[-1])
+        factors = self.kernels.get(self.squared.reshape(-1)[self.kernels.put(points.touched)]).astype(np.float64)
+        *slower, along_rows = (self.kernels.get(g) for g in self.damping)
+        for g, index in zip((*slower, self.rows.cut(along_rows)), place, strict=True):
+            factors = factors * g[index]
+        return Antenna(points.moved(self.kernels.put), self.kernels.put(factors))
+
+    def step(self, state: State, antenna: Antenna, values: Any) -> State:
+        """Advance a state by one step, in place, while an antenna sends one value from each of its points."""
+        p, p_old = state["p"], state["p_old"]
+        self.kernels.advance(p, p_old, self.squared, self.damping, self.weights)
+        self.kernels.scatter(p_old, antenna.points, values, antenna.factors)
+        if self.model.grid.free_surface:
+            self.kernels.mirror(p_old)
+        return {"p": p_old, "p_old": p}
+
+    def step_back(self, state: State, antenna: Antenna, values: Any) -> State:
+        """Take the adjoint's state one step further back in time, while the receivers send `values`."""
+        return self.step(state, antenna, values)
+
+    def record(self, state: State, antenna: Antenna, out: Any) -> None:
+        """Read the pressure at an antenna's points."""
+        self.kernels.gather(state["p"], antenna.points, out)
+
+    def advance(
+        self, state: State, senders: Antenna, sent: Any, steps: Sequence[int], hears: tuple[Any, Any] | None = None
+    ) -> State:
+        """Advance a state by several steps, sending and hearing a row of values in each."""
+        return dict(self.kernels.run(self, state, senders, sent, steps, hears, None))
+
+    def retreat(
+        self, state: State, senders: Antenna, sent: Any, steps: Sequence[int], image: Imaging | None = None
+    ) -> State:
+        """Take the adjoint's state back through steps, and make an image of the last one."""
+        return dict(self.kernels.run(self, state, senders, sent, steps, None, image))
+
+    def image_sums(self, names: Sequence[str]) -> Images:
+        """Make the image of the pressure, and its illumination."""
+        if tuple(names) != ("pp",):
+            raise WaveError(
+                f"images={tuple(names)!r} of an acoustic model, which has one: leave it out, or give an ElasticModel"
+            )
+        return {"pp": (self.images(), self.images())}
+
+    def images(self) -> Any:
+        """Make an image in which nothing is seen yet, of what `seen` returns."""
+        return self.kernels.zeros(tuple(side.stop - side.start for side in self.window))
+
+    def sent_back(self, data: NDArray[Any], shot: Shot) -> NDArray[Any]:
+        """Turn sums over samples into integrals."""
+        return data * (shot.dt / self.dt)
+
+    def seen(self, state: State, names: Sequence[str] = ("pp",)) -> State:
+        """Return what an image needs of a state: the pressure inside the model, without layers and halo."""
+        return {"p": self.kernels.crop(state["p"])}
+
+    def meet(
+        self, adjoint: Any, step: int, sums: Images, seen: State, factor: float, condition: Condition | None
+    ) -> None:
+        """Take the adjoint to the time of a record, and add the product of both pressures to the image."""
+        receiver = adjoint.back_to(step, Imaging(*sums["pp"], seen["p"], factor))
+        if condition is not None:
+            condition(self.within(seen["p"]), self.pressure(receiver), step)
+
+    def finished(self, sums: Images) -> Images:
+        """Return the model's part of the image as arrays of NumPy."""
+        get = self.kernels.get
+        return {name: (get(self.within(image)), get(self.within(light))) for name, (image, light) in sums.items()}
+
+    @property
+    def sensitive_fields(self) -> tuple[str, ...]:
+        """The pressure, of which a gradient makes do."""
+        return ("p",)
+
+    def sensitivity_sums(self) -> dict[str, Any]:
+        """Make the sum over steps of what each owes to the logarithm of the squared velocity."""
+        return {"squared": self.zeros()["p"]}
+
+    def add_sensitivity(self, sums: dict[str, Any], adjoint: Any, seen: State, step: int, every: int) -> None:
+        """Add what a step owes to the logarithm of the squared velocity, seen by the adjoint's field after it.
+
+        The field after step n depends on the velocity through (v dt)^2 (lap(p_n) + what the sources sent in it).
+        """
+        loop, total = adjoint.loop, sums["squared"]
+        if step == loop.steps:
+            return  # nothing comes after it
+        later, points = adjoint.back_to(step + 1)["p"], loop.sources.points
+        self.kernels.curvature(total, later, seen["p"], self.weights, every)
+        self.kernels.scatter(total, points, loop.sent[step], every * later.reshape(-1)[points.touched])
+        adjoint.back_to(step)
+
+    def gradient(self, sums: dict[str, Any], parameter: str) -> NDArray[Any]:
+        """Return the derivative with respect to "velocity" or "squared slowness"."""
+        total, squared = (self.rows.cut(self.kernels.get(values)) for values in (sums["squared"], self.squared))
+        speed = np.asarray(np.sqrt(squared.astype(np.float64)) / self.dt)
+        slope = 2 / speed if parameter == "velocity" else -(speed**2)
+        return self.model.grid.fold(total * slope, self.halo).astype(self.kernels.dtype)
+
+
+def _array(velocity: Any) -> Any:
+    """Return an array of NumPy, or of CuPy where another library's is on a GPU."""
+    if isinstance(velocity, np.ndarray):
+        return velocity
+    if not hasattr(velocity, "__cuda_array_interface__"):
+        raise WaveError(f"a velocity of type {type(velocity).__name__}: give an array of NumPy, or one on a GPU")
+    import cupy
+
+    return cupy.asarray(velocity)
+
+
+def _kernels(array: Any, grid: Grid, radius: int, dtype: np.dtype[Any]) -> AcousticKernels:
+    """Choose the kernels by where the arrays of a model are."""
+    if dtype not in (np.float32, np.float64):
+        raise WaveError(f"waves of type {dtype}: take float32 or float64")
+    if not isinstance(array, np.ndarray):
+        from forebay.wave.acoustic.gpu import GpuKernels  # it needs a GPU
+
+        return GpuKernels(grid, radius, dtype)
+    from forebay.wave.acoustic.cpu import CpuKernels  # compiled when it is needed
+
+    return CpuKernels(grid, radius, dtype)
+
+
+register(AcousticModel, Acoustic)

@@ -1,0 +1,1 @@
+"""The earth as waves see it: grids, models, and what a time step and a wavelet ask of them."""

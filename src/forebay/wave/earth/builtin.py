@@ -1,0 +1,210 @@
+"""Built-in velocity models: generated from stated parameters and a seed, small or as large as in the literature."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forebay.errors import WaveError
+from forebay.wave.earth.geology import Fault, below, mix, random_column, rolling
+
+WATER = 1500.0
+"""metres per second"""
+SALT = 4480.0
+SLAB = 4_000_000
+"""Points that are made at a time."""
+
+Build = Callable[[np.random.Generator, float], Callable[[Any, Any, Any], Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Velocity:
+    """Velocities on a regular grid, depth first."""
+
+    values: NDArray[np.float32]
+    """metres per second"""
+    spacing: tuple[float, ...]
+    """metres from one point to the next along each axis"""
+    origin: tuple[float, ...]
+    """metres"""
+
+
+@dataclass(frozen=True)
+class BuiltinModel:
+    """How a model is made, and in which sizes."""
+
+    build: Build
+    """``build(rng, thickness)`` gives the velocity as a function of depth z, x along the second axis of the model and
+    y along the third; all in kilometres"""
+    extent: tuple[float, float, float]
+    """kilometres in depth, along the section and across it"""
+    full: tuple[int, ...]
+    """points at full size"""
+    small: tuple[int, ...]
+    steps: int | None = None
+    """of a shot at full size, where one was published"""
+
+
+def make(
+    name: str,
+    *,
+    size: str = "small",
+    dims: int | None = None,
+    shape: Sequence[int] | None = None,
+    seed: int = 0,
+) -> Velocity:
+    """Make a built-in model.
+
+    Parameters
+    ----------
+    name
+        "layers", "marmousi", "marmousi3d", "salt" or "large".
+    size
+        "small" or "full".
+    dims
+        2 for the section through the middle of a model that has three axes.
+    shape
+        Points along each axis instead of `size`; the ground stays as wide and deep as it is. Two points make a section.
+    seed
+        Other layers, folds and bodies of the same kind.
+
+    Examples
+    --------
+    >>> salt = make("salt", dims=2)
+    >>> salt.values.shape, salt.spacing
+    ((155, 338), (40.0, 40.0))
+    >>> float(salt.values.min()), float(salt.values.max())
+    (1500.0, 4480.0)
+    """
+    if name not in BUILTIN:
+        raise WaveError(f"no built-in model is called {name!r}: take one of {', '.join(BUILTIN)}")
+    recipe = BUILTIN[name]
+    if size not in ("small", "full"):
+        raise WaveError(f"size={size!r}: take 'small' or 'full', or give a shape")
+    points = tuple(shape) if shape is not None else getattr(recipe, size)
+    if dims is not None:
+        if dims not in (2, 3) or dims > len(points):
+            raise WaveError(f"dims={dims} of {name}, which has {len(points)} axes: take 2, or 3 where it has three")
+        points = points[:dims]
+    if len(points) not in (2, 3) or min(points) < 2:
+        raise WaveError(f"a model of shape {points}: give two or three axes of at least 2 points each")
+    # A cell for each point: so full and small sizes have spacings that divide evenly.
+    spacing = tuple(1000 * length / count for length, count in zip(recipe.extent, points, strict=False))
+    velocity = recipe.build(np.random.default_rng(seed), spacing[0] / 1000)
+    z, x = (np.arange(count) * step / 1000 for count, step in zip(points[:2], spacing[:2], strict=True))
+    y = np.arange(points[2]) * spacing[2] / 1000 if len(points) == 3 else np.array([recipe.extent[2] / 2])
+    values = np.empty((*points[:2], len(y)), np.float32)
+    rows = max(1, SLAB // (len(z) * len(y)))
+    for first in range(0, len(x), rows):
+        part = slice(first, first + rows)
+        values[:, part] = velocity(z[:, None, None], x[part][None, :, None], y[None, None, :])
+    return Velocity(values.reshape(points), spacing, (0.0,) * len(points))
+
+
+def _layers(rng: np.random.Generator, cell: float) -> Callable[[Any, Any, Any], Any]:
+    """Five layers under water, each faster than the one above and tilted its own way a little."""
+    tops, speeds = (0.25, 0.75, 1.05, 1.45, 1.75), (WATER, 1800.0, 2150.0, 2000.0, 2600.0, 3100.0)
+    bumps = [rolling(rng, 3.0) for _ in tops]
+    tilts = rng.uniform(-0.04, 0.04, (len(tops), 2))
+
+    def velocity(z: Any, x: Any, y: Any) -> Any:
+        total = np.full(np.broadcast_shapes(z.shape, x.shape, y.shape), WATER)
+        for number, top in enumerate(tops):
+            tilt = tilts[number, 0] * (x - 2) + tilts[number, 1] * (y - 2)
+            tilted = top + (number > 0) * (tilt + 0.02 * bumps[number](x, y))  # the sea's floor is flat
+            total = mix(total, speeds[number + 1], below(tilted, z, cell))
+        return total
+
+    return velocity
+
+
+def _large(rng: np.random.Generator, cell: float) -> Callable[[Any, Any, Any], Any]:
+    """Folded layers, cut by two faults, over a faster basement."""
+    column = random_column(rng, 6.0, (0.08, 0.3), lambda depth: 1700 + 480 * depth, 0.07)
+    folds, finer, floor = rolling(rng, 4.0), rolling(rng, 1.3), rolling(rng, 3.5)
+    faults = [Fault(0.9, 0.45, 0.22, 0.5, 0.4, 0.1, 0.1), Fault(4.7, -0.4, -0.3, 0.7, 0.5, -0.12, 0.1)]
+
+    def velocity(z: Any, x: Any, y: Any) -> Any:
+        sunk = sum(fault.sunk(z, x, y, cell) for fault in faults)
+        fold = (0.18 * folds(x, y) + 0.03 * finer(x, y)) * np.clip(z / 2.5, 0, 1.2)
+        sediments = column.mean(z - fold - sunk, cell)
+        basement = below(4.1 + 0.25 * floor(x, y) + sunk, z, cell)
+        return mix(mix(WATER, sediments, below(0.2, z, cell)), 4800 + 60 * z, basement)
+
+    return velocity
+
+
+def _marmousi(rng: np.random.Generator, cell: float) -> Callable[[Any, Any, Any], Any]:
+    """Blocks that tilt towards growth faults, over an anticline with fast layers and lenses of salt."""
+    upper = random_column(rng, 6.0, (0.03, 0.1), lambda depth: 1580 + 680 * depth, 0.09)
+    lower = random_column(rng, 6.0, (0.05, 0.16), lambda depth: 1900 + 560 * depth, 0.13)
+    folds, finer, top = rolling(rng, 5.0), rolling(rng, 1.8), rolling(rng, 3.0)
+    faults = [
+        Fault(2.6, 0.55, 0.42, 0.3, 1.3, 0.10, 0.25, 1.3),
+        Fault(3.7, 0.50, 0.48, 0.25, 1.3, 0.06, 0.25, 1.2),
+        Fault(4.9, 0.45, 0.50, 0.3, 1.3, -0.05, 0.25, 1.4),
+    ]
+
+    def velocity(z: Any, x: Any, y: Any) -> Any:
+        sunk = sum(fault.sunk(z, x, y, cell) for fault in faults)
+        bend = 0.045 * (x - 4.5) * np.clip(z / 2, 0, 1) + 0.03 * finer(x, y) * z
+        above = upper.mean(z - sunk - bend, cell)
+        dome = 0.85 * np.exp(-(((x - 5.4 - 0.4 * (y - 1.5)) / 1.35) ** 2)) - 0.09 * (x - 4.5)
+        beneath = lower.mean(z + dome + 0.09 * folds(x, y), cell)
+        cut = 2.35 - 0.5 * dome + 0.05 * top(x, y)
+        rocks = mix(above, beneath, below(cut, z, cell))
+        for middle, reach, depth, slope, thick in ((0.6, 2.6, 2.75, 0.06, 0.3), (8.3, 2.4, 2.95, -0.1, 0.34)):
+            lens = thick * np.clip(1 - ((x - middle) / reach) ** 2, 0, None) ** 1.5
+            roof = depth + slope * (x - middle) - lens / 2 + 0.02 * finer(x, y)
+            rocks = mix(rocks, SALT, below(roof, z, cell) * (1 - below(roof + lens, z, cell)))
+        return mix(WATER, rocks, below(0.16 + 0.012 * top(x, y), z, cell))
+
+    return velocity
+
+
+def _salt(rng: np.random.Generator, cell: float) -> Callable[[Any, Any, Any], Any]:
+    """Raise a diapir with an overhang and a rugged roof, in sediments that it lifts and breaks."""
+    column = random_column(rng, 9.0, (0.1, 0.32), lambda depth: 1650 + 420 * depth, 0.055)
+    deep = random_column(rng, 9.0, (0.15, 0.4), lambda depth: 2500 + 260 * depth, 0.06)
+    folds, finer, rough, base = rolling(rng, 7.0), rolling(rng, 2.0), rolling(rng, 1.4, 20), rolling(rng, 5.0)
+    centre = 6.7, 6.7
+    faults = [
+        Fault(5.6, -0.35, -0.16, 0.55, 0.5, 0.15, 0.1, 1.2),
+        Fault(8.4, 0.4, 0.14, 0.5, 0.5, -0.1, 0.1, 1.2),
+        Fault(11.2, 0.5, 0.22, 0.8, 0.8, 0.1, 0.1, 2.0),
+        Fault(2.2, -0.4, -0.2, 0.9, 0.8, 0.1, 0.1, 2.0),
+    ]
+
+    def velocity(z: Any, x: Any, y: Any) -> Any:
+        across, along = (x - centre[0]) / 1.0, (y - centre[1]) / 1.35
+        away = np.hypot(across, along) + 0.12 * rough(x, y)
+        # The roof is a broad dome; the body narrows below it to a stem and flares again where it feeds from.
+        roof = 1.15 + 0.055 * away**2 + 0.06 * rough(x, y) + 0.03 * finer(2 * x, 2 * y) + 0.05 * across
+        lean = 0.35 * np.clip((3.0 - z) / 1.8, -1, 1)
+        radius = 1.15 + 1.35 * np.exp(-(((z - 1.75) / 0.62) ** 2)) + 1.9 * np.clip((z - 3.2) / 1.6, 0, 1) ** 2
+        distance = np.hypot(across + lean, along) + 0.1 * rough(x, y)
+        floor = 4.75 + 0.12 * base(x, y)
+        inside = np.clip((radius - distance) / (2 * cell) + 0.5, 0, 1)
+        body = inside * below(roof, z, cell) * (1 - below(floor, z, cell))
+        # Sediments are dragged up along the flanks, and lie in a dome over the roof.
+        lift = 0.5 * np.exp(-((distance / 2.6) ** 2)) * np.clip((z - 0.35) / 1.4, 0, 1)
+        lift = lift + 0.28 * np.exp(-np.maximum(distance - radius, 0) / 0.7) * np.clip((z - 1.0) / 1.2, 0, 1)
+        sunk = sum(fault.sunk(z, x, y, cell) for fault in faults) * (1 - below(3.6, z, 1.2))
+        fold = (0.16 * folds(x, y) + 0.03 * finer(x, y)) * np.clip(z / 2.5, 0, 1)
+        sediments = column.mean(z - fold - sunk + lift, cell)
+        bottom = deep.mean(z - 0.12 * base(x, y) - 0.02 * (x - 6), cell)
+        rocks = mix(mix(sediments, bottom, below(floor, z, cell)), SALT, body)
+        return mix(WATER, rocks, below(0.32 + 0.02 * folds(x, y), z, cell))
+
+    return velocity
+
+
+BUILTIN = {
+    "layers": BuiltinModel(_layers, (2.4, 4.8, 4.8), (240, 480), (120, 240)),
+    "marmousi": BuiltinModel(_marmousi, (3.51, 9.01, 3.01), (351, 901), (176, 451)),
+    "marmousi3d": BuiltinModel(_marmousi, (3.51, 9.01, 3.01), (351, 901, 301), (70, 180, 60), 6751),
+    "salt": BuiltinModel(_salt, (6.2, 13.52, 13.52), (310, 676, 676), (155, 338, 338), 3751),
+    "large": BuiltinModel(_large, (5.0, 5.0, 5.0), (500, 500, 500), (100, 100, 100), 3001),
+}

@@ -1,0 +1,1 @@
+"""Elastic waves: velocities and stresses on a staggered grid."""

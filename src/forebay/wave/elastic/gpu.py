@@ -1,0 +1,243 @@
+"""The elastic loops for arrays on a GPU: the kernels of ``elastic_*.cu``, whose CPU twins say what they compute.
+
+A step is a launch for the velocities and one for the stresses. After each there is one for the points that send or
+hear, where there are such: forces are sent and pressure is heard between the two, explosions and velocities after them.
+An image of pressure waves is made while the stresses are advanced, which computes the divergence anyway. In three
+dimensions a step moves 120 bytes a point: the medium is averaged in registers, from its density, lam and one over mu.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forebay.wave.acoustic.gpu import WORD
+from forebay.wave.earth.grid import Grid
+from forebay.wave.earth.model import ElasticModel
+from forebay.wave.elastic.gpu_images import POINTS, ElasticImages
+from forebay.wave.elastic.lists import listeners as listeners_of
+from forebay.wave.elastic.lists import senders as senders_of
+from forebay.wave.elastic.medium import AXES, at_whole_points
+from forebay.wave.imaging import Imaging
+from forebay.wave.kernels.device import SOURCES, Launch
+from forebay.wave.kernels.variant import Variant, chunk_of
+
+VELOCITY, STRESS = (SOURCES / f"elastic_{name}.cu" for name in ("velocity", "stress"))
+THREADS = 128
+"""Of a block of the kernel of points."""
+
+
+@dataclass(frozen=True)
+class ElasticVariant(Variant):
+    """How the elastic stencils are compiled and launched; every variant gives the same bits."""
+
+    width: int = 2
+    """points of a word: more of them take more registers"""
+    stress: "ElasticVariant | None" = None
+    """for the second half of a step, where that differs from the first"""
+
+    def defines(self, axes: int, radius: int, rows: int, words: int) -> dict[str, int]:
+        """Return the macros for the sources; `words` have four points."""
+        return super().defines(axes, radius, rows, words * WORD // self.width) | {"WIDE": self.width}
+
+
+FASTEST = ElasticVariant(early=False, stress=ElasticVariant(width=4, blocks=1, early=False))
+"""Of 14 variants of each half of a step, the fastest on an H200."""
+
+
+class ElasticGpuKernels(ElasticImages):
+    """The kernels for one grid and order, in float32."""
+
+    variant: ElasticVariant
+
+    def __init__(
+        self, grid: Grid, radius: int, dtype: np.dtype[Any], device: Any = None, variant: ElasticVariant | None = None
+    ) -> None:
+        super().__init__(grid, radius, dtype, device, variant or FASTEST)
+        self._surface = radius if grid.free_surface else 0  # 0 for none
+        self._bound: dict[tuple[int, int, bool], tuple[Any, Any, Launch | None]] = {}
+
+    def medium(self, model: ElasticModel, halo: int, dt: float) -> dict[str, Any]:
+        """Return density, lam and softness at whole points, in the units that the kernels average them in."""
+        rho, lam, mu = at_whole_points(model, halo)
+
+        def put(values: Any) -> Any:
+            return self.put(self.rows.pad(values.astype(self.dtype)))
+
+        with np.errstate(divide="ignore"):
+            return {"rho": put(rho / (2 * dt)), "lam": put(lam * dt), "softness": put(1 / (4 * dt * mu))}
+
+    def medium_at(self, medium: dict[str, Any], name: str, cells: NDArray[Any]) -> NDArray[np.float64]:
+        """Return what the kernels make of a medium at cells: lam, mu, or a buoyancy, all times dt."""
+
+        def values(of: str, places: NDArray[Any]) -> NDArray[np.float64]:
+            return self.get(medium[of].reshape(-1)[self.put(places)]).astype(np.float64)
+
+        if name == "mu":
+            return 1 / (4 * values("softness", cells))
+        if name == "lam":
+            return values(name, cells)
+        axis = AXES[self._axes].index(name[1:])
+        return 1 / (values("rho", cells) + values("rho", cells + int(np.prod(self._shape[axis + 1 :]))))
+
+    def run(
+        self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int], hears: Any, image: Any
+    ) -> Any:
+        """Advance a state by several steps, in place, sending and hearing a row of values in each.
+
+        `image`, an `Imaging` or None, is made of the divergence in the last step; the rest is as for acoustic waves.
+        """
+        stream, address, row = self.device.stream(), self.device.address, sent.itemsize * sent.shape[1]
+        listeners, heard = hears if hears is not None else (None, None)
+        values, out, across = address(sent), 0, 0
+        if heard is not None:
+            out, across = address(heard), heard.itemsize * heard.shape[1]
+        fields = self._fields({name: address(field) for name, field in state.items()})
+        between, after = (self._bound_points(propagator, senders, listeners, still) for still in (False, True))
+        move, strain = self._halves(propagator)
+        for half in (move, strain):
+            half.set(**fields)
+        for launch, sends, hearing in ((between, "v", "t"), (after, "t", "v")):
+            if launch is not None:
+                launch.set(**self._three("", sends, fields), **self._three("heard_", hearing, fields))
+        for step in steps:
+            move(stream)
+            if between is not None:
+                between.set(values=values + step * row, out=out + step * across)
+                between(stream)
+            if image is not None and step == steps[-1]:
+                self._imaged(propagator, image, fields)(stream)
+            else:
+                strain(stream)
+            if after is not None:
+                after.set(values=values + step * row, out=out + step * across)
+                after(stream)
+        return state
+
+    def hear(self, propagator: Any, state: Any, antenna: Any, out: Any, still: bool) -> None:
+        """Read the pressure at an antenna's points, or the velocities."""
+        launch = self._bound_points(propagator, (), antenna, not still)
+        if launch is not None:
+            fields = self._fields({name: self.device.address(field) for name, field in state.items()})
+            launch.set(**self._three("heard_", "t" if still else "v", fields), out=out)
+            launch(self.device.stream())
+
+    def sense(self, propagator: Any, totals: dict[str, Any], state: Any, adjoint: Any, factor: float) -> None:
+        """Add what velocities and the stresses of the adjoint owe to the medium to totals."""
+        names = self._fields(dict(state) | {name: adjoint[name] for name in propagator.stresses})
+        slopes = self._slopes(propagator)
+        over_v = {f"total_{axis}": totals.get(f"b{axis}") for axis in "zyx"}
+        over_t = {f"total_{pair}": totals.get(f"m{pair}") for pair in ("zy", "zx", "yx")}
+        v, t = ({key: names[key] for key in names if key[0] == letter} for letter in "vt")
+        tables = {"ahead": propagator.table[0], "back": propagator.table[1], "closed": self._closed}
+        arguments = over_v | v | t | {"factor": float(factor)} | tables | slopes
+        self._stencil_launch(VELOCITY, "sense_move", arguments)(self.device.stream())
+        tables["back"] = propagator.table[2]
+        arguments = {"traces": totals["traces"], "inner": totals["inner"]} | over_t
+        arguments |= t | v | {"factor": float(factor)} | tables | slopes
+        self._stencil_launch(STRESS, "sense_strain", arguments)(self.device.stream())
+
+    def _cut(self, variant: ElasticVariant) -> tuple[tuple[int, int, int], dict[str, int]]:
+        """Return the blocks of a stencil, and the extents that it is told."""
+        along, across = variant.block
+        words, planes = -(-(self._end - WORD) // variant.width), self._planes - 2 * self.radius
+        columns = -(-words // along), -(-(self._rows - 2 * self.radius) // across) if self._axes == 3 else 1
+        chunk = chunk_of(self._axes, columns, planes, self.device.multiprocessors * variant.blocks, variant)
+        parts = -(-planes // chunk)
+        width = self._words * WORD // variant.width
+        extents = {"planes": self._planes, "rows": self._rows, "words": width, "end": self._end, "chunk": chunk}
+        return (*columns, parts if self._axes == 3 else -(-parts // across)), extents
+
+    def _three(self, prefix: str, letter: str, fields: dict[str, Any]) -> dict[str, Any]:
+        """Hand velocities or normal stresses to the kernel of points, in the order of the axes."""
+        chosen = [fields[f"{letter}_{axis if letter == 'v' else 2 * axis}"] for axis in AXES[self._axes]]
+        return {prefix + name: field for name, field in zip(("first", "second", "third"), chosen, strict=False)}
+
+    def _halves(self, propagator: Any) -> tuple[Launch, Launch]:
+        """Prepare the launches of a step."""
+        if "_prepared" not in self.__dict__:
+            arguments = self._fields({}) | {"rho": propagator.medium["rho"]}
+            arguments |= self._layers_and_slopes(propagator, propagator.table[1])
+            move = self._stencil_launch(VELOCITY, "move", arguments)
+            strain = self._stencil_launch(STRESS, "strain", self._straining(propagator))
+            self._prepared = move, strain
+        return self._prepared
+
+    def _imaged(self, propagator: Any, image: Imaging, fields: dict[str, Any]) -> Launch:
+        """Prepare the second half of a step with its image; `seen` is another array each time."""
+        if "_imaging" not in self.__dict__:
+            times = WORD // (self.variant.stress or self.variant).width
+            words = {key: times * self._covered[key] for key in ("first_word", "seen_words")}
+            more = {"seen": None, "image": None, "light": None, "factor": 0.0, **self._covered, **words}
+            self._imaging = self._stencil_launch(STRESS, "strain_and_image", self._straining(propagator), more)
+        self._imaging.set(**fields, seen=image.seen, image=image.image, light=image.illumination)
+        self._imaging.set(factor=float(image.factor))
+        return self._imaging
+
+    def _straining(self, propagator: Any) -> dict[str, Any]:
+        fields = self._fields({})
+        t, v = ({key: fields[key] for key in fields if key[0] == letter} for letter in "tv")
+        medium = {name: propagator.medium[name] for name in ("lam", "softness")}
+        return t | v | medium | {"surface": self._surface} | self._layers_and_slopes(propagator, propagator.table[2])
+
+    def _layers_and_slopes(self, propagator: Any, back: Any) -> dict[str, Any]:
+        """Return the layers' factors and what derivatives need."""
+        g = propagator.damping
+        layers = {"g_z": g[0], "h_z": g[1], "g_y": None, "h_y": None, "g_x": g[-2], "h_x": g[-1]}
+        if self._axes == 3:
+            layers |= {"g_y": g[2], "h_y": g[3]}
+        tables = {"ahead": propagator.table[0], "back": back, "closed": self._closed}
+        return layers | tables | self._slopes(propagator)
+
+    def _bound_points(self, propagator: Any, senders: Any, listeners: Any, still: bool) -> Launch | None:
+        """Return what sends to stresses and hears velocities (still), or the other way round, prepared once."""
+        key = id(senders), id(listeners), still
+        if key not in self._bound:
+            sends = [part for part in senders if part.still == still]
+            hears = [part for part in listeners or () if part.still != still]
+            launch = self._points_launch(propagator, sends, hears, still) if sends or hears else None
+            self._bound[key] = senders, listeners, launch  # kept, so that nothing else gets their number
+        return self._bound[key][2]
+
+    def _points_launch(self, propagator: Any, sends: Any, hears: Any, still: bool) -> Launch:
+        v, t, plane = propagator.velocities, propagator.stresses[: self._axes], int(np.prod(self._shape[1:]))
+
+        def silent(name: str, cells: NDArray[Any]) -> NDArray[np.bool_]:
+            return np.asarray((cells // plane == self._surface) & (name == "tzz"))  # where it stays zero
+
+        lists = senders_of(sends, t if still else v, self.get, silent), listeners_of(hears, v if still else t, self.get)
+        cells, count = len(lists[0]["touched"]), len(lists[1]["hearing"])
+        sending = -(-cells // THREADS)
+        sent, heard = (
+            {key: self.put(values) if len(values) else None for key, values in each.items()} for each in lists
+        )
+        factors = sent.pop("factors")
+        arguments = {
+            **dict.fromkeys(("first", "second", "third")),
+            **sent,
+            "values": None,
+            "factors": factors,
+            "cells": cells,
+            "sending": sending,
+            **dict.fromkeys(("heard_first", "heard_second", "heard_third")),
+            **heard,
+            "out": None,
+            "count": count,
+            "apart": int(still),
+            "scale": 1.0 if still else -1.0 / self._axes,
+        }
+        kernel = self.device.kernel(POINTS, "points", {"AXES": self._axes, "RADIUS": self.radius})
+        return Launch(self.device, kernel, (sending + -(-count * 32 // THREADS),), (THREADS,), arguments)
+
+    def _stencil_launch(
+        self, source: Path, name: str, arguments: dict[str, Any], more: dict[str, Any] | None = None
+    ) -> Launch:
+        """Prepare a stencil; `more` are the arguments that come after the extents."""
+        variant = (self.variant.stress if source == STRESS else None) or self.variant
+        defines = variant.defines(self._axes, self.radius, self._rows, self._words)
+        blocks, extents = self._cut(variant)
+        kernel = self.device.kernel(source, name, defines)
+        return Launch(self.device, kernel, blocks, variant.block, arguments | extents | (more or {}))

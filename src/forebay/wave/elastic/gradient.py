@@ -1,0 +1,80 @@
+"""The gradient of a misfit with respect to the velocities and the density of an elastic model.
+
+A step depends on the medium through b = 1 / rho and the stiffness C. With a and s the adjoint's velocities and
+stresses, as `propagator` scales them, what all steps owe to both is
+
+    d J = sum of a . (dt D t + what forces sent) d log b - sum of s . C^-1 dC (dt D v - what explosions sent).
+
+The first sum is taken by parts, which moves the difference in time that is D t from the velocities to the adjoint's: it
+becomes that of v . (dt D s + what velocity receivers send back). So both need the velocities only, at one moment, and
+the record of a step is two fields of five, or three of nine.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forebay.wave.elastic.medium import on_host, slopes
+from forebay.wave.elastic.propagator import Propagator
+from forebay.wave.physics import State
+
+
+def sensitivity_sums(propagator: Propagator) -> dict[str, Any]:
+    """Make the sums, one for each array of the medium, in which nothing is yet."""
+    shape = propagator.layout.shape(propagator.model.grid.fields(propagator.halo))
+    shear = propagator.stresses[propagator.model.grid.ndim :]
+    averages = (*("b" + name[1:] for name in propagator.velocities), *("m" + name[1:] for name in shear))
+    return {name: propagator.kernels.zeros(shape) for name in ("traces", "inner", *averages)}
+
+
+def add_sensitivity(
+    propagator: Propagator, sums: dict[str, Any], adjoint: Any, seen: State, step: int, every: int
+) -> None:
+    """Add what the step that led to a moment owes to the medium.
+
+    `seen` needs the velocities only, and of the adjoint the stresses are taken.
+    """
+    propagator.kernels.sense(propagator, sums, seen, adjoint.back_to(step), propagator.dt * every)
+    if step > 0:  # what was sent in the step that led here
+        _add_sent(propagator, sums, seen, adjoint, step - 1, every)
+
+
+def _add_sent(propagator: Propagator, sums: dict[str, Any], state: State, adjoint: Any, step: int, every: int) -> None:
+    """Add the parts that what is sent in a step has in the sums, where it is sent."""
+    kernels, loop = propagator.kernels, adjoint.loop
+    ndim, row = propagator.model.grid.ndim, propagator.halo
+    for group in loop.receivers:
+        if not group.still:  # they send forces into the adjoint
+            (name,) = group.fields
+            weight = every * state[name].reshape(-1)[group.points.touched]
+            weight = kernels.put(weight / propagator.weight_at(group.points.touched, half=name == "vz"))
+            kernels.scatter(sums["b" + name[1:]], group.points, adjoint.sent[step][group.columns], weight)
+    for group in loop.sources:
+        if group.still:  # a strain of as much along each axis
+            touched = group.points.touched
+            trace = sum(adjoint.state[name].reshape(-1)[touched] for name in group.fields)
+            weight = every * trace / propagator.weight_at(touched, half=False)
+            values = loop.sent[step][group.columns]
+            kernels.scatter(sums["inner"], group.points, values, kernels.put(weight / ndim))
+            if propagator.model.grid.free_surface:  # across the surface it has no effect
+                weight = weight * (1 - (propagator.planes_of(touched) == row) / ndim)
+            kernels.scatter(sums["traces"], group.points, values, kernels.put(weight))
+
+
+def gradient_of(propagator: Propagator, sums: dict[str, Any]) -> dict[str, NDArray[Any]]:
+    """Return the derivatives with respect to "vp", "vs" and "rho"."""
+    derivatives = slopes(on_host(propagator.model), propagator.halo, _weighted(propagator, sums))
+    return {name: values.astype(propagator.kernels.dtype) for name, values in derivatives.items()}
+
+
+def _weighted(propagator: Propagator, sums: dict[str, Any]) -> dict[str, NDArray[np.float64]]:
+    """Weight the rows of the sums as the adjoint does, and give the sums over stresses their sign."""
+    weighted = {}
+    for name, total in sums.items():
+        between = name in ("bz", "mzx", "mzy")
+        rows = propagator.rows[int(between)].reshape(-1, *(1,) * (total.ndim - 1))
+        sign = 1 if name.startswith("b") else -1
+        values = propagator.layout.cut(propagator.kernels.get(total))
+        weighted[name] = sign * rows * values.astype(np.float64)
+    return weighted

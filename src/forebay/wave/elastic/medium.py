@@ -1,0 +1,142 @@
+"""What an elastic medium is at the points of a staggered grid, and the exact derivative of that.
+
+Normal stresses are at whole points; a velocity lies half a point further along its own axis, a shear stress along both
+of its own. Densities are averaged to the velocities; stiffnesses to the shear stresses, harmonically, so that next to a
+fluid there is no shear. At a free surface the normal stress across it is zero: the others follow from the strains along
+it alone, with moduli that give the stress across no say.
+"""
+
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forebay.wave.earth.model import ElasticModel
+
+Array = NDArray[np.float64]
+AXES = {2: "zx", 3: "zyx"}
+"""The letters of the axes, slowest first."""
+
+
+def averaged(model: ElasticModel, halo: int) -> dict[str, Array]:
+    """Return the moduli lam and mu at whole points, buoyancies b and stiffnesses m, on the grid of the fields."""
+    rho, lam, mu = at_whole_points(model, halo)
+    axes, averages = AXES[model.grid.ndim], {}
+    for axis, letter in enumerate(axes):
+        averages[f"b{letter}"] = 1 / _mean(rho, axis)
+    with np.errstate(divide="ignore"):
+        softness = 1 / mu
+        for first, second in combinations(range(len(axes)), 2):
+            averages[f"m{axes[first]}{axes[second]}"] = 1 / _mean(_mean(softness, first), second)
+    return {"lam": lam, "mu": mu, **averages}
+
+
+def at_whole_points(model: ElasticModel, halo: int) -> tuple[Array, Array, Array]:
+    """Return density, lam and mu on the grid of the fields, from which all averages are made."""
+    rho, lam, mu = _moduli(model, halo)
+    if model.grid.free_surface:
+        lam = lam.copy()
+        lam[halo] = _across(lam[halo], mu[halo])
+    return rho, lam, mu
+
+
+def bulk(lam: Array, mu: Array, ndim: int, at_surface: NDArray[np.bool_]) -> Array:
+    """Return the stress, per normal component, that a unit of volume pressed into points takes away.
+
+    Half of it, or a third, is strain along each axis; at a free surface the one across it has no effect.
+    """
+    return np.where(at_surface, ((ndim - 1) * lam + 2 * mu) / ndim, lam + 2 / ndim * mu)
+
+
+def on_host(model: ElasticModel) -> ElasticModel:
+    """Return the model with its arrays in NumPy, wherever they are."""
+    if isinstance(model.vp, np.ndarray):
+        return model
+    return ElasticModel(model.vp.get(), model.vs.get(), model.rho.get(), model.grid)
+
+
+def stiffest(model: ElasticModel) -> float:
+    """Return the largest velocity that the averages make of a medium: a point's modulus over a density beside it."""
+    rho, lam, mu = _moduli(model, 0)
+    lightest = rho.copy()
+    for axis in range(model.grid.ndim):
+        beside = np.moveaxis(_mean(rho, axis), axis, 0)
+        least = np.moveaxis(lightest, axis, 0)
+        np.minimum(least, beside, out=least)
+        np.minimum(least[1:], beside[:-1], out=least[1:])
+    return float(np.sqrt(np.max((lam + 2 * mu) / lightest)))
+
+
+def slopes(model: ElasticModel, halo: int, totals: dict[str, Array]) -> dict[str, Array]:
+    """Turn derivatives with respect to logarithms of the averages into those with respect to vp, vs and rho.
+
+    `totals` has them for each b and m; for the normal stresses it has the products that `Elastic.add_sensitivity` sums,
+    "traces" and "inner", from which the parts that change volume and shape follow.
+    """
+    grid, ndim = model.grid, model.grid.ndim
+    axes, medium = AXES[ndim], averaged(model, halo)
+    rho, lam, mu = _moduli(model, halo)
+    of_rho, of_softness = np.zeros_like(rho), np.zeros_like(rho)
+    for axis, letter in enumerate(axes):
+        of_rho += _spread(-totals[f"b{letter}"] * medium[f"b{letter}"], axis)
+    for first, second in combinations(range(len(axes)), 2):
+        name = f"m{axes[first]}{axes[second]}"
+        of_softness += _spread(_spread(-totals[name] * medium[name], second), first)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # A fluid's stiffness has no first-order effect through the shear velocity, which is all that moves it.
+        of_mu = np.where(mu > 0, -of_softness / mu**2, 0.0)
+        volume = totals["traces"] / ndim
+        shape = np.where(mu > 0, (totals["inner"] - volume) / mu, 0.0)
+        volume = volume / (lam + 2 / ndim * mu)
+    of_lam, of_mu = volume, of_mu + shape + 2 / ndim * volume
+    if grid.free_surface:
+        of_mu[halo] -= shape[halo] + 2 / ndim * volume[halo]  # once more, along the surface only
+        of_lam[halo], more = _surface_slopes(totals, lam[halo], mu[halo], ndim, halo)
+        of_mu[halo] += more
+    of_rho, of_lam, of_mu = (grid.fold(values, halo) for values in (of_rho, of_lam, of_mu))
+    vp, vs, density = (np.asarray(values, np.float64) for values in (model.vp, model.vs, model.rho))
+    return {
+        "vp": 2 * density * vp * of_lam,
+        "vs": 2 * density * vs * (of_mu - 2 * of_lam),
+        "rho": of_rho + (vp**2 - 2 * vs**2) * of_lam + vs**2 * of_mu,
+    }
+
+
+def _surface_slopes(totals: dict[str, Array], lam: Array, mu: Array, ndim: int, row: int) -> tuple[Array, Array]:
+    """Return the derivatives with respect to lam and mu of the stresses along a free surface."""
+    along, across = _across(lam, mu), np.where(mu > 0, (lam + 2 * mu) ** 2, np.inf)
+    volume = totals["traces"][row] / (ndim - 1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shape = np.where(mu > 0, (totals["inner"][row] - volume) / mu, 0.0)
+        volume = np.where(mu > 0, volume / (along + 2 / (ndim - 1) * mu), 0.0)
+    return 4 * mu**2 / across * volume, shape + (2 / (ndim - 1) + 2 * lam**2 / across) * volume
+
+
+def _moduli(model: ElasticModel, halo: int) -> tuple[Array, Array, Array]:
+    """Return rho, lam and mu on the grid of the fields, or on that of the model where there is no halo."""
+    extend = model.grid.extend
+    vp, vs, rho = (values.astype(np.float64) for values in (model.vp, model.vs, model.rho))  # on a GPU too
+    moduli = rho, rho * (vp**2 - 2 * vs**2), rho * vs**2
+    return moduli if not halo else tuple(extend(values, halo) for values in moduli)  # type: ignore[return-value]
+
+
+def _across(lam: Array, mu: Array) -> Array:
+    """Return the modulus that takes the place of lam where the normal stress across a surface is zero."""
+    with np.errstate(invalid="ignore"):
+        return np.where(mu > 0, 2 * lam * mu / (lam + 2 * mu), 0.0)
+
+
+def _mean(values: Array, axis: int) -> Array:
+    """Average each point and the next along an axis; after the last one it goes on unchanged."""
+    moved = np.moveaxis(values, axis, 0)
+    after = np.concatenate([moved[1:], moved[-1:]])
+    return np.moveaxis((moved + after) / 2, 0, axis)
+
+
+def _spread(values: Array, axis: int) -> Array:
+    """Share each average between its two points: the transpose of `_mean`."""
+    moved = np.moveaxis(values, axis, 0) / 2
+    shared = moved.copy()
+    shared[1:] += moved[:-1]
+    shared[-1] += moved[-1]
+    return np.moveaxis(shared, 0, axis)

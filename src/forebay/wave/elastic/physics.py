@@ -1,0 +1,112 @@
+"""Elastic waves as a physics: steps, images and sensitivity together."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forebay.wave.earth.model import ElasticModel
+from forebay.wave.earth.stability import resolving
+from forebay.wave.elastic import gradient, images
+from forebay.wave.elastic.impulses import half_a_step_earlier, half_a_step_earlier_transposed, impulses_of
+from forebay.wave.elastic.medium import on_host, stiffest
+from forebay.wave.elastic.propagator import Propagator
+from forebay.wave.elastic.stencil import first_derivative, staggered_symbol, steepest
+from forebay.wave.physics import Condition, Images, State, register
+from forebay.wave.survey.shot import Shot
+
+MATCHED = 0.3
+"""Of the longest pressure wave in the wavelet's band: the width of layers that return less than a hundredth. Plane
+waves fade in them without being reflected: far from its source a Ricker wavelet took 0.1, and 0.12 as a shear wave.
+Less than a wavelength away, waves are curved, and it took 0.29."""
+
+
+@dataclass(frozen=True, eq=False)
+class Elastic(Propagator):
+    """Carries velocities and stresses through a model in steps of `dt`; refuses an unstable one.
+
+    Examples
+    --------
+    >>> from forebay.wave import Grid
+    >>> shape = (50, 60)
+    >>> model = ElasticModel(np.full(shape, 3e3), np.full(shape, 1.7e3), np.full(shape, 2e3), Grid(shape, spacing=10.0))
+    >>> propagator = Elastic(model, dt=0.001)
+    >>> source = propagator.antenna([(100, 300)], ["explosion"])
+    >>> state = propagator.step(propagator.zeros(), source, np.ones(1, np.float32))
+    >>> list(state), state["vz"].shape
+    (['vz', 'vx', 'tzz', 'txx', 'tzx'], (138, 148))
+    """
+
+    @staticmethod
+    def largest_dt(model: ElasticModel, order: int) -> float:
+        """Return the largest stable time step, which a pressure wave decides; see `Acoustic.largest_dt`."""
+        slopes = [steepest(order, model.grid.free_surface and axis == 0) for axis in range(model.grid.ndim)]
+        worst = sum((slope / step) ** 2 for slope, step in zip(slopes, model.grid.spacing, strict=True))
+        return 2 / (stiffest(model) * math.sqrt(worst))
+
+    @staticmethod
+    def points_per_wavelength(order: int) -> float:
+        """Return how many points the shortest wave needs."""
+        return resolving(lambda angles: staggered_symbol(first_derivative(order), angles))
+
+    @staticmethod
+    def absorbing_wavelengths(ndim: int) -> float:
+        """Return the width of absorbing layers in longest pressure waves."""
+        return MATCHED
+
+    def impulses(self, density: NDArray[np.float64], kinds: Sequence[str]) -> NDArray[np.float64]:
+        """Turn wavelets per volume, at each step, into impulses of force and volumes drawn out."""
+        return impulses_of(density, kinds, self.dt)
+
+    def at_steps(self, heard: NDArray[Any], kinds: Sequence[str]) -> NDArray[Any]:
+        """Take velocities, which are heard between the steps, to the beginning of each."""
+        return half_a_step_earlier(heard, kinds)
+
+    def at_steps_transposed(self, data: NDArray[Any], kinds: Sequence[str]) -> NDArray[Any]:
+        """Apply the transpose of `at_steps`."""
+        return half_a_step_earlier_transposed(data, kinds)
+
+    def image_sums(self, names: Sequence[str]) -> Images:
+        """Make images and their illuminations, in which nothing is seen yet."""
+        return images.image_sums(self, names)
+
+    def sent_back(self, data: NDArray[Any], shot: Shot) -> NDArray[Any]:
+        """Scale data by the impedances at their receivers; see `images`."""
+        return data * images.strengths(shot, on_host(self.model)) * (shot.dt / self.model.grid.cell)
+
+    def seen(self, state: State, names: Sequence[str]) -> State:
+        """Return what images need of a state: the divergence of the velocities, or the velocities."""
+        return dict(self.kernels.see(self, state, names))
+
+    def meet(
+        self, adjoint: Any, step: int, sums: Images, seen: State, factor: float, condition: Condition | None
+    ) -> None:
+        """Take the adjoint to where it meets the record of a step, and add what is seen there."""
+        images.meet(self, adjoint, step, sums, seen, factor, condition)
+
+    def finished(self, sums: Images) -> Images:
+        """Return the model's part of images as arrays of NumPy."""
+        return images.finished(self, sums)
+
+    @property
+    def sensitive_fields(self) -> tuple[str, ...]:
+        """The velocities, of which a gradient makes do."""
+        return self.velocities
+
+    def sensitivity_sums(self) -> dict[str, Any]:
+        """Make the sums, one for each array of the medium, in which nothing is yet."""
+        return gradient.sensitivity_sums(self)
+
+    def add_sensitivity(self, sums: dict[str, Any], adjoint: Any, seen: State, step: int, every: int) -> None:
+        """Add what the step that led to a moment owes to the medium."""
+        gradient.add_sensitivity(self, sums, adjoint, seen, step, every)
+
+    def gradient(self, sums: dict[str, Any], parameter: str) -> dict[str, NDArray[Any]]:
+        """Return the derivatives with respect to "vp", "vs" and "rho", whatever the parameter."""
+        return gradient.gradient_of(self, sums)
+
+
+register(ElasticModel, Elastic)

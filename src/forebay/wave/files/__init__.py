@@ -1,0 +1,1 @@
+"""Fields and shots in files: SEG-Y, Zarr and NumPy's own."""

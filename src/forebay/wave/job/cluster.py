@@ -1,0 +1,202 @@
+"""Shots as tasks of a Dask cluster: one of this machine's own, one that is there, or one worker for each GPU."""
+
+import math
+import os
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from secrets import token_hex
+from time import monotonic
+from typing import Any
+
+from forebay.cuda.available import gpu_count
+from forebay.errors import BudgetError, WaveError
+from forebay.units import Budget, to_text
+from forebay.wave.job.progress import ProgressBars
+from forebay.wave.job.stack import PartialImage, tree_sum
+from forebay.wave.job.tables import RunTable
+from forebay.wave.job.work import hopeless, steps_of, try_shot
+from forebay.wave.job.workspace import Workspace
+from forebay.wave.survey.geometry import part_of
+
+try:
+    dask, distributed = (import_module(name) for name in ("dask", "distributed"))  # type: Any, Any
+except ImportError as error:  # pragma: no cover - an optional library
+    raise WaveError('workers need Dask: pip install "forebay[dask]"') from error
+
+from forebay.dask.limits import limits_of
+
+FIELDS = {("acoustic", 2): 12, ("acoustic", 3): 12, ("elastic", 2): 30, ("elastic", 3): 44}
+"""Arrays of the fields' size that a shot works with, beside what it keeps: as measured, and a fifth more."""
+BYTES = 4
+"""of a number"""
+GATHERS = 5
+"""Arrays of the size of a shot's data that it works with: read, limited in band, and at the steps of the loop."""
+OFTEN = 0.5
+"""Seconds from one word of a worker about its steps to the next."""
+PATIENCE = "15s"
+"""How long a scheduler may take to answer, and its first worker to come."""
+
+
+@contextmanager
+def existing(table: RunTable) -> Iterator["ShotCluster"]:
+    """Find the cluster whose address is given."""
+    try:
+        client = distributed.Client(table.scheduler, timeout=PATIENCE)
+    except (OSError, ValueError) as error:
+        raise WaveError(
+            f"run.scheduler: no Dask scheduler answers at {table.scheduler} ({error}): start one with "
+            "`dask scheduler`, or take run.workers"
+        ) from error
+    with client:
+        try:
+            client.wait_for_workers(1, timeout=PATIENCE)
+        except TimeoutError as error:
+            why = _why_none_works(client, table.scheduler)
+            raise WaveError(f"run.scheduler: nobody computes at {table.scheduler}: {why}") from error
+        yield ShotCluster(client, table, None)
+
+
+def _why_none_works(client: Any, address: str | None) -> str:
+    if paused := client.scheduler_info(n_workers=-1)["workers"]:
+        return (
+            f"all of its {len(paused)} workers are paused, for their memory is nearly full: give them more with "
+            "`dask worker --memory-limit`, or restart them"
+        )
+    return f"it has no workers: start some with `dask worker {address}`, or take run.workers"
+
+
+@contextmanager
+def local(table: RunTable, device: str) -> Iterator["ShotCluster"]:
+    """Start a cluster on this machine."""
+    cores, gpus = len(os.sched_getaffinity(0)), gpu_count()
+    if device == "gpu" and table.workers > gpus:
+        raise WaveError(f"run.workers: expected at most {gpus}, one for each GPU, not {table.workers}")
+    # Workers are started afresh, not forked: the threads of a process that has computed do not survive a fork.
+    afresh = dask.config.set({"distributed.worker.multiprocessing-method": "spawn"})
+    with afresh, _started(table.workers, device, gpus) as workers, distributed.Client(workers) as client:
+        yield ShotCluster(client, table, max(1, cores // table.workers))
+
+
+def _started(workers: int, device: str, gpus: int) -> Any:
+    if device == "gpu" and gpus > 1:
+        try:
+            dask_cuda: Any = import_module("dask_cuda")
+        except ImportError as error:
+            raise WaveError("several GPUs need dask-cuda: pip install dask-cuda, or set run.workers = 0") from error
+        return dask_cuda.LocalCUDACluster(n_workers=workers)
+    return distributed.LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None)
+
+
+@dataclass(frozen=True)
+class ShotCluster:
+    """A cluster at work on a job; its workers must see the job's directory."""
+
+    client: Any
+    table: RunTable
+    threads: int | None
+    """of each worker's loops; None leaves them as they are"""
+
+    def gpus(self) -> int:
+        """Count the GPUs that every worker has."""
+        return min(self.client.run(gpu_count).values(), default=0)
+
+    def shots(self, workspace: Workspace, todo: list[int], budget: Budget, shown: ProgressBars) -> dict[int, str]:
+        """Migrate shots, each tried as often as the job says, and tell which failed and why."""
+        if not todo:
+            return {}
+        root, topic = str(workspace.root.resolve()), f"forebay-steps-{token_hex(4)}"
+        if blind := [name for name, sees in self.client.run(_sees, root).items() if not sees]:
+            raise WaveError(
+                f"the worker {blind[0]} does not see {root}: choose an output.directory that all of them share"
+            )
+        self.client.subscribe_topic(topic, lambda event: shown.steps(*event[1]))
+        try:
+            failed: dict[int, str] = {}
+            rest = list(todo)
+            # The first one measures and plans, alone; its plan serves the others.
+            while rest and workspace.plan() is None:
+                failed.update(self._all((root, topic, budget), [rest.pop(0)], shown))
+            return failed | self._all((root, topic, budget), rest, shown)
+        finally:
+            self.client.unsubscribe_topic(topic)
+
+    def _all(self, about: tuple[str, str, Budget], todo: list[int], shown: ProgressBars) -> dict[int, str]:
+        attempts: Counter[int] = Counter()
+        failed: dict[int, str] = {}
+
+        def submit(shot: int) -> Any:
+            attempts[shot] += 1
+            return self.client.submit(_work, *about, shot, self.threads, pure=False, priority=-shot)
+
+        number = {submit(shot): shot for shot in todo}
+        waiting = distributed.as_completed(list(number))
+        for future in waiting:
+            shot = number.pop(future)
+            if future.status == "finished":
+                shown.finished(shot, future.result()["seconds"])
+                continue
+            error = future.exception()
+            if isinstance(error, BudgetError) and Workspace(Path(about[0])).plan() is None:
+                raise error  # and all others would fail alike
+            again = attempts[shot] <= self.table.retries and not hopeless(error)
+            reason = f"{type(error).__name__}: {error}"
+            if again:
+                retried = submit(shot)
+                number[retried] = shot
+                waiting.add(retried)
+            else:
+                failed[shot] = reason
+            shown.failed(shot, reason, again)
+        return failed
+
+    def stack(self, workspace: Workspace) -> PartialImage | None:
+        """Sum the images on the workers: the same tree as in one process, so the same bits."""
+        finished, root = workspace.finished(), str(workspace.root.resolve())
+        leaves = (
+            self.client.submit(_part, root, shot, pure=False) if shot in finished else None
+            for shot in range(workspace.geometry.count)
+        )
+        total = tree_sum(
+            leaves, add=lambda left, right: self.client.submit(PartialImage.__add__, left, right, pure=False)
+        )
+        return None if total is None else total.result()
+
+    def budget(self, workspace: Workspace) -> Budget:
+        """Return what the limits of a worker leave beside the arrays that a shot works with, unless the job says."""
+        if workspace.job.memory.budget is not None:
+            return workspace.job.memory.budget
+        limits, job = limits_of(self.client, try_shot), workspace.job
+        fields = part_of(workspace.grid, workspace.boxes[0]).fields(job.physics.order // 2)
+        traces = int((workspace.geometry.starts[1:] - workspace.geometry.starts[:-1]).max())
+        working = FIELDS[job.physics.kind, len(fields)] * math.prod(fields) + GATHERS * traces * steps_of(workspace)[0]
+        left = limits.budget - BYTES * working
+        if left <= 0:
+            raise BudgetError(
+                f"a worker has {to_text(limits.budget)} for its tasks, and a shot works with "
+                f"{to_text(BYTES * working)}: start fewer workers with more memory, or set imaging.aperture"
+            )
+        return Budget(host=left)
+
+
+def _work(root: str, topic: str, budget: Budget, shot: int, threads: int | None) -> dict[str, Any]:
+    """Migrate a shot on a worker, which now and then says how far it is."""
+    worker, told_at = distributed.get_worker(), [-math.inf]
+
+    def tell(number: int, done: int) -> None:
+        if monotonic() - told_at[0] >= OFTEN:
+            told_at[0] = monotonic()
+            worker.log_event(topic, (number, done))
+
+    return try_shot(root, shot, budget, threads, tell)
+
+
+def _sees(root: str) -> bool:
+    return (Path(root) / "job.json").exists()
+
+
+def _part(root: str, shot: int) -> PartialImage:
+    return Workspace(Path(root)).part(shot)

@@ -1,0 +1,194 @@
+"""What a job names, read or made: the media of its waves, where and how they were recorded, and the wavelet."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forebay.errors import WaveError
+from forebay.wave.earth.absorption import absorbing_points
+from forebay.wave.earth.builtin import make
+from forebay.wave.earth.grid import Grid
+from forebay.wave.earth.model import AcousticModel, ElasticModel
+from forebay.wave.earth.smoothing import smooth
+from forebay.wave.files.formats import look_at_shots, read_field
+from forebay.wave.job.job import Job
+from forebay.wave.survey.geometry import Geometry, geometry_of, spread
+from forebay.wave.survey.resample import Resampler
+from forebay.wave.survey.wavelet import ricker
+
+Fields = dict[str, NDArray[Any]]
+
+WATER = 1510.0
+"""metres per second up to which a medium without further word is taken for water, which has no shear"""
+DEPTH, APART = 20.0, 25.0
+"""metres: of sources and receivers, and from one receiver to the next, unless told"""
+WIDEST = 200
+"""points of a layer that is chosen here: a wavelet with frequencies near zero would ask for any number"""
+CUT_OFF = 0.02
+"""Of a wavelet's largest value: what it may still have where the data end."""
+
+
+@dataclass(frozen=True)
+class Acquisition:
+    """How the data of all shots are sampled."""
+
+    geometry: Geometry
+    dt: float
+    samples: int
+
+
+def media_of(job: Job) -> tuple[Grid, dict[str, Fields]]:
+    """Read or make what waves travel through: the grid, the "model" to migrate and, to model shots, the "true" one.
+
+    Where the job leaves the layers open, the grid has the usual ones, see `layered`.
+    """
+    table = job.model
+    if table.name is not None:
+        made = make(table.name, size=table.size or "small", dims=table.dims, shape=table.shape, seed=table.seed or 0)
+        velocity, spacing, origin = made.values, made.spacing, made.origin
+    else:
+        assert table.velocity is not None
+        volume = read_field(table.velocity)
+        velocity = np.ascontiguousarray(_real(volume.values, "model.velocity", table.velocity), np.float32)
+        spacing = table.spacing or volume.spacing  # type: ignore[assignment]
+        if spacing is None or None in spacing:
+            raise WaveError(f"model.spacing: expected metres along each axis, which {table.velocity} does not tell")
+        origin = table.origin or volume.origin or (0.0,) * velocity.ndim
+    if len(spacing) == 1:
+        spacing = spacing * velocity.ndim
+    if velocity.ndim not in (2, 3) or len(spacing) != velocity.ndim or len(origin) != velocity.ndim:
+        raise WaveError(
+            f"model.spacing, model.origin: expected a number for each axis of a model of shape {velocity.shape}"
+        )
+    layers = {} if job.physics.absorb is None else {"absorb": job.physics.absorb}
+    grid = Grid(velocity.shape, spacing, origin, free_surface=job.physics.free_surface, **layers)
+    files = {"true": table.true, "vs": job.physics.vs, "density": job.physics.density}
+    read = {name: _like(velocity, path, name) for name, path in files.items() if path is not None}
+    others = {name: values for name, values in read.items() if name != "true"}
+    media = {"model": _complete(job, {"velocity": velocity, **others})}
+    if job.data.file is None:
+        media["true"] = _complete(job, {"velocity": read.get("true", velocity), **others})
+    if table.smooth:
+        media["model"] = _smoothed(job, media["model"], spacing)
+    return grid, media
+
+
+def _complete(job: Job, fields: Fields) -> Fields:
+    """Complete elastic media by the shear velocity and density that no file tells, from the velocity."""
+    if job.physics.kind == "acoustic":
+        return fields
+    velocity = fields["velocity"]
+    water = velocity <= WATER
+    vs = np.where(water, 0, velocity / np.sqrt(3)).astype(velocity.dtype)
+    rho = np.where(water, 1000, 310 * velocity**0.25).astype(velocity.dtype)
+    return {"vs": vs, "density": rho, **fields}
+
+
+def _smoothed(job: Job, fields: Fields, spacing: tuple[float, ...]) -> Fields:
+    """Smooth all fields; what was a fluid stays one and nothing else becomes one, so that the sea floor does not move.
+
+    Shear velocity that no file tells follows the smoothed velocity: averaged with that of the water, which is zero, it
+    would ask for a needlessly fine grid.
+    """
+    length = job.model.smooth
+    smoothed = {name: smooth(values, spacing, length, slowness=name == "velocity") for name, values in fields.items()}
+    if "vs" in fields:
+        vs = smoothed["vs"] if job.physics.vs is not None else smoothed["velocity"] / np.sqrt(3)
+        smoothed["vs"] = np.where(fields["vs"] == 0, 0, vs).astype(fields["vs"].dtype)
+    return smoothed
+
+
+def _real(values: NDArray[Any], key: str, path: Path) -> NDArray[Any]:
+    """Refuse values that are no finite numbers."""
+    if values.dtype.kind not in "fiu":
+        raise WaveError(f"{key}: expected real numbers; {path} has {values.dtype}")
+    if not np.isfinite(values).all():
+        raise WaveError(f"{key}: expected finite numbers; {path} has NaN or infinity")
+    return values
+
+
+def _like(velocity: NDArray[Any], path: Path, name: str) -> NDArray[Any]:
+    """Read a field that must have the shape of the velocity."""
+    values = np.ascontiguousarray(_real(read_field(path).values, name, path), np.float32)
+    if values.shape != velocity.shape:
+        raise WaveError(f"{name}: expected the shape {velocity.shape} of the velocity; {path} has {values.shape}")
+    return values
+
+
+def acquisition_of(job: Job, grid: Grid) -> Acquisition:
+    """Find where the shots are and how they are sampled."""
+    table, data = job.geometry, job.data
+    geometry = None
+    if data.file is not None:
+        shots = look_at_shots(data.file, grid.ndim)
+        geometry, dt, samples = shots.geometry, data.dt or shots.dt, shots.samples
+        if dt is None:
+            raise WaveError(f"data.dt: expected seconds between samples, which {data.file} does not tell")
+    else:
+        assert data.dt is not None and data.length is not None
+        dt, samples = data.dt, round(data.length / data.dt) + 1
+        if samples < 2:
+            raise WaveError(f"data.length: expected more than data.dt, not {data.length} beside {data.dt}")
+    if geometry is not None and (table.shots is not None or table.sources is not None):
+        raise WaveError(f"geometry.shots, geometry.sources: {data.file} tells where its shots are: leave them out")
+    if geometry is None:
+        if table.shots is not None:
+            geometry = spread(
+                grid,
+                table.shots,
+                source_depth=DEPTH if table.source_depth is None else table.source_depth,
+                receiver_depth=DEPTH if table.receiver_depth is None else table.receiver_depth,
+                receiver_spacing=table.receiver_spacing or APART,
+            )
+        elif table.sources is not None and table.receivers is not None:
+            geometry = geometry_of(*(read_field(path).values for path in (table.sources, table.receivers)))
+        else:
+            raise WaveError(f"geometry.sources, geometry.receivers: expected, since {data.file} does not tell them")
+        if data.file is not None and (shots.count, shots.traces) != (geometry.count, len(geometry.receivers_of(0))):
+            raise WaveError(
+                f"data.file: expected {geometry.count} shots of {len(geometry.receivers_of(0))} receivers, as geometry "
+                f"says; it has {shots.count} of {shots.traces}"
+            )
+    if table.max_offset is not None:
+        geometry = geometry.within(table.max_offset)
+    return Acquisition(geometry, dt, samples)
+
+
+def wavelet_of(job: Job, acquisition: Acquisition) -> NDArray[np.float64]:
+    """Make or read the wavelet, at the sampling of the data and as long as they are."""
+    table = job.wavelet
+    if table.frequency is not None:
+        made = ricker(table.frequency, acquisition.dt, acquisition.samples, table.delay)
+        middle = 1.5 / table.frequency if table.delay is None else table.delay
+        length = acquisition.samples * acquisition.dt
+        if length < middle or abs(made[-1]) > CUT_OFF:
+            raise WaveError(
+                f"wavelet.frequency, wavelet.delay: expected a wavelet that is over with the data, which are "
+                f"{length:.4g} s long; this one has its middle at {middle:.4g} s and lasts twice as long"
+            )
+        return made
+    assert table.file is not None
+    read = np.asarray(_real(read_field(table.file).values, "wavelet.file", table.file), np.float64)
+    if read.ndim != 1:
+        raise WaveError(f"wavelet.file: expected one value per sample, not an array of shape {read.shape}")
+    dt = table.dt or acquisition.dt
+    return Resampler(len(read), dt, acquisition.samples, acquisition.dt)(read[:, None])[:, 0]
+
+
+def layered(job: Job, grid: Grid, media: dict[str, Fields], acquisition: Acquisition, wavelet: NDArray[Any]) -> Grid:
+    """Return the grid with layers as wide as the wavelet needs, up to `WIDEST`, unless the job tells them."""
+    if job.physics.absorb is not None:
+        return grid
+    needed = (absorbing_points(medium_of(job, fields, grid), wavelet, acquisition.dt) for fields in media.values())
+    return replace(grid, absorb=min(max(grid.absorb, *needed), WIDEST))
+
+
+def medium_of(job: Job, fields: Fields, grid: Grid, put: Callable[[Any], Any] = np.asarray) -> Any:
+    """Bind fields, as `media_of` gives them, to the physics of a job; `put` brings them to where waves are computed."""
+    if job.physics.kind == "acoustic":
+        return AcousticModel(put(fields["velocity"]), grid)
+    return ElasticModel(put(fields["velocity"]), put(fields["vs"]), put(fields["density"]), grid)

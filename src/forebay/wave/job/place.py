@@ -1,0 +1,82 @@
+"""Where the waves of a job are computed, what must be there for it, and what they may keep."""
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from forebay.cuda.available import why_not
+from forebay.errors import WaveError
+from forebay.planner import Plan
+from forebay.tier.capacity import device_capacity
+from forebay.units import Budget, to_text
+from forebay.wave.job.job import Job
+
+GPU_ORDERS = {"acoustic": 8, "elastic": 8}
+"""The physics that have kernels on a GPU, and the highest order of each."""
+NEEDS = {"zarr": ("zarr", "wave"), "segy": ("segyio", "wave")}
+"""The library of a format, and the extra that brings it."""
+ROOM = 1.5
+"""Of what a plan expects: how much a reversal takes at most where sizes are a guess."""
+
+
+def check_tools(job: Job) -> None:
+    """Refuse a job that asks for what is not installed."""
+    for name in job.output.formats:
+        library, extra = NEEDS.get(name, ("numpy", ""))
+        if find_spec(library) is None:
+            raise WaveError(f'output.formats: {name} needs {library}: pip install "forebay[{extra}]", or leave it out')
+    if (job.run.workers or job.run.scheduler) and find_spec("distributed") is None:
+        raise WaveError('run.workers, run.scheduler: they need Dask: pip install "forebay[dask]", or leave them out')
+
+
+def device_of(job: Job, gpus: int) -> str:
+    """Choose "cpu" or "gpu"; refuse a GPU that is not there or knows nothing of the job's physics."""
+    wanted, kind, order = job.run.device, job.physics.kind, job.physics.order
+    unable = ""
+    if kind not in GPU_ORDERS:
+        unable = f"{kind} waves have no kernels there"
+    elif order > GPU_ORDERS[kind]:
+        unable = f"physics.order is {order}, and at most {GPU_ORDERS[kind]} there"
+    if wanted == "gpu" and (unable or not gpus):
+        raise WaveError(
+            f"run.device: a GPU cannot be used ({unable or why_not() or 'the workers have none'}): take 'cpu'"
+        )
+    return "gpu" if gpus and not unable and wanted != "cpu" else "cpu"
+
+
+def check_memory(job: Job, device: str) -> None:
+    """Refuse a budget that does not begin in the memory where waves are computed."""
+    memory = job.memory
+    if device == "cpu" and memory.device is not None:
+        raise WaveError("memory.device: waves are computed on the CPU here: give memory.host, or run.device = 'gpu'")
+    if device == "cpu" and memory.host is None and memory.disk is not None:
+        raise WaveError("memory.host: expected beside memory.disk, which is filled from it")
+
+
+def putter(device: str) -> Callable[[Any], Any]:
+    """Return what brings arrays to where waves are computed."""
+    if device == "cpu":
+        return np.asarray
+    import cupy
+
+    return cupy.asarray  # type: ignore[no-any-return]
+
+
+def budget_of(job: Job, device: str, fallback: Budget | None) -> Budget | None:
+    """Return the job's budget, or the one that its worker was given, with half of what is free on the GPU it uses."""
+    budget = job.memory.budget or fallback
+    if budget is None or budget.device is not None or device == "cpu":
+        return budget
+    free = device_capacity()
+    return budget.with_tier("device", free.free // 2) if free is not None else budget
+
+
+def too_much(plan: Plan, budget: Budget) -> str:
+    """Say what of a plan made elsewhere does not fit into a budget, in the tiers that the budget names."""
+    for tier, peak in plan.peak_bytes.items():
+        needed = min(plan.budget[tier], int(ROOM * peak))
+        if tier in budget.tiers and needed > budget[tier]:
+            return f"{to_text(needed)} of the {tier}, where {to_text(budget[tier])} are left"
+    return ""

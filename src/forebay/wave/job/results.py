@@ -1,0 +1,181 @@
+"""What a job leaves behind: the image in files, pictures, and a page that tells how it was made."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forebay.planner import Plan
+from forebay.report.charts import bars_chart, memory_chart, timeline_chart
+from forebay.report.page import Chart, Element, Facts, Picture, Text, TextTable, write_page
+from forebay.report.pictures import Panel, draw_panels
+from forebay.units import seconds_to_text, to_text
+from forebay.wave.files.formats import write_field
+from forebay.wave.job.inputs import medium_of
+from forebay.wave.job.run import Survey
+from forebay.wave.job.work import shot_of
+from forebay.wave.job.workspace import Workspace
+from forebay.wave.simulate import simulate
+from forebay.wave.survey.geometry import part_of
+
+STRONG = 0.4
+"""Of the deepest row's gain: what the first rows of a picture of an image are multiplied by at least."""
+
+
+def write_image(survey: Survey, folder: Path, formats: Sequence[str]) -> list[Path]:
+    """Write the image in each format, and the sums that it was made of in the first that is an array."""
+    grid, written = survey.workspace.grid, []
+    for name in formats:
+        path = folder / f"image.{name}"
+        if name == "png":
+            draw_image(survey, path)
+        else:
+            write_field(path, survey.image, grid.spacing, grid.origin)
+        written.append(path)
+    for name in [name for name in formats if name in ("npy", "zarr")][:1]:
+        for what in ("stack", "illumination"):
+            values = survey.stack.image if what == "stack" else survey.stack.illumination
+            write_field(folder / f"{what}.{name}", values, grid.spacing, grid.origin)
+            written.append(folder / f"{what}.{name}")
+    return written
+
+
+def draw_image(survey: Survey, path: Path) -> None:
+    """Draw the image, stronger with depth; of a volume, three planes through its middle."""
+    grid = survey.workspace.grid
+    gain = np.linspace(STRONG, 1, grid.shape[0]).reshape(-1, *[1] * (grid.ndim - 1))
+    draw_panels(panels_of(survey.image * gain, survey.workspace, signed=True), path)
+
+
+def draw_model(workspace: Workspace, path: Path, medium: str = "model") -> None:
+    """Draw the velocity, with sources and receivers."""
+    label = "m/s"
+    panels = panels_of(workspace.fields(medium)["velocity"], workspace, label=label)
+    geometry = workspace.geometry
+    marks = [
+        (geometry.receivers_of(0)[::8, 1] / 1000, geometry.receivers_of(0)[::8, 0] / 1000, "wv"),
+        (geometry.sources[:, 1] / 1000, geometry.sources[:, 0] / 1000, "r*"),
+    ]
+    first = panels[0]
+    panels[0] = Panel(first.values, first.extent, first.down, first.across, first.title, label=label, points=marks)
+    draw_panels(panels, path)
+
+
+def panels_of(values: NDArray[Any], workspace: Workspace, *, signed: bool = False, label: str = "") -> list[Panel]:
+    """Make a panel of a section, or three of a volume."""
+    low = [start / 1000 for start in workspace.grid.origin]
+    high = [stop / 1000 for stop in workspace.grid.end]
+    names = ("depth, km", "x, km") if values.ndim == 2 else ("depth, km", "y, km", "x, km")
+    if values.ndim == 2:
+        planes = [(values, 0, 1, "")]
+    else:
+        middle = [length // 2 for length in values.shape]
+        planes = [
+            (values[:, :, middle[2]], 0, 1, "at the middle of x"),
+            (values[:, middle[1]], 0, 2, "at the middle of y"),
+            (values[middle[0]], 1, 2, "at the middle of the depth"),
+        ]
+    return [
+        Panel(plane, (low[b], high[b], high[a], low[a]), names[a], names[b], title, signed=signed, label=label)
+        for plane, a, b, title in planes
+    ]
+
+
+def write_report(survey: Survey, path: Path, pictures: Sequence[Picture], title: str, lead: str) -> None:
+    """Write the page: facts, pictures, where time and memory went, and each shot."""
+    workspace, plan, grid = survey.workspace, survey.workspace.plan(), survey.workspace.grid
+    every, steps = survey.summaries[0]["every"], survey.summaries[0]["steps"]
+    facts = [
+        ("shots", f"{len(survey.summaries)} of {workspace.geometry.count}"),
+        ("grid", " x ".join(map(str, grid.shape)) + f" at {grid.spacing[0]:.6g} m"),
+        ("steps of a shot", f"{steps} of {workspace.step * 1000:.4g} ms"),
+        ("imaged every", f"{every} steps, {every * workspace.step * 1000:.4g} ms"),
+        *(_planned(plan, every) if plan is not None else []),
+        ("seconds of all shots", seconds_to_text(sum(shot["seconds"] for shot in survey.summaries))),
+        ("this run", seconds_to_text(survey.seconds)),
+    ]
+    names = ("forward", "backward", "save", "restore", "compress", "decompress", "stall")
+    phases = {name: [shot["phases"].get(name, 0.0) for shot in survey.summaries] for name in names}
+    series = {"data": [shot["data"] for shot in survey.summaries]} | {
+        name: values for name, values in phases.items() if any(values)
+    }
+    labels = [str(shot["shot"]) for shot in survey.summaries]
+    sections: list[tuple[str, Sequence[Element]]] = [("", [Facts(facts)]), ("Pictures", pictures)]
+    if survey.failed:
+        rows = [[str(number), reason] for number, reason in survey.failed.items()]
+        sections.append(("Shots that are missing", [TextTable(("shot", "why"), rows)]))
+    if plan is not None:
+        shot, spans = workspace.timeline()
+        ratio = next((summary["ratio"] for summary in survey.summaries if summary["ratio"]), 1.0)
+        sections += [
+            (f"Memory over time, in shot {shot}", [Chart(memory_chart(plan, spans, _kept(plan) / ratio))]),
+            (f"What happened when, in shot {shot}", [Chart(timeline_chart(plan, spans))]),
+        ]
+    sections += [
+        ("Where the time of each shot went", [Chart(bars_chart(series, labels, "shot", "seconds"))]),
+        ("Each shot", [_table(survey)]),
+        *([("The plan", [Text(plan.explain())])] if plan is not None else []),
+        ("The job", [Text(workspace.job.model_dump_json(indent=2, exclude_none=True))]),
+    ]
+    write_page(path, title, lead, sections)
+
+
+def _kept(plan: Plan) -> int:
+    """Return the bytes of a snapshot before any codec."""
+    return (plan.state_bytes if plan.keep == "states" else plan.record_bytes) or 0
+
+
+def _planned(plan: Plan, every: int) -> list[tuple[str, str]]:
+    """Return the facts that a plan tells; where the last run lost its plan before it made another, there is none."""
+    return [
+        ("history of a shot", f"{to_text(-(-plan.steps // every) * _kept(plan))} of {plan.keep}"),
+        *((f"{tier} budget", to_text(plan.budget[tier])) for tier in plan.budget.tiers),
+        ("schedule", str(plan.schedule)),
+        ("codec", plan.codec or "none"),
+    ]
+
+
+def _table(survey: Survey) -> TextTable:
+    tiers = sorted({tier for shot in survey.summaries for tier in shot["peak"]})
+    codec = any(shot["ratio"] for shot in survey.summaries)
+    headings = ["shot", "seconds", "of which data", "reversal", *(f"peak on the {tier}" for tier in tiers), "moved"]
+    headings += ["smaller by", "at worst", "largest error"] if codec else []
+    rows = []
+    for shot in survey.summaries:
+        row = [str(shot["shot"]), *(f"{shot[name]:.2f}" for name in ("seconds", "data", "reversal"))]
+        row += [to_text(shot["peak"].get(tier, 0)) for tier in tiers]
+        row.append(to_text(sum(shot["moved"].values())))
+        if codec:
+            row += [f"{shot[name]:.3g}" if shot[name] else "" for name in ("ratio", "worst", "error")]
+        rows.append(row)
+    return TextTable(headings, rows)
+
+
+def draw_waves(workspace: Workspace, shot: int, moments: Sequence[float], gather: Path, snapshots: Path) -> None:
+    """Model one shot in the true model, and draw what its receivers hear and where its wave is at some moments."""
+    job, box, grid = workspace.job, workspace.boxes[shot], workspace.grid
+    fields, seen = workspace.fields("true", box), {}
+    steps = {round(moment / workspace.step): moment for moment in moments}
+
+    def watch(pressure: Any, step: int) -> None:
+        if step in steps:
+            seen[step] = np.array(pressure)
+
+    sent = shot_of(workspace, shot)
+    model = medium_of(job, fields, part_of(grid, box))
+    data = simulate(sent, model, dt=workspace.step, order=job.physics.order, watch=watch)
+    x = sent.receivers[:, -1] / 1000
+    seconds = (len(data) - 1) * workspace.sampling
+    gain = np.linspace(0, 1, len(data))[:, None]  # waves spread: what is late is faint
+    heard = Panel(
+        gain * data, (x.min(), x.max(), seconds, 0.0), "time, s", "x of the receiver, km", signed=True, cut=0.95
+    )
+    draw_panels([heard], gather, equal=False)
+    (still,) = panels_of(fields["velocity"], workspace)
+    panels = [
+        Panel(still.values, still.extent, still.down, still.across, f"{steps[step]:.2g} s", wave=pressure)
+        for step, pressure in seen.items()
+    ]
+    draw_panels(panels, snapshots, columns=2)

@@ -1,0 +1,104 @@
+"""Summing the images of shots: always in the same order, whoever sums and whenever each was finished.
+
+Sums of floats depend on their order. The order here is a binary tree over the numbers of the shots: 0 + 1, 2 + 3, ...,
+then those sums in pairs, and so on. So the image has the same bits on one machine or many, after an interruption or
+without one, and no machine has to hold more than a few sums.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forebay.wave.survey.geometry import Box
+
+
+@dataclass(frozen=True, eq=False)
+class PartialImage:
+    """An image and its illumination, in the part of the model that they cover."""
+
+    image: NDArray[Any]
+    illumination: NDArray[Any]
+    box: Box
+
+    def __add__(self, other: "PartialImage") -> "PartialImage":
+        """Add two parts; the sum covers both, and what is between."""
+        box = tuple(
+            slice(min(first.start, second.start), max(first.stop, second.stop))
+            for first, second in zip(self.box, other.box, strict=True)
+        )
+        return PartialImage(
+            _placed(self.image, self.box, box) + _placed(other.image, other.box, box),
+            _placed(self.illumination, self.box, box) + _placed(other.illumination, other.box, box),
+            box,
+        )
+
+    def faded(self, margins: Sequence[int], shape: tuple[int, ...]) -> "PartialImage":
+        """Fade both out towards those sides that lie inside of a model, within so many points of each axis.
+
+        Where parts end abruptly, their sides would be seen in the sum.
+        """
+        image, illumination = self.image, self.illumination
+        for axis, (side, margin, points) in enumerate(zip(self.box, margins, shape, strict=True)):
+            ramp = np.ones(side.stop - side.start, self.image.dtype)
+            rise = np.sin(np.pi / 2 * (np.arange(margin) + 0.5) / max(margin, 1)) ** 2
+            if side.start > 0:
+                ramp[:margin] *= rise[: len(ramp)]
+            if side.stop < points:
+                ramp[::-1][:margin] *= rise[: len(ramp)]
+            if (ramp < 1).any():
+                along = ramp.reshape([-1 if other == axis else 1 for other in range(len(shape))])
+                image, illumination = image * along, illumination * along
+        return PartialImage(image, illumination, self.box)
+
+    def spread(self, shape: tuple[int, ...]) -> "PartialImage":
+        """Spread the same over the whole model."""
+        box = tuple(slice(0, points) for points in shape)
+        return PartialImage(_placed(self.image, self.box, box), _placed(self.illumination, self.box, box), box)
+
+
+def _placed(values: NDArray[Any], inner: Box, outer: Box) -> NDArray[Any]:
+    """Put values where they belong in a larger part, zeros around them."""
+    if inner == outer:
+        return values
+    whole = np.zeros([side.stop - side.start for side in outer], values.dtype)
+    whole[tuple(slice(a.start - b.start, a.stop - b.start) for a, b in zip(inner, outer, strict=True))] = values
+    return whole
+
+
+def tree_sum(parts: Iterable[PartialImage | None], add: Callable[[Any, Any], Any] | None = None) -> Any:
+    """Sum parts in the order of a binary tree by their place; None where a shot is missing.
+
+    Parts are taken one after the other, and no more sums are held at a time than the tree is high.
+
+    Parameters
+    ----------
+    parts
+        One per shot, in the order of their numbers.
+    add
+        How two are added; it may also arrange that they will be.
+
+    Examples
+    --------
+    >>> tree_sum("abcdefg", add=lambda one, other: f"({one}{other})")
+    '(((ab)(cd))((ef)g))'
+    >>> tree_sum(["a", None, "c", "d"], add=lambda one, other: f"({one}{other})")
+    '(a(cd))'
+    """
+    join = add or PartialImage.__add__
+    sums: list[tuple[int, Any]] = []  # (height, sum), the highest first
+
+    def both(left: Any, right: Any) -> Any:
+        return right if left is None else left if right is None else join(left, right)
+
+    for part in parts:
+        sums.append((0, part))
+        while len(sums) > 1 and sums[-1][0] == sums[-2][0]:
+            (height, right), (_, left) = sums.pop(), sums.pop()
+            sums.append((height + 1, both(left, right)))
+    total = None
+    while sums:
+        total = both(sums.pop()[1], total)
+    return total

@@ -1,0 +1,252 @@
+"""The tables of a job: their keys, what each may be, and what is taken where nothing is said."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from forebay.codec.auto import choices
+from forebay.errors import ForebayError
+from forebay.schedule import named
+from forebay.units import Budget, to_bytes
+from forebay.wave.earth.builtin import BUILTIN
+
+
+def _even(order: int) -> int:
+    if order < 2 or order % 2:
+        raise ValueError("an even number of at least 2")
+    return order
+
+
+def _amount(value: Any) -> Any:
+    try:
+        return None if value is None else to_bytes(value)
+    except ForebayError:
+        raise ValueError("bytes, as in '8GB' or a number") from None
+
+
+def _codec(value: str | None) -> str | None:
+    try:
+        choices(value)
+    except ForebayError as error:
+        raise ValueError(f"a codec such as 'bounded:1e-4' ({error})") from None
+    return value
+
+
+def _schedule(value: str) -> str:
+    families = ("auto", "storeall", "revolve", "zcut", "uniform", "twolevel")
+    if value.strip().lower() in families:
+        return value
+    try:
+        named(value, 10**6)
+    except ForebayError as error:
+        raise ValueError(f"one of {', '.join(families)}, or one with its number: 'revolve:20' ({error})") from None
+    return value
+
+
+def _address(value: str | None) -> str | None:
+    if value is not None and ":" not in value:
+        raise ValueError("an address with its port such as 'tcp://10.0.0.1:8786'")
+    return value
+
+
+def _each(value: Any) -> Any:
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+Positive = Annotated[float, Field(gt=0)]
+Depth = Annotated[float, Field(ge=0)]
+Bytes = Annotated[int | None, BeforeValidator(_amount)]
+Count = Annotated[int, Field(ge=1)]
+Points = Annotated[int, Field(ge=2)]
+
+
+class Table(BaseModel):
+    """A table of a job."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    def _set(self, *keys: str) -> list[str]:
+        """Return those of some keys that were set."""
+        return [key for key in keys if getattr(self, key) is not None]
+
+
+class ModelTable(Table):
+    """What the waves travel through: a built-in model, small and of seed 0 unless told, or a file."""
+
+    name: Literal["layers", "marmousi", "marmousi3d", "salt", "large"] | None = None
+    size: Literal["small", "full"] | None = None
+    dims: Literal[2, 3] | None = None
+    shape: tuple[Points, ...] | None = None
+    seed: int | None = None
+    velocity: Path | None = None
+    """.npy, .zarr or .segy; depth first, metres per second"""
+    true: Path | None = None
+    """where shots are modelled: another file, which `velocity` is a guess of"""
+    spacing: Annotated[tuple[Positive, ...], BeforeValidator(_each)] | None = None
+    """metres along each axis, where the file does not tell"""
+    origin: tuple[float, ...] | None = None
+    smooth: Annotated[float, Field(ge=0)] = 0.0
+    """metres over which the slowness is averaged before anything migrates through it"""
+
+    @model_validator(mode="after")
+    def _one(self) -> "ModelTable":
+        if (self.name is None) == (self.velocity is None):
+            raise ValueError(f"either name, one of {', '.join(BUILTIN)}, or velocity, a file")
+        idle = ("spacing", "origin", "true") if self.velocity is None else ("dims", "shape", "size", "seed")
+        if keys := self._set(*idle):
+            raise ValueError(f"no {', '.join(keys)} beside {'name' if self.velocity is None else 'velocity'}")
+        return self
+
+
+class GeometryTable(Table):
+    """Where the shots are, unless their file tells."""
+
+    shots: Annotated[tuple[Count, ...], BeforeValidator(_each)] | None = None
+    """how many, spread evenly: a number, or in three dimensions two, along y and along x"""
+    source_depth: Depth | None = None
+    receiver_depth: Depth | None = None
+    receiver_spacing: Positive | None = None
+    """metres, beside shots only; unless told, 20, 20 and 25"""
+    sources: Path | None = None
+    """.npy, a position in metres a row, depth first"""
+    receivers: Path | None = None
+    """.npy, the same for all shots, or with one more axis for each"""
+    max_offset: Positive | None = None
+    """metres; receivers farther from their source are left out"""
+
+    @model_validator(mode="after")
+    def _both(self) -> "GeometryTable":
+        if (self.sources is None) != (self.receivers is None):
+            raise ValueError("sources and receivers together, or neither")
+        if self.shots is not None and self.sources is not None:
+            raise ValueError("either shots, a number, or the files sources and receivers")
+        if self.shots is None and (keys := self._set("source_depth", "receiver_depth", "receiver_spacing")):
+            raise ValueError(f"no {', '.join(keys)} without shots: files tell where sources and receivers are")
+        return self
+
+
+class DataTable(Table):
+    """What was recorded; without a file, shots are modelled."""
+
+    file: Path | None = None
+    """.segy, .zarr or .npy"""
+    dt: Positive | None = None
+    """seconds between samples"""
+    length: Positive | None = None
+    """seconds that are recorded, of modelled shots"""
+    mute_velocity: Positive | None = None
+    """metres per second: what arrives before a direct wave of this speed has passed is muted"""
+    mute_delay: Annotated[float, Field(ge=0)] | None = None
+    """seconds after that wave's beginning; unless told, as long as the wavelet lasts"""
+
+    @model_validator(mode="after")
+    def _one(self) -> "DataTable":
+        if self.file is not None and self.length is not None:
+            raise ValueError("no length beside file, whose shots are as long as they are")
+        if self.mute_delay is not None and self.mute_velocity is None:
+            raise ValueError("mute_velocity beside mute_delay")
+        return self
+
+
+class WaveletTable(Table):
+    """What the sources send."""
+
+    frequency: Positive | None = None
+    """of a Ricker wavelet, in Hz"""
+    delay: Annotated[float, Field(ge=0)] | None = None
+    file: Path | None = None
+    """.npy, one value per sample"""
+    dt: Positive | None = None
+    """seconds between the samples of the file; unless told, those of the data"""
+
+    @model_validator(mode="after")
+    def _one(self) -> "WaveletTable":
+        if (self.frequency is None) == (self.file is None):
+            raise ValueError("either frequency, in Hz, or file")
+        if self._set(idle := "dt" if self.file is None else "delay"):
+            raise ValueError(f"no {idle} beside {'frequency' if self.file is None else 'file'}")
+        return self
+
+
+class PhysicsTable(Table):
+    """How waves are computed."""
+
+    kind: Literal["acoustic", "elastic"] = "acoustic"
+    order: Annotated[int, AfterValidator(_even)] = 8
+    absorb: Annotated[int, Field(ge=0)] | None = None
+    """points of each absorbing layer; unless told, what the wavelet needs, within 40 to 200"""
+    free_surface: bool = False
+    sends: Literal["explosion", "force z", "force y", "force x"] = "explosion"
+    hears: Literal["pressure", "velocity z", "velocity y", "velocity x"] = "pressure"
+    dt: Positive | None = None
+    """seconds of a step; unless told, a whole part of the data's that is stable and fine enough"""
+    vs: Path | None = None
+    """elastic: metres per second; unless told, the velocity over the square root of 3"""
+    density: Path | None = None
+    """elastic: kilograms per cubic metre; unless told, Gardner's 310 times the fourth root of the velocity"""
+
+    @model_validator(mode="after")
+    def _known(self) -> "PhysicsTable":
+        if self.kind == "acoustic":
+            usual = {"sends": "explosion", "hears": "pressure"}
+            if keys := self._set("vs", "density") + [key for key in usual if getattr(self, key) != usual[key]]:
+                raise ValueError(f"kind = 'elastic' beside {', '.join(keys)}")
+        return self
+
+
+class ImagingTable(Table):
+    """How the image is made."""
+
+    every: Annotated[int, Field(ge=1)] | None = None
+    """steps between two contributions; unless told, what the wavelet's band allows"""
+    image: Literal["pp", "velocity"] = "pp"
+    """of elastic waves: pressure waves alone, or the motion of particles"""
+    aperture: Depth | None = None
+    """metres around sources and receivers in which a shot migrates, its image fading out in the outer half of them;
+    unless told, the whole model"""
+    mute: Depth = 0.0
+    """metres from the top in which the final image is faded out"""
+
+
+class MemoryTable(Table):
+    """What a shot may keep, and how."""
+
+    device: Bytes = None
+    host: Bytes = None
+    disk: Bytes = None
+    directory: Path | None = None
+    """of the disk tier; unless told, inside the job's own"""
+    codec: Annotated[str | None, AfterValidator(_codec)] = None
+    schedule: Annotated[str, AfterValidator(_schedule)] = "auto"
+
+    @property
+    def budget(self) -> Budget | None:
+        """The budget; None where nothing was said."""
+        tiers = {"device": self.device, "host": self.host, "disk": self.disk}
+        return Budget(**tiers) if any(amount is not None for amount in tiers.values()) else None
+
+
+class RunTable(Table):
+    """Where the shots are computed: changes nothing in the image."""
+
+    device: Literal["auto", "cpu", "gpu"] = "auto"
+    workers: Annotated[int, Field(ge=0)] = 0
+    """processes of a cluster on this machine; 0 for none"""
+    scheduler: Annotated[str | None, AfterValidator(_address)] = None
+    """address of a cluster that is there, such as tcp://10.0.0.1:8786"""
+    retries: Annotated[int, Field(ge=0)] = 1
+    """how often a shot that fails is tried again"""
+
+    @model_validator(mode="after")
+    def _one(self) -> "RunTable":
+        if self.workers and self.scheduler:
+            raise ValueError("either workers, of a new cluster, or scheduler, of one that is there")
+        return self
+
+
+class OutputTable(Table):
+    """What is written, and where."""
+
+    directory: Path = Path("rtm")
+    formats: Annotated[tuple[Literal["npy", "zarr", "segy", "png"], ...], BeforeValidator(_each)] = ("npy", "png")

@@ -1,0 +1,187 @@
+"""One shot of a job, from its directory and its number: data, migration, and the image kept on disk."""
+
+import json
+import math
+import threading
+import traceback
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forebay.errors import ForebayError
+from forebay.units import Budget
+from forebay.wave.advice import WaveWarning
+from forebay.wave.files.formats import read_shot
+from forebay.wave.job.inputs import medium_of
+from forebay.wave.job.place import budget_of, putter
+from forebay.wave.job.stack import PartialImage
+from forebay.wave.job.workspace import Workspace
+from forebay.wave.migrate import migrate
+from forebay.wave.simulate import simulate
+from forebay.wave.survey.geometry import part_of
+from forebay.wave.survey.shot import Shot
+
+_ONE = threading.Lock()
+"""A process works on one shot at a time: its loops take all its threads already."""
+
+Tell = Callable[[int, int], None]
+"""``tell(shot, done)`` hears how many steps of a shot are done."""
+
+
+def try_shot(
+    root: Path | str,
+    number: int,
+    budget: Budget | None = None,
+    threads: int | None = None,
+    tell: Tell | None = None,
+) -> dict[str, Any]:
+    """Migrate one shot, keep its image in the job's directory, and tell how it went; write down what goes wrong.
+
+    Parameters
+    ----------
+    root
+        The job's directory.
+    number
+        Of the shot.
+    budget
+        Of the snapshots, where the job does not say.
+    threads
+        Of the loops; None leaves them as they are.
+    tell
+        Hears of the progress.
+    """
+    workspace = Workspace(Path(root))
+    try:
+        with _ONE, warnings.catch_warnings():
+            warnings.simplefilter("ignore", WaveWarning)  # the job's notes have told it, once for all shots
+            if threads is not None:
+                import numba
+
+                numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))
+            return _run(workspace, number, budget, tell or (lambda shot, done: None))
+    except Exception:
+        workspace.fail(number, traceback.format_exc())
+        raise
+
+
+def hopeless(error: BaseException) -> bool:
+    """Tell whether trying a shot again would fail again: what is wrong was said, and lies not in a device or a disk."""
+    return isinstance(error, ForebayError) and not isinstance(error, OSError | RuntimeError)
+
+
+def steps_of(workspace: Workspace) -> tuple[int, int]:
+    """Return the steps of one way through a shot, and of all its ways: modelled where it is, forward and back."""
+    steps = math.ceil(len(workspace.wavelet) * workspace.sampling / workspace.step - 1e-6)
+    return steps, (2 if workspace.job.data.file is not None else 3) * steps
+
+
+def _run(workspace: Workspace, number: int, budget: Budget | None, tell: Tell) -> dict[str, Any]:
+    job, start = workspace.job, perf_counter()
+    put = putter(workspace.device)
+    shot = shot_of(workspace, number)
+    shot = shot.with_data(data_of(workspace, number, shot))
+    recorded = perf_counter()
+    steps, all_steps = steps_of(workspace)
+    tell(number, all_steps - 2 * steps)
+    box, plan = workspace.boxes[number], workspace.plan()
+    model = medium_of(job, workspace.fields("model", box), part_of(workspace.grid, box), put)
+    directory = job.memory.directory or workspace.root
+    directory.mkdir(parents=True, exist_ok=True)
+    migration = migrate(
+        shot,
+        model,
+        dt=workspace.step,
+        order=job.physics.order,
+        every=job.imaging.every,
+        images=(job.imaging.image,),
+        # It is seen here only to count.
+        condition=lambda source, receiver, step: tell(number, all_steps - step),
+        turn=lambda state: tell(number, all_steps - steps),
+        plan=plan,
+        budget=budget_of(job, workspace.device, budget) if plan is None else None,
+        codec=job.memory.codec,
+        schedule=job.memory.schedule,
+        directory=directory,
+        reversals=workspace.geometry.count,
+        progress=False,
+    )
+    result = migration.result
+    if plan is None:
+        workspace.freeze(result.plan, result.metrics, number)
+    summary = {
+        "shot": number,
+        "seconds": perf_counter() - start,
+        "data": recorded - start,
+        "reversal": result.metrics.seconds,
+        "every": migration.every,
+        "steps": result.plan.steps,
+        "phases": dict(result.metrics.phases),
+        "peak": dict(result.metrics.peak),
+        "moved": dict(result.metrics.moved),
+        "ratio": result.metrics.mean_ratio if result.metrics.ratios else None,
+        "worst": result.metrics.ratios.worst if result.metrics.ratios else None,
+        "error": max((sample.relative for sample in result.metrics.samples), default=None),
+        "note": result.note,
+    }
+    part = PartialImage(np.asarray(migration.image), np.asarray(migration.illumination), box)
+    # Half of what lies beyond source and receivers, along the horizontal axes.
+    margins = [0, *(int((job.imaging.aperture or 0.0) / 2 / step) for step in workspace.grid.spacing[1:])]
+    workspace.keep(number, part.faded(margins, workspace.grid.shape), summary)
+    return dict(json.loads(json.dumps(summary)))
+
+
+def shot_of(workspace: Workspace, number: int) -> Shot:
+    """Return the geometry and wavelet of a shot."""
+    geometry = workspace.geometry
+    return Shot(
+        geometry.sources[number],
+        geometry.receivers_of(number),
+        workspace.wavelet,
+        workspace.sampling,
+        sends=workspace.job.physics.sends,
+        hears=workspace.job.physics.hears,
+    )
+
+
+def data_of(workspace: Workspace, number: int, shot: Shot) -> NDArray[Any]:
+    """Read what a shot's receivers heard, or model it, and mute the direct wave where that is asked for."""
+    job = workspace.job
+    if job.data.file is not None:
+        data = read_shot(job.data.file, number, workspace.geometry.traces_of(number))
+    else:
+        box = workspace.boxes[number]
+        put = putter(workspace.device)
+        model = medium_of(job, workspace.fields("true", box), part_of(workspace.grid, box), put)
+        data = simulate(shot, model, dt=workspace.step, order=job.physics.order)
+    if job.data.mute_velocity is None:
+        return data
+    return mute(data, shot, job.data.mute_velocity, job.data.mute_delay)
+
+
+def mute(data: NDArray[Any], shot: Shot, velocity: float, delay: float | None = None) -> NDArray[Any]:
+    """Silence each trace until the direct wave has passed.
+
+    Parameters
+    ----------
+    data
+        Samples by receivers.
+    shot
+        With their positions and the wavelet.
+    velocity
+        Of the direct wave, in metres per second.
+    delay
+        Seconds from the wave's beginning to its end; unless told, those in which the wavelet has 99.9 % of its energy.
+    """
+    energy = np.cumsum(np.sum(np.reshape(shot.wavelet, (shot.samples, -1)) ** 2, axis=1))
+    if delay is None:
+        delay = float(np.searchsorted(energy, 0.999 * energy[-1])) * shot.dt
+    away = np.linalg.norm(shot.receivers - shot.source.mean(axis=0), axis=1)
+    passed = away / velocity + delay
+    ramp = 0.5 * delay
+    late = np.clip((np.arange(len(data))[:, None] * shot.dt - passed) / max(ramp, shot.dt), 0, 1)
+    return np.asarray(data * np.sin(np.pi / 2 * late) ** 2, data.dtype)

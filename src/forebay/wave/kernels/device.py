@@ -1,0 +1,97 @@
+"""A GPU as the loops of waves see it: its arrays, and kernels that are launched again and again."""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+SOURCES = Path(__file__).parent
+"""Where the CUDA sources of all waves are."""
+
+
+class Device:
+    """The current device; arrays are CuPy's, and work goes to the stream that is current in CuPy."""
+
+    def __init__(self) -> None:
+        import cupy
+        from cuda.bindings import driver
+
+        from forebay.cuda.arrays import view
+        from forebay.cuda.driver import checked, current_device
+
+        self.arrays, self._driver, self._checked, self._view = cupy, driver, checked, view
+        self.multiprocessors = int(current_device().properties.multiprocessor_count)
+
+    def kernel(self, source: Path, name: str, defines: Mapping[str, int]) -> Any:
+        """Return a kernel, compiled when it is first asked for."""
+        return _kernel(source, name, tuple(sorted(defines.items())))[0]
+
+    def address(self, array: Any) -> int:
+        """Tell where an array without gaps begins."""
+        where = self._view(array)
+        assert where.contiguous
+        return where.pointer
+
+    def stream(self) -> Any:
+        """Return the stream that work goes to."""
+        return self._driver.CUstream(self.arrays.cuda.get_current_stream().ptr)
+
+    def host(self, array: Any) -> Any:
+        """Copy an array to the host, in the order of the stream."""
+        return self.arrays.asnumpy(array)
+
+    def launch(self, kernel: Any, grid: Sequence[int], block: Sequence[int], arguments: int, stream: Any) -> None:
+        """Enqueue a kernel; `arguments` is the address of an array of the addresses of its arguments."""
+        self._checked(self._driver.cuLaunchKernel(kernel, *grid, *block, 0, stream, arguments, 0), "launching a kernel")
+
+
+class Launch:
+    """A kernel with its arguments in place, so that a launch costs one call of the driver.
+
+    Loops over small grids are as long as their launches take: those arguments that change are written over, and
+    nothing else is done anew.
+    """
+
+    def __init__(
+        self, device: Any, kernel: Any, grid: Sequence[int], block: Sequence[int], arguments: Mapping[str, Any]
+    ) -> None:
+        self._device, self._kernel = device, kernel
+        self._grid, self._block = (*grid, 1, 1)[:3], (*block, 1, 1)[:3]
+        self._slots = np.zeros(len(arguments), np.uint64)  # 8 bytes for each, which holds whatever it is
+        self._numbers = self._slots.view(np.float32)[::2]
+        self._addresses = self._slots.ctypes.data + 8 * np.arange(len(arguments), dtype=np.uint64)
+        self._where = int(self._addresses.ctypes.data)
+        self._places = {name: place for place, name in enumerate(arguments)}
+        self._kept: dict[str, Any] = {}
+        self.set(**arguments)
+
+    def set(self, **arguments: Any) -> None:
+        """Write arguments: whole numbers and addresses as int, others as float, arrays as they are, None for no array.
+
+        Arrays given here are kept alive until others are given in their place.
+        """
+        for name, value in arguments.items():
+            place = self._places[name]
+            if isinstance(value, int):
+                self._slots[place] = value
+            elif isinstance(value, float):
+                self._numbers[place] = value
+            else:
+                self._kept[name] = value
+                self._slots[place] = 0 if value is None else self._device.address(value)
+
+    def __call__(self, stream: Any) -> None:
+        """Enqueue it."""
+        self._device.launch(self._kernel, self._grid, self._block, self._where, stream)
+
+
+@cache
+def _kernel(source: Path, name: str, defines: tuple[tuple[str, int], ...]) -> Any:
+    from cuda.bindings import driver
+
+    from forebay.cuda.kernels import load
+
+    kernel = load(source, fmad=False, defines=dict(defines)).kernel(name)
+    return driver.CUfunction(int(kernel.handle)), kernel

@@ -1,0 +1,178 @@
+"""What a physics is: the one seam between waves of a kind and what `simulate`, `migrate` and `gradient` do with them.
+
+A class that answers `Physics` and is registered for a type of model is all that a new kind of wave needs: time loops,
+migrations, gradients, budgets and the checks of time step and grid follow.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forebay.errors import WaveError
+from forebay.wave.earth.grid import Grid
+from forebay.wave.survey.shot import Shot
+
+State = dict[str, Any]
+"""The fields of a wave by name, or those of them that a record keeps."""
+Images = dict[str, tuple[Any, Any]]
+"""Images by name, each with its illumination."""
+Condition = Callable[[Any, Any, int], None]
+"""An imaging condition of the user's: ``condition(source, receiver, step)``."""
+
+
+class EarthModel(Protocol):
+    """What waves travel through."""
+
+    @property
+    def grid(self) -> Grid:
+        """Where its values are."""
+
+    @property
+    def slowest(self) -> float:
+        """The smallest velocity of its waves."""
+
+    @property
+    def fastest(self) -> float:
+        """The largest velocity of its waves."""
+
+
+class Kernels(Protocol):
+    """Arrays where the waves of a physics are computed."""
+
+    dtype: np.dtype[Any]
+
+    def zeros(self, shape: tuple[int, ...]) -> Any:
+        """Make an array of zeros."""
+
+    def put(self, values: Any) -> Any:
+        """Bring values to where the kernels work."""
+
+    def get(self, values: Any) -> NDArray[Any]:
+        """Bring values back to NumPy."""
+
+
+class Physics(Protocol):
+    """Waves of one kind in a model, in steps of one length.
+
+    `loop` and `adjoint` are a `Loop` and its `Adjoint`; an antenna is what `antenna` made of positions. Methods with a
+    body here are right for waves whose data and impulses belong to the moments of the steps.
+    """
+
+    model: Any
+    dt: float
+    kernels: Any
+    """the `Kernels` that hold its arrays"""
+
+    def __init__(self, model: Any, dt: float, order: int, dtype: Any) -> None: ...
+
+    # What a time step, a grid and its layers must be, asked before there is one.
+
+    @staticmethod
+    def largest_dt(model: Any, order: int) -> float:
+        """Return the largest stable time step in a model."""
+
+    @staticmethod
+    def points_per_wavelength(order: int) -> float:
+        """Return how many points the shortest wave needs, see `stability.resolving`."""
+
+    @staticmethod
+    def absorbing_wavelengths(ndim: int) -> float:
+        """Return the width of layers that return less than a hundredth, in longest waves of the wavelet's band."""
+
+    # Fields, and the points at which they are sent and heard.
+
+    def zeros(self) -> State:
+        """Make a state in which nothing moves yet."""
+
+    def pressure(self, state: State) -> Any:
+        """Return the pressure inside the model, or what is shown in its place."""
+
+    def antenna(self, positions: Any, kinds: Sequence[str]) -> Any:
+        """Bind positions, one row of coordinates each, and what each of them sends or hears."""
+
+    def impulses(self, density: NDArray[np.float64], kinds: Sequence[str]) -> NDArray[np.float64]:
+        """Turn wavelets per volume, a row for each step, into what a step is given."""
+        return density
+
+    def at_steps(self, heard: NDArray[Any], kinds: Sequence[str]) -> NDArray[Any]:
+        """Take what was heard in each step to the step's beginning."""
+        return heard
+
+    def at_steps_transposed(self, data: NDArray[Any], kinds: Sequence[str]) -> NDArray[Any]:
+        """Apply the transpose of `at_steps`."""
+        return data
+
+    # Steps, forward and back.
+
+    def advance(
+        self, state: State, senders: Any, sent: Any, steps: Sequence[int], hears: tuple[Any, Any] | None = None
+    ) -> State:
+        """Advance a state, which may be overwritten: in each of `steps` an antenna sends that row of `sent`.
+
+        `hears` is another antenna, and the array whose row of the same number takes what it hears before the step.
+        """
+
+    def retreat(self, state: State, senders: Any, sent: Any, steps: Sequence[int], image: Any = None) -> State:
+        """Take the adjoint's state back through `steps`: apply the exact transpose of `advance`.
+
+        `image`, an `Imaging` or None, may be made of the last one on the way; `meet` alone asks for it.
+        """
+
+    # Images.
+
+    def image_sums(self, names: Sequence[str]) -> Images:
+        """Make the images of some names, in which nothing is seen yet; refuse names that are none."""
+
+    def sent_back(self, data: NDArray[Any], shot: Shot) -> NDArray[Any]:
+        """Scale data for their way back, so that an image does not depend on the sampling."""
+
+    def seen(self, state: State, names: Sequence[str]) -> State:
+        """Return what images need of a state: their record."""
+
+    def meet(
+        self, adjoint: Any, step: int, sums: Images, seen: State, factor: float, condition: Condition | None
+    ) -> None:
+        """Take the adjoint to where it meets the record of a step, and add what is seen there, times a factor.
+
+        A `condition` is given the fields of both waves inside the model.
+        """
+
+    def finished(self, sums: Images) -> Images:
+        """Return the model's part of images as arrays of NumPy."""
+
+    # Sensitivity.
+
+    @property
+    def sensitive_fields(self) -> tuple[str, ...]:
+        """Names of the fields that `add_sensitivity` needs of a state."""
+
+    def sensitivity_sums(self) -> dict[str, Any]:
+        """Make what `add_sensitivity` adds to."""
+
+    def add_sensitivity(self, sums: dict[str, Any], adjoint: Any, seen: State, step: int, every: int) -> None:
+        """Take the adjoint back to a step, and add what it owes to the model, `every` times.
+
+        `seen` has the `sensitive_fields` before the step. The first call may be for the state after the last one.
+        """
+
+    def gradient(self, sums: dict[str, Any], parameter: str) -> Any:
+        """Turn the sums into the derivative with respect to the model, as arrays of NumPy."""
+
+
+_REGISTERED: dict[type, type[Physics]] = {}
+
+
+def register(model: type, physics: type[Physics]) -> None:
+    """Let models of a type be served by a physics."""
+    _REGISTERED[model] = physics
+
+
+def physics_of(model: Any) -> type[Physics]:
+    """Return the physics that serves a model."""
+    for kind in type(model).__mro__:
+        if kind in _REGISTERED:
+            return _REGISTERED[kind]
+    names = ", ".join(sorted(kind.__name__ for kind in _REGISTERED))
+    raise WaveError(f"no physics is registered for a model of type {type(model).__name__}: take one of {names}")

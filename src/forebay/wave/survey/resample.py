@@ -1,0 +1,69 @@
+"""Traces at another sampling interval, band-limited, and the exact transpose of that."""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+REACH = 16
+"""Samples of the coarser sampling on each side that take part."""
+SHAPE = 9.0
+"""Of the Kaiser window: waves up to 0.8 of the coarser Nyquist frequency pass within 0.001."""
+
+
+@dataclass(frozen=True)
+class Resampler:
+    """Takes traces from one sampling to another by a windowed sinc, which lets pass what both can hold.
+
+    Examples
+    --------
+    >>> finer = Resampler(samples=100, dt=0.004, new_samples=400, new_dt=0.001)
+    >>> finer(np.ones((100, 3))).shape, finer.transpose(np.ones((400, 3))).shape
+    ((400, 3), (100, 3))
+    """
+
+    samples: int
+    dt: float
+    new_samples: int
+    new_dt: float
+
+    @property
+    def same(self) -> bool:
+        """Whether nothing changes."""
+        return self.samples == self.new_samples and math.isclose(self.dt, self.new_dt, rel_tol=1e-9)
+
+    @cached_property
+    def _taps(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """For each new sample, where its sum over the old ones begins, and their weights."""
+        coarser = max(self.dt, self.new_dt)
+        reach = REACH * coarser / self.dt
+        centre = np.arange(self.new_samples) * (self.new_dt / self.dt)
+        first = np.ceil(centre - reach).astype(np.int64)
+        index = first[:, None] + np.arange(math.floor(2 * reach) + 1)
+        away = (centre[:, None] - index) * (self.dt / coarser)
+        window = np.i0(SHAPE * np.sqrt(np.maximum(1 - (away / REACH) ** 2, 0))) / np.i0(SHAPE)
+        weight = np.sinc(away) * window * (self.dt / coarser)
+        return first, np.where((index >= 0) & (index < self.samples) & (np.abs(away) <= REACH), weight, 0.0)
+
+    def __call__(self, traces: NDArray[Any]) -> NDArray[Any]:
+        """Resample along the first axis."""
+        if self.same:
+            return traces
+        out = np.zeros((self.new_samples, *traces.shape[1:]), traces.dtype)
+        from forebay.wave.kernels.traces import pull  # compiled when it is needed
+
+        pull(traces.reshape(self.samples, -1), *self._taps, out.reshape(self.new_samples, -1))
+        return out
+
+    def transpose(self, traces: NDArray[Any]) -> NDArray[Any]:
+        """Apply the transpose, from the new sampling to the old."""
+        if self.same:
+            return traces
+        out = np.zeros((self.samples, *traces.shape[1:]), traces.dtype)
+        from forebay.wave.kernels.traces import push
+
+        push(traces.reshape(self.new_samples, -1), *self._taps, out.reshape(self.samples, -1))
+        return out

@@ -1,0 +1,74 @@
+"""Wavelets: what a source sends, and at which frequencies."""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forebay.errors import WaveError
+
+LEVEL = 0.01
+"""Of the largest amplitude in a spectrum: where it has fallen below this for good, the band ends."""
+LOW = 0.1
+"""The same where the band begins. What lies below matters to absorbing layers only, and little to them."""
+RICKER = 2.764
+"""The highest frequency of a Ricker wavelet, by `LEVEL`, over its dominant one."""
+ROLL_OFF = 1.25
+"""Times the highest frequency: where nothing is left of what `band_limited` gives."""
+
+
+def ricker(frequency: float, dt: float, samples: int, delay: float | None = None) -> NDArray[np.float64]:
+    """Make a Ricker wavelet of a dominant frequency in Hz; it peaks after `delay`, 1.5 periods unless told.
+
+    Examples
+    --------
+    >>> wavelet = ricker(15.0, dt=0.002, samples=500)
+    >>> float(wavelet.argmax() * 0.002), round(highest_frequency(wavelet, 0.002))
+    (0.1, 41)
+    """
+    if RICKER * frequency > 0.5 / dt:
+        raise WaveError(
+            f"a Ricker wavelet of {frequency:.6g} Hz has waves of up to {RICKER * frequency:.4g} Hz, and samples of "
+            f"{dt:.6g} s hold {0.5 / dt:.4g}: take dt of at most {0.5 / (RICKER * frequency):.4g} s, or a frequency of "
+            f"at most {0.5 / (RICKER * dt):.4g} Hz"
+        )
+    delay = 1.5 / frequency if delay is None else delay
+    squared = (math.pi * frequency * (np.arange(samples) * dt - delay)) ** 2
+    return np.asarray((1 - 2 * squared) * np.exp(-squared))
+
+
+def highest_frequency(wavelet: NDArray[np.floating], dt: float) -> float:
+    """Return the frequency above which the spectrum of a wavelet, or of several, stays below `LEVEL`."""
+    return _band(wavelet, dt, LEVEL)[1]
+
+
+def lowest_frequency(wavelet: NDArray[np.floating], dt: float) -> float:
+    """Return the frequency below which the spectrum of a wavelet, or of several, stays below `LOW`."""
+    return _band(wavelet, dt, LOW)[0]
+
+
+def _band(wavelet: NDArray[np.floating], dt: float, level: float) -> tuple[float, float]:
+    """Return the first and the last frequency at which a spectrum has a share of its largest amplitude."""
+    samples = len(wavelet)
+    # Zeros at the end give a spectrum fine enough to find its edges.
+    spectrum = np.abs(np.fft.rfft(np.reshape(wavelet, (samples, -1)), 8 * samples, axis=0)).max(axis=1)
+    if not spectrum.any():
+        return 0.0, 0.0
+    frequencies = np.fft.rfftfreq(8 * samples, dt)[spectrum >= level * spectrum.max()]
+    return float(frequencies[0]), float(frequencies[-1])
+
+
+def band_limited(traces: NDArray[np.floating], dt: float, frequency: float) -> NDArray[np.float64]:
+    """Remove from traces what lies above a frequency, down to nothing at `ROLL_OFF` times it, and fade their ends out.
+
+    A record that stops in the middle of a wave would otherwise send all frequencies back from its end.
+    """
+    samples = len(traces)
+    fading = min(samples, math.ceil(2 / (frequency * dt)))
+    fade = np.ones(samples)
+    fade[samples - fading :] = np.cos(np.pi / 2 * np.arange(1, fading + 1) / fading) ** 2
+    frequencies = np.fft.rfftfreq(2 * samples, dt)  # twice as long, so that the end does not reach the beginning
+    above = np.clip((frequencies / frequency - 1) / (ROLL_OFF - 1), 0, 1)
+    spectrum = np.fft.rfft(np.asarray(traces, np.float64) * fade[:, None], 2 * samples, axis=0)
+    spectrum *= np.cos(np.pi / 2 * above)[:, None] ** 2
+    return np.fft.irfft(spectrum, 2 * samples, axis=0)[:samples]

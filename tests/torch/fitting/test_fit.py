@@ -1,0 +1,702 @@
+"""`fit`: gradients, statistics and random numbers are those of the plain model, whatever happens to each block."""
+
+import copy
+import gc
+import os
+import pickle
+from weakref import ref
+
+import numpy as np
+import pytest
+
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what deterministic products need on a GPU
+
+torch = pytest.importorskip("torch")
+
+from tests.torch.cases import crossed  # noqa: E402
+from tests.torch.models import (  # noqa: E402
+    AMPLE,
+    EXACT,
+    INPUTS,
+    MLP,
+    Block,
+    Residual,
+    Transformer,
+    UNet,
+    blocks_of,
+    equal,
+    least_for,
+    pair,
+    problem,
+    step,
+)
+from tests.torch.models import deterministic as deterministic  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
+from forebay import Budget  # noqa: E402
+from forebay.codec import get  # noqa: E402
+from forebay.errors import BudgetError, CodecError, PlanError  # noqa: E402
+from forebay.planner.blockwise import choose  # noqa: E402
+from forebay.torch import fit, plan_of, unfit  # noqa: E402
+from forebay.torch.fit import _of  # noqa: E402
+from forebay.torch.fitting import planning, replanning, session  # noqa: E402
+from forebay.torch.fitting.blocks import find  # noqa: E402
+from forebay.torch.fitting.record import device_of  # noqa: E402
+from forebay.torch.mover import HostMover  # noqa: E402
+from forebay.torch.replay.frame import Frame  # noqa: E402
+from forebay.torch.replay.module_state import ModuleState  # noqa: E402
+
+
+def needs(kind):
+    """The bytes that blocks save and are given when everything is kept, and when everything is recomputed."""
+    model, x = problem(kind)
+    fit(model, AMPLE, blocks=blocks_of(kind))
+    step(model, x)
+    peaks = {name: peak for name, _, peak in plan_of(model).alternatives()}
+    return peaks["keep"], peaks["recompute"]
+
+
+@pytest.mark.parametrize(("kind", "choice"), crossed(INPUTS, EXACT))
+def test_every_choice_gives_the_bits_of_the_plain_model(kind, choice):
+    model, x = problem(kind)
+    plain, _ = problem(kind)
+    fit(model, AMPLE, choice=choice, blocks=blocks_of(kind))
+    for _ in range(3):
+        assert equal(step(model, x), step(plain, x))
+    assert choice in plan_of(model).choices.values()
+
+
+@pytest.mark.parametrize(("kind", "choice"), crossed(INPUTS, [name for name in EXACT if "offload" in name]))
+def test_what_has_to_leave_the_device_comes_back_with_the_same_bits(kind, choice):
+    model, x = problem(kind)
+    plain, _ = problem(kind)
+    fit(model, Budget(device=least_for(kind, choice), host="1GB"), choice=choice, blocks=blocks_of(kind))
+    for _ in range(4):
+        assert equal(step(model, x), step(plain, x))
+    if "inputs" not in choice or kind in (Transformer, Residual):  # others share their inputs, which then stay
+        assert max(plan_of(model).foreseen.leave) > 0
+        assert plan_of(model).metrics.moved["up 1"] > 0
+
+
+@pytest.mark.parametrize("kind", INPUTS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("part", [0.0, 0.5])
+def test_the_planners_choices_give_the_bits_of_the_plain_model(kind, part):
+    most, least = needs(kind)
+    budget = int((least + part * (most - least)) * 1.02) + 1
+    model, x = problem(kind)
+    plain, _ = problem(kind)
+    fit(model, Budget(device=budget, host="1GB"), blocks=blocks_of(kind))
+    for _ in range(5):
+        assert equal(step(model, x), step(plain, x))
+    plan = plan_of(model)
+    assert plan.foreseen.peak <= budget
+    assert set(plan.choices.values()) != {"keep"}
+
+
+def test_with_enough_memory_everything_is_kept():
+    model, x = problem(Transformer)
+    fit(model, AMPLE)
+    step(model, x)
+    step(model, x)
+    assert set(plan_of(model).choices.values()) == {"keep"}
+
+
+def test_without_a_host_nothing_moves():
+    most, least = needs(Transformer)
+    model, x = problem(Transformer)
+    fit(model, Budget(device=(most + least) // 2))
+    for _ in range(4):
+        step(model, x)
+    assert plan_of(model).foreseen.moved == 0
+    assert plan_of(model).metrics.moved["down 1"] == 0
+
+
+def test_what_moves_is_what_the_plan_says():
+    model, x = problem(Transformer)
+    fit(model, AMPLE, choice="offload")
+    step(model, x)
+    step(model, x)
+    before = plan_of(model).metrics.moved["down 1"]
+    step(model, x)
+    moved = plan_of(model).metrics.moved["down 1"] - before
+    assert moved == pytest.approx(plan_of(model).foreseen.moved, rel=0.02)  # small tensors stay
+
+
+def test_saved_bytes_on_the_device_follow_the_plan():
+    most, least = needs(Transformer)
+    model, x = problem(Transformer)
+    fit(model, Budget(device=int(least * 1.1), host="1GB"), choice="offload")
+    for _ in range(3):
+        step(model, x)
+    store = _of(model).session._tools.store
+    assert store.metrics.peak["device"] < (most - least) // 2
+    gc.collect()
+    store.collect()
+    assert store.held == 0 and store.mover.room.used == 0
+
+
+def test_dear_outputs_are_let_go_as_they_are_given_again():
+    for retained in (False, True):
+        torch.manual_seed(0)
+        block = nn.Sequential(nn.Linear(8, 64), nn.Dropout(0.5), nn.Linear(64, 8), nn.GELU())  # dropout saves a mask
+        x = torch.randn(4, 8, requires_grad=True)
+        frame = Frame(block.forward, ModuleState(block), x.device, wanted=frozenset({0, 1}))
+        loss = frame.run((x,), {}).sum()
+        assert set(frame._outputs) == {0, 1}
+        (first,) = torch.autograd.grad(loss, x, retain_graph=retained)
+        assert set(frame._outputs) == ({0, 1} if retained else set())
+        if retained:
+            assert torch.equal(torch.autograd.grad(loss, x)[0], first)
+
+
+def test_a_batch_that_the_caller_holds_is_not_moved_as_that_would_free_nothing():
+    model, x = pair(MLP)[0], torch.randn(32, 8)
+    fit(model, AMPLE, choice="recompute, inputs offloaded")
+    for _ in range(2):
+        step(model, x)
+    plan = plan_of(model)
+    assert list(plan.choices.values()) == ["recompute", *["recompute, inputs offloaded"] * 2]
+    assert plan.metrics.moved["down 1"] == 2 * x.nbytes
+
+
+def test_a_codec_compresses_within_its_error():
+    for choice in ("compress", "offload compressed"):
+        model, x = problem(Transformer)
+        plain, _ = problem(Transformer)
+        fit(model, AMPLE, codec="cast:float16", choice=choice)
+        for _ in range(3):
+            for found, expected in zip(step(model, x), step(plain, x), strict=True):
+                torch.testing.assert_close(found, expected, rtol=2e-2, atol=2e-3)
+        assert set(plan_of(model).choices.values()) == {choice}
+        assert plan_of(model).metrics.ratios
+
+
+class Counting(TorchDispatchMode):
+    """Counts the products with a bias, which only a forward does."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += func is torch.ops.aten.addmm.default
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(
+    ("choice", "again"),
+    [
+        ("keep", 0),
+        ("keep dear, recompute the rest", 0),
+        ("keep 3/4 of dear, recompute the rest", 4),
+        ("offload 1/2 of dear, recompute the rest", 4 * 2),
+        ("offload", 0),
+        ("recompute", 4 * 3),
+    ],
+)
+def test_dear_operations_run_again_only_where_their_outputs_are_not_kept(choice, again):
+    model, x = problem(Transformer)
+    fit(model, AMPLE, choice=choice)
+    step(model, x)
+    loss = model(x).sum()
+    with Counting() as counting:
+        loss.backward()
+    assert counting.count == again  # the last of a block's four is not run again: all has been saved by then
+
+
+def test_optimizer_and_training_go_on_as_before():
+    model, x = problem(Residual)
+    plain, _ = problem(Residual)
+    fit(model, AMPLE, choice="recompute")
+    losses = []
+    for net in (model, plain):
+        optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
+        losses.append([])
+        for _ in range(4):
+            losses[-1].append(step(net, x)[0].item())
+            optimizer.step()
+    assert losses[0] == losses[1]
+    assert model.state_dict().keys() == plain.state_dict().keys()
+
+
+@pytest.mark.parametrize("choice", [None, "recompute", "offload", "keep dear, recompute the rest"])
+def test_autocast(choice):
+    model, x = problem(Transformer)
+    plain, _ = problem(Transformer)
+    fit(model, Budget(device="300kB", host="1GB") if choice is None else AMPLE, choice=choice, blocks=["blocks.1"])
+    for _ in range(3):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            found, expected = step(model, x), step(plain, x)
+        assert equal(found, expected)
+
+
+@pytest.mark.parametrize(("way", "choice"), crossed(["module", "in place"], ["recompute", "offload"])[:3])
+def test_compiled_blocks(way, choice):
+    torch._dynamo.reset()
+
+    def compiled():
+        model, x = problem(Residual)
+        model.stage = model.stage[:2]
+        for number, block in enumerate(model.stage):
+            if way == "module":
+                model.stage[number] = torch.compile(block, backend="aot_eager")
+            else:
+                block.compile(backend="aot_eager")
+        return model, x
+
+    model, x = compiled()
+    plain, _ = compiled()
+    assert len(find(model)) == 2
+    fit(model, AMPLE, choice=choice)
+    for _ in range(2):
+        assert equal(step(model, x), step(plain, x))
+    assert "keep dear, recompute the rest" not in {
+        one.name for block in plan_of(model).chain.blocks for one in block.choices
+    }
+
+
+def test_a_model_under_ddp(tmp_path):
+    distributed = torch.distributed
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/ddp", rank=0, world_size=1)
+    try:
+        inner, x = problem(Transformer)
+        plain, _ = problem(Transformer)
+        model = fit(nn.parallel.DistributedDataParallel(inner), AMPLE, choice="recompute")
+        for _ in range(3):
+            assert equal(step(model, x), step(plain, x))
+        assert list(plan_of(model).choices) == [f"module.blocks.{n}" for n in range(4)]
+        unfit(model)
+    finally:
+        distributed.destroy_process_group()
+
+
+def test_shapes_that_change_get_plans_of_their_own():
+    model, _ = problem(Transformer)
+    plain, _ = problem(Transformer)
+    fit(model, Budget(device="1MB", host="1GB"))
+    for length in (16, 16, 5, 5, 30, 16, 5, 30):
+        x = torch.randn(4, length, 8)
+        assert equal(step(model, x), step(plain, x))
+    assert len(_of(model).session._profiles) == 3
+
+
+@pytest.mark.parametrize("left_out", [1, 3])
+def test_a_model_that_takes_another_path_is_measured_anew(left_out):
+    class Skipping(Transformer):
+        skip = False
+
+        def forward(self, x):
+            x = self.first(x)
+            for number, block in enumerate(self.blocks):
+                if not (self.skip and number == left_out):
+                    x = block(x)
+            return self.last(x).square()
+
+    torch.manual_seed(0)
+    model, plain = Skipping(), Skipping()
+    plain.load_state_dict(model.state_dict())
+    x = torch.randn(4, 16, 8)
+    fit(model, AMPLE, choice="offload")
+    for skip in (False, False, True, True, True, False, False, False, False, False, True, False):
+        model.skip = plain.skip = skip
+        for net in (model, plain):
+            net.zero_grad()
+            torch.manual_seed(7)
+            net(x).mean().backward()
+        for one, other in zip(model.parameters(), plain.parameters(), strict=True):
+            assert (one.grad is None and other.grad is None) or torch.equal(one.grad, other.grad)
+
+
+def test_without_gradients_nothing_is_done():
+    model, x = problem(Transformer)
+    fit(model, AMPLE, choice="recompute")
+    model.eval()
+    with torch.no_grad():
+        found = model(x)
+    plain, _ = problem(Transformer)
+    assert torch.equal(found, plain.eval()(x))
+    assert _of(model).session._iteration is None
+    with pytest.raises(PlanError, match="no plan has been made yet"):
+        plan_of(model)
+
+
+def test_an_error_in_a_block_leaves_the_model_usable():
+    model, x = problem(Transformer)
+    plain, _ = problem(Transformer)
+    fit(model, AMPLE, choice="offload")
+    for _ in range(3):
+        with pytest.raises(RuntimeError):
+            step(model, x[..., :3])
+        assert equal(step(model, x), step(plain, x))
+
+
+def test_several_models():
+    one, x = problem(Transformer)
+    other, y = problem(Residual)
+    fit(one, AMPLE, choice="offload")
+    fit(other, AMPLE, choice="recompute")
+    plain_one, plain_other = problem(Transformer)[0], problem(Residual)[0]
+    for _ in range(3):
+        assert equal(step(one, x), step(plain_one, x))
+        assert equal(step(other, y), step(plain_other, y))
+
+
+def test_a_block_with_several_names_is_one_block():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            blocks = [MLP(), MLP()]
+            self.encoder, self.decoder = nn.ModuleList(blocks), nn.ModuleList(blocks)
+
+        def forward(self, x):
+            for block in (*self.encoder, *self.decoder):
+                x = block(x)
+            return x
+
+    model = Tied()
+    plain = copy.deepcopy(model)
+    assert [name for name, _ in find(model)] == ["encoder.0", "encoder.1"]
+    x = torch.randn(32, 8)
+    for blocks in (None, ["encoder.0", model.decoder[0], "decoder.1", "encoder.1"]):
+        fit(model, AMPLE, choice="recompute", blocks=blocks)
+        for _ in range(2):
+            assert equal(step(model, x), step(plain, x))
+        assert len(plan_of(model).choices) == 4
+        unfit(model)
+        assert all("forward" not in vars(block) for block in model.encoder)
+        assert equal(step(model, x), step(plain, x))
+
+
+def test_a_block_that_is_found_inside_another_is_part_of_it():
+    class Outer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = MLP()
+
+    model = nn.Module()
+    model.first, model.second = Outer(), Outer()
+    model.also = model.first.inner
+    assert [name for name, _ in find(model)] == ["first", "second"]
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_fitted_model_that_nobody_holds_is_gone(whole):
+    model, x = nn.Sequential(MLP(), MLP()), torch.randn(32, 8)
+    fit(model, AMPLE, blocks=[model] if whole else None)
+    for _ in range(2):
+        step(model, x)
+    alive = ref(model)
+    del model
+    gc.collect()
+    assert alive() is None
+
+
+def test_a_model_that_is_given_back_is_gone_as_soon_as_nobody_holds_it():
+    step(fit(*(problem(Transformer)[0], AMPLE)), problem(Transformer)[1])  # what torch keeps after a first time
+    gc.collect()
+    gc.disable()
+    try:
+        model, x = problem(Transformer)
+        fit(model, AMPLE)
+        for _ in range(2):
+            step(model, x)
+        gone = ref(unfit(model))
+        del model
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+def test_a_fitted_model_refuses_to_be_copied():
+    model, plain = pair(MLP)
+    fit(model, AMPLE)
+    for copied in (copy.deepcopy, pickle.dumps):
+        for module in (model, model[0], nn.Sequential(model)):
+            with pytest.raises(PlanError, match=r"unfit\(model\) first"):
+                copied(module)
+    unfit(model)
+    x = torch.randn(32, 8)
+    assert equal(step(copy.deepcopy(model), x), step(plain, x))
+
+
+def test_a_block_computes_where_its_parameters_are_whatever_comes_first():
+    lengths, layer = torch.ones(3), nn.Linear(2, 2, device="meta")
+    assert device_of([lengths], layer.parameters()).type == "meta"
+    assert device_of([lengths, torch.ones(2, device="meta")], []).type == "meta"
+    assert device_of([lengths], nn.Linear(2, 2).parameters()).type == device_of([], []).type == "cpu"
+
+
+def test_plans_are_made_when_shapes_come_again_and_kept_where_little_changes(monkeypatch):
+    counts = {"make_plan": 0, "last_plans": 0, "choose": 0}
+
+    def counted(where, name):
+        call = getattr(where, name)
+
+        def counting(*args):
+            counts[name] += 1
+            return call(*args)
+
+        monkeypatch.setattr(where, name, counting)
+
+    counted(replanning, "make_plan")
+    counted(replanning, "last_plans")
+    counted(planning, "choose")
+    monkeypatch.setattr(planning, "NEAR", 1e9)
+    model, _ = problem(Transformer)
+    fit(model, Budget(device="1MB", host="1GB"))
+    for length in range(5, 12):
+        step(model, torch.randn(4, length, 8))
+    assert counts == {"make_plan": 0, "last_plans": 0, "choose": 0}
+    for _ in range(replanning.SETTLED_AFTER + 2):
+        step(model, torch.randn(4, 16, 8))
+    assert counts == {"make_plan": len(replanning.REPLANNED_AFTER), "last_plans": 1, "choose": 1}
+
+
+def test_plans_for_many_shapes_are_not_kept_for_ever(monkeypatch):
+    monkeypatch.setattr(session, "MOST_SHAPES", 2)
+    model, _ = problem(Transformer)
+    plain, _ = problem(Transformer)
+    fit(model, AMPLE, choice="offload")
+    for length in (5, 6, 5, 7, 5, 6, 6, 5):
+        x = torch.randn(4, length, 8)
+        assert equal(step(model, x), step(plain, x))
+        assert len(_of(model).session._profiles) <= 2
+
+
+def test_an_encoding_takes_no_more_memory_than_its_bytes():
+    mover, codec = HostMover(torch.device("cpu"), None), get("bounded:1e-2")
+    payload, size = mover.encode(codec, torch.linspace(0, 1, 10_000))
+    assert payload.nbytes() == size < codec.max_bytes((10_000,), np.dtype("float32"))
+
+
+def test_unfit_gives_the_model_back():
+    model, x = problem(Transformer)
+    plain, _ = problem(Transformer)
+    fit(model, AMPLE, choice="recompute")
+    loss = None
+    for _ in range(2):
+        torch.manual_seed(7)
+        loss = model(x).square().mean()
+    unfit(model)
+    loss.backward()  # a graph from before
+    assert equal([one.grad for one in model.parameters()], step(plain, x)[1:])
+    assert all("forward" not in vars(block) for block in model.blocks)
+    assert not model._forward_pre_hooks
+    with pytest.raises(PlanError, match="is not fitted"):
+        plan_of(model)
+    fit(model, AMPLE)
+
+
+def test_a_budget_in_which_nothing_works_says_what_would():
+    model, x = problem(Transformer)
+    fit(model, Budget(device="20kB", host="1GB"))
+    step(model, x)
+    with pytest.raises(BudgetError, match=r"does not fit .* lacks about"):
+        step(model, x)
+
+
+def test_the_same_measurements_give_the_same_plan(monkeypatch):
+    monkeypatch.setattr(planning, "NEAR", -1.0)
+    model, x = problem(Transformer)
+    fit(model, Budget(device="300kB", host="1GB"))
+    for _ in range(4):
+        step(model, x)
+    plan = _of(model).session._iteration.profile.plan  # as it was made, before later times came
+    assert choose(plan.chain, int(plan.budget["device"] * 0.99))[0] == plan.picks
+
+
+def test_a_plan_explains_itself():
+    model, x = problem(Transformer)
+    fit(model, Budget(device="300kB", host="1GB"))
+    for _ in range(4):
+        step(model, x)
+    explanation = plan_of(model).explain()
+    assert "4 blocks" in explanation and "recompute for all" in explanation and "measured" in explanation
+    assert "keep for all" in explanation and "does not fit" in explanation
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        (Transformer, [f"blocks.{n}" for n in range(4)]),
+        (Residual, [f"stage.{n}" for n in range(4)]),
+        (UNet, ["down1", "down2", "bottom", "up2", "up1"]),
+    ],
+)
+def test_blocks_are_the_outermost_modules_that_repeat(kind, names):
+    assert [name for name, _ in find(problem(kind)[0])] == names
+
+
+class Half(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.inner = nn.LayerNorm(8), MLP()
+
+    def forward(self, x):
+        return x + self.inner(self.norm(x))
+
+
+class OtherHalf(Half):
+    pass
+
+
+class OfHalves(nn.Module):
+    def __init__(self, more=None, second=OtherHalf):
+        super().__init__()
+        self.first, self.second, self.more = Half(), second(), more
+
+    def forward(self, x):
+        return self.second(self.first(x)) * 0.5
+
+
+def test_a_few_blocks_that_are_made_of_blocks_are_found_by_these():
+    halves = [f"{n}.{half}" for n in range(8) for half in ("first", "second")]
+    assert [name for name, _ in find(nn.Sequential(*(OfHalves() for _ in range(8))))] == halves
+    model, plain = pair(OfHalves)
+    fit(model, AMPLE, choice="recompute")
+    x = torch.randn(32, 8)
+    for _ in range(3):
+        assert equal(step(model, x), step(plain, x))
+    assert list(plan_of(model).choices) == halves[:6]
+
+
+def test_blocks_are_found_whole_where_they_are_many_or_have_more_than_blocks():
+    many = nn.Sequential(*(OfHalves() for _ in range(9)))
+    assert [name for name, _ in find(many)] == [str(n) for n in range(9)]
+    for more in (lambda: nn.LayerNorm(8), lambda: nn.ModuleList([MLP()]), lambda: nn.Parameter(torch.ones(8))):
+        assert [name for name, _ in find(nn.Sequential(OfHalves(more()), OfHalves(more())))] == ["0", "1"]
+    compiled = nn.Sequential(OfHalves(), OfHalves())
+    compiled[0].compile(backend="eager")
+    assert [name for name, _ in find(compiled)] == ["0", "1.first", "1.second"]
+    shared = nn.Sequential(OfHalves(), OfHalves(), OfHalves())
+    shared[1].first = shared[0].first
+    shared[2].first.inner = shared[0].second
+    assert [name for name, _ in find(shared)] == ["0", "1", "2"]
+
+
+def test_blocks_that_are_made_of_several_of_one_kind_are_found_whole():
+    model = nn.Sequential(*(OfHalves(second=Half) for _ in range(3)))
+    assert [name for name, _ in find(model)] == ["0", "1", "2"]
+
+
+def test_a_part_that_blocks_share_is_found_by_its_first_name():
+    model = nn.Sequential(OfHalves(), OfHalves())
+    model[1].second = model[0].second
+    assert [name for name, _ in find(model)] == ["0.first", "0.second", "1.first"]
+
+
+class Stack(nn.Module):
+    """Blocks in a row, with something in front of them and behind."""
+
+    def __init__(self, depth=3, row=nn.ModuleList):
+        super().__init__()
+        self.front, self.row, self.norm = nn.Sequential(MLP()), row([Half() for _ in range(depth)]), nn.LayerNorm(8)
+
+    def forward(self, x):
+        x = self.front(x)
+        for block in self.row:
+            x = block(x)
+        return self.norm(x)
+
+
+def test_an_encoder_and_a_decoder_are_opened():
+    names = [f"{n}.{one}" for n in range(2) for one in ("front.0", *(f"row.{k}" for k in range(3)))]
+    for row in (nn.ModuleList, lambda several: nn.Sequential(*several)):
+        assert [name for name, _ in find(nn.Sequential(Stack(row=row), Stack(row=row)))] == names
+    model, plain = nn.Sequential(Stack(), Stack()), nn.Sequential(Stack(), Stack())
+    plain.load_state_dict(model.state_dict())
+    fit(model, Budget(device="60kB", host="1MB"))
+    x = torch.randn(32, 8)
+    for _ in range(3):
+        assert equal(step(model, x), step(plain, x))
+    assert list(plan_of(model).choices) == names
+
+
+def test_others_are_not():
+    many = nn.Sequential(*(Stack() for _ in range(5)))
+    assert [name for name, _ in find(many)] == [str(n) for n in range(5)]
+    assert [name for name, _ in find(nn.Sequential(Stack(1), Stack(1)))] == ["0", "1"]
+    model = nn.Sequential(Stack(), Stack())
+    model[0].compile(backend="eager")
+    assert [name for name, _ in find(model)][:2] == ["0", "1.front.0"]
+
+
+def stem(*more, first=None):
+    return nn.Sequential(nn.Conv1d(1, 4, 1) if first is None else first, nn.ReLU(True), *more)
+
+
+class OwnRow(nn.Sequential):
+    pass
+
+
+class Stemmed(nn.Module):
+    """Blocks between a stem and a head."""
+
+    def __init__(self, first=stem, last=lambda: nn.Linear(8, 2)):
+        super().__init__()
+        self.stem, self.blocks, self.head = first(), nn.Sequential(*(Half() for _ in range(3))), last()
+
+    def forward(self, x):
+        return self.head(self.blocks(self.stem(x[:, None]).mean(1)))
+
+
+HALVES = [f"blocks.{n}" for n in range(3)]
+
+
+def test_rows_of_torchs_own_layers_beside_blocks_are_blocks():
+    assert [name for name, _ in find(Stemmed())] == [*HALVES, "stem"]
+    inner = Stemmed(lambda: nn.Sequential(OwnRow(nn.Conv1d(1, 1, 1), nn.ReLU()), stem()), stem)
+    assert [name for name, _ in find(inner)] == [*HALVES, "stem.1", "head"]
+    model = Stemmed()
+    model.again = nn.ModuleList([model.stem, model])  # by another name, and in a part that holds the whole
+    assert [name for name, _ in find(model)] == [*HALVES, "stem"]
+    model, plain = Stemmed(lambda: stem(nn.BatchNorm1d(4))), Stemmed(lambda: stem(nn.BatchNorm1d(4)))
+    plain.load_state_dict(model.state_dict())
+    fit(model, AMPLE, choice="recompute")
+    x = torch.randn(32, 8)
+    for _ in range(3):
+        assert equal(step(model, x), step(plain, x))
+        assert torch.equal(model.stem[2].running_mean, plain.stem[2].running_mean)
+    assert list(plan_of(model).choices) == ["stem", *HALVES]
+
+
+def test_others_beside_blocks_are_not():
+    compiled = stem()
+    compiled.compile(backend="eager")
+    alone, own = nn.Sequential(nn.Conv1d(1, 4, 1)), OwnRow(nn.Conv1d(1, 4, 1), nn.ReLU())
+    lazy, frozen = stem(first=nn.LazyConv1d(4, 1)), stem(nn.BatchNorm1d(4))
+    frozen[0].requires_grad_(False)
+    for one in (compiled, torch.compile(stem(), backend="eager"), alone, own, lazy, frozen):
+        assert [name for name, _ in find(Stemmed(lambda one=one: one))] == HALVES
+    model = Stemmed()
+    model.stem.append(model.blocks[0].norm)
+    assert [name for name, _ in find(model)] == HALVES
+    assert not find(stem())
+
+
+@pytest.mark.parametrize("first", [nn.Dropout(0.2, inplace=True), nn.ReLU(inplace=True)], ids=["dropout", "relu"])
+def test_a_head_that_changes_what_it_is_given_is_none(first):
+    model, plain = (Stemmed(last=lambda: nn.Sequential(first, nn.Linear(8, 2))) for _ in range(2))
+    plain.load_state_dict(model.state_dict())
+    fit(model, AMPLE)
+    x = torch.randn(32, 8)
+    for _ in range(3):
+        assert equal(step(model, x), step(plain, x))
+
+
+def test_what_cannot_work_is_refused_at_once():
+    model = Transformer()
+    with pytest.raises(BudgetError):
+        fit(model, Budget(host="1GB"))
+    with pytest.raises(CodecError):
+        fit(model, "1GB", codec="no such")
+    with pytest.raises(PlanError, match="is there twice"):
+        fit(nn.Linear(2, 2), "1GB")
+    with pytest.raises(PlanError, match="no module of the model"):
+        fit(model, "1GB", blocks=[Block()])
+    with pytest.raises(PlanError, match="is inside"):
+        fit(model, "1GB", blocks=["blocks.0", "blocks.0.up"])
+    with pytest.raises(PlanError, match="none of"):
+        fit(model, "1GB", choice="hope")
+    fit(model, "1GB")
+    with pytest.raises(PlanError, match="fitted already"):
+        fit(model, "1GB")

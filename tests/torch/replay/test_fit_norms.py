@@ -1,0 +1,229 @@
+"""Statistics of BatchNorm: those that a block does not read are not copied, and second runs leave them alone."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tests.torch.cases import crossed  # noqa: E402
+from tests.torch.models import AMPLE, MLP, Residual, check_as_plain, equal, pair, problem, step  # noqa: E402
+from tests.torch.models import deterministic as deterministic  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+
+from forebay.torch import fit  # noqa: E402
+from forebay.torch.fitting.replanning import SETTLED_AFTER  # noqa: E402
+from forebay.torch.replay.norms import only_adds  # noqa: E402
+
+RECOMPUTING = ["recompute", "keep dear, recompute the rest"]
+
+
+class Normalised(MLP):
+    """A block with a BatchNorm, of which cases make something of their own."""
+
+    def __init__(self, momentum=0.1):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(8, momentum=momentum)
+
+    def forward(self, x):
+        return super().forward(self.norm(x))
+
+
+class Reading(Normalised):
+    def forward(self, x):
+        return super().forward(x) * self.norm.running_var.sqrt()
+
+
+class ReadingFirst(Normalised):
+    def forward(self, x):
+        return super().forward(x - self.norm.running_mean)
+
+
+class ReadingTheCount(Normalised):
+    def forward(self, x):
+        return super().forward(x) / (1 + self.norm.num_batches_tracked)
+
+
+class Counting(Normalised):
+    """Does by hand what BatchNorm does, as blocks that fuse it with others do."""
+
+    def forward(self, x):
+        norm = self.norm
+        norm.num_batches_tracked.add_(1)
+        x = functional.batch_norm(x, norm.running_mean, norm.running_var, norm.weight, norm.bias, True, 0.1)
+        return MLP.forward(self, x)
+
+
+class Asking(Normalised):
+    """Asks about them, and reads none."""
+
+    def forward(self, x):
+        count = self.norm.num_batches_tracked
+        shift = torch.ones(8, device=count.device) if count is not None else 3.0
+        return super().forward(x + shift)
+
+
+class Fading(Normalised):
+    def forward(self, x):
+        self.norm.running_mean.mul_(0.5)
+        return super().forward(x) + self.norm.running_mean
+
+
+class Remembering(Normalised):
+    """Reads them when all that is saved has been saved; nothing that it gives depends on them."""
+
+    def forward(self, x):
+        result = functional.relu(super().forward(x))
+        self.remembered = self.norm.running_mean.clone()
+        return result
+
+
+class Twice(Normalised):
+    def forward(self, x):
+        return super().forward(self.norm(x) + x)
+
+
+class Lone(Normalised):
+    """In a mode of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm.eval()
+
+
+def model_of(kind):
+    torch.manual_seed(0)
+    model = nn.Module()
+    model.blocks = nn.ModuleList(kind() for _ in range(3))
+    model.forward = lambda x: [x := block(x) for block in model.blocks][-1]
+    return model
+
+
+KINDS = [Normalised, Reading, ReadingFirst, ReadingTheCount, Counting, Asking, Fading, Remembering, Twice, Lone]
+
+
+@pytest.mark.parametrize("choice", RECOMPUTING)
+@pytest.mark.parametrize("kind", [*KINDS, lambda: Normalised(None)], ids=[*(one.__name__ for one in KINDS), "Average"])
+def test_blocks_have_the_statistics_of_the_plain_model_whatever_they_do_with_them(kind, choice):
+    check_as_plain(lambda: model_of(kind), choice)
+
+
+def test_what_a_block_remembers_of_its_statistics_is_of_its_first_run():
+    model, plain = pair(Remembering)
+    fit(model, AMPLE, choice="recompute")
+    for seed in range(4):
+        x = torch.randn(32, 8, generator=torch.Generator().manual_seed(seed))
+        assert equal(step(model, x), step(plain, x))
+    assert all(torch.equal(block.remembered, own.remembered) for block, own in zip(model, plain, strict=True))
+
+
+@pytest.mark.parametrize("choice", RECOMPUTING)
+def test_statistics_that_nobody_reads_are_not_copied(choice):
+    model, x = problem(Residual)
+    fit(model, AMPLE, choice=choice)
+    step(model, x)
+    for part in model._forebay.session.blocks.values():
+        noted = part.module_state.note()
+        unread = {name for name, module in part.module.named_modules() if module in noted.unread.values()}
+        # The other has no momentum, and reads its count.
+        assert unread == {"norm1", "norm3"} and len(noted.buffers.copies) == 3
+
+
+def test_a_hook_that_comes_later_finds_the_statistics():
+    model, plain = pair(Normalised)
+    fit(model, AMPLE, choice="recompute")
+    x = torch.randn(32, 8)
+    for _ in range(2):
+        assert equal(step(model, x), step(plain, x))
+    for one in (model, plain):
+        for block in one:
+            block.norm.register_forward_hook(lambda norm, _, given: given + norm.running_mean)
+    for _ in range(2):
+        assert equal(step(model, x), step(plain, x))
+
+
+@pytest.mark.parametrize(("settled", "choice"), crossed([2, SETTLED_AFTER + 2], RECOMPUTING))
+def test_what_is_read_behind_all_that_is_saved_is_seen(settled, choice):
+    class Behind(Normalised):
+        """Nothing behind the last product is saved, unless the scale wants gradients."""
+
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(8), requires_grad=False)
+
+        def forward(self, x):
+            return super().forward(x) + self.scale * self.norm.running_mean
+
+    model, plain = pair(Behind)
+    fit(model, AMPLE, choice=choice)
+    for number in range(settled + 2):
+        x = torch.randn(32, 8)
+        for one in (model, plain):
+            for block in one:
+                block.scale.requires_grad_(number >= settled)
+            one.zero_grad()
+            one(x).square().mean().backward()
+        pairs = zip(model.parameters(), plain.parameters(), strict=True)
+        assert all(one.grad is other.grad is None or torch.equal(one.grad, other.grad) for one, other in pairs)
+
+
+def test_other_shapes_are_looked_at_by_themselves():
+    class OfLarge(Normalised):
+        def forward(self, x):
+            return super().forward(x) + (self.norm.running_mean if len(x) > 16 else 0)
+
+    model, plain = pair(OfLarge)
+    fit(model, AMPLE, choice="recompute")
+    for rows in (8, 8, 32, 32, 8, 32):
+        x = torch.randn(rows, 8, generator=torch.Generator().manual_seed(rows))
+        assert equal(step(model, x), step(plain, x))
+
+
+def test_who_reads_them_only_later_is_not_given_wrong_numbers():
+    reading = False
+
+    class Later(Normalised):
+        def forward(self, x):
+            return super().forward(x * (1 + self.norm.running_mean) if reading else x)
+
+    model, _ = pair(Later)
+    fit(model, AMPLE, choice="recompute")
+    x = torch.randn(32, 8)
+    for _ in range(2):
+        assert all(one.isfinite().all() for one in step(model, x))
+    reading = True
+    assert not all(one.isfinite().all() for one in step(model, x))
+    assert all(one.isfinite().all() for one in model.buffers())
+
+
+def test_who_asks_for_the_count_in_a_way_that_is_not_seen_is_refused():
+    class Listing(Normalised):
+        def forward(self, x):
+            return super().forward(x * self.norm.num_batches_tracked.tolist())
+
+    model, _ = pair(Listing)
+    fit(model, AMPLE, choice="recompute")
+    x = torch.randn(32, 8)
+    step(model, x)
+    with pytest.raises(RuntimeError, match="how many batches a BatchNorm of it has counted"):
+        step(model, x)
+
+
+def test_only_batchnorms_as_torch_makes_them_are_taken_to_add():
+    norm = nn.BatchNorm2d(3)
+    assert only_adds(norm)
+    changed = nn.BatchNorm2d(3)
+    changed.forward = lambda x: x
+    hooked = nn.BatchNorm2d(3)
+    hooked.register_forward_pre_hook(lambda *_: None)
+    more = nn.BatchNorm2d(3)
+    more.register_buffer("more", torch.ones(1))
+    others = nn.BatchNorm2d(3).eval(), nn.BatchNorm2d(3, track_running_stats=False), nn.SyncBatchNorm(3)
+    assert not any(map(only_adds, (changed, hooked, more, *others, nn.InstanceNorm2d(3, track_running_stats=True))))
+
+
+def test_a_model_that_is_converted_between_steps_goes_on():
+    model, plain = pair(Normalised)
+    fit(model, AMPLE, choice="recompute")
+    x = torch.randn(32, 8)
+    for kind in (torch.float32, torch.float32, torch.float64, torch.float64, torch.float32):
+        assert equal(step(model.to(kind), x.to(kind)), step(plain.to(kind), x.to(kind)))

@@ -1,0 +1,48 @@
+"""The loops compute the stencil they promise, at every order and along every axis."""
+
+import numpy as np
+import pytest
+
+from forebay.wave import Grid
+from forebay.wave.acoustic.cpu import MANY, CpuKernels
+from forebay.wave.kernels.stencil import second_derivative, symbol
+
+
+@pytest.mark.parametrize("order", [2, 4, 8, 14])
+def test_coefficients_differentiate_polynomials_exactly(order):
+    coefficients, k = second_derivative(order), np.arange(1, order // 2 + 1)
+    for power in range(0, order + 2, 2):
+        total = coefficients[0] * (power == 0) + 2 * np.sum(coefficients[1:] * k.astype(float) ** power)
+        assert total == pytest.approx(2.0 if power == 2 else 0.0, abs=1e-9 * float(k[-1]) ** power)
+
+
+@pytest.mark.parametrize(
+    ("shape", "order", "threads"),
+    [
+        ((24, 31), 2, "one"),
+        ((24, 31), 6, "one"),
+        ((260, 270), 8, "several"),
+        ((14, 17, 21), 8, "one"),
+        ((40, 42, 44), 8, "several"),
+    ],
+)
+def test_a_step_of_a_plane_wave(shape, order, threads):
+    assert (np.prod(shape) >= MANY) == (threads == "several")
+    radius, rng = order // 2, np.random.default_rng(order)
+    kernels = CpuKernels(Grid(shape, 1.0), radius, np.dtype(np.float64))
+    angles, weights = rng.uniform(0.3, 1.2, len(shape)), tuple(rng.uniform(0.5, 2.0, len(shape)))
+    places = np.meshgrid(*(np.arange(n) for n in shape), indexing="ij")
+    p = np.cos(sum(angle * place for angle, place in zip(angles, places, strict=True)))
+    old, squared = rng.standard_normal((2, *shape))
+    g = tuple(rng.uniform(0.7, 1.0, n) for n in shape)
+    fade = np.prod(np.meshgrid(*g, indexing="ij"), axis=0)
+    lap = p * sum(w * symbol(second_derivative(order), angle) for w, angle in zip(weights, angles, strict=True))
+    expected = fade * (2 * p - fade * old + squared * lap)
+
+    new = old.copy()
+    kernels.advance(p, new, squared, g, weights)
+
+    inner = (slice(radius, -radius),) * len(shape)
+    assert np.allclose(new[inner], expected[inner], rtol=1e-12, atol=1e-12)
+    new[inner] = old[inner]
+    assert np.array_equal(new, old)  # the halo is left alone

@@ -1,0 +1,284 @@
+"""The GPU's acoustic loops against their CPU twins: on a GPU, and everywhere through an emulator of one.
+
+Both order all sums alike but for two: the CPU's compiler chooses which products of the Laplacian's axes to contract,
+and a warp adds what a point hears in 32 parts. So fields agree to the last bits of their largest values: 1e-6 of those
+after some dozens of steps, ten times the rounding of one number.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.wave.emulator import GPP, Emulator
+from tests.wave.setups import random_model, random_shot, smooth_model, surface_shot
+
+from forebay.cuda.available import gpu_count
+from forebay.errors import DeviceError, WaveError
+from forebay.wave import (
+    Acoustic,
+    AcousticModel,
+    Adjoint,
+    Grid,
+    Loop,
+    gradient,
+    migrate,
+    simulate,
+)
+from forebay.wave.acoustic import gpu as acoustic_gpu
+from forebay.wave.acoustic import propagator as acoustic
+from forebay.wave.acoustic.gpu import SOURCE, GpuKernels
+from forebay.wave.kernels.variant import Variant, chunk_of
+
+TOLERANCE = 1e-6
+SHAPES = {"2-D": (31, 37), "3-D": (17, 19, 18)}
+TWINS = [
+    ("2-D", False, 8),
+    ("2-D", True, 4),
+    ("3-D", True, 8),
+    *(
+        pytest.param(*case, marks=pytest.mark.slow)
+        for case in (("2-D", False, 4), ("2-D", True, 8), ("3-D", False, 4), ("3-D", True, 4), ("3-D", False, 8))
+    ),
+]
+"""Axes, whether there is a free surface, and the order."""
+BOXES = [
+    ("2-D", False),
+    ("3-D", True),
+    *(pytest.param(*case, marks=pytest.mark.slow) for case in (("2-D", True), ("3-D", False))),
+]
+"""Axes, and whether there is a free surface."""
+SMALL = Variant(block=(8, 4), known=False)
+VARIANTS = {
+    "narrow": Variant(block=(4, 2), known=False),
+    "not early": Variant(block=(8, 4), early=False, known=False),
+    "ahead": Variant(block=(8, 4), ahead=2, known=False),
+    "known": Variant(block=(8, 4), known=True),
+    "chunks": Variant(block=(8, 4), known=False, chunks=5),
+}
+
+
+class OnDevice(np.ndarray):
+    """An array that the emulator takes for one on a GPU."""
+
+
+class Emulated:
+    """Moves models to the emulator, whose launches are counted."""
+
+    def __init__(self, monkeypatch, variant=SMALL):
+        self.emulator, choose = Emulator(), acoustic._kernels
+
+        def kernels(array, grid, radius, dtype):
+            if isinstance(array, OnDevice):
+                return GpuKernels(grid, radius, dtype, self.emulator, variant)
+            return choose(array, grid, radius, dtype)
+
+        monkeypatch.setattr(acoustic, "_kernels", kernels)
+        monkeypatch.setattr(acoustic_gpu, "THREADS", 32)  # each of which is started anew for every launch
+
+    def __call__(self, model):
+        return AcousticModel(model.velocity.view(OnDevice), model.grid)
+
+
+class Real:
+    """Moves models to a GPU."""
+
+    def __call__(self, model):
+        import cupy
+
+        return AcousticModel(cupy.asarray(model.velocity), model.grid)
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("emulated", marks=pytest.mark.skipif(GPP is None, reason="g++ is not installed")),
+        pytest.param("gpu", marks=[pytest.mark.gpu, pytest.mark.skipif(gpu_count() == 0, reason="no GPU")]),
+    ]
+)
+def there(request, monkeypatch):
+    """Return what moves a model to where the kernels under test are."""
+    return Emulated(monkeypatch) if request.param == "emulated" else Real()
+
+
+def agree(one, other, tolerance=TOLERANCE):
+    assert one.shape == other.shape and np.isfinite(one).all()
+    assert np.abs(one - other).max() <= tolerance * np.abs(other).max()
+
+
+def run(model, shot, order, steps=None):
+    """Send noise through a model, and give what is heard, both fields, and the propagator."""
+    loop = Loop(shot, Acoustic(model, 0.8 * shot.dt, order))
+    values = np.random.default_rng(5).standard_normal(loop.sent.shape).astype(np.float32)
+    loop.sent = loop.kernels.put(values)
+    state = loop.forward(loop.propagator.zeros(), 0, steps or loop.steps)
+    p, p_old = (loop.kernels.get(state[name]) for name in ("p", "p_old"))
+    return loop.kernels.get(loop.heard), p, p_old, loop.propagator
+
+
+@pytest.mark.parametrize(("axes", "free_surface", "order"), TWINS)
+def test_fields_and_what_is_heard_are_those_of_the_cpu(there, axes, free_surface, order):
+    model = random_model(SHAPES[axes], free_surface=free_surface)
+    shot = random_shot(model)
+    expected, found = run(model, shot, order), run(there(model), shot, order)
+    agree(found[0], expected[0])
+    for field, twin in zip(found[1:3], expected[1:3], strict=True):
+        agree(found[3].rows.cut(field), twin)
+
+
+@pytest.mark.parametrize("width", range(15, 20))
+def test_rows_of_every_width_leave_their_margins_zero(there, width):
+    model = random_model((14, width), absorb=3)
+    shot = random_shot(model, samples=30)
+    expected, (_, field, _, propagator) = run(model, shot, 8), run(there(model), shot, 8)
+    agree(propagator.rows.cut(field), expected[1])
+    last = propagator.rows.before + propagator.halo + width + 6
+    assert field[:, last - 1].any() and not field[:, last:].any() and not field[:, :4].any()
+
+
+@pytest.mark.skipif(GPP is None, reason="g++ is not installed")
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("axes", ["2-D", pytest.param("3-D", marks=pytest.mark.slow)])  # each is compiled
+def test_every_variant_gives_the_same_bits(monkeypatch, axes, variant):
+    model = random_model(SHAPES[axes], free_surface=True)
+    shot = random_shot(model, samples=25)
+    one, other = (run(Emulated(monkeypatch, chosen)(model), shot, 8)[:3] for chosen in (SMALL, VARIANTS[variant]))
+    assert all(np.array_equal(*pair) for pair in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize(("axes", "free_surface"), BOXES)
+def test_dot_products_agree(there, axes, free_surface):
+    model = there(random_model(SHAPES[axes], free_surface=free_surface))
+    shot = random_shot(model)
+    loop = Loop(shot, Acoustic(model, shot.dt))
+    rng, kernels = np.random.default_rng(5), loop.kernels
+    sent, weights = rng.standard_normal(loop.sent.shape).astype(np.float32), rng.standard_normal(loop.heard.shape)
+    loop.sent = kernels.put(sent)
+    loop.forward(loop.propagator.zeros(), 0, loop.steps)
+    adjoint, arrived = Adjoint(loop, weights), kernels.zeros(loop.sent.shape)
+    for step in reversed(range(loop.steps)):
+        adjoint.back_to(step + 1)
+        loop.propagator.record(adjoint.state, loop.sources, arrived[step])
+    heard, arrived = loop.data().astype(float), kernels.get(arrived).astype(float)
+    difference = abs(np.vdot(heard, weights) - np.vdot(sent, arrived))
+    assert difference < 1e-5 * np.linalg.norm(heard) * np.linalg.norm(weights)
+
+
+@pytest.mark.parametrize(
+    "free_surface", [pytest.param(False, marks=pytest.mark.slow), True], ids=["open", "free surface"]
+)
+def test_single_steps_are_those_of_a_run(there, free_surface):
+    model = there(random_model(SHAPES["2-D"], free_surface=free_surface))
+    shot = random_shot(model, samples=9)
+    heard, p, p_old, propagator = run(model, shot, 8, 7)
+    kernels, again = propagator.kernels, Loop(shot, Acoustic(model, propagator.dt, 8))
+    sent = np.random.default_rng(5).standard_normal(again.sent.shape).astype(np.float32)
+    again.sent, state = kernels.put(sent), propagator.zeros()
+    for step in range(7):
+        propagator.record(state, again.receivers, again.heard[step])
+        state = propagator.step(state, again.sources, again.sent[step])
+    assert np.array_equal(kernels.get(state["p"]), p) and np.array_equal(kernels.get(state["p_old"]), p_old)
+    assert np.array_equal(kernels.get(again.heard), heard)
+
+
+@pytest.fixture(scope="module")
+def seen():
+    """Return a model and a shot with its data."""
+    model = smooth_model((50, 57))
+    shot = surface_shot(model, samples=90)
+    return model, shot.with_data(simulate(shot, AcousticModel(0.97 * model.velocity, model.grid)))
+
+
+@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 4])
+def test_images_are_those_of_the_cpu(there, seen, every):
+    model, shot = seen
+    expected, found = (migrate(shot, one, every=every, budget="64MB") for one in (model, there(model)))
+    agree(found.image, expected.image, 1e-5)  # sums of products, and over all steps
+    agree(found.illumination, expected.illumination, 1e-5)
+
+
+def test_images_in_three_dimensions(there):
+    grid = Grid((14, 15, 17), 10.0, absorb=6, free_surface=True)
+    model = AcousticModel(2000.0 + 20.0 * np.arange(17.0) + np.zeros(grid.shape), grid)
+    shot = random_shot(
+        model, sources=1, wavelet=np.sin(0.7 * np.arange(40.0))[:, None] * np.hanning(40)[:, None], samples=40
+    )
+    shot = replace(shot, dt=4 * shot.dt).with_data(np.random.default_rng(3).standard_normal((40, 5)))
+    expected, found = (
+        migrate(shot, one, dt=shot.dt / 4, every=2, budget="64MB", order=4) for one in (model, there(model))
+    )
+    agree(found.image, expected.image, 1e-5)
+    agree(found.illumination, expected.illumination, 1e-5)
+
+
+def test_budgets_change_no_bit(there, seen):
+    model, shot = seen
+    kept, tight = (migrate(shot, there(model), every=3, budget=budget) for budget in ("64MB", "300kB"))
+    assert np.array_equal(kept.image, tight.image) and np.array_equal(kept.illumination, tight.illumination)
+
+
+def test_a_condition_sees_the_model_and_nothing_else(there, seen):
+    model, shot = seen
+    shapes, totals = set(), []
+
+    def condition(source, receiver, step):
+        shapes.update((source.shape, receiver.shape))
+        totals.append(float((source * receiver).sum()))
+
+    found = migrate(shot, there(model), every=5, budget="64MB", condition=condition)
+    assert shapes == {model.grid.shape}
+    assert sum(totals) * 5 * found.dt == pytest.approx(found.image.sum(dtype=float), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "free_surface", [pytest.param(False, marks=pytest.mark.slow), True], ids=["open", "free surface"]
+)
+def test_gradients_are_those_of_the_cpu(there, free_surface):
+    model = smooth_model((40, 45), free_surface=free_surface)
+    shot = surface_shot(model, samples=60)
+    shot = shot.with_data(simulate(shot, AcousticModel(0.97 * model.velocity, model.grid)))
+    expected, found = (gradient(shot, one, budget="64MB") for one in (model, there(model)))
+    agree(found.data, expected.data)
+    agree(found.gradient, expected.gradient, 2e-5)
+
+
+@pytest.mark.skipif(GPP is None, reason="g++ is not installed")
+def test_a_step_is_two_launches(monkeypatch, seen):
+    model, shot = seen
+    there = Emulated(monkeypatch)
+    found = migrate(shot, there(model), every=3, budget="64MB", schedule="storeall")
+    launched = there.emulator.launches
+    images = len(range(0, found.result.plan.steps, 3))
+    assert launched.count("advance_and_image") == images <= launched.count("crop") <= images + 2
+    assert launched.count("points") == launched.count("advance") + images
+    assert {*launched} == {"advance", "advance_and_image", "points", "crop"}
+
+
+@pytest.mark.skipif(GPP is None, reason="g++ is not installed")
+@pytest.mark.parametrize(("options", "reason"), [({"order": 10}, "at most 8"), ({"dtype": np.float64}, "float32")])
+def test_what_only_the_cpu_can_is_refused(monkeypatch, options, reason):
+    with pytest.raises(WaveError, match=reason):
+        Acoustic(Emulated(monkeypatch)(random_model((20, 20))), 1e-4, **options)
+
+
+@pytest.mark.parametrize("planes", [1, 3, 7, 100, 513])
+@pytest.mark.parametrize("axes", [2, 3])
+def test_chunks_cover_every_plane_and_are_not_short(axes, planes):
+    for slots in (4, 264):
+        chunk = chunk_of(axes, (3, 5), planes, slots, Variant())
+        assert min(planes, 4) <= chunk <= planes
+
+
+@pytest.mark.parametrize(
+    ("axes", "radius", "arch"),
+    [
+        (2, 2, "sm_90"),
+        (3, 4, "sm_90"),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((2, 4, "sm_90"), (3, 2, "sm_90"), (3, 4, "sm_80"))),
+    ],
+)
+def test_the_source_compiles(axes, radius, arch):
+    compile_only = pytest.importorskip("forebay.cuda.kernels").compile_only
+    try:
+        code = compile_only(SOURCE, arch, fmad=False, defines=Variant().defines(axes, radius, 40, 12))
+    except DeviceError as error:
+        pytest.skip(str(error))
+    assert all(name in code for name in (b"advance", b"advance_and_image", b"curvature", b"points", b"crop"))

@@ -1,0 +1,329 @@
+"""The GPU's elastic loops against their CPU twins: on a GPU, and everywhere through an emulator of one.
+
+The GPU averages the medium in float32 as it goes, where the CPU reads averages made in float64; and derivatives along
+depth are divided by the spacing after they are summed. So both compute in media that differ in the last bit, and fields
+agree to a few bits of their largest values after some dozens of steps.
+"""
+
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+
+import numpy as np
+import pytest
+from tests.wave.elastic_setups import mixed_shot, random_rock, smooth_rock, surface_shot
+from tests.wave.emulator import GPP, Emulator
+
+from forebay.cuda.available import gpu_count
+from forebay.errors import DeviceError, WaveError
+from forebay.wave import Adjoint, Elastic, ElasticModel, Loop, gradient, migrate, simulate
+from forebay.wave.acoustic import gpu as acoustic_gpu
+from forebay.wave.elastic import gpu as elastic_gpu
+from forebay.wave.elastic import gpu_images as elastic_gpu_images
+from forebay.wave.elastic import propagator as elastic
+from forebay.wave.elastic.gpu import STRESS, VELOCITY, ElasticGpuKernels, ElasticVariant
+from forebay.wave.elastic.gpu_images import POINTS
+
+TOLERANCE = 2e-6
+SHAPES = {"2-D": (25, 29), "3-D": (13, 15, 14)}
+TWINS = [
+    ("2-D", False, 8),
+    ("2-D", True, 4),
+    ("3-D", True, 8),
+    *(
+        pytest.param(*case, marks=pytest.mark.slow)
+        for case in (("2-D", False, 4), ("2-D", True, 8), ("3-D", False, 4), ("3-D", True, 4), ("3-D", False, 8))
+    ),
+]
+"""Axes, whether there is a free surface, and the order."""
+BOXES = [
+    ("2-D", False),
+    ("3-D", True),
+    *(pytest.param(*case, marks=pytest.mark.slow) for case in (("2-D", True), ("3-D", False))),
+]
+"""Axes, and whether there is a free surface."""
+SMALL = ElasticVariant(block=(8, 4), known=False)
+VARIANTS = {
+    "points": ElasticVariant(block=(16, 4), known=False, width=1),
+    "wide": ElasticVariant(block=(4, 2), known=False, width=4),
+    "not early": ElasticVariant(block=(8, 4), early=False, known=False),
+    "ahead": ElasticVariant(block=(8, 4), ahead=2, known=True),
+    "halves": ElasticVariant(block=(8, 4), known=False, chunks=5, stress=ElasticVariant(block=(4, 2), known=False)),
+}
+MORE = "struct alignas(8) float2 { float x, y; };\n"
+
+
+@cache
+def complete(source):
+    """Put what the emulator's header lacks before a source, and its own header where the compiler finds it."""
+    text = source.read_text().replace('#include "', f'#include "{source.parent}/')
+    path = Path(mkdtemp(prefix="forebay-elastic-")) / source.name
+    path.write_text(MORE + text)
+    return path
+
+
+class ElasticEmulator(Emulator):
+    def kernel(self, source, name, defines):
+        return super().kernel(complete(source), name, defines)
+
+
+class OnDevice(np.ndarray):
+    """An array that the emulator takes for one on a GPU."""
+
+
+class Emulated:
+    """Moves models to the emulator, whose launches are counted."""
+
+    def __init__(self, monkeypatch, variant=SMALL):
+        self.emulator, choose = ElasticEmulator(), elastic._kernels
+
+        def kernels(model, radius, dtype):
+            if isinstance(model.vp, OnDevice):
+                return ElasticGpuKernels(model.grid, radius, dtype, self.emulator, variant)
+            return choose(model, radius, dtype)
+
+        monkeypatch.setattr(elastic, "_kernels", kernels)
+        for module in (acoustic_gpu, elastic_gpu, elastic_gpu_images):
+            monkeypatch.setattr(module, "THREADS", 32)  # each of which is started anew for every launch
+
+    def __call__(self, model):
+        return ElasticModel(*(values.view(OnDevice) for values in (model.vp, model.vs, model.rho)), model.grid)
+
+
+class Real:
+    """Moves models to a GPU."""
+
+    def __call__(self, model):
+        import cupy
+
+        return ElasticModel(*(cupy.asarray(values) for values in (model.vp, model.vs, model.rho)), model.grid)
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("emulated", marks=pytest.mark.skipif(GPP is None, reason="g++ is not installed")),
+        pytest.param("gpu", marks=[pytest.mark.gpu, pytest.mark.skipif(gpu_count() == 0, reason="no GPU")]),
+    ]
+)
+def there(request, monkeypatch):
+    """Return what moves a model to where the kernels under test are."""
+    return Emulated(monkeypatch) if request.param == "emulated" else Real()
+
+
+@pytest.fixture
+def any_wavelet(monkeypatch):
+    """Let grids and steps be too coarse for what is sent: both twins are wrong alike, in fewer steps."""
+    monkeypatch.setattr("forebay.wave.loop.highest_frequency", lambda *_: 0.0)
+
+
+def agree(one, other, tolerance=TOLERANCE):
+    assert one.shape == other.shape and np.isfinite(one).all()
+    assert np.abs(other).max() > 0
+    assert np.abs(one - other).max() <= tolerance * np.abs(other).max()
+
+
+def run(model, order=8, samples=40, steps=None):
+    """Send noise of every kind through a model, and give what is heard and all fields."""
+    shot = mixed_shot(model, samples=samples)
+    loop = Loop(shot, Elastic(model, 0.8 * shot.dt, order))
+    values = np.random.default_rng(5).standard_normal(loop.sent.shape)
+    values *= np.where([kind == "explosion" for kind in shot.sends], 1e-6, 1.0)
+    loop.sent = loop.kernels.put(values)
+    state = loop.forward(loop.propagator.zeros(), 0, steps or loop.steps)
+    fields = {name: loop.propagator.layout.cut(loop.kernels.get(field)) for name, field in state.items()}
+    return loop.kernels.get(loop.heard), fields, loop
+
+
+@pytest.mark.parametrize(("axes", "free_surface", "order"), TWINS)
+def test_fields_and_what_is_heard_are_those_of_the_cpu(there, axes, free_surface, order):
+    model = random_rock(SHAPES[axes], free_surface=free_surface)
+    expected, found = run(model, order), run(there(model), order)
+    for column, twin in zip(found[0].T, expected[0].T, strict=True):
+        agree(column, twin, 2 * TOLERANCE)
+    for name, twin in expected[1].items():
+        agree(found[1][name], twin)
+
+
+@pytest.mark.parametrize("width", range(15, 20))
+def test_rows_of_every_width_leave_their_margins_zero(there, width):
+    model = random_rock((14, width), absorb=3)
+    expected, (_, fields, loop) = run(model), run(there(model))
+    state = loop.forward(loop.propagator.zeros(), 0, loop.steps)
+    for name, twin in expected[1].items():
+        agree(fields[name], twin)
+        whole = loop.kernels.get(state[name])
+        last = loop.propagator.layout.before + loop.propagator.halo + width + 6
+        assert whole[:, last - 1].any() and not whole[:, last:].any() and not whole[:, :4].any()
+
+
+@pytest.mark.skipif(GPP is None, reason="g++ is not installed")
+@pytest.mark.parametrize(
+    "variant", [name if name in ("wide", "halves") else pytest.param(name, marks=pytest.mark.slow) for name in VARIANTS]
+)
+@pytest.mark.parametrize("axes", ["2-D", pytest.param("3-D", marks=pytest.mark.slow)])  # each is compiled
+def test_every_variant_gives_the_same_bits(monkeypatch, axes, variant):
+    model = random_rock(SHAPES[axes], free_surface=True)
+    one, other = (run(Emulated(monkeypatch, chosen)(model), samples=15) for chosen in (SMALL, VARIANTS[variant]))
+    assert np.array_equal(one[0], other[0])
+    assert all(np.array_equal(field, other[1][name]) for name, field in one[1].items())
+
+
+@pytest.mark.parametrize(("axes", "free_surface"), BOXES)
+def test_dot_products_agree(there, axes, free_surface):
+    model = there(random_rock(SHAPES[axes], free_surface=free_surface))
+    shot = mixed_shot(model)
+    loop = Loop(shot, Elastic(model, shot.dt))
+    rng, kernels = np.random.default_rng(5), loop.kernels
+    sizes = [np.where([kind == word for kind in kinds], 1e-6, 1.0) for kinds, word in
+             ((shot.sends, "explosion"), (shot.hears, "pressure"))]  # fmt: skip
+    sent, weights = rng.standard_normal(loop.sent.shape) * sizes[0], rng.standard_normal(loop.heard.shape) * sizes[1]
+    loop.sent = kernels.put(sent)
+    loop.forward(loop.propagator.zeros(), 0, loop.steps)
+    adjoint, arrived = Adjoint(loop, weights), kernels.zeros(loop.sent.shape)
+    for step in reversed(range(loop.steps)):
+        loop.propagator.record(adjoint.back_to(step + 1), loop.sources, arrived[step], still=True)
+        loop.propagator.record(adjoint.back_to(step), loop.sources, arrived[step], still=False)
+    heard, arrived = loop.data().astype(float), kernels.get(arrived).astype(float)
+    size = np.sqrt(np.sum(np.linalg.norm(heard, axis=0) ** 2 * np.linalg.norm(weights, axis=0) ** 2))
+    assert abs(np.vdot(heard, weights) - np.vdot(sent, arrived)) < 1e-5 * size
+    assert abs(np.vdot(heard, weights)) > 1e-3 * size
+
+
+@pytest.mark.parametrize(
+    "free_surface", [pytest.param(False, marks=pytest.mark.slow), True], ids=["open", "free surface"]
+)
+def test_single_steps_are_those_of_a_run(there, free_surface):
+    model = there(random_rock(SHAPES["2-D"], free_surface=free_surface))
+    heard, fields, loop = run(model, samples=9, steps=7)
+    propagator, state = loop.propagator, loop.propagator.zeros()
+    loop.heard = loop.kernels.zeros(loop.heard.shape)
+    for step in range(7):
+        propagator.record(state, loop.receivers, loop.heard[step], still=True)
+        state = propagator.step(state, loop.sources, loop.sent[step])
+        propagator.record(state, loop.receivers, loop.heard[step], still=False)
+    assert np.array_equal(loop.kernels.get(loop.heard), heard)
+    for name, field in state.items():
+        assert np.array_equal(propagator.layout.cut(loop.kernels.get(field)), fields[name])
+
+
+@pytest.fixture(scope="module", params=[pytest.param("pressure", marks=pytest.mark.slow), "velocity z"])
+def seen(request):
+    """Return a model and a shot with its data."""
+    model = smooth_rock((40, 47))
+    shot = surface_shot(model, hears=request.param, samples=100, frequency=11.0)
+    true = ElasticModel(0.97 * model.vp, 0.95 * model.vs, model.rho, model.grid)
+    return model, shot.with_data(simulate(shot, true))
+
+
+@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 4])
+def test_images_are_those_of_the_cpu(there, seen, every):
+    model, shot = seen
+    options = {"every": every, "images": ("pp", "velocity"), "budget": "64MB"}
+    expected, found = (migrate(shot, one, **options) for one in (model, there(model)))
+    for name, pair in expected.images.items():
+        for one, other in zip(found.images[name], pair, strict=True):
+            agree(one, other, 2e-5)  # sums of products, and over all steps
+
+
+def test_images_in_three_dimensions(there, any_wavelet):
+    model = random_rock((13, 14, 17), absorb=6, free_surface=True, fluid=False)
+    quiet = mixed_shot(model, samples=40)
+    wavelet = np.sin(0.2 * np.arange(40.0))[:, None] * np.hanning(40)[:, None] * np.array([1e-6, 1, 1, 1])
+    shot = mixed_shot(model, samples=40, wavelet=wavelet)
+    shot = shot.with_data(np.random.default_rng(3).standard_normal((40, len(quiet.receivers))))
+    options = {"every": 2, "images": ("velocity", "pp"), "budget": "64MB"}
+    expected, found = (migrate(shot, one, **options) for one in (model, there(model)))
+    for name, pair in expected.images.items():
+        for one, other in zip(found.images[name], pair, strict=True):
+            agree(one, other, 2e-5)
+
+
+def test_budgets_change_no_bit(there, seen):
+    model, shot = seen
+    options = {"every": 3, "images": ("pp", "velocity")}
+    kept, tight = (migrate(shot, there(model), budget=budget, **options) for budget in ("64MB", "700kB"))
+    for name, pair in kept.images.items():
+        assert all(np.array_equal(*both) for both in zip(pair, tight.images[name], strict=True))
+
+
+def test_a_condition_sees_the_model_and_nothing_else(there, seen):
+    model, shot = seen
+    shapes, totals = set(), []
+
+    def condition(source, receiver, step):
+        shapes.update((name, one.shape) for wave in (source, receiver) for name, one in wave.items())
+        totals.append(float((source["div"] * receiver["div"]).sum()))
+
+    found = migrate(shot, there(model), every=5, images=("pp", "velocity"), budget="64MB", condition=condition)
+    rows, width = model.grid.shape
+    assert shapes == {("div", (rows, width)), ("vz", (rows + 1, width)), ("vx", (rows, width + 1))}
+    assert sum(totals) * 5 * found.dt == pytest.approx(found.image.sum(dtype=float), rel=1e-3)
+
+
+@pytest.mark.parametrize(("axes", "free_surface"), BOXES)
+def test_gradients_are_those_of_the_cpu(there, any_wavelet, axes, free_surface):
+    model = random_rock(SHAPES[axes], free_surface=free_surface, absorb=6)
+    wavelet = np.sin(0.2 * np.arange(30.0))[:, None] * np.ones(len(SHAPES[axes]) + 1)
+    wavelet[:, 0] *= 1e-6
+    shot = mixed_shot(model, samples=30, wavelet=wavelet)
+    observed = np.random.default_rng(3).standard_normal((30, len(shot.receivers)))
+    shot, scale = shot.with_data(observed), np.where([kind == "pressure" for kind in shot.hears], 1e-6, 1.0)
+
+    def misfit(data, observed):
+        return float(np.sum(scale * data * observed)), scale * observed
+
+    options = {"misfit": misfit, "dt": shot.dt, "budget": "64MB"}
+    expected, found = (gradient(shot, one, **options) for one in (model, there(model)))
+    agree(found.data, expected.data, 2 * TOLERANCE)
+    for name, one in expected.gradient.items():
+        agree(found.gradient[name], one, 5e-5)
+
+
+@pytest.mark.skipif(GPP is None, reason="g++ is not installed")
+def test_a_step_has_as_few_launches_as_there_are_things_to_wait_for(monkeypatch, seen):
+    model, shot = seen
+    there = Emulated(monkeypatch)
+    found = migrate(shot, there(model), every=3, budget="64MB", schedule="storeall")
+    launched, images = there.emulator.launches, len(range(0, found.result.plan.steps, 3))
+    halves = launched.count("strain") + launched.count("strain_and_image")
+    assert launched.count("strain_and_image") == images <= launched.count("divergence") <= images + 2
+    assert launched.count("move") == halves == launched.count("points")  # nothing is sent or heard in one of them
+    assert {*launched} == {"move", "strain", "strain_and_image", "points", "divergence"}
+
+
+@pytest.mark.skipif(GPP is None, reason="g++ is not installed")
+@pytest.mark.parametrize(("options", "reason"), [({"order": 10}, "at most 8"), ({"dtype": np.float64}, "float32")])
+def test_what_only_the_cpu_can_is_refused(monkeypatch, options, reason):
+    with pytest.raises(WaveError, match=reason):
+        Elastic(Emulated(monkeypatch)(random_rock((20, 20))), 1e-4, **options)
+
+
+def test_arrays_that_are_neither_here_nor_there_are_refused():
+    model = random_rock((20, 20))
+    object.__setattr__(model, "vs", memoryview(b""))
+    with pytest.raises(WaveError, match="vs of type memoryview: give an array of NumPy, or of CuPy"):
+        Elastic(model, 1e-4)
+
+
+@pytest.mark.parametrize(
+    ("axes", "radius", "arch"),
+    [
+        (2, 2, "sm_90"),
+        (3, 4, "sm_90"),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((2, 4, "sm_90"), (3, 2, "sm_90"), (3, 4, "sm_80"))),
+    ],
+)
+def test_the_sources_compile(axes, radius, arch):
+    compile_only = pytest.importorskip("forebay.cuda.kernels").compile_only
+    defines = ElasticVariant().defines(axes, radius, 40, 12)
+    few = {"AXES": axes, "RADIUS": radius}
+    for source, macros, names in (
+        (VELOCITY, defines, ("move", "sense_move")),
+        (STRESS, defines, ("strain", "strain_and_image", "sense_strain")),
+        (POINTS, few, ("points", "crop", "divergence", "meet")),
+    ):
+        try:
+            code = compile_only(source, arch, fmad=False, defines=macros)
+        except DeviceError as error:
+            pytest.skip(str(error))
+        assert all(name.encode() in code for name in names)
