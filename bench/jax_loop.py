@@ -8,35 +8,21 @@ budget, less the arguments, their gradients and what the receivers hear, by itse
 tried with the counts that keep the least, in one, two and three levels, so that the best that `jax.checkpoint` can do
 in that memory is there. On a CPU, memory is what a process had at most above what it had before, which is rough. Times
 are the best of several runs after one that compiles; the compilation is told beside them. Gradients are compared with
-those of the scan.
-
-Run ``python bench/jax_loop.py``: it prints a table and writes ``bench/out/jax_loop.json`` as it goes. Without a GPU,
-``--points 256 --steps 400 --part 8`` is over in a minute or two.
+those of the scan. Without a GPU, ``--points 256 --steps 400 --part 8`` is over in a minute or two.
 """
 
-import argparse
 import heapq
-import json
 import logging
 import math
-import os
-import subprocess
-import sys
 import tempfile
-from datetime import date
 from itertools import product
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
+from harness import Report, arg, benchmark, child, high_water, reset_high_water, seconds
 
-from forebay.units import seconds_to_text, to_text
-
-OUT = Path(__file__).parent / "out" / "jax_loop.json"
-console = Console(width=140)
+from forebay.units import to_text
 
 
 def problem(points: int) -> tuple[Any, ...]:
@@ -73,100 +59,64 @@ def loss(start: Any, squared: Any, damping: Any, steps: int, counts: tuple[int, 
     return (span((start, start), jax.numpy.arange(steps), counts)[1] ** 2).sum()
 
 
-def allowance(given: Any, options: argparse.Namespace) -> Any:
-    """Give the budget beside arguments and their gradients, and beside traces, their squares and their gradients."""
+def within(given: Any, points: int, steps: int, allowed: int, results: list[Any]) -> Any:
+    """Return the loss by `checkpointed`, allowed what arguments and traces, squares and gradients leave."""
     import jax
 
     import forebay as fb
-
-    if options.allowed is None:
-        return None
-    traces = 4 * options.steps * -(-options.points // 8)
-    bytes_left = options.allowed - 2 * sum(one.nbytes for one in given) - 3 * traces
-    on_host = jax.default_backend() == "cpu"
-    return fb.Budget(host=bytes_left) if on_host else fb.Budget(device=bytes_left, host="64GB")
-
-
-def ours(start: Any, squared: Any, damping: Any, steps: int, budget: Any, results: list[Any]) -> Any:
-    """Give it a budget."""
     from forebay.jax import checkpointed
 
-    params = (squared, damping)
-    _, traces = checkpointed(
-        step, (start, start), steps, params=params, outputs=True, budget=budget, report=results.append
-    )
-    return (traces**2).sum()
+    traces = 4 * steps * -(-points // 8)
+    left = allowed - 2 * sum(array.nbytes for array in given) - 3 * traces
+    budget = fb.Budget(host=left) if jax.default_backend() == "cpu" else fb.Budget(device=left, host="64GB")
+
+    def ours(start: Any, squared: Any, damping: Any) -> Any:
+        how = {"params": (squared, damping), "outputs": True, "budget": budget, "report": results.append}
+        return (checkpointed(step, (start, start), steps, **how)[1] ** 2).sum()
+
+    return ours
 
 
-def child(options: argparse.Namespace) -> None:
-    """Measure one way, and print what was found."""
+def measure(way: Any, points: int, steps: int, repeats: int, allowed: int, reference: str) -> dict[str, Any]:
+    """Measure one way: "ours", "ours in jit", or counts of segments."""
     import jax
 
     results: list[Any] = []
-    said: list[str] = []
-    given = problem(options.points)
-    if options.way.startswith("ours"):
-        budget = allowance(given, options)
-        gradient = jax.grad(lambda *given: ours(*given, options.steps, budget, results), (0, 1, 2))
-        if options.way == "ours in jit":
+    messages: list[str] = []
+    given = problem(points)
+    if isinstance(way, str):
+        gradient = jax.grad(within(given, points, steps, allowed, results), (0, 1, 2))
+        if way == "ours in jit":
             gradient = jax.jit(gradient)
-        told = logging.getLogger("forebay.jax")
-        told.setLevel(logging.INFO)
-        told.addFilter(lambda record: said.append(record.getMessage()) or False)
+        logger = logging.getLogger("forebay.jax")
+        logger.setLevel(logging.INFO)
+        logger.addFilter(lambda record: messages.append(record.getMessage()) or False)
     else:
-        counts = tuple(json.loads(options.way))
-        gradient = jax.jit(jax.grad(lambda *given: loss(*given, options.steps, counts), (0, 1, 2)))
+        gradient = jax.jit(jax.grad(lambda *given: loss(*given, steps, tuple(way)), (0, 1, 2)))
     jax.block_until_ready(jax.jit(jax.grad(lambda *given: loss(*given, 8, ())))(*given))  # the compiler is there now
-    before = _status("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")
-    start = perf_counter()
-    found = jax.block_until_ready(gradient(*given))
-    first, times = perf_counter() - start, []
+    before = high_water(what="VmRSS")
+    reset_high_water()
+    got: list[Any] = []
+    first = seconds(lambda: got.extend(jax.block_until_ready(gradient(*given))))
     stats = jax.devices()[0].memory_stats() or {}
-    peak = stats.get("peak_bytes_in_use", _status("VmHWM") - before)
-    for _ in range(options.repeats):
-        start = perf_counter()
-        jax.block_until_ready(gradient(*given))
-        times.append(perf_counter() - start)
-    arrays = [np.asarray(one) for one in found]
-    if not options.reference.exists():
-        np.savez(options.reference, *arrays)
-    kept = np.load(options.reference)
-    off = max(
-        float(np.abs(one - kept[name]).max() / np.abs(kept[name]).max())
-        for one, name in zip(arrays, kept.files, strict=True)
-    )
-    row = {"seconds": min(times), "first": first, "peak": int(peak), "off": off, "device": jax.devices()[0].device_kind}
+    peak = stats.get("peak_bytes_in_use", high_water() - before)
+    best = min(seconds(lambda: jax.block_until_ready(gradient(*given))) for _ in range(repeats))
+    arrays = [np.asarray(array) for array in got]
+    if not Path(reference).exists():
+        np.savez(reference, *arrays)
+    exact = np.load(reference)
+    pairs = zip(arrays, (exact[name] for name in exact.files), strict=True)
+    off = max(float(np.abs(array - right).max() / np.abs(right).max()) for array, right in pairs)
+    row = {"seconds": best, "first": first, "peak": int(peak), "off": off, "device": jax.devices()[0].device_kind}
     if results:
         plan = results[-1].plan
         row |= {"plan": f"{plan.schedule} of {plan.every} steps each", "predicted": plan.seconds}
-    elif said:
-        row["plan"] = said[-1]
-    print(json.dumps(row | {"jax": jax.__version__}))
+    elif messages:
+        row["plan"] = messages[-1]
+    return row | {"jax": jax.__version__}
 
 
-def _status(name: str) -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
-
-
-def measured(way: str, options: argparse.Namespace, reference: Path, more: list[str]) -> Any:
-    """Run one way in a process of its own; None where it fails."""
-    arguments = [f"--points={options.points}", f"--steps={options.steps}", f"--repeats={options.repeats}"]
-    command = [sys.executable, __file__, *arguments, "--way", way, "--reference", str(reference), *more]
-    try:
-        ahead = os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "true"}
-        done = subprocess.run(command, capture_output=True, text=True, timeout=options.limit, env=ahead)
-    except subprocess.TimeoutExpired:
-        console.print(f"{way}: stopped after {options.limit} s")
-        return None
-    if done.returncode:
-        console.print(f"{way}: {(done.stderr.strip().splitlines() or ['failed'])[-1][:300]}", highlight=False)
-        return None
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def segments(steps: int) -> list[tuple[int, ...]]:
+def segments(steps: int, few: bool) -> list[tuple[int, ...]]:
     """List counts of segments that divide the loop, those of each number of levels that keep the least first."""
     divisors = [count for count in range(2, steps) if steps % count == 0]
 
@@ -174,71 +124,40 @@ def segments(steps: int) -> list[tuple[int, ...]]:
         return sum(counts) + 1.5 * steps / math.prod(counts)
 
     found: list[tuple[int, ...]] = []
-    for levels, tried in ((1, 2), (2, 3), (3, 2)):
-        several = (one for one in product(divisors, repeat=levels) if steps % math.prod(one) == 0)
+    for levels, tried in ((1, 1),) if few else ((1, 2), (2, 3), (3, 2)):
+        several = (counts for counts in product(divisors, repeat=levels) if steps % math.prod(counts) == 0)
         found += heapq.nsmallest(tried, several, key=lambda counts: (kept(counts), counts))
     return found
 
 
-def compare(options: argparse.Namespace) -> None:
-    """Measure all ways, writing what is known after each."""
-    steps = options.steps
-    ways = {
-        "in memory": "[]",
-        "checkpointed": "ours",
-        "checkpointed in jit": "ours in jit",
-        "checkpoint every step": f"[{steps}]",
-    }
-    ways |= {f"segments {' x '.join(map(str, counts))}": json.dumps(counts) for counts in segments(steps)}
-    rows: dict[str, Any] = {}
+@benchmark(
+    arg("--points", type=int, default=1024, tiny=32),
+    arg("--steps", type=int, default=2000, tiny=40),
+    arg("--repeats", type=int, default=2, tiny=1),
+    arg("--part", type=int, default=50, tiny=1, help="which part of the scan's memory all others may take"),
+    arg("--limit", type=int, default=120, help="seconds after which a way is stopped"),
+    needs=("jax",),
+)
+def main(asked: Any, report: Report) -> None:
+    ways: dict[str, Any] = {"in memory": [], "checkpointed": "ours"}
+    if not asked.tiny:
+        ways |= {"checkpointed in jit": "ours in jit", "checkpoint every step": [asked.steps]}
+    ways |= {f"segments {' x '.join(map(str, counts))}": counts for counts in segments(asked.steps, asked.tiny)}
     allowed = 0
-    more: list[str] = []
-    table = Table("way", "seconds", "of in memory", "first call", "memory", "fits", "off by", "plan")
     with tempfile.TemporaryDirectory() as folder:
         for name, way in ways.items():
-            row = measured(way, options, Path(folder) / "gradients.npz", more)
-            if row is None:
-                if name == "in memory":
-                    raise SystemExit("the scan in memory does not run: take fewer points or steps")
-                table.add_row(name, "failed")
-                continue
-            if not rows:
-                allowed = row["peak"] // options.part
-                more = ["--allowed", str(allowed)]
-            rows[name] = row | {"fits": row["peak"] <= allowed}
-            table.add_row(
-                name,
-                seconds_to_text(row["seconds"]),
-                f"{row['seconds'] / rows['in memory']['seconds']:.2f}",
-                seconds_to_text(row["first"]),
-                to_text(row["peak"]),
-                "yes" if rows[name]["fits"] else "no",
-                f"{row['off']:.1e}",
-                row.get("plan", ""),
-            )
-            console.print(f"{name}: {seconds_to_text(row['seconds'])}, {to_text(row['peak'])}", highlight=False)
-            OUT.parent.mkdir(exist_ok=True)
-            facts = {"date": str(date.today()), "points": options.points, "steps": steps, "allowed": allowed}
-            OUT.write_text(json.dumps(facts | {"rows": rows}, indent=2) + "\n")
-    table.title = f"{options.points}² points, {steps} steps; allowed {to_text(allowed)}"
-    console.print(table)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--points", type=int, default=1024)
-    parser.add_argument("--steps", type=int, default=2000)
-    parser.add_argument("--repeats", type=int, default=2)
-    parser.add_argument("--part", type=int, default=50, help="which part of the scan's memory all others may take")
-    parser.add_argument("--limit", type=int, default=120, help="seconds after which a way is stopped")
-    parser.add_argument("--way", help=argparse.SUPPRESS)
-    parser.add_argument("--allowed", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--reference", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.way:
-        child(options)
-    else:
-        compare(options)
+            given = (way, asked.points, asked.steps, asked.repeats, allowed, f"{folder}/gradients.npz")
+            row = child(measure, *given, timeout=asked.limit, XLA_PYTHON_CLIENT_PREALLOCATE="true")
+            if name == "in memory":
+                if "failed" in row:
+                    raise SystemExit(f"the scan in memory does not run: {row['failed']}")
+                allowed = report.facts["allowed"] = max(row["peak"] // asked.part, 2**24 if asked.tiny else 0)
+            if "failed" not in row:
+                first = report.rows[0]["seconds"] if report.rows else row["seconds"]
+                row |= {"of_in_memory": row["seconds"] / first, "fits": row["peak"] <= allowed}
+            report.add({"way": name} | row)
+    title = f"{asked.points}² points, {asked.steps} steps; allowed {to_text(allowed)}"
+    report.table(title, "way seconds:s of_in_memory:.2f first:s peak:B fits off:.1e plan failed")
 
 
 if __name__ == "__main__":

@@ -1,99 +1,79 @@
-"""How fast schedules yield their actions: our Revolve beside the two of checkpoint_schedules, in one run.
+"""How fast schedules yield their actions, beside checkpoint_schedules, and how many snapshots `lru` and `min` move.
 
-Run ``python bench/schedules.py [--quick]``: takes half a minute (a few seconds with ``--quick``, which leaves out the
-largest loop and the slow Revolve), prints a table, writes ``bench/out/schedules.json``.
+Takes half a minute; ``--quick`` leaves out the largest loop and the Revolve that fills a table. The snapshots that the
+two policies move up and down, on our trajectory and on the other's, are counts, the same on every machine.
 """
 
-import json
-import platform
-import statistics
-import sys
 import time
 from collections.abc import Callable, Iterable
-from importlib import metadata
-from pathlib import Path
 from typing import Any
 
-import checkpoint_schedules as library
-from rich.console import Console
-from rich.table import Column, Table
+from harness import Report, arg, benchmark, median
 
-from forebay import Revolve
+from forebay import Revolve, foreign
+from forebay.planner.choose import operations_of
+from forebay.planner.trace import moved
 
-OURS = "Forebay Revolve"
-MULTISTAGE = "checkpoint_schedules Multistage"
-TABLES = "checkpoint_schedules Revolve"
 SIZES = ((1000, 20), (10_000, 40), (1_000_000, 100))
+MOVED = {False: (3751, 8), True: (200, 8)}
+"""Steps and snapshots of the loop whose movements are counted; of the tiny one."""
 ENOUGH_SECONDS = 1.0
 """What has taken this long is not repeated."""
 
-Row = dict[str, Any]
 
+@benchmark(arg("--quick", action="store_true", tiny=True), needs=("checkpoint_schedules",))
+def main(asked: Any, report: Report) -> None:
+    import checkpoint_schedules as library
 
-def main() -> None:
-    quick = "--quick" in sys.argv
     for _ in library.MultistageCheckpointSchedule(10, 3, 0):  # compiles what it needs of Numba, once
         pass
-    rows = []
-    for steps, snapshots in SIZES[:2] if quick else SIZES:
-        rows += compare(steps, snapshots, with_tables=steps == 1000 and not quick)
-    show(rows)
-    out = Path(__file__).parent / "out" / "schedules.json"
-    out.parent.mkdir(exist_ok=True)
-    setting = {"python": platform.python_version(), "checkpoint_schedules": metadata.version("checkpoint_schedules")}
-    out.write_text(json.dumps({"setting": setting, "machine": platform.platform(), "rows": rows}, indent=2) + "\n")
+    for steps, snapshots in SIZES[:2] if asked.quick else SIZES:
+        makers: dict[str, Callable[[int, int], Iterable[Any]]] = {
+            "Forebay Revolve": Revolve,
+            "checkpoint_schedules Multistage": lambda *size: library.MultistageCheckpointSchedule(*size, 0),
+        }
+        if steps == 1000 and not asked.quick:
+            makers["checkpoint_schedules Revolve"] = library.Revolve
+        for name, make in makers.items():
+            row = {"steps": steps, "snapshots": snapshots, "schedule": name} | measure(make, steps, snapshots)
+            ours = report.find(steps=steps) or row
+            report.add(row | {"over_ours": row["seconds"] / ours["seconds"]})
+    columns = "steps:, snapshots schedule actions:, to_first:.2g seconds:.3g per_second:,.0f over_ours:.3g"
+    actions = [row for row in report.rows if "actions" in row]
+    report.table("actions of a reversal: seconds to the first and to the last, medians", columns, actions)
+    steps, snapshots = MOVED[asked.tiny]
+    multistage = foreign(library.MultistageCheckpointSchedule(steps, snapshots, 0))
+    counts = [
+        report.add({"schedule": name, "slots": slots} | movements(schedule, slots, steps))
+        for name, schedule in (("Forebay Revolve", Revolve(steps, snapshots)), ("Multistage", multistage))
+        for slots in (2, 3, 4, 6)
+    ]
+    columns = "schedule slots lru_up lru_down min_up min_down lru_over_min:.3g"
+    report.table(f"snapshots moved, {steps} steps with {snapshots} snapshots", columns, counts)
 
 
-def compare(steps: int, snapshots: int, with_tables: bool) -> list[Row]:
-    """Time each library's way to reverse a loop, one right after the other."""
-    makers: dict[str, Callable[[], Iterable[Any]]] = {
-        OURS: lambda: Revolve(steps, snapshots),
-        MULTISTAGE: lambda: library.MultistageCheckpointSchedule(steps, snapshots, 0),
-    }
-    if with_tables:
-        makers[TABLES] = lambda: library.Revolve(steps, snapshots)
-    rows: list[Row] = []
-    for name, make in makers.items():
-        actions, first, whole = measure(make)
-        row = {"steps": steps, "snapshots": snapshots, "schedule": name, "actions": actions}
-        ours = rows[0]["seconds"] if rows else whole
-        rows.append(row | {"to_first": first, "seconds": whole, "per_second": actions / whole, "ratio": whole / ours})
-    return rows
+def movements(schedule: Any, slots: int, steps: int) -> dict[str, float]:
+    """Count what both policies move between a first tier of so many slots and the one below."""
+    row: dict[str, float] = {}
+    for policy in ("lru", "min"):
+        row[f"{policy}_up"], row[f"{policy}_down"] = moved(operations_of(schedule, (slots, steps), policy), tier=1)
+    return row | {"lru_over_min": (row["lru_up"] + row["lru_down"]) / (row["min_up"] + row["min_down"])}
 
 
-def measure(make: Callable[[], Iterable[Any]], most: int = 5) -> tuple[int, float, float]:
-    """Give the actions, and the median seconds to the first and to the last, the making counted in."""
+def measure(make: Callable[[int, int], Iterable[Any]], steps: int, snapshots: int, most: int = 5) -> dict[str, Any]:
+    """Count the actions, and time the first and the last, the making counted in."""
     firsts: list[float] = []
     wholes: list[float] = []
     actions = 0
     while len(wholes) < most and sum(wholes) < ENOUGH_SECONDS:
         start = time.perf_counter()
-        iterator = iter(make())
+        iterator = iter(make(steps, snapshots))
         next(iterator)
         firsts.append(time.perf_counter() - start)
-        actions = 1
-        for _ in iterator:
-            actions += 1
+        actions = 1 + sum(1 for _ in iterator)
         wholes.append(time.perf_counter() - start)
-    return actions, statistics.median(firsts), statistics.median(wholes)
-
-
-def show(rows: list[Row]) -> None:
-    columns = ("steps", "snapshots", "schedule", "actions", "s to first", "s to last", "actions/s", "s to last / ours")
-    folded = (Column(name, overflow="fold") for name in columns)  # no digit is lost on a narrow terminal
-    table = Table(*folded, title="actions of a reversal, medians")
-    for row in rows:
-        table.add_row(
-            f"{row['steps']:,}",
-            str(row["snapshots"]),
-            row["schedule"],
-            f"{row['actions']:,}",
-            f"{row['to_first']:.2g}",
-            f"{row['seconds']:.3g}",
-            f"{row['per_second']:,.0f}",
-            f"{row['ratio']:.3g}",
-        )
-    Console().print(table)
+    seconds = median(wholes)
+    return {"actions": actions, "to_first": median(firsts), "seconds": seconds, "per_second": actions / seconds}
 
 
 if __name__ == "__main__":

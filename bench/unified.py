@@ -1,29 +1,15 @@
 """Unified memory beside each library's own: a training step, an array pipeline, and allocations without a pool.
 
 Every way runs in a process of its own, because torch takes an allocator once: the ways alternate, and the medians are
-compared. A model whose parameters were pushed to the host runs with page faults, with `prefetch_hooks`, and after one
-prefetch of everything. Nothing here takes more managed memory than the device has free.
-
-Run ``python bench/unified.py``: prints each way as it is measured, at the end a table and the ratios that are promised,
-and writes ``bench/out/unified.json`` as it goes; ``--repeats 1`` and ``--tiny`` take less time.
+compared. A model whose parameters were pushed to the host ("pushed") runs with page faults, with `prefetch_hooks`, and
+after one prefetch of everything. Nothing here takes more managed memory than the device has free.
 """
 
-import argparse
-import json
-import statistics
-import subprocess
-import sys
-from datetime import date
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
+from harness import Report, arg, benchmark, child, median
 
-from forebay.units import seconds_to_text
-
-OUT = Path(__file__).parent / "out" / "unified.json"
 LIMIT = 60
 """Seconds that one way may take."""
 WAYS = {
@@ -32,78 +18,39 @@ WAYS = {
     "pushed": ("resident", "faults", "hooks", "prefetch"),
     "allocation": ("cudaMalloc", "native", "unified", "unpooled"),
 }
-"""What each task is run with."""
-PROMISES = {
-    "training": ("unified", "native", "at most 1.03"),
-    "pipeline": ("unified", "native", "at most 1.03"),
-    "pushed": ("faults", "hooks", "at least 5"),
-    "allocation": ("cudaMalloc", "unified", "told, not promised"),
-}
-"""The times of which two ways are compared, and what their ratio shall be."""
-console = Console(width=160)
+PROMISES = {"training": ("unified", "native"), "pipeline": ("unified", "native"), "pushed": ("faults", "hooks")}
+PROMISES["allocation"] = ("cudaMalloc", "unified")
+"""The ways whose times are compared: at most 1.03 in the first two tasks, at least 5 in the third."""
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--tiny", action="store_true")
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--child", nargs=2, metavar=("TASK", "WAY"), help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    size = 1 if options.tiny else 4
-    if options.child:
-        task, way = options.child
-        run = {"training": training, "pipeline": pipeline, "allocation": allocation, "pushed": pushed}[task]
-        print(run(way, size))
-        return
-    times: dict[str, dict[str, list[float]]] = {}
-    for task, ways in WAYS.items():
-        times[task] = {}
-        for _ in range(1 if options.tiny else options.repeats):
-            for way in ways:
-                seconds = measure(task, way, options.tiny)
-                if seconds is not None:
-                    times[task].setdefault(way, []).append(seconds)
-                    console.print(f"{task}, {way}: {seconds_to_text(seconds)}", highlight=False)
-                    write(times)
-    show(medians(times))
-    if missing := [f"{task}, {way}" for task, ways in WAYS.items() for way in ways if way not in times[task]]:
-        sys.exit(f"not measured: {'; '.join(missing)}")
+@benchmark(
+    arg("--tasks", nargs="+", choices=tuple(WAYS), default=list(WAYS)),
+    arg("--repeats", type=int, default=3, tiny=1),
+    needs=("gpu", "cupy", "torch", "rmm"),
+)
+def main(asked: Any, report: Report) -> None:
+    for task in asked.tasks:
+        times: dict[str, list[float]] = {way: [] for way in WAYS[task]}
+        for _ in range(asked.repeats):
+            for way in WAYS[task]:
+                seconds = child(measure, task, way, 1 if asked.tiny else 4, timeout=LIMIT)
+                if isinstance(seconds, float):
+                    times[way].append(seconds)
+                else:
+                    report.fail(f"{task}, {way}: {seconds['failed']}")
+        medians = {way: median(taken) for way, taken in times.items() if taken}
+        for way, seconds in medians.items():
+            over = seconds / medians.get(WAYS[task][0], seconds)
+            report.add({"task": task, "way": way, "seconds": seconds, "over_first": over, "measured": times[way]})
+        over, under = PROMISES[task]
+        if {over, under} <= set(medians):
+            report.facts[f"{task}, {over} over {under}"] = medians[over] / medians[under]
+    report.table("unified memory beside others, medians", "task way seconds:s over_first:.3f")
+    report.say(str(report.facts))
 
 
-def medians(times: dict[str, dict[str, list[float]]]) -> dict[str, dict[str, float]]:
-    """Give the median of every way."""
-    return {task: {way: statistics.median(found) for way, found in ways.items()} for task, ways in times.items()}
-
-
-def ratios(found: dict[str, dict[str, float]]) -> dict[str, float]:
-    """Give the ratios that are promised, of the tasks whose both ways were measured."""
-    return {
-        task: found[task][over] / found[task][under]
-        for task, (over, under, _) in PROMISES.items()
-        if {over, under} <= set(found.get(task, ()))
-    }
-
-
-def write(times: dict[str, dict[str, list[float]]]) -> None:
-    """Keep what was measured so far."""
-    found = medians(times)
-    about = {"date": str(date.today()), "seconds": found, "ratios": ratios(found), "measured": times}
-    OUT.parent.mkdir(exist_ok=True)
-    OUT.write_text(json.dumps(about, indent=1))
-
-
-def measure(task: str, way: str, tiny: bool) -> float | None:
-    """Run one way in a process of its own; None where it fails, which is printed."""
-    command = [sys.executable, __file__, "--child", task, way, *(["--tiny"] if tiny else [])]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT)
-    except subprocess.TimeoutExpired:
-        console.print(f"{task}, {way} was stopped after {LIMIT} s", style="red", highlight=False)
-        return None
-    if done.returncode:
-        console.print(f"{task}, {way} failed: {done.stderr[-800:]}", style="red", highlight=False, markup=False)
-        return None
-    return float(done.stdout.splitlines()[-1])
+def measure(task: str, way: str, size: int) -> float:
+    return {"training": training, "pipeline": pipeline, "allocation": allocation, "pushed": pushed}[task](way, size)
 
 
 def training(way: str, size: int) -> float:
@@ -164,15 +111,15 @@ def pushed(way: str, size: int) -> float:
     """Time a forward pass of a model whose parameters were pushed to the host before."""
     import torch
 
-    import forebay.memory as pm
+    import forebay.memory as fm
 
-    pm.unify("torch")
+    fm.unify("torch")
     torch.manual_seed(0)
     layers = (torch.nn.Linear(4096, 4096, bias=False, device="cuda") for _ in range(8 * size))
     model = torch.nn.Sequential(*layers)
     x = torch.randn(64, 4096, device="cuda")
     if way == "hooks":
-        pm.prefetch_hooks(model)
+        fm.prefetch_hooks(model)
     with torch.no_grad():
         for _ in range(2):
             model(x)
@@ -180,23 +127,23 @@ def pushed(way: str, size: int) -> float:
         for _ in range(3):
             if way != "resident":
                 for parameter in model.parameters():
-                    pm.prefetch(parameter, "host")
+                    fm.prefetch(parameter, "host")
             torch.cuda.synchronize()
             start = perf_counter()
             if way == "prefetch":
                 for parameter in model.parameters():
-                    pm.prefetch(parameter, "device")
+                    fm.prefetch(parameter, "device")
             model(x)
             torch.cuda.synchronize()
             times.append(perf_counter() - start)
-    return statistics.median(times)
+    return median(times)
 
 
 def unify(library: str, way: str) -> None:
     if way != "native":
-        import forebay.memory as pm
+        import forebay.memory as fm
 
-        pm.unify(library, pool=way == "unified")
+        fm.unify(library, pool=way == "unified")
 
 
 def timed(step: Any, synchronize: Any, count: int) -> float:
@@ -209,19 +156,7 @@ def timed(step: Any, synchronize: Any, count: int) -> float:
         step()
         synchronize()
         times.append(perf_counter() - start)
-    return statistics.median(times)
-
-
-def show(found: dict[str, dict[str, float]]) -> None:
-    table = Table("task", "way", "seconds", "times the first", title="unified memory beside others, medians")
-    for task, times in found.items():
-        first = next(iter(times.values()), 1.0)
-        for way, seconds in times.items():
-            table.add_row(task, way, seconds_to_text(seconds), f"{seconds / first:.3f}")
-    console.print(table)
-    for task, ratio in ratios(found).items():
-        over, under, promise = PROMISES[task]
-        console.print(f"{task}: {over} over {under} {ratio:.3f} ({promise})", highlight=False)
+    return median(times)
 
 
 if __name__ == "__main__":

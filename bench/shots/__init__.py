@@ -1,1 +1,1 @@
-"""The parts of ``rtm.py``: where it runs, what it reverses, and its tables."""
+"""The parts of `rtm`: where it runs, what it reverses, and its tables."""

@@ -2,8 +2,11 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import partial
 from typing import Any
+
+from harness import summary
 
 import forebay as fb
 from forebay.codec import quality
@@ -13,46 +16,11 @@ from shots.waves import Setup, Waves
 
 PERCENTILE = 99.9
 """Of the sizes of an image's values: the range that its similarity is measured by reaches so far on both sides."""
-
-
-@dataclass
-class Row:
-    """One shot, with the steps between two contributions to its image."""
-
-    model: str
-    steps: int
-    every: int
-    codec: str
-    keep: str
-    schedule: str
-    seconds: float
-    wall: float
-    nothing: float
-    """seconds of the same forward, backward and imaging with nothing kept"""
-    nothing_wall: float
-    planning: float = 0.0
-    """seconds of the host for the plan, which the shots of a survey share"""
-    predicted: float | None = None
-    phases: dict[str, float] = field(default_factory=dict)
-    moved: int = 0
-    ratio: float | None = None
-    worst_ratio: float | None = None
-    record: int = 0
-    """bytes of a record"""
-    peak: dict[str, int] = field(default_factory=dict)
-    """bytes of snapshots in each tier, at most, as the engine counts them"""
-    memory: int = 0
-    """bytes taken from the device above what was taken before"""
-    spilled: int = 0
-    recomputed: int = 0
-    error: float | None = None
-    """of the picture, relative, in the 2-norm, beside the exact one imaged at every step"""
-    similarity: float | None = None
-
-    @property
-    def cost(self) -> float:
-        """How many times as long as with nothing kept it took."""
-        return self.seconds / self.nothing
+COLUMNS = (
+    "every codec keep schedule seconds:.3f nothing:.3f cost:.3f cost_by_wall:.3f predicted:.3f phases.forward:.3f "
+    "phases.backward:.3f phases.save:.3f phases.compress:.3f phases.decompress:.3f stall:.3f moved:B ratio:.1f "
+    "worst_ratio:.1f peak.device:B peak.host:B peak.disk:B spilled recomputed error:.2e similarity:.5f"
+)
 
 
 class Table:
@@ -72,7 +40,7 @@ class Table:
         self.exact: Any = None
         self.late = machine.arrays.ascontiguousarray(self.waves.propagator.seen(self.waves.late())["p"])
 
-    def row(self, every: int, codec: str | None, *, schedule: str = "auto", nothing: bool = True) -> Row:
+    def row(self, every: int, codec: str | None, *, nothing: bool = True) -> dict[str, Any]:
         """Keep what `auto` keeps, records with a codec where one is given."""
         waves, layout = self.waves, self.waves.layout
         encoder = fb.codec.get(codec or "bounded:1e-4")
@@ -87,7 +55,7 @@ class Table:
             layout.nbytes,
             self.budget,
             costs=without,
-            schedule=schedule,
+            schedule="auto",
             codec=encoder.name if codec else None,
             record_bytes=waves.record_layout.nbytes,
             every=every,
@@ -95,63 +63,35 @@ class Table:
         )
         planning = time.perf_counter() - begun
         ran = waves.reverse(every=every, plan=plan, directory=self.directory)
-        metrics = ran.result.metrics
-        return Row(
-            waves.setup.name,
-            waves.setup.steps,
-            every,
-            plan.codec or "none",
-            plan.keep,
-            str(plan.schedule),
-            ran.taken.seconds,
-            ran.taken.wall,
-            free.seconds if free else float("nan"),
-            free.wall if free else float("nan"),
-            planning,
-            plan.prediction.seconds,
-            dict(metrics.phases),
-            sum(metrics.moved.values()),
-            metrics.mean_ratio if metrics.ratios else None,
-            metrics.ratios.worst if metrics.ratios else None,
-            waves.record_layout.nbytes,
-            dict(metrics.peak),
-            ran.memory,
-            metrics.spilled,
-            metrics.recomputed,
-        )
+        about = {"model": waves.setup.name, "steps": waves.setup.steps, "every": every}
+        times = {"seconds": ran.taken.seconds, "wall": ran.taken.wall, "planning": planning}
+        row = about | summary(ran.result) | times
+        row |= {"record": waves.record_layout.nbytes, "memory": ran.memory}
+        if free is not None:
+            row |= {"nothing": free.seconds, "nothing_wall": free.wall, "cost": ran.taken.seconds / free.seconds}
+            row["cost_by_wall"] = ran.taken.wall / free.wall
+        return self._judged(row)
 
-    def judged(self, row: Row) -> Row:
+    def _judged(self, row: dict[str, Any]) -> dict[str, Any]:
         """Set the picture that a row has just left beside the exact one; the first is the exact one."""
-        picture = self.waves.picture()
+        picture, arrays = self.waves.picture(), self.machine.arrays
         if self.exact is None:
-            assert (row.codec, row.every) == ("none", 1), "the exact picture is imaged at every step, without a codec"
+            assert (row["codec"], row["every"]) == ("none", 1), "the exact picture is imaged at every step, no codec"
             self.exact = picture
-        row.error = relative(self.machine.arrays, picture, self.exact)
-        row.similarity = similarity(self.machine.arrays, self.exact, picture)
-        return row
+        similar = similarity(arrays, self.exact, picture)
+        return row | {"error": relative(arrays, picture, self.exact), "similarity": similar}
 
 
 def similarity(arrays: Any, exact: Any, picture: Any) -> float:
-    """Give the structural similarity over a range that few extreme values do not stretch."""
+    """Return the structural similarity over a range that few extreme values do not stretch."""
     reach = float(arrays.percentile(abs(exact[:: max(1, len(exact) // 100)]), PERCENTILE))
-    one, other = (arrays.ascontiguousarray(image / arrays.float32(reach)) for image in (exact, picture))
-    return quality.ssim(one, other, span=2.0)
+    scaled = (arrays.ascontiguousarray(image / arrays.float32(reach)) for image in (exact, picture))
+    return quality.ssim(*scaled, span=2.0)
 
 
-def table(
-    machine: Host,
-    setup: Setup,
-    links: dict[str, Any],
-    budget: fb.Budget,
-    directory: str,
-    *,
-    every: int | None,
-    codecs: Sequence[str],
-    tell: Callable[[Waves, fb.Costs], None],
-) -> Iterator[Callable[[], Row]]:
+def table(shots: Table, every: int | None, codecs: Sequence[str]) -> Iterator[Callable[[], dict[str, Any]]]:
     """Measure one setup: first what is exact, then each codec beside nothing kept and beside the exact picture."""
-    shots = Table(machine, setup, links, budget, directory, tell)
     interval = shots.waves.every if every is None else every
-    yield lambda: shots.judged(shots.row(1, None, nothing=False))
+    yield partial(shots.row, 1, None, nothing=False)
     for codec in codecs:
-        yield lambda codec=codec: shots.judged(shots.row(interval, codec))  # type: ignore[misc]
+        yield partial(shots.row, interval, codec)

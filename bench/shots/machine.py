@@ -1,10 +1,9 @@
-"""Where the benchmark runs: a GPU, or NumPy on the host to see that it works, with the same few operations on both."""
+"""Where `rtm` runs: a GPU, or NumPy on the host to see that it works, with the same few operations on both."""
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +11,7 @@ from numpy.typing import NDArray
 import forebay as fb
 
 
-@dataclass(frozen=True)
-class Taken:
+class Taken(NamedTuple):
     """How long something took."""
 
     seconds: float
@@ -25,17 +23,8 @@ class Taken:
 class Host:
     """NumPy arrays; the first tier is the host and the second the disk."""
 
-    name = "cpu"
     arrays: Any = np
     tiers = ("host", "disk")
-
-    def put(self, values: Any) -> Any:
-        """Bring an array here."""
-        return np.ascontiguousarray(values)
-
-    def get(self, values: Any) -> NDArray[Any]:
-        """Bring an array to NumPy."""
-        return np.asarray(values)
 
     def wait(self) -> None:
         """Wait for what was asked for."""
@@ -61,33 +50,28 @@ class Host:
         yield [np.zeros(nbytes, np.uint8) for _ in range(count)]
 
     def payload(self, room: Any) -> Any:
-        """Give a room as an encoding has it."""
+        """Return a room as an encoding has it."""
         return room
 
-    def budget(self, first: int, second: int) -> fb.Budget:
-        """Allow so many bytes of the two tiers."""
-        return fb.Budget(**dict(zip(self.tiers, (first, second), strict=True)))
+    def budget(self, *nbytes: int | str) -> fb.Budget:
+        """Allow so many bytes of the first tiers."""
+        return fb.Budget(**dict(zip(self.tiers, nbytes, strict=False)))
 
     def links(self) -> dict[str, Any]:
-        """Give what costs know of copies and links."""
+        """Return what costs tell of copies and links."""
         return {"copy": 5e9, "disk": fb.Link(1e9, 1e9)}
 
     def free(self) -> int:
-        """Give the free bytes of the first tier's memory, where they are counted."""
+        """Return the free bytes of the first tier's memory, where they are counted."""
         return 0
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Give back what nothing uses."""
-
-    def about(self) -> dict[str, Any]:
-        """Describe it."""
-        return {"device": self.name}
 
 
 class Gpu(Host):
     """CuPy arrays, with all work in one stream that is current; the second tier is pinned host memory."""
 
-    name = "gpu"
     tiers = ("device", "host")
 
     def __init__(self) -> None:
@@ -101,14 +85,6 @@ class Gpu(Host):
         self._current = current(self._stream)
         self._current.__enter__()
         assert cupy.cuda.get_current_stream().ptr == int(self._stream.handle)
-
-    def put(self, values: Any) -> Any:
-        """Bring an array here."""
-        return self.arrays.ascontiguousarray(self.arrays.asarray(values))
-
-    def get(self, values: Any) -> NDArray[Any]:
-        """Bring an array to NumPy."""
-        return np.asarray(self.arrays.asnumpy(values))
 
     def wait(self) -> None:
         """Wait for the stream."""
@@ -145,7 +121,7 @@ class Gpu(Host):
             yield [slab.array[number * nbytes : (number + 1) * nbytes] for number in range(count)]
 
     def payload(self, room: Any) -> Any:
-        """Give a room as an encoding has it."""
+        """Return a room as an encoding has it."""
         from forebay.cuda.arrays import view
 
         return view(room)
@@ -159,18 +135,10 @@ class Gpu(Host):
         return {"copy": found.device_copy, "host": fb.Link(found.pinned_up, found.pinned_down)}
 
     def free(self) -> int:
-        """Give the free bytes of the device."""
+        """Return the free bytes of the device."""
         return int(self.arrays.cuda.runtime.memGetInfo()[0])
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Have CuPy's pool give back what nothing uses."""
         self.wait()
         self.arrays.get_default_memory_pool().free_all_blocks()
-
-    def about(self) -> dict[str, Any]:
-        """Describe it."""
-        from dataclasses import asdict
-
-        from forebay.cuda.driver import describe_gpus
-
-        return {"device": self.name, "gpu": asdict(describe_gpus()[0]), "cupy": self.arrays.__version__}

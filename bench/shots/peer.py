@@ -3,16 +3,17 @@
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
+from harness import summary
 
 import forebay as fb
 from forebay.wave import AcousticModel, Grid, Shot, gradient, largest_dt, ricker
+from forebay.wave.earth.stability import SAFETY
 from forebay.wave.gradient import least_squares
-from forebay.wave.stability import SAFETY
 from shots.machine import Host
 
 QUOTED = {
@@ -24,36 +25,7 @@ QUOTED = {
 }
 """Of Deepwave 0.1.0 on one H200: seconds of a forward and a backward step, and peak GiB; 3-D scalar, 400^3, accuracy 8,
 layers of 20 points, 200 steps, float32."""
-DIFFERS = (
-    "Deepwave: CPML, one 8-bit codec of fixed rate without a bound, machine code for sm_86 and sm_89 or older PTX, one "
-    "record ahead. Forebay: a symmetric damping layer of as many points, bounded:1e-4 of the range, kernels "
-    "compiled for the device, plans with as many records on their way as the budget holds. Both: second order in time, "
-    "eighth in space, one source, the gradient of squared differences. Deepwave's figures are of another run on a card "
-    "of the same kind: its wheels could not be installed beside this one."
-)
-
-
-@dataclass
-class Row:
-    """One way to have the history of a gradient."""
-
-    way: str
-    every: int
-    codec: str
-    keep: str
-    schedule: str
-    step: float
-    """seconds of the reversal for each step of the loop"""
-    wall: float
-    """seconds of the whole call, with preparation, plan and what the host does to the gradient at the end"""
-    quoted: float | None
-    quoted_peak: float | None
-    """GiB"""
-    used: int
-    """bytes of the device in use when the loop turns, all arrays counted"""
-    peak: dict[str, int]
-    ratio: float | None
-    phases: dict[str, float] = field(default_factory=dict)
+COLUMNS = "way codec keep schedule step:s wall:.2f deepwave:s times_faster:.2f used_GiB:.1f deepwave_GiB ratio:.1f"
 
 
 class Gradients:
@@ -73,70 +45,48 @@ class Gradients:
         self.shot = shot.with_data(np.zeros((steps, len(receivers)), np.float32))
         self.costs: fb.Costs | None = None
 
-    @property
-    def record(self) -> int:
-        """Bytes of a record, at most: rows are filled up on a GPU."""
-        return 4 * math.prod(extent + 8 for extent in self.grid.fields(4))
-
-    def row(self, way: str, every: int, codec: str | None, schedule: str, budget: fb.Budget) -> Row:
+    def row(self, way: str, every: int, codec: str | None, schedule: str, budget: fb.Budget) -> dict[str, Any]:
         """Measure one way; the first is done twice, to compile and to find costs."""
         used: list[int] = []
 
         def misfit(data: Any, observed: Any) -> Any:
-            used.append(self.empty - self.machine.free())
+            used.append(self.empty - self.machine.free())  # when the loop turns, all arrays counted
             return least_squares(data, observed)
 
+        how = {"misfit": misfit, "budget": budget, "codec": codec, "schedule": schedule, "directory": self.directory}
         for _ in range(2 if self.costs is None else 1):
-            self.machine.let_go()
+            self.machine.release()
             begun = time.perf_counter()
-            found = gradient(
+            made = gradient(
                 self.shot,
                 self.model,
                 dt=self.dt,
                 every=every,
-                misfit=misfit,
-                budget=budget,
-                codec=codec,
-                schedule=schedule,
                 costs=self.costs,
                 reversals=100,
-                directory=self.directory,
                 progress=False,
+                **how,
             )
             wall = time.perf_counter() - begun
-            self.costs = replace(found.result.plan.costs, **self.links)
-        plan, metrics = found.result.plan, found.result.metrics
-        return Row(
-            way,
-            every,
-            plan.codec or "none",
-            plan.keep,
-            str(plan.schedule),
-            metrics.seconds / self.shot.samples,
-            wall,
-            *QUOTED[way],
-            used[-1],
-            dict(metrics.peak),
-            metrics.mean_ratio if metrics.ratios else None,
-            dict(metrics.phases),
-        )
+            self.costs = replace(made.result.plan.costs, **self.links)
+        told, (deepwave, peak) = summary(made.result), QUOTED[way]
+        step = told["seconds"] / self.shot.samples
+        row = {"way": way, "every": every} | told | {"step": step, "wall": wall, "used_GiB": used[-1] / 2**30}
+        return row | {"deepwave": deepwave, "deepwave_GiB": peak, "times_faster": deepwave / step}
 
 
 def table(
     machine: Host, points: int, steps: int, absorb: int, links: dict[str, Any], directory: str
-) -> Iterator[Callable[[], Row]]:
-    """Give the ways that were measured of the other."""
-    one = Gradients(machine, points, steps, absorb, links, directory)
-    whole, few = int(1.3 * steps * one.record), int(4.5 * one.record)
-
-    def only(first: int) -> fb.Budget:
-        return fb.Budget(**{machine.tiers[0]: first})
-
+) -> Iterator[Callable[[], dict[str, Any]]]:
+    """Yield the ways that were measured of the other."""
+    shot = Gradients(machine, points, steps, absorb, links, directory)
+    record = 4 * math.prod(extent + 8 for extent in shot.grid.fields(4))  # bytes at most: rows are filled up on a GPU
+    whole, few = int(1.3 * steps * record), int(4.5 * record)
     for way, every, codec, schedule, budget in (
-        ("on the device, every 4", 4, None, "storeall", only(whole // 3)),
-        ("compressed on the device, every 4", 4, "bounded:1e-4", "storeall", only(whole // 12)),
+        ("on the device, every 4", 4, None, "storeall", machine.budget(whole // 3)),
+        ("compressed on the device, every 4", 4, "bounded:1e-4", "storeall", machine.budget(whole // 12)),
         ("compressed on the host, every 4", 4, "bounded:1e-4", "storeall", machine.budget(few, whole // 8)),
         ("on the host, every 4", 4, None, "auto", machine.budget(few, whole // 3)),
-        ("compressed on the device, every 1", 1, "bounded:1e-4", "storeall", only(whole // 3)),
+        ("compressed on the device, every 1", 1, "bounded:1e-4", "storeall", machine.budget(whole // 3)),
     ):
-        yield partial(one.row, way, every, codec, schedule, budget)
+        yield partial(shot.row, way, every, codec, schedule, budget)

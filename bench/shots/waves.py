@@ -7,7 +7,8 @@ highest frequency that the grid carries, and the time step is the largest that i
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from importlib import import_module
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +17,10 @@ import forebay as fb
 from forebay.engine import Result
 from forebay.engine.layout import Layout
 from forebay.wave import Acoustic, AcousticModel, Adjoint, Grid, Loop, Shot, highest_frequency, largest_dt, ricker
+from forebay.wave.earth.builtin import make
+from forebay.wave.earth.stability import SAFETY
 from forebay.wave.imaging import DARK, FLOOR, Imaging, imaging_interval
-from forebay.wave.models import make
-from forebay.wave.stability import SAFETY, points_per_wavelength
-from forebay.wave.wavelet import band_limited
+from forebay.wave.survey.wavelet import band_limited
 from shots.machine import Host, Taken
 
 DEEP = 2
@@ -50,8 +51,7 @@ class Setup:
         return self.shape if self.around else tuple(points - 2 * self.absorb for points in self.shape)
 
 
-@dataclass(frozen=True)
-class Ran:
+class Ran(NamedTuple):
     """A reversal that was carried out."""
 
     taken: Taken
@@ -72,7 +72,7 @@ class Waves:
         true = AcousticModel(values, self.grid)
         self.dt = SAFETY * min(largest_dt(model, setup.order) for model in (true, smooth))
         # Of both models the slowest velocity is the water's.
-        highest = min(true.slowest, smooth.slowest) / (points_per_wavelength(setup.order) * max(spacing))
+        highest = min(true.slowest, smooth.slowest) / (Acoustic.points_per_wavelength(setup.order) * max(spacing))
         long = max(setup.steps, math.ceil(12 / (highest * self.dt)))
         self.dominant = (
             0.98 * highest / (highest_frequency(ricker(highest / 3, self.dt, long), self.dt) / (highest / 3))
@@ -90,7 +90,7 @@ class Waves:
         self.layout = Layout.of(start, lambda array: (array.shape, array.dtype))
         self.record_layout = Layout.of(self.propagator.seen(start), lambda array: (array.shape, array.dtype))
         self.start = start
-        machine.let_go()
+        machine.release()
 
     @property
     def points(self) -> int:
@@ -139,7 +139,7 @@ class Waves:
     def reverse(self, *, every: int = 1, directory: str | None = None, **how: Any) -> Ran:
         """Reverse the loop by `forebay.reverse`."""
         self.reset()
-        self.machine.let_go()
+        self.machine.release()
         steps, before = self.setup.steps, self.machine.free()
         least, looks = [before], max(1, steps // (8 * every)) * every
 
@@ -148,21 +148,10 @@ class Waves:
             if step % looks == 0:
                 least.append(self.machine.free())
 
+        how |= {"record": lambda state, step: self.propagator.seen(state), "every": every, "directory": directory}
         done: list[Result] = []
         taken = self.machine.timed(
-            lambda: done.append(
-                fb.reverse(
-                    self.loop.forward,
-                    backward,
-                    self.start,
-                    steps,
-                    record=lambda state, step: self.propagator.seen(state),
-                    every=every,
-                    directory=directory,
-                    progress=False,
-                    **how,
-                )
-            )
+            lambda: done.append(fb.reverse(self.loop.forward, backward, self.start, steps, progress=False, **how))
         )
         return Ran(Taken(done[0].metrics.seconds, taken.wall), done[0], before - min(least))
 
@@ -177,11 +166,11 @@ class Waves:
             for step in range((steps - 1) // every * every, -1, -every):
                 self.backward(seen, step, every)
 
-        self.machine.let_go()
+        self.machine.release()
         return self.machine.timed(whole)
 
     def late(self) -> Any:
-        """Give the state at a late step, whose fields are as full as they get."""
+        """Return the state at a late step, whose fields are as full as they get."""
         return self.loop.forward(self.propagator.zeros(), 0, max(1, 9 * self.setup.steps // 10))
 
     def step_seconds(self) -> tuple[float, float]:
@@ -203,9 +192,9 @@ class Waves:
         return taken[0], taken[1]
 
     def picture(self) -> Any:
-        """Give the image as it is looked at: over the light, rid of its smooth part, without the source's zone."""
+        """Return the image as it is looked at: over the light, rid of its smooth part, without the source's zone."""
         arrays = self.machine.arrays
-        image, light = (self.propagator.within(one) for one in (self.image, self.light))
+        image, light = map(self.propagator.within, (self.image, self.light))
         least = FLOOR * arrays.median(light[light > DARK * light.max()])  # as `normalise` has it
         clean = arrays.pad(image / arrays.maximum(light, least), 1, mode="edge")
         inner = (slice(1, -1),) * self.grid.ndim
@@ -231,33 +220,23 @@ class Waves:
         return arrays.sin(arrays.float32(np.pi / 2) * ramp) ** 2
 
 
+def ndimage(arrays: Any) -> Any:
+    """Return SciPy's filters, or CuPy's."""
+    return import_module("scipy.ndimage" if arrays is np else "cupyx.scipy.ndimage")
+
+
 def velocities(machine: Host, name: str, shape: Sequence[int]) -> tuple[Any, tuple[float, ...]]:
-    """Make a model of a shape, where the machine computes, and give its spacing too."""
+    """Make a model of a shape, where the machine computes, and return its spacing too."""
     arrays, coarse = machine.arrays, tuple(max(2, -(-points // 2)) for points in shape)
     made = make(name, shape=coarse)
-    values = machine.put(made.values)
-    for axis, (points, fewer) in enumerate(zip(shape, coarse, strict=True)):
-        place = arrays.clip((arrays.arange(points, dtype="float32") + 0.5) * (fewer / points) - 0.5, 0, fewer - 1)
-        first = arrays.minimum(place.astype("int64"), fewer - 2)
-        weight = (place - first).astype("float32").reshape([-1 if axis == one else 1 for one in range(len(shape))])
-        low, high = arrays.take(values, first, axis), arrays.take(values, first + 1, axis)
-        values = low + weight * (high - low)
-    spacing = tuple(step * fewer / points for step, fewer, points in zip(made.spacing, coarse, shape, strict=True))
+    factors = [points / fewer for points, fewer in zip(shape, coarse, strict=True)]
+    values = ndimage(arrays).zoom(arrays.asarray(made.values), factors, order=1, mode="nearest", grid_mode=True)
+    assert values.shape == tuple(shape)
+    spacing = tuple(step / factor for step, factor in zip(made.spacing, factors, strict=True))
     return arrays.ascontiguousarray(values), spacing
 
 
 def smoothed(arrays: Any, values: Any, width: float) -> Any:
     """Average the slowness under a bell of a width in points."""
-    reach = math.ceil(3 * width)
-    bell = np.exp(-0.5 * (np.arange(-reach, reach + 1) / width) ** 2)
-    total = 1 / values
-    for axis in range(values.ndim):
-        padded = arrays.moveaxis(
-            arrays.pad(total, [(reach * (axis == one),) * 2 for one in range(values.ndim)], mode="edge"), axis, 0
-        )
-        total = sum(
-            np.float32(weight) * padded[shift : shift + values.shape[axis]]
-            for shift, weight in enumerate(bell / bell.sum())
-        )
-        total = arrays.ascontiguousarray(arrays.moveaxis(total, 0, axis))
-    return (1 / total).astype("float32")
+    bell = {"mode": "nearest", "truncate": math.ceil(3 * width) / width}
+    return (1 / ndimage(arrays).gaussian_filter(1 / values, width, **bell)).astype("float32")

@@ -49,7 +49,3 @@ def test_bad_input_is_one_line_and_exit_code_2(more, says, monkeypatch, capsys):
     message = capsys.readouterr().err
     assert ended.value.code == 2
     assert message.startswith("forebay: ") and says in message and message.count("\n") <= 5
-
-
-def test_benchmarks_are_listed():
-    assert "disk" in CliRunner().invoke(app, ["bench"]).output

@@ -1,5 +1,6 @@
-"""`forebay bench NAME`: run a benchmark of the checkout."""
+"""`forebay bench NAME`: run the benchmarks of the checkout."""
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,8 @@ import typer
 from forebay.errors import ForebayError
 
 FOLDER = Path(__file__).parents[3] / "bench"
+SKIPPED = 77
+"""Exit status of a benchmark that lacks what it needs."""
 
 
 def bench(
@@ -17,14 +20,43 @@ def bench(
     arguments: Annotated[
         list[str] | None, typer.Argument(help="What it takes itself; after -- if it has dashes.")
     ] = None,
+    listed: Annotated[bool, typer.Option("--list", help="List the benchmarks, each with what it measures.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Run all benchmarks, one after the other.")] = False,
+    tiny: Annotated[bool, typer.Option("--tiny", help="Run in a form that ends in seconds.")] = False,
 ) -> None:
-    """Run one of the benchmarks, which print a table and write JSON under bench/out."""
+    """Run benchmarks, which print tables and write JSON under bench/out."""
     scripts = {path.stem: path for path in sorted(FOLDER.glob("*.py"))}
     if not scripts:
-        raise ForebayError("the benchmarks are not installed with the package: run this from a checkout of Forebay")
-    if not name:
-        typer.echo("\n".join(scripts))
+        raise ForebayError(
+            "the benchmarks are not part of the installed package: they are in the folder bench of Forebay's sources. "
+            "Run this in a checkout installed with `pip install --editable .`"
+        )
+    more = [*(arguments or []), *(["--tiny"] if tiny else [])]
+    if every:
+        raise typer.Exit(_run_all(list(scripts.values()), more))
+    if listed or not name:
+        for stem, path in scripts.items():
+            typer.echo(f"{stem:14} {(ast.get_docstring(ast.parse(path.read_text())) or '').partition(chr(10))[0]}")
         return
     if name not in scripts:
         raise ForebayError(f"no benchmark is called {name!r}: use one of {', '.join(scripts)}")
-    raise typer.Exit(subprocess.run([sys.executable, scripts[name], *(arguments or [])]).returncode)
+    raise typer.Exit(_run(scripts[name], more))
+
+
+def _run(script: Path, arguments: list[str]) -> int:
+    return subprocess.run([sys.executable, script, *arguments]).returncode
+
+
+def _run_all(scripts: list[Path], arguments: list[str]) -> int:
+    """Run benchmarks one after the other, and tell which failed or lacked what they need."""
+    ends = {}
+    for script in scripts:
+        typer.echo(f"== {script.stem}")
+        ends[script.stem] = _run(script, arguments)
+    skipped = [name for name, end in ends.items() if end == SKIPPED]
+    failed = [name for name, end in ends.items() if end not in (0, SKIPPED)]
+    typer.echo(
+        f"{len(ends) - len(skipped) - len(failed)} ran, {len(skipped)} skipped ({', '.join(skipped) or 'none'}),"
+    )
+    typer.echo(f"{len(failed)} failed ({', '.join(failed) or 'none'})")
+    return 1 if failed else 0

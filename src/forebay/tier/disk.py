@@ -1,6 +1,6 @@
 """The disk tier: snapshots in files of a directory, moved by threads at the speed of the disk.
 
-How, and why (measured on a virtual NVMe disk that writes 4 and reads 5 GB/s; `bench/disk.py` measures anew):
+How, and why (measured on a virtual NVMe disk that writes 4 and reads 5 GB/s; `bench/loop_on_disk.py` times it anew):
 
 - O_DIRECT, past the page cache. Buffered I/O reached half of that, unsteadily, and filled host memory that the user's
   budget needs. File systems without O_DIRECT get buffered I/O, and each file leaves the cache when its transfer ends.

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-SOURCE = Path(__file__).parent / "wavefields.cu"
+SOURCE = Path(__file__).parents[1] / "wavefields.cu"
 SPACING, FREQUENCY, DEPTH = 10.0, 15.0, 12
 ACOUSTIC = {"early": 1360, "middle": 1900, "late": 2280}
 """Steps at which the acoustic wave fills about 16, 63 and 96 % of 512^3 points."""

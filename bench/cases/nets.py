@@ -1,4 +1,4 @@
-"""The networks of `torch_fit.py`, as their papers draw them and no faster: a transformer, ResNet-152, a 3-D U-Net."""
+"""Networks as their papers draw them and no faster: a transformer, ResNet-152, a 3-D U-Net, a character model."""
 
 import torch
 from torch import nn
@@ -15,7 +15,7 @@ class Attention(nn.Module):
 
     def forward(self, x):
         """Attend."""
-        q, k, v = (one.unflatten(-1, (self.heads, -1)).transpose(1, 2) for one in self.qkv(self.norm(x)).chunk(3, -1))
+        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.qkv(self.norm(x)).chunk(3, -1))
         mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         return x + self.out(mixed.transpose(1, 2).flatten(2))
 
@@ -45,7 +45,7 @@ class Block(nn.Module):
 
 
 def transformer(device, width=2048, depth=8, batch=8, length=2048):
-    """Give a stack of blocks in bfloat16, its input, and the names of its blocks."""
+    """Make a stack of blocks in bfloat16, its input, and the names of its blocks."""
     with device:
         model = nn.Sequential(*(Block(width, max(1, width // 128)) for _ in range(depth)))
     x = torch.randn(batch, length, width, device=device, dtype=torch.bfloat16)
@@ -53,8 +53,21 @@ def transformer(device, width=2048, depth=8, batch=8, length=2048):
 
 
 def wholes(model):
-    """Give the names of its blocks, each of which `fit` finds by its halves."""
+    """Return the names of its blocks, each of which `fit` finds by its halves."""
     return [name for name, module in model.named_modules() if isinstance(module, Block)]
+
+
+class Characters(nn.Module):
+    """Predicts the next character."""
+
+    def __init__(self, letters, width, length):
+        super().__init__()
+        self.letters, self.places = nn.Embedding(letters, width), nn.Embedding(length, width)
+        self.blocks, self.last = nn.Sequential(*(Block(width, 2) for _ in range(3))), nn.Linear(width, letters)
+
+    def forward(self, x):
+        """Score all letters."""
+        return self.last(self.blocks(self.letters(x) + self.places.weight))
 
 
 class Bottleneck(nn.Module):
@@ -99,7 +112,7 @@ class ResNet(nn.Module):
 
 
 def resnet(device, depths=(3, 8, 36, 3), width=64, batch=48, size=224):
-    """Give ResNet-152, its input, and the names of its blocks."""
+    """Make ResNet-152, its input, and the names of its blocks."""
     return ResNet(depths, width).to(device), torch.randn(batch, 3, size, size, device=device), None
 
 
@@ -146,7 +159,7 @@ class VNet(nn.Module):
 
 
 def vnet(device, widths=(32, 64, 128, 256), batch=2, size=128):
-    """Give a 3-D U-Net, its input, and its units as blocks."""
+    """Make a 3-D U-Net, its input, and its units as blocks."""
     model = VNet(widths).to(device)
     names = [name for name, module in model.named_modules() if isinstance(module, Unit)]
     return model, torch.randn(batch, 1, size, size, size, device=device), names

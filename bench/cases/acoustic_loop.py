@@ -1,0 +1,205 @@
+"""A 3-D acoustic loop on a GPU by the kernels of `acoustic.cu`, and what its steps, copies and link cost."""
+
+import hashlib
+import math
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+import forebay as fb
+from forebay.engine.layout import Layout
+from forebay.units import seconds_to_text, to_text
+
+SOURCE = Path(__file__).parents[1] / "acoustic.cu"
+RADIUS = 4  # of the stencil, as in the source
+VARIANTS = ((16, 16, 2, 4), (16, 16, 3, 4), (32, 8, 2, 4), (32, 8, 3, 4), (32, 16, 1, 4))
+"""Shapes of the kernels to choose from by time: threads in x and y, blocks on a multiprocessor, blocks along z."""
+SLOTS = 6
+"""States that the device has room for, beside the working one."""
+State = tuple[Any, Any]
+
+
+class Loop:
+    """A wave that is advanced in place, and the adjoint wave and the image that its reversal makes."""
+
+    def __init__(self, shape: tuple[int, int, int], steps: int) -> None:
+        import cupy
+
+        self.cupy, self.shape = cupy, shape
+        nz, ny, nx = shape
+        z, y, x = (cupy.sin(cupy.arange(extent, dtype="float32") * 0.11) for extent in shape)
+        field = 0.1 * z[:, None, None] * y[None, :, None] * x[None, None, :]
+        self.clear_edges(field)
+        self.start: State = (field, field * cupy.float32(0.9))
+        self.adjoint: State = (cupy.empty_like(field), cupy.empty_like(field))
+        self.image = cupy.empty_like(field)
+        depth = cupy.linspace(0.06, 0.1, nz, dtype="float32")  # (velocity dt / h)^2; stable below 0.2
+        self.speed = cupy.ascontiguousarray(cupy.broadcast_to(depth[:, None, None], shape))
+        times = np.pi * 0.03 * (np.arange(steps) - 40)
+        self.wavelet = ((1 - 2 * times**2) * np.exp(-(times**2))).astype(np.float32)
+        self.source = np.int32((nz // 2 * ny + ny // 2) * (nx // 4) + nx // 8)
+        self.receiver = np.int32((nz // 4 * ny + ny // 3) * (nx // 4) + nx // 8)
+        self.layout = Layout.of(self.start, lambda array: (array.shape, array.dtype))
+        self.snapshot = self.layout.nbytes
+        self.initial = self.hashed(*self.start)
+        taken = {variant: self._time(variant) for variant in VARIANTS}
+        self.variant = min(taken, key=lambda variant: taken[variant])
+        self._compile(self.variant)
+
+    def clear_edges(self, field: Any) -> None:
+        """Set to zero what the kernels never write."""
+        for axis in range(3):
+            edge = self.cupy.moveaxis(field, axis, 0)
+            edge[:RADIUS] = edge[-RADIUS:] = 0
+
+    def forward(self, state: State, start: int, stop: int) -> State:
+        """Advance in place; the two fields change roles at every step."""
+        p, old = state
+        for step in range(start, stop):
+            self._advance(
+                self._grid, self._block, (p, old, self.speed, *self._extents, self.source, self.wavelet[step])
+            )
+            p, old = old, p
+        return p, old
+
+    def backward(self, state: State, step: int) -> None:
+        """Advance the adjoint wave and correlate it with the forward one."""
+        q, old = self.adjoint
+        fields = (q, old, self.speed, state[0], self.image)
+        self._advance_and_image(self._grid, self._block, (*fields, *self._extents, self.receiver, self.wavelet[step]))
+        self.adjoint = old, q
+
+    def reset(self) -> None:
+        """Make the adjoint wave and the image what they are before a reversal."""
+        for array, first in zip(self.adjoint, self.start, strict=True):
+            array[...] = first
+        self.image.fill(0)
+
+    def working(self) -> State:
+        """Copy the initial state."""
+        p, old = self.start
+        return p.copy(), old.copy()
+
+    def hashed(self, *arrays: Any) -> str:
+        """Return a hash of the bytes of arrays."""
+        digest = hashlib.blake2b(digest_size=16)
+        for array in arrays:
+            digest.update(array.get())
+        return digest.hexdigest()
+
+    def wait(self) -> None:
+        """Wait for the stream."""
+        self.cupy.cuda.get_current_stream().synchronize()
+
+    def free_memory(self) -> int:
+        """Return the free bytes of the device."""
+        return int(self.cupy.cuda.runtime.memGetInfo()[0])
+
+    def release(self) -> None:
+        """Have CuPy's pool give back what nothing uses."""
+        self.wait()
+        self.cupy.get_default_memory_pool().free_all_blocks()
+
+    def seconds(self, call: Callable[[], Any], repeats: int = 5) -> float:
+        """Time work on the device, after a first call that is not counted."""
+        call()
+        taken = []
+        for _ in range(repeats):
+            start, stop = self.cupy.cuda.Event(), self.cupy.cuda.Event()
+            start.record()
+            call()
+            stop.record()
+            stop.synchronize()
+            taken.append(self.cupy.cuda.get_elapsed_time(start, stop) / 1e3)
+        return median(taken)
+
+    def step_seconds(self, steps: int = 20) -> tuple[float, float]:
+        """Time a forward and a backward step."""
+        steps = min(steps, len(self.wavelet))
+        state = self.working()
+        forward = self.seconds(lambda: self.forward(state, 0, steps)) / steps
+        return forward, self.seconds(lambda: [self.backward(self.start, step) for step in range(steps)]) / steps
+
+    def _time(self, variant: tuple[int, ...]) -> float:
+        self._compile(variant)
+        self.reset()
+        return sum(self.step_seconds(6))
+
+    def _compile(self, variant: tuple[int, ...]) -> None:
+        block_x, block_y, blocks, deep = variant
+        defines = {"BLOCK_X": block_x, "BLOCK_Y": block_y, "BLOCKS": blocks}
+        options = tuple(f"-D{name}={value}" for name, value in defines.items())
+        module = self.cupy.RawModule(code=SOURCE.read_text(encoding="utf-8"), options=options)
+        self._advance = module.get_function("advance")
+        self._advance_and_image = module.get_function("advance_and_image")
+        nz, ny, nx = self.shape
+        chunk = -(-(nz - 2 * RADIUS) // deep)
+        self._block = (block_x, block_y, 1)
+        self._grid = (-(-(nx // 4 - 2) // block_x), -(-(ny - 2 * RADIUS) // block_y), deep)
+        self._extents = tuple(map(np.int32, (nz, ny, nx // 4, chunk)))
+
+
+def prepared(asked: Any, report: Any, steps: int) -> tuple[Loop, fb.Budget, fb.Costs]:
+    """Make the loop and its budget, and time a step each way, a copy on the device and the link, once for all rows."""
+    from forebay.cuda.slab import kept_pinned
+
+    loop = Loop((64, 64, 64) if asked.tiny else (310, 676, 676), steps)
+    nbytes, runtime = loop.snapshot, loop.cupy.cuda.runtime
+    budget = fb.Budget(device=SLOTS * nbytes, host=20 * nbytes if asked.tiny else asked.host)
+    forward, backward = loop.step_seconds()
+    first, second = loop.cupy.zeros(nbytes, "uint8"), loop.cupy.zeros(nbytes, "uint8")
+
+    def copies(pairs: Iterable[tuple[int, int]]) -> Callable[[], None]:
+        def call() -> None:
+            for target, source in pairs:
+                stream = loop.cupy.cuda.get_current_stream().ptr
+                runtime.memcpyAsync(target, source, nbytes, runtime.memcpyDefault, stream)
+
+        return call
+
+    device, spare = first.data.ptr, second.data.ptr
+    copy = loop.seconds(copies([(spare, device), (device, spare)])) / 2
+    with kept_pinned(4 * nbytes) as slab:
+        places = [slab.pointer + index * nbytes for index in range(4)]
+        up = loop.seconds(copies([(device, place) for place in places])) / 4
+        down = loop.seconds(copies([(place, device) for place in places])) / 4
+    del first, second
+    loop.release()
+    costs = fb.Costs(forward, backward, nbytes / copy, fb.Link(up=nbytes / up, down=nbytes / down))
+    points = math.prod(extent - 2 * RADIUS for extent in loop.shape)
+    speeds = {"forward_Gpoints": points / forward / 1e9, "backward_Gpoints": points / backward / 1e9}
+    setting = {"shape": loop.shape, "steps": steps, "state_bytes": nbytes, "host_bytes": budget["host"]}
+    report.facts |= setting | {"kernel_variant": loop.variant, "costs": asdict(costs)} | speeds
+    report.say(f"a state of {to_text(nbytes)}, kernel variant {loop.variant}, {costs}")
+    return loop, budget, costs
+
+
+def pin(nbytes: int, report: Any) -> None:
+    """Pin memory of the host, which the process keeps and rows find: the shots of a survey share it."""
+    from forebay.cuda.slab import kept_pinned
+
+    begun = time.perf_counter()
+    with kept_pinned(nbytes):
+        taken = time.perf_counter() - begun
+    report.facts["pinning"] = {"bytes": nbytes, "seconds": taken}
+    report.say(f"pinning {to_text(nbytes)} took {seconds_to_text(taken)}; it is in no row")
+
+
+def watched(loop: Loop, looks: set[int]) -> tuple[Callable[[State, int], None], Callable[[], int]]:
+    """Return `backward` that looks at the device's memory at some steps, and what tells the most that was taken."""
+    loop.reset()
+    loop.release()
+    before = least = loop.free_memory()
+
+    def backward(state: State, step: int) -> None:
+        nonlocal least
+        loop.backward(state, step)
+        if step in looks:
+            least = min(least, loop.free_memory())
+
+    return backward, lambda: before - least

@@ -1,0 +1,168 @@
+"""What a schedule takes without Forebay: a blocking copy for each save and each restore; and what no way can beat."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from math import inf
+from statistics import mean
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import forebay as fb
+from forebay.codec import Codec
+from forebay.codec.codec import Encoded
+from forebay.schedule import Backward, Drop, Forward, Restore, Save, Schedule
+
+FEWEST_RESTORES = 8
+"""Restores that a prefix of a schedule contains, so that what is left of it can be extrapolated."""
+
+
+def carry_out(
+    schedule: Schedule,
+    state: Any,
+    forward: Callable[[Any, int, int], Any],
+    backward: Callable[[Any, int], None],
+    copies: Any,
+    wait: Callable[[], None],
+    costs: fb.Costs,
+    patience: float = inf,
+) -> dict[str, Any]:
+    """Do as a schedule says; `copies` saves, restores and drops states, and keeps the seconds in `spent`.
+
+    After `patience` seconds it is cut off, and the rest extrapolated: steps at their costs, copies as so far.
+    """
+    actions, done = list(schedule), 0
+    wait()
+    begun = time.perf_counter()
+    for action in actions:
+        if time.perf_counter() - begun > patience and len(copies.spent["restore"]) >= FEWEST_RESTORES:
+            break
+        match action:
+            case Forward(start, stop):
+                state = forward(state, start, stop)
+            case Save(step):
+                copies.save(step, state)
+            case Restore(step):
+                copies.restore(step, state)
+            case Drop(step):
+                copies.drop(step)
+            case Backward(step):
+                backward(state, step)
+        done += 1
+    wait()
+    seconds = wall = time.perf_counter() - begun
+    means = {what: mean(taken) for what, taken in copies.spent.items() if taken}
+    if done < len(actions):
+        left = counted(actions[done:])
+        seconds += left["forward"] * costs.forward + left["backward"] * costs.backward
+        seconds += sum(left[what] * taken for what, taken in means.items())
+    row = {"schedule": str(schedule), "seconds": seconds, "wall": wall, "timed_share": done / len(actions)}
+    return row | {"copy_seconds": means, "copies": {what: len(taken) for what, taken in copies.spent.items()}}
+
+
+def counted(actions: Sequence[Any]) -> Counter[str]:
+    """Count forward steps, backward steps, saves, restores, and those restores that a swap can do."""
+    count: Counter[str] = Counter()
+    for action, following in pairwise([*actions, None]):
+        match action:
+            case Forward(start, stop):
+                count["forward"] += stop - start
+            case Backward():
+                count["backward"] += 1
+            case Save():
+                count["save"] += 1
+            case Restore(step):
+                count["restore"] += 1
+                count["swap"] += isinstance(following, Drop) and following.step == step
+    return count
+
+
+def limit(schedule: Schedule, costs: fb.Costs, nbytes: int) -> float:
+    """Compute what a schedule takes if nothing is ever waited for: its steps, and its copies inside the device."""
+    count = counted(list(schedule))
+    copies = count["save"] + count["restore"] - count["swap"]
+    return count["forward"] * costs.forward + count["backward"] * costs.backward + copies * nbytes / costs.copy
+
+
+def most(
+    family: Callable[[int, int], Schedule], steps: int, largest: int, rooms: int, plan: Callable[[Schedule], Any]
+) -> Schedule | None:
+    """Return a family's schedule of the most snapshots that need no more rooms and that `plan` finds room for."""
+    for snapshots in range(min(steps, largest), 0, -1):
+        try:
+            schedule = family(steps, snapshots)
+            if schedule.peak_snapshots <= rooms:
+                plan(schedule)
+                return schedule
+        except fb.BudgetError:
+            continue
+        except fb.ScheduleError:
+            return None
+    return None
+
+
+def leaves(state: Any) -> Any:
+    return state.values() if isinstance(state, dict) else state
+
+
+class Copies:
+    """Blocking copies of states to rooms on the host and back, encoded or not, as a machine makes them."""
+
+    def __init__(self, machine: Any, layout: Any, rooms: Sequence[NDArray[np.uint8]], codec: Codec | None) -> None:
+        self.machine, self.layout, self.codec, self.free = machine, layout, codec, list(rooms)
+        self.held: dict[int, tuple[NDArray[np.uint8], list[int]]] = {}
+        self.spent: dict[str, list[float]] = {"save": [], "restore": []}
+        self.moved, self.ratios = 0, list[float]()
+        if codec is not None:
+            most = max(codec.max_bytes(leaf.shape, leaf.dtype) for leaf in layout.leaves)
+            self.room = machine.arrays.empty(most, "uint8")
+            assert rooms[0].nbytes >= len(layout.leaves) * most
+
+    def save(self, step: int, state: Any) -> None:
+        """Copy a state to the host."""
+        machine = self.machine
+        machine.wait()  # the copy would do so itself, but its time is wanted alone
+        begun = time.perf_counter()
+        place, offset, sizes = self.free.pop(), 0, []
+        for array in leaves(state):
+            source = array
+            if self.codec is not None:
+                encoded = self.codec.encode(array, out=self.room)
+                source = self.room[: encoded.nbytes]
+            machine.down(place[offset:], source)
+            sizes.append(source.nbytes)
+            offset += source.nbytes
+        self.held[step] = place, sizes
+        self._count("save", begun, sizes)
+        if self.codec is not None:
+            self.ratios.append(self.layout.nbytes / sum(sizes))
+
+    def restore(self, step: int, state: Any) -> None:
+        """Copy a state back, into the arrays of another."""
+        machine = self.machine
+        machine.wait()
+        begun = time.perf_counter()
+        place, sizes = self.held[step]
+        offset = 0
+        for array, nbytes in zip(leaves(state), sizes, strict=True):
+            if self.codec is None:
+                machine.up(array, place[offset:])
+            else:
+                machine.up(self.room[:nbytes], place[offset:])
+                payload = machine.payload(self.room)
+                encoded = Encoded(self.codec, array.shape, array.dtype, payload, lambda nbytes=nbytes: nbytes)
+                self.codec.decode(encoded, out=array)
+                machine.wait()
+            offset += nbytes
+        self._count("restore", begun, sizes)
+
+    def drop(self, step: int) -> None:
+        """Give a state's room to others."""
+        self.free.append(self.held.pop(step)[0])
+
+    def _count(self, what: str, begun: float, sizes: list[int]) -> None:
+        self.spent[what].append(time.perf_counter() - begun)
+        self.moved += sum(sizes)
