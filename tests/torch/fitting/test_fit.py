@@ -57,7 +57,7 @@ def needs(kind):
     return peaks["keep"], peaks["recompute"]
 
 
-@pytest.mark.parametrize(("kind", "choice"), crossed(INPUTS, EXACT))
+@pytest.mark.parametrize(("kind", "choice"), crossed(list(INPUTS), EXACT))
 def test_every_choice_gives_the_bits_of_the_plain_model(kind, choice):
     model, x = problem(kind)
     plain, _ = problem(kind)
@@ -67,7 +67,7 @@ def test_every_choice_gives_the_bits_of_the_plain_model(kind, choice):
     assert choice in plan_of(model).choices.values()
 
 
-@pytest.mark.parametrize(("kind", "choice"), crossed(INPUTS, [name for name in EXACT if "offload" in name]))
+@pytest.mark.parametrize(("kind", "choice"), crossed(list(INPUTS), [name for name in EXACT if "offload" in name]))
 def test_what_has_to_leave_the_device_comes_back_with_the_same_bits(kind, choice):
     model, x = problem(kind)
     plain, _ = problem(kind)
