@@ -1,7 +1,8 @@
 # Everything here works from a fresh checkout: each target sets up what it needs in .venv first.
 PYTHON ?= python3
 BIN := .venv/bin
-# Only what is imported is compiled, when it is: to compile all of it takes longer than the rest of an installation.
+# Only what is imported is compiled, and kept: to compile all of it takes as long as the rest of an installation.
+unexport PYTHONDONTWRITEBYTECODE
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile --editable
 
 .PHONY: demo test test-slow unit lint format clean

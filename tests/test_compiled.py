@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from forebay.compiled import kept
+
 PROGRAM = """
 import sys
 from forebay.compiled import kept
@@ -22,20 +24,24 @@ print(*(function(eval(text)) for text in sys.argv[1:]), sum(function.stats.cache
 """
 
 
-@pytest.fixture
-def start(tmp_path):
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Make a folder in which three processes have compiled a variant each, all at once."""
+    folder = tmp_path_factory.mktemp("compiled")
+    (folder / "program.py").write_text(PROGRAM)
+    at_once = [start(folder, value) for value in ("1.5", "2", "2j")]
+    assert [result(process)[0] for process in at_once] == ["3.0", "4", "4j"]
+    return folder
+
+
+def start(folder, *values):
     """Start a process that doubles values and then tells how many variants it found compiled."""
-    (tmp_path / "program.py").write_text(PROGRAM)
-
-    def begin(*values):
-        return subprocess.Popen(
-            [sys.executable, str(tmp_path / "program.py"), *values],
-            env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    return begin
+    return subprocess.Popen(
+        [sys.executable, str(folder / "program.py"), *values],
+        env={**os.environ, "NUMBA_CACHE_DIR": str(folder / "cache")},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
 
 
 def result(process):
@@ -48,29 +54,24 @@ def files(folder, suffix):
     return set((folder / "cache").rglob(f"*.{suffix}"))
 
 
-def test_processes_that_compile_at_once_keep_their_variants_apart(start, tmp_path):
-    at_once = [start("1.5"), start("2"), start("2j")]
-    assert [result(process)[0] for process in at_once] == ["3.0", "4", "4j"]
-    assert len(files(tmp_path, "nbc")) == 3
-    assert result(start("1.5", "2", "2j")) == ["3.0", "4", "4j", "3"]
-    # As if one had been killed between its list and its file.
-    min(files(tmp_path, "nbc")).unlink()
-    assert result(start("1.5", "2", "2j")) == ["3.0", "4", "4j", "2"]
-    assert len(files(tmp_path, "nbc")) == 3
+def test_variants_compiled_at_once_are_kept_apart_and_a_lost_file_is_written_again(folder):
+    assert len(files(folder, "nbc")) == 3
+    min(files(folder, "nbc")).unlink()  # as if its process had been killed between the list and the file
+    assert result(start(folder, "1.5", "2", "2j")) == ["3.0", "4", "4j", "2"]
+    assert len(files(folder, "nbc")) == 3
 
 
-def test_nothing_is_written_while_another_process_writes(start, tmp_path):
-    result(start("1.5"))
-    (place,) = {path.parent for path in files(tmp_path, "nbi")}
-    before = files(tmp_path, "nb?")
+def test_nothing_is_written_while_another_process_writes(folder):
+    (place,) = {path.parent for path in files(folder, "nbi")}
+    before = files(folder, "nb?")
     with open(place / "forebay.lock") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        waiting = start("2")
+        waiting = start(folder, "(2, 3)")
         deadline = time.monotonic() + 100
         while not opened(waiting, "forebay.lock", for_seconds=0.3):
             assert waiting.poll() is None and time.monotonic() < deadline
-        assert files(tmp_path, "nb?") == before
-    assert result(waiting)[0] == "4" and len(files(tmp_path, "nbc")) == 2
+        assert files(folder, "nb?") == before
+    assert result(waiting)[-1] == "0" and files(folder, "nb?") > before
 
 
 def opened(process, name, for_seconds):
@@ -86,10 +87,15 @@ def opened(process, name, for_seconds):
     return True
 
 
-def test_changed_sources_are_compiled_anew_under_names_of_their_own(start, tmp_path):
-    result(start("1.5"))
-    (before,) = files(tmp_path, "nbc")
-    (tmp_path / "helper.py").write_text("# beside it: it might call what is here\n")
-    assert result(start("1.5")) == ["3.0", "0"]
-    (after,) = files(tmp_path, "nbc")  # the outdated one is gone
-    assert after.name != before.name
+def test_changed_sources_are_compiled_anew_under_names_of_their_own(folder):
+    before = files(folder, "nbc")
+    (folder / "helper.py").write_text("# beside it: it might call what is here\n")
+    assert result(start(folder, "1.5")) == ["3.0", "0"]
+    (after,) = files(folder, "nbc")  # the outdated ones are gone
+    assert after not in before
+
+
+def test_a_function_without_a_file_is_compiled_and_not_kept():
+    space = {}
+    exec("def twice(x): return x + x", space)
+    assert kept(space["twice"])(2) == 4

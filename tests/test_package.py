@@ -39,7 +39,7 @@ def test_no_room_loads_a_library_before_it_is_used():
 
 def test_a_room_is_the_module_of_its_name():
     assert forebay.codec.__name__ == "forebay.codec"
-    assert {"codec", "footprint", "memory", "torch", "wave", "plan", "reverse", "Plan", "Revolve"} <= set(dir(forebay))
+    assert {"codec", "footprint", "memory", "wave", "plan", "reverse", "Plan", "Revolve"} <= set(dir(forebay))
     with pytest.raises(AttributeError, match="no attribute 'turbine'"):
         forebay.turbine  # noqa: B018 - reading it is what is tested
 

@@ -38,20 +38,21 @@ if _typing.TYPE_CHECKING:
     from forebay.planner import Plan as Plan
     from forebay.planner import plan as plan
 else:
-    _ROOMS = {"codec", "cubed", "dasf", "dask", "devito", "footprint", "jax", "memory", "torch", "wave"}
+    _ROOMS = {"codec", "footprint", "memory", "wave"}
+    _DOORS = {"cubed", "dasf", "dask", "devito", "jax", "torch"}
     _HOMES = dict.fromkeys(("Result", "reverse"), "engine")
     _HOMES |= dict.fromkeys(("CodecCost", "Costs", "Link", "Plan", "plan"), "planner")
 
     def __getattr__(name):
         """Load what a name stands for when it is first used, so that `import forebay` is quick."""
-        if name in _ROOMS:
+        if name in _ROOMS | _DOORS:
             return _import_module(f"forebay.{name}")
         if name in _HOMES:
             globals()[name] = value = getattr(_import_module(f"forebay.{_HOMES[name]}"), name)
             return value
         raise AttributeError(f"module 'forebay' has no attribute {name!r}")
 
-    def __dir__():
+    def __dir__():  # without the doors: who asks for all there is would load all of their libraries
         return sorted({*globals(), *_ROOMS, *_HOMES})
 
 

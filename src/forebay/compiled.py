@@ -40,16 +40,13 @@ def kept(function: F, **options: Any) -> F:
     except ImportError as error:
         raise ForebayError(NO_NUMBA) from error
 
-    named = _named(function, options)
-    try:
-        compiled = numba.njit(cache=True, **options)(named)
-    except RuntimeError:  # there is no such place
-        return numba.njit(**options)(function)  # type: ignore[no-any-return]
-    folder = Path(compiled.stats.cache_path)
-    if not _lockable(folder):
-        return numba.njit(**options)(function)  # type: ignore[no-any-return]
-    _writers().folders[compiled] = folder
-    return compiled  # type: ignore[no-any-return]
+    with suppress(RuntimeError, OSError):  # there is no such place, or no source
+        compiled = numba.njit(cache=True, **options)(_named(function, options))
+        folder = Path(compiled.stats.cache_path)
+        if _lockable(folder):
+            _writers().folders[compiled] = folder
+            return compiled  # type: ignore[no-any-return]
+    return numba.njit(**options)(function)  # type: ignore[no-any-return]
 
 
 def jit(function: F) -> F:
@@ -64,17 +61,17 @@ def _named(function: Any, options: dict[str, Any]) -> Any:
     file = Path(function.__code__.co_filename)
     how = sorted((name, sorted(value) if isinstance(value, set) else value) for name, value in options.items())
     # Older versions of Numba begin their numbers anew when the file's date changes.
-    what = f"{numba.__version__} {file.stat().st_mtime_ns} {_sources(file.parent)}"
+    what = f"{file.stat().st_mtime_ns} {_sources(file.parent)}"
     code, defaults, closure = function.__code__, function.__defaults__, function.__closure__
     named = FunctionType(code, function.__globals__, function.__name__, defaults, closure)
     named.__kwdefaults__, named.__doc__ = function.__kwdefaults__, function.__doc__
-    named.__qualname__ = f"{function.__qualname__}-{_digest(repr(how), 4)}-{_digest(what, 8)}"
+    named.__qualname__ = f"{function.__qualname__}-{_digest(numba.__version__ + repr(how), 4)}-{_digest(what, 8)}"
     return named
 
 
 @cache
 def _sources(folder: Path) -> str:
-    return _digest("".join(f"{path.name} {path.read_text()}" for path in sorted(folder.glob("*.py"))), 16)
+    return _digest(repr([(path.name, path.read_bytes()) for path in sorted(folder.glob("*.py"))]), 16)
 
 
 def _digest(text: str, size: int) -> str:
@@ -82,7 +79,7 @@ def _digest(text: str, size: int) -> str:
 
 
 def _lock(folder: Path, wait: bool = True) -> int:
-    """Wait until no other process writes into a folder, and return the descriptor whose closing lets the next one."""
+    """Wait until no other process writes into a folder, and return a descriptor for `_unlock`."""
     import fcntl
 
     descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
@@ -94,11 +91,18 @@ def _lock(folder: Path, wait: bool = True) -> int:
     return descriptor
 
 
+def _unlock(descriptor: int) -> None:
+    import fcntl
+
+    fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing would not do where a child has the descriptor too
+    os.close(descriptor)
+
+
 @cache
 def _lockable(folder: Path) -> bool:
     """Tell whether files of a folder can be locked here; nothing is kept on Windows, or on disks without locks."""
     try:
-        os.close(_lock(folder, wait=False))
+        _unlock(_lock(folder, wait=False))
     except BlockingIOError:  # another process has it
         return True
     except (ImportError, OSError):
@@ -144,7 +148,7 @@ def _writers() -> Any:
 
         def on_end(self, _event: Any) -> None:
             if held.descriptor is not None and held.depth == 0:
-                os.close(held.descriptor)
+                _unlock(held.descriptor)
                 held.descriptor = None
             held.depth = max(0, held.depth - 1)
 

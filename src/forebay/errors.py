@@ -67,6 +67,6 @@ def needs(what: str, library: str, extra: str) -> str:
     Examples
     --------
     >>> needs("zfp on a CPU", "zfpy", "codecs")
-    'zfp on a CPU needs zfpy: pip install "forebay[codecs]"'
+    'zfp on a CPU needs zfpy: install Forebay with its extra codecs'
     """
-    return f'{what} needs {library}: pip install "forebay[{extra}]"'
+    return f"{what} needs {library}: install Forebay with its extra {extra}"

@@ -68,8 +68,8 @@ def test_what_is_missing_comes_with_a_command(facts):
     told = {(missing["extra"], name) for missing in facts["missing"] for name in missing["libraries"]}
     assert told == lacking
     for missing in facts["missing"]:
-        wanted = f'"forebay[{missing["extra"]}]"' if missing["extra"] else "forebay"
-        assert missing["command"] == f"pip install {wanted}"
+        assert missing["command"].startswith("pip install ")
+        assert all(f'"{name}' in missing["command"] for name in missing["libraries"])
 
 
 def distribution(monkeypatch, requires, installed, extras=("fast", "test")):
@@ -105,9 +105,9 @@ def test_old_missing_and_foreign_libraries(monkeypatch, tmp_path):
         ("old", None, False),
         ("absent", "fast", False),
     ]
-    assert [missing.command for missing in found.missing] == ["pip install forebay", 'pip install "forebay[fast]"']
+    assert [missing.command for missing in found.missing] == ['pip install "old>=2"', 'pip install "absent[part]>=1"']
     shown = run("--quick", "--directory", str(tmp_path)).stdout
-    assert 'pip install "forebay[fast]"' in shown and "1.9" in shown
+    assert 'pip install "absent[part]>=1"' in shown and "1.9" in shown
 
 
 @pytest.mark.parametrize(

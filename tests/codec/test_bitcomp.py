@@ -227,7 +227,7 @@ def test_damage_raises_the_flag_on_a_gpu_and_is_never_decoded():
     codec = get("bitcomp:1e-3")
     encoded = codec.encode(cupy.asarray(FIELD))
     sound = np.frombuffer(device.download(encoded.payload, encoded.nbytes).tobytes(), np.uint8)
-    stream = device._callers_stream()
+    stream = device.callers_stream()
     out = cupy.empty(FIELD.shape, FIELD.dtype)
     rng = np.random.default_rng(0)
     for _ in range(50):

@@ -224,13 +224,13 @@ def decoded_by(name, payload, shape, dtype, shift=0, seed=0):
 
 @on_cpu
 @pytest.mark.parametrize("kind", ["wave", "special", "noise", "sparse"])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("shape", [(5001,), (67, 45), (8, 16, 64), (16, 16, 128), (21, 37, 53), (9, 33, 150)])
 def test_decoders_agree_with_the_cpu(shape, dtype, kind):
     codec = get("bounded:1e-3")
     encoded = codec.encode(values(kind, shape, dtype))
     payload, expected = encoded.payload[: encoded.nbytes], codec.decode(encoded)
-    for shift in range(8):
+    for shift in range(8 if len(shape) == 3 else 1):  # only volumes have decoders for lines that begin anywhere
         out, flag = decoded_by(None, payload, shape, dtype, shift, seed=shift)
         assert not flag
         assert_alike(out, expected)
@@ -336,12 +336,9 @@ def stream(cupy):
 @pytest.mark.parametrize(
     ("arch", "dtype", "rank"),
     [
-        *(("sm_90", dtype, 3) for dtype in ("float32", "float64")),
-        *(
-            pytest.param("sm_90", dtype, rank, marks=pytest.mark.slow)
-            for dtype in ("float32", "float64")
-            for rank in (1, 2)
-        ),
+        ("sm_90", "float64", 3),
+        *(pytest.param("sm_90", "float64", rank, marks=pytest.mark.slow) for rank in (1, 2)),
+        *(pytest.param("sm_90", "float32", rank, marks=pytest.mark.slow) for rank in (1, 2, 3)),
         pytest.param("sm_80", "float64", 3, marks=pytest.mark.slow),
     ],
 )

@@ -177,7 +177,7 @@ def test_an_encoding_of_the_cpu_raises_the_flag_on_a_gpu():
     on_host = np.zeros(HEADER + noise.nbytes, np.uint8)
     seal(on_host, noise.nbytes, Seal(Format.BLOSC2, noise.nbytes))
     payload = cupy.asarray(on_host)
-    stream = device._callers_stream()
+    stream = device.callers_stream()
     out = cupy.empty_like(cupy.asarray(noise))
     codec.decode_device(view(payload), view(out), stream)
     with pytest.raises((EncodingError, CodecError)):

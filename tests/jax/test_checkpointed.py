@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 import forebay as fb
+from forebay.engine.recorded import Recording
 from forebay.errors import StateError
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
 checkpointed = pytest.importorskip("forebay.jax").checkpointed
+from forebay.jax import planning  # noqa: E402
 
 SNAPSHOT = 4096
 STEPS = 23
@@ -71,14 +73,18 @@ def assert_close(got, wanted):
     ("schedule", "chunk", "host", "disk", "points"),
     [
         ("storeall", 5, 40, 0, 9),
-        ("revolve:4", 1, 40, 0, 9),
         ("twolevel:5,2", 1, 3, 40, 9),
-        ("auto", 8, 3, 40, 9),
-        ("revolve", None, 30, 40, 3000),
         ("auto", None, 40, 0, 9),  # the graph of the whole loop fits
         *(
             pytest.param(*case, marks=pytest.mark.slow)
-            for case in (("storeall", 1, 3, 40, 9), ("revolve:2", 4, 3, 40, 9), ("auto", None, 60, 0, 3000))
+            for case in (
+                ("revolve:4", 1, 40, 0, 9),
+                ("auto", 8, 3, 40, 9),
+                ("revolve", None, 30, 40, 3000),
+                ("storeall", 1, 3, 40, 9),
+                ("revolve:2", 4, 3, 40, 9),
+                ("auto", None, 60, 0, 3000),
+            )
         ),
     ],
 )
@@ -118,7 +124,8 @@ def test_as_a_scan_that_keeps_everything(schedule, chunk, host, disk, points, tm
     assert results[0].metrics.peak["host"] <= host * SNAPSHOT
 
 
-def test_several_steps_are_differentiated_at_once_where_that_saves_some():
+def test_several_steps_are_differentiated_at_once_where_that_saves_some(monkeypatch):
+    monkeypatch.setattr(planning, "_recording", lambda *_: Recording(0, 1e-4, 2e-3))  # whatever else runs here
     results = []
     call = {"params": WEIGHTS, "costs": fb.Costs(1e-3, 1e-3, 1e10), "budget": "160kB", "report": results.append}
     for chunk in (1, None):

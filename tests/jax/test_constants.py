@@ -52,16 +52,23 @@ FACTORS = {
 BOTH_WAYS = {"tight": TIGHT, "ample": AMPLE}
 
 
-@pytest.mark.parametrize("name", ["step", "inner", "made"])
+COMBINATIONS = [
+    ("numbers", "tight"),
+    ("numbers", "ample"),
+    ("neighbours", "tight"),
+    ("arrays", "tight"),
+    ("arrays", "ample"),
+    ("NumPy's", "ample"),
+]
+NAMES = ["step", "inner", "made"]
+
+
 @pytest.mark.parametrize(
-    ("factors", "more"),
+    ("factors", "more", "name"),
     [
-        ("numbers", "tight"),
-        ("numbers", "ample"),
-        ("neighbours", "tight"),
-        ("arrays", "tight"),
-        ("arrays", "ample"),
-        ("NumPy's", "ample"),
+        pytest.param(*pair, name, marks=() if at % len(NAMES) == by else pytest.mark.slow)
+        for at, pair in enumerate(COMBINATIONS)
+        for by, name in enumerate(NAMES)
     ],
 )
 def test_an_attribute_that_was_changed_is_read_again(factors, more, name):

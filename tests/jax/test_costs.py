@@ -29,7 +29,7 @@ def heavy(y, t, weight):
     return jax.lax.scan(lambda y, _: (jnp.sin(y * weight) * jnp.cos(y), None), y, None, length=100)[0]
 
 
-@pytest.mark.parametrize("steps", [2, 3, 5])
+@pytest.mark.parametrize("steps", [3, *(pytest.param(steps, marks=pytest.mark.slow) for steps in (2, 5))])
 def test_at_the_turn_no_more_is_held_than_the_budget(steps):
     start, before = jnp.ones(5000), held()
     _, pull = jax.vjp(lambda w: checkpointed(heavy, start, steps, params=w, budget="200kB", costs=QUICK), 0.9)
@@ -204,7 +204,7 @@ def test_what_a_span_takes_beside_its_steps_is_counted_where_states_are_saved_an
     assert planning._parted(3, 1.5, 3, 1.5) == (0.5, 0.0)
     times = iter(())
     monkeypatch.setattr(planning, "_seconds", lambda call: next(times))
-    loop = planning.Loop(lambda state, start, stop: state, lambda *_: None, (np.zeros(1024),), 100, 1, None)
+    loop = planning.TimeLoop(lambda state, start, stop: state, lambda *_: None, (np.zeros(1024),), 100, 1, None)
     # Spans of one step and of sixteen, and putting a state on the device, which is counted with the recordings.
     for one, many, put, kept in (
         (2e-3, 32e-3, 5e-3, 1e-3),

@@ -137,7 +137,7 @@ def test_a_library_that_is_missing_is_named_with_its_extra(library, tmp_path, mo
     for name in [name for name in sys.modules if name.partition(".")[0] == library]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(fb.ForebayError, match=rf'{what} needs {library}: pip install "forebay\[plots\]"'):
+    with pytest.raises(fb.ForebayError, match=rf"{what} needs {library}: install Forebay with its extra plots"):
         make(tmp_path / "made", plan)
 
 

@@ -33,6 +33,8 @@ class Dependency:
     extra: str | None
     """The extra that asks for it; None for the core."""
     ok: bool
+    requirement: str
+    """As pip takes it."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,12 @@ def _belongs(requirement: Requirement, extra: str | None) -> bool:
 def _library(requirement: Requirement, extra: str | None) -> Dependency:
     installed = _installed(requirement.name)
     ok = installed is not None and requirement.specifier.contains(installed, prereleases=True)
-    return Dependency(requirement.name, str(requirement.specifier), installed, extra, ok)
+    return Dependency(requirement.name, str(requirement.specifier), installed, extra, ok, _without_marker(requirement))
+
+
+def _without_marker(requirement: Requirement) -> str:
+    parts = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+    return f"{requirement.name}{parts}{requirement.specifier}"
 
 
 def _installed(name: str) -> str | None:
@@ -132,11 +139,15 @@ def _installed(name: str) -> str | None:
 
 
 def _missing(libraries: tuple[Dependency, ...]) -> tuple[Missing, ...]:
-    lacking: dict[str | None, list[str]] = {}
+    lacking: dict[str | None, list[Dependency]] = {}
     for library in libraries:
         if not library.ok:
-            lacking.setdefault(library.extra, []).append(library.name)
+            lacking.setdefault(library.extra, []).append(library)
     return tuple(
-        Missing(extra, tuple(names), f'pip install "forebay[{extra}]"' if extra else "pip install forebay")
-        for extra, names in lacking.items()
+        Missing(extra, tuple(library.name for library in absent), _command(absent)) for extra, absent in lacking.items()
     )
+
+
+def _command(libraries: list[Dependency]) -> str:
+    """Return what gets these libraries, wherever Forebay itself came from."""
+    return " ".join(["pip install", *(f'"{library.requirement}"' for library in libraries)])

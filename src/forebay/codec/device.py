@@ -56,12 +56,6 @@ def start(payload: View, nbytes: int) -> View:
     return View.at(payload.pointer, (nbytes,), np.uint8)
 
 
-def upload(payload: NDArray[np.uint8], room: View, stream: Stream) -> None:
-    """Copy an encoding to the device and wait for it."""
-    copy_async(room.pointer, payload.ctypes.data, payload.nbytes, stream)
-    stream.record().sync()
-
-
 def download(payload: View, nbytes: int) -> NDArray[np.uint8]:
     """Copy an encoding to the host, in the order of the caller's stream."""
     stream = callers_stream()

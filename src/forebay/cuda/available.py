@@ -4,7 +4,7 @@ import ctypes
 from functools import cache
 from importlib.util import find_spec
 
-INSTALL = 'pip install "forebay[cuda13]"'
+INSTALL = "install Forebay with its extra cuda12 or cuda13"
 """What fetches the libraries of the GPU side."""
 
 _NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE

@@ -1,6 +1,7 @@
 """States as trees of arrays, and where each array of a snapshot lies in one region."""
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +12,10 @@ from forebay.machine.region import aligned
 from forebay.machine.spec import ArraySpec, Leaf
 from forebay.tier.sectors import SECTOR, whole_sectors
 
-_NAMESPACE = "forebay"
-# For good, and for our namespace alone: values of a dict come in the order in which they were put there.
-optree.dict_insertion_ordered(True, namespace=_NAMESPACE).__enter__()
+_NAMESPACE = "forebay.engine"
+# Held for good, and for our namespace alone: values of a dict come in the order in which they were put there.
+_ORDERED = ExitStack()
+_ORDERED.enter_context(optree.dict_insertion_ordered(True, namespace=_NAMESPACE))
 
 
 @dataclass(frozen=True)

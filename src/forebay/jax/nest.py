@@ -34,12 +34,12 @@ class Sizes:
 
 def segments(steps: int, lengths: Lengths) -> list[tuple[int, Lengths]]:
     """List the segments that follow each other in the outermost level: how many, and the lengths inside of them."""
-    segments_found, rest = [], steps
+    outermost, rest = [], steps
     for level, length in enumerate(lengths):
         count, rest = divmod(rest, length)
         if count:
-            segments_found.append((count, lengths[level:]))
-    return [*segments_found, (1, (rest,))] if rest else segments_found
+            outermost.append((count, lengths[level:]))
+    return [*outermost, (1, (rest,))] if rest else outermost
 
 
 def nested_bytes(steps: int, lengths: Lengths, sizes: Sizes) -> int:

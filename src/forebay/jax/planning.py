@@ -88,9 +88,9 @@ def _measured(loop: TimeLoop, costs: Costs, put: Callable[[Leaves], Leaves]) -> 
         nonlocal state
         state = loop.advance(state, 0, length)  # from the state before: as in the loop, both are there for a moment
 
-    one_step = _seconds(lambda: span(1))
-    length = min(SPAN if one_step < LONG else 2, loop.steps)
-    each, beside = _parted(1, one_step, length, _seconds(lambda: span(length)))
+    step_seconds = _seconds(lambda: span(1))
+    length = min(SPAN if step_seconds < LONG else 2, loop.steps)
+    each, beside = _parted(1, step_seconds, length, _seconds(lambda: span(length)))
     beside -= min(beside, _seconds(lambda: jax.block_until_ready(put(state))))
     nbytes = loop.layout.nbytes
     return replace(costs, forward=each, copy=nbytes / (nbytes / costs.copy + beside))
@@ -105,11 +105,11 @@ def _recording(
     params: Leaves,
 ) -> Recording:
     """Time recordings as a reversal runs them: from a state of the host, which is put there while one is under way."""
-    leaves_there = put(state)
-    zeros = [[jnp.zeros_like(leaf) for leaf in leaves if is_inexact(leaf)] for leaves in (leaves_there, inputs, params)]
-    outputs = jax.eval_shape(compiled.whole, leaves_there, inputs, params)[1]
+    on_device = put(state)
+    zeros = [[jnp.zeros_like(leaf) for leaf in leaves if is_inexact(leaf)] for leaves in (on_device, inputs, params)]
+    outputs = jax.eval_shape(compiled.whole, on_device, inputs, params)[1]
     of_outputs = [jnp.zeros(leaf.shape, leaf.dtype) for leaf in outputs if is_inexact(leaf)]
-    del leaves_there
+    del on_device
 
     def back(length: int) -> float:
         of_state = zeros[0]
@@ -126,18 +126,18 @@ def _recording(
         return taken
 
     short, long = lengths[0], lengths[-1]
-    once_short = back(short)
-    each, beside = _parted(short, once_short, long, back(long) if long > short else once_short)
+    short_seconds = back(short)
+    each, beside = _parted(short, short_seconds, long, back(long) if long > short else short_seconds)
     return Recording(0, beside, each)
 
 
-def _parted(short: int, few: float, long: int, many: float) -> tuple[float, float]:
+def _parted(short: int, short_seconds: float, long: int, long_seconds: float) -> tuple[float, float]:
     """Part the times of a short and a long span into what each step takes, and what comes on top once."""
     if short == long:
-        return max(1e-9, few / short), 0.0
+        return max(1e-9, short_seconds / short), 0.0
     # No measurement is so good that a step costs nothing.
-    each = max(1e-9, (many - few) / (long - short), many / (64 * long))
-    return each, max(0.0, few - short * each)
+    each = max(1e-9, (long_seconds - short_seconds) / (long - short), long_seconds / (64 * long))
+    return each, max(0.0, short_seconds - short * each)
 
 
 def _seconds(call: Callable[[], Any]) -> float:

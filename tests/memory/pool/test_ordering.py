@@ -92,11 +92,25 @@ def test_the_waits_are_those_known_here():
     assert sorted(found) == WAITS
 
 
+def likely_first(without):
+    """List the programs, those first that do what the wait is for: with encodings, looks at values, or new arrays."""
+    encoded, looks = any(word in without for word in ("cod", "staging")), without.startswith("get")
+    renews = "host room" in without
+    return sorted(
+        PROGRAMS,
+        key=lambda entry: (
+            encoded and (entry[1] is None or entry[1] == "raw"),
+            looks and all(step.get is None for step in entry[0].steps),
+            renews and all(step.renew is None for step in entry[0].steps),
+        ),
+    )
+
+
 @pytest.mark.parametrize("without", WAITS)
 def test_wrong_once_any_one_wait_is_left_out(without):
     assert any(
         goes_wrong(program, budget(slots, codec, seed), seed, without, codec, wanted)
+        for program, codec, wanted in likely_first(without)
         for seed in range(4)
-        for program, codec, wanted in PROGRAMS
         for slots in (3, 4)
     )

@@ -297,5 +297,5 @@ class TestUnify:
 def test_rmm_that_is_missing_is_told_of(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", FakeCupy())
     monkeypatch.setitem(sys.modules, "rmm", None)
-    with pytest.raises(DeviceError, match=r"needs RMM: pip install 'forebay\[cuda13\]'"):
+    with pytest.raises(DeviceError, match=r"needs RMM: install Forebay with its extra cuda12 or cuda13"):
         unify("cupy")

@@ -14,7 +14,7 @@ from forebay.errors import WaveError
 from forebay.wave import Grid, Shot, ricker
 from forebay.wave.files.formats import kind_of, look_at_shots, read_field, read_shot, whole, write_field, write_shots
 from forebay.wave.files.npy import load_array, load_arrays
-from forebay.wave.job.stack import Part, tree_sum
+from forebay.wave.job.stack import PartialImage, tree_sum
 from forebay.wave.job.work import mute
 from forebay.wave.survey.geometry import Geometry, geometry_of, part_of, spread, windows
 
@@ -188,7 +188,7 @@ def test_sums_follow_the_tree_and_keep_parts_in_their_place():
     for shot in range(7):
         start = 3 * shot
         image, light = rng.normal(size=(2, 4, 10)).astype(np.float32)
-        parts.append(Part(image, light, (slice(0, 4), slice(start, start + 10))))
+        parts.append(PartialImage(image, light, (slice(0, 4), slice(start, start + 10))))
     total = tree_sum(parts).spread((4, 40))
     whole_images = [part.spread((4, 40)).image for part in parts]
     a, b, c, d, e, f, g = whole_images
@@ -200,7 +200,9 @@ def test_sums_follow_the_tree_and_keep_parts_in_their_place():
 
 
 def test_parts_fade_out_towards_sides_inside_of_the_model_alone():
-    inside, left = (Part(*np.ones((2, 4, 20), np.float32), (slice(0, 4), box)) for box in (slice(10, 30), slice(0, 20)))
+    inside, left = (
+        PartialImage(*np.ones((2, 4, 20), np.float32), (slice(0, 4), box)) for box in (slice(10, 30), slice(0, 20))
+    )
     faded = inside.faded([0, 6], (4, 40))
     assert np.array_equal(faded.image, faded.image[:, ::-1]) and np.array_equal(faded.image, faded.illumination)
     row = faded.image[0]

@@ -1,10 +1,11 @@
-// The kernels of the codec "bounded"; docs/bounded-format.md describes the encoding, encoder.py and decoder.py are their twins.
+// The kernels of the codec "bounded"; docs/bounded-format.md describes the encoding, encoder.py and decoder.py are
+// their twins.
 //
 // A warp encodes or decodes one tile of 2048 values. A lane owns a brick of 8 x 8 of them, so that the differences
 // between neighbours stay in its registers; the same place of all 32 bricks is a row, and has one width. A lane
 // concatenates the fields of its brick into a stream of its own. Because the widths are those of the rows, all
 // streams are equally long, and the warp writes a word of each at once. Where the lines of a volume do not begin with
-// sectors of memory, the warps of a block put together what they decode and write longer pieces.
+// sectors of memory, the warps of a thread block put together what they decode and write longer pieces.
 //
 // DOUBLE (0 or 1) and RANK (1, 2 or 3) are given by the compiler's command line.
 
@@ -17,7 +18,7 @@
 #ifndef WARPS  // of a thread block, each with a tile
 #define WARPS (RANK == 3 ? 4 : 2)
 #endif
-#ifndef ENCODE_BLOCKS  // on a multiprocessor, at least; those of float32 volumes were among the fastest on an H200
+#ifndef ENCODE_BLOCKS  // thread blocks a multiprocessor, at least; for float32 volumes among the fastest on an H200
 #define ENCODE_BLOCKS (RANK < 3 ? (DOUBLE ? 5 : 8) : DOUBLE ? 7 : 10)
 #endif
 #ifndef DECODE_BLOCKS
@@ -442,7 +443,7 @@ struct Range {
     }
 };
 
-// The smallest and the largest finite value of each block's part; the wrong way round where there is none.
+// The smallest and the largest finite value of each thread block's part; the wrong way round where there is none.
 extern "C" __global__ void __launch_bounds__(256)
     range(const real* __restrict__ array, u64 n, double* __restrict__ parts) {
     Range all;
@@ -542,7 +543,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, ENCODE_BLOCKS)
         if (bits == 0) size = 0, raw = false;
         size = (size + (1 << shift) - 1) >> shift;
     }
-    // One request for the room of all tiles of the block.
+    // One request for the room of all tiles of the thread block.
     if (lane == 0) sizes[warp] = size;
     __syncthreads();
     u32 before = 0;
@@ -810,17 +811,17 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, DECODE_BLOCKS)
 #if RANK == 3
 // A warp has 16 neighbouring values of a line. Where lines begin within sectors of memory (32 bytes), it would write
 // sectors in part, and its neighbours the rest of them, which takes longer than writing them whole. So the tiles of a
-// block lie side by side, meet in shared memory, one plane at a time, and leave it in pieces as long as the block is
-// wide.
+// thread block lie side by side, meet in shared memory, one plane at a time, and leave it in pieces as long as those
+// tiles are wide.
 constexpr int LINES = 16;         // of a plane of a tile
-constexpr int WIDE = WARPS * 16;  // values of a line in all tiles of a block
+constexpr int WIDE = WARPS * 16;  // values of a line in all tiles of a thread block
 constexpr int SECTOR = 2 * EACH;  // values
 constexpr int PITCH = WIDE + (DOUBLE ? SECTOR : 16);  // 16 more keep the halves of a warp off each other's banks
 
 // A warp writes lines j and j + 8 at once: they have neighbouring slots.
 __device__ constexpr int slot_of(int line) { return (line & 7) * 2 + (line >> 3); }
 
-// The part of the array that the block decodes.
+// The part of the array that the thread block decodes.
 struct Slab {
     real* first;
     i64 pitch, plane;
@@ -833,10 +834,10 @@ __device__ inline u32 values_to(const real* at) { return (u32)((u64)at / sizeof(
 // Writes planes from shared memory to the array. If lines begin at multiples of 16 bytes, they go as they are. If not,
 // they are SHIFTED: in shared memory, a line begins as far from a sector's beginning as it does in the array. Whole
 // sectors go by 16 bytes then too, and the values before and after them one by one: together no more than a sector has,
-// as long as the block does not stick out of the array.
+// as long as the thread block does not stick out of the array.
 template <bool SHIFTED>
 struct Writer {
-    static constexpr int AT_ONCE = SECTOR;  // lines of the block; lines that far apart begin at the same shift
+    static constexpr int AT_ONCE = SECTOR;  // lines of the thread block; lines that far apart begin at the same shift
     const real* from;
     real* to;
     i64 plane, step;
@@ -876,7 +877,7 @@ struct Writer {
         }
     }
 
-    static constexpr int ENDS = WARPS * 32 / SECTOR;  // lines whose ends the block writes at once
+    static constexpr int ENDS = WARPS * 32 / SECTOR;  // lines whose ends the thread block writes at once
     __device__ inline void store_ends(int offset) {
         const int mine = threadIdx.x % SECTOR, past = past_sector(values_to(ends_to)), end = past + width;
         const int last = end & ~(SECTOR - 1);
@@ -896,7 +897,7 @@ struct Writer {
     }
 };
 
-// For blocks that have a tile with exact values.
+// For thread blocks that have a tile with exact values.
 __device__ __noinline__ void decode_alone(real* __restrict__ array, Opened opened, u32 tile, Shape shape,
                                           const u8* widths) {
     decode_tile(array, opened, tile, brick(tile, threadIdx.x & 31, shape), shape, widths, nullptr);

@@ -15,7 +15,7 @@ __device__ Part joined(Part one, Part two) {
             one.count + two.count};
 }
 
-// Leaves the whole block's part with its first thread.
+// Leaves the whole thread block's part with its first thread.
 __device__ Part over_block(Part part) {
     __shared__ Part parts[THREADS];
     parts[threadIdx.x] = part;

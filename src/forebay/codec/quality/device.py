@@ -5,15 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cuda.core import LEGACY_DEFAULT_STREAM, Stream
+from cuda.core import Stream
 from numpy.typing import NDArray
 
+from forebay.codec.device import callers_stream
 from forebay.codec.quality.comparison import Compared
 from forebay.cuda.arrays import View, view
 from forebay.cuda.kernels import Module, load
 from forebay.cuda.mailbox import post
 from forebay.cuda.slab import DeviceSlab
-from forebay.cuda.stream import callers_streams
 from forebay.errors import CodecError
 
 SOURCE = Path(__file__).with_name("quality.cu")
@@ -35,7 +35,7 @@ def compare(a: Any, b: Any, stream: Stream | None = None) -> Compared:
     count = math.prod(first.shape)
     thread_blocks = max(1, min(MOST_THREAD_BLOCKS, -(-count // THREADS)))
     module = _module(first.dtype, (1, 1, 1))
-    stream = stream or _callers_stream()
+    stream = stream or callers_stream()
     with DeviceSlab(PART * (1 + thread_blocks)) as room:
         parts = room.pointer + PART
         module.launch("compare", thread_blocks, THREADS, [first.pointer, second.pointer, count, parts], stream)
@@ -61,7 +61,7 @@ def similarity(
     grid = -(-rows[2] // TILE_X), -(-rows[1] // TILE_Y), -(-rows[0] // PLANES)
     thread_blocks = math.prod(grid)
     module = _module(first.dtype, window)
-    stream = _callers_stream()
+    stream = callers_stream()
     with DeviceSlab(8 * (1 + thread_blocks)) as room:
         sums = room.pointer + 8
         args = [first.pointer, second.pointer, *shape, PLANES, float(centre), float(c1), float(c2), sums]
@@ -89,7 +89,3 @@ def _fetch(pointer: int, count: int, stream: Stream) -> NDArray[np.float64]:
     """Bring numbers to the host; not by a copy, which would wait for the snapshots that are on their way there."""
     letters = [post(pointer + 8 * number, stream) for number in range(count)]
     return np.array([letter.value() for letter in letters], np.uint64).view(np.float64)
-
-
-def _callers_stream() -> Stream:
-    return next(iter(callers_streams()), LEGACY_DEFAULT_STREAM)

@@ -28,7 +28,7 @@ __device__ Part joined(Part one, Part two) {
             larger(one.most, two.most)};
 }
 
-// Leaves the whole block's part with its first thread; always in the same order.
+// Leaves the whole thread block's part with its first thread; always in the same order.
 __device__ Part over_block(Part part) {
     __shared__ Part parts[THREADS];
     parts[threadIdx.x] = part;

@@ -37,7 +37,7 @@ def rmm() -> Any:
     try:
         return importlib.import_module("rmm")
     except ImportError as error:
-        raise DeviceError("unified memory needs RMM: pip install 'forebay[cuda13]'") from error
+        raise DeviceError("unified memory needs RMM: install Forebay with its extra cuda12 or cuda13") from error
 
 
 def build(mr: Any, limit: Limit, *, pool: bool, prefetch: bool, spill: bool, plain: int, host: int) -> Stack:

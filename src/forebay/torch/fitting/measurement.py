@@ -104,7 +104,7 @@ class BlockMeasurement:
             record.again.append((start, gauge.mark()))
             return
         self._last_saved = -1
-        frame.taken = self._take
+        frame.on_saved = self._take
         if record.compiled:
             yield
         else:
@@ -113,7 +113,7 @@ class BlockMeasurement:
             self._note_costly(watching)
             frame.note_read(watching.read)
         record.again.append((start, gauge.mark()))
-        frame.taken = None
+        frame.on_saved = None
         self._seen.clear()
 
     def _note_costly(self, watching: OperationWatch) -> None:

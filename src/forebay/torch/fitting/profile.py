@@ -19,7 +19,7 @@ MOST_TURNS = 60
 """So many turns at most are taken, whatever happens to plans meanwhile."""
 
 
-class Observation(NamedTuple):
+class IterationObservation(NamedTuple):
     """What is looked at in an iteration that begins."""
 
     measuring: bool
@@ -152,7 +152,7 @@ class Profile:
         times = sorted(self.whole_seconds[plain.names])
         return fastest if seconds(fastest) < times[len(times) // 4] else plain
 
-    def follow(self, planned: bool, enough: int) -> Observation:
+    def follow(self, planned: bool, enough: int) -> IterationObservation:
         """Begin an iteration with the plan that is there, or with none.
 
         Parameters
@@ -169,7 +169,7 @@ class Profile:
         counted = len(self.whole_seconds.get(names, ()))
         timed_whole = not (learning or planned or first) and counted < WHOLE_TIMINGS
         self.followed = names
-        return Observation(not self.learned, learning, timed, timed_whole)
+        return IterationObservation(not self.learned, learning, timed, timed_whole)
 
     def weigh(self, plan: FitPlan, peak: int) -> None:
         """Compare the bytes that an iteration took with its plan's; above the budget, have another plan made."""

@@ -206,11 +206,7 @@ def _paces(kinds: Sequence[Hashable], later: Sequence[Trial]) -> list[float]:
         for pace, blocks in zip(paces, timed, strict=True):
             for key, seconds in blocks:
                 several[key].append(seconds / pace)
-        usual = {
-            key: median(times_taken)
-            for key, times_taken in several.items()
-            if times[key] > 1 and median(times_taken) > 0
-        }
+        usual = {key: median(taken) for key, taken in several.items() if times[key] > 1 and median(taken) > 0}
         ratios = [
             median([seconds / usual[key] for key, seconds in blocks if key in usual] or [1.0]) for blocks in timed
         ]
@@ -223,14 +219,12 @@ def _more(name: str, sorts: Sequence[_KindTiming]) -> tuple[float, float] | None
 
     Where no block had it, those tell that keep another share of the costly outputs.
     """
-    alike = [other for other, treatment in TREATMENTS.items() if treatment.family == TREATMENTS[name].family]
+    alike = [like for like, treatment in TREATMENTS.items() if treatment.family == TREATMENTS[name].family]
     for names in ([name], alike):
-        having = [
-            (sort, treatment_name) for sort in sorts for treatment_name in names if treatment_name in sort.forward
-        ]
+        having = [(sort, other) for sort in sorts for other in names if other in sort.forward]
         if having:
-            forward = fmean(sort.forward[treatment_name] - sort.least[0] for sort, treatment_name in having)
-            return forward, fmean(sort.backward[treatment_name] - sort.least[1] for sort, treatment_name in having)
+            forward = fmean(sort.forward[other] - sort.least[0] for sort, other in having)
+            return forward, fmean(sort.backward[other] - sort.least[1] for sort, other in having)
     return None
 
 

@@ -16,11 +16,11 @@ from forebay.units import Budget, to_text
 class CountedTensor(KeptTensor):
     """A saved tensor that stays because everything fits."""
 
-    __slots__ = ("_alive", "_keeper")
+    __slots__ = ("_keeper", "_token")
 
-    def __init__(self, keeper: "Keeper", tensor: torch.Tensor, alive: GraphToken) -> None:
+    def __init__(self, keeper: "Keeper", tensor: torch.Tensor, token: GraphToken) -> None:
         super().__init__(tensor)
-        self._keeper, self._alive = keeper, alive
+        self._keeper, self._token = keeper, token
 
     def tensor(self) -> torch.Tensor:
         """Return the tensor, unless it was changed."""
@@ -31,10 +31,10 @@ class CountedTensor(KeptTensor):
 class TrackedTensor:
     """A saved tensor whose use is noted."""
 
-    __slots__ = ("_alive", "_held", "_keeper")
+    __slots__ = ("_held", "_keeper", "_token")
 
-    def __init__(self, keeper: "Keeper", held: StoredTensor, alive: GraphToken) -> None:
-        self._keeper, self._held, self._alive = keeper, held, alive
+    def __init__(self, keeper: "Keeper", held: StoredTensor, token: GraphToken) -> None:
+        self._keeper, self._held, self._token = keeper, held, token
 
     def tensor(self) -> torch.Tensor:
         """Return the tensor, and begin to fetch what comes after it."""
@@ -57,7 +57,7 @@ class Keeper:
         """bytes that were let through since then, in one iteration"""
         self.budget = budget["device"]
         self._host, self._codec = budget["host"], codec
-        self._alive: ref[GraphToken] | None = None
+        self._token: ref[GraphToken] | None = None
         self._held: list[ref[GraphToken]] = []  # earlier iterations whose graphs somebody holds
         self._sizes: list[int] = []
         self._uses: list[int] = []
@@ -85,7 +85,7 @@ class Keeper:
             self._learned = self._sizes
             self._fits = not self._moved
         self._held = [
-            reference for reference in (*self._held, self._alive) if reference is not None and reference() is not None
+            reference for reference in (*self._held, self._token) if reference is not None and reference() is not None
         ]
         if self._held:
             self._forget_gone()
@@ -94,16 +94,16 @@ class Keeper:
             self._plain_bytes = 0
         self._partly = False
         self._sizes, self._uses, self._entries, self._next = [], [], [], 0
-        self.turned, self._alive = False, None
+        self.turned, self._token = False, None
         self.store.restart()
 
     def pack(self, tensor: torch.Tensor) -> KeptTensor | TrackedTensor:
         """Save a tensor; move it where the plan says so, and others where the budget is reached."""
         if not self.store.movable(tensor):
             return KeptTensor(tensor)
-        alive = self._iteration()
+        token = self._iteration()
         if self._fits and self._let_through(tensor):
-            return CountedTensor(self, tensor, alive)
+            return CountedTensor(self, tensor, token)
         self.stored = True
         held, entry = self.store.save(tensor)
         if entry is not None:
@@ -117,17 +117,17 @@ class Keeper:
                 self.store.count_let_through(self._plain_bytes)
             while self.store.held + self._plain_bytes > self.budget and (self.store.settle() or self._evict()):
                 pass
-        return TrackedTensor(self, held, alive) if isinstance(held, StoredTensor) else held
+        return TrackedTensor(self, held, token) if isinstance(held, StoredTensor) else held
 
     def _iteration(self) -> GraphToken:
         """Begin the next iteration when all of the last has been used and is gone: a loop may be inside one `with`."""
-        alive = None if self._alive is None else self._alive()
-        if alive is None:
+        token = None if self._token is None else self._token()
+        if token is None:
             if self.turned and torch._C._current_graph_task_id() == -1:  # a backward pass may save more of its own
                 self.restart()
-            alive = GraphToken()
-            self._alive = ref(alive)
-        return alive
+            token = GraphToken()
+            self._token = ref(token)
+        return token
 
     def _let_through(self, tensor: torch.Tensor) -> bool:
         """Only count a tensor where all are known to fit; False when there are more than there were."""

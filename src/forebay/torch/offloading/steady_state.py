@@ -60,10 +60,10 @@ def bytes_ever_allocated(device: torch.device) -> int | None:
 class FirstTensor:
     """One of the first tensors that an iteration saved: while it is held, so is a graph of that iteration."""
 
-    __slots__ = ("_alive", "_saved")
+    __slots__ = ("_saved", "_token")
 
-    def __init__(self, saved: KeptTensor | TrackedTensor, alive: GraphToken) -> None:
-        self._saved, self._alive = saved, alive
+    def __init__(self, saved: KeptTensor | TrackedTensor, token: GraphToken) -> None:
+        self._saved, self._token = saved, token
 
     def tensor(self) -> torch.Tensor:
         """Return the tensor."""
@@ -93,7 +93,7 @@ class Visit:
         self.allocated: Bytes = {}
         """bytes that were allocated meanwhile"""
         self._steady_state, self._pack = steady_state, pack
-        self._alive: ref[GraphToken] | None = None
+        self._token: ref[GraphToken] | None = None
 
     def __call__(self, tensor: torch.Tensor) -> KeptTensor | TrackedTensor | FirstTensor:
         """Pack a tensor."""
@@ -116,16 +116,16 @@ class Visit:
         ):
             _pop()
             self.off = True
-        alive = None if self._alive is None else self._alive()
-        if alive is None:
-            alive = GraphToken()
-            self._alive = ref(alive)
-        return FirstTensor(saved, alive)
+        token = None if self._token is None else self._token()
+        if token is None:
+            token = GraphToken()
+            self._token = ref(token)
+        return FirstTensor(saved, token)
 
     @property
     def held(self) -> bool:
         """Whether somebody still holds a graph of it."""
-        return self._alive is not None and self._alive() is not None
+        return self._token is not None and self._token() is not None
 
     def _may_be_taken_off(self) -> bool:
         """Tell whether that would leave none, in the thread that entered; a backward pass has hooks of its own."""

@@ -153,7 +153,7 @@ def copies_of(several: Mapping[int, torch.Tensor], groups: Groups) -> dict[int, 
 
 
 def _windows(sharing: Mapping[int, torch.Tensor]) -> dict[int, torch.Tensor]:
-    """Copy the memory that tensors share, and return each its window onto the copy.
+    """Copy the memory that tensors share, and make a window onto the copy for each.
 
     One that is there under several names is one tensor again.
     """

@@ -80,7 +80,7 @@ class Frame:
         read_again: Callable[[], None] = lambda: None,
         compiled: bool = False,
     ) -> None:
-        self._call, self._belongings, self._device, self._compiled = call, module_state, device, compiled
+        self._call, self._module_state, self._device, self._compiled = call, module_state, device, compiled
         self._keep_input, self._keep_output, self._wanted, self._watch = keep_input, keep_output, wanted, watch
         self._ends, self._lasting, self._read_again = ends, lasting or weighed, read_again
         self._outputs: dict[int, KeptOutput] = {}
@@ -90,7 +90,7 @@ class Frame:
         self._storages: list[StorageWeakRef | None] | None = [] if weighed else None
         self._values: list[torch.Tensor | None] = []  # what a second run has saved, and autograd has not asked for yet
         self._versions: list[int] = []  # of these, when they were saved
-        self.taken: Callable[[int, torch.Tensor], None] | None = None
+        self.on_saved: Callable[[int, torch.Tensor], None] | None = None
         """told of every tensor that a second run saves"""
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -98,7 +98,7 @@ class Frame:
         self._arguments = CallArguments(args, kwargs, self._keep_input)
         self._random = random_state(self._device)
         self._autocast = Autocast.now(self._device)
-        self._initial = self._belongings.note(watched=self._storages is not None)
+        self._initial = self._module_state.note(watched=self._storages is not None)
         with self._hooks(self._packing(), self._unpack):
             if not self._wanted:
                 output = self._call(*args, **kwargs)
@@ -107,7 +107,7 @@ class Frame:
                     output = self._call(*args, **kwargs)
                 # Those that the block itself has changed in place are of no use: they are computed again.
                 self._outputs = {number: kept for number, kept in keeping.outputs.items() if not kept.changed}
-        self._belongings.look(self._initial)
+        self._module_state.look(self._initial)
         return output
 
     def _hooks(self, pack: Callable[[torch.Tensor], Any], unpack: Callable[[Any], torch.Tensor]) -> saved_tensors_hooks:
@@ -129,7 +129,7 @@ class Frame:
 
     def note_read(self, storages: set[int]) -> None:
         """Take note of the storages that a second run has read; it is not over yet."""
-        self._belongings.note_read(self._initial, storages)
+        self._module_state.note_read(self._initial, storages)
 
     @property
     def count(self) -> int:
@@ -185,7 +185,7 @@ class Frame:
             with (
                 self._arguments.again() as (args, kwargs),
                 self._autocast.again(),
-                self._belongings.again(self._initial),
+                self._module_state.again(self._initial),
                 torch.enable_grad(),
                 NOTHING if self._watch is None else self._watch(self),
                 self._hooks(self._taking(), _refuse),
@@ -205,16 +205,16 @@ class Frame:
 
     def _taking(self) -> Callable[[torch.Tensor], None]:
         """Make the hook that takes the tensors of a second run, which saves as many as the first."""
-        values, versions, taken, saved = self._values, self._versions, self.taken, len(self._kinds)
+        values, versions, on_saved, saved = self._values, self._versions, self.on_saved, len(self._kinds)
         # One that is watched goes on to its end where something is to be seen there.
-        stops = saved - 1 not in self._ends and not (taken is not None and self._belongings.watches(self._initial))
+        stops = saved - 1 not in self._ends and not (on_saved is not None and self._module_state.watches(self._initial))
 
         def take(tensor: torch.Tensor) -> None:
             # Without history, which may hold more than these; and as it is now, whatever becomes of its data.
             values.append(tensor if tensor.is_leaf else tensor.detach())
             versions.append(tensor._version)
-            if taken is not None:
-                taken(len(values) - 1, tensor)
+            if on_saved is not None:
+                on_saved(len(values) - 1, tensor)
             if stops and len(values) == saved:
                 raise _EnoughError
 

@@ -191,5 +191,5 @@ def _zarr() -> Any:
     try:
         import zarr
     except ImportError as error:
-        raise WaveError('Zarr files need zarr: pip install "forebay[wave]"') from error
+        raise WaveError("Zarr files need zarr: install Forebay with its extra wave") from error
     return zarr

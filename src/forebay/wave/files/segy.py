@@ -20,7 +20,7 @@ from forebay.wave.survey.geometry import Geometry
 try:
     segyio: Any = import_module("segyio")
 except ImportError as error:  # pragma: no cover - an optional library
-    raise WaveError('SEG-Y needs segyio: pip install "forebay[wave]"') from error
+    raise WaveError("SEG-Y needs segyio: install Forebay with its extra wave") from error
 
 BinField, TraceField = segyio.BinField, segyio.TraceField
 SCALE = -100

@@ -25,7 +25,7 @@ from forebay.wave.survey.geometry import part_of
 try:
     dask, distributed = (import_module(name) for name in ("dask", "distributed"))  # type: Any, Any
 except ImportError as error:  # pragma: no cover - an optional library
-    raise WaveError('workers need Dask: pip install "forebay[dask]"') from error
+    raise WaveError("workers need Dask: install Forebay with its extra dask") from error
 
 from forebay.dask.limits import limits_of
 

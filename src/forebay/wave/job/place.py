@@ -26,9 +26,13 @@ def check_tools(job: Job) -> None:
     for name in job.output.formats:
         library, extra = NEEDS.get(name, ("numpy", ""))
         if find_spec(library) is None:
-            raise WaveError(f'output.formats: {name} needs {library}: pip install "forebay[{extra}]", or leave it out')
+            raise WaveError(
+                f"output.formats: {name} needs {library}: install Forebay with its extra {extra}, or leave it out"
+            )
     if (job.run.workers or job.run.scheduler) and find_spec("distributed") is None:
-        raise WaveError('run.workers, run.scheduler: they need Dask: pip install "forebay[dask]", or leave them out')
+        raise WaveError(
+            "run.workers, run.scheduler: they need Dask: install Forebay with its extra dask, or leave them out"
+        )
 
 
 def device_of(job: Job, gpus: int) -> str:

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
-from tests.torch.loops import QUICK, assert_equal
-from tests.torch.loops import no_plans as no_plans
+from tests.torch.loops.shared import QUICK, assert_equal
+from tests.torch.loops.shared import no_plans as no_plans
 from torch import nn
 
 import forebay as fb

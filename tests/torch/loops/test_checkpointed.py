@@ -6,7 +6,7 @@ import threading
 import pytest
 import torch
 from tests.torch.cases import crossed
-from tests.torch.loops import assert_equal
+from tests.torch.loops.shared import assert_equal
 from torch import nn
 
 import forebay as fb

@@ -101,7 +101,7 @@ def test_on_a_gpu_an_input_on_the_host_does_not_hide_its_generator():
     fit(model, AMPLE, choice="recompute")
     for _ in range(3):
         assert equal([one.cpu() for one in step(model, x)], expected)
-    assert _of(model).session._gauge.device.type == "cuda"
+    assert _of(model).session._tools.gauge.device.type == "cuda"
 
 
 @pytest.mark.parametrize("part", [2, 3])

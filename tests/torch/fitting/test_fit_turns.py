@@ -10,9 +10,9 @@ torch = pytest.importorskip("torch")
 
 from tests.torch.cases import mostly_slow  # noqa: E402
 from tests.torch.clocked import NAMES, Clock, Net  # noqa: E402
+from tests.torch.fitting.test_fit_room import LEAST, Counting, least_budget  # noqa: E402
 from tests.torch.models import AMPLE, Transformer, equal, problem, step  # noqa: E402
 from tests.torch.models import deterministic as deterministic  # noqa: E402
-from tests.torch.test_fit_room import LEAST, Counting, least_budget  # noqa: E402
 
 from forebay import Budget  # noqa: E402
 from forebay.planner import Link  # noqa: E402
