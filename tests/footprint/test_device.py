@@ -151,11 +151,11 @@ class TestOnAGpu:
         model = learn(operator, ndim=3, library=library, largest=LARGEST)
         budget = Budget(device="1GB", host="64GB")
         chunks = model.chunks((651, 951, 462), budget, halo=5)
-        block = tuple(length + 10 for length in chunks)
+        with_halo = tuple(length + 10 for length in chunks)
         child = Child(Workload(operator, InputRecipe(InputLayout.of(3), "float32", library)))
         try:
             child.measure((16, 16, 16))
-            run = child.measure(block)
+            run = child.measure(with_halo)
         finally:
             child.close()
         assert 0.3e9 < run.device + run.inputs <= 1e9
