@@ -12,7 +12,7 @@ from forebay.errors import WaveError
 from forebay.wave.earth.grid import Grid
 from forebay.wave.imaging import check_every, imaging_interval, laplacian_filter, normalise
 from forebay.wave.loop import Adjoint, prepare
-from forebay.wave.physics import Condition, EarthModel, State
+from forebay.wave.physics import Condition, EarthModel, State, physics_of
 from forebay.wave.survey.shot import Shot
 from forebay.wave.survey.wavelet import band_limited, highest_frequency
 
@@ -92,9 +92,11 @@ def migrate(
     """
     if shot.data is None:
         raise WaveError("a shot without data: add what its receivers heard with shot.with_data(...)")
+    names = tuple(dict.fromkeys(images))
+    physics_of(model).check_images(names)
     check_every(every)
     loop = prepare(shot, model, dt, order, dtype, every=every, listens=False)
-    propagator, names = loop.propagator, tuple(dict.fromkeys(images))
+    propagator = loop.propagator
     sums = propagator.image_sums(names)
     frequency = highest_frequency(shot.wavelet, shot.dt)
     steps_between = every if every is not None else imaging_interval(frequency, loop.dt)

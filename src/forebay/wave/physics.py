@@ -81,6 +81,11 @@ class Physics(Protocol):
     def absorbing_wavelengths(ndim: int) -> float:
         """Return the width of layers that return less than a hundredth, in longest waves of the wavelet's band."""
 
+    @staticmethod
+    def check_images(names: Sequence[str]) -> None:
+        """Refuse names of images that there are none of."""
+        return
+
     # Fields, and the points at which they are sent and heard.
 
     def zeros(self) -> State:
@@ -123,7 +128,7 @@ class Physics(Protocol):
     # Images.
 
     def image_sums(self, names: Sequence[str]) -> Images:
-        """Make the images of some names, in which nothing is seen yet; refuse names that are none."""
+        """Make the images of some names, in which nothing is seen yet."""
 
     def sent_back(self, data: NDArray[Any], shot: Shot) -> NDArray[Any]:
         """Scale data for their way back, so that an image does not depend on the sampling."""

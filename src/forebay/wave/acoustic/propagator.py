@@ -117,6 +117,14 @@ class Acoustic(Physics):
         """Return the width of absorbing layers in longest waves."""
         return SPAN[ndim]
 
+    @staticmethod
+    def check_images(names: Sequence[str]) -> None:
+        """Refuse all but the one image of acoustic waves."""
+        if tuple(names) != ("pp",):
+            raise WaveError(
+                f"images={tuple(names)!r} of an acoustic model, which has one: leave it out, or give an ElasticModel"
+            )
+
     @property
     def halo(self) -> int:
         """Points around the fields that only stencils read."""
@@ -191,10 +199,6 @@ class Acoustic(Physics):
 
     def image_sums(self, names: Sequence[str]) -> Images:
         """Make the image of the pressure, and its illumination."""
-        if tuple(names) != ("pp",):
-            raise WaveError(
-                f"images={tuple(names)!r} of an acoustic model, which has one: leave it out, or give an ElasticModel"
-            )
         return {"pp": (self.images(), self.images())}
 
     def images(self) -> Any:

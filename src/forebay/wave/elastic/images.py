@@ -24,10 +24,14 @@ from forebay.wave.survey.shot import Shot
 IMAGES = ("pp", "velocity")
 
 
-def image_sums(propagator: Propagator, names: Sequence[str]) -> Images:
-    """Make images and their illuminations, in which nothing is seen yet."""
+def check_images(names: Sequence[str]) -> None:
+    """Refuse names of images that there are none of."""
     if not names or not set(names) <= set(IMAGES):
         raise WaveError(f"images={tuple(names)!r}: take some of {', '.join(map(repr, IMAGES))}")
+
+
+def image_sums(propagator: Propagator, names: Sequence[str]) -> Images:
+    """Make images and their illuminations, in which nothing is seen yet."""
     zeros, shape = propagator.kernels.zeros, tuple(side.stop - side.start for side in propagator.window)
     return {name: (zeros(shape), zeros(shape)) for name in names}
 

@@ -57,6 +57,11 @@ class Elastic(Propagator):
         """Return the width of absorbing layers in longest pressure waves."""
         return MATCHED
 
+    @staticmethod
+    def check_images(names: Sequence[str]) -> None:
+        """Refuse all but "pp" and "velocity"."""
+        images.check_images(names)
+
     def impulses(self, density: NDArray[np.float64], kinds: Sequence[str]) -> NDArray[np.float64]:
         """Turn wavelets per volume, at each step, into impulses of force and volumes drawn out."""
         return impulses_of(density, kinds, self.dt)
