@@ -9,7 +9,6 @@ long     Revolve and "auto" over as many steps as the seed has
 history  the cost of history: a whole shot over the same forward, backward and imaging with nothing kept, and its
          picture beside the exact one that is imaged at every step
 every    the same, imaged at every step, with as many steps as the host holds
-peer     a gradient on 400^3 points beside what was measured of Deepwave
 elastic  the cost of history of an elastic shot
 
 Rows are timed by events, from the first action of a reversal to the last, and by the host's clock around the whole
@@ -34,7 +33,7 @@ from harness import Report, arg, benchmark, no_gpu
 import forebay as fb
 from forebay.units import seconds_to_text, to_text
 
-TABLES = ("seed", "models", "long", "history", "every", "peer", "elastic")
+TABLES = ("seed", "models", "long", "history", "every", "elastic")
 BOUNDS = ("bounded:1e-3", "bounded:1e-4", "bounded:1e-5")
 SHAPES = {"salt": (310, 676, 676), "large": (500, 500, 500), "marmousi3d": (351, 901, 301)}
 """Points that are computed, absorbing layers included."""
@@ -82,14 +81,6 @@ class Bench:
     def run_every(self) -> None:
         """Measure it at every step."""
         self._history("every", self.steps(150, 401, 2001), 1, BOUNDS[1:2])
-
-    def run_peer(self) -> None:
-        """Measure gradients."""
-        from shots import peer
-
-        points, steps, absorb = (24, 200, 8) if self.small else (400, 200, 20)
-        self._take("peer", peer.table(self.machine, points, steps, absorb, self.links, self.directory))
-        self._show("a gradient, a forward and a backward step together", "peer", peer.COLUMNS)
 
     def run_elastic(self) -> None:
         """Measure an elastic shot."""
