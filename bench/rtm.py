@@ -22,16 +22,15 @@ on small grids with NumPy, to see that it works.
 
 import json
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import partial
 from typing import Any
 
+from cases.blocking import kept
 from harness import Report, arg, benchmark, no_gpu
 
 import forebay as fb
-from forebay.units import seconds_to_text, to_text
 
 TABLES = ("seed", "models", "long", "history", "every", "elastic")
 BOUNDS = ("bounded:1e-3", "bounded:1e-4", "bounded:1e-5")
@@ -170,12 +169,8 @@ class Bench:
         """Pin the host's memory, which the process keeps: the rows find it."""
         if self.small or nbytes <= self.pinned:
             return
-        begun = time.perf_counter()
-        with self.machine.rooms(1, nbytes):
+        with kept(nbytes, self.report):
             self.pinned = nbytes
-        taken = time.perf_counter() - begun
-        self.report.facts.setdefault("pinning", []).append({"bytes": nbytes, "seconds": taken})
-        self.report.say(f"pinning {to_text(nbytes)} took {seconds_to_text(taken)}; it is in no row")
 
     def _tell(self, waves: Any, costs: fb.Costs) -> None:
         """Write down what a shot is and what its steps cost."""
