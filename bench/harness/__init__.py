@@ -13,4 +13,5 @@ from harness.timing import median as median
 from harness.timing import medians as medians
 from harness.timing import reset_high_water as reset_high_water
 from harness.timing import seconds as seconds
+from harness.timing import steady as steady
 from harness.timing import turns as turns

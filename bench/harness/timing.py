@@ -17,6 +17,18 @@ def seconds(call: Callable[[], Any], clock: Clock = time.perf_counter) -> float:
     return clock() - start
 
 
+def steady(call: Callable[[], Any], wait: Callable[[], Any], count: int, warm: int = 3) -> float:
+    """Return the median seconds of calls whose end is waited for, after some that are not timed."""
+
+    def whole() -> None:
+        call()
+        wait()
+
+    for _ in range(warm):
+        whole()
+    return median(seconds(whole) for _ in range(count))
+
+
 def turns(
     calls: Mapping[str, Callable[[], Any]], repeats: int, clock: Clock = time.perf_counter, *, swap: bool = False
 ) -> dict[str, list[float]]:
