@@ -30,28 +30,19 @@ def steady(call: Callable[[], Any], wait: Callable[[], Any], count: int, warm: i
 
 
 def turns(
-    calls: Mapping[str, Callable[[], Any]], repeats: int, clock: Clock = time.perf_counter, *, swap: bool = False
+    calls: Mapping[str, Callable[[], Any]], repeats: int, clock: Clock = time.perf_counter
 ) -> dict[str, list[float]]:
-    """Time alternatives one after the other, turn by turn: what disturbs the machine disturbs all of them alike.
-
-    With `swap` every other turn goes through them backwards.
-    """
+    """Time alternatives one after the other, turn by turn: what disturbs the machine disturbs all of them alike."""
     taken: dict[str, list[float]] = {name: [] for name in calls}
-    for turn in range(repeats):
-        for name in reversed(calls) if swap and turn % 2 else calls:
-            taken[name].append(seconds(calls[name], clock))
+    for _ in range(repeats):
+        for name, call in calls.items():
+            taken[name].append(seconds(call, clock))
     return taken
 
 
 def medians(taken: Mapping[str, Sequence[float]]) -> dict[str, float]:
     """Return the median of each alternative."""
     return {name: median(times) for name, times in taken.items()}
-
-
-def beside(own: Sequence[float], other: Sequence[float]) -> dict[str, float]:
-    """Return how many times longer the others took: the median, lowest and highest ratio of all turns."""
-    ratios = [theirs / ours for ours, theirs in zip(own, other, strict=True)]
-    return {"ratio": median(ratios), "lowest": min(ratios), "highest": max(ratios)}
 
 
 def reset_high_water(process: int | str = "self") -> None:
