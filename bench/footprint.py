@@ -108,22 +108,13 @@ def try_out(name: str, library: str, operator: Operator, asked: Any, report: Rep
     child.close()
     terms = (model.device or model.host).coefficients
     described = " + ".join(f"{value:.2f} {term}" for term, value in terms.items() if term != "1")
-    return {
-        "operator": name,
-        "terms": terms,
-        "described": f"{described} {terms['1'] / 1e6:+.2f} MB",
-        "samples": len(model.samples),
-        "largest": largest,
-        "seconds": seconds,
-        "held": held,
-        "mape": mean(abs(run["error"]) for run in held),
-        "worst": max((run["error"] for run in held), key=abs),
-        "exceeded": sum(run["over"] < 0 for run in held),
-        "of": len(held),
-        "over": median([run["over"] for run in held]),
-        "share": max(1 / run["ratio"] for run in held),
-        "versions": model.conditions.versions | ({"gpu": model.conditions.gpu} if model.conditions.gpu else {}),
-    }
+    errors, over = [run["error"] for run in held], [run["over"] for run in held]
+    row = {"operator": name, "terms": terms, "described": f"{described} {terms['1'] / 1e6:+.2f} MB", "held": held}
+    row |= {"samples": len(model.samples), "largest": largest, "seconds": seconds}
+    row |= {"mape": mean(map(abs, errors)), "worst": max(errors, key=abs), "over": median(over)}
+    row |= {"exceeded": sum(excess < 0 for excess in over), "of": len(held)}
+    versions = model.conditions.versions | ({"gpu": model.conditions.gpu} if model.conditions.gpu else {})
+    return row | {"share": max(1 / run["ratio"] for run in held), "versions": versions}
 
 
 def held_out(largest: int, ratios: tuple[int, ...]) -> list[tuple[int, ...]]:

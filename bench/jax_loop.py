@@ -105,13 +105,10 @@ def measure(way: Any, points: int, steps: int, repeats: int, allowed: int, refer
     exact = np.load(reference)
     pairs = zip(arrays, (exact[name] for name in exact.files), strict=True)
     off = max(float(np.abs(array - right).max() / np.abs(right).max()) for array, right in pairs)
-    row = {"seconds": best, "first": first, "peak": int(peak), "off": off, "device": jax.devices()[0].device_kind}
+    row = {"seconds": best, "first": first, "peak": int(peak), "off": off, "jax": jax.__version__}
     if results:
-        plan = results[-1].plan
-        row |= {"plan": f"{plan.schedule} of {plan.every} steps each", "predicted": plan.seconds}
-    elif messages:
-        row["plan"] = messages[-1]
-    return row | {"jax": jax.__version__}
+        messages.append(f"{results[-1].plan.schedule} of {results[-1].plan.every} steps each")
+    return row | {"device": jax.devices()[0].device_kind, "plan": messages[-1] if messages else None}
 
 
 def segments(steps: int, few: bool) -> list[tuple[int, ...]]:

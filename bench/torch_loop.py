@@ -11,12 +11,13 @@ On a CPU it is what the process had at most, which means little: there this only
 """
 
 import gc
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
 from typing import Any
 
-from harness import Report, arg, benchmark, high_water, reset_high_water, seconds
+from harness import Report, arg, benchmark, high_water, reset_high_water
 
 import forebay as fb
 from forebay.units import to_text
@@ -163,14 +164,11 @@ def ours_within(loop: Loop, allowed: int, report: Report) -> Iterator[tuple[str,
 
 def timed(loop: Loop, run: Run) -> tuple[float, tuple[Any, ...]]:
     """Return the time of a run, and the gradients."""
-    got: list[Any] = []
-
-    def whole() -> None:
-        got[:] = run(loop)
-        if loop.gpu:
-            loop.torch.cuda.synchronize()
-
-    return seconds(whole), tuple(got)
+    start = time.perf_counter()
+    gradients = run(loop)
+    if loop.gpu:
+        loop.torch.cuda.synchronize()
+    return time.perf_counter() - start, gradients
 
 
 @benchmark(
@@ -208,11 +206,10 @@ def main(asked: Any, report: Report) -> None:
                 plan = run.results[-1].plan
                 row["plan"] = f"{plan.schedule} of {plan.every} steps each, budget {to_text(run.budget)}"
         report.write()
+    best = min((row["seconds"] for row in report.rows if row["fits"] and "segments" in row["way"]), default=None)
     for row in report.rows:
         row["of_in_memory"] = row["seconds"] / report.rows[0]["seconds"]
-    best = min((row["seconds"] for row in report.rows if row["fits"] and "segments" in row["way"]), default=None)
-    for row in report.rows if best else ():
-        row["times_best_segments"] = best / row["seconds"]
+        row["times_best_segments"] = best / row["seconds"] if best else None
     title = f"{loop.points}² points, {loop.steps} steps; allowed {to_text(allowed)}"
     report.table(title, "way seconds:s of_in_memory:.2f times_best_segments:.2f peak:B fits equal plan")
 

@@ -1,7 +1,7 @@
 """A 3-D acoustic loop on a GPU by the kernels of `acoustic.cu`, and what its steps, copies and link cost."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
@@ -60,9 +60,8 @@ class Loop:
         """Advance in place; the two fields change roles at every step."""
         p, old = state
         for step in range(start, stop):
-            self._advance(
-                self._grid, self._block, (p, old, self.speed, *self._extents, self.source, self.wavelet[step])
-            )
+            fields = (p, old, self.speed)
+            self._advance(self._grid, self._block, (*fields, *self._extents, self.source, self.wavelet[step]))
             p, old = old, p
         return p, old
 
@@ -156,20 +155,17 @@ def prepared(asked: Any, report: Any, steps: int) -> tuple[Loop, fb.Budget, fb.C
     forward, backward = loop.step_seconds()
     first, second = loop.cupy.zeros(nbytes, "uint8"), loop.cupy.zeros(nbytes, "uint8")
 
-    def copies(pairs: Iterable[tuple[int, int]]) -> Callable[[], None]:
-        def call() -> None:
-            for target, source in pairs:
-                stream = loop.cupy.cuda.get_current_stream().ptr
-                runtime.memcpyAsync(target, source, nbytes, runtime.memcpyDefault, stream)
-
-        return call
+    def copies(*pairs: tuple[int, int]) -> float:
+        """Return the seconds of a copy, of several in a row; a pair is a target and a source."""
+        stream, kind = loop.cupy.cuda.get_current_stream().ptr, runtime.memcpyDefault
+        return loop.seconds(lambda: [runtime.memcpyAsync(*pair, nbytes, kind, stream) for pair in pairs]) / len(pairs)
 
     device, spare = first.data.ptr, second.data.ptr
-    copy = loop.seconds(copies([(spare, device), (device, spare)])) / 2
+    copy = copies((spare, device), (device, spare))
     with kept_pinned(4 * nbytes) as slab:
         places = [slab.pointer + index * nbytes for index in range(4)]
-        up = loop.seconds(copies([(device, place) for place in places])) / 4
-        down = loop.seconds(copies([(place, device) for place in places])) / 4
+        up = copies(*((device, place) for place in places))
+        down = copies(*((place, device) for place in places))
     del first, second
     loop.release()
     costs = fb.Costs(forward, backward, nbytes / copy, fb.Link(up=nbytes / up, down=nbytes / down))

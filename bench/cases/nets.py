@@ -1,4 +1,4 @@
-"""Networks as their papers draw them and no faster: a transformer, ResNet-152, a 3-D U-Net, a character model."""
+"""Networks as their papers draw them and no faster: a transformer, ResNet-152, a 3-D U-Net."""
 
 import torch
 from torch import nn
@@ -55,19 +55,6 @@ def transformer(device, width=2048, depth=8, batch=8, length=2048):
 def wholes(model):
     """Return the names of its blocks, each of which `fit` finds by its halves."""
     return [name for name, module in model.named_modules() if isinstance(module, Block)]
-
-
-class Characters(nn.Module):
-    """Predicts the next character."""
-
-    def __init__(self, letters, width, length):
-        super().__init__()
-        self.letters, self.places = nn.Embedding(letters, width), nn.Embedding(length, width)
-        self.blocks, self.last = nn.Sequential(*(Block(width, 2) for _ in range(3))), nn.Linear(width, letters)
-
-    def forward(self, x):
-        """Score all letters."""
-        return self.last(self.blocks(self.letters(x) + self.places.weight))
 
 
 class Bottleneck(nn.Module):

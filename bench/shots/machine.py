@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
+from harness import seconds
 from numpy.typing import NDArray
 
 import forebay as fb
@@ -31,9 +32,7 @@ class Host:
 
     def timed(self, call: Callable[[], Any]) -> Taken:
         """Time a call."""
-        begun = time.perf_counter()
-        call()
-        wall = time.perf_counter() - begun
+        wall = seconds(call)
         return Taken(wall, wall)
 
     def shortest(self, call: Callable[[], Any]) -> float:
@@ -78,12 +77,12 @@ class Gpu(Host):
     def __init__(self) -> None:
         import cupy  # before the stream is made current, which is done only in libraries that have been imported
 
+        from forebay.cuda import stream
         from forebay.cuda.driver import current_device
-        from forebay.cuda.stream import current, mark, seconds
 
-        self.arrays, self._mark, self._seconds = cupy, mark, seconds
+        self.arrays, self._mark, self._seconds = cupy, stream.mark, stream.seconds
         self._stream = current_device().create_stream()
-        self._current = current(self._stream)
+        self._current = stream.current(self._stream)
         self._current.__enter__()
         assert cupy.cuda.get_current_stream().ptr == int(self._stream.handle)
 
@@ -96,8 +95,8 @@ class Gpu(Host):
         self.wait()
         begun, start = time.perf_counter(), self._mark(self._stream)
         call()
-        seconds = self._seconds(start, self._mark(self._stream))
-        return Taken(seconds, time.perf_counter() - begun)
+        by_events = self._seconds(start, self._mark(self._stream))
+        return Taken(by_events, time.perf_counter() - begun)
 
     def _copy(self, target: int, source: int, nbytes: int) -> None:
         from forebay.cuda.copy import copy_async

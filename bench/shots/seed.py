@@ -1,6 +1,7 @@
 """The table of the first work on this: schedules with synchronous copies, with prefetching, with a codec, with both."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from math import ceil
 from typing import Any
@@ -118,11 +119,9 @@ def denser(rows: Rows, cache: int) -> Schedule | None:
     steps = rows.waves.setup.steps
     for interval in range(1, steps):
         schedule = fb.Uniform(steps, -(-steps // interval))
-        try:
+        with suppress(fb.BudgetError):
             rows.plan(schedule, cache, rows.codec.name)
-        except fb.BudgetError:
-            continue
-        return schedule
+            return schedule
     return None
 
 
