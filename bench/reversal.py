@@ -55,7 +55,7 @@ class Rows:
         loop.reset()
         copies = Copies(loop, loop.layout, rooms, None)
         state = loop.working()
-        row = carry_out(schedule, state, loop.forward, loop.backward, copies, loop.wait, self.costs, patience)
+        row = carry_out(schedule, state, loop.forward, loop.backward, copies, self.costs, patience)
         image = digest(loop.image.get()) if row["timed_share"] == 1 else None
         self.report.add({"steps": self.steps, "way": way} | row | {"image": image})
 

@@ -29,8 +29,7 @@ def carry_out(
     state: Any,
     forward: Callable[[Any, int, int], Any],
     backward: Callable[[Any, int], None],
-    copies: Any,
-    wait: Callable[[], None],
+    copies: "Copies",
     costs: fb.Costs,
     patience: float = inf,
 ) -> dict[str, Any]:
@@ -38,7 +37,7 @@ def carry_out(
 
     After `patience` seconds it is cut off, and the rest extrapolated: steps at their costs, copies as so far.
     """
-    actions, done = list(schedule), 0
+    actions, done, wait = list(schedule), 0, copies.machine.wait
     wait()
     begun = time.perf_counter()
     for action in actions:

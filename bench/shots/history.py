@@ -42,25 +42,16 @@ class Table:
 
     def row(self, every: int, codec: str | None, *, nothing: bool = True) -> dict[str, Any]:
         """Keep what `auto` keeps, records with a codec where one is given."""
-        waves, layout = self.waves, self.waves.layout
-        encoder = fb.codec.get(codec or "bounded:1e-4")
+        waves, encoder = self.waves, fb.codec.get(codec or "bounded:1e-4")
         costs = measured(waves, encoder, self.links, self.late)
         self.tell(waves, costs)
         # Of the backward steps between two contributions none makes an image.
         without = replace(costs, backward=costs.forward + (costs.backward - costs.forward) / every)
         free = waves.nothing_kept(every) if nothing else None
         begun = time.perf_counter()
-        plan = fb.plan(
-            waves.setup.steps,
-            layout.nbytes,
-            self.budget,
-            costs=without,
-            schedule="auto",
-            codec=encoder.name if codec else None,
-            record_bytes=waves.record_layout.nbytes,
-            every=every,
-            reversals=100,
-        )
+        kept = {"record_bytes": waves.record_layout.nbytes, "every": every, "codec": encoder.name if codec else None}
+        how = {"costs": without, "schedule": "auto", "reversals": 100}
+        plan = fb.plan(waves.setup.steps, waves.layout.nbytes, self.budget, **how, **kept)
         planning = time.perf_counter() - begun
         ran = waves.reverse(every=every, plan=plan, directory=self.directory)
         about = {"model": waves.setup.name, "steps": waves.setup.steps, "every": every}

@@ -35,19 +35,12 @@ class Rows:
 
     def blocking(self, schedule: Schedule, rooms: Sequence[NDArray[np.uint8]], codec: Codec | None) -> Row:
         """Carry a schedule out as it stands: each save a blocking copy to the host, each restore one from it."""
-        waves = self.waves
+        waves, see = self.waves, self.waves.propagator.seen
         copies = Copies(waves.machine, waves.layout, rooms, codec)
         waves.reset()
-        told = carry_out(
-            schedule,
-            waves.propagator.zeros(),
-            waves.loop.forward,
-            lambda state, step: waves.backward(waves.propagator.seen(state), step, 1),
-            copies,
-            waves.machine.wait,
-            self.costs,
-            self.patience,
-        )
+        start, forward = waves.propagator.zeros(), waves.loop.forward
+        backward = lambda state, step: waves.backward(see(state), step, 1)  # noqa: E731
+        told = carry_out(schedule, start, forward, backward, copies, self.costs, self.patience)
         way = "blocking copies" if codec is None else "codec, blocking copies"
         told |= {"codec": codec.name if codec else "none", "keep": "states", "moved": copies.moved}
         if codec is not None:
@@ -58,14 +51,9 @@ class Rows:
     def planned(self, schedule: Schedule | str, cache: int, *, codec: bool, way: str = "") -> Row:
         """Let Forebay carry a schedule out, or choose one."""
         waves = self.waves
-        ran = waves.reverse(
-            budget=self.budget(cache),
-            schedule=schedule,
-            codec=self.codec.name if codec else None,
-            costs=self.costs,
-            directory=self.directory,
-            reversals=100,
-        )
+        name = self.codec.name if codec else None
+        how = {"budget": self.budget(cache), "costs": self.costs, "directory": self.directory, "reversals": 100}
+        ran = waves.reverse(schedule=schedule, codec=name, **how)
         told, plan = summary(ran.result) | {"wall": ran.taken.wall, "memory": ran.memory}, ran.result.plan
         told["first_tier"] = told["peak"][waves.machine.tiers[0]]
         names = ("prefetch and codec" if codec else "prefetch") if schedule != "auto" else "auto"
