@@ -8,13 +8,13 @@ zCut of the most snapshots, is carried out with and without the codec. Images ar
 Takes 96 GB of host memory and about two minutes on an H200.
 """
 
-import time
 from dataclasses import asdict, replace
 from typing import Any
 
 from cases import wavefields
-from cases.acoustic_loop import Loop, pin, prepared, watched
-from harness import Report, arg, benchmark, summary
+from cases.acoustic_loop import Loop, prepared
+from cases.blocking import codec_cost, kept
+from harness import Report, arg, benchmark
 from reversal import Rows
 
 import forebay as fb
@@ -29,21 +29,31 @@ import forebay as fb
 def main(asked: Any, report: Report) -> None:
     loop, budget, costs = prepared(asked, report, asked.steps)
     codec = fb.codec.get(asked.codec)
-    pin(budget["host"], report)
+    with kept(budget["host"], report):
+        pass  # rows find it
     for field, fill in (("late", late), ("noise", noise)):
         fill(loop, report)
         loop.release()
-        measured = with_codec(loop, costs, codec, report)
+        cost = codec_cost(codec, loop.start[0], loop.cupy, loop.seconds)
         loop.release()
-        report.facts[f"codec on {field}"] = asdict(measured.codecs[codec.name])
+        report.facts[f"codec on {field}"] = asdict(cost)
         ways: list[Any] = [("auto", None, None), ("auto", None, codec.name), ("auto", (0,), codec.name)]
-        for zcut in Rows(loop, asked.steps, budget, costs, report).most(fb.ZCut):
+        rows = Rows(loop, asked.steps, budget, replace(costs, codecs={codec.name: cost}), report)
+        for zcut in rows.most(fb.ZCut):
             ways += [(zcut, None, None), (zcut, None, codec.name)]
         exact = None
         for schedule, record, name in ways:
-            call = {"budget": budget, "costs": measured, "record": record, "codec": name}
-            image = reverse(loop, field, schedule, asked.steps, call, exact, report)
-            exact = image if exact is None else exact
+            how = {"record": record, "codec": name}
+            warm = {"budget": budget, "costs": rows.costs, "schedule": "storeall", "progress": False}
+            fb.reverse(loop.forward, loop.backward, loop.start, min(24, asked.steps), **warm, **how)  # compiles
+            row = {"field": field} | rows.planned(str(schedule), schedule=schedule, **how)
+            exact = loop.image.copy() if exact is None else exact
+            wrong, whole = (loop.cupy.linalg.norm(image.ravel()) for image in (loop.image - exact, exact))
+            row["image_error"] = float(wrong / whole)
+            first = report.find(field=field, way=row["way"]) or row
+            row["times_faster"] = first["seconds"] / row["seconds"]
+            row["times_fewer"] = first["moved"] / max(1, row["moved"])
+            report.add(row)
     report.table(
         f"reversal of {asked.steps} steps over full fields",
         "field keep codec schedule seconds:s predicted:s times_faster:.2f stall:s phases.compress:s "
@@ -84,44 +94,6 @@ def start(loop: Loop, now: Any, before: Any, report: Report) -> None:
     first = loop.start[0]
     span, small = float(first.max() - first.min()), float((abs(first) > 1e-4).mean())
     report.say(f"{small:.1%} above 1e-4 of the largest, rms {float(first.std()) / span:.2%} of the range")
-
-
-def with_codec(loop: Loop, costs: fb.Costs, codec: Any, report: Report) -> fb.Costs:
-    """Time the codec on the field that the loop starts from, which is as full as any."""
-    field = loop.start[0]
-    room = loop.cupy.empty(codec.max_bytes(field.shape, field.dtype), "uint8")
-    back = loop.cupy.empty_like(field)
-    encoded = codec.encode(field, out=room)
-    ratio = encoded.ratio
-    # Several in a row: alone, the device would wait for the host.
-    encode = loop.seconds(lambda: [codec.encode(field, out=room) for _ in range(10)]) / 10
-    decode = loop.seconds(lambda: [codec.decode(encoded, out=back) for _ in range(10)]) / 10
-    cost = fb.CodecCost(ratio, field.nbytes / encode, field.nbytes / decode, room.nbytes / field.nbytes)
-    report.say(f"{codec.name} on the full field, its range found too: {cost}")
-    return replace(costs, codecs={codec.name: cost})
-
-
-def reverse(loop: Loop, field: str, schedule: Any, steps: int, call: dict[str, Any], exact: Any, report: Report) -> Any:
-    """Reverse once, add a row that is set beside the first of its field and schedule, and return the image."""
-    warm = call | {"schedule": "storeall", "progress": False}
-    fb.reverse(loop.forward, loop.backward, loop.start, min(24, steps), **warm)  # compiles
-    backward, taken = watched(loop, set(range(0, steps, max(1, steps // 4))))
-    begun = time.perf_counter()
-    result = fb.reverse(loop.forward, backward, loop.start, steps, schedule=schedule, progress=False, **call)
-    loop.wait()
-    wall = time.perf_counter() - begun
-    image, norm = loop.image.copy(), loop.cupy.linalg.norm
-    error = 0.0 if exact is None else float(norm((image - exact).ravel()) / norm(exact.ravel()))
-    row = {"field": field, "way": str(schedule)} | summary(result) | {"wall": wall, "image_error": error}
-    row["sampled"] = max((sample.relative for sample in result.metrics.samples), default=0.0)
-    row["device_taken"], allowed = taken(), call["budget"]["device"] + loop.snapshot
-    row["device_above"] = max(0, row["device_taken"] - allowed)
-    first = report.find(field=field, way=row["way"]) or row
-    row["times_faster"] = first["seconds"] / row["seconds"]
-    row["times_fewer"] = first["moved"] / max(1, row["moved"])
-    report.add(row)
-    report.say(result.explain())
-    return image
 
 
 if __name__ == "__main__":

@@ -11,37 +11,21 @@ and "min" of Revolve and "auto" alone.
 
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from statistics import mean
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from cases.acoustic_loop import SLOTS, Loop, prepared, watched
-from cases.blocking import Copies, carry_out, limit, most
-from harness import Report, arg, benchmark, summary
+from cases.acoustic_loop import SLOTS, Loop, prepared
+from cases.blocking import Copies, carry_out, kept, limit, most
+from harness import Report, arg, benchmark, seconds, summary
 from numpy.typing import NDArray
 
 import forebay as fb
 from forebay.schedule import Schedule
-from forebay.units import seconds_to_text, to_text
 
 REVOLVE = 8
 """Snapshots of Revolve."""
-
-
-def synchronous(loop: Loop) -> SimpleNamespace:
-    """Return copies that block, as CuPy makes them."""
-    runtime = loop.cupy.cuda.runtime
-
-    def down(room: NDArray[np.uint8], array: Any) -> None:
-        runtime.memcpy(room.ctypes.data, array.data.ptr, array.nbytes, runtime.memcpyDeviceToHost)
-
-    def up(array: Any, room: NDArray[np.uint8]) -> None:
-        runtime.memcpy(array.data.ptr, room.ctypes.data, array.nbytes, runtime.memcpyHostToDevice)
-
-    return SimpleNamespace(wait=loop.wait, down=down, up=up)
 
 
 class Rows:
@@ -69,39 +53,40 @@ class Rows:
         """Carry a schedule out as it stands."""
         loop = self.loop
         loop.reset()
-        copies = Copies(synchronous(loop), loop.layout, rooms, None)
+        copies = Copies(loop, loop.layout, rooms, None)
         state = loop.working()
         row = carry_out(schedule, state, loop.forward, loop.backward, copies, loop.wait, self.costs, patience)
         image = loop.hashed(loop.image) if row["timed_share"] == 1 else None
         self.report.add({"steps": self.steps, "way": way} | row | {"image": image})
 
-    def planned(self, schedule: Schedule | str, policy: str, way: str) -> None:
-        """Let Forebay carry a schedule out."""
-        loop, steps, nbytes = self.loop, self.steps, self.loop.snapshot
-        backward, taken = watched(loop, {steps - 1, 3 * steps // 4, steps // 2, steps // 4, 0})
+    def planned(self, way: str, **how: Any) -> dict[str, Any]:
+        """Let Forebay carry a schedule out, and look at the device's memory in some steps."""
+        loop, steps = self.loop, self.steps
+        looks = {steps - 1, 3 * steps // 4, steps // 2, steps // 4, 0}
+        loop.reset()
+        loop.release()
+        before, least = loop.free_memory(), []
+
+        def backward(state: Any, step: int) -> None:
+            loop.backward(state, step)
+            if step in looks:
+                least.append(loop.free_memory())
+
+        how |= {"budget": self.budget, "costs": self.costs, "progress": False}
         begun = time.perf_counter()
-        result = fb.reverse(
-            loop.forward,
-            backward,
-            loop.start,
-            steps,
-            budget=self.budget,
-            schedule=schedule,
-            policy=policy,
-            costs=self.costs,
-            progress=False,
-        )
+        result = fb.reverse(loop.forward, backward, loop.start, steps, **how)
         loop.wait()
-        wall, moved, allowed = time.perf_counter() - begun, result.metrics.moved, self.budget["device"] + nbytes
-        memory = {"device_taken": taken(), "device_above": max(0, taken() - allowed), "moves": moves(result.metrics)}
-        links = {"up": moved["up 1"] // nbytes, "down": moved["down 1"] // nbytes}
-        row = {"steps": steps, "way": way} | summary(result) | {"wall": wall} | links | memory
-        self.report.add(row | {"image": loop.hashed(loop.image)})
+        wall, taken = time.perf_counter() - begun, max(0, before - min(least))
+        links = {way: result.metrics.moved[f"{way} 1"] // loop.snapshot for way in ("up", "down")}
+        memory = {"device_taken": taken, "device_above": max(0, taken - self.budget["device"] - loop.snapshot)}
+        sampled = max((sample.relative for sample in result.metrics.samples), default=0.0)
+        row = {"steps": steps, "way": way} | summary(result) | {"wall": wall, "sampled": sampled} | links | memory
+        return row | {"image": loop.hashed(loop.image)}
 
     def limit(self, schedule: Schedule) -> None:
         """Tell what a schedule takes if nothing is waited for."""
-        seconds = limit(schedule, self.costs, self.loop.snapshot)
-        self.report.add({"steps": self.steps, "way": "limit", "schedule": str(schedule), "seconds": seconds})
+        least = limit(schedule, self.costs, self.loop.snapshot)
+        self.report.add({"steps": self.steps, "way": "limit", "schedule": str(schedule), "seconds": least})
 
 
 @benchmark(
@@ -128,8 +113,6 @@ def main(asked: Any, report: Report) -> None:
 
 def compare(rows: Rows, patience: float, *, brief: bool) -> None:
     """Measure every row; `brief` leaves out all but pinned copies and min of Revolve, and auto."""
-    from forebay.cuda.slab import kept_pinned
-
     nbytes, report = rows.loop.snapshot, rows.report
     schedules: list[Schedule] = [fb.Revolve(rows.steps, min(REVOLVE, rows.steps))]
     if not brief:
@@ -142,11 +125,7 @@ def compare(rows: Rows, patience: float, *, brief: bool) -> None:
         del pageable  # it and the pinned slab together are more than the machine has
     auto = rows.plan()
     count = max([count, *auto.prediction.peak[1:]])
-    begun = time.perf_counter()
-    with kept_pinned(count * nbytes) as slab:
-        pinning = time.perf_counter() - begun
-        report.facts["pinning"] = {"bytes": count * nbytes, "seconds": pinning}
-        report.say(f"pinning {to_text(count * nbytes)} took {seconds_to_text(pinning)}; it is in no row")
+    with kept(count * nbytes, report) as slab:
         pinned = [slab.array[index * nbytes : (index + 1) * nbytes] for index in range(count)]
         for schedule in schedules:
             rows.blocking(schedule, "pinned", pinned, math.inf)
@@ -154,9 +133,9 @@ def compare(rows: Rows, patience: float, *, brief: bool) -> None:
     # The slab is kept by the process: the reversals below find it.
     for schedule in schedules:
         for policy in ("min",) if brief else ("lru", "min"):
-            rows.planned(schedule, policy, policy)
+            report.add(rows.planned(policy, schedule=schedule, policy=policy))
         rows.limit(schedule)
-    rows.planned("auto", "min", "auto")
+    report.add(rows.planned("auto", schedule="auto", policy="min"))
     rows.limit(auto.schedule)
 
 
@@ -166,15 +145,6 @@ def touched(rooms: int, nbytes: int) -> list[NDArray[np.uint8]]:
     with ThreadPoolExecutor() as pool:
         list(pool.map(lambda array: array.fill(0), arrays))
     return arrays
-
-
-def moves(metrics: Any) -> dict[str, dict[str, float]]:
-    """Count and time the movements of each link."""
-    taken: dict[str, list[float]] = {}
-    spans: Iterable[Any] = (span for span in metrics.timeline if span.lane != "compute")
-    for span in spans:
-        taken.setdefault(span.lane, []).append(span.stop - span.start)
-    return {lane: {"count": len(s), "mean_seconds": mean(s), "longest_seconds": max(s)} for lane, s in taken.items()}
 
 
 def overhead(steps: int) -> dict[str, float]:
@@ -190,15 +160,14 @@ def overhead(steps: int) -> dict[str, float]:
 
     def shortest(length: int) -> tuple[float, int]:
         plan = fb.plan(length, nbytes, budget, costs=costs, schedule=fb.Revolve(length, min(length, REVOLVE)))
-        taken = []
-        for _ in range(4):
-            begun = time.perf_counter()
-            fb.reverse(lambda s, start, stop: s, lambda s, step: None, state, length, plan=plan, progress=False)
-            taken.append(time.perf_counter() - begun)
-        return min(taken), len(plan.operations())
 
-    seconds, operations = shortest(steps)
-    each = {"operations": operations, "seconds": seconds, "microseconds_per_operation": seconds / operations * 1e6}
+        def reverse() -> None:
+            fb.reverse(lambda s, start, stop: s, lambda s, step: None, state, length, plan=plan, progress=False)
+
+        return min(seconds(reverse) for _ in range(4)), len(plan.operations())
+
+    whole, operations = shortest(steps)
+    each = {"operations": operations, "seconds": whole, "microseconds_per_operation": whole / operations * 1e6}
     return each | {"seconds_of_one_step": shortest(1)[0]}
 
 

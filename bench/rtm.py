@@ -9,7 +9,6 @@ long     Revolve and "auto" over as many steps as the seed has
 history  the cost of history: a whole shot over the same forward, backward and imaging with nothing kept, and its
          picture beside the exact one that is imaged at every step
 every    the same, imaged at every step, with as many steps as the host holds
-peer     a gradient on 400^3 points beside what was measured of Deepwave
 elastic  the cost of history of an elastic shot
 
 Rows are timed by events, from the first action of a reversal to the last, and by the host's clock around the whole
@@ -23,18 +22,17 @@ on small grids with NumPy, to see that it works.
 
 import json
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import partial
 from typing import Any
 
+from cases.blocking import kept
 from harness import Report, arg, benchmark, no_gpu
 
 import forebay as fb
-from forebay.units import seconds_to_text, to_text
 
-TABLES = ("seed", "models", "long", "history", "every", "peer", "elastic")
+TABLES = ("seed", "models", "long", "history", "every", "elastic")
 BOUNDS = ("bounded:1e-3", "bounded:1e-4", "bounded:1e-5")
 SHAPES = {"salt": (310, 676, 676), "large": (500, 500, 500), "marmousi3d": (351, 901, 301)}
 """Points that are computed, absorbing layers included."""
@@ -82,14 +80,6 @@ class Bench:
     def run_every(self) -> None:
         """Measure it at every step."""
         self._history("every", self.steps(150, 401, 2001), 1, BOUNDS[1:2])
-
-    def run_peer(self) -> None:
-        """Measure gradients."""
-        from shots import peer
-
-        points, steps, absorb = (24, 200, 8) if self.small else (400, 200, 20)
-        self._take("peer", peer.table(self.machine, points, steps, absorb, self.links, self.directory))
-        self._show("a gradient, a forward and a backward step together", "peer", peer.COLUMNS)
 
     def run_elastic(self) -> None:
         """Measure an elastic shot."""
@@ -179,12 +169,8 @@ class Bench:
         """Pin the host's memory, which the process keeps: the rows find it."""
         if self.small or nbytes <= self.pinned:
             return
-        begun = time.perf_counter()
-        with self.machine.rooms(1, nbytes):
+        with kept(nbytes, self.report):
             self.pinned = nbytes
-        taken = time.perf_counter() - begun
-        self.report.facts.setdefault("pinning", []).append({"bytes": nbytes, "seconds": taken})
-        self.report.say(f"pinning {to_text(nbytes)} took {seconds_to_text(taken)}; it is in no row")
 
     def _tell(self, waves: Any, costs: fb.Costs) -> None:
         """Write down what a shot is and what its steps cost."""

@@ -2,7 +2,6 @@
 
 import hashlib
 import math
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -13,7 +12,7 @@ import numpy as np
 
 import forebay as fb
 from forebay.engine.layout import Layout
-from forebay.units import seconds_to_text, to_text
+from forebay.units import to_text
 
 SOURCE = Path(__file__).parents[1] / "acoustic.cu"
 RADIUS = 4  # of the stencil, as in the source
@@ -96,6 +95,16 @@ class Loop:
         """Wait for the stream."""
         self.cupy.cuda.get_current_stream().synchronize()
 
+    def down(self, room: Any, array: Any) -> None:
+        """Copy an array to a room on the host, and wait, as CuPy does it."""
+        runtime = self.cupy.cuda.runtime
+        runtime.memcpy(room.ctypes.data, array.data.ptr, array.nbytes, runtime.memcpyDeviceToHost)
+
+    def up(self, array: Any, room: Any) -> None:
+        """Copy an array from a room on the host, and wait."""
+        runtime = self.cupy.cuda.runtime
+        runtime.memcpy(array.data.ptr, room.ctypes.data, array.nbytes, runtime.memcpyHostToDevice)
+
     def free_memory(self) -> int:
         """Return the free bytes of the device."""
         return int(self.cupy.cuda.runtime.memGetInfo()[0])
@@ -177,29 +186,3 @@ def prepared(asked: Any, report: Any, steps: int) -> tuple[Loop, fb.Budget, fb.C
     report.facts |= setting | {"kernel_variant": loop.variant, "costs": asdict(costs)} | speeds
     report.say(f"a state of {to_text(nbytes)}, kernel variant {loop.variant}, {costs}")
     return loop, budget, costs
-
-
-def pin(nbytes: int, report: Any) -> None:
-    """Pin memory of the host, which the process keeps and rows find: the shots of a survey share it."""
-    from forebay.cuda.slab import kept_pinned
-
-    begun = time.perf_counter()
-    with kept_pinned(nbytes):
-        taken = time.perf_counter() - begun
-    report.facts["pinning"] = {"bytes": nbytes, "seconds": taken}
-    report.say(f"pinning {to_text(nbytes)} took {seconds_to_text(taken)}; it is in no row")
-
-
-def watched(loop: Loop, looks: set[int]) -> tuple[Callable[[State, int], None], Callable[[], int]]:
-    """Return `backward` that looks at the device's memory at some steps, and what tells the most that was taken."""
-    loop.reset()
-    loop.release()
-    before = least = loop.free_memory()
-
-    def backward(state: State, step: int) -> None:
-        nonlocal least
-        loop.backward(state, step)
-        if step in looks:
-            least = min(least, loop.free_memory())
-
-    return backward, lambda: before - least

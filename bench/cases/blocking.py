@@ -2,7 +2,8 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from math import inf
 from statistics import mean
@@ -15,6 +16,7 @@ import forebay as fb
 from forebay.codec import Codec
 from forebay.codec.codec import Encoded
 from forebay.schedule import Backward, Drop, Forward, Restore, Save, Schedule
+from forebay.units import seconds_to_text, to_text
 
 FEWEST_RESTORES = 8
 """Restores that a prefix of a schedule contains, so that what is left of it can be extrapolated."""
@@ -102,6 +104,29 @@ def most(
         except fb.ScheduleError:
             return None
     return None
+
+
+@contextmanager
+def kept(nbytes: int, report: Any) -> Iterator[Any]:
+    """Pin memory of the host, which the process keeps and reversals find; the shots of a survey share it."""
+    from forebay.cuda.slab import kept_pinned
+
+    begun = time.perf_counter()
+    with kept_pinned(nbytes) as slab:
+        taken = time.perf_counter() - begun
+        report.facts.setdefault("pinning", []).append({"bytes": nbytes, "seconds": taken})
+        report.say(f"pinning {to_text(nbytes)} took {seconds_to_text(taken)}; it is in no row")
+        yield slab
+
+
+def codec_cost(codec: Codec, field: Any, arrays: Any, seconds: Callable[[Callable[[], Any]], float]) -> fb.CodecCost:
+    """Time a codec on a field, several calls in a row: alone, the device would wait for the host."""
+    room, back = arrays.empty(codec.max_bytes(field.shape, field.dtype), "uint8"), arrays.empty_like(field)
+    encoded = codec.encode(field, out=room)
+    ratio = encoded.ratio
+    encode = seconds(lambda: [codec.encode(field, out=room) for _ in range(5)]) / 5
+    decode = seconds(lambda: [codec.decode(encoded, out=back) for _ in range(5)]) / 5
+    return fb.CodecCost(ratio, field.nbytes / encode, field.nbytes / decode, room.nbytes / field.nbytes)
 
 
 def leaves(state: Any) -> Any:

@@ -1,7 +1,5 @@
-"""The same steps as `steps`, generated and compiled by Devito, with its own blocking; layers damp in several ways."""
+"""The same steps as `steps`, generated and compiled by Devito, with its own blocking; layers damp by fields, or not."""
 
-import math
-from collections.abc import Callable, Sequence
 from itertools import combinations_with_replacement
 from typing import Any
 
@@ -10,44 +8,26 @@ import numpy as np
 
 from cases.steps import Ours, pulse
 
-Call = Callable[[int, int], None]
-"""Takes the first time and the next."""
-
-
-def applied(operator: Any) -> Call:
-    """Make an operator callable as Devito's users call it."""
-    return lambda start, stop: operator.apply(time_m=start, time_M=stop - 1)
-
 
 class Devitos:
-    """Equations by the way that layers damp; those that are built are run step by step."""
+    """Operators by the way that layers damp, run step by step."""
 
     first = 0
     """Time of the first step."""
 
     def __init__(self, equations: dict[str, list[Any]]) -> None:
-        self.equations, self.operators, self.done = equations, dict[str, Call](), 0
-
-    def build(self, ways: Sequence[str], called: Callable[[Any], Call]) -> None:
-        """Have Devito compile the step with layers in these ways."""
-        self.operators = {way: called(devito.Operator(self.equations[way], name=way.capitalize())) for way in ways}
+        self.operators = {way: devito.Operator(each, name=way.capitalize()) for way, each in equations.items()}
+        self.done = 0
 
     def run(self, which: str, steps: int) -> None:
-        """Step on, and wait."""
+        """Step on."""
         start = self.first + self.done
-        self.operators[which](start, start + steps)
+        self.operators[which].apply(time_m=start, time_M=start + steps - 1)
         self.done += steps
-
-    def functions(self) -> list[Any]:
-        """Return all that the equations read and write."""
-        from devito.symbolics import retrieve_functions
-
-        every = (f for equations in self.equations.values() for each in equations for f in retrieve_functions(each))
-        return sorted({function.function for function in every}, key=lambda function: function.name)
 
 
 class DevitoAcoustic(Devitos):
-    """The acoustic step: layers damp by a field as Devito's do ("damped"), or there are none ("plain")."""
+    """The acoustic step."""
 
     first = 1
 
@@ -69,7 +49,7 @@ class DevitoAcoustic(Devitos):
 
 
 class DevitoElastic(Devitos):
-    """The elastic step: layers by profiles along the axes as ours, by a field for each of the waves', or none."""
+    """The elastic step."""
 
     def __init__(self, ours: Ours, shape: tuple[int, ...], order: int) -> None:
         self.ours, propagator = ours, ours.propagator
@@ -77,10 +57,9 @@ class DevitoElastic(Devitos):
         self.grid = devito.Grid(shape=shape, extent=tuple(10.0 * (n - 1) for n in shape), dtype=np.float32)
         self.dims = dict(zip(axes, self.grid.dimensions, strict=True))
         pairs = [first + second for first, second in combinations_with_replacement(axes, 2)]
+        how = {"grid": self.grid, "space_order": order, "time_order": 1}
         self.waves = {
-            letters: devito.TimeFunction(
-                name=f"u{letters}", grid=self.grid, space_order=order, time_order=1, staggered=self._place(letters)
-            )
+            letters: devito.TimeFunction(name=f"u{letters}", staggered=self._place(letters), **how)
             for letters in (*axes, *pairs)
         }
         for axis in axes:
@@ -101,9 +80,7 @@ class DevitoElastic(Devitos):
                 rates[pair] = medium["lam"] * trace + 2 * medium["mu"] * self._along(moved[a], a)
             else:
                 rates[pair] = medium[f"m{pair}"] * (self._along(moved[a], b) + self._along(moved[b], a))
-        profiles = {(axis, half): self._profile(axis, half) for axis in axes for half in (False, True)}
         layers = {
-            "profiles": {n: math.prod(profiles[axis, self._half(n, axis)] for axis in axes) for n in rates},
             "damped": {n: self._function(f"g{n}", n, self._layer(n)) for n in rates},
             "plain": dict.fromkeys(rates, 1),
         }
@@ -115,7 +92,7 @@ class DevitoElastic(Devitos):
         )
 
     def fields(self) -> dict[str, Any]:
-        """Return what belongs to the fields of ours, as the host has it."""
+        """Return what belongs to the fields of ours."""
         return {name: self.waves[name[1:]].data[self.done % 2] for name in self.ours.state}
 
     def _place(self, letters: str) -> Any:
@@ -130,20 +107,9 @@ class DevitoElastic(Devitos):
         made.data[:] = values
         return made
 
-    def _half(self, letters: str, axis: str) -> bool:
-        """Tell whether a field lies between the points of an axis."""
-        return axis in letters and len(set(letters)) == len(letters)
-
-    def _factors(self, axis: str, half: bool) -> Any:
-        return self.ours.propagator.damping[2 * list(self.dims).index(axis) + half][self.ours.inner[0]]
-
     def _layer(self, letters: str) -> Any:
-        factors = (self._factors(axis, self._half(letters, axis)) for axis in self.dims)
+        """Multiply the damping along the axes, between their points where the field lies there."""
+        staggered = letters if len(set(letters)) == len(letters) else ""
+        damping, inner = self.ours.propagator.damping, self.ours.inner[0]
+        factors = (damping[2 * number + (axis in staggered)][inner] for number, axis in enumerate(self.dims))
         return np.prod(np.meshgrid(*factors, indexing="ij"), axis=0)
-
-    def _profile(self, axis: str, half: bool) -> Any:
-        values, dimension = self._factors(axis, half), self.dims[axis]
-        name, place = f"{'half' if half else 'whole'}_{axis}", dimension if half else devito.NODE
-        made = devito.Function(name=name, dimensions=(dimension,), shape=values.shape, space_order=0, staggered=place)
-        made.data[:] = values
-        return made

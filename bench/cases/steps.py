@@ -1,6 +1,5 @@
-"""Steps of our propagators, acoustic or elastic, on a CPU or a GPU, to be set beside Devito's."""
+"""Steps of our propagators, acoustic or elastic, to be set beside Devito's."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,23 +17,13 @@ def pulse(shape: tuple[int, ...]) -> Any:
 
 
 class Ours:
-    """A propagator of `forebay.wave` whose one source sends nothing, where `put` has its arrays."""
+    """A propagator of `forebay.wave` whose one source sends nothing."""
 
-    def __init__(
-        self,
-        waves: str,
-        shape: tuple[int, ...],
-        order: int,
-        put: Callable[[Any], Any] = np.asarray,
-        wait: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, waves: str, shape: tuple[int, ...], order: int) -> None:
         layer = min(40, min(shape) // 4)
         inner = tuple(points - 2 * layer for points in shape)
-        medium, grid = (
-            (put(np.full(inner, value, np.float32)) for value in MEDIA[waves]),
-            Grid(inner, 10.0, absorb=layer),
-        )
-        self.acoustic, self.wait = waves == "acoustic", wait
+        medium, grid = (np.full(inner, value, np.float32) for value in MEDIA[waves]), Grid(inner, 10.0, absorb=layer)
+        self.acoustic = waves == "acoustic"
         model: Any = (AcousticModel if self.acoustic else ElasticModel)(*medium, grid)
         physics: Any = Acoustic if self.acoustic else Elastic
         propagator = self.propagator = physics(model, 0.9 * largest_dt(model, order), order)
@@ -42,16 +31,15 @@ class Ours:
         self.inner = (slice(order // 2, -order // 2),) * len(shape)
         self.state = propagator.zeros()
         for name in ("p", "p_old") if self.acoustic else propagator.stresses[: len(shape)]:
-            self.rows.cut(self.state[name])[self.inner] = put(pulse(shape))
+            self.rows.cut(self.state[name])[self.inner] = pulse(shape)
         self.source = propagator.antenna(np.asarray([grid.end]) / 2, ["explosion"])
         self.sent = propagator.kernels.zeros((100, 1))
 
     def run(self, steps: int) -> None:
-        """Step on, and wait."""
+        """Step on."""
         self.state = self.propagator.advance(self.state, self.source, self.sent, range(steps))
-        self.wait()
 
     def fields(self) -> dict[str, Any]:
-        """Return the newest fields, on the host."""
-        get, names = self.propagator.kernels.get, ("p",) if self.acoustic else tuple(self.state)
-        return {name: self.rows.cut(get(self.state[name]))[self.inner] for name in names}
+        """Return the newest fields."""
+        names = ("p",) if self.acoustic else tuple(self.state)
+        return {name: self.rows.cut(self.state[name])[self.inner] for name in names}

@@ -6,7 +6,7 @@ from math import ceil
 from typing import Any
 
 import numpy as np
-from cases.blocking import Copies, carry_out, limit, most
+from cases.blocking import Copies, carry_out, codec_cost, limit, most
 from harness import summary
 from numpy.typing import NDArray
 
@@ -106,20 +106,9 @@ def relative(arrays: Any, image: Any, exact: Any) -> float:
 
 def measured(waves: Waves, codec: Codec, links: dict[str, Any], field: Any = None) -> fb.Costs:
     """Time a step each way, and the codec on a field: unless given, on one as late as the shot has them."""
-    arrays, times = waves.machine.arrays, {}
     forward, backward = waves.step_seconds()
     field = waves.late()["p"] if field is None else field
-    room, back = arrays.empty(codec.max_bytes(field.shape, field.dtype), "uint8"), arrays.empty_like(field)
-    encoded = codec.encode(field, out=room)
-    ratio = encoded.ratio
-    for what, call in (
-        ("encode", lambda: [codec.encode(field, out=room) for _ in range(5)]),
-        ("decode", lambda: [codec.decode(encoded, out=back) for _ in range(5)]),
-    ):
-        call()
-        times[what] = min(waves.machine.timed(call).seconds for _ in range(3)) / 5
-    worst = room.nbytes / field.nbytes
-    cost = fb.CodecCost(ratio, field.nbytes / times["encode"], field.nbytes / times["decode"], worst)
+    cost = codec_cost(codec, field, waves.machine.arrays, waves.machine.shortest)
     return fb.Costs(forward, backward, codecs={codec.name: cost}, **links)
 
 

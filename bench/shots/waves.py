@@ -184,12 +184,10 @@ class Waves:
                 # As after a state was restored, of which an image takes its part.
                 self.backward(self.propagator.seen(state), step, 1)
 
-        taken = []
-        for call in (lambda: self.loop.forward(state, 0, count), back):
-            call()
-            taken.append(min(self.machine.timed(call).seconds for _ in range(3)) / count)
+        forward = self.machine.shortest(lambda: self.loop.forward(state, 0, count)) / count
+        backward = self.machine.shortest(back) / count
         self.reset()
-        return taken[0], taken[1]
+        return forward, backward
 
     def picture(self) -> Any:
         """Return the image as it is looked at: over the light, rid of its smooth part, without the source's zone."""
