@@ -103,7 +103,7 @@ def test_unfinished_copies_hold_nan():
     machine.reserve(0, 16)
     target, source = machine.region(0, 0, 8), machine.region(0, 8, 8)
     source.array[:] = 0
-    machine.copy("up 1", 0, target, source, [])
+    machine.copies("up 1", "fetch", 0, [(target, source)], [])
     assert np.isnan(target.array.view(np.float64)[0]) or not target.array.any()
     machine.finish()
     assert not target.array.any()

@@ -13,7 +13,7 @@ from typing import Any
 
 from forebay.engine.layout import Layout
 from forebay.errors import EngineError
-from forebay.machine.arrays.dispatch import describe
+from forebay.machine.arrays.dispatch import describe, region_of
 from forebay.machine.machine import ReversalMachine
 from forebay.machine.region import Region
 from forebay.machine.spec import Extent
@@ -38,6 +38,12 @@ class Slot:
     """the events at which it has been read"""
     extents: tuple[Extent, ...] = ()
     """where the encodings of its arrays lie, where it is encoded"""
+
+    @property
+    def memory(self) -> Region:
+        """Its region, of a slot that is on no disk."""
+        assert self.region is not None
+        return self.region
 
     def uses(self) -> list[Any]:
         """List the events after which nothing is done with the slot: no read begins before the snapshot is whole."""
@@ -81,8 +87,8 @@ class Executor:
 
     def load(self, arrays: Sequence[Any]) -> Any:
         """Copy arrays into the working state's region, and return the state that lies there."""
-        self.machine.save(0, self.working.region, self.layout.leaves, arrays, [])
-        return self.layout.build(self.machine.arrays(self.working.region, self.layout.leaves))
+        self._copy_in(0, self.working, arrays, [])
+        return self.layout.build(self._arrays())
 
     def run(self, operations: Sequence[Operation], steps: int, state: Any) -> None:
         """Carry operations out from an initial state, without a wait at the turn."""
@@ -134,7 +140,14 @@ class Executor:
     def _save(self, step: int, tree: Any) -> None:
         arrays = self.layout.check(tree, describe, "forward")
         slot, room = self._take(0, step, self.layout.nbytes, "save: its slot is free")
-        slot.ready = self.machine.save(step, slot.region, self.layout.leaves, arrays, room)
+        slot.ready = self._copy_in(step, slot, arrays, room)
+
+    def _copy_in(self, step: int, slot: Slot, arrays: Sequence[Any], after: Sequence[Wait]) -> Any:
+        pairs = [
+            (slot.memory.cut(leaf.offset, leaf.nbytes), region_of(array))
+            for leaf, array in zip(self.layout.leaves, arrays, strict=True)
+        ]
+        return self.machine.copies("compute", "save", step, pairs, after)
 
     def _restore(self, step: int, last: bool) -> list[Any]:
         slot = self._owned(0, step)
@@ -147,8 +160,13 @@ class Executor:
             self.heaps[0].give(self.working.offset, self.working.nbytes, [self.machine.mark()])
             self.working = slot
         else:
-            slot.reads.append(self.machine.copy("compute", step, self.working.region, slot.region, arrived))
-        return self.machine.arrays(self.working.region, self.layout.leaves)
+            pairs = [(self.working.region, slot.region)]
+            slot.reads.append(self.machine.copies("compute", "restore", step, pairs, arrived))
+        return self._arrays()
+
+    def _arrays(self) -> list[Any]:
+        """List the arrays of the working state."""
+        return self.machine.arrays(self.working.memory, self.layout.leaves)
 
     def _count(self, step: int) -> None:
         """Count a restore as a hit or a miss."""
@@ -163,18 +181,18 @@ class Executor:
         source = self._owned(tier - 1, step)
         target, room = self._take(tier, step, source.nbytes, "store: its slot is free")
         waits = [Wait("store: its snapshot is whole", source.ready), *room]
-        self._move(f"down {tier}", step, target, source, waits)
+        self._move(f"down {tier}", "store", step, target, source, waits)
 
     def _fetch(self, step: int, tier: int) -> None:
         source = self._owned(tier, step)
         target, room = self._take(tier - 1, step, source.nbytes, "fetch: its slot is free")
         waits = [Wait("fetch: its snapshot is whole", source.ready), *room]
-        self._move(f"up {tier}", step, target, source, waits)
+        self._move(f"up {tier}", "fetch", step, target, source, waits)
         if tier == 1:
             self.fetched.add(step)
 
-    def _move(self, lane: str, step: int, target: Slot, source: Slot, waits: Sequence[Wait]) -> None:
-        target.ready = self.machine.copy(lane, step, target.region, source.region, waits)
+    def _move(self, lane: str, what: str, step: int, target: Slot, source: Slot, waits: Sequence[Wait]) -> None:
+        target.ready = self.machine.copies(lane, what, step, [(target.region, source.region)], waits)
         target.extents = source.extents
         source.reads.append(target.ready)
         self.machine.metrics.moved[lane] += source.nbytes
@@ -202,7 +220,8 @@ class Executor:
         if taken is None:
             raise EngineError(f"the plan puts a snapshot into the {self.tiers[tier]} tier, which has no room for it")
         offset, events = taken
-        return Slot(self.machine.region(tier, offset, nbytes), offset, nbytes), events
+        region = None if self.tiers[tier] == "disk" else self.machine.region(tier, offset, nbytes)
+        return Slot(region, offset, nbytes), events
 
     def _owned(self, tier: int, step: int) -> Slot:
         slot = self.held[tier].get(step)
@@ -216,5 +235,6 @@ class Executor:
         slot.owner = None
         if tier == 0:
             self.fetched.discard(step)
-        self.machine.forget(tier, step, slot.reads)
+        if slot.region is None:
+            self.machine.forget(f"down {tier}", step, slot.reads)
         self.heaps[tier].give(slot.offset, slot.nbytes, slot.uses())

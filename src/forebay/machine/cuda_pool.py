@@ -12,19 +12,15 @@ from cuda.core import Stream
 from numpy.typing import NDArray
 
 from forebay.codec import Codec
-from forebay.cuda.arrays import View
 from forebay.cuda.copy import copy_async
 from forebay.cuda.stream import Mark, callers_streams
 from forebay.errors import StateError
 from forebay.machine.arrays.dispatch import library_of
 from forebay.machine.arrays.library import DeviceLibrary
-from forebay.machine.cuda import CudaMachine
-from forebay.machine.machine import Encoding
+from forebay.machine.cuda import CudaMachine, hold
 from forebay.machine.region import Region
 from forebay.machine.spec import ArraySpec
-from forebay.machine.timing import Spans
 from forebay.machine.waits import Wait
-from forebay.metrics import Metrics
 
 UNREAD = 64
 """Spans from which on the times of those that have ended are read."""
@@ -53,25 +49,14 @@ class CudaPool(CudaMachine):
     """
 
     def __init__(self, device: int, library: DeviceLibrary) -> None:
-        super().__init__(device, library)
-        self.metrics = Metrics(title="pool")
+        super().__init__(device, library, most=SPANS)
+        self.metrics.title = "pool"
         with self.current():
-            start = self.mark_on(self.streams.up)
-            start.sync()
-        self._spans = Spans(self.metrics, lambda moment: moment.since(start), SPANS)
+            self._start = self.mark_on(self.streams.up)
+            self._start.sync()
         self._uses: dict[int, _OnStream] = {}  # those that are open, by index
         self._last: Mark | None = None  # the end of what was computed last
         self._arrays: dict[tuple[int, ArraySpec], Any] = {}
-
-    def reserve(self, tier: int, nbytes: int) -> None:
-        """Allocate the memory of the device, all at once."""
-        with self.current():
-            super().reserve(tier, nbytes)
-
-    def pin(self, nbytes: int) -> Any:
-        """Pin host memory of exactly this size."""
-        with self.current():
-            return super().pin(nbytes)
 
     def spec(self, array: Any) -> ArraySpec:
         """Describe an array of the host or of the device."""
@@ -113,7 +98,7 @@ class CudaPool(CudaMachine):
             others = [other for other in callers_streams(self.device) if int(other.handle) != int(stream.handle)]
             for other in others:
                 stream.wait(other)
-            _hold(stream, after)
+            hold(stream, after)
             library = library_of(array)
             view = library.view(array)
             if library.on_host(array):
@@ -134,45 +119,10 @@ class CudaPool(CudaMachine):
         stream = self.lanes["down 1"]
         data = np.empty(source.nbytes, np.uint8)
         with self.current():
-            _hold(stream, after)
+            hold(stream, after)
             copy_async(data.ctypes.data, source.pointer, source.nbytes, stream)
             self.mark_on(stream).sync()
         return data
-
-    def move(self, lane: str, what: str, key: int, target: Region, source: Region, after: Sequence[Wait]) -> Any:
-        """Enqueue a copy on the stream of a lane."""
-        stream = self.lanes[lane]
-        with self.current():
-            _hold(stream, after)
-            start = self.mark_on(stream)
-            copy_async(target.pointer, source.pointer, source.nbytes, stream)
-            return self._spans.add(lane, what, key, start, self.mark_on(stream))
-
-    def encode(
-        self, key: int, codec: Codec, spec: ArraySpec, target: Region, source: Region, after: Sequence[Wait]
-    ) -> Encoding:
-        """Enqueue an encoder, and a letter that tells the size of what it makes."""
-        stream = self.lanes["codec"]
-        with self.current():
-            self.begin_codecs(stream)
-            _hold(stream, after)
-            start = self.mark_on(stream)
-            array = View.at(source.pointer, spec.shape, spec.dtype)
-            size, arrived = self.encode_at(codec, array, target.pointer, stream)
-            return Encoding(self._spans.add("codec", "compress", key, start, self.mark_on(stream)), size, arrived)
-
-    def decode(
-        self, key: int, codec: Codec, spec: ArraySpec, target: Region, source: Region, after: Sequence[Wait]
-    ) -> Any:
-        """Enqueue a decoder."""
-        stream = self.lanes["codec"]
-        with self.current():
-            self.begin_codecs(stream)
-            _hold(stream, after)
-            start = self.mark_on(stream)
-            array = View.at(target.pointer, spec.shape, spec.dtype)
-            self.decode_at(codec, source.pointer, source.nbytes, array, stream)
-            return self._spans.add("codec", "decompress", key, start, self.mark_on(stream))
 
     def enter(
         self,
@@ -204,15 +154,6 @@ class CudaPool(CudaMachine):
         if len(self._spans) >= UNREAD:
             self.settle()
         return event
-
-    def passed(self, event: Any) -> bool:
-        """Tell whether a stream has come past an event."""
-        return bool(event.is_done)
-
-    def sync(self, after: Sequence[Wait]) -> None:
-        """Wait for events."""
-        for wait in after:
-            wait.event.sync()
 
     def stalled(self) -> float | None:
         """Return the share of its time that the computation stood still, as far as it is known."""
@@ -248,8 +189,3 @@ class CudaPool(CudaMachine):
         # On the same stream, too: what has its handle now may be another than had it then.
         if self._last is not None:
             self._last.hold(stream)
-
-
-def _hold(stream: Stream, after: Sequence[Wait]) -> None:
-    for wait in after:
-        wait.event.hold(stream)

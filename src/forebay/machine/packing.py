@@ -6,7 +6,8 @@ from itertools import accumulate
 
 from forebay.codec import Codec
 from forebay.codec.raw import Raw
-from forebay.machine.region import aligned
+from forebay.machine.machine import Coded
+from forebay.machine.region import Region, aligned
 from forebay.machine.spec import ArraySpec, Extent, Leaf
 from forebay.tier.sectors import SECTOR, whole_sectors
 
@@ -47,6 +48,17 @@ class Packing:
     def most(self) -> int:
         """Bytes of a snapshot that does not shrink."""
         return snapshot_bytes(self.worst)
+
+    def arrays_in(self, region: Region) -> list[Region]:
+        """List where the arrays lie in a region that holds them as they are."""
+        return [region.cut(leaf.offset, leaf.nbytes) for leaf in self.leaves]
+
+    def coded(self, arrays: Sequence[Region], encodings: Region, extents: Sequence[Extent]) -> list[Coded]:
+        """Pair arrays with their encodings, which lie in one region."""
+        return [
+            Coded(codec, leaf.spec, array, encodings.cut(*extent))
+            for codec, leaf, array, extent in zip(self.codecs, self.leaves, arrays, extents, strict=True)
+        ]
 
     def extents(self, sizes: Sequence[int]) -> tuple[Extent, ...]:
         """Lay encodings of these sizes one after the other."""

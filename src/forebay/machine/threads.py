@@ -51,18 +51,25 @@ class LaneThreads:
         self.disk = Disk(directory, nbytes)
 
     def transfer(
-        self, lane: str, step: int, target: Region | None, source: Region | None, wait: Callable[[], None]
+        self, lane: str, what: str, step: int, target: Region | None, source: Region | None, wait: Callable[[], None]
     ) -> "Future[None]":
         """Write a source, or read into a target, once `wait` has returned in the lane; what is returned is its end."""
         end: Future[None] = Future()
         self._tasks.append(end)
-        started = self.submit(lane, self._start, end, lane, step, target, source, wait)
+        started = self.submit(lane, self._start, end, lane, what, step, target, source, wait)
         # Whoever waits for the end of a lane that is shut down must not wait for ever.
         started.add_done_callback(lambda task: end.cancel() if task.cancelled() else None)
         return end
 
     def _start(
-        self, end: "Future[None]", lane: str, step: int, target: Region | None, source: Any, wait: Callable[[], None]
+        self,
+        end: "Future[None]",
+        lane: str,
+        what: str,
+        step: int,
+        target: Region | None,
+        source: Any,
+        wait: Callable[[], None],
     ) -> None:
         """Start a transfer, once what it waits for is done and few enough are under way, and go on to the next."""
         assert self.disk is not None
@@ -77,7 +84,7 @@ class LaneThreads:
             end.set_exception(error)
             return
         under_way.append(transfer)
-        transfer.add_done_callback(partial(self._arrived, end, lane, "fetch" if target else "store", step, start))
+        transfer.add_done_callback(partial(self._arrived, end, lane, what, step, start))
 
     def _arrived(
         self, end: "Future[None]", lane: str, what: str, step: int, start: float, transfer: "Future[None]"

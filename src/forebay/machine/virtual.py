@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 
 from forebay.errors import EngineError
 from forebay.machine.arrays import host_bytes
-from forebay.machine.arrays.dispatch import view_of
-from forebay.machine.host import HostSnapshots, PlainSlab
+from forebay.machine.host import PlainSlab
 from forebay.machine.lanes import Event, Lanes, Task
-from forebay.machine.machine import Move, ReversalMachine
-from forebay.machine.packing import Packing
+from forebay.machine.machine import Coded, Encoding, Move, Pair, ReversalMachine
 from forebay.machine.region import Region
+from forebay.machine.spec import Leaf
 from forebay.machine.waits import Wait
 from forebay.metrics import Metrics
 
@@ -57,12 +56,44 @@ class VirtualMachine:
         """Tell whether something is done."""
         return bool(event.done)
 
+    def copies(self, lane: str, what: str, step: int, pairs: Sequence[Pair], after: Sequence[Wait]) -> Event:
+        """Queue copies."""
+        regions = [region for pair in pairs for region in pair if region is not None]
+
+        def act() -> None:
+            self.check(*regions)
+            host_bytes.copy(pairs)
+
+        arrays = [region.bytes for region in regions]
+        return self._queue(lane, arrays[::2], arrays[1::2], act, after, lambda: self.check(*regions))
+
+    def encode(self, lane: str, step: int, coded: Sequence[Coded], after: Sequence[Wait]) -> Encoding:
+        """Queue encoders."""
+        sizes: list[int] = []
+
+        def act() -> None:
+            sizes[:] = host_bytes.encode(coded)
+
+        event = self._queue(lane, [each.encoding.bytes for each in coded], [], act, after)
+
+        def known() -> list[int]:
+            self.lanes.wait([event])
+            return sizes
+
+        if all(each.codec.fixed for each in coded):
+            return Encoding(event, lambda: [each.encoding.nbytes for each in coded], lambda: True)
+        return Encoding(event, known, lambda: event.done)
+
+    def decode(self, lane: str, step: int, coded: Sequence[Coded], after: Sequence[Wait]) -> Event:
+        """Queue decoders."""
+        return self._queue(lane, [each.array.bytes for each in coded], [], lambda: host_bytes.decode(coded), after)
+
     def moves(self, lane: str, moves: Sequence[Move]) -> list[Any]:
         """Queue copies; a target on the device was allocated for its copy, and holds NaN until it begins."""
         if lane.startswith("up"):
             for target, _, _ in moves:
                 target.bytes[:] = 0xFF
-        return [self._copy(lane, target, source, after) for target, source, after in moves]
+        return [self.copies(lane, "", 0, [(target, source)], after) for target, source, after in moves]
 
     def has_waited(self, event: Any) -> bool:
         """Return False: asking is not worth it."""
@@ -92,14 +123,6 @@ class VirtualMachine:
         """Let the memory go."""
         self._memory.clear()
 
-    def _copy(self, lane: str, target: Region, source: Region, after: Sequence[Wait]) -> Event:
-        def act() -> None:
-            self.check(target, source)
-            np.copyto(room, data)
-
-        room, data = target.bytes[: source.nbytes], source.bytes
-        return self._queue(lane, [room], [data], act, after, lambda: self.check(target, source))
-
     def _queue(
         self,
         lane: str,
@@ -119,36 +142,26 @@ class VirtualMachine:
                 raise EngineError("memory is let go of that a copy is about to touch")
 
 
-class VirtualReversal(VirtualMachine, HostSnapshots, ReversalMachine):
+class VirtualReversal(VirtualMachine, ReversalMachine):
     """A reversal whose computation runs at once, and whose copies run when the seed has it."""
 
-    def copy(self, lane: str, step: int, target: Any, source: Any, after: Sequence[Wait]) -> Any:
-        """Queue a copy."""
-        event = self._copy(lane, target, source, after)
+    def _queue(self, lane: str, *task: Any) -> Event:
+        event = super()._queue(lane, *task)
         if lane == "compute":
             self.lanes.wait([event])
         return event
-
-    def computed(self, what: str, step: int, after: Sequence[Wait], act: Callable[[], None]) -> Any:
-        """Carry something out at once."""
-        self.sync(after)
-        act()
-        self.lanes.run_some()
-        return Event(done=True)
-
-    def encode(self, step: int, staging: Any, packing: Packing, arrays: Sequence[Any]) -> Callable[[], Sequence[int]]:
-        """Encode arrays at once."""
-        sizes = host_bytes.encode(packing, staging.bytes, list(map(view_of, arrays)))
-        self.lanes.run_some()
-        return lambda: sizes
 
     def wait(self, step: int, after: Sequence[Wait]) -> None:
         """Run the lanes until the events are done."""
         self.sync(after)
 
-    def mark(self) -> Any:
+    def mark(self) -> Event:
         """Return an event that is done: the computation runs at once."""
         return Event(done=True)
+
+    def arrays(self, region: Region, leaves: Sequence[Leaf]) -> list[Any]:
+        """List the arrays that lie in a region."""
+        return host_bytes.arrays_in(region, leaves)
 
     @contextmanager
     def timed(self, what: str, step: int) -> Iterator[None]:

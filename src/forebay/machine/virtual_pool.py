@@ -18,7 +18,6 @@ from forebay.errors import EngineError, StateError
 from forebay.machine.arrays.dispatch import array_in
 from forebay.machine.arrays.numpy_arrays import NumpyArrays
 from forebay.machine.lanes import Event, Task
-from forebay.machine.machine import Encoding
 from forebay.machine.region import Region
 from forebay.machine.spec import ArraySpec
 from forebay.machine.virtual import VirtualMachine
@@ -79,46 +78,12 @@ class VirtualPool(VirtualMachine):
     def fill(self, target: Region, array: Any, after: Sequence[Wait]) -> Event:
         """Queue a copy behind the computation, of what the array holds now."""
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).copy()
-        return self._copy("compute", target, Region(0, data.nbytes, data), after)
+        return self.copies("compute", "put", 0, [(target, Region(0, data.nbytes, data))], after)
 
     def read(self, source: Region, after: Sequence[Wait]) -> NDArray[np.uint8]:
         """Copy a region once what it waits for is done."""
         self.sync(after)
         return source.bytes.copy()
-
-    def move(self, lane: str, what: str, key: int, target: Region, source: Region, after: Sequence[Wait]) -> Event:
-        """Queue a copy."""
-        return self._copy(lane, target, source, after)
-
-    def encode(
-        self, key: int, codec: Codec, spec: ArraySpec, target: Region, source: Region, after: Sequence[Wait]
-    ) -> Encoding:
-        """Queue an encoder."""
-        sizes: list[int] = []
-        most = codec.max_bytes(spec.shape, spec.dtype)
-
-        def act() -> None:
-            sizes[:] = [codec.encode_host(array_in(source.bytes, spec), target.bytes[:most])]
-
-        event = self._queue("codec", [target.bytes], [], act, after)
-
-        def size() -> int:
-            self.lanes.wait([event])
-            return sizes[0]
-
-        if codec.fixed:
-            return Encoding(event, lambda: most, lambda: True)
-        return Encoding(event, size, lambda: event.done)
-
-    def decode(
-        self, key: int, codec: Codec, spec: ArraySpec, target: Region, source: Region, after: Sequence[Wait]
-    ) -> Event:
-        """Queue a decoder."""
-
-        def act() -> None:
-            codec.decode_host(source.bytes, array_in(target.bytes, spec))
-
-        return self._queue("codec", [target.bytes], [], act, after)
 
     def enter(
         self,

@@ -14,7 +14,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from forebay.errors import BudgetError
 from forebay.machine.host import HostMachine
-from forebay.machine.machine import Machine, Move
+from forebay.machine.machine import Move, TensorMachine
 from forebay.machine.region import Region
 from forebay.machine.slabs import Piece, SlabHeap
 from forebay.machine.waits import Wait
@@ -39,7 +39,7 @@ class Mover:
         Bytes of the host that may be used.
     """
 
-    def __init__(self, device: torch.device, machine: Machine, budget: int | None) -> None:
+    def __init__(self, device: torch.device, machine: TensorMachine, budget: int | None) -> None:
         self.device, self.machine = device, machine
         self.room = SlabHeap(budget, machine.pin, machine.passed)
         self.warm: set[tuple[torch.dtype, int]] = set()

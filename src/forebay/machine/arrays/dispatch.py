@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from forebay.machine.arrays.library import ArrayLibrary, DeviceLibrary
 from forebay.machine.arrays.numpy_arrays import NumpyArrays
+from forebay.machine.region import Region
 from forebay.machine.spec import ArraySpec
 
 NUMPY = NumpyArrays()
@@ -66,3 +67,10 @@ def describe(array: Any) -> ArraySpec:
 def view_of(array: Any) -> Any:
     """Return what copies, codecs and quality read of an array of any library."""
     return library_of(array).view(array)
+
+
+def region_of(array: Any) -> Region:
+    """Return where an array of any library lies."""
+    library = library_of(array)
+    view = library.view(array)
+    return Region(0, view.nbytes, view) if library.on_host(array) else Region(view.pointer, view.nbytes)
