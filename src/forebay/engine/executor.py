@@ -14,10 +14,9 @@ from typing import Any
 from forebay.engine.layout import Layout
 from forebay.errors import EngineError
 from forebay.machine.arrays.dispatch import describe, region_of
-from forebay.machine.machine import ReversalMachine
+from forebay.machine.machine import ReversalMachine, Wait
 from forebay.machine.region import Region
 from forebay.machine.spec import Extent
-from forebay.machine.waits import Wait
 from forebay.planner.operations import Evict, Fetch, Operation, Store
 from forebay.schedule import Backward, Drop, Forward, Restore, Save
 from forebay.tier.heap import Heap, Meter

@@ -17,9 +17,8 @@ from typing import Any
 from forebay.engine.executor import Callbacks, Executor
 from forebay.engine.layout import Layout
 from forebay.machine.arrays.dispatch import describe, region_of
-from forebay.machine.machine import ReversalMachine
+from forebay.machine.machine import ReversalMachine, Wait
 from forebay.machine.packing import Packing, snapshot_bytes
-from forebay.machine.waits import Wait
 from forebay.planner.operations import Evict, Store
 
 

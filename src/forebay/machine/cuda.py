@@ -27,10 +27,9 @@ from forebay.cuda.slab import DeviceSlab, PinnedSlab
 from forebay.cuda.stream import Mark, Streams, create_streams, spare_events
 from forebay.errors import DeviceError
 from forebay.machine.arrays.library import DeviceLibrary
-from forebay.machine.machine import Coded, Encoding, Move, Pair
+from forebay.machine.machine import Coded, Encoding, Move, Pair, Wait
 from forebay.machine.region import Region
 from forebay.machine.timing import Spans
-from forebay.machine.waits import Wait
 from forebay.metrics import Metrics
 
 MARKED = 2**24

@@ -11,16 +11,15 @@ import numpy as np
 from cuda.core import Stream
 from numpy.typing import NDArray
 
-from forebay.codec import Codec
 from forebay.cuda.copy import copy_async
 from forebay.cuda.stream import Mark, callers_streams
 from forebay.errors import StateError
 from forebay.machine.arrays.dispatch import library_of
 from forebay.machine.arrays.library import DeviceLibrary
 from forebay.machine.cuda import CudaMachine, hold
+from forebay.machine.machine import Wait
 from forebay.machine.region import Region
 from forebay.machine.spec import ArraySpec
-from forebay.machine.waits import Wait
 
 UNREAD = 64
 """Spans from which on the times of those that have ended are read."""
@@ -48,6 +47,8 @@ class CudaPool(CudaMachine):
         The library whose arrays are handed out.
     """
 
+    tier = "device"
+
     def __init__(self, device: int, library: DeviceLibrary) -> None:
         super().__init__(device, library, most=SPANS)
         self.metrics.title = "pool"
@@ -68,18 +69,6 @@ class CudaPool(CudaMachine):
                 f"pool while cuda:{device} is the current device"
             )
         return self.library.adopt(library.spec(array))
-
-    def spec_of(self, shape: tuple[int, ...], dtype: Any) -> ArraySpec:
-        """Describe an array of a shape and type."""
-        return self.library.spec_of(shape, dtype)
-
-    def handles(self, codec: Codec, spec: ArraySpec) -> bool:
-        """Ask the codec."""
-        return codec.handles_on_device(spec.shape, spec.dtype)
-
-    def on_host(self, array: Any) -> bool:
-        """Tell whether an array is in host memory."""
-        return library_of(array).on_host(array)
 
     def array(self, region: Region, spec: ArraySpec, writable: bool) -> Any:
         """Return the array that lies in a region: an alias, so that what is done to it alone ends with the use."""

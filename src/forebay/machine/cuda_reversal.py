@@ -18,11 +18,10 @@ from forebay.cuda.stream import Mark, callers_streams, current, kept_streams
 from forebay.machine.arrays.dispatch import device_library
 from forebay.machine.arrays.library import DeviceLibrary
 from forebay.machine.cuda import CudaMachine, events_of
-from forebay.machine.machine import Pair
+from forebay.machine.machine import Pair, Wait
 from forebay.machine.region import Region
 from forebay.machine.spec import Leaf
 from forebay.machine.threads import LaneThreads
-from forebay.machine.waits import Wait
 
 
 class CudaReversal(CudaMachine):

@@ -14,11 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.machine.arrays import host_bytes
-from forebay.machine.machine import Coded, Encoding, Move, Pair, ReversalMachine, TensorMachine
+from forebay.machine.machine import Coded, Encoding, Move, Pair, ReversalMachine, TensorMachine, Wait
 from forebay.machine.region import Region, aligned
 from forebay.machine.spec import Leaf
 from forebay.machine.threads import LaneThreads
-from forebay.machine.waits import Wait
 from forebay.metrics import Metrics, Span
 
 DONE: "Future[None]" = Future()
@@ -64,14 +63,6 @@ class HostMachine(TensorMachine):
         for target, source, _ in moves:
             np.copyto(target.bytes, source.bytes)
         return [None] * len(moves)
-
-    def has_waited(self, event: Any) -> bool:
-        """Return False: asking is not worth it."""
-        return False
-
-    def free_after(self, wait: Wait) -> bool:
-        """Return True: no copy is under way."""
-        return True
 
 
 class HostReversal(ReversalMachine):

@@ -14,13 +14,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.codec import Codec
+from forebay.machine.arrays.library import ArrayLibrary
 from forebay.machine.region import Region
 from forebay.machine.spec import ArraySpec, Leaf
-from forebay.machine.waits import Wait
 from forebay.metrics import Metrics
 
 Pair = tuple[Region | None, Region | None]
 """The target of a copy, and its source; None is a disk, which finds its own places."""
+
+
+class Wait(NamedTuple):
+    """An event that something has to wait for, and why."""
+
+    why: str
+    event: Any
 
 
 class Slab(Protocol):
@@ -131,20 +138,18 @@ class ReversalMachine(Machine, Protocol):
 class PoolMachine(Machine, Protocol):
     """A machine whose computation is the body of a use, on the caller's own stream."""
 
+    tier: str
+    """the first: "device", or "host" where that plays its part"""
+
+    @property
+    def library(self) -> ArrayLibrary:
+        """The library whose arrays are handed out."""
+
     def pin(self, nbytes: int) -> Slab:
         """Allocate host memory of exactly this size."""
 
     def spec(self, array: Any) -> ArraySpec:
         """Describe an array that is to be put into the pool, refusing one that cannot be."""
-
-    def spec_of(self, shape: tuple[int, ...], dtype: Any) -> ArraySpec:
-        """Describe an array of a shape and type."""
-
-    def handles(self, codec: Codec, spec: ArraySpec) -> bool:
-        """Tell whether a codec knows such arrays where the device is."""
-
-    def on_host(self, array: Any) -> bool:
-        """Tell whether an array is in host memory."""
 
     def array(self, region: Region, spec: ArraySpec, writable: bool) -> Any:
         """Return the array that lies in a region, to the use that was entered last."""
@@ -188,7 +193,8 @@ class TensorMachine(Protocol):
         """Enqueue copies on a lane, after what the computation was asked for so far; return their events."""
 
     def has_waited(self, event: Any) -> bool:
-        """Tell whether the computation has waited for a copy, or for a later one of its lane."""
+        """Tell whether the computation has waited for a copy, or for a later one of its lane; False is no harm."""
+        return False
 
     def hold(self, wait: Wait) -> None:
         """Make the computation wait for a copy."""
@@ -196,3 +202,5 @@ class TensorMachine(Protocol):
 
     def free_after(self, wait: Wait) -> bool:
         """Let memory that a copy uses be freed from any thread; False where only `hold` can do that."""
+        self.hold(wait)
+        return True

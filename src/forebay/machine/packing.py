@@ -26,13 +26,8 @@ class Packing:
     @classmethod
     def of(cls, leaves: tuple[Leaf, ...], codec: Codec, tier: str) -> "Packing":
         """Choose the codec of each array, for where the arrays are."""
-
-        def handles(spec: ArraySpec) -> bool:
-            on_device = tier == "device"
-            return codec.handles_on_device(spec.shape, spec.dtype) if on_device else codec.handles(spec.dtype)
-
         specs = [leaf.spec for leaf in leaves]
-        codecs = tuple(codec if handles(spec) else Raw() for spec in specs)
+        codecs = tuple(codec if handles(codec, spec, tier) else Raw() for spec in specs)
         sizes = [codec.max_bytes(spec.shape, spec.dtype) for codec, spec in zip(codecs, specs, strict=True)]
         # What a codec takes for an array, it takes once for all that are alike.
         alike = {(codec.name, spec.shape, spec.dtype): codec for codec, spec in zip(codecs, specs, strict=True)}
@@ -63,6 +58,11 @@ class Packing:
     def extents(self, sizes: Sequence[int]) -> tuple[Extent, ...]:
         """Lay encodings of these sizes one after the other."""
         return _in_a_row(sizes)
+
+
+def handles(codec: Codec, spec: ArraySpec, tier: str) -> bool:
+    """Tell whether a codec knows such arrays where they are."""
+    return codec.handles_on_device(spec.shape, spec.dtype) if tier == "device" else codec.handles(spec.dtype)
 
 
 def _in_a_row(sizes: Sequence[int]) -> tuple[Extent, ...]:

@@ -14,10 +14,9 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from forebay.errors import BudgetError
 from forebay.machine.host import HostMachine
-from forebay.machine.machine import Move, TensorMachine
+from forebay.machine.machine import Move, TensorMachine, Wait
 from forebay.machine.region import Region
 from forebay.machine.slabs import Piece, SlabHeap
-from forebay.machine.waits import Wait
 from forebay.units import Budget
 
 Fall = tuple[torch.UntypedStorage, int, Piece]

@@ -5,7 +5,7 @@ import pytest
 
 import forebay as fb
 from forebay.machine.machine import Encoding
-from forebay.machine.virtual_pool import VirtualPool
+from forebay.machine.virtual import VirtualPool
 from forebay.memory import Pool
 from forebay.memory.pool.sequence import Use
 from forebay.memory.pool.traffic import traffic

@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.errors import BudgetError
-from forebay.machine.machine import Coded
+from forebay.machine.machine import Coded, Wait
 from forebay.machine.region import Region, aligned
-from forebay.machine.waits import Wait
 from forebay.memory.pool.amounts import enough
 from forebay.memory.pool.page import Page, Staging
 from forebay.memory.pool.places import PoolMemory

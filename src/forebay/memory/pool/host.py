@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from forebay.errors import BudgetError
-from forebay.machine.machine import PoolMachine, Slab
+from forebay.machine.machine import PoolMachine, Slab, Wait
 from forebay.machine.region import ALIGNMENT, Region, aligned
-from forebay.machine.waits import Wait
 from forebay.memory.pool.amounts import enough
 from forebay.tier.heap import Heap
 from forebay.units import to_text

@@ -10,8 +10,7 @@ from functools import partial
 from typing import Any
 
 from forebay.errors import BudgetError
-from forebay.machine.machine import PoolMachine
-from forebay.machine.waits import Wait
+from forebay.machine.machine import PoolMachine, Wait
 from forebay.memory.pool.coding import Coding
 from forebay.memory.pool.eviction import Order
 from forebay.memory.pool.page import Page
