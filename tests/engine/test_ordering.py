@@ -10,7 +10,6 @@ from forebay.engine import executor as executor_module
 from forebay.engine.executor import Callbacks, Executor
 from forebay.engine.layout import Layout
 from forebay.errors import EngineError
-from forebay.machine.arrays.dispatch import describe
 from forebay.machine.virtual import VirtualReversal
 from forebay.planner.choose import operations_of
 from forebay.planner.simulate import Work, simulate
@@ -33,7 +32,7 @@ def run(schedule, slots, policy, seed, without=None, keep="states"):
     operations = operations_of(schedule, slots, policy)
     peak = simulate(operations, (*slots[:-1], len(operations)), WORK).peak
     take = (lambda state, step: state) if keep == "states" else (lambda state, step: {"u": state["u"]})
-    layout = Layout.of(take(loop.state, 0), describe)
+    layout = Layout.of(take(loop.state, 0))
     machine = VirtualReversal(seed, without)
     callbacks = Callbacks(
         forward=lambda state, start, stop: loop.forward(state, start, stop, False),

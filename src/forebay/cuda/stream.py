@@ -150,7 +150,7 @@ def callers_streams(device: int | None = None) -> tuple[Stream, ...]:
 
 
 def stream_of(library: str, device: int | None = None) -> Stream | None:
-    """Give the stream that is current in ``"cupy"`` or ``"torch"``; None where the program does not use the library."""
+    """Return the stream that is current in ``"cupy"`` or ``"torch"``; None where the program does not use it."""
     module = _imported(library)
     # Asking an idle torch for its stream would set up its context for nothing.
     if module is None or (library == "torch" and not module.cuda.is_initialized()):

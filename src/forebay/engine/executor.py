@@ -13,7 +13,7 @@ from typing import Any
 
 from forebay.engine.layout import Layout
 from forebay.errors import EngineError
-from forebay.machine.arrays.dispatch import describe, region_of
+from forebay.machine.arrays.dispatch import region_of
 from forebay.machine.machine import ReversalMachine, Wait
 from forebay.machine.region import Region
 from forebay.machine.spec import Extent
@@ -26,8 +26,7 @@ from forebay.tier.heap import Heap, Meter
 class Slot:
     """Room for one snapshot, and what has to end before it can be used anew."""
 
-    region: Region | None
-    """None on a disk"""
+    region: Region
     offset: int
     nbytes: int
     owner: int | None = None
@@ -37,12 +36,6 @@ class Slot:
     """the events at which it has been read"""
     extents: tuple[Extent, ...] = ()
     """where the encodings of its arrays lie, where it is encoded"""
-
-    @property
-    def memory(self) -> Region:
-        """Its region, of a slot that is on no disk."""
-        assert self.region is not None
-        return self.region
 
     def uses(self) -> list[Any]:
         """List the events after which nothing is done with the slot: no read begins before the snapshot is whole."""
@@ -65,6 +58,9 @@ class Callbacks:
 class Executor:
     """Runs operations on a machine, with snapshots as they are."""
 
+    even = True
+    """whether all snapshots have one size"""
+
     def __init__(
         self, machine: ReversalMachine, layout: Layout, tiers: Sequence[str], rooms: Sequence[int], callbacks: Callbacks
     ) -> None:
@@ -72,17 +68,14 @@ class Executor:
         # Beside the slots, the first tier has the working state's region, with which a slot is swapped at the last use
         # of its snapshot. All in one piece, because a device rounds every piece up.
         sizes = (rooms[0] + layout.nbytes, *rooms[1:])
+        piece = layout.nbytes if self.even else None
         self.heaps: list[Heap | Meter] = []
         for tier, nbytes in enumerate(sizes):
             machine.reserve(tier, nbytes)
-            self.heaps.append(Meter(nbytes) if tiers[tier] == "disk" else Heap(nbytes, self._piece(), machine.passed))
+            self.heaps.append(Meter(nbytes) if tiers[tier] == "disk" else Heap(nbytes, piece, machine.passed))
         self.held: list[dict[int, Slot]] = [{} for _ in sizes]
         self.fetched: set[int] = set()  # snapshots that came up and have not been restored since
         self.working = self._allocate(0, layout.nbytes)[0]
-
-    def _piece(self) -> int | None:
-        """Return the size that all snapshots have, where they have one."""
-        return self.layout.nbytes
 
     def load(self, arrays: Sequence[Any]) -> Any:
         """Copy arrays into the working state's region, and return the state that lies there."""
@@ -137,13 +130,13 @@ class Executor:
             return self.callbacks.forward(state, start, stop)
 
     def _save(self, step: int, tree: Any) -> None:
-        arrays = self.layout.check(tree, describe, "forward")
+        arrays = self.layout.check(tree)
         slot, room = self._take(0, step, self.layout.nbytes, "save: its slot is free")
         slot.ready = self._copy_in(step, slot, arrays, room)
 
     def _copy_in(self, step: int, slot: Slot, arrays: Sequence[Any], after: Sequence[Wait]) -> Any:
         pairs = [
-            (slot.memory.cut(leaf.offset, leaf.nbytes), region_of(array))
+            (slot.region.cut(leaf.offset, leaf.nbytes), region_of(array))
             for leaf, array in zip(self.layout.leaves, arrays, strict=True)
         ]
         return self.machine.copies("compute", "save", step, pairs, after)
@@ -165,7 +158,7 @@ class Executor:
 
     def _arrays(self) -> list[Any]:
         """List the arrays of the working state."""
-        return self.machine.arrays(self.working.memory, self.layout.leaves)
+        return self.machine.arrays(self.working.region, self.layout.leaves)
 
     def _count(self, step: int) -> None:
         """Count a restore as a hit or a miss."""
@@ -219,7 +212,8 @@ class Executor:
         if taken is None:
             raise EngineError(f"the plan puts a snapshot into the {self.tiers[tier]} tier, which has no room for it")
         offset, events = taken
-        region = None if self.tiers[tier] == "disk" else self.machine.region(tier, offset, nbytes)
+        on_disk = self.tiers[tier] == "disk"  # which finds its own places
+        region = Region(0, nbytes) if on_disk else self.machine.region(tier, offset, nbytes)
         return Slot(region, offset, nbytes), events
 
     def _owned(self, tier: int, step: int) -> Slot:
@@ -234,6 +228,6 @@ class Executor:
         slot.owner = None
         if tier == 0:
             self.fetched.discard(step)
-        if slot.region is None:
+        if self.tiers[tier] == "disk":
             self.machine.forget(f"down {tier}", step, slot.reads)
         self.heaps[tier].give(slot.offset, slot.nbytes, slot.uses())

@@ -16,7 +16,7 @@ from typing import Any
 
 from forebay.engine.executor import Callbacks, Executor
 from forebay.engine.layout import Layout
-from forebay.machine.arrays.dispatch import describe, region_of
+from forebay.machine.arrays.dispatch import region_of
 from forebay.machine.machine import ReversalMachine, Wait
 from forebay.machine.packing import Packing, snapshot_bytes
 from forebay.planner.operations import Evict, Store
@@ -24,6 +24,8 @@ from forebay.planner.operations import Evict, Store
 
 class SpillingExecutor(Executor):
     """Runs operations on a machine, with snapshots encoded."""
+
+    even = False
 
     def __init__(
         self,
@@ -43,13 +45,10 @@ class SpillingExecutor(Executor):
         super().__init__(machine, layout, tiers, rooms, callbacks)
         self._staging = self._allocate(0, packing.most)[0]
 
-    def _piece(self) -> int | None:
-        return None
-
     def _save(self, step: int, tree: Any) -> None:
         self._settle()
-        arrays = self.layout.check(tree, describe, "forward")
-        coded = self.packing.coded(list(map(region_of, arrays)), self._staging.memory, self.packing.worst)
+        arrays = self.layout.check(tree)
+        coded = self.packing.coded(list(map(region_of, arrays)), self._staging.region, self.packing.worst)
         self._fresh = step, self.machine.encode("compute", step, coded, []).sizes
         self._lost.discard(step)
         if self.packing.fixed:
@@ -68,7 +67,7 @@ class SpillingExecutor(Executor):
         slot.extents = extents
         # From their worst places to those they get.
         pairs = [
-            (slot.memory.cut(offset, size), self._staging.memory.cut(start, size))
+            (slot.region.cut(offset, size), self._staging.region.cut(start, size))
             for (start, _), (offset, size) in zip(self.packing.worst, extents, strict=True)
         ]
         slot.ready = self.machine.copies("compute", "save", step, pairs, room)
@@ -110,7 +109,7 @@ class SpillingExecutor(Executor):
         slot = self._owned(0, step)
         self._count(step)
         arrived = [Wait("restore: its snapshot has arrived", slot.ready)]
-        coded = self.packing.coded(self.packing.arrays_in(self.working.memory), slot.memory, slot.extents)
+        coded = self.packing.coded(self.packing.arrays_in(self.working.region), slot.region, slot.extents)
         slot.reads.append(self.machine.decode("compute", step, coded, arrived))
         return self._arrays()
 

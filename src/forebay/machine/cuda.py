@@ -86,7 +86,7 @@ class CudaMachine:
         self, device: int, library: DeviceLibrary, streams: Streams | None = None, most: int | None = None
     ) -> None:
         self.device, self.library, self.metrics = device, library, Metrics()
-        self._spans = Spans(self.metrics, self._time_of, most)
+        self._spans = Spans(self.metrics, most)
         self._here = _Here()
         with on_device(device):
             self.streams = create_streams() if streams is None else streams
@@ -158,7 +158,6 @@ class CudaMachine:
         with self.current():
             start = self._begin(lane, step, after)
             for target, source in pairs:
-                assert target is not None and source is not None
                 copy_async(target.pointer, source.pointer, source.nbytes, stream)
             return self._end(lane, what, step, start)
 
@@ -185,7 +184,7 @@ class CudaMachine:
             start = self._begin(lane, step, after)
             for codec, spec, array, encoding in coded:
                 target = View.at(array.pointer, spec.shape, spec.dtype)
-                self.decode_at(codec, encoding.pointer, encoding.nbytes, target, stream)
+                codec.decode_device(View.at(encoding.pointer, (encoding.nbytes,), np.uint8), target, stream)
             return self._end(lane, "decompress", step, start)
 
     def _begin(self, lane: str, step: int, after: Sequence[Wait]) -> Mark:
@@ -265,10 +264,6 @@ class CudaMachine:
         letter = post(pointer, stream)
         return letter.value, letter.arrived
 
-    def decode_at(self, codec: Codec, pointer: int, nbytes: int, target: View, stream: Stream) -> None:
-        """Enqueue a decoder."""
-        codec.decode_device(View.at(pointer, (nbytes,), np.uint8), target, stream)
-
     def _begin_codecs(self, stream: Stream) -> None:
         """Forget, before the first encoder, what an earlier run left that ended otherwise."""
         if not self._encoded:
@@ -287,7 +282,7 @@ class CudaMachine:
                 Mark(stream, self._spare).sync()
 
     def free(self) -> None:
-        """Give the device's memory back."""
+        """Free the device's memory."""
         self._slabs.clear()
         if self._device_slab is not None:
             self._device_slab.close()

@@ -151,7 +151,7 @@ class CudaPool(CudaMachine):
 
     def settle(self) -> None:
         """Read the times of what has ended."""
-        self._spans.settle(self.passed)
+        self._spans.settle(self._time_of, self.passed)
 
     def finish(self) -> None:
         """Wait for every stream, and raise what a codec noticed."""
@@ -164,7 +164,7 @@ class CudaPool(CudaMachine):
         self.settle()
 
     def close(self) -> None:
-        """Give the device's memory back."""
+        """Free the device's memory."""
         self._arrays.clear()
         self.free()
 

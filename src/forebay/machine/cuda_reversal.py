@@ -22,6 +22,7 @@ from forebay.machine.machine import Pair, Wait
 from forebay.machine.region import Region
 from forebay.machine.spec import Leaf
 from forebay.machine.threads import LaneThreads
+from forebay.tier.disk import Disk
 
 
 class CudaReversal(CudaMachine):
@@ -44,7 +45,7 @@ class CudaReversal(CudaMachine):
         self._start = self._last
 
     def leave(self) -> None:
-        """Give the caller's thread its device and streams back, which wait for what has been enqueued."""
+        """Return the caller's thread to its device and streams, which wait for what has been enqueued."""
         for stream in self._callers_before:
             stream.wait(self._compute)
         self._left.append(self.mark())
@@ -72,7 +73,7 @@ class CudaReversal(CudaMachine):
             slab = self._held.enter_context(kept_pinned(nbytes))
             self._slabs[tier] = Region(slab.pointer, nbytes, slab.array)
         else:
-            self._threads.open_disk(self._directory, nbytes)
+            self._threads.disk = Disk(self._directory, nbytes)
         self._start = self._last = self.mark()  # pinning, which the process keeps, is no part of it
 
     def current(self) -> AbstractContextManager[None]:
@@ -81,9 +82,8 @@ class CudaReversal(CudaMachine):
 
     def copies(self, lane: str, what: str, step: int, pairs: Sequence[Pair], after: Sequence[Wait]) -> Any:
         """Enqueue copies; what involves the disk, or has to wait for it, goes through the lane's thread."""
-        target, source = pairs[0]
-        if target is None or source is None:
-            return self._threads.transfer(lane, what, step, target, source, partial(self.sync, after))
+        if lane.endswith(" 2"):
+            return self._threads.transfer(lane, what, step, pairs, partial(self.sync, after))
         if lane != "compute" and any(isinstance(wait.event, Future) for wait in after):
             return self._threads.submit(lane, super().copies, lane, what, step, pairs, after)
         return super().copies(lane, what, step, pairs, after)
@@ -145,18 +145,16 @@ class CudaReversal(CudaMachine):
 
     def finish(self) -> None:
         """Wait for the end, raise what went wrong in a thread, and read the times of the events."""
-        self._threads.finish()
+        self._threads.finish(self.metrics)
         end = self.mark()
         for last in (end, self.mark_on(self.streams.up), self.mark_on(self.streams.down)):
             last.sync()
         if self._left:
             left, entered = (moment.since(self._start) for moment in self._left[:2])
             self._away = left, entered
-        self._spans.settle()
+        self._spans.settle(self._time_of)
         self.metrics.seconds = self._time_of(end)
         self.check_codecs(self._compute)
-        if self._threads.disk is not None:
-            self.metrics.peak["disk"] = self._threads.disk.peak
 
     def close(self) -> None:
         """Wait for what is under way, end the threads, and give memory and files back, whatever happened."""

@@ -19,6 +19,7 @@ from forebay.machine.region import Region, aligned
 from forebay.machine.spec import Leaf
 from forebay.machine.threads import LaneThreads
 from forebay.metrics import Metrics, Span
+from forebay.tier.disk import Disk
 
 DONE: "Future[None]" = Future()
 """The event of what has happened already."""
@@ -89,7 +90,7 @@ class HostReversal(ReversalMachine):
         if tier == 0:
             self._memory = _pages(nbytes)
         elif nbytes:
-            self._threads.open_disk(self._directory, nbytes)
+            self._threads.disk = Disk(self._directory, nbytes)
 
     def region(self, tier: int, offset: int, nbytes: int) -> Region:
         """Return a piece of memory."""
@@ -102,8 +103,7 @@ class HostReversal(ReversalMachine):
     def copies(self, lane: str, what: str, step: int, pairs: Sequence[Pair], after: Sequence[Wait]) -> Any:
         """Copy: in memory at once, to and from the disk in the lane's thread."""
         if lane != "compute":
-            ((target, source),) = pairs
-            return self._threads.transfer(lane, what, step, target, source, partial(self.sync, after))
+            return self._threads.transfer(lane, what, step, pairs, partial(self.sync, after))
         return self._compute(what, step, after, partial(host_bytes.copy, pairs))
 
     def _compute(self, what: str, step: int, after: Sequence[Wait], act: Callable[[], None]) -> Any:
@@ -169,10 +169,8 @@ class HostReversal(ReversalMachine):
 
     def finish(self) -> None:
         """Wait for the lanes, raise what went wrong in one, and take the time."""
-        self._threads.finish()
+        self._threads.finish(self.metrics)
         self.metrics.seconds = perf_counter() - self._start
-        if self._threads.disk is not None:
-            self.metrics.peak["disk"] = self._threads.disk.peak
 
     def close(self) -> None:
         """End the threads and remove the files, whatever happened."""

@@ -19,8 +19,8 @@ from forebay.machine.region import Region
 from forebay.machine.spec import ArraySpec, Leaf
 from forebay.metrics import Metrics
 
-Pair = tuple[Region | None, Region | None]
-"""The target of a copy, and its source; None is a disk, which finds its own places."""
+Pair = tuple[Region, Region]
+"""The target of a copy, and its source; of a disk, which finds its own places, only the bytes are told."""
 
 
 class Wait(NamedTuple):

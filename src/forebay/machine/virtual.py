@@ -59,7 +59,7 @@ class VirtualMachine(TensorMachine):
 
     def copies(self, lane: str, what: str, step: int, pairs: Sequence[Pair], after: Sequence[Wait]) -> Event:
         """Queue copies."""
-        regions = [region for pair in pairs for region in pair if region is not None]
+        regions = [region for pair in pairs for region in pair]
 
         def act() -> None:
             self.check(*regions)
@@ -167,7 +167,7 @@ class VirtualReversal(VirtualMachine, ReversalMachine):
 class _OpenUse:
     """A use that has been entered."""
 
-    after: list[Event]
+    after: Sequence[Wait]
     reads: Sequence[Region]
     writes: Sequence[Region]
     results: Sequence[Region]
@@ -230,12 +230,11 @@ class VirtualPool(VirtualMachine):
         overwrites: Sequence[Region],
     ) -> None:
         """Hand out what will be in the regions once the events are done, and all that was computed before."""
-        needed = self.lanes.needed(after)
         before = [task.event for task in self.lanes.waiting("compute")]
-        handed = self._foresee([*needed, *before], [*reads, *writes])
+        handed = self._foresee([*self.lanes.needed(after), *before], [*reads, *writes])
         values = {pointer: array.copy() for pointer, array in handed.items()}
         handed |= {region.pointer: np.full(region.nbytes, 0xFF, np.uint8) for region in overwrites}
-        self._uses[index] = _OpenUse(needed, reads, writes, [*writes, *overwrites], handed, values)
+        self._uses[index] = _OpenUse(after, reads, writes, [*writes, *overwrites], handed, values)
 
     def leave(self, index: int) -> Event:
         """Let the results wait for their turn."""
@@ -250,17 +249,14 @@ class VirtualPool(VirtualMachine):
             for region in use.results:
                 region.bytes[:] = use.handed[region.pointer]
 
-        task = Task(
+        return self._queue(
+            "compute",
             [region.bytes for region in use.results],
             [region.bytes for region in use.reads],
             act,
             use.after,
-            Event(),
             lambda: check([*use.reads, *use.writes]),
         )
-        event = self.lanes.put("compute", task)
-        self.lanes.run_some()
-        return event
 
     def stalled(self) -> float | None:
         """Return None: there is no clock."""

@@ -35,6 +35,11 @@ def device_library(spec: ArraySpec) -> DeviceLibrary:
     return _cupy() if spec.kind is None else _torch()
 
 
+def named_library(name: str) -> DeviceLibrary:
+    """Return "cupy" or "torch"."""
+    return _cupy() if name == "cupy" else _torch()
+
+
 @cache
 def _cupy() -> DeviceLibrary:
     from forebay.machine.arrays.cupy_arrays import CupyArrays  # it needs cuda.core

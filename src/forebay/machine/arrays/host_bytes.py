@@ -20,7 +20,6 @@ def copy_in(data: NDArray[np.uint8], array: NDArray[Any]) -> None:
 def copy(pairs: Sequence[Pair]) -> None:
     """Copy regions, or arrays of the host, into regions."""
     for target, source in pairs:
-        assert target is not None and source is not None
         copy_in(target.bytes, source.bytes)
 
 

@@ -138,7 +138,7 @@ class Coding:
         self._release(page, page.stored)
 
     def discard(self, page: Page) -> None:
-        """Give up an encoding whose array was overwritten meanwhile."""
+        """Discard an encoding whose array was overwritten meanwhile."""
         assert page.encoding is not None
         self._release(page, page.encoding.event)
 

@@ -11,7 +11,7 @@ from typing import Any, Self
 from forebay import codec as codecs
 from forebay.codec import Codec
 from forebay.errors import BudgetError, ForebayError, StateError
-from forebay.machine.arrays.dispatch import array_in, library_of, view_of
+from forebay.machine.arrays.dispatch import array_in, library_of, named_library, view_of
 from forebay.machine.arrays.host_bytes import copy_in
 from forebay.machine.machine import PoolMachine, Wait
 from forebay.machine.packing import handles
@@ -116,7 +116,7 @@ class Pool:
         return array_in(self._pager.values(page), page.spec)
 
     def drop(self, array: Resident) -> None:
-        """Give up an array and its values."""
+        """Drop an array and its values."""
         page = self._page(array)
         if page.open:
             raise StateError(f"{page.name} is in use: leave its use before it is dropped")
@@ -245,11 +245,6 @@ def _on_gpu(name: str) -> PoolMachine:
         wheel = {"cupy": "forebay[cuda13]", "torch": "forebay[torch]"}[name]
         raise StateError(f"a pool of {name}'s arrays needs {name}: pip install {wheel!r}") from error
     from forebay.cuda.driver import current_device  # these need cuda.core
-    from forebay.machine.arrays.cupy_arrays import CupyArrays
     from forebay.machine.cuda_pool import CudaPool
 
-    if name == "cupy":
-        return CudaPool(current_device().device_id, CupyArrays())
-    from forebay.machine.arrays.torch_arrays import TorchArrays
-
-    return CudaPool(current_device().device_id, TorchArrays())
+    return CudaPool(current_device().device_id, named_library(name))
