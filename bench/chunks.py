@@ -14,6 +14,9 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import product
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,15 +30,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 STORED = (64, 64, 64)
 WORKERS = 2
 QUIET = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "MKL", "OPENBLAS")} | {"MALLOC_TRIM_THRESHOLD_": "65536"}
-MEMORIES = ("600MB", "1GB", "2GB")
 CASES = [
-    *(
-        (name, shape, memory)
-        for name in ("envelope", "gaussian")
-        for shape in ((325, 475, 231), (199, 211, 997))
-        for memory in MEMORIES
-    ),
-    *(("gst3d", shape, memory) for shape in ((163, 238, 116), (127, 131, 149)) for memory in ("600MB", "1GB", "3GB")),
+    *product(("envelope", "gaussian"), ((325, 475, 231), (199, 211, 997)), ("600MB", "1GB", "2GB")),
+    *product(("gst3d",), ((163, 238, 116), (127, 131, 149)), ("600MB", "1GB", "3GB")),
     ("envelope", (651, 951, 462), "2GB"),
     ("gaussian", (651, 951, 462), "2GB"),
     ("gst3d", (217, 317, 154), "3GB"),
@@ -124,46 +121,35 @@ def run(way: str, operator: str, shape: Any, memory: str, source: Path, folder: 
         "logging.distributed": "critical",
         "distributed.nanny.pre-spawn-environ": {**door.ENVIRONMENT, **QUIET},
     }
+    workers = {"n_workers": WORKERS, "threads_per_worker": 1, "memory_limit": memory, "local_directory": str(folder)}
     with (
         dask.config.set(settings),
-        distributed.LocalCluster(
-            n_workers=WORKERS,
-            threads_per_worker=1,
-            memory_limit=memory,
-            dashboard_address=":0",
-            silence_logs=50,
-            local_directory=str(folder),
-        ) as cluster,
+        distributed.LocalCluster(dashboard_address=":0", silence_logs=50, **workers) as cluster,
         distributed.Client(cluster) as client,
     ):
-        # What the work needs is loaded in the workers, so that no run pays for imports.
-        client.run(
-            lambda func, path: func(zarr.open_array(path, mode="r")[:32, :32, :32]) is None, work.func, str(source)
-        )
         stored = zarr.open_array(source, mode="r")
+        # What the work needs is loaded in the workers, so that no run pays for imports.
+        client.run(lambda func, stored: func(stored[:32, :32, :32]) is None, work.func, stored)
         begun = time.perf_counter()
         halo = {"depth": work.depth, "boundary": "none"}
-        how = {"model": model, "whole": work.whole}
         if way == "ours":
+            how = {"model": model, "whole": work.whole}
             chunks: Any = door.chunks_for(work.func, stored, client, **how, **halo)
+            library, more = door, how | {"client": client}
         else:
             chunks = tuple(-1 if axis in work.whole else "auto" for axis in range(3))
+            library, more = da, {"dtype": "float32", "meta": np.empty((0, 0, 0), "float32")}
         array = da.from_array(stored, chunks=chunks)
         planning = time.perf_counter() - begun
-        library = door if way == "ours" else da
-        more = (
-            how | {"client": client} if way == "ours" else {"dtype": "float32", "meta": np.empty((0, 0, 0), "float32")}
-        )
         if any(work.depth):
             result = library.map_overlap(work.func, array, **halo, **more)
         else:
             result = library.map_blocks(work.func, array, **more)
-        written = zarr.create_array(
-            target, shape=result.shape, chunks=result.chunksize, dtype=result.dtype, compressors=None
-        )
+        stored_as = {"chunks": result.chunksize, "dtype": result.dtype, "compressors": None}
+        written = zarr.create_array(target, shape=result.shape, **stored_as)
         before = client.run(time.process_time)
         failure = ""
-        with Peaks(client) as peaks:
+        with watched(client) as most:
             begun = time.perf_counter()
             try:
                 client.compute(da.store(result, written, lock=False, compute=False)).result(timeout=300)
@@ -171,37 +157,32 @@ def run(way: str, operator: str, shape: Any, memory: str, source: Path, folder: 
                 failure = type(error).__name__
             seconds = time.perf_counter() - begun
         row = {"operator": operator, "shape": shape, "memory": memory, "way": way, "chunks": result.chunksize}
-        row |= {"count": prod(result.numblocks), "planning": planning, "failure": failure, "peak": peaks.most}
+        row |= {"count": prod(result.numblocks), "planning": planning, "failure": failure, "peak": most[0]}
         if not failure:
             after = client.run(time.process_time)
             row |= {"seconds": seconds, "busiest": max(after[worker] - before[worker] for worker in after)}
-        return row | {"peak_share": peaks.most / to_bytes(memory)}
+        return row | {"peak_share": most[0] / to_bytes(memory)}
 
 
-class Peaks:
-    """The largest high-water mark of any worker while something runs."""
+@contextmanager
+def watched(client: Any) -> Iterator[list[int]]:
+    """Yield a list whose one number is the largest high-water mark of any worker so far."""
+    workers, over, most = list(client.run(os.getpid).values()), threading.Event(), [0]
+    for worker in workers:
+        reset_high_water(worker)
 
-    def __init__(self, client: Any) -> None:
-        self.workers = list(client.run(os.getpid).values())
-        for worker in self.workers:
-            reset_high_water(worker)
-        self.most = 0
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
+    def look() -> None:
+        while not over.wait(0.005):
+            most[0] = max(most[0], *map(high_water, workers))
 
-    def __enter__(self) -> "Peaks":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _look(self) -> None:
-        while True:
-            self.most = max(self.most, *map(high_water, self.workers))
-            if self._over.wait(0.005):
-                return
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    try:
+        yield most
+    finally:
+        over.set()
+        thread.join()
+        most[0] = max(most[0], *map(high_water, workers))
 
 
 def conclude(report: Report) -> None:

@@ -6,13 +6,11 @@ array, and leave out the pass for the range of a relative bound, which has a col
 out the seal that Forebay puts around its streams. It takes about a minute on an H200.
 
 With ``--cpu``: `bounded` and zfpy in turns, medians of 15, each on one thread, by the processor time that they took, so
-that other work on the machine counts little. What two threads gain is timed by the clock on the wall, beside two loops
-that share nothing: no more can be had at that moment.
+that other work on the machine counts little. What two threads gain is timed by the clock on the wall.
 """
 
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -25,7 +23,6 @@ from forebay.codec import get
 
 WARM_UPS = 2
 BOUNDS = (1e-3, 1e-4)
-SPINS = 20_000_000
 
 
 class Gpu:
@@ -206,10 +203,8 @@ def on_cpu(n: int, repetitions: int, report: Report) -> None:
             taken = medians(turns(calls, repetitions, time.thread_time))
             span = bound * float(np.ptp(array.astype(np.float64)))
             about = {"field": name, "dtype": str(array.dtype), "shape": array.shape, "bound": bound}
-            for kind, nbytes, worst in (
-                ("bounded", encoded.nbytes, error),
-                ("zfpy", len(data), zfp_error(array, tolerance)),
-            ):
+            results = {"bounded": (encoded.nbytes, error), "zfpy": (len(data), zfp_error(array, tolerance))}
+            for kind, (nbytes, worst) in results.items():
                 row = about | {"codec": kind, "ratio": array.nbytes / nbytes, "error": worst / span}
                 for what in ("compress", "decompress"):
                     row[what] = array.nbytes / taken[f"{kind} {what}"] / 1e9
@@ -236,35 +231,18 @@ def cpu_fields(n: int) -> Iterator[tuple[str, NDArray[np.float32]]]:
     yield "pulses, half empty", half
 
 
-def scaling(n: int, spins: int, repetitions: int) -> dict[str, float]:
-    """Return how many times as fast two threads are by the clock; beside them, loops that share nothing."""
+def scaling(n: int, repetitions: int) -> dict[str, float]:
+    """Return how many times as fast two threads are by the clock."""
     from cases.host_fields import pulses
-    from numba import njit
 
-    @njit(nogil=True)  # type: ignore[untyped-decorator]
-    def spin(count: int) -> int:
-        state = np.uint64(1)
-        for k in range(count):
-            state = (state ^ (state >> np.uint64(7))) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(k)
-        return state  # type: ignore[no-any-return]
-
-    array = pulses(n)
-    single, double = (get(f"bounded:1e-3,threads={threads}") for threads in (1, 2))
-    rooms = [np.empty(single.max_bytes(array.shape, array.dtype), np.uint8) for _ in range(2)]
-    out, encoded = np.empty_like(array), single.encode(array)
-    spin(1)
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(spin, (1, 1)))
-        calls: dict[str, Callable[[], Any]] = {
-            "compress 1": partial(single.encode, array, rooms[0]),
-            "compress 2": partial(double.encode, array, rooms[1]),
-            "decompress 1": partial(single.decode, encoded, out),
-            "decompress 2": partial(double.decode, encoded, out),
-            "loops 1": partial(spin, 2 * spins),
-            "loops 2": lambda: list(pool.map(spin, (spins, spins))),
-        }
-        taken = medians(turns(calls, repetitions))
-    return {what: taken[f"{what} 1"] / taken[f"{what} 2"] for what in ("compress", "decompress", "loops")}
+    array, calls = pulses(n), dict[str, Callable[[], Any]]()
+    for threads in (1, 2):
+        codec = get(f"bounded:1e-3,threads={threads}")
+        room, out = np.empty(codec.max_bytes(array.shape, array.dtype), np.uint8), np.empty_like(array)
+        calls[f"compress {threads}"] = partial(codec.encode, array, room)
+        calls[f"decompress {threads}"] = partial(codec.decode, codec.encode(array), out)
+    taken = medians(turns(calls, repetitions))
+    return {what: taken[f"{what} 1"] / taken[f"{what} 2"] for what in ("compress", "decompress")}
 
 
 @benchmark(
@@ -276,8 +254,7 @@ def scaling(n: int, spins: int, repetitions: int) -> dict[str, float]:
 def main(asked: Any, report: Report) -> None:
     if asked.cpu:
         on_cpu(asked.points or 192, asked.repetitions, report)
-        spins = 100_000 if asked.tiny else SPINS
-        report.facts["two threads"] = scaling(64 if asked.tiny else 256, spins, asked.repetitions)
+        report.facts["two threads"] = scaling(64 if asked.tiny else 256, asked.repetitions)
         report.say(f"two threads, times as fast: {report.facts['two threads']}")
     else:
         on_gpu(asked.points or 512, asked.repetitions, report)

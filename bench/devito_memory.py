@@ -12,7 +12,6 @@ Needs Devito set to a GPU: DEVITO_PLATFORM=nvidiaX DEVITO_LANGUAGE=openmp DEVITO
 GPU too, where all ways are the same.
 """
 
-import hashlib
 import os
 import sys
 import time
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from harness import Report, arg, benchmark, child, median, seconds
+from harness import Report, arg, benchmark, child, digest, median, seconds
 
 os.environ.setdefault("DEVITO_LOGGING", "ERROR")
 WAYS = ("default", "unified", "resident")
@@ -59,14 +58,13 @@ def two_steps(way: str, shape: Any) -> dict[str, Any]:
     with surrounded():
         there = shot.there()
         run = Run(there)
-        taken = [
-            seconds(lambda call=call: there.apply(time_m=2 * call, time_M=2 * call + 1)) for call in range(CALLS + 1)
-        ]
-        bare = [seconds(lambda call=call: run(2 * call, 2 * call + 2)) for call in range(CALLS + 1, 2 * CALLS + 2)]
+        firsts = range(0, 2 * CALLS + 2, 2)
+        taken = [seconds(lambda at=at: there.apply(time_m=at, time_M=at + 1)) for at in firsts]
+        bare = [seconds(lambda at=at: run(at, at + 2)) for at in range(2 * CALLS + 2, 4 * CALLS + 4, 2)]
         if way != "default":
             sync_host(*shot.waves[:2])
     fields = (field.data for function in shot.waves[:2] for field in function.values())
-    return {"apply": median(taken[1:]), "run": median(bare[1:]), "digest": digest(fields)}
+    return {"apply": median(taken[1:]), "run": median(bare[1:]), "digest": digest(*fields)}
 
 
 def migrate(way: str, shape: Any, steps: int, snapshots: int) -> dict[str, Any]:
@@ -83,7 +81,7 @@ def migrate(way: str, shape: Any, steps: int, snapshots: int) -> dict[str, Any]:
     waves = [field for function in shot.waves for field in function.values()]
     for function in (*waves, shot.image, shot.receivers, shot.residual):
         function.data_with_halo[:] = 0
-    calls: dict[str, list[int]] = {"forward": [], "backward": []}
+    calls: list[int] = []
 
     begun = time.perf_counter()
     with surrounded():
@@ -92,7 +90,7 @@ def migrate(way: str, shape: Any, steps: int, snapshots: int) -> dict[str, Any]:
         there_now = time.perf_counter()
 
         def forward(state: Any, start: int, stop: int) -> Any:
-            calls["forward"].append(stop - start)
+            calls.append(stop - start)
             return advance(state, start, stop)
 
         def turn(final: Any) -> None:
@@ -103,19 +101,14 @@ def migrate(way: str, shape: Any, steps: int, snapshots: int) -> dict[str, Any]:
                 sync_device(shot.residual)
 
         def backward(state: Any, step: int) -> None:
-            calls["backward"].append(1)
             advance.load(state, step)
             retreat(step, step + 1)
 
         tier = "host" if isinstance(next(iter(state.values())), np.ndarray) else "device"
         snapshot = sum(array.nbytes for array in state.values())
-        plan = fb.plan(
-            steps,
-            snapshot,
-            fb.Budget(**{tier: 1.01 * (snapshots + 2) * snapshot}),
-            costs=fb.Costs(forward=1e-2, backward=1e-2, copy=1e12),  # the schedule is given: nothing is to be chosen
-            schedule=fb.Revolve(steps, snapshots),
-        )
+        budget = fb.Budget(**{tier: 1.01 * (snapshots + 2) * snapshot})
+        costs = fb.Costs(forward=1e-2, backward=1e-2, copy=1e12)  # the schedule is given: nothing is to be chosen
+        plan = fb.plan(steps, snapshot, budget, costs=costs, schedule=fb.Revolve(steps, snapshots))
         result = fb.reverse(forward, backward, state, steps, turn=turn, plan=plan, synchronous=True, progress=False)
         ended = time.perf_counter()
         if way == "unified":
@@ -125,23 +118,14 @@ def migrate(way: str, shape: Any, steps: int, snapshots: int) -> dict[str, Any]:
         "seconds": whole,
         "placing": there_now - begun,
         "reversal": ended - there_now,
-        "forward_steps": sum(calls["forward"]),
-        "steps_per_call": sum(calls["forward"]) / len(calls["forward"]),
-        "backward_calls": len(calls["backward"]),
+        "forward_steps": sum(calls),
+        "steps_per_call": sum(calls) / len(calls),
         "snapshot_bytes": snapshot,
         "snapshots_on": tier,
         "engine": {what: round(taken, 3) for what, taken in result.metrics.phases.items()},
-        "digest": digest([shot.image.data, shot.receivers.data]),
+        "digest": digest(shot.image.data, shot.receivers.data),
         "largest": float(np.abs(shot.image.data).max()),
     }
-
-
-def digest(arrays: Any) -> str:
-    """Return a short fingerprint of arrays."""
-    bits = hashlib.sha256()
-    for array in arrays:
-        bits.update(np.ascontiguousarray(array))
-    return bits.hexdigest()[:16]
 
 
 def affordable(full: Any, call: float, calls: int, limit: float) -> Any:

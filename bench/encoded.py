@@ -77,8 +77,7 @@ def noise(loop: Loop, report: Report) -> None:
     spectrum = cupy.fft.rfftn(random.standard_normal(loop.shape).astype("float32"))
     axes = [cupy.fft.fftfreq(extent).astype("float32") for extent in loop.shape[:2]]
     axes.append(cupy.fft.rfftfreq(loop.shape[2]).astype("float32"))
-    z, y, x = (axis.reshape([-1 if place == number else 1 for place in range(3)]) for number, axis in enumerate(axes))
-    frequency = cupy.sqrt(z**2 + y**2 + x**2)
+    frequency = cupy.sqrt(sum(axis**2 for axis in cupy.meshgrid(*axes, indexing="ij", sparse=True)))
     spectrum *= (frequency > 1 / 30) & (frequency < 1 / 10)
     field = cupy.fft.irfftn(spectrum, loop.shape).astype("float32")
     start(loop, field, field, report)

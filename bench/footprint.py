@@ -73,31 +73,16 @@ def others() -> dict[str, Operator]:
     """Return everyday functions that no constant of the model was chosen on."""
     from scipy import ndimage, signal
 
-    def magnitude(x: Any) -> Any:
-        return np.sqrt(sum(part * part for part in np.gradient(x)))
-
-    def whiten(x: Any) -> Any:
-        return (x - x.mean(axis=-1, keepdims=True)) / (x.std(axis=-1, keepdims=True) + 1e-6)
-
-    def smear(x: Any) -> Any:
-        return signal.fftconvolve(x, np.ones((5, 5, 5), x.dtype), mode="same")
-
-    def quantiles(x: Any) -> Any:
-        return np.quantile(x, [0.1, 0.5, 0.9], axis=0)
-
-    def windows(x: Any) -> Any:
-        return np.lib.stride_tricks.sliding_window_view(x, 9, axis=-1).max(axis=-1)
-
-    def shrink(x: Any) -> Any:
-        return ndimage.zoom(x, 0.5, order=1)
-
-    def power(x: Any) -> Any:
-        return np.abs(np.fft.rfftn(x)) ** 2
-
-    def stack(x: Any) -> Any:
-        return np.concatenate([x, np.roll(x, 1, axis=0), np.pad(x, 4)[4:-4, 4:-4, 4:-4]], axis=-1)
-
-    return {each.__name__: each for each in (magnitude, whiten, smear, quantiles, windows, shrink, power, stack)}
+    return {
+        "magnitude": lambda x: np.sqrt(sum(part * part for part in np.gradient(x))),
+        "whiten": lambda x: (x - x.mean(axis=-1, keepdims=True)) / (x.std(axis=-1, keepdims=True) + 1e-6),
+        "smear": lambda x: signal.fftconvolve(x, np.ones((5, 5, 5), x.dtype), mode="same"),
+        "quantiles": lambda x: np.quantile(x, [0.1, 0.5, 0.9], axis=0),
+        "windows": lambda x: np.lib.stride_tricks.sliding_window_view(x, 9, axis=-1).max(axis=-1),
+        "shrink": lambda x: ndimage.zoom(x, 0.5, order=1),
+        "power": lambda x: np.abs(np.fft.rfftn(x)) ** 2,
+        "stack": lambda x: np.concatenate([x, np.roll(x, 1, axis=0), np.pad(x, 4)[4:-4, 4:-4, 4:-4]], axis=-1),
+    }
 
 
 def try_out(name: str, library: str, operator: Operator, asked: Any, report: Report) -> dict[str, Any]:

@@ -1,14 +1,12 @@
 """A differentiable wave loop in JAX: a scan in memory, segments of `jax.checkpoint`, and `checkpointed`.
 
 The loop is a damped 2-D wave whose speed and damping have gradients, heard by receivers. Each way runs in a process of
-its own. The scan in memory goes first, and a fiftieth of the memory that it took (``--part``) is what all others may
-take: on a GPU that is what JAX says it had in use at most, of memory that it has taken beforehand (where it takes
-memory as it goes, it counts the whole of pieces that it rounds up to powers of two). `checkpointed` has as much as its
-budget, less the arguments, their gradients and what the receivers hear, by itself and inside of `jax.jit`. Segments are
-tried with the counts that keep the least, in one, two and three levels, so that the best that `jax.checkpoint` can do
-in that memory is there. On a CPU, memory is what a process had at most above what it had before, which is rough. Times
-are the best of several runs after one that compiles; the compilation is told beside them. Gradients are compared with
-those of the scan. Without a GPU, ``--points 256 --steps 400 --part 8`` is over in a minute or two.
+its own. A fiftieth of the memory that the scan takes (``--part``) is what all others may take: on a GPU that is what
+JAX says it had in use at most, of memory that it has taken beforehand. `checkpointed` has that much as its budget, less
+the arguments, their gradients and what the receivers hear, by itself and inside of `jax.jit`. Segments are tried with
+the counts that keep the least, in one, two and three levels. On a CPU, memory is what a process had at most, which is
+rough. Times are the best of several runs after one that compiles, which is told beside them. Gradients are compared
+with those of the scan. Without a GPU, ``--points 256 --steps 400 --part 8`` is over in a minute or two.
 """
 
 import heapq

@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 import time
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,16 +63,16 @@ class Loop:
         assert np.array_equal(field[::1024], self.seen[step]), f"step {step} is not what it was"
         np.add(self.image, field, out=self.image)
 
-    def costs(self, folder: str, snapshots: int, rounds: int = 30) -> fb.Costs:
+    def costs(self, folder: str, snapshots: int, rounds: int = 30) -> dict[str, float]:
         """Time steps, a copy and the disk tier, each by itself: means, for the loop too meets others on its cores."""
         field, kept, nbytes = self.first.copy(), np.empty_like(self.first), self.first.nbytes
         np.copyto(kept, field)  # pages are there
-        forward = backward = copy = 0.0
+        spent = dict.fromkeys(("forward", "backward", "copy"), 0.0)
         for step in range(rounds):
-            forward += seconds(lambda step=step: self.forward((field,), step, step + 1, False))
-            copy += seconds(lambda: np.copyto(kept, field))
+            spent["forward"] += seconds(lambda step=step: self.forward((field,), step, step + 1, False)) / rounds
+            spent["copy"] += seconds(lambda: np.copyto(kept, field)) / rounds
             self.seen[step] = kept[::1024].copy()
-            backward += seconds(lambda step=step: self.backward((kept,), step))
+            spent["backward"] += seconds(lambda step=step: self.backward((kept,), step)) / rounds
         rng = np.random.default_rng(1)
         buffers = [np.frombuffer(mmap.mmap(-1, nbytes), np.uint8) for _ in range(2)]
         for buffer in buffers:
@@ -82,8 +82,7 @@ class Loop:
             down = seconds(lambda: [disk.write(step, buffers[step % 2]).result() for step in range(snapshots)])
             up = seconds(lambda: [disk.read(step, buffers[step % 2]).result() for step in reversed(range(snapshots))])
         os.sync()  # the disk is done with deleting
-        link = fb.Link(up=snapshots * nbytes / up, down=snapshots * nbytes / down)
-        return fb.Costs(forward / rounds, backward / rounds, nbytes * rounds / copy, disk=link)
+        return spent | {"up": up / snapshots, "down": down / snapshots}
 
     def reverse(self, setting: Setting, costs: fb.Costs, folder: str) -> tuple[fb.Result, float]:
         """Reverse the loop with a plan for the costs of this minute; return the result and the wall time too."""
@@ -113,10 +112,11 @@ def main(asked: Any, report: Report) -> None:
         loop.costs(folder, 4)  # pages are touched, the checksum is compiled
         before = loop.costs(folder, SETTINGS[0].disk)
         for _ in range(asked.repetitions):
-            runs = [loop.reverse(setting, before, folder) for setting in SETTINGS]
+            runs = [loop.reverse(setting, mean(before, nbytes=asked.snapshot), folder) for setting in SETTINGS]
             after = loop.costs(folder, SETTINGS[0].disk)
+            costs = mean(before, after, nbytes=asked.snapshot)
             for setting, (result, wall) in zip(SETTINGS, runs, strict=True):
-                report.add(compare(setting, result, mean(before, after), asked.snapshot) | {"wall": wall})
+                report.add(compare(setting, result, costs, asked.snapshot) | {"wall": wall})
             before = after
     columns = "loop schedule stored fetched seconds:.2f predicted:.2f disk_alone:.2f predicted_over:.3f alone_over:.3f"
     report.table("every repetition", f"{columns} first_saves:.2f down_GBps:.2f disk_down:.2f up_GBps:.2f disk_up:.2f")
@@ -147,20 +147,11 @@ def compare(setting: Setting, result: fb.Result, costs: fb.Costs, nbytes: int) -
     return row
 
 
-def mean(first: fb.Costs, second: fb.Costs) -> fb.Costs:
-    """Take the middle of two costs, in seconds."""
-    assert first.disk is not None and second.disk is not None
-
-    def harmonic(a: float, b: float) -> float:
-        return 2 / (1 / a + 1 / b)
-
-    return replace(
-        first,
-        forward=(first.forward + second.forward) / 2,
-        backward=(first.backward + second.backward) / 2,
-        copy=harmonic(first.copy, second.copy),
-        disk=fb.Link(harmonic(first.disk.up, second.disk.up), harmonic(first.disk.down, second.disk.down)),
-    )
+def mean(*measured: dict[str, float], nbytes: int) -> fb.Costs:
+    """Return costs of the means of seconds."""
+    mid = {what: sum(each[what] for each in measured) / len(measured) for what in measured[0]}
+    link = fb.Link(up=nbytes / mid["up"], down=nbytes / mid["down"])
+    return fb.Costs(mid["forward"], mid["backward"], nbytes / mid["copy"], disk=link)
 
 
 if __name__ == "__main__":

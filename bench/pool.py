@@ -11,13 +11,11 @@ Takes four times the device's budget of host memory.
 
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from math import prod
-from time import perf_counter
-from typing import Any
+from dataclasses import asdict
+from typing import Any, NamedTuple
 
 import numpy as np
-from harness import Report, arg, benchmark
+from harness import Report, arg, benchmark, seconds
 
 import forebay as fb
 from forebay.units import to_bytes, to_text
@@ -25,18 +23,13 @@ from forebay.units import to_bytes, to_text
 WARM, ROUNDS = 3, 4
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(NamedTuple):
     """Arrays and budget."""
 
     count: int
     shape: tuple[int, ...]
+    nbytes: int
     device: int
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of an array."""
-        return 4 * prod(self.shape)
 
     def row(self, sweep: str, way: str, seconds: float, moved: Any, bound: float) -> dict[str, Any]:
         """Tell what was measured of one way to sweep; seconds and bytes are those of a round."""
@@ -59,21 +52,21 @@ def main(asked: Any, report: Report) -> None:
     warnings.simplefilter("ignore", ThrashWarning)
     device = to_bytes(asked.device)
     plane = device // asked.slots // 4 // (128 * 128)
-    setting = Setting(asked.times * asked.slots, (plane, 128, 128), device)
+    setting = Setting(asked.times * asked.slots, (plane, 128, 128), 4 * plane * 128 * 128, device)
     links = measure_links(nbytes="256MB")
     assert links.pinned_up and links.pinned_both
-    report.facts |= {"setting": asdict(setting), "links": asdict(links)}
+    report.facts |= {"setting": setting._asdict(), "links": asdict(links)}
     report.say(f"{setting.count} arrays of {to_text(setting.nbytes)}, budget {to_text(device)}; {links}")
     for sweep in ("read", "write"):
         speed = links.pinned_up if sweep == "read" else links.pinned_both
         bound = bound_of(setting, sweep, "min")
-        seconds = max(bound) / speed
-        report.add(setting.row(sweep, "bound, farthest next use", seconds, bound, seconds))
+        shortest = max(bound) / speed
+        report.add(setting.row(sweep, "bound, farthest next use", shortest, bound, shortest))
         least = bound_of(setting, sweep, "lru")
-        report.add(setting.row(sweep, "bound, least recently used", max(least) / speed, least, seconds))
-        report.add(pool_sweeps(setting, sweep, None, seconds))
-        report.add(copies_per_use(setting, sweep, seconds))
-        report.add(pool_sweeps(setting, sweep, asked.codec, seconds))
+        report.add(setting.row(sweep, "bound, least recently used", max(least) / speed, least, shortest))
+        report.add(pool_sweeps(setting, sweep, None, shortest))
+        report.add(copies_per_use(setting, sweep, shortest))
+        report.add(pool_sweeps(setting, sweep, asked.codec, shortest))
     report.facts["host_seconds_per_use"] = {library: overhead_of_a_use(library) for library in ("cupy", "torch")}
     report.table(
         f"{setting.count} arrays of {to_text(setting.nbytes)} within {to_text(device)}",
@@ -116,15 +109,11 @@ def pool_sweeps(setting: Setting, sweep: str, codec: str | None, bound: float) -
             one_round()
         pool.wait()
         before, stalled = dict(pool.metrics.moved), pool.metrics.phases["stall"]
-        start = perf_counter()
-        for _ in range(ROUNDS):
-            one_round()
-        pool.wait()
-        seconds = (perf_counter() - start) / ROUNDS
+        taken = seconds(lambda: ([one_round() for _ in range(ROUNDS)], pool.wait())) / ROUNDS
         metrics = pool.metrics
         moved = tuple((metrics.moved[lane] - before.get(lane, 0)) // ROUNDS for lane in ("up 1", "down 1"))
-        row = setting.row(sweep, f"pool, {codec}" if codec else "pool", seconds, moved, bound)
-        row |= {"stall": (metrics.phases["stall"] - stalled) / ROUNDS / seconds, "peak_device": metrics.peak_device}
+        row = setting.row(sweep, f"pool, {codec}" if codec else "pool", taken, moved, bound)
+        row |= {"stall": (metrics.phases["stall"] - stalled) / ROUNDS / taken, "peak_device": metrics.peak_device}
         check(setting, pool, arrays, sweep, lossy=codec is not None)
         return row | {"ratio": metrics.mean_ratio if metrics.ratios else 1.0}
 
@@ -151,12 +140,9 @@ def copies_per_use(setting: Setting, sweep: str, bound: float) -> dict[str, Any]
             cupy.cuda.get_current_stream().synchronize()
 
         one_round()
-        start = perf_counter()
-        for _ in range(ROUNDS):
-            one_round()
-        seconds = (perf_counter() - start) / ROUNDS
+        taken = seconds(lambda: [one_round() for _ in range(ROUNDS)]) / ROUNDS
         moved = setting.count * setting.nbytes, setting.count * setting.nbytes * (sweep == "write")
-        return setting.row(sweep, "pinned copies per use", seconds, moved, bound)
+        return setting.row(sweep, "pinned copies per use", taken, moved, bound)
     finally:
         slab.close()
 
@@ -167,23 +153,23 @@ def overhead_of_a_use(library: str) -> float:
 
     with Pool(fb.Budget(device="64MB", host="64MB"), arrays=library) as pool:
         a, b = pool.put(np.zeros(1000, "float32")), pool.put(np.zeros(1000, "float32"))
-        for repeat in range(2):
-            start = perf_counter()
+
+        def uses() -> None:
             for _ in range(2000):
                 with pool.use(reads=[a], writes=[b]):
                     pass
-            seconds = (perf_counter() - start) / 2000
-            if repeat == 0:
-                pool.wait()
-    return seconds
+
+        uses()
+        pool.wait()
+        return seconds(uses) / 2000
 
 
 def field(setting: Setting, number: int) -> Any:
     """Make a smooth array, on the device."""
     import cupy
 
-    axes = [cupy.linspace(0, 1, extent, dtype="float32") for extent in setting.shape]
-    z, y, x = axes[0][:, None, None], axes[1][None, :, None], axes[2][None, None, :]
+    axes = (cupy.linspace(0, 1, extent, dtype="float32") for extent in setting.shape)
+    z, y, x = cupy.meshgrid(*axes, indexing="ij", sparse=True)
     return cupy.sin(9 * z + 7 * y + 0.1 * number) * cupy.cos(11 * x - 5 * y) + cupy.float32(number % 7)
 
 

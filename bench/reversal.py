@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from cases.acoustic_loop import SLOTS, Loop, prepared
 from cases.blocking import Copies, carry_out, kept, limit, most
-from harness import Report, arg, benchmark, seconds, summary
+from harness import Report, arg, benchmark, digest, seconds, summary
 from numpy.typing import NDArray
 
 import forebay as fb
@@ -56,7 +56,7 @@ class Rows:
         copies = Copies(loop, loop.layout, rooms, None)
         state = loop.working()
         row = carry_out(schedule, state, loop.forward, loop.backward, copies, loop.wait, self.costs, patience)
-        image = loop.hashed(loop.image) if row["timed_share"] == 1 else None
+        image = digest(loop.image.get()) if row["timed_share"] == 1 else None
         self.report.add({"steps": self.steps, "way": way} | row | {"image": image})
 
     def planned(self, way: str, **how: Any) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class Rows:
         memory = {"device_taken": taken, "device_above": max(0, taken - self.budget["device"] - loop.snapshot)}
         sampled = max((sample.relative for sample in result.metrics.samples), default=0.0)
         row = {"steps": steps, "way": way} | summary(result) | {"wall": wall, "sampled": sampled} | links | memory
-        return row | {"image": loop.hashed(loop.image)}
+        return row | {"image": digest(loop.image.get())}
 
     def limit(self, schedule: Schedule) -> None:
         """Tell what a schedule takes if nothing is waited for."""
@@ -179,7 +179,7 @@ def check(loop: Loop, report: Report) -> None:
             images.setdefault(row["image"], []).append(f"{row['schedule']} {row['way']}")
     if len(images) > 1:
         report.fail(f"images differ: {images}")
-    if loop.hashed(*loop.start) != loop.initial:
+    if digest(*(array.get() for array in loop.start)) != loop.initial:
         report.fail("a reversal changed the caller's initial state")
     largest = report.facts["image_maximum"] = float(abs(loop.image).max())
     if not 0 < largest < math.inf:

@@ -29,6 +29,9 @@ from typing import Any
 
 from cases.blocking import kept
 from harness import Report, arg, benchmark, no_gpu
+from shots import elastic, history, seed
+from shots.machine import Gpu, Host
+from shots.waves import Setup, Waves
 
 import forebay as fb
 
@@ -42,8 +45,6 @@ class Bench:
     """The tables, on one machine."""
 
     def __init__(self, asked: Any, report: Report, directory: str) -> None:
-        from shots.machine import Gpu, Host
-
         self.machine: Host = Host() if asked.device == "cpu" else Gpu()
         self.asked, self.report, self.directory, self.pinned = asked, report, directory, 0
         self.small = asked.tiny or asked.device == "cpu"
@@ -67,10 +68,8 @@ class Bench:
 
     def run_long(self) -> None:
         """Measure Revolve and auto over a loop as long as the seed's."""
-        from shots import seed
-
         if (rows := self._rows("salt", self.steps(80, 1001, 3751))) is not None:
-            self._take("long", seed.long_table(rows, self.directory))
+            self._take("long", seed.long_table(rows))
             self._show_schedules("long")
 
     def run_history(self) -> None:
@@ -83,17 +82,13 @@ class Bench:
 
     def run_elastic(self) -> None:
         """Measure an elastic shot."""
-        from shots import elastic
-
         shape, steps, absorb = ((44, 48, 52), 600, 10) if self.small else ((400, 400, 505), 1001, 20)
         budget = self.machine.budget(*(("3MB", "1GB") if self.small else ("24GB", "64GB")))
         how = (self.machine, shape, steps, absorb, budget, self.codec.name, self.directory)
         self._take("elastic", iter([partial(elastic.row, *how)]))
-        self._show("elastic", "elastic", "shape steps every codec keep seconds:.3f nothing:.3f cost:.3f Gpoints:.2f")
+        self._show("elastic", "shape steps every codec keep seconds:.3f nothing:.3f cost:.3f Gpoints:.2f")
 
-    def _setup(self, name: str, steps: int) -> Any:
-        from shots.waves import Setup
-
+    def _setup(self, name: str, steps: int) -> Setup:
         if self.small:
             shape, absorb = ((36, 40, 38), 10) if self.asked.tiny else ((56, 66, 60), 16)
             return Setup(name, shape, steps, absorb=absorb, apart=4)
@@ -101,9 +96,6 @@ class Bench:
 
     def _rows(self, name: str, steps: int) -> Any:
         """Make a shot and measure its costs; None, and a failure in the report, where that fails."""
-        from shots import seed
-        from shots.waves import Waves
-
         try:
             waves = Waves(self.machine, self._setup(name, steps))
             costs = seed.measured(waves, self.codec, self.links)
@@ -114,29 +106,23 @@ class Bench:
         host = 24 * waves.layout.nbytes if self.small else host
         self._pin(host)
         self._tell(waves, costs)
-        return seed.Rows(waves, costs, self.codec, host, self.asked.patience)
+        return seed.Rows(waves, costs, self.codec, host, self.asked.patience, self.directory)
 
     def _schedules(self, name: str, steps: int, *, brief: bool) -> None:
-        from shots import seed
-
         if (rows := self._rows(name, steps)) is not None:
-            self._take(f"seed {name}", seed.table(rows, caches=(2, 4, 6), directory=self.directory, brief=brief))
+            self._take(f"seed {name}", seed.table(rows, caches=(2, 4, 6), brief=brief))
             self._show_schedules(f"seed {name}")
 
     def _show_schedules(self, table: str) -> None:
         """Set every row beside the blocking copies of its family, and auto beside Revolve's."""
-        from shots import seed
-
         own = [row for row in self.report.rows if row["table"] == table]
         bases = {row["schedule"].partition(":")[0]: row for row in own if row["way"] == "blocking copies"}
         for row in own:
             base = bases.get(row["schedule"].partition(":")[0], bases.get("revolve"))
             row["times_faster"] = base["seconds"] / row["seconds"] if base else None
-        self._show(table, table, seed.COLUMNS)
+        self._show(table, seed.COLUMNS)
 
     def _history(self, name: str, steps: int, every: int | None, codecs: tuple[str, ...]) -> None:
-        from shots import history
-
         budget = self.machine.budget(*(("1GB", "1GB") if self.small else ("8GB", "64GB")))
         if not self.small:
             self._pin(budget["host"])
@@ -146,7 +132,7 @@ class Bench:
             self._take(name, history.table(shots, every, codecs))
         finally:
             self.machine.release()
-        self._show(f"{name}: {setup.name}, {steps} steps", name, history.COLUMNS)
+        self._show(name, history.COLUMNS)
 
     def _take(self, table: str, rows: Iterator[Callable[[], dict[str, Any]]]) -> None:
         """Measure and keep the rows of a table, each by itself: one that fails is told, and the next is measured."""
@@ -162,8 +148,8 @@ class Bench:
                 self.report.fail(f"{table}, row {number}: {error!r}"[:500])
         self.report.say(f"{table} stops here: --limit")
 
-    def _show(self, title: str, table: str, columns: str) -> None:
-        self.report.table(title, columns, [row for row in self.report.rows if row["table"] == table])
+    def _show(self, table: str, columns: str) -> None:
+        self.report.table(table, columns, [row for row in self.report.rows if row["table"] == table])
 
     def _pin(self, nbytes: int) -> None:
         """Pin the host's memory, which the process keeps: the rows find it."""

@@ -3,25 +3,22 @@
 Parts: transformer, resnet, vnet and offload by default; resnet128 has a batch of 128, with which the device rather than
 the host binds it; huge has a step of 200 GB beside the largest batch that fits the card.
 
-Every time is the median of steps run in this process, forward and backward without an optimizer, after some that are
-not timed: fewer for `save_on_cpu`, `offload` and the best subset. Speeds are relative to plain steps. Hosts and clocks
-change with the seconds, so steps of `fit` and of the best subset take turns with plain steps of a copy. The parameters
-of that copy are part of the budgets and peaks that plans tell, not of those in rows. For `fit` there are rounds, each
-with a plan of its own: the round of the median speed is told, the speeds of all, those of the fastest step beside the
-fastest plain one, which others on the machine have disturbed least, and those of ten steps in a row, for which nobody
-waits one by one, the median of five series. On a CPU the networks are tiny and the figures mean nothing.
+Every time is the median of steps, forward and backward without an optimizer, after some that are not timed. Steps of
+`fit` and of the best subset take turns with plain steps of a copy, whose parameters are part of the budgets and peaks
+that plans tell, not of those in rows. For `fit` there are rounds, each with a plan of its own: the round of the median
+speed is told, the speeds of all, those of the fastest step beside the fastest plain one, and those of ten steps in a
+row, for which nobody waits one by one. On a CPU the networks are tiny and the figures mean nothing.
 """
 
 import copy
 import gc
-import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
-from harness import Report, arg, benchmark, median
+from harness import Report, arg, benchmark, median, seconds, steady
 
 from forebay import Budget
 from forebay.errors import BudgetError
@@ -81,16 +78,16 @@ class Device:
 
     def measured(self, model: Any, x: Any, steps: int, each: int = 1, around: Any = nullcontext) -> Any:
         """Return the seconds of steps, `each` of them in a row, and the peak bytes of the device."""
-        spent = []
         self.wait()
         if self.gpu:
             self.torch.cuda.reset_peak_memory_stats()
-        for _ in range(steps):
-            start = time.perf_counter()
+
+        def series() -> None:
             for _ in range(each):
                 self.step(model, x, around)
             self.wait()
-            spent.append((time.perf_counter() - start) / each)
+
+        spent = [seconds(series) / each for _ in range(steps)]
         return spent, self.torch.cuda.max_memory_allocated() if self.gpu else 0
 
     def timed(self, model: Any, x: Any, steps: int | None = None, warm: int | None = None, around: Any = nullcontext):
@@ -100,11 +97,11 @@ class Device:
         spent, peak = self.measured(model, x, steps or self.repeats, around=around)
         return median(spent), peak
 
-    def row(self, net: str, what: str, budget: int, seconds: float, plain: float, peak: int, **figures: Any) -> None:
+    def row(self, net: str, what: str, budget: int, seconds: float, plain: float, peak: int, **more: Any) -> None:
         """Add a row; one above its budget says so."""
         above = {"ABOVE": "THE BUDGET"} if self.gpu and budget and peak > budget else {}
         about = {"net": net, "what": what, "budget": budget, "seconds": seconds, "plain": plain, "peak": peak}
-        self.report.add(about | {"speed": plain / seconds} | above | figures)
+        self.report.add(about | {"speed": plain / seconds} | above | more)
 
 
 class Beside:
@@ -122,18 +119,17 @@ class Beside:
 
         Nobody waits for the device between `each` steps in a row, as in training.
         """
-        taken = [
-            self._turn(self.plain, each)[:1] + self._turn(model, each) for _ in range((turns or self.on.turns) + 1)
-        ]
+        count = (turns or self.on.turns) + 1
+        taken = [self._turn(self.plain, each)[:1] + self._turn(model, each) for _ in range(count)]
         plain, own, peaks = zip(*taken, strict=True)
         plain, own = plain[1:], own[1:]
         medians = {"seconds": median(own), "plain": median(plain), "speed": median(plain) / median(own)}
         return medians | {"fastest": min(plain) / min(own), "peak": max(peaks)}
 
     def _turn(self, model: Any, each: int) -> tuple[float, int]:
-        (seconds,), peak = self.on.measured(model, self.x, 1, each)
+        (taken,), peak = self.on.measured(model, self.x, 1, each)
         model.zero_grad(set_to_none=True)  # the other has no room for these
-        return seconds, peak - self.nbytes if self.on.gpu else 0
+        return taken, peak - self.nbytes if self.on.gpu else 0
 
 
 @contextmanager
@@ -216,9 +212,8 @@ def fitted(on: Device, net: str, what: str, model: Any, beside: Beside, names: A
         try:
             for _ in range(on.warm):
                 on.step(model, beside.x)
-            rounds.append(
-                (beside.in_turns(model), beside.in_turns(model, min(SERIES, on.turns), on.repeats), plan_of(model))
-            )
+            turns, series = beside.in_turns(model), beside.in_turns(model, min(SERIES, on.turns), on.repeats)
+            rounds.append((turns, series, plan_of(model)))
         except (BudgetError, on.torch.OutOfMemoryError) as error:
             on.report.say(f"{net} {what}: {error}")
             return
@@ -227,13 +222,16 @@ def fitted(on: Device, net: str, what: str, model: Any, beside: Beside, names: A
             model.zero_grad(set_to_none=True)
             on.clear()
     middle, _, plan = sorted(rounds, key=lambda one: one[0]["speed"])[on.rounds // 2]
-    speeds = {what: [turns[what] for turns, _, _ in rounds] for what in ("speed", "fastest")}
-    speeds = {"speeds": speeds["speed"], "fastest": speeds["fastest"]}
-    speeds["in_a_row"] = [series["speed"] for _, series, _ in rounds]
     peak = max(turns["peak"] for one in rounds for turns in one[:2])
-    figures = {"predicted": plan.seconds, "predicted_over": plan.seconds / middle["seconds"]}
-    figures["predicted_peak"] = plan.foreseen.peak - beside.nbytes
-    on.row(net, what, budget, middle["seconds"], middle["plain"], peak, **figures, **speeds)
+    figures = {
+        "predicted": plan.seconds,
+        "predicted_over": plan.seconds / middle["seconds"],
+        "predicted_peak": plan.foreseen.peak - beside.nbytes,
+        "speeds": [turns["speed"] for turns, _, _ in rounds],
+        "fastest": [turns["fastest"] for turns, _, _ in rounds],
+        "in_a_row": [series["speed"] for _, series, _ in rounds],
+    }
+    on.row(net, what, budget, middle["seconds"], middle["plain"], peak, **figures)
     on.report.say(plan.explain())
 
 
@@ -250,7 +248,7 @@ def only_offload(on: Device) -> None:
     for net in ("transformer", "resnet"):
         model, x, _ = on.net(net)
         plain, need = on.timed(model, x, None, 3)
-        forward = forward_seconds(on, model, x)
+        forward = steady(partial(model, x), on.wait, 5, 1)
         parameters = sum(parameter.nbytes for parameter in model.parameters())
         pinned, _ = on.timed(model, x, 3, 1, lambda: save_on_cpu(pin_memory=on.gpu))
         on.clear()
@@ -267,33 +265,15 @@ def only_offload(on: Device) -> None:
             on.timed(model, x, 1, LEARNED, around)
             before, unseen, steps = dict(saved.metrics.moved), saved.unseen, on.rounds * on.repeats
             rounds = [(on.timed(model, x, None, 1)[0], *on.timed(model, x, None, 0, around)) for _ in range(on.rounds)]
-            plain, seconds, peak = sorted(rounds, key=lambda one: one[1] / one[0])[on.rounds // 2]
+            plain, taken, peak = sorted(rounds, key=lambda one: one[1] / one[0])[on.rounds // 2]
             down, up = ((saved.metrics.moved[lane] - before.get(lane, 0)) / steps for lane in ("down 1", "up 1"))
             bound = max(forward, down / link.down) + max(plain - forward, up / link.up)
-            figures = {
-                "bound": bound,
-                "over_bound": seconds / bound,
-                "moved": down,
-                "save_on_cpu": pinned,
-                "need": need,
-            }
-            figures |= {"times_save_on_cpu": pinned / seconds, "steps_without_hooks": saved.unseen - unseen}
-            on.row(net, f"offload {what}", 0, seconds, plain, peak, saved_budget=budget, **figures)
+            figures = {"bound": bound, "over_bound": taken / bound, "moved": down, "save_on_cpu": pinned, "need": need}
+            figures |= {"times_save_on_cpu": pinned / taken, "steps_without_hooks": saved.unseen - unseen}
+            on.row(net, f"offload {what}", 0, taken, plain, peak, saved_budget=budget, **figures)
         del model, x
         release()
         on.clear()
-
-
-def forward_seconds(on: Device, model: Any, x: Any) -> float:
-    spent = []
-    for _ in range(5):
-        on.wait()
-        start = time.perf_counter()
-        loss = model(x)
-        on.wait()
-        spent.append(time.perf_counter() - start)
-        del loss
-    return median(spent)
 
 
 def huge(on: Device) -> None:
@@ -316,10 +296,10 @@ def huge(on: Device) -> None:
     on.clear()
     fit(model, Budget(device=int(0.85 * card), host="64GB"))
     x = x.repeat(large, 1, 1)
-    seconds, peak = on.timed(model, x, 3)
+    taken, peak = on.timed(model, x, 3)
     figures = {"predicted": plan_of(model).seconds, "need": int(always + large * each)}
-    figures["samples_a_second_over_plain"] = large / seconds / (fits / plain)
-    on.row("huge", f"fit, batch {large}", int(0.85 * card), seconds, plain * large / fits, peak, **figures)
+    figures["samples_a_second_over_plain"] = large / taken / (fits / plain)
+    on.row("huge", f"fit, batch {large}", int(0.85 * card), taken, plain * large / fits, peak, **figures)
     on.report.say(plan_of(model).explain())
 
 

@@ -1,19 +1,18 @@
 """A differentiable wave loop in plain PyTorch: in memory, in segments of `torch.utils.checkpoint`, and `checkpointed`.
 
-The loop is a damped 2-D wave whose speed and damping have gradients, heard by receivers. It is run forward and backward
-in memory first. A fiftieth of the memory that this took, as measured, is then what all others may take: segments of
-many sizes, segments in segments, segments whose states autograd's `save_on_cpu` moves to the host, and `checkpointed`
-on the device alone and with the host below it. Those that fit, and the run in memory, are timed in rounds, one after
-the other, and the best time of each counts: such loops are bound by a host, whose speed changes with the seconds. The
-others are timed once. Gradients are compared bit by bit with those of the run in memory.
+The loop is a damped 2-D wave whose speed and damping have gradients, heard by receivers. A fiftieth of the memory that
+it takes in memory, as measured, is what all others may take: segments of many sizes, segments in segments, segments
+whose states autograd's `save_on_cpu` moves to the host, and `checkpointed` on the device alone and with the host below
+it. Those that fit, and the run in memory, are timed in rounds, and the best time of each counts: such loops are bound
+by a host, whose speed changes with the seconds. The others are timed once. Gradients are compared bit by bit.
 
-Memory is what torch's allocator had at most, and what the engine takes beside it, above what is there before the loop;
-on a CPU it is what a process had at most, which is rough. Without a GPU, ``--points 128 --steps 400 --few``.
+Memory is what torch's allocator had at most, and what the engine takes beside it, above what is there before the loop.
+On a CPU it is what the process had at most, which means little: there this only shows that all ways work.
 """
 
 import gc
-import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -63,7 +62,7 @@ class Loop:
             traces.append(trace)
         return self.gradients(self.torch.stack(traces))
 
-    def segments(self, *counts: int, on_host: bool = False) -> tuple[Any, ...]:
+    def segments(self, counts: tuple[int, ...], on_host: bool = False) -> tuple[Any, ...]:
         """Cut the loop into so many segments, each of them into so many, and so on; only the first states are kept."""
         from torch.utils.checkpoint import checkpoint
 
@@ -93,33 +92,19 @@ class Loop:
 
 def peak_bytes(loop: Loop, run: Run) -> int:
     """Run something and return what it took at most, above what was taken before."""
-    if not loop.gpu:
-        return _peak_in_child(loop, run)
-    cuda = loop.torch.cuda
     gc.collect()
+    if not loop.gpu:
+        before = high_water(what="VmRSS")
+        reset_high_water()
+        run(loop)
+        return high_water() - before
+    cuda = loop.torch.cuda
     cuda.synchronize()
     cuda.reset_peak_memory_stats()
     before = cuda.memory_allocated()
     run(loop)
     cuda.synchronize()
     return cuda.max_memory_allocated() - before
-
-
-def _peak_in_child(loop: Loop, run: Run) -> int:
-    """Do it in a process of its own, after a short loop: torch's allocator keeps what it once had."""
-    read, write = os.pipe()
-    if (child := os.fork()) == 0:
-        run(Loop(loop.points, 4, loop.device))
-        before = high_water(what="VmRSS")
-        reset_high_water()
-        run(loop)
-        os.write(write, str(high_water() - before).encode())
-        os._exit(0)
-    os.close(write)
-    with os.fdopen(read) as pipe:
-        peak = pipe.read()
-    os.waitpid(child, 0)
-    return int(peak)
 
 
 class Ours:
@@ -130,14 +115,12 @@ class Ours:
         self._first, self._more = "device" if loop.gpu else "host", more
         least = 5 * 4 * loop.points**2  # two states and a bit
         self.budget, self.peak = max(least, allowed // 2), 0
-        for _ in range(4):  # until what comes on top of the budget is known
+        for attempt in range(5):  # until what comes on top of the budget is known
             self.peak = peak_bytes(loop, self) + self._beside()
             left = allowed - self.peak
-            if 0 <= left < allowed // 20:
+            if 0 <= left < allowed // 20 or attempt == 4:
                 break
             self.budget = max(least, self.budget + int(left * (0.95 if left > 0 else 1.1)))
-        else:
-            self.peak = peak_bytes(loop, self) + self._beside()
 
     def __call__(self, loop: Loop) -> tuple[Any, ...]:
         """Run the loop within the budget."""
@@ -159,16 +142,13 @@ class Ours:
 def ways(steps: int, few: bool) -> Iterator[tuple[str, Run]]:
     """Name the ways that are compared with ours."""
     root, third = steps**0.5, steps ** (1 / 3)
-    for factor in (1.4,) if few else (0.7, 1, 1.4, 2, 2.8):
-        count = round(root * factor)
-        yield f"segments {count}", lambda loop, count=count: loop.segments(count)
-    for factor in (1,) if few else (0.7, 1, 1.3):
-        counts = round(third * factor), round(third)
-        yield f"segments {counts[0]} x {counts[1]}", lambda loop, counts=counts: loop.segments(*counts)
+    counts = [(round(root * factor),) for factor in ((1.4,) if few else (0.7, 1, 1.4, 2, 2.8))]
+    counts += [(round(third * factor), round(third)) for factor in ((1,) if few else (0.7, 1, 1.3))]
+    for several in counts:
+        yield f"segments {' x '.join(map(str, several))}", partial(Loop.segments, counts=several)
     for factor in (2,) if few else (1.4, 2, 4):
         count = round(root * factor)
-        way = f"segments {count}, states on the host"
-        yield way, lambda loop, count=count: loop.segments(count, on_host=True)
+        yield f"segments {count}, states on the host", partial(Loop.segments, counts=(count,), on_host=True)
 
 
 def ours_within(loop: Loop, allowed: int, report: Report) -> Iterator[tuple[str, Run]]:
@@ -204,10 +184,7 @@ def main(asked: Any, report: Report) -> None:
     import torch
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if device.type == "cuda":
-        Loop(asked.points, 8, device).plain()
-    else:
-        torch.set_num_threads(1)  # children cannot use the threads of their parent
+    Loop(asked.points, 8, device).plain()
     loop = Loop(asked.points, asked.steps, device)
     peak = peak_bytes(loop, Loop.plain)
     taken, got = timed(loop, Loop.plain)

@@ -1,6 +1,5 @@
 """A 3-D acoustic loop on a GPU by the kernels of `acoustic.cu`, and what its steps, copies and link cost."""
 
-import hashlib
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
@@ -9,6 +8,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from harness import digest
 
 import forebay as fb
 from forebay.engine.layout import Layout
@@ -45,7 +45,7 @@ class Loop:
         self.receiver = np.int32((nz // 4 * ny + ny // 3) * (nx // 4) + nx // 8)
         self.layout = Layout.of(self.start, lambda array: (array.shape, array.dtype))
         self.snapshot = self.layout.nbytes
-        self.initial = self.hashed(*self.start)
+        self.initial = digest(*(array.get() for array in self.start))
         taken = {variant: self._time(variant) for variant in VARIANTS}
         self.variant = min(taken, key=lambda variant: taken[variant])
         self._compile(self.variant)
@@ -83,13 +83,6 @@ class Loop:
         """Copy the initial state."""
         p, old = self.start
         return p.copy(), old.copy()
-
-    def hashed(self, *arrays: Any) -> str:
-        """Return a hash of the bytes of arrays."""
-        digest = hashlib.blake2b(digest_size=16)
-        for array in arrays:
-            digest.update(array.get())
-        return digest.hexdigest()
 
     def wait(self) -> None:
         """Wait for the stream."""

@@ -4,6 +4,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from math import inf
 from statistics import mean
@@ -14,7 +16,7 @@ from numpy.typing import NDArray
 
 import forebay as fb
 from forebay.codec import Codec
-from forebay.codec.codec import Encoded
+from forebay.engine.layout import arrays_of
 from forebay.schedule import Backward, Drop, Forward, Restore, Save, Schedule
 from forebay.units import seconds_to_text, to_text
 
@@ -129,20 +131,16 @@ def codec_cost(codec: Codec, field: Any, arrays: Any, seconds: Callable[[Callabl
     return fb.CodecCost(ratio, field.nbytes / encode, field.nbytes / decode, room.nbytes / field.nbytes)
 
 
-def leaves(state: Any) -> Any:
-    return state.values() if isinstance(state, dict) else state
-
-
 class Copies:
     """Blocking copies of states to rooms on the host and back, encoded or not, as a machine makes them."""
 
     def __init__(self, machine: Any, layout: Any, rooms: Sequence[NDArray[np.uint8]], codec: Codec | None) -> None:
         self.machine, self.layout, self.codec, self.free = machine, layout, codec, list(rooms)
-        self.held: dict[int, tuple[NDArray[np.uint8], list[int]]] = {}
+        self.held: dict[int, tuple[NDArray[np.uint8], list[Any]]] = {}
         self.spent: dict[str, list[float]] = {"save": [], "restore": []}
         self.moved, self.ratios = 0, list[float]()
         if codec is not None:
-            most = max(codec.max_bytes(leaf.shape, leaf.dtype) for leaf in layout.leaves)
+            most = max(codec.max_bytes(leaf.spec.shape, leaf.spec.dtype) for leaf in layout.leaves)
             self.room = machine.arrays.empty(most, "uint8")
             assert rooms[0].nbytes >= len(layout.leaves) * most
 
@@ -151,43 +149,39 @@ class Copies:
         machine = self.machine
         machine.wait()  # the copy would do so itself, but its time is wanted alone
         begun = time.perf_counter()
-        place, offset, sizes = self.free.pop(), 0, []
-        for array in leaves(state):
-            source = array
+        place, offset, kept = self.free.pop(), 0, []
+        for array in arrays_of(state):
+            source, encoded = array, None
             if self.codec is not None:
                 encoded = self.codec.encode(array, out=self.room)
                 source = self.room[: encoded.nbytes]
+                encoded = replace(encoded, size=partial(int, source.nbytes))
             machine.down(place[offset:], source)
-            sizes.append(source.nbytes)
+            kept.append((source.nbytes, encoded))
             offset += source.nbytes
-        self.held[step] = place, sizes
-        self._count("save", begun, sizes)
+        self.held[step] = place, kept
+        self._count("save", begun, offset)
         if self.codec is not None:
-            self.ratios.append(self.layout.nbytes / sum(sizes))
+            self.ratios.append(self.layout.nbytes / offset)
 
     def restore(self, step: int, state: Any) -> None:
         """Copy a state back, into the arrays of another."""
         machine = self.machine
         machine.wait()
         begun = time.perf_counter()
-        place, sizes = self.held[step]
-        offset = 0
-        for array, nbytes in zip(leaves(state), sizes, strict=True):
-            if self.codec is None:
-                machine.up(array, place[offset:])
-            else:
-                machine.up(self.room[:nbytes], place[offset:])
-                payload = machine.payload(self.room)
-                encoded = Encoded(self.codec, array.shape, array.dtype, payload, lambda nbytes=nbytes: nbytes)
+        (place, kept), offset = self.held[step], 0
+        for array, (nbytes, encoded) in zip(arrays_of(state), kept, strict=True):
+            machine.up(array if encoded is None else self.room[:nbytes], place[offset:])
+            if encoded is not None:
                 self.codec.decode(encoded, out=array)
                 machine.wait()
             offset += nbytes
-        self._count("restore", begun, sizes)
+        self._count("restore", begun, offset)
 
     def drop(self, step: int) -> None:
         """Give a state's room to others."""
         self.free.append(self.held.pop(step)[0])
 
-    def _count(self, what: str, begun: float, sizes: list[int]) -> None:
+    def _count(self, what: str, begun: float, nbytes: int) -> None:
         self.spent[what].append(time.perf_counter() - begun)
-        self.moved += sum(sizes)
+        self.moved += nbytes

@@ -116,18 +116,12 @@ def resnet(device, depths=(3, 8, 36, 3), width=64, batch=48, size=224):
     return ResNet(depths, width).to(device), torch.randn(batch, 3, size, size, device=device), None
 
 
-class Unit(nn.Module):
+class Unit(nn.Sequential):
     """A convolution, its norm and its activation."""
 
     def __init__(self, inside, outside):
-        super().__init__()
-        self.conv = nn.Conv3d(inside, outside, 3, padding=1, bias=False)
-        self.norm = nn.BatchNorm3d(outside)
-        self.activation = nn.PReLU(outside)
-
-    def forward(self, x):
-        """Apply all three."""
-        return self.activation(self.norm(self.conv(x)))
+        conv = nn.Conv3d(inside, outside, 3, padding=1, bias=False)
+        super().__init__(conv, nn.BatchNorm3d(outside), nn.PReLU(outside))
 
 
 class VNet(nn.Module):

@@ -1,6 +1,7 @@
 """What a benchmark measured: printed row by row, written as JSON after every row, and shown as tables."""
 
 import argparse
+import hashlib
 import json
 import os
 import platform
@@ -14,13 +15,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 import forebay as fb
+from forebay.cuda.available import gpu_count
 from forebay.units import seconds_to_text, to_text
 
 LIBRARIES = ("numpy", "numba", "scipy", "cupy", "torch", "jax", "devito", "dask", "zarr", "zfpy", "rmm")
+PHASES = ("forward", "backward", "save", "restore", "stall")
 Row = dict[str, Any]
 
 
@@ -102,6 +106,37 @@ class Report:
         self.console.print(table)
 
 
+def summary(result: Any) -> Row:
+    """Return what a reversal and its plan tell; seconds are from the first action to the last."""
+    plan, metrics = result.plan, result.metrics
+    return {
+        "schedule": str(plan.schedule),
+        "keep": plan.keep,
+        "codec": plan.codec or "none",
+        "seconds": metrics.seconds,
+        "predicted": plan.prediction.seconds,
+        "over_predicted": metrics.seconds / plan.prediction.seconds,
+        "stall": metrics.phases["stall"],
+        "phases": dict(metrics.phases),
+        "predicted_phases": {phase: getattr(plan.prediction, phase) for phase in PHASES},
+        "moved": sum(metrics.moved.values()),
+        "ratio": metrics.mean_ratio if metrics.ratios else None,
+        "worst_ratio": metrics.ratios.worst if metrics.ratios else None,
+        "peak": dict(metrics.peak),
+        "late": metrics.late,
+        "spilled": metrics.spilled,
+        "recomputed": metrics.recomputed,
+    }
+
+
+def digest(*arrays: Any) -> str:
+    """Return a short fingerprint of the bytes of arrays on the host."""
+    bits = hashlib.blake2b(digest_size=16)
+    for array in arrays:
+        bits.update(np.ascontiguousarray(array))
+    return bits.hexdigest()
+
+
 @cache
 def _steady() -> dict[str, Any]:
     """Describe what stays the same while a process runs."""
@@ -110,14 +145,12 @@ def _steady() -> dict[str, Any]:
         commit = subprocess.run(asked, capture_output=True, text=True).stdout.strip() or None
     except OSError:
         commit = None
-    about = {"platform": platform.platform(), "cpus": os.cpu_count(), "commit": commit, "gpus": []}
-    from forebay.cuda.available import gpu_count
-
+    gpus = []
     if gpu_count():
         from forebay.cuda.driver import describe_gpus
 
-        about["gpus"] = [asdict(gpu) for gpu in describe_gpus()]
-    return about
+        gpus = [asdict(gpu) for gpu in describe_gpus()]
+    return {"platform": platform.platform(), "cpus": os.cpu_count(), "commit": commit, "gpus": gpus}
 
 
 def environment() -> dict[str, Any]:

@@ -17,29 +17,32 @@ def seconds(call: Callable[[], Any], clock: Clock = time.perf_counter) -> float:
     return clock() - start
 
 
-def turns(
-    calls: Mapping[str, Callable[[], Any]], repeats: int, clock: Clock = time.perf_counter, *, swap: bool = False
-) -> dict[str, list[float]]:
-    """Time alternatives one after the other, turn by turn: what disturbs the machine disturbs all of them alike.
+def steady(call: Callable[[], Any], wait: Callable[[], Any], count: int, warm: int = 3) -> float:
+    """Return the median seconds of calls whose end is waited for, after some that are not timed."""
 
-    With `swap` every other turn goes through them backwards.
-    """
+    def whole() -> None:
+        call()
+        wait()
+
+    for _ in range(warm):
+        whole()
+    return median(seconds(whole) for _ in range(count))
+
+
+def turns(
+    calls: Mapping[str, Callable[[], Any]], repeats: int, clock: Clock = time.perf_counter
+) -> dict[str, list[float]]:
+    """Time alternatives one after the other, turn by turn: what disturbs the machine disturbs all of them alike."""
     taken: dict[str, list[float]] = {name: [] for name in calls}
-    for turn in range(repeats):
-        for name in reversed(calls) if swap and turn % 2 else calls:
-            taken[name].append(seconds(calls[name], clock))
+    for _ in range(repeats):
+        for name, call in calls.items():
+            taken[name].append(seconds(call, clock))
     return taken
 
 
 def medians(taken: Mapping[str, Sequence[float]]) -> dict[str, float]:
     """Return the median of each alternative."""
     return {name: median(times) for name, times in taken.items()}
-
-
-def beside(own: Sequence[float], other: Sequence[float]) -> dict[str, float]:
-    """Return how many times longer the others took: the median, lowest and highest ratio of all turns."""
-    ratios = [theirs / ours for ours, theirs in zip(own, other, strict=True)]
-    return {"ratio": median(ratios), "lowest": min(ratios), "highest": max(ratios)}
 
 
 def reset_high_water(process: int | str = "self") -> None:

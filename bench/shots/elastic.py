@@ -18,11 +18,10 @@ from forebay.wave import (
     imaging_interval,
     largest_dt,
     migrate,
-    ricker,
 )
 from forebay.wave.earth.stability import SAFETY
 from shots.machine import Host, Taken
-from shots.waves import smoothed, velocities
+from shots.waves import middle, smoothed, velocities, widest
 
 
 def row(
@@ -31,18 +30,16 @@ def row(
     """Migrate one shot of the salt model, whose layers are inside the shape, and time it without its history."""
     inner = tuple(points - 2 * absorb for points in shape)
     vp, spacing = velocities(machine, "salt", inner)
-    vp = smoothed(machine.arrays, vp, 4.0)
+    vp = smoothed(vp, 4.0)
     grid = Grid(inner, spacing, absorb=absorb)
     model = ElasticModel(vp, vp / np.float32(1.8), 310 * vp ** np.float32(0.25), grid)
     dt = SAFETY * largest_dt(model)
-    highest = 0.98 * model.slowest / (Elastic.points_per_wavelength(8) * max(spacing))
-    long = max(steps, int(12 / (highest * dt)))
-    dominant = highest / (highest_frequency(ricker(highest / 3, dt, long), dt) / (highest / 3))
-    middle = [points // 2 * step for points, step in zip(inner, spacing, strict=True)]
-    line = np.arange(0, inner[-1], 10) * spacing[-1]
-    receivers = [(2 * spacing[0], *middle[1:-1], x) for x in line]
-    shot = Shot((2 * spacing[0], *middle[1:]), receivers, grid.cell * ricker(dominant, dt, long)[:steps], dt)
-    every = imaging_interval(highest_frequency(ricker(dominant, dt, long), dt), dt)
+    highest = model.slowest / (Elastic.points_per_wavelength(8) * max(spacing))
+    _, full = widest(highest, dt, steps)
+    source = middle(grid)
+    receivers = [(*source[:-1], x) for x in np.arange(0, inner[-1], 10) * spacing[-1]]
+    shot = Shot(source, receivers, grid.cell * full[:steps], dt)
+    every = imaging_interval(highest_frequency(full, dt), dt)
     data = np.random.default_rng(0).standard_normal((steps, len(receivers))).astype(np.float32)
     nothing = nothing_kept(machine, shot, model, dt, every, data).seconds
     how = {"budget": budget, "codec": codec, "directory": directory, "reversals": 100, "progress": False}

@@ -54,10 +54,6 @@ class Host:
         """Lend rooms that are as quick to copy to as any."""
         yield [np.zeros(nbytes, np.uint8) for _ in range(count)]
 
-    def payload(self, room: Any) -> Any:
-        """Return a room as an encoding has it."""
-        return room
-
     def budget(self, *nbytes: int | str) -> fb.Budget:
         """Allow so many bytes of the first tiers."""
         return fb.Budget(**dict(zip(self.tiers, nbytes, strict=False)))
@@ -124,12 +120,6 @@ class Gpu(Host):
 
         with kept_pinned(count * nbytes) as slab:
             yield [slab.array[number * nbytes : (number + 1) * nbytes] for number in range(count)]
-
-    def payload(self, room: Any) -> Any:
-        """Return a room as an encoding has it."""
-        from forebay.cuda.arrays import view
-
-        return view(room)
 
     def links(self) -> dict[str, Any]:
         """Time copies inside the device and the link to the host."""

@@ -27,8 +27,9 @@ Row = dict[str, Any]
 class Rows:
     """Measures rows of one model, and sets their images beside the first exact one."""
 
-    def __init__(self, waves: Waves, costs: fb.Costs, codec: Codec, host: int, patience: float) -> None:
+    def __init__(self, waves: Waves, costs: fb.Costs, codec: Codec, host: int, patience: float, directory: str) -> None:
         self.waves, self.costs, self.codec, self.host, self.patience = waves, costs, codec, host, patience
+        self.directory = directory
         self.exact: Any = None
 
     def blocking(self, schedule: Schedule, rooms: Sequence[NDArray[np.uint8]], codec: Codec | None) -> Row:
@@ -53,7 +54,7 @@ class Rows:
         row = self._row(schedule, way, 0, told, self.waves.layout.nbytes)
         return self._judged(row, exact=codec is None) if told["timed_share"] == 1 else row
 
-    def planned(self, schedule: Schedule | str, cache: int, *, codec: bool, directory: str, way: str = "") -> Row:
+    def planned(self, schedule: Schedule | str, cache: int, *, codec: bool, way: str = "") -> Row:
         """Let Forebay carry a schedule out, or choose one."""
         waves = self.waves
         ran = waves.reverse(
@@ -61,7 +62,7 @@ class Rows:
             schedule=schedule,
             codec=self.codec.name if codec else None,
             costs=self.costs,
-            directory=directory,
+            directory=self.directory,
             reversals=100,
         )
         told, plan = summary(ran.result) | {"wall": ran.taken.wall, "memory": ran.memory}, ran.result.plan
@@ -127,12 +128,12 @@ def denser(rows: Rows, cache: int) -> Schedule | None:
 
 def room_bytes(waves: Waves, codec: Codec) -> int:
     """Return the bytes of a room that holds a state in either way."""
-    return sum(codec.max_bytes(leaf.shape, leaf.dtype) for leaf in waves.layout.leaves)
+    return sum(codec.max_bytes(leaf.spec.shape, leaf.spec.dtype) for leaf in waves.layout.leaves)
 
 
-def table(rows: Rows, *, caches: Sequence[int], directory: str, brief: bool) -> Iterator[Callable[[], Row]]:
+def table(rows: Rows, *, caches: Sequence[int], brief: bool) -> Iterator[Callable[[], Row]]:
     """Yield a model's part of the table, row by row; `brief` leaves out all but three ways."""
-    waves, largest, planned = rows.waves, max(caches), partial(rows.planned, directory=directory)
+    waves, largest, planned = rows.waves, max(caches), rows.planned
     steps, fit = waves.setup.steps, rows.host // room_bytes(waves, rows.codec)
     schedules: list[Schedule] = [fb.Revolve(steps, min(8, steps))]
     for family in (fb.ZCut, fb.Uniform):
@@ -160,9 +161,9 @@ def table(rows: Rows, *, caches: Sequence[int], directory: str, brief: bool) -> 
     yield partial(planned, "auto", largest, codec=True)
 
 
-def long_table(rows: Rows, directory: str) -> Iterator[Callable[[], Row]]:
+def long_table(rows: Rows) -> Iterator[Callable[[], Row]]:
     """Yield Revolve and "auto", in a loop as long as the seed's."""
-    schedule, planned = fb.Revolve(rows.waves.setup.steps, 8), partial(rows.planned, directory=directory)
+    schedule, planned = fb.Revolve(rows.waves.setup.steps, 8), rows.planned
     yield partial(planned, schedule, 6, codec=False)
     with rows.waves.machine.rooms(8, room_bytes(rows.waves, rows.codec)) as rooms:
         yield partial(rows.blocking, schedule, rooms, None)

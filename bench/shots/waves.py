@@ -18,8 +18,9 @@ from forebay.engine import Result
 from forebay.engine.layout import Layout
 from forebay.wave import Acoustic, AcousticModel, Adjoint, Grid, Loop, Shot, highest_frequency, largest_dt, ricker
 from forebay.wave.earth.builtin import make
+from forebay.wave.earth.smoothing import smooth
 from forebay.wave.earth.stability import SAFETY
-from forebay.wave.imaging import DARK, FLOOR, Imaging, imaging_interval
+from forebay.wave.imaging import DARK, FLOOR, Imaging, imaging_interval, laplacian_filter
 from forebay.wave.survey.wavelet import band_limited
 from shots.machine import Host, Taken
 
@@ -68,18 +69,15 @@ class Waves:
         self.machine, self.setup = machine, setup
         values, spacing = velocities(machine, setup.name, setup.grid_shape)
         self.grid = Grid(setup.grid_shape, spacing, absorb=setup.absorb)
-        smooth = AcousticModel(smoothed(machine.arrays, values, SMOOTHED), self.grid)
+        smooth = AcousticModel(smoothed(values, SMOOTHED), self.grid)
         true = AcousticModel(values, self.grid)
         self.dt = SAFETY * min(largest_dt(model, setup.order) for model in (true, smooth))
         # Of both models the slowest velocity is the water's.
         highest = min(true.slowest, smooth.slowest) / (Acoustic.points_per_wavelength(setup.order) * max(spacing))
-        long = max(setup.steps, math.ceil(12 / (highest * self.dt)))
-        self.dominant = (
-            0.98 * highest / (highest_frequency(ricker(highest / 3, self.dt, long), self.dt) / (highest / 3))
-        )
-        wavelet = self.grid.cell * ricker(self.dominant, self.dt, long)[: setup.steps]  # far from what underflows
-        self.shot = Shot(self._source(), self._receivers(), wavelet, self.dt)
-        self.frequency = highest_frequency(ricker(self.dominant, self.dt, long), self.dt)
+        self.dominant, full = widest(highest, self.dt, setup.steps)
+        wavelet = self.grid.cell * full[: setup.steps]  # far from what underflows
+        self.shot = Shot(middle(self.grid), self._receivers(), wavelet, self.dt)
+        self.frequency = highest_frequency(full, self.dt)
         self.every = imaging_interval(self.frequency, self.dt)
         data = self._echoes(true, smooth) if echoes else self._diffraction()
         self.propagator = Acoustic(smooth, self.dt, setup.order)
@@ -97,17 +95,11 @@ class Waves:
         """Points that a step computes."""
         return math.prod(points + 2 * self.setup.absorb for points in self.grid.shape)
 
-    def _source(self) -> NDArray[np.float64]:
-        middle = [(points // 2) * step for points, step in zip(self.grid.shape, self.grid.spacing, strict=True)]
-        return np.array([DEEP * self.grid.spacing[0], *middle[1:]])
-
     def _receivers(self) -> NDArray[np.float64]:
-        lines = [
-            np.arange(0, points, self.setup.apart) * step
-            for points, step in zip(self.grid.shape[1:], self.grid.spacing[1:], strict=True)
-        ]
-        flat = np.stack([line.ravel() for line in np.meshgrid(*lines, indexing="ij")], axis=1)
-        return np.column_stack([np.full(len(flat), DEEP * self.grid.spacing[0]), flat])
+        axes = zip(self.grid.shape[1:], self.grid.spacing[1:], strict=True)
+        lines = np.meshgrid(*(np.arange(0, n, self.setup.apart) * step for n, step in axes), indexing="ij")
+        deep = np.full(lines[0].size, DEEP * self.grid.spacing[0])
+        return np.column_stack([deep, *(line.ravel() for line in lines)])
 
     def _diffraction(self) -> NDArray[np.float64]:
         """Make the data of one point in the deep, heard from a third of the shot on: something to send back."""
@@ -194,33 +186,18 @@ class Waves:
         arrays = self.machine.arrays
         image, light = map(self.propagator.within, (self.image, self.light))
         least = FLOOR * arrays.median(light[light > DARK * light.max()])  # as `normalise` has it
-        clean = arrays.pad(image / arrays.maximum(light, least), 1, mode="edge")
-        inner = (slice(1, -1),) * self.grid.ndim
-        total = arrays.zeros_like(clean[inner])
-        for axis, step in enumerate(self.grid.spacing):
-            sides = [(*inner[:axis], side, *inner[axis + 1 :]) for side in (slice(0, -2), slice(2, None))]
-            total -= (clean[sides[0]] + clean[sides[1]] - 2 * clean[inner]) / arrays.float32(step**2)
-        return total * self._outside_source()
+        clean = laplacian_filter(image / arrays.maximum(light, least), self.grid)
+        return clean * self._outside_source()
 
     def _outside_source(self) -> Any:
         """Fade from 0 within one wavelength of the source to 1 at two."""
         arrays = self.machine.arrays
-        squared = sum(
-            ((arrays.arange(points, dtype="float32") * step - position) ** 2).reshape(
-                [-1 if axis == number else 1 for number in range(self.grid.ndim)]
-            )
-            for axis, (points, step, position) in enumerate(
-                zip(self.grid.shape, self.grid.spacing, self.shot.source[0], strict=True)
-            )
-        )
+        axes = zip(self.grid.shape, self.grid.spacing, self.shot.source[0], strict=True)
+        places = [arrays.arange(points, dtype="float32") * step - position for points, step, position in axes]
+        squared = sum(place**2 for place in arrays.meshgrid(*places, indexing="ij", sparse=True))
         wavelength = self.propagator.model.slowest / self.dominant
         ramp = arrays.clip(arrays.sqrt(squared) / arrays.float32(wavelength) - 1, 0, 1)
         return arrays.sin(arrays.float32(np.pi / 2) * ramp) ** 2
-
-
-def ndimage(arrays: Any) -> Any:
-    """Return SciPy's filters, or CuPy's."""
-    return import_module("scipy.ndimage" if arrays is np else "cupyx.scipy.ndimage")
 
 
 def velocities(machine: Host, name: str, shape: Sequence[int]) -> tuple[Any, tuple[float, ...]]:
@@ -228,13 +205,25 @@ def velocities(machine: Host, name: str, shape: Sequence[int]) -> tuple[Any, tup
     arrays, coarse = machine.arrays, tuple(max(2, -(-points // 2)) for points in shape)
     made = make(name, shape=coarse)
     factors = [points / fewer for points, fewer in zip(shape, coarse, strict=True)]
-    values = ndimage(arrays).zoom(arrays.asarray(made.values), factors, order=1, mode="nearest", grid_mode=True)
+    ndimage = import_module("scipy.ndimage" if arrays is np else "cupyx.scipy.ndimage")
+    values = ndimage.zoom(arrays.asarray(made.values), factors, order=1, mode="nearest", grid_mode=True)
     assert values.shape == tuple(shape)
     spacing = tuple(step / factor for step, factor in zip(made.spacing, factors, strict=True))
     return arrays.ascontiguousarray(values), spacing
 
 
-def smoothed(arrays: Any, values: Any, width: float) -> Any:
+def smoothed(values: Any, width: float) -> Any:
     """Average the slowness under a bell of a width in points."""
-    bell = {"mode": "nearest", "truncate": math.ceil(3 * width) / width}
-    return (1 / ndimage(arrays).gaussian_filter(1 / values, width, **bell)).astype("float32")
+    return smooth(values, (1.0,) * values.ndim, width)
+
+
+def middle(grid: Grid) -> NDArray[np.float64]:
+    """Return the place in the middle of the surface, a little below it."""
+    return np.array([DEEP, *(points // 2 for points in grid.shape[1:])]) * grid.spacing
+
+
+def widest(highest: float, dt: float, steps: int) -> tuple[float, NDArray[np.float64]]:
+    """Return the dominant frequency of the wavelet whose band ends at a frequency, and that wavelet, to its end."""
+    long, guess = max(steps, math.ceil(12 / (highest * dt))), highest / 3
+    dominant = 0.98 * highest / (highest_frequency(ricker(guess, dt, long), dt) / guess)
+    return dominant, ricker(dominant, dt, long)
