@@ -7,7 +7,6 @@ import pytest
 
 from forebay.engine.layout import Layout, arrays_of
 from forebay.errors import StateError
-from forebay.machine.arrays.dispatch import describe
 
 Fields = namedtuple("Fields", "pressure velocity")
 A, B, C = (np.full(3, value) for value in (1.0, 2.0, 3.0))
@@ -17,8 +16,8 @@ A, B, C = (np.full(3, value) for value in (1.0, 2.0, 3.0))
     "tree", [(A, B), [A, [B, C]], {"z": A, "a": B}, {2: A, "one": (B, C)}, Fields(A, (B, C)), A, {"u": [A], "v": {}}]
 )
 def test_trees_come_back_as_they_were(tree):
-    layout = Layout.of(tree, describe)
-    arrays = layout.check(tree, describe, "forward")
+    layout = Layout.of(tree)
+    arrays = layout.check(tree)
     assert len(arrays) == len(layout.leaves)
     again = layout.build(arrays)
     assert type(again) is type(tree) and repr(again) == repr(tree)
@@ -31,15 +30,15 @@ def test_values_of_a_dict_come_in_the_order_of_its_keys_as_they_were_put_there()
 @pytest.mark.parametrize("tree", [(A, None), (A, 1.5), {"u": "text"}])
 def test_what_is_no_array_is_refused(tree):
     with pytest.raises(StateError, match="arrays of NumPy"):
-        Layout.of(tree, describe)
+        Layout.of(tree)
 
 
 @pytest.mark.parametrize("tree", [(), [], {}])
 def test_a_state_without_arrays_is_refused(tree):
     with pytest.raises(StateError, match="no arrays"):
-        Layout.of(tree, describe)
+        Layout.of(tree)
 
 
 def test_arrays_begin_at_multiples_of_the_alignment_and_snapshots_fill_sectors():
-    layout = Layout.of((A, B, C), describe)
+    layout = Layout.of((A, B, C))
     assert [leaf.offset for leaf in layout.leaves] == [0, 256, 512] and layout.nbytes == 4096

@@ -10,7 +10,6 @@ from forebay.engine import executor as executor_module
 from forebay.engine.executor import Callbacks, Executor
 from forebay.engine.layout import Layout
 from forebay.errors import EngineError
-from forebay.machine.arrays.dispatch import describe
 from forebay.machine.virtual import VirtualReversal
 from forebay.planner.choose import operations_of
 from forebay.planner.simulate import Work, simulate
@@ -33,7 +32,7 @@ def run(schedule, slots, policy, seed, without=None, keep="states"):
     operations = operations_of(schedule, slots, policy)
     peak = simulate(operations, (*slots[:-1], len(operations)), WORK).peak
     take = (lambda state, step: state) if keep == "states" else (lambda state, step: {"u": state["u"]})
-    layout = Layout.of(take(loop.state, 0), describe)
+    layout = Layout.of(take(loop.state, 0))
     machine = VirtualReversal(seed, without)
     callbacks = Callbacks(
         forward=lambda state, start, stop: loop.forward(state, start, stop, False),
@@ -103,7 +102,7 @@ def test_unfinished_copies_hold_nan():
     machine.reserve(0, 16)
     target, source = machine.region(0, 0, 8), machine.region(0, 8, 8)
     source.array[:] = 0
-    machine.copy("up 1", 0, target, source, [])
+    machine.copies("up 1", "fetch", 0, [(target, source)], [])
     assert np.isnan(target.array.view(np.float64)[0]) or not target.array.any()
     machine.finish()
     assert not target.array.any()

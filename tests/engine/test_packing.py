@@ -8,7 +8,6 @@ from forebay.codec import get
 from forebay.codec.raw import Raw
 from forebay.engine.layout import Layout
 from forebay.engine.reverse import _rooms
-from forebay.machine.arrays.dispatch import describe
 from forebay.machine.packing import Packing
 
 FIELD = np.zeros((16, 32, 32), np.float32)
@@ -28,7 +27,7 @@ class Greedy(Raw):
 
 
 def packing(codec, tier, *arrays):
-    return Packing.of(Layout.of(tuple(arrays), describe).leaves, codec, tier)
+    return Packing.of(Layout.of(tuple(arrays)).leaves, codec, tier)
 
 
 def test_arrays_that_are_alike_share_what_their_codec_takes():
@@ -51,7 +50,7 @@ def test_arrays_that_a_codec_does_not_know_take_nothing():
 
 @pytest.mark.parametrize("share", [0, 1, 2])
 def test_snapshots_get_what_their_codec_leaves(share):
-    layout = Layout.of((FIELD,), describe)
+    layout = Layout.of((FIELD,))
     codec = Greedy(share * layout.nbytes)
     one = packing(codec, "device", FIELD)
     link = fb.Link(1e9, 1e9)

@@ -8,7 +8,6 @@ import pytest
 import forebay as fb
 from forebay.engine.layout import Layout
 from forebay.engine.sampling import Sampler
-from forebay.machine.arrays.dispatch import describe, view_of
 
 SLOW = fb.Costs(1.0, 1.0, 1e9, codecs={"cast:bfloat16": fb.CodecCost(1.9, 1e9, 1e9)})
 
@@ -56,13 +55,13 @@ def test_without_a_lossy_codec_nothing_is_sampled():
 
 def test_what_is_exact_has_no_error():
     tree = {"u": np.zeros((3, 4, 5, 6)), "empty": np.zeros((0, 3)), "flag": np.array(True), "clock": np.array(0.5)}
-    sampler = Sampler(Layout.of(tree, describe), view_of, 10)
+    sampler = Sampler(Layout.of(tree), 10)
     for step in sampler.stops(0, 10):
         sampler.keep(step, tree)
         sampler.see(step, tree)
     assert {(s.max_error, s.relative, s.psnr, s.ssim) for s in sampler.samples()} == {(0.0, 0.0, math.inf, 1.0)}
     tree["u"][0, 0, 0, 0] = 1
-    sampler = Sampler(Layout.of(tree, describe), view_of, 3)
+    sampler = Sampler(Layout.of(tree), 3)
     assert list(sampler.stops(0, 2)) == [0, 1] and list(sampler.stops(0, 3)) == [2]
 
 

@@ -11,7 +11,6 @@ from forebay.engine.executor import Callbacks
 from forebay.engine.layout import Layout
 from forebay.engine.spilling import SpillingExecutor
 from forebay.errors import EngineError
-from forebay.machine.arrays.dispatch import describe
 from forebay.machine.packing import Packing
 from forebay.machine.virtual import VirtualReversal
 from forebay.planner.choose import operations_of
@@ -47,7 +46,7 @@ def run(schedule, slots, policy, filling, seed, without=None, keep="states", ass
     operations = operations_of(schedule, slots, policy)
     peak = simulate(operations, (*slots[:-1], len(operations)), WORK).peak
     take = (lambda state, step: state) if keep == "states" else (lambda state, step: state[:2])
-    layout = Layout.of(take(loop.state, 0), describe)
+    layout = Layout.of(take(loop.state, 0))
     packing = Packing.of(layout.leaves, Thin(), "host")
     machine = VirtualReversal(seed, without)
     rooms = [

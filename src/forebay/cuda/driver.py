@@ -96,7 +96,7 @@ def device_at(pointer: int) -> int:
 
 
 def device_memory() -> tuple[int, int]:
-    """Give the free and the total bytes of the calling thread's device."""
+    """Return the free and the total bytes of the calling thread's device."""
     current_device()
     free, total = checked(driver.cuMemGetInfo(), "asking for the free memory of the device")
     return int(free), int(total)

@@ -145,12 +145,12 @@ def callers_streams(device: int | None = None) -> tuple[Stream, ...]:
 
     An engine that is about to switch to its own stream makes it wait for these, and makes these wait for it at the end.
     """
-    found = [stream for name in ("cupy", "torch") if (stream := stream_of(name, device)) is not None]
-    return tuple({int(stream.handle): stream for stream in found}.values())
+    streams = [stream for name in ("cupy", "torch") if (stream := stream_of(name, device)) is not None]
+    return tuple({int(stream.handle): stream for stream in streams}.values())
 
 
 def stream_of(library: str, device: int | None = None) -> Stream | None:
-    """Give the stream that is current in ``"cupy"`` or ``"torch"``; None where the program does not use the library."""
+    """Return the current stream of ``"cupy"`` or ``"torch"``; None where the program does not use the library."""
     module = _imported(library)
     # Asking an idle torch for its stream would set up its context for nothing.
     if module is None or (library == "torch" and not module.cuda.is_initialized()):

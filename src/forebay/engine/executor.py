@@ -13,11 +13,10 @@ from typing import Any
 
 from forebay.engine.layout import Layout
 from forebay.errors import EngineError
-from forebay.machine.arrays.dispatch import describe
-from forebay.machine.machine import ReversalMachine
+from forebay.machine.arrays.dispatch import region_of
+from forebay.machine.machine import ReversalMachine, Wait
 from forebay.machine.region import Region
 from forebay.machine.spec import Extent
-from forebay.machine.waits import Wait
 from forebay.planner.operations import Evict, Fetch, Operation, Store
 from forebay.schedule import Backward, Drop, Forward, Restore, Save
 from forebay.tier.heap import Heap, Meter
@@ -27,8 +26,7 @@ from forebay.tier.heap import Heap, Meter
 class Slot:
     """Room for one snapshot, and what has to end before it can be used anew."""
 
-    region: Region | None
-    """None on a disk"""
+    region: Region
     offset: int
     nbytes: int
     owner: int | None = None
@@ -60,6 +58,9 @@ class Callbacks:
 class Executor:
     """Runs operations on a machine, with snapshots as they are."""
 
+    even = True
+    """whether all snapshots have one size"""
+
     def __init__(
         self, machine: ReversalMachine, layout: Layout, tiers: Sequence[str], rooms: Sequence[int], callbacks: Callbacks
     ) -> None:
@@ -67,22 +68,19 @@ class Executor:
         # Beside the slots, the first tier has the working state's region, with which a slot is swapped at the last use
         # of its snapshot. All in one piece, because a device rounds every piece up.
         sizes = (rooms[0] + layout.nbytes, *rooms[1:])
+        piece = layout.nbytes if self.even else None
         self.heaps: list[Heap | Meter] = []
         for tier, nbytes in enumerate(sizes):
             machine.reserve(tier, nbytes)
-            self.heaps.append(Meter(nbytes) if tiers[tier] == "disk" else Heap(nbytes, self._piece(), machine.passed))
+            self.heaps.append(Meter(nbytes) if tiers[tier] == "disk" else Heap(nbytes, piece, machine.passed))
         self.held: list[dict[int, Slot]] = [{} for _ in sizes]
         self.fetched: set[int] = set()  # snapshots that came up and have not been restored since
         self.working = self._allocate(0, layout.nbytes)[0]
 
-    def _piece(self) -> int | None:
-        """Return the size that all snapshots have, where they have one."""
-        return self.layout.nbytes
-
     def load(self, arrays: Sequence[Any]) -> Any:
         """Copy arrays into the working state's region, and return the state that lies there."""
-        self.machine.save(0, self.working.region, self.layout.leaves, arrays, [])
-        return self.layout.build(self.machine.arrays(self.working.region, self.layout.leaves))
+        self._copy_in(0, self.working, arrays, [])
+        return self.layout.build(self._arrays())
 
     def run(self, operations: Sequence[Operation], steps: int, state: Any) -> None:
         """Carry operations out from an initial state, without a wait at the turn."""
@@ -132,9 +130,16 @@ class Executor:
             return self.callbacks.forward(state, start, stop)
 
     def _save(self, step: int, tree: Any) -> None:
-        arrays = self.layout.check(tree, describe, "forward")
+        arrays = self.layout.check(tree)
         slot, room = self._take(0, step, self.layout.nbytes, "save: its slot is free")
-        slot.ready = self.machine.save(step, slot.region, self.layout.leaves, arrays, room)
+        slot.ready = self._copy_in(step, slot, arrays, room)
+
+    def _copy_in(self, step: int, slot: Slot, arrays: Sequence[Any], after: Sequence[Wait]) -> Any:
+        pairs = [
+            (slot.region.cut(leaf.offset, leaf.nbytes), region_of(array))
+            for leaf, array in zip(self.layout.leaves, arrays, strict=True)
+        ]
+        return self.machine.copies("compute", "save", step, pairs, after)
 
     def _restore(self, step: int, last: bool) -> list[Any]:
         slot = self._owned(0, step)
@@ -147,7 +152,12 @@ class Executor:
             self.heaps[0].give(self.working.offset, self.working.nbytes, [self.machine.mark()])
             self.working = slot
         else:
-            slot.reads.append(self.machine.copy("compute", step, self.working.region, slot.region, arrived))
+            pairs = [(self.working.region, slot.region)]
+            slot.reads.append(self.machine.copies("compute", "restore", step, pairs, arrived))
+        return self._arrays()
+
+    def _arrays(self) -> list[Any]:
+        """List the arrays of the working state."""
         return self.machine.arrays(self.working.region, self.layout.leaves)
 
     def _count(self, step: int) -> None:
@@ -163,18 +173,18 @@ class Executor:
         source = self._owned(tier - 1, step)
         target, room = self._take(tier, step, source.nbytes, "store: its slot is free")
         waits = [Wait("store: its snapshot is whole", source.ready), *room]
-        self._move(f"down {tier}", step, target, source, waits)
+        self._move(f"down {tier}", "store", step, target, source, waits)
 
     def _fetch(self, step: int, tier: int) -> None:
         source = self._owned(tier, step)
         target, room = self._take(tier - 1, step, source.nbytes, "fetch: its slot is free")
         waits = [Wait("fetch: its snapshot is whole", source.ready), *room]
-        self._move(f"up {tier}", step, target, source, waits)
+        self._move(f"up {tier}", "fetch", step, target, source, waits)
         if tier == 1:
             self.fetched.add(step)
 
-    def _move(self, lane: str, step: int, target: Slot, source: Slot, waits: Sequence[Wait]) -> None:
-        target.ready = self.machine.copy(lane, step, target.region, source.region, waits)
+    def _move(self, lane: str, what: str, step: int, target: Slot, source: Slot, waits: Sequence[Wait]) -> None:
+        target.ready = self.machine.copies(lane, what, step, [(target.region, source.region)], waits)
         target.extents = source.extents
         source.reads.append(target.ready)
         self.machine.metrics.moved[lane] += source.nbytes
@@ -202,7 +212,9 @@ class Executor:
         if taken is None:
             raise EngineError(f"the plan puts a snapshot into the {self.tiers[tier]} tier, which has no room for it")
         offset, events = taken
-        return Slot(self.machine.region(tier, offset, nbytes), offset, nbytes), events
+        on_disk = self.tiers[tier] == "disk"  # which finds its own places
+        region = Region(0, nbytes) if on_disk else self.machine.region(tier, offset, nbytes)
+        return Slot(region, offset, nbytes), events
 
     def _owned(self, tier: int, step: int) -> Slot:
         slot = self.held[tier].get(step)
@@ -216,5 +228,6 @@ class Executor:
         slot.owner = None
         if tier == 0:
             self.fetched.discard(step)
-        self.machine.forget(tier, step, slot.reads)
+        if self.tiers[tier] == "disk":
+            self.machine.forget(f"down {tier}", step, slot.reads)
         self.heaps[tier].give(slot.offset, slot.nbytes, slot.uses())

@@ -8,6 +8,7 @@ from typing import Any
 import optree
 
 from forebay.errors import StateError
+from forebay.machine.arrays.dispatch import describe
 from forebay.machine.region import aligned
 from forebay.machine.spec import ArraySpec, Leaf
 from forebay.tier.sectors import SECTOR, whole_sectors
@@ -29,26 +30,26 @@ class Layout:
     """makes the tree from its arrays"""
 
     @classmethod
-    def of(cls, tree: Any, describe: Callable[[Any], tuple[Any, ...]]) -> "Layout":
-        """Lay out a tree whose arrays `describe` gives the fields of an `ArraySpec` of."""
+    def of(cls, tree: Any) -> "Layout":
+        """Lay out a tree of arrays of any library."""
         leaves: list[Leaf] = []
         offset = 0
         arrays, structure = optree.tree_flatten(tree, none_is_leaf=True, namespace=_NAMESPACE)
         for array in arrays:
-            spec = ArraySpec(*describe(array))
+            spec = describe(array)
             leaves.append(Leaf(spec, offset, spec.nbytes))
             offset += aligned(spec.nbytes)
         if not leaves:
             raise StateError("the state holds no arrays: give a tuple, list or dict of arrays")
         return cls(tuple(leaves), max(SECTOR, whole_sectors(offset)), structure.unflatten)
 
-    def check(self, tree: Any, describe: Callable[[Any], tuple[Any, ...]], who: str) -> list[Any]:
-        """Take a tree apart, refusing one that differs from this layout."""
+    def check(self, tree: Any) -> list[Any]:
+        """Take a tree that forward returned apart, refusing one that differs from this layout."""
         arrays = arrays_of(tree)
-        described = [ArraySpec(*describe(array)) for array in arrays]
+        described = list(map(describe, arrays))
         if [spec[:2] for spec in described] != [leaf.spec[:2] for leaf in self.leaves]:
             expected = _text(leaf.spec for leaf in self.leaves)
-            raise StateError(f"{who} returned arrays of {_text(described)}, but the state has {expected}")
+            raise StateError(f"forward returned arrays of {_text(described)}, but the state has {expected}")
         return arrays
 
 

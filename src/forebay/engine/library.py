@@ -26,10 +26,13 @@ class Library:
     machine: Callable[[Path, bool], ReversalMachine]
     """makes what a reversal runs on, which calls back synchronously or not"""
     measure: Callable[..., Costs]
-    measure_codec: Callable[[Layout, Codec, list[Any], float | None], CodecCost | None]
     free_bytes: Callable[[], int]
     current: Callable[[], AbstractContextManager[None]] = nullcontext
     """makes the GPU of the arrays current, and afterwards the one that was"""
+
+    def measure_codec(self, layout: Layout, codec: Codec, arrays: list[Any], error: float | None) -> CodecCost | None:
+        """Time a codec on the arrays of a state."""
+        return measure.measure_codec(self.machine(Path(), False), layout, self.tier, codec, arrays, error)
 
 
 def library_of(state: Any) -> Library:
@@ -55,7 +58,6 @@ def _host() -> Library:
         tier="host",
         machine=lambda where, synchronous: HostReversal(where),
         measure=measure.measure_host,
-        measure_codec=measure.measure_host_codec,
         free_bytes=lambda: host_capacity().free,
     )
 
@@ -78,7 +80,6 @@ def _device(index: int | None, arrays: Any) -> Library:
         tier="device",
         machine=machine,
         measure=measure.measure_device,
-        measure_codec=lambda *arguments: measure.measure_device_codec(machine(Path(), False), *arguments),
         free_bytes=free_bytes,
         current=lambda: on_device(device),
     )

@@ -10,7 +10,6 @@ from forebay.engine.library import Library, library_of
 from forebay.engine.sampling import Sampler
 from forebay.errors import PlanError, StateError
 from forebay.machine.arrays import dispatch
-from forebay.machine.arrays.dispatch import describe, view_of
 from forebay.schedule.segmented import check_count
 
 Record = Sequence[Any] | Callable[[Any, int], Any]
@@ -37,10 +36,10 @@ class TimeLoop:
         self._forward, self._backward, self._state, self._record = forward, backward, state, record
         self._takes_replay = "replay" in inspect.signature(forward).parameters
         self._furthest = 0  # up to here the steps have been run before
-        self.layout = Layout.of(state, describe)
+        self.layout = Layout.of(state)
         # The first record is not kept: it may be a copy on the device.
         with self.library.current():
-            self.record_layout = None if record is None else Layout.of(self.record_of(state, 0), describe)
+            self.record_layout = None if record is None else Layout.of(self.record_of(state, 0))
 
     @property
     def coarse_steps(self) -> int:
@@ -85,7 +84,7 @@ class TimeLoop:
 
     def sampler(self) -> Sampler:
         """Make what samples the errors of a lossy codec."""
-        return Sampler(self.record_layout or self.layout, view_of, self.coarse_steps)
+        return Sampler(self.record_layout or self.layout, self.coarse_steps)
 
     def callbacks(
         self,

@@ -12,8 +12,7 @@ import numpy as np
 from forebay.codec import Codec, quality
 from forebay.engine.layout import Layout
 from forebay.errors import CodecError
-from forebay.machine.arrays import host_bytes
-from forebay.machine.arrays.dispatch import view_of
+from forebay.machine.arrays.dispatch import region_of, view_of
 from forebay.machine.machine import ReversalMachine
 from forebay.machine.packing import Packing, snapshot_bytes
 from forebay.machine.spec import Extent
@@ -87,41 +86,19 @@ def measure_device(
     )
 
 
-def measure_host_codec(layout: Layout, codec: Codec, arrays: list[Any], error: float | None) -> CodecCost | None:
-    """Time a codec on a state of the first steps; None where it does not keep the error that all must keep."""
-    packing = Packing.of(layout.leaves, codec, "host")
-    data = np.frombuffer(mmap.mmap(-1, packing.most), np.uint8)
-    room = np.frombuffer(mmap.mmap(-1, 2 * layout.nbytes), np.uint8)
-    host_bytes.copy_all_in(room, layout.leaves, arrays)
-    before = host_bytes.views_in(room[: layout.nbytes], layout.leaves)
-    after = host_bytes.views_in(room[layout.nbytes :], layout.leaves)
-    try:
-        sizes = host_bytes.encode(packing, data, before)  # compiles what has to be
-    except CodecError:
-        if error is None:
-            raise
-        return None  # it does not work here
-    where = [Extent(start, size) for (start, _), size in zip(packing.worst, sizes, strict=True)]
-    host_bytes.decode(packing, data, where, after)
-    if error is not None and not keeps_error(before, after, error):
-        return None
-    encoded = _seconds(lambda: host_bytes.encode(packing, data, before))
-    decoded = _seconds(lambda: host_bytes.decode(packing, data, where, after))
-    return codec_cost(layout, packing, sizes, encoded, decoded)
-
-
-def measure_device_codec(
-    machine: ReversalMachine, layout: Layout, codec: Codec, arrays: list[Any], error: float | None
+def measure_codec(
+    machine: ReversalMachine, layout: Layout, tier: str, codec: Codec, arrays: list[Any], error: float | None
 ) -> CodecCost | None:
     """Time a codec on a state of the first steps; None where it does not keep the error that all must keep."""
     try:
-        packing = Packing.of(layout.leaves, codec, "device")
+        packing = Packing.of(layout.leaves, codec, tier)
         machine.reserve(0, layout.nbytes + packing.most)
         room, data = machine.region(0, 0, layout.nbytes), machine.region(0, layout.nbytes, packing.most)
+        regions = list(map(region_of, arrays))
         for step in range(1 + REPEATS):  # the first compiles
-            sizes = machine.encode(step, data, packing, arrays)()
+            sizes = machine.encode("compute", step, packing.coded(regions, data, packing.worst), []).sizes()
             where = [Extent(start, size) for (start, _), size in zip(packing.worst, sizes, strict=True)]
-            machine.decode(step, room, data, packing, where, [])
+            machine.decode("compute", step, packing.coded(packing.arrays_in(room), data, where), [])
         machine.finish()
         before, after = (list(map(view_of, several)) for several in (arrays, machine.arrays(room, layout.leaves)))
         if error is not None and not keeps_error(before, after, error):
@@ -132,9 +109,8 @@ def measure_device_codec(
         return None  # it does not work here
     finally:
         machine.close()
-    spans = [span for span in machine.metrics.timeline if span.step]
     encoded, decoded = (
-        sum(span.stop - span.start for span in spans if span.what == what) / REPEATS
+        median(span.stop - span.start for span in machine.metrics.timeline if span.step and span.what == what)
         for what in ("compress", "decompress")
     )
     return codec_cost(layout, packing, sizes, max(encoded, 1e-9), max(decoded, 1e-9))

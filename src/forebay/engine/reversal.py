@@ -95,7 +95,7 @@ class Reversal:
         return Result(self.plan, machine.metrics, self.note)
 
     def give_up(self) -> None:
-        """Give memory and files back, whatever has been done; again is no error."""
+        """Free memory and remove files, whatever has been done; again is no error."""
         self._stages = iter(())  # lets go of the arrays in the memory that is given back
         self._close()
 

@@ -5,7 +5,7 @@ say what becomes of it; so small bricks of the arrays are kept as they were in t
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from forebay.codec import quality
 from forebay.engine.layout import Layout, arrays_of
+from forebay.machine.arrays.dispatch import library_of, view_of
 from forebay.metrics import Distortion
 
 STEPS = 5
@@ -26,8 +27,7 @@ EDGE = 16
 class Sampler:
     """Bricks of what backward should see, and of what it sees."""
 
-    def __init__(self, layout: Layout, readable: Callable[[Any], Any], steps: int) -> None:
-        self._readable = readable
+    def __init__(self, layout: Layout, steps: int) -> None:
         self._left = sorted({(2 * number + 1) * steps // (2 * STEPS) for number in range(STEPS)}, reverse=True)
         self._before: dict[int, Any] = {}
         self._after: dict[int, Any] = {}
@@ -48,7 +48,7 @@ class Sampler:
         self._before[step] = (
             self._cut(tree),
             [
-                _scale(self._readable(array)) if bricks else 0.0
+                _scale(view_of(array)) if bricks else 0.0
                 for array, bricks in zip(arrays_of(tree), self._bricks, strict=True)
             ],
         )
@@ -67,7 +67,7 @@ class Sampler:
 
     def _cut(self, tree: Any) -> list[list[Any]]:
         return [
-            [_copy(array[brick]) for brick in bricks]
+            [library_of(array).copy(array[brick]) for brick in bricks]
             for array, bricks in zip(arrays_of(tree), self._bricks, strict=True)
         ]
 
@@ -75,12 +75,6 @@ class Sampler:
 def _brick(shape: Sequence[int], random: np.random.Generator) -> tuple[slice, ...]:
     starts = [int(random.integers(max(1, extent - EDGE + 1))) for extent in shape]
     return tuple(slice(start, start + EDGE) for start in starts)
-
-
-def _copy(array: Any) -> Any:
-    if isinstance(array, np.generic):  # what an array without axes gives
-        return np.asarray(array)
-    return array.detach().clone() if hasattr(array, "detach") else array.copy()
 
 
 def _scale(array: Any) -> float:

@@ -16,15 +16,16 @@ from typing import Any
 
 from forebay.engine.executor import Callbacks, Executor
 from forebay.engine.layout import Layout
-from forebay.machine.arrays.dispatch import describe
-from forebay.machine.machine import ReversalMachine
+from forebay.machine.arrays.dispatch import region_of
+from forebay.machine.machine import ReversalMachine, Wait
 from forebay.machine.packing import Packing, snapshot_bytes
-from forebay.machine.waits import Wait
 from forebay.planner.operations import Evict, Store
 
 
 class SpillingExecutor(Executor):
     """Runs operations on a machine, with snapshots encoded."""
+
+    even = False
 
     def __init__(
         self,
@@ -44,13 +45,11 @@ class SpillingExecutor(Executor):
         super().__init__(machine, layout, tiers, rooms, callbacks)
         self._staging = self._allocate(0, packing.most)[0]
 
-    def _piece(self) -> int | None:
-        return None
-
     def _save(self, step: int, tree: Any) -> None:
         self._settle()
-        arrays = self.layout.check(tree, describe, "forward")
-        self._fresh = step, self.machine.encode(step, self._staging.region, self.packing, arrays)
+        arrays = self.layout.check(tree)
+        coded = self.packing.coded(list(map(region_of, arrays)), self._staging.region, self.packing.worst)
+        self._fresh = step, self.machine.encode("compute", step, coded, []).sizes
         self._lost.discard(step)
         if self.packing.fixed:
             self._settle()
@@ -66,7 +65,12 @@ class SpillingExecutor(Executor):
         self._make_room(0, nbytes)
         slot, room = self._take(0, step, nbytes, "save: its slot is free")
         slot.extents = extents
-        slot.ready = self.machine.gather(step, slot.region, self._staging.region, self.packing, extents, room)
+        # From their worst places to those they get.
+        pairs = [
+            (slot.region.cut(offset, size), self._staging.region.cut(start, size))
+            for (start, _), (offset, size) in zip(self.packing.worst, extents, strict=True)
+        ]
+        slot.ready = self.machine.copies("compute", "save", step, pairs, room)
         later, self._later = self._later, []
         for operation in later:
             if isinstance(operation, Store):
@@ -105,10 +109,9 @@ class SpillingExecutor(Executor):
         slot = self._owned(0, step)
         self._count(step)
         arrived = [Wait("restore: its snapshot has arrived", slot.ready)]
-        slot.reads.append(
-            self.machine.decode(step, self.working.region, slot.region, self.packing, slot.extents, arrived)
-        )
-        return self.machine.arrays(self.working.region, self.layout.leaves)
+        coded = self.packing.coded(self.packing.arrays_in(self.working.region), slot.region, slot.extents)
+        slot.reads.append(self.machine.decode("compute", step, coded, arrived))
+        return self._arrays()
 
     def _drop(self, step: int) -> None:
         self._settle()

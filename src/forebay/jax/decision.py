@@ -15,7 +15,6 @@ from forebay.jax.fitting import fitted, least_room, sizes_of
 from forebay.jax.nest import Lengths, Sizes, choose, counts_to_text, least_bytes, nested_bytes
 from forebay.jax.places import Leaves, device_of, free_bytes, is_traced
 from forebay.jax.planning import planned
-from forebay.machine.arrays.dispatch import describe
 from forebay.planner import Plan
 from forebay.schedule import Backward, Forward, Save
 from forebay.units import Budget, to_text
@@ -104,7 +103,7 @@ def decide(
     may_move = device.platform == "cpu" or budget["host"] > 0 or not _may_nest(request)
     if may_move:
         shapes = [np.broadcast_to(np.empty((), leaf.dtype), leaf.shape) for leaf in state]
-        request.check_budget(compiled.count, Layout.of(tuple(shapes), describe).nbytes, budget)
+        request.check_budget(compiled.count, Layout.of(tuple(shapes)).nbytes, budget)
     room = _room(budget, allowed, device)
     needs_graph = max(request.sizes(compiled.count)) > 1 or request.asks_for_nothing
     sizes = sizes_of(compiled, state, inputs, params) if needs_graph else Sizes(0, 0)

@@ -7,6 +7,7 @@ device memory follows from the order of the calls alone, not from how far the ho
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from itertools import count
@@ -26,9 +27,10 @@ from forebay.cuda.slab import DeviceSlab, PinnedSlab
 from forebay.cuda.stream import Mark, Streams, create_streams, spare_events
 from forebay.errors import DeviceError
 from forebay.machine.arrays.library import DeviceLibrary
-from forebay.machine.machine import Move
+from forebay.machine.machine import Coded, Encoding, Move, Pair, Wait
 from forebay.machine.region import Region
-from forebay.machine.waits import Wait
+from forebay.machine.timing import Spans
+from forebay.metrics import Metrics
 
 MARKED = 2**24
 """Copies of fewer bytes than this end together: who needs the first of them waits for no more than that."""
@@ -46,6 +48,11 @@ class Copied(NamedTuple):
     """the identity of the stream that copies"""
     number: int
     """of the copies of its lane, which end in their order"""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether a stream has come past it."""
+        return bool(self.end.is_done)
 
 
 class _Here(threading.local):
@@ -68,10 +75,18 @@ class CudaMachine:
         The library that computes on it.
     streams
         Those of the lanes; None makes them.
+    most
+        How many spans the timeline keeps; None keeps all.
     """
 
-    def __init__(self, device: int, library: DeviceLibrary, streams: Streams | None = None) -> None:
-        self.device, self.library = device, library
+    _start: Mark
+    """when the time began"""
+
+    def __init__(
+        self, device: int, library: DeviceLibrary, streams: Streams | None = None, most: int | None = None
+    ) -> None:
+        self.device, self.library, self.metrics = device, library, Metrics()
+        self._spans = Spans(self.metrics, most)
         self._here = _Here()
         with on_device(device):
             self.streams = create_streams() if streams is None else streams
@@ -102,9 +117,14 @@ class CudaMachine:
         """Mark a moment in a stream."""
         return Mark(stream, self._spare)
 
+    def _time_of(self, moment: Mark) -> float:
+        """Return its seconds since the start."""
+        return moment.since(self._start)
+
     def reserve(self, tier: int, nbytes: int) -> None:
         """Allocate the memory of the device, the first tier, all at once."""
-        self._device_slab = DeviceSlab(nbytes)
+        with self.current():
+            self._device_slab = DeviceSlab(nbytes)
         self._slabs[tier] = Region(self._device_slab.pointer, nbytes)
 
     def region(self, tier: int, offset: int, nbytes: int) -> Region:
@@ -116,11 +136,65 @@ class CudaMachine:
 
     def pin(self, nbytes: int) -> PinnedSlab:
         """Pin host memory of exactly this size."""
-        return PinnedSlab(max(1, nbytes))
+        with self.current():
+            return PinnedSlab(max(1, nbytes))
 
     def passed(self, event: Any) -> bool:
-        """Tell whether a stream has come past a copy."""
-        return bool(event.end.is_done)
+        """Tell whether something has been done, by a thread and then by its stream."""
+        if isinstance(event, Future):
+            if not event.done():
+                return False
+            event = event.result()
+        return event is None or bool(event.is_done)
+
+    def sync(self, after: Sequence[Wait]) -> None:
+        """Wait for events."""
+        for event in events_of(after):
+            event.sync()
+
+    def copies(self, lane: str, what: str, step: int, pairs: Sequence[Pair], after: Sequence[Wait]) -> Any:
+        """Enqueue copies on the stream of a lane."""
+        stream = self.lanes[lane]
+        with self.current():
+            start = self._begin(lane, step, after)
+            for target, source in pairs:
+                copy_async(target.pointer, source.pointer, source.nbytes, stream)
+            return self._end(lane, what, step, start)
+
+    def encode(self, lane: str, step: int, coded: Sequence[Coded], after: Sequence[Wait]) -> Encoding:
+        """Enqueue encoders, and letters that tell the sizes of what they make."""
+        stream = self.lanes[lane]
+        with self.current():
+            self._begin_codecs(stream)
+            start = self._begin(lane, step, after)
+            letters = [
+                self.encode_at(codec, View.at(array.pointer, spec.shape, spec.dtype), encoding.pointer, stream)
+                for codec, spec, array, encoding in coded
+            ]
+            event = self._end(lane, "compress", step, start)
+        return Encoding(
+            event, lambda: [size() for size, _ in letters], lambda: all(arrived() for _, arrived in letters)
+        )
+
+    def decode(self, lane: str, step: int, coded: Sequence[Coded], after: Sequence[Wait]) -> Any:
+        """Enqueue decoders."""
+        stream = self.lanes[lane]
+        with self.current():
+            self._begin_codecs(stream)
+            start = self._begin(lane, step, after)
+            for codec, spec, array, encoding in coded:
+                target = View.at(array.pointer, spec.shape, spec.dtype)
+                codec.decode_device(View.at(encoding.pointer, (encoding.nbytes,), np.uint8), target, stream)
+            return self._end(lane, "decompress", step, start)
+
+    def _begin(self, lane: str, step: int, after: Sequence[Wait]) -> Mark:
+        """Make a lane wait, and mark where it goes on."""
+        hold(self.lanes[lane], after)
+        return self.mark_on(self.lanes[lane])
+
+    def _end(self, lane: str, what: str, step: int, start: Mark) -> Any:
+        """Mark where a lane has come to, and time what it did."""
+        return self._spans.add(lane, what, step, start, self.mark_on(self.lanes[lane]))
 
     def moves(self, lane: str, moves: Sequence[Move]) -> list[Copied]:
         """Enqueue copies on a lane, after what was asked of the computation so far."""
@@ -190,11 +264,7 @@ class CudaMachine:
         letter = post(pointer, stream)
         return letter.value, letter.arrived
 
-    def decode_at(self, codec: Codec, pointer: int, nbytes: int, target: View, stream: Stream) -> None:
-        """Enqueue a decoder."""
-        codec.decode_device(View.at(pointer, (nbytes,), np.uint8), target, stream)
-
-    def begin_codecs(self, stream: Stream) -> None:
+    def _begin_codecs(self, stream: Stream) -> None:
         """Forget, before the first encoder, what an earlier run left that ended otherwise."""
         if not self._encoded:
             self._encoded = True
@@ -212,8 +282,20 @@ class CudaMachine:
                 Mark(stream, self._spare).sync()
 
     def free(self) -> None:
-        """Give the device's memory back."""
+        """Free the device's memory."""
         self._slabs.clear()
         if self._device_slab is not None:
             self._device_slab.close()
             self._device_slab = None
+
+
+def events_of(after: Sequence[Wait]) -> list[Any]:
+    """List the CUDA events of waits, once the threads that make them have; what the host has seen end has none."""
+    events = [wait.event.result() if isinstance(wait.event, Future) else wait.event for wait in after]
+    return [event for event in events if event is not None]
+
+
+def hold(stream: Stream, after: Sequence[Wait]) -> None:
+    """Make a stream wait."""
+    for event in events_of(after):
+        event.hold(stream)

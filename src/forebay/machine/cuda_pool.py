@@ -11,20 +11,15 @@ import numpy as np
 from cuda.core import Stream
 from numpy.typing import NDArray
 
-from forebay.codec import Codec
-from forebay.cuda.arrays import View
 from forebay.cuda.copy import copy_async
 from forebay.cuda.stream import Mark, callers_streams
 from forebay.errors import StateError
 from forebay.machine.arrays.dispatch import library_of
 from forebay.machine.arrays.library import DeviceLibrary
-from forebay.machine.cuda import CudaMachine
-from forebay.machine.machine import Encoding
+from forebay.machine.cuda import CudaMachine, hold
+from forebay.machine.machine import Wait
 from forebay.machine.region import Region
 from forebay.machine.spec import ArraySpec
-from forebay.machine.timing import Spans
-from forebay.machine.waits import Wait
-from forebay.metrics import Metrics
 
 UNREAD = 64
 """Spans from which on the times of those that have ended are read."""
@@ -52,26 +47,17 @@ class CudaPool(CudaMachine):
         The library whose arrays are handed out.
     """
 
+    tier = "device"
+
     def __init__(self, device: int, library: DeviceLibrary) -> None:
-        super().__init__(device, library)
-        self.metrics = Metrics(title="pool")
+        super().__init__(device, library, most=SPANS)
+        self.metrics.title = "pool"
         with self.current():
-            start = self.mark_on(self.streams.up)
-            start.sync()
-        self._spans = Spans(self.metrics, lambda moment: moment.since(start), SPANS)
+            self._start = self.mark_on(self.streams.up)
+            self._start.sync()
         self._uses: dict[int, _OnStream] = {}  # those that are open, by index
         self._last: Mark | None = None  # the end of what was computed last
         self._arrays: dict[tuple[int, ArraySpec], Any] = {}
-
-    def reserve(self, tier: int, nbytes: int) -> None:
-        """Allocate the memory of the device, all at once."""
-        with self.current():
-            super().reserve(tier, nbytes)
-
-    def pin(self, nbytes: int) -> Any:
-        """Pin host memory of exactly this size."""
-        with self.current():
-            return super().pin(nbytes)
 
     def spec(self, array: Any) -> ArraySpec:
         """Describe an array of the host or of the device."""
@@ -83,18 +69,6 @@ class CudaPool(CudaMachine):
                 f"pool while cuda:{device} is the current device"
             )
         return self.library.adopt(library.spec(array))
-
-    def spec_of(self, shape: tuple[int, ...], dtype: Any) -> ArraySpec:
-        """Describe an array of a shape and type."""
-        return self.library.spec_of(shape, dtype)
-
-    def handles(self, codec: Codec, spec: ArraySpec) -> bool:
-        """Ask the codec."""
-        return codec.handles_on_device(spec.shape, spec.dtype)
-
-    def on_host(self, array: Any) -> bool:
-        """Tell whether an array is in host memory."""
-        return library_of(array).on_host(array)
 
     def array(self, region: Region, spec: ArraySpec, writable: bool) -> Any:
         """Return the array that lies in a region: an alias, so that what is done to it alone ends with the use."""
@@ -113,7 +87,7 @@ class CudaPool(CudaMachine):
             others = [other for other in callers_streams(self.device) if int(other.handle) != int(stream.handle)]
             for other in others:
                 stream.wait(other)
-            _hold(stream, after)
+            hold(stream, after)
             library = library_of(array)
             view = library.view(array)
             if library.on_host(array):
@@ -134,45 +108,10 @@ class CudaPool(CudaMachine):
         stream = self.lanes["down 1"]
         data = np.empty(source.nbytes, np.uint8)
         with self.current():
-            _hold(stream, after)
+            hold(stream, after)
             copy_async(data.ctypes.data, source.pointer, source.nbytes, stream)
             self.mark_on(stream).sync()
         return data
-
-    def move(self, lane: str, what: str, key: int, target: Region, source: Region, after: Sequence[Wait]) -> Any:
-        """Enqueue a copy on the stream of a lane."""
-        stream = self.lanes[lane]
-        with self.current():
-            _hold(stream, after)
-            start = self.mark_on(stream)
-            copy_async(target.pointer, source.pointer, source.nbytes, stream)
-            return self._spans.add(lane, what, key, start, self.mark_on(stream))
-
-    def encode(
-        self, key: int, codec: Codec, spec: ArraySpec, target: Region, source: Region, after: Sequence[Wait]
-    ) -> Encoding:
-        """Enqueue an encoder, and a letter that tells the size of what it makes."""
-        stream = self.lanes["codec"]
-        with self.current():
-            self.begin_codecs(stream)
-            _hold(stream, after)
-            start = self.mark_on(stream)
-            array = View.at(source.pointer, spec.shape, spec.dtype)
-            size, arrived = self.encode_at(codec, array, target.pointer, stream)
-            return Encoding(self._spans.add("codec", "compress", key, start, self.mark_on(stream)), size, arrived)
-
-    def decode(
-        self, key: int, codec: Codec, spec: ArraySpec, target: Region, source: Region, after: Sequence[Wait]
-    ) -> Any:
-        """Enqueue a decoder."""
-        stream = self.lanes["codec"]
-        with self.current():
-            self.begin_codecs(stream)
-            _hold(stream, after)
-            start = self.mark_on(stream)
-            array = View.at(target.pointer, spec.shape, spec.dtype)
-            self.decode_at(codec, source.pointer, source.nbytes, array, stream)
-            return self._spans.add("codec", "decompress", key, start, self.mark_on(stream))
 
     def enter(
         self,
@@ -205,15 +144,6 @@ class CudaPool(CudaMachine):
             self.settle()
         return event
 
-    def passed(self, event: Any) -> bool:
-        """Tell whether a stream has come past an event."""
-        return bool(event.is_done)
-
-    def sync(self, after: Sequence[Wait]) -> None:
-        """Wait for events."""
-        for wait in after:
-            wait.event.sync()
-
     def stalled(self) -> float | None:
         """Return the share of its time that the computation stood still, as far as it is known."""
         stall, used = self.metrics.phases["stall"], self.metrics.phases["use"]
@@ -221,7 +151,7 @@ class CudaPool(CudaMachine):
 
     def settle(self) -> None:
         """Read the times of what has ended."""
-        self._spans.settle(self.passed)
+        self._spans.settle(self._time_of, self.passed)
 
     def finish(self) -> None:
         """Wait for every stream, and raise what a codec noticed."""
@@ -234,7 +164,7 @@ class CudaPool(CudaMachine):
         self.settle()
 
     def close(self) -> None:
-        """Give the device's memory back."""
+        """Free the device's memory."""
         self._arrays.clear()
         self.free()
 
@@ -248,8 +178,3 @@ class CudaPool(CudaMachine):
         # On the same stream, too: what has its handle now may be another than had it then.
         if self._last is not None:
             self._last.hold(stream)
-
-
-def _hold(stream: Stream, after: Sequence[Wait]) -> None:
-    for wait in after:
-        wait.event.hold(stream)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.errors import EngineError
-from forebay.machine.waits import Wait
+from forebay.machine.machine import Wait
 
 
 @dataclass(eq=False)

@@ -1,8 +1,9 @@
-"""What is asked of a machine: memory, lanes that run beside each other, and the caller's computation.
+"""What is asked of a machine: memory in tiers, lanes that run beside each other, and the caller's computation.
 
-A machine has the lane of the computation, and one each way on every link between neighbouring tiers: "up 1" is from
-the second tier to the first. Nothing orders the lanes but the events that they are made to wait for. Every wait is
-named where it is made, and tests on the virtual machine leave out one after the other to see that each is needed.
+A machine has the lane of the computation, one for codecs, and one each way on every link between neighbouring tiers:
+"up 1" is from the second tier to the first. Nothing orders the lanes but the events that they are made to wait for.
+Every wait is named where it is made, and tests on the virtual machine leave out one after the other to see that each is
+needed.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,11 +14,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.codec import Codec
-from forebay.machine.packing import Packing
+from forebay.machine.arrays.library import ArrayLibrary
 from forebay.machine.region import Region
-from forebay.machine.spec import ArraySpec, Extent, Leaf
-from forebay.machine.waits import Wait
+from forebay.machine.spec import ArraySpec, Leaf
 from forebay.metrics import Metrics
+
+Pair = tuple[Region, Region]
+"""The target of a copy, and its source; of a disk, which finds its own places, only the bytes are told."""
+
+
+class Wait(NamedTuple):
+    """An event that something has to wait for, and why."""
+
+    why: str
+    event: Any
 
 
 class Slab(Protocol):
@@ -28,15 +38,25 @@ class Slab(Protocol):
     array: NDArray[np.uint8]
 
     def close(self) -> None:
-        """Give it back."""
+        """Free it."""
+
+
+class Coded(NamedTuple):
+    """An array and its encoding, of which one is made from the other."""
+
+    codec: Codec
+    spec: ArraySpec
+    array: Region
+    encoding: Region
+    """where it is, or may be"""
 
 
 class Encoding(NamedTuple):
-    """An encoding under way."""
+    """Encodings under way."""
 
     event: Any
-    size: Callable[[], int]
-    """waits for its bytes"""
+    sizes: Callable[[], list[int]]
+    """waits for their bytes"""
     arrived: Callable[[], bool]
     """tells whether they are known"""
 
@@ -49,72 +69,42 @@ class Move(NamedTuple):
     after: Sequence[Wait]
 
 
-class Memory(Protocol):
-    """The tiers of a machine, the first of which is where the computation is."""
+class Machine(Protocol):
+    """Memory in tiers, the first of which is where the computation is, and lanes between them."""
 
     metrics: Metrics
 
     def reserve(self, tier: int, nbytes: int) -> None:
         """Allocate the memory of a tier, all at once."""
 
-    def region(self, tier: int, offset: int, nbytes: int) -> Any:
-        """Return a piece of a tier's memory; None of a disk, which finds its own places."""
+    def region(self, tier: int, offset: int, nbytes: int) -> Region:
+        """Return a piece of a tier's memory."""
+
+    def copies(self, lane: str, what: str, step: int, pairs: Sequence[Pair], after: Sequence[Wait]) -> Any:
+        """Enqueue copies on a lane, and return the event of their end."""
+
+    def encode(self, lane: str, step: int, coded: Sequence[Coded], after: Sequence[Wait]) -> Encoding:
+        """Enqueue encoders on a lane."""
+
+    def decode(self, lane: str, step: int, coded: Sequence[Coded], after: Sequence[Wait]) -> Any:
+        """Enqueue decoders on a lane, and return the event of their end."""
 
     def passed(self, event: Any) -> bool:
         """Tell whether an event has passed."""
         raise NotImplementedError
 
+    def sync(self, after: Sequence[Wait]) -> None:
+        """Wait for events."""
+
     def finish(self) -> None:
         """Wait for everything, raise what went wrong on the way, and read the times."""
 
     def close(self) -> None:
-        """Give memory, threads and files back, whatever happened."""
+        """Free memory, end threads and remove files, whatever happened."""
 
 
-class Machine(Protocol):
-    """What moves bytes beside a computation that is the caller's own, as torch's is."""
-
-    def pin(self, nbytes: int) -> Slab:
-        """Allocate host memory of exactly this size."""
-
-    def passed(self, event: Any) -> bool:
-        """Tell whether an event has passed."""
-
-    def moves(self, lane: str, moves: Sequence[Move]) -> list[Any]:
-        """Enqueue copies on a lane, after what the computation was asked for so far; return their events."""
-
-    def has_waited(self, event: Any) -> bool:
-        """Tell whether the computation has waited for a copy, or for a later one of its lane."""
-
-    def hold(self, wait: Wait) -> None:
-        """Make the computation wait for a copy."""
-        return
-
-    def free_after(self, wait: Wait) -> bool:
-        """Let memory that a copy uses be freed from any thread; False where only `hold` can do that."""
-
-
-class ReversalMachine(Memory, Protocol):
-    """What carries a reversal out: the computation is called by the machine's user, on a lane of the machine."""
-
-    def copy(self, lane: str, step: int, target: Region | None, source: Region | None, after: Sequence[Wait]) -> Any:
-        """Enqueue a copy of a snapshot on a lane, and return the event of its end."""
-
-    def save(self, step: int, region: Any, leaves: Sequence[Leaf], arrays: Sequence[Any], after: Sequence[Wait]) -> Any:
-        """Enqueue a copy of arrays into a region on the computation's lane, and return the event of its end."""
-
-    def encode(self, step: int, staging: Any, packing: Packing, arrays: Sequence[Any]) -> Callable[[], Sequence[int]]:
-        """Enqueue the encoding of arrays, each into its worst place; what is returned waits for the sizes."""
-
-    def gather(
-        self, step: int, target: Any, staging: Any, packing: Packing, extents: Sequence[Extent], after: Sequence[Wait]
-    ) -> Any:
-        """Enqueue the copies of encodings from their worst places to those they get, and return the event."""
-
-    def decode(
-        self, step: int, target: Any, source: Any, packing: Packing, extents: Sequence[Extent], after: Sequence[Wait]
-    ) -> Any:
-        """Enqueue the decoding of a region into another on the computation's lane, and return the event of its end."""
+class ReversalMachine(Machine, Protocol):
+    """A machine whose lane "compute" is the computation, which the machine's user calls."""
 
     def wait(self, step: int, after: Sequence[Wait]) -> None:
         """Make the computation wait."""
@@ -122,15 +112,15 @@ class ReversalMachine(Memory, Protocol):
     def mark(self) -> Any:
         """Return the event at which the computation has done all that was asked of it so far."""
 
-    def forget(self, tier: int, step: int, reads: Sequence[Any]) -> None:
-        """Give up what a tier holds of a step once it has been read; only a disk has something to do."""
+    def forget(self, lane: str, step: int, reads: Sequence[Any]) -> None:
+        """Drop a snapshot from the disk once it has been read, after its write on the lane."""
         return
 
     def pause(self) -> None:
         """Let a callback that computes elsewhere find done what was asked of the computation."""
         return
 
-    def arrays(self, region: Any, leaves: Sequence[Leaf]) -> list[Any]:
+    def arrays(self, region: Region, leaves: Sequence[Leaf]) -> list[Any]:
         """List the arrays that lie in a region, without copying."""
 
     def timed(self, what: str, step: int) -> AbstractContextManager[None]:
@@ -145,26 +135,21 @@ class ReversalMachine(Memory, Protocol):
         return
 
 
-class PoolMachine(Memory, Protocol):
-    """What a pool of arrays stands on: the computation is the body of a use, on the caller's own stream."""
+class PoolMachine(Machine, Protocol):
+    """A machine whose computation is the body of a use, on the caller's own stream."""
 
-    def region(self, tier: int, offset: int, nbytes: int) -> Region:
-        """Return a piece of the device's memory."""
+    tier: str
+    """the first: "device", or "host" where that plays its part"""
+
+    @property
+    def library(self) -> ArrayLibrary:
+        """The library whose arrays are handed out."""
 
     def pin(self, nbytes: int) -> Slab:
         """Allocate host memory of exactly this size."""
 
     def spec(self, array: Any) -> ArraySpec:
         """Describe an array that is to be put into the pool, refusing one that cannot be."""
-
-    def spec_of(self, shape: tuple[int, ...], dtype: Any) -> ArraySpec:
-        """Describe an array of a shape and type."""
-
-    def handles(self, codec: Codec, spec: ArraySpec) -> bool:
-        """Tell whether a codec knows such arrays where the device is."""
-
-    def on_host(self, array: Any) -> bool:
-        """Tell whether an array is in host memory."""
 
     def array(self, region: Region, spec: ArraySpec, writable: bool) -> Any:
         """Return the array that lies in a region, to the use that was entered last."""
@@ -174,19 +159,6 @@ class PoolMachine(Memory, Protocol):
 
     def read(self, source: Region, after: Sequence[Wait]) -> NDArray[np.uint8]:
         """Copy a region of the device to the host, and wait for it."""
-
-    def move(self, lane: str, what: str, key: int, target: Region, source: Region, after: Sequence[Wait]) -> Any:
-        """Enqueue a copy on a lane, and return the event of its end."""
-
-    def encode(
-        self, key: int, codec: Codec, spec: ArraySpec, target: Region, source: Region, after: Sequence[Wait]
-    ) -> Encoding:
-        """Enqueue an encoder on the lane "codec"."""
-
-    def decode(
-        self, key: int, codec: Codec, spec: ArraySpec, target: Region, source: Region, after: Sequence[Wait]
-    ) -> Any:
-        """Enqueue a decoder on the lane "codec", and return the event of its end."""
 
     def enter(
         self,
@@ -201,11 +173,34 @@ class PoolMachine(Memory, Protocol):
     def leave(self, index: int) -> Any:
         """End a use, and return the event at which its computation and all before it has ended."""
 
-    def sync(self, after: Sequence[Wait]) -> None:
-        """Wait for events."""
-
     def stalled(self) -> float | None:
         """Return the share of its time that the computation stood still, as far as is known; None without a clock."""
 
     def settle(self) -> None:
         """Read the times of what has ended."""
+
+
+class TensorMachine(Protocol):
+    """What moves batches of tensors beside a computation that is the caller's own."""
+
+    def pin(self, nbytes: int) -> Slab:
+        """Allocate host memory of exactly this size."""
+
+    def passed(self, event: Any) -> bool:
+        """Tell whether an event has passed."""
+
+    def moves(self, lane: str, moves: Sequence[Move]) -> list[Any]:
+        """Enqueue copies on a lane, after what the computation was asked for so far; return their events."""
+
+    def has_waited(self, event: Any) -> bool:
+        """Tell whether the computation has waited for a copy, or for a later one of its lane; False is no harm."""
+        return False
+
+    def hold(self, wait: Wait) -> None:
+        """Make the computation wait for a copy."""
+        return
+
+    def free_after(self, wait: Wait) -> bool:
+        """Let memory that a copy uses be freed from any thread; False where only `hold` can do that."""
+        self.hold(wait)
+        return True

@@ -6,7 +6,8 @@ from itertools import accumulate
 
 from forebay.codec import Codec
 from forebay.codec.raw import Raw
-from forebay.machine.region import aligned
+from forebay.machine.machine import Coded
+from forebay.machine.region import Region, aligned
 from forebay.machine.spec import ArraySpec, Extent, Leaf
 from forebay.tier.sectors import SECTOR, whole_sectors
 
@@ -25,13 +26,8 @@ class Packing:
     @classmethod
     def of(cls, leaves: tuple[Leaf, ...], codec: Codec, tier: str) -> "Packing":
         """Choose the codec of each array, for where the arrays are."""
-
-        def handles(spec: ArraySpec) -> bool:
-            on_device = tier == "device"
-            return codec.handles_on_device(spec.shape, spec.dtype) if on_device else codec.handles(spec.dtype)
-
         specs = [leaf.spec for leaf in leaves]
-        codecs = tuple(codec if handles(spec) else Raw() for spec in specs)
+        codecs = tuple(codec if handles(codec, spec, tier) else Raw() for spec in specs)
         sizes = [codec.max_bytes(spec.shape, spec.dtype) for codec, spec in zip(codecs, specs, strict=True)]
         # What a codec takes for an array, it takes once for all that are alike.
         alike = {(codec.name, spec.shape, spec.dtype): codec for codec, spec in zip(codecs, specs, strict=True)}
@@ -48,9 +44,25 @@ class Packing:
         """Bytes of a snapshot that does not shrink."""
         return snapshot_bytes(self.worst)
 
+    def arrays_in(self, region: Region) -> list[Region]:
+        """List where the arrays lie in a region that holds them as they are."""
+        return [region.cut(leaf.offset, leaf.nbytes) for leaf in self.leaves]
+
+    def coded(self, arrays: Sequence[Region], encodings: Region, extents: Sequence[Extent]) -> list[Coded]:
+        """Pair arrays with their encodings, which lie in one region."""
+        return [
+            Coded(codec, leaf.spec, array, encodings.cut(*extent))
+            for codec, leaf, array, extent in zip(self.codecs, self.leaves, arrays, extents, strict=True)
+        ]
+
     def extents(self, sizes: Sequence[int]) -> tuple[Extent, ...]:
         """Lay encodings of these sizes one after the other."""
         return _in_a_row(sizes)
+
+
+def handles(codec: Codec, spec: ArraySpec, tier: str) -> bool:
+    """Tell whether a codec knows such arrays where they are."""
+    return codec.handles_on_device(spec.shape, spec.dtype) if tier == "device" else codec.handles(spec.dtype)
 
 
 def _in_a_row(sizes: Sequence[int]) -> tuple[Extent, ...]:

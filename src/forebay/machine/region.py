@@ -1,8 +1,7 @@
 """Pieces of a tier's memory: the one type that every machine hands out, and how they are aligned."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import numpy as np
 from numpy.typing import NDArray
 
 ALIGNMENT = 256
@@ -25,8 +24,8 @@ class Region(NamedTuple):
 
     pointer: int
     nbytes: int
-    array: NDArray[np.uint8] | None = None
-    """the same bytes for the host, where it can reach them"""
+    array: NDArray[Any] | None = None
+    """the same bytes for the host, where it can reach them; or an array, with gaps perhaps, that is only read"""
 
     def cut(self, start: int, nbytes: int) -> "Region":
         """Return a part of it."""
@@ -34,7 +33,7 @@ class Region(NamedTuple):
         return Region(self.pointer + start, nbytes, array)
 
     @property
-    def bytes(self) -> NDArray[np.uint8]:
+    def bytes(self) -> NDArray[Any]:
         """The bytes, of a region that the host reaches."""
         assert self.array is not None
         return self.array

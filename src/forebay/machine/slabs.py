@@ -79,7 +79,7 @@ class SlabHeap:
         return True
 
     def give(self, piece: Piece, events: Sequence[Any]) -> None:
-        """Give a piece back, with what has to end before it is written again."""
+        """Take a piece back, with what has to end before it is written again."""
         taken = aligned(piece.region.nbytes)
         self.used -= taken
         self._slabs[piece.slab][-1].give(piece.offset, taken, events)

@@ -4,11 +4,12 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from forebay.machine.machine import Pair
 from forebay.machine.region import Region
+from forebay.metrics import Metrics
 from forebay.tier.disk import Disk
 
 UNDER_WAY = 2
@@ -46,38 +47,37 @@ class LaneThreads:
         self._tasks.append(task)
         return task
 
-    def open_disk(self, directory: Path, nbytes: int) -> None:
-        """Make files for so many bytes in a directory."""
-        self.disk = Disk(directory, nbytes)
-
     def transfer(
-        self, lane: str, step: int, target: Region | None, source: Region | None, wait: Callable[[], None]
+        self, lane: str, what: str, step: int, pairs: Sequence[Pair], wait: Callable[[], None]
     ) -> "Future[None]":
-        """Write a source, or read into a target, once `wait` has returned in the lane; what is returned is its end."""
+        """Write or read a snapshot once `wait` has returned in the lane; what is returned is its end."""
         end: Future[None] = Future()
         self._tasks.append(end)
-        started = self.submit(lane, self._start, end, lane, step, target, source, wait)
+        ((target, source),) = pairs
+        region = source if lane.startswith("down") else target
+        started = self.submit(lane, self._start, end, lane, what, step, region, wait)
         # Whoever waits for the end of a lane that is shut down must not wait for ever.
         started.add_done_callback(lambda task: end.cancel() if task.cancelled() else None)
         return end
 
     def _start(
-        self, end: "Future[None]", lane: str, step: int, target: Region | None, source: Any, wait: Callable[[], None]
+        self, end: "Future[None]", lane: str, what: str, step: int, region: Region, wait: Callable[[], None]
     ) -> None:
         """Start a transfer, once what it waits for is done and few enough are under way, and go on to the next."""
         assert self.disk is not None
+        move = self.disk.write if lane.startswith("down") else self.disk.read
         try:
             wait()
             under_way = self._under_way[lane]
             while len(under_way) >= UNDER_WAY:
                 under_way.popleft().exception()  # which its own end tells
             start = perf_counter()
-            transfer = self.disk.write(step, source.bytes) if target is None else self.disk.read(step, target.bytes)
+            transfer = move(step, region.bytes)
         except BaseException as error:
             end.set_exception(error)
             return
         under_way.append(transfer)
-        transfer.add_done_callback(partial(self._arrived, end, lane, "fetch" if target else "store", step, start))
+        transfer.add_done_callback(partial(self._arrived, end, lane, what, step, start))
 
     def _arrived(
         self, end: "Future[None]", lane: str, what: str, step: int, start: float, transfer: "Future[None]"
@@ -101,10 +101,12 @@ class LaneThreads:
         if self.disk is not None:
             self.submit(lane, drop, self.disk)
 
-    def finish(self) -> None:
-        """Wait for everything, and raise what went wrong."""
+    def finish(self, metrics: Metrics) -> None:
+        """Wait for everything, raise what went wrong, and tell what the disk held."""
         for task in self._tasks:
             task.result()
+        if self.disk is not None:
+            metrics.peak["disk"] = self.disk.peak
 
     def close(self) -> None:
         """End the threads and remove the files, whatever happened."""

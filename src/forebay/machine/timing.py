@@ -2,20 +2,12 @@
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from forebay.metrics import Metrics, Span
 
 NOTICED = 20e-6
 """Seconds from which a wait of the computation is called a stall: less is the cost of the events themselves."""
-
-
-class _Unread(NamedTuple):
-    lane: str
-    what: str
-    step: int
-    start: Any
-    stop: Any
 
 
 class Spans:
@@ -25,32 +17,30 @@ class Spans:
     ----------
     metrics
         What is told of them.
-    time_of
-        Reads the time of an event that has passed.
     most
         How many a timeline keeps; the older half is forgotten when there are more. None keeps all.
     """
 
-    def __init__(self, metrics: Metrics, time_of: Callable[[Any], float], most: int | None = None) -> None:
-        self._metrics, self._time_of, self._most = metrics, time_of, most
-        self._unread: deque[_Unread] = deque()
+    def __init__(self, metrics: Metrics, most: int | None = None) -> None:
+        self._metrics, self._most = metrics, most
+        self._unread: deque[tuple[str, str, int, Any, Any]] = deque()
 
     def __len__(self) -> int:
         return len(self._unread)
 
     def add(self, lane: str, what: str, step: int, start: Any, stop: Any) -> Any:
         """Take note of what a lane does between two events, and return the second; "late" is a stall for a fetch."""
-        self._unread.append(_Unread(lane, what, step, start, stop))
+        self._unread.append((lane, what, step, start, stop))
         return stop
 
-    def settle(self, passed: Callable[[Any], bool] = lambda event: True) -> None:
-        """Tell of those that have ended, in their order."""
+    def settle(self, time_of: Callable[[Any], float], passed: Callable[[Any], bool] = lambda event: True) -> None:
+        """Tell of those that have ended, in their order; `time_of` reads the time of an event that has passed."""
         metrics, times = self._metrics, dict[Any, float]()
-        while self._unread and passed(self._unread[0].stop):
+        while self._unread and passed(self._unread[0][-1]):
             lane, what, step, start, stop = self._unread.popleft()
             for event in (start, stop):  # the end of one is the start of the next
                 if event not in times:
-                    times[event] = self._time_of(event)
+                    times[event] = time_of(event)
             begun, ended = times[start], times[stop]
             metrics.seconds = max(metrics.seconds, ended)
             if what in ("late", "stall"):

@@ -6,24 +6,24 @@ thread. A wait that is missing shows as a wrong result for some seed.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.errors import EngineError
+from forebay.errors import EngineError, StateError
 from forebay.machine.arrays import host_bytes
-from forebay.machine.arrays.dispatch import view_of
-from forebay.machine.host import HostSnapshots, PlainSlab
+from forebay.machine.arrays.dispatch import NUMPY, array_in
+from forebay.machine.host import PlainSlab
 from forebay.machine.lanes import Event, Lanes, Task
-from forebay.machine.machine import Move, ReversalMachine
-from forebay.machine.packing import Packing
+from forebay.machine.machine import Coded, Encoding, Move, Pair, ReversalMachine, TensorMachine, Wait
 from forebay.machine.region import Region
-from forebay.machine.waits import Wait
+from forebay.machine.spec import ArraySpec, Leaf
 from forebay.metrics import Metrics
 
 
-class VirtualMachine:
+class VirtualMachine(TensorMachine):
     """Memory for every tier, lanes without a clock.
 
     Parameters
@@ -57,25 +57,48 @@ class VirtualMachine:
         """Tell whether something is done."""
         return bool(event.done)
 
+    def copies(self, lane: str, what: str, step: int, pairs: Sequence[Pair], after: Sequence[Wait]) -> Event:
+        """Queue copies."""
+        regions = [region for pair in pairs for region in pair]
+
+        def act() -> None:
+            self.check(*regions)
+            host_bytes.copy(pairs)
+
+        arrays = [region.bytes for region in regions]
+        return self._queue(lane, arrays[::2], arrays[1::2], act, after, lambda: self.check(*regions))
+
+    def encode(self, lane: str, step: int, coded: Sequence[Coded], after: Sequence[Wait]) -> Encoding:
+        """Queue encoders."""
+        sizes: list[int] = []
+
+        def act() -> None:
+            sizes[:] = host_bytes.encode(coded)
+
+        event = self._queue(lane, [each.encoding.bytes for each in coded], [], act, after)
+
+        def known() -> list[int]:
+            self.lanes.wait([event])
+            return sizes
+
+        if all(each.codec.fixed for each in coded):
+            return Encoding(event, lambda: [each.encoding.nbytes for each in coded], lambda: True)
+        return Encoding(event, known, lambda: event.done)
+
+    def decode(self, lane: str, step: int, coded: Sequence[Coded], after: Sequence[Wait]) -> Event:
+        """Queue decoders."""
+        return self._queue(lane, [each.array.bytes for each in coded], [], lambda: host_bytes.decode(coded), after)
+
     def moves(self, lane: str, moves: Sequence[Move]) -> list[Any]:
         """Queue copies; a target on the device was allocated for its copy, and holds NaN until it begins."""
         if lane.startswith("up"):
             for target, _, _ in moves:
                 target.bytes[:] = 0xFF
-        return [self._copy(lane, target, source, after) for target, source, after in moves]
-
-    def has_waited(self, event: Any) -> bool:
-        """Return False: asking is not worth it."""
-        return False
+        return [self.copies(lane, "", 0, [(target, source)], after) for target, source, after in moves]
 
     def hold(self, wait: Wait) -> None:
         """Run the lanes until a copy is done."""
         self.sync([wait])
-
-    def free_after(self, wait: Wait) -> bool:
-        """Run the lanes until the copy is done that uses the memory."""
-        self.sync([wait])
-        return True
 
     def sync(self, after: Sequence[Wait]) -> None:
         """Run the lanes until events are done."""
@@ -91,14 +114,6 @@ class VirtualMachine:
     def close(self) -> None:
         """Let the memory go."""
         self._memory.clear()
-
-    def _copy(self, lane: str, target: Region, source: Region, after: Sequence[Wait]) -> Event:
-        def act() -> None:
-            self.check(target, source)
-            np.copyto(room, data)
-
-        room, data = target.bytes[: source.nbytes], source.bytes
-        return self._queue(lane, [room], [data], act, after, lambda: self.check(target, source))
 
     def _queue(
         self,
@@ -119,36 +134,26 @@ class VirtualMachine:
                 raise EngineError("memory is let go of that a copy is about to touch")
 
 
-class VirtualReversal(VirtualMachine, HostSnapshots, ReversalMachine):
+class VirtualReversal(VirtualMachine, ReversalMachine):
     """A reversal whose computation runs at once, and whose copies run when the seed has it."""
 
-    def copy(self, lane: str, step: int, target: Any, source: Any, after: Sequence[Wait]) -> Any:
-        """Queue a copy."""
-        event = self._copy(lane, target, source, after)
+    def _queue(self, lane: str, *task: Any) -> Event:
+        event = super()._queue(lane, *task)
         if lane == "compute":
             self.lanes.wait([event])
         return event
-
-    def computed(self, what: str, step: int, after: Sequence[Wait], act: Callable[[], None]) -> Any:
-        """Carry something out at once."""
-        self.sync(after)
-        act()
-        self.lanes.run_some()
-        return Event(done=True)
-
-    def encode(self, step: int, staging: Any, packing: Packing, arrays: Sequence[Any]) -> Callable[[], Sequence[int]]:
-        """Encode arrays at once."""
-        sizes = host_bytes.encode(packing, staging.bytes, list(map(view_of, arrays)))
-        self.lanes.run_some()
-        return lambda: sizes
 
     def wait(self, step: int, after: Sequence[Wait]) -> None:
         """Run the lanes until the events are done."""
         self.sync(after)
 
-    def mark(self) -> Any:
+    def mark(self) -> Event:
         """Return an event that is done: the computation runs at once."""
         return Event(done=True)
+
+    def arrays(self, region: Region, leaves: Sequence[Leaf]) -> list[Any]:
+        """List the arrays that lie in a region."""
+        return host_bytes.arrays_in(region, leaves)
 
     @contextmanager
     def timed(self, what: str, step: int) -> Iterator[None]:
@@ -156,3 +161,113 @@ class VirtualReversal(VirtualMachine, HostSnapshots, ReversalMachine):
         self.lanes.run_some()
         yield
         self.lanes.run_some()
+
+
+@dataclass(frozen=True, eq=False)
+class _OpenUse:
+    """A use that has been entered."""
+
+    after: Sequence[Wait]
+    reads: Sequence[Region]
+    writes: Sequence[Region]
+    results: Sequence[Region]
+    """what it writes"""
+    handed: dict[int, NDArray[np.uint8]]
+    """what its code reads and writes, by address"""
+    before: dict[int, NDArray[np.uint8]]
+    """what was in those that come with values"""
+
+
+class VirtualPool(VirtualMachine):
+    """Memory for both tiers, lanes without a clock; the computation is a lane, too.
+
+    Uses compute later than Python runs them, as on a GPU. So a use is handed copies of what will be in its arrays once
+    everything it waits for has happened; that is found out by letting it happen, and taking it back. When the use is
+    left, its results wait in the computation's lane, which makes sure that what the use was handed is there when its
+    turn comes. So a wait that is missing from the pool shows as a wrong result, or as an error, for some seed.
+    """
+
+    library = NUMPY
+    tier = "host"
+
+    def __init__(self, seed: int = 0, without: str | None = None) -> None:
+        super().__init__(seed, without)
+        self.metrics.title = "pool"
+        self._uses: dict[int, _OpenUse] = {}  # by index, the latest last
+
+    def spec(self, array: Any) -> ArraySpec:
+        """Describe a NumPy array."""
+        if not isinstance(array, np.ndarray | np.generic):
+            raise StateError(
+                f"this pool keeps arrays of NumPy, not {type(array).__name__}: use numpy.asarray(x), or a pool with "
+                "arrays='cupy' or arrays='torch'"
+            )
+        return self.library.spec_of(array.shape, array.dtype)
+
+    def array(self, region: Region, spec: ArraySpec, writable: bool) -> Any:
+        """Return what the use that was entered last was handed."""
+        latest = next(reversed(self._uses.values()))
+        view = array_in(latest.handed[region.pointer], spec)
+        view.flags.writeable = writable
+        return view
+
+    def fill(self, target: Region, array: Any, after: Sequence[Wait]) -> Event:
+        """Queue a copy behind the computation, of what the array holds now."""
+        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).copy()
+        return self.copies("compute", "put", 0, [(target, Region(0, data.nbytes, data))], after)
+
+    def read(self, source: Region, after: Sequence[Wait]) -> NDArray[np.uint8]:
+        """Copy a region once what it waits for is done."""
+        self.sync(after)
+        return source.bytes.copy()
+
+    def enter(
+        self,
+        index: int,
+        after: Sequence[Wait],
+        reads: Sequence[Region],
+        writes: Sequence[Region],
+        overwrites: Sequence[Region],
+    ) -> None:
+        """Hand out what will be in the regions once the events are done, and all that was computed before."""
+        before = [task.event for task in self.lanes.waiting("compute")]
+        handed = self._foresee([*self.lanes.needed(after), *before], [*reads, *writes])
+        values = {pointer: array.copy() for pointer, array in handed.items()}
+        handed |= {region.pointer: np.full(region.nbytes, 0xFF, np.uint8) for region in overwrites}
+        self._uses[index] = _OpenUse(after, reads, writes, [*writes, *overwrites], handed, values)
+
+    def leave(self, index: int) -> Event:
+        """Let the results wait for their turn."""
+        use = self._uses.pop(index)
+
+        def check(regions: Sequence[Region]) -> None:
+            if any(not np.array_equal(region.bytes, use.before[region.pointer]) for region in regions):
+                raise EngineError("what a use was handed is not there when it is computed")
+
+        def act() -> None:
+            check(use.reads)
+            for region in use.results:
+                region.bytes[:] = use.handed[region.pointer]
+
+        return self._queue(
+            "compute",
+            [region.bytes for region in use.results],
+            [region.bytes for region in use.reads],
+            act,
+            use.after,
+            lambda: check([*use.reads, *use.writes]),
+        )
+
+    def stalled(self) -> float | None:
+        """Return None: there is no clock."""
+        return None
+
+    def settle(self) -> None:
+        """Let the lanes run."""
+        self.lanes.run_some()
+
+    def _foresee(self, events: Sequence[Event], regions: Sequence[Region]) -> dict[int, NDArray[np.uint8]]:
+        """Tell what regions will hold when events are done, and leave everything as it is."""
+        with self.lanes.rehearsal():
+            self.lanes.wait(events)
+            return {region.pointer: region.bytes.copy() for region in regions}

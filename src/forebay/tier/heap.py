@@ -92,7 +92,7 @@ class Heap:
         return piece.offset, piece.events()
 
     def give(self, offset: int, nbytes: int, events: Sequence[Any]) -> None:
-        """Give a piece back, or the end of one, with the events of its last uses."""
+        """Take a piece back, or the end of one, with the events of its last uses."""
         if nbytes:
             self.used -= nbytes
             self._put(_Piece(offset, nbytes, [_Use(offset, offset + nbytes, events)] if events else []))

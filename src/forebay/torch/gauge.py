@@ -43,7 +43,24 @@ class HostGauge:
 
     def link(self, mover: Mover) -> Link | None:
         """Time copies between the tiers."""
-        return _link(self, mover)
+        nbytes = min(PROBE if self.counts else PROBE // 16, mover.room.budget // 2)
+        piece = mover.room.take(nbytes) if nbytes else None
+        if piece is None:
+            return None
+        storage = new_storage(nbytes, mover.device)
+        ready = None
+        rates = []
+        for down in (True, False):
+            spent = []
+            for _ in range(REPEATS):
+                start = self.mark()
+                rise = piece, storage, nbytes, ready
+                (ready,) = mover.down([(storage, nbytes, piece)]) if down else mover.up([rise])
+                mover.wait("link: copied", ready)
+                spent.append(self.seconds(start, self.mark()))
+            rates.append(nbytes / max(min(spent), 1e-9))
+        mover.room.give(piece, [] if ready is None else [ready])
+        return Link(up=rates[1], down=rates[0])
 
 
 class CudaGauge(HostGauge):
@@ -81,24 +98,3 @@ class CudaGauge(HostGauge):
 def gauge_for(device: torch.device) -> HostGauge:
     """Return the gauge of a device."""
     return CudaGauge(device) if device.type == "cuda" else HostGauge(device)
-
-
-def _link(gauge: HostGauge, mover: Mover) -> Link | None:
-    nbytes = min(PROBE if gauge.counts else PROBE // 16, mover.room.budget // 2)
-    piece = mover.room.take(nbytes) if nbytes else None
-    if piece is None:
-        return None
-    storage = new_storage(nbytes, mover.device)
-    ready = None
-    rates = []
-    for down in (True, False):
-        spent = []
-        for _ in range(REPEATS):
-            start = gauge.mark()
-            rise = piece, storage, nbytes, ready
-            (ready,) = mover.down([(storage, nbytes, piece)]) if down else mover.up([rise])
-            mover.wait("link: copied", ready)
-            spent.append(gauge.seconds(start, gauge.mark()))
-        rates.append(nbytes / max(min(spent), 1e-9))
-    mover.room.give(piece, [] if ready is None else [ready])
-    return Link(up=rates[1], down=rates[0])

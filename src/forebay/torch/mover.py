@@ -14,10 +14,9 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from forebay.errors import BudgetError
 from forebay.machine.host import HostMachine
-from forebay.machine.machine import Machine, Move
+from forebay.machine.machine import Move, TensorMachine, Wait
 from forebay.machine.region import Region
 from forebay.machine.slabs import Piece, SlabHeap
-from forebay.machine.waits import Wait
 from forebay.units import Budget
 
 Fall = tuple[torch.UntypedStorage, int, Piece]
@@ -39,7 +38,7 @@ class Mover:
         Bytes of the host that may be used.
     """
 
-    def __init__(self, device: torch.device, machine: Machine, budget: int | None) -> None:
+    def __init__(self, device: torch.device, machine: TensorMachine, budget: int | None) -> None:
         self.device, self.machine = device, machine
         self.room = SlabHeap(budget, machine.pin, machine.passed)
         self.warm: set[tuple[torch.dtype, int]] = set()
@@ -47,31 +46,19 @@ class Mover:
 
     def down(self, falls: Sequence[Fall]) -> list[Any]:
         """Copy storages into pieces of host memory."""
-        return self.machine.moves(
-            "down 1",
-            [
-                Move(
-                    piece.region,
-                    self.region(storage, nbytes),
-                    [Wait("down: piece free", event) for event in piece.after],
-                )
-                for storage, nbytes, piece in falls
-            ],
-        )
+        moves = []
+        for storage, nbytes, piece in falls:
+            after = [Wait("down: piece free", event) for event in piece.after]
+            moves.append(Move(piece.region, self.region(storage, nbytes), after))
+        return self.machine.moves("down 1", moves)
 
     def up(self, rises: Sequence[Rise]) -> list[Any]:
         """Copy pieces of host memory into storages that were allocated in the order of the computation just now."""
-        return self.machine.moves(
-            "up 1",
-            [
-                Move(
-                    self.region(storage, nbytes),
-                    piece.region,
-                    [] if after is None else [Wait("up: stored", after)],
-                )
-                for piece, storage, nbytes, after in rises
-            ],
-        )
+        moves = []
+        for piece, storage, nbytes, stored in rises:
+            after = [] if stored is None else [Wait("up: stored", stored)]
+            moves.append(Move(self.region(storage, nbytes), piece.region, after))
+        return self.machine.moves("up 1", moves)
 
     def region(self, storage: torch.UntypedStorage, nbytes: int) -> Region:
         """Return where the first bytes of a storage lie."""
@@ -154,10 +141,11 @@ class CudaMover(Mover):
 
     def decode(self, codec: Any, payload: torch.UntypedStorage, nbytes: int, out: torch.Tensor) -> None:
         """Enqueue the decoding into a tensor."""
-        from forebay.cuda.arrays import view
+        from forebay.cuda.arrays import View, view
 
         with self._cuda.current():
-            self._cuda.decode_at(codec, payload.data_ptr(), nbytes, view(out), self._cuda.computing())
+            encoding = View.at(payload.data_ptr(), (nbytes,), np.uint8)
+            codec.decode_device(encoding, view(out), self._cuda.computing())
 
     def handles(self, codec: Any, array: torch.Tensor) -> bool:
         """Tell whether a codec takes such tensors here."""

@@ -9,7 +9,7 @@ import numpy as np
 import forebay as fb
 from forebay.codec import Codec
 from forebay.errors import EncodingError
-from forebay.machine.virtual_pool import VirtualPool
+from forebay.machine.virtual import VirtualPool
 from forebay.memory.pool import coding
 from forebay.memory.pool.pool import Pool
 

@@ -6,7 +6,8 @@ import pytest
 
 import forebay as fb
 from forebay.errors import BudgetError, StateError
-from forebay.machine.virtual_pool import VirtualPool
+from forebay.machine.arrays.numpy_arrays import NumpyArrays
+from forebay.machine.virtual import VirtualPool
 from forebay.memory import Pool, ThrashWarning
 from tests.memory.pool.programs import Trimmed
 
@@ -96,7 +97,7 @@ class TestOnTheWayIn:
 
     @pytest.mark.parametrize("from_host", [True, False])
     def test_rooms_for_encodings_taken_in_a_block_are_in_nobodys_way_after_it(self, from_host, monkeypatch):
-        monkeypatch.setattr(VirtualPool, "on_host", lambda machine, array: from_host)
+        monkeypatch.setattr(NumpyArrays, "on_host", lambda library, array: from_host)
         pool = pool_of(40)
         first = pool.put(full(1, 16 * LENGTH))
         with pool.use(reads=[first]):

@@ -7,7 +7,7 @@ import pytest
 
 import forebay as fb
 from forebay.errors import BudgetError
-from forebay.machine.virtual_pool import VirtualPool
+from forebay.machine.virtual import VirtualPool
 from forebay.memory import Pool
 from forebay.memory.pool import host
 from tests.memory.pool.programs import Trimmed

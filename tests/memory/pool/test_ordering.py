@@ -5,7 +5,7 @@ import warnings
 import pytest
 
 from forebay.errors import ForebayError
-from forebay.machine.virtual_pool import VirtualPool
+from forebay.machine.virtual import VirtualPool
 from forebay.memory.pool.thrash import ThrashWarning
 from tests.memory.pool.programs import Trimmed, at_random, expected, run, sweeps
 

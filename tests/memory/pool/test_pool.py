@@ -9,7 +9,7 @@ import pytest
 
 import forebay as fb
 from forebay.errors import BudgetError, EngineError, StateError
-from forebay.machine.virtual_pool import VirtualPool
+from forebay.machine.virtual import VirtualPool
 from forebay.memory import Pool, ThrashWarning
 from forebay.memory.pool.sequence import Use
 from forebay.memory.pool.traffic import traffic

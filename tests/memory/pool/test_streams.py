@@ -106,6 +106,7 @@ def caller(monkeypatch):
         "Mark": Mark,
     }.items():
         monkeypatch.setattr(cuda, name, value)
+    monkeypatch.setattr(cuda, "copy_async", lambda *_: None)
     monkeypatch.setattr(cuda_pool, "copy_async", lambda *_: None)
     monkeypatch.setattr(cuda_pool, "callers_streams", lambda device: ())
     monkeypatch.setattr(cupy_arrays, "device_at", lambda pointer: made.gpu)

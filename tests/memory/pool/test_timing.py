@@ -5,7 +5,7 @@ import pytest
 
 import forebay as fb
 from forebay.machine.machine import Encoding
-from forebay.machine.virtual_pool import VirtualPool
+from forebay.machine.virtual import VirtualPool
 from forebay.memory import Pool
 from forebay.memory.pool.sequence import Use
 from forebay.memory.pool.traffic import traffic
@@ -39,15 +39,16 @@ class TimedMachine(VirtualPool):
         self.ends[lane] = start + time
         return Moment(start + time)
 
-    def move(self, lane, what, key, target, source, after):
-        return self.spend(lane, after, source.nbytes / LINK)
+    def copies(self, lane, what, step, pairs, after):
+        return self.spend(lane, after, sum(source.nbytes for _, source in pairs) / LINK)
 
-    def encode(self, key, codec, spec, target, source, after):
-        event = self.spend("codec", after, spec.nbytes / self.codec_speed)
-        return Encoding(event, lambda: int(spec.nbytes / self.ratio), lambda: True)
+    def encode(self, lane, step, coded, after):
+        nbytes = coded[0].spec.nbytes
+        event = self.spend(lane, after, nbytes / self.codec_speed)
+        return Encoding(event, lambda: [int(nbytes / self.ratio)], lambda: True)
 
-    def decode(self, key, codec, spec, target, source, after):
-        return self.spend("codec", after, spec.nbytes / self.codec_speed)
+    def decode(self, lane, step, coded, after):
+        return self.spend(lane, after, coded[0].spec.nbytes / self.codec_speed)
 
     def fill(self, target, array, after):
         return self.spend("compute", after, 0)

@@ -483,11 +483,11 @@ class TestOnDask:
             run_job(changed(job_in(tmp_path), scheduler=client.scheduler.address))
 
     def test_too_little_memory_for_a_shot_is_said_first(self, tmp_path, client, monkeypatch):
-        from forebay.dask.limits import Limits
+        from forebay.dask.limits import WorkerLimits
         from forebay.wave.job import cluster
 
         told = TEXT.replace('host = "600kB"\ndisk = "20MB"\n', "")
-        monkeypatch.setattr(cluster, "limits_of", lambda *about: Limits(10**6, 1, 2))
+        monkeypatch.setattr(cluster, "limits_of", lambda *about: WorkerLimits(10**6, 1, 2))
         with pytest.raises(BudgetError, match="a worker has 1MB for its tasks, and a shot works with"):
             run_job(changed(parse(told, tmp_path), scheduler=client.scheduler.address))
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from forebay.machine.arrays.library import ArrayLibrary, DeviceLibrary
 from forebay.machine.arrays.numpy_arrays import NumpyArrays
+from forebay.machine.region import Region
 from forebay.machine.spec import ArraySpec
 
 NUMPY = NumpyArrays()
@@ -32,6 +33,11 @@ def library_of(array: Any) -> ArrayLibrary:
 def device_library(spec: ArraySpec) -> DeviceLibrary:
     """Return the library in which an array of a GPU is made."""
     return _cupy() if spec.kind is None else _torch()
+
+
+def named_library(name: str) -> DeviceLibrary:
+    """Return "cupy" or "torch"."""
+    return _cupy() if name == "cupy" else _torch()
 
 
 @cache
@@ -66,3 +72,10 @@ def describe(array: Any) -> ArraySpec:
 def view_of(array: Any) -> Any:
     """Return what copies, codecs and quality read of an array of any library."""
     return library_of(array).view(array)
+
+
+def region_of(array: Any) -> Region:
+    """Return where an array of any library lies."""
+    library = library_of(array)
+    view = library.view(array)
+    return Region(0, view.nbytes, view) if library.on_host(array) else Region(view.pointer, view.nbytes)

@@ -43,4 +43,4 @@ class NumpyArrays:
 
     def copy(self, array: Any) -> Any:
         """Copy an array."""
-        return array.copy()
+        return np.array(array, order="C", subok=True)  # an array too of what NumPy makes of arrays without axes

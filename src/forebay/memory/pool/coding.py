@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.errors import BudgetError
+from forebay.machine.machine import Coded, Wait
 from forebay.machine.region import Region, aligned
-from forebay.machine.waits import Wait
 from forebay.memory.pool.amounts import enough
 from forebay.memory.pool.page import Page, Staging
 from forebay.memory.pool.places import PoolMemory
@@ -106,14 +106,9 @@ class Coding:
         staging = self._down.popleft()
         free = [Wait("encode: staging free", event) for event in staging.events]
         page.staging = staging
-        page.encoding = self._places.machine.encode(
-            page.key,
-            page.codec,
-            page.spec,
-            self._region(staging, self._size),
-            self._places.region(page),
-            [*page.waits("encode"), *free],
-        )
+        most = page.codec.max_bytes(page.spec.shape, page.spec.dtype)
+        coded = [Coded(page.codec, page.spec, self._places.region(page), self._region(staging, most))]
+        page.encoding = self._places.machine.encode("codec", page.key, coded, [*page.waits("encode"), *free])
         staging.events = page.events = [page.encoding.event]
         page.origin = "encoded"
         self._pending.append(page)
@@ -131,24 +126,19 @@ class Coding:
     def settle(self, page: Page) -> None:
         """Send an encoding down, waiting for its size."""
         assert page.encoding is not None and page.staging is not None
-        nbytes = page.encoding.size()
+        (nbytes,) = page.encoding.sizes()
         room = self._places.host.take(nbytes, page.name, partial(self.to_come, page))
         free = [Wait("store: host room free", event) for event in room.events]
         page.room, page.read = room, None
-        page.stored = self._places.machine.move(
-            "down 1",
-            "store",
-            page.key,
-            room.region,
-            self._region(page.staging, nbytes),
-            [Wait("store: encoded", page.encoding.event), *free],
-        )
+        pairs = [(room.region, self._region(page.staging, nbytes))]
+        after = [Wait("store: encoded", page.encoding.event), *free]
+        page.stored = self._places.machine.copies("down 1", "store", page.key, pairs, after)
         self._places.count("down 1", moved=nbytes)
         self._places.machine.metrics.ratios.add(page.spec.nbytes, nbytes)
         self._release(page, page.stored)
 
     def discard(self, page: Page) -> None:
-        """Give up an encoding whose array was overwritten meanwhile."""
+        """Discard an encoding whose array was overwritten meanwhile."""
         assert page.encoding is not None
         self._release(page, page.encoding.event)
 
@@ -160,15 +150,9 @@ class Coding:
         self._up.append(staging)
         payload = self._region(staging, page.room.region.nbytes)
         free = [Wait("fetch: staging free", event) for event in staging.events]
-        page.read = machine.move("up 1", "fetch", page.key, payload, page.room.region, [*free, *stored])
-        event = machine.decode(
-            page.key,
-            page.codec,
-            page.spec,
-            self._places.region(page),
-            payload,
-            [Wait("decode: fetched", page.read), *page.waits("decode")],
-        )
+        page.read = machine.copies("up 1", "fetch", page.key, [(payload, page.room.region)], [*free, *stored])
+        coded = [Coded(page.codec, page.spec, self._places.region(page), payload)]
+        event = machine.decode("codec", page.key, coded, [Wait("decode: fetched", page.read), *page.waits("decode")])
         staging.events = [event]
         return event
 
@@ -176,7 +160,7 @@ class Coding:
         """Decode a page on the host, from there or from where its encoding waits for room."""
         assert page.codec is not None
         if page.encoding is not None and page.staging is not None:
-            waiting = self._region(page.staging, page.encoding.size())
+            waiting = self._region(page.staging, *page.encoding.sizes())
             payload = self._places.machine.read(waiting, [Wait("get: encoded", page.encoding.event)])
         else:
             assert page.room is not None and page.room.region.array is not None

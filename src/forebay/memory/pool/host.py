@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from forebay.errors import BudgetError
-from forebay.machine.machine import PoolMachine, Slab
+from forebay.machine.machine import PoolMachine, Slab, Wait
 from forebay.machine.region import ALIGNMENT, Region, aligned
-from forebay.machine.waits import Wait
 from forebay.memory.pool.amounts import enough
 from forebay.tier.heap import Heap
 from forebay.units import to_text
@@ -158,11 +157,8 @@ class HostMemory:
 
     def take_exact(self, nbytes: int) -> HostRoom:
         """Return the room that was promised to an array."""
-        if self._spare[nbytes]:
-            slab, events = self._spare[nbytes].pop()
-            return HostRoom(Region(slab.pointer, nbytes, slab.array[:nbytes]), slab, events=events)
-        slab = self._pin(nbytes)
-        return HostRoom(Region(slab.pointer, nbytes, slab.array[:nbytes]), slab)
+        slab, events = self._spare[nbytes].pop() if self._spare[nbytes] else (self._pin(nbytes), [])
+        return HostRoom(Region(slab.pointer, nbytes, slab.array[:nbytes]), slab, events=events)
 
     def take(self, nbytes: int, name: str, others: ToCome = tuple) -> HostRoom:
         """Return room for an encoding of an array, with the same parameters."""
@@ -249,7 +245,7 @@ class HostMemory:
             self._unpin(slab, events)
 
     def _unpin(self, slab: Slab, events: Sequence[Any]) -> None:
-        """Give a slab back, once what is under way there has ended."""
+        """Unpin a slab, once what is under way there has ended."""
         self._machine.sync([Wait("unpin: room free", event) for event in events])
         self._slabs.remove(slab)
         self.held -= slab.nbytes

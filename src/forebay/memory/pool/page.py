@@ -6,10 +6,9 @@ from typing import Any
 
 from forebay.codec import Codec
 from forebay.errors import StateError
-from forebay.machine.machine import Encoding
+from forebay.machine.machine import Encoding, Wait
 from forebay.machine.region import ALIGNMENT, aligned
 from forebay.machine.spec import ArraySpec
-from forebay.machine.waits import Wait
 from forebay.memory.pool.host import HostRoom
 
 

@@ -10,8 +10,7 @@ from functools import partial
 from typing import Any
 
 from forebay.errors import BudgetError
-from forebay.machine.machine import PoolMachine
-from forebay.machine.waits import Wait
+from forebay.machine.machine import PoolMachine, Wait
 from forebay.memory.pool.coding import Coding
 from forebay.memory.pool.eviction import Order
 from forebay.memory.pool.page import Page
@@ -100,9 +99,8 @@ class Pager(PoolMemory):
         assert page.room is not None
         stored = [] if page.stored is None else [Wait("fetch: stored", page.stored)]
         if page.codec is None:
-            page.read = event = self.machine.move(
-                "up 1", "fetch", page.key, self.region(page), page.room.region, [*page.waits("fetch"), *stored]
-            )
+            pairs = [(self.region(page), page.room.region)]
+            page.read = event = self.machine.copies("up 1", "fetch", page.key, pairs, [*page.waits("fetch"), *stored])
         else:
             event = self.coding.fetch(page, stored)
         page.events, page.origin = [event], "fetched"
@@ -142,7 +140,8 @@ class Pager(PoolMemory):
             if page.room is None:
                 page.room = self.host.take_exact(page.spec.nbytes)
                 after += [Wait("store: host room free", event) for event in page.room.events]
-            page.stored = self.machine.move("down 1", "store", page.key, page.room.region, self.region(page), after)
+            pairs = [(page.room.region, self.region(page))]
+            page.stored = self.machine.copies("down 1", "store", page.key, pairs, after)
             page.events, page.origin = [page.stored], "stored"
             self.count("down 1", moved=page.spec.nbytes)
         page.clean = True

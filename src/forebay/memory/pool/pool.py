@@ -11,13 +11,13 @@ from typing import Any, Self
 from forebay import codec as codecs
 from forebay.codec import Codec
 from forebay.errors import BudgetError, ForebayError, StateError
-from forebay.machine.arrays.dispatch import array_in, view_of
+from forebay.machine.arrays.dispatch import array_in, library_of, named_library, view_of
 from forebay.machine.arrays.host_bytes import copy_in
-from forebay.machine.machine import PoolMachine
+from forebay.machine.machine import PoolMachine, Wait
+from forebay.machine.packing import handles
 from forebay.machine.region import ALIGNMENT
 from forebay.machine.spec import ArraySpec
-from forebay.machine.virtual_pool import VirtualPool
-from forebay.machine.waits import Wait
+from forebay.machine.virtual import VirtualPool
 from forebay.memory.pool.page import Page
 from forebay.memory.pool.resident import Resident
 from forebay.memory.pool.uses import Lease, Uses
@@ -104,7 +104,7 @@ class Pool:
         extents = (shape,) if isinstance(shape, int) else tuple(int(extent) for extent in shape)
         if min(extents, default=0) < 0:
             raise StateError(f"an array cannot have the shape {extents}")
-        return self._handle(self._new(self._machine.spec_of(extents, dtype), name, codec))
+        return self._handle(self._new(self._machine.library.spec_of(extents, dtype), name, codec))
 
     def get(self, array: Resident) -> Any:
         """Return a copy of an array's values on the host: of NumPy, or of torch in a pool of torch's arrays."""
@@ -116,7 +116,7 @@ class Pool:
         return array_in(self._pager.values(page), page.spec)
 
     def drop(self, array: Resident) -> None:
-        """Give up an array and its values."""
+        """Drop an array and its values."""
         page = self._page(array)
         if page.open:
             raise StateError(f"{page.name} is in use: leave its use before it is dropped")
@@ -178,7 +178,7 @@ class Pool:
         return f"Pool({self.budget!r}, {len(self._pager.pages)} arrays)"
 
     def _take_in(self, page: Page, array: Any) -> None:
-        if self._machine.on_host(array) and page.codec is None:
+        if library_of(array).on_host(array) and page.codec is None:
             page.room = self._pager.host.take_exact(page.spec.nbytes)
             self._machine.sync([Wait("put: host room free", event) for event in page.room.events])
             assert page.room.region.array is not None
@@ -196,7 +196,7 @@ class Pool:
         self._collect()
         self._keys += 1
         chosen = self._codec if codec == POOLS else codecs.get(codec) if isinstance(codec, str) else codec
-        if chosen is not None and not (spec.nbytes and self._machine.handles(chosen, spec)):
+        if chosen is not None and not (spec.nbytes and handles(chosen, spec, self._machine.tier)):
             chosen = None
         page = Page(self._keys, name or f"array {self._keys}", spec, chosen)
         self._pager.add(page)
@@ -245,11 +245,6 @@ def _on_gpu(name: str) -> PoolMachine:
         wheel = {"cupy": "forebay[cuda13]", "torch": "forebay[torch]"}[name]
         raise StateError(f"a pool of {name}'s arrays needs {name}: pip install {wheel!r}") from error
     from forebay.cuda.driver import current_device  # these need cuda.core
-    from forebay.machine.arrays.cupy_arrays import CupyArrays
     from forebay.machine.cuda_pool import CudaPool
 
-    if name == "cupy":
-        return CudaPool(current_device().device_id, CupyArrays())
-    from forebay.machine.arrays.torch_arrays import TorchArrays
-
-    return CudaPool(current_device().device_id, TorchArrays())
+    return CudaPool(current_device().device_id, named_library(name))

@@ -13,8 +13,8 @@ from forebay.errors import DeviceError
 LIBRARIES = ("cupy", "torch", "numba", "cudf")
 CURRENT = ("torch", "cudf")
 """Those that allocate from RMM's current resource: there is one for all of them."""
-Undo = Callable[[], bool]
-"""Puts back what was there, and tells whether the library keeps what it was given all the same."""
+Undo = Callable[[], bool | None]
+"""Puts back what was there, and returns True where the library keeps what it was given all the same."""
 
 
 class AllocatorWarning(UserWarning):
@@ -41,12 +41,7 @@ def hush(rmm: Any) -> Undo:
     """Keep RMM from writing an error for every allocation that finds its pool full, and return what restores it."""
     before = rmm.get_logging_level()
     rmm.set_logging_level(rmm.level_enum.critical)
-
-    def undo() -> bool:
-        rmm.set_logging_level(before)
-        return False
-
-    return undo
+    return lambda: rmm.set_logging_level(before)
 
 
 def _cupy(rmm: Any, resource: Any) -> Undo:
@@ -61,12 +56,7 @@ def _cupy(rmm: Any, resource: Any) -> Undo:
         return cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(buffer.ptr, buffer.size, buffer, device), 0)
 
     cupy.cuda.set_allocator(allocate)
-
-    def undo() -> bool:
-        cupy.cuda.set_allocator(before)
-        return False
-
-    return undo
+    return lambda: cupy.cuda.set_allocator(before)
 
 
 def _torch(rmm: Any, resource: Any) -> Undo:
@@ -172,13 +162,7 @@ def _numba(rmm: Any, resource: Any) -> Undo:
 
 def _cudf(rmm: Any, resource: Any) -> Undo:
     """Exchange RMM's own resource, which libraries of the RAPIDS family allocate from."""
-    restore = _current(rmm, resource)
-
-    def undo() -> bool:
-        restore()
-        return False
-
-    return undo
+    return _current(rmm, resource)
 
 
 def _current(rmm: Any, resource: Any) -> Callable[[], None]:

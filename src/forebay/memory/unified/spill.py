@@ -63,7 +63,7 @@ class Spill:
         return pointer
 
     def deallocate(self, ptr: int, nbytes: int, stream: Any) -> None:
-        """Give memory back to where it came from."""
+        """Return memory to where it came from."""
         with self._lock:
             elsewhere = ptr in self._elsewhere
             if elsewhere:

@@ -172,7 +172,7 @@ def check_budget(job: Job, part: Grid, steps: int, every: int) -> None:
 def _kept(shape: tuple[int, ...], count: int) -> int:
     """Return the bytes of a snapshot of fields of a shape."""
     field = np.broadcast_to(np.float32(0), shape)
-    return Layout.of([field] * count, lambda array: (array.shape, array.dtype)).nbytes
+    return Layout.of([field] * count).nbytes
 
 
 def check_directory(job: Job) -> None:
