@@ -154,7 +154,7 @@ def overhead(steps: int) -> dict[str, float]:
     from forebay.engine.layout import Layout
 
     state = (cupy.zeros(1024, "float32"), cupy.zeros(1024, "float32"))
-    nbytes = Layout.of(state, lambda array: (array.shape, array.dtype)).nbytes
+    nbytes = Layout.of(state).nbytes
     budget = fb.Budget(device=SLOTS * nbytes, host=REVOLVE * nbytes)
     costs = fb.Costs(1e-6, 1e-6, 1e9, fb.Link(1e9, 1e9))
 

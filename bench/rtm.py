@@ -11,10 +11,8 @@ history  the cost of history: a whole shot over the same forward, backward and i
 every    the same, imaged at every step, with as many steps as the host holds
 elastic  the cost of history of an elastic shot
 
-Rows are timed by events, from the first action of a reversal to the last, and by the host's clock around the whole
-call; pinning and planning, which the shots of a survey share, are timed by themselves. A limit is a schedule's steps
-and copies inside the device at the costs of the same run. Blocking rows are cut off after ``--patience`` seconds and
-extrapolated, which their row says.
+Rows are timed by events, from the first action of a reversal to the last, and by the clock around the whole call.
+Blocking rows are cut off after ``--patience`` seconds and extrapolated, which their row says.
 
 All tables but elastic are measured unless some are named. Takes 96 GB of host memory. ``--device cpu`` runs everything
 on small grids with NumPy, to see that it works.

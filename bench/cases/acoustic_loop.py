@@ -43,7 +43,7 @@ class Loop:
         self.wavelet = ((1 - 2 * times**2) * np.exp(-(times**2))).astype(np.float32)
         self.source = np.int32((nz // 2 * ny + ny // 2) * (nx // 4) + nx // 8)
         self.receiver = np.int32((nz // 4 * ny + ny // 3) * (nx // 4) + nx // 8)
-        self.layout = Layout.of(self.start, lambda array: (array.shape, array.dtype))
+        self.layout = Layout.of(self.start)
         self.snapshot = self.layout.nbytes
         self.initial = digest(*(array.get() for array in self.start))
         taken = {variant: self._time(variant) for variant in VARIANTS}

@@ -7,19 +7,8 @@ import numpy as np
 from harness import summary
 
 import forebay as fb
-from forebay.wave import (
-    Adjoint,
-    Elastic,
-    ElasticModel,
-    Grid,
-    Loop,
-    Shot,
-    highest_frequency,
-    imaging_interval,
-    largest_dt,
-    migrate,
-)
-from forebay.wave.earth.stability import SAFETY
+from forebay.wave import Adjoint, Elastic, ElasticModel, Grid, Loop, Shot, highest_frequency, imaging_interval, migrate
+from forebay.wave.earth.stability import SAFETY, largest_dt
 from shots.machine import Host, Taken
 from shots.waves import middle, smoothed, velocities, widest
 

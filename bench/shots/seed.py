@@ -50,8 +50,7 @@ class Rows:
 
     def planned(self, schedule: Schedule | str, cache: int, *, codec: bool, way: str = "") -> Row:
         """Let Forebay carry a schedule out, or choose one."""
-        waves = self.waves
-        name = self.codec.name if codec else None
+        waves, name = self.waves, self.codec.name if codec else None
         how = {"budget": self.budget(cache), "costs": self.costs, "directory": self.directory, "reversals": 100}
         ran = waves.reverse(schedule=schedule, codec=name, **how)
         told, plan = summary(ran.result) | {"wall": ran.taken.wall, "memory": ran.memory}, ran.result.plan

@@ -84,10 +84,8 @@ class Waves:
         self.loop = Loop(self.shot, self.propagator, listens=False)
         self.adjoint = Adjoint(self.loop, band_limited(data, self.dt, self.frequency).astype(np.float32))
         self.image, self.light = self.propagator.images(), self.propagator.images()
-        start = self.propagator.zeros()
-        self.layout = Layout.of(start, lambda array: (array.shape, array.dtype))
-        self.record_layout = Layout.of(self.propagator.seen(start), lambda array: (array.shape, array.dtype))
-        self.start = start
+        self.start = self.propagator.zeros()
+        self.layout, self.record_layout = Layout.of(self.start), Layout.of(self.propagator.seen(self.start))
         machine.release()
 
     @property
