@@ -37,15 +37,14 @@ def run(schedule, slots, policy, seed, without=None, keep="states"):
     callbacks = Callbacks(
         forward=lambda state, start, stop: loop.forward(state, start, stop, False),
         backward=loop.backward,
-        turn=loop.turn,
         snapshot=take,
         keeps=keep == "states",
     )
     initial = {key: array.copy() for key, array in loop.state.items()}
     rooms = [count * layout.nbytes for count in peak]
-    Executor(machine, layout, ("first", "second", "third")[: len(slots)], rooms, callbacks).run(
-        operations, STEPS, initial
-    )
+    executor = Executor(machine, layout, ("first", "second", "third")[: len(slots)], rooms, callbacks)
+    for final in executor.stages(operations, STEPS, initial):
+        loop.turn(final)
     machine.finish()
     return loop.seen
 

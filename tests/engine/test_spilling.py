@@ -54,10 +54,10 @@ def run(schedule, slots, policy, filling, seed, without=None, keep="states", ass
         for tier, count in enumerate(peak)
     ]
     initial = lambda: tuple(array.copy() for array in loop.state)  # noqa: E731
-    callbacks = Callbacks(loop.forward, loop.backward, lambda state: None, take, keep == "states")
+    callbacks = Callbacks(loop.forward, loop.backward, take, keep == "states")
     tiers = ("first", "second", "third")[: len(slots)]
     executor = SpillingExecutor(machine, layout, tiers, rooms, callbacks, packing, initial)
-    executor.run(operations, STEPS, initial())
+    list(executor.stages(operations, STEPS, initial()))
     machine.finish()
     for tier, room in zip(tiers, rooms, strict=True):
         assert machine.metrics.peak[tier] <= room

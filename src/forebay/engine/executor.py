@@ -29,7 +29,6 @@ class Slot:
     region: Region
     offset: int
     nbytes: int
-    owner: int | None = None
     ready: Any = None
     """the event at which the snapshot is whole"""
     reads: list[Any] = field(default_factory=list)
@@ -48,7 +47,6 @@ class Callbacks:
 
     forward: Callable[[Any, int, int], Any]
     backward: Callable[[Any, int], None]
-    turn: Callable[[Any], None]
     snapshot: Callable[[Any, int], Any]
     """what is kept of a state: itself, or its record"""
     keeps: bool = True
@@ -81,11 +79,6 @@ class Executor:
         """Copy arrays into the working state's region, and return the state that lies there."""
         self._copy_in(0, self.working, arrays, [])
         return self.layout.build(self._arrays())
-
-    def run(self, operations: Sequence[Operation], steps: int, state: Any) -> None:
-        """Carry operations out from an initial state, without a wait at the turn."""
-        for final in self.stages(operations, steps, state):
-            self.callbacks.turn(final)
 
     def stages(self, operations: Sequence[Operation], steps: int, state: Any) -> Iterator[Any]:
         """Carry operations out from an initial state, yielding the final one at the turn and then going on."""
@@ -201,7 +194,6 @@ class Executor:
         if step in self.held[tier]:
             raise EngineError(f"the plan puts step {step} into the {self.tiers[tier]} tier, which holds it already")
         slot, events = self._allocate(tier, nbytes)
-        slot.owner = step
         self.held[tier][step] = slot
         peak, name = self.machine.metrics.peak, self.tiers[tier]
         peak[name] = max(peak[name], self.heaps[tier].used - (0 if tier else self.working.nbytes))
@@ -218,14 +210,13 @@ class Executor:
 
     def _owned(self, tier: int, step: int) -> Slot:
         slot = self.held[tier].get(step)
-        if slot is None or slot.owner != step or slot.ready is None:
+        if slot is None or slot.ready is None:
             raise EngineError(f"the plan reads step {step} from the {self.tiers[tier]} tier, which does not hold it")
         return slot
 
     def _release(self, tier: int, step: int) -> None:
         slot = self._owned(tier, step)
         del self.held[tier][step]
-        slot.owner = None
         if tier == 0:
             self.fetched.discard(step)
         if self.tiers[tier] == "disk":

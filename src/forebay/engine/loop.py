@@ -82,14 +82,9 @@ class TimeLoop:
         except (KeyError, IndexError, TypeError) as error:
             raise StateError(f"record={record!r} names what the state does not have: {error}") from error
 
-    def sampler(self) -> Sampler:
-        """Make what samples the errors of a lossy codec."""
-        return Sampler(self.record_layout or self.layout, self.coarse_steps)
-
     def callbacks(
         self,
         keeps: bool,
-        turn: Callable[[Any], None] | None,
         sampler: Sampler | None,
         tick: Callable[[], None],
         pause: Callable[[], None],
@@ -115,7 +110,6 @@ class TimeLoop:
         return Callbacks(
             forward=forward,
             backward=backward,
-            turn=turn or (lambda final: None),
             snapshot=(lambda state, step: state) if keeps else self.record_of,
             keeps=keeps,
         )

@@ -101,7 +101,7 @@ def measure_codec(
             machine.decode("compute", step, packing.coded(packing.arrays_in(room), data, where), [])
         machine.finish()
         before, after = (list(map(view_of, several)) for several in (arrays, machine.arrays(room, layout.leaves)))
-        if error is not None and not keeps_error(before, after, error):
+        if error is not None and not _keeps_error(before, after, error):
             return None
     except CodecError:
         if error is None:
@@ -113,26 +113,21 @@ def measure_codec(
         median(span.stop - span.start for span in machine.metrics.timeline if span.step and span.what == what)
         for what in ("compress", "decompress")
     )
-    return codec_cost(layout, packing, sizes, max(encoded, 1e-9), max(decoded, 1e-9))
+    ratio = layout.nbytes / snapshot_bytes(packing.extents(sizes))
+    return CodecCost(
+        ratio=ratio if packing.fixed else min(ratio, BELIEVED),
+        encode=layout.nbytes / max(encoded, 1e-9),
+        decode=layout.nbytes / max(decoded, 1e-9),
+        worst=packing.most / layout.nbytes,
+        spread=1.0 if packing.fixed else SPREAD,
+    )
 
 
-def keeps_error(before: Sequence[Any], after: Sequence[Any], error: float) -> bool:
+def _keeps_error(before: Sequence[Any], after: Sequence[Any], error: float) -> bool:
     """Tell whether every array came back within an error relative to its range."""
     pairs = [pair for pair in zip(before, after, strict=True) if pair[0].dtype.kind == "f"]
     differences = (quality.compare(*pair) for pair in pairs)
     return not any(difference.worst > error * difference.span for difference in differences)
-
-
-def codec_cost(layout: Layout, packing: Packing, sizes: Sequence[int], encoded: float, decoded: float) -> CodecCost:
-    """Turn what was measured of a codec into its cost, believing a ratio only so far."""
-    ratio = layout.nbytes / snapshot_bytes(packing.extents(sizes))
-    return CodecCost(
-        ratio=ratio if packing.fixed else min(ratio, BELIEVED),
-        encode=layout.nbytes / encoded,
-        decode=layout.nbytes / decoded,
-        worst=packing.most / layout.nbytes,
-        spread=1.0 if packing.fixed else SPREAD,
-    )
 
 
 def _step(

@@ -9,6 +9,7 @@ from forebay.engine.executor import Executor
 from forebay.engine.layout import Layout
 from forebay.engine.loop import TimeLoop
 from forebay.engine.result import Result
+from forebay.engine.sampling import Sampler
 from forebay.engine.spilling import SpillingExecutor
 from forebay.errors import EngineError
 from forebay.machine.packing import Packing
@@ -42,12 +43,12 @@ class Reversal:
         self._nbytes = kept.nbytes
         self._operations = plan.operations()
         keeps = plan.keep == "states"
-        self._sampler = loop.sampler() if lossy else None
+        self._sampler = Sampler(loop.record_layout or loop.layout, loop.coarse_steps) if lossy else None
         self._ticking = _Ticking()
         self._machine = machine = loop.library.machine(where, synchronous)
         self._close = weakref.finalize(self, machine.close)
         try:
-            callbacks = loop.callbacks(keeps, None, self._sampler, self._ticking, machine.pause)
+            callbacks = loop.callbacks(keeps, self._sampler, self._ticking, machine.pause)
             executor: Executor
 
             def initial() -> Any:

@@ -67,16 +67,8 @@ class CudaMachine:
     Convolutional networks save hundreds of tensors a step, so what is asked of the driver for each of them is little: a
     stream that waits for a copy has waited for all that its lane was asked for before.
 
-    Parameters
-    ----------
-    device
-        The number of the GPU: that of the arrays.
-    library
-        The library that computes on it.
-    streams
-        Those of the lanes; None makes them.
-    most
-        How many spans the timeline keeps; None keeps all.
+    `device` is the GPU of the arrays, `library` what computes on it. Streams for the lanes are made where none are
+    handed in; a timeline keeps `most` spans, or all.
     """
 
     _start: Mark

@@ -37,15 +37,7 @@ class _OnStream(NamedTuple):
 
 
 class CudaPool(CudaMachine):
-    """A GPU and its host.
-
-    Parameters
-    ----------
-    device
-        The number of the GPU.
-    library
-        The library whose arrays are handed out.
-    """
+    """A GPU and its host, for the arrays of a library."""
 
     tier = "device"
 

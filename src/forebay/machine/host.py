@@ -27,15 +27,7 @@ DONE.set_result(None)
 
 
 class PlainSlab:
-    """Host memory; nothing needs to be pinned.
-
-    Parameters
-    ----------
-    nbytes
-        Its size.
-    check
-        Refuses to let it go while something is about to touch it.
-    """
+    """Host memory, which need not be pinned; `check` refuses to let it go while something is about to touch it."""
 
     def __init__(self, nbytes: int, check: Callable[[NDArray[np.uint8]], None] = lambda memory: None) -> None:
         self.nbytes, self._check = nbytes, check

@@ -40,15 +40,7 @@ class Task:
 
 
 class Lanes:
-    """Queues of tasks without a clock.
-
-    Parameters
-    ----------
-    seed
-        Of the order in which they go on.
-    without
-        The name of the wait to leave out.
-    """
+    """Queues of tasks without a clock: a seed says in which order they go on, and one wait may be left out by name."""
 
     def __init__(self, seed: int, without: str | None = None) -> None:
         self._random = random.Random(seed)

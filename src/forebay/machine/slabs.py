@@ -15,24 +15,17 @@ class Piece(NamedTuple):
     """Some bytes of a slab."""
 
     region: Region
-    slab: int
-    """its number"""
+    heap: Heap
+    """of its slab"""
     offset: int
     after: Sequence[Any]
     """what has to end before it may be written"""
 
 
 class SlabHeap:
-    """Slabs that grow with what is asked for and are never given back before the heap itself.
+    """Slabs that grow with what is asked for, up to a budget, and are never given back before the heap itself.
 
-    Parameters
-    ----------
-    budget
-        The most bytes of all slabs together; None allows none.
-    make
-        Makes a slab of so many bytes.
-    passed
-        Tells whether an event has passed.
+    `make` makes a slab of so many bytes, `passed` tells whether an event has passed; no budget is one of no bytes.
 
     Examples
     --------
@@ -55,17 +48,15 @@ class SlabHeap:
         """bytes that are taken"""
         self._make = make
         self._passed = passed
-        self._slabs: list[tuple[Slab, Region, Heap]] = []
+        self._slabs: list[tuple[Slab, Heap]] = []
 
     def take(self, nbytes: int) -> Piece | None:
         """Take a piece, from a new slab where those that are there have no room; None where the budget has none."""
         wanted = aligned(nbytes)
-        for number, (_, whole, heap) in enumerate(self._slabs):
-            taken = heap.take(wanted)
-            if taken is not None:
-                offset, after = taken
+        for slab, heap in self._slabs:
+            if (taken := heap.take(wanted)) is not None:
                 self.used += wanted
-                return Piece(whole.cut(offset, nbytes), number, offset, after)
+                return Piece(Region(slab.pointer, slab.nbytes, slab.array).cut(taken[0], nbytes), heap, *taken)
         return self.take(nbytes) if self.reserve(wanted) else None
 
     def reserve(self, nbytes: int) -> bool:
@@ -73,8 +64,7 @@ class SlabHeap:
         size = min(max(nbytes, LEAST_SLAB, self.nbytes // 2), self.budget - self.nbytes)
         if size < nbytes or not size:
             return False
-        slab = self._make(size)
-        self._slabs.append((slab, Region(slab.pointer, size, slab.array), Heap(size, passed=self._passed)))
+        self._slabs.append((self._make(size), Heap(size, passed=self._passed)))
         self.nbytes += size
         return True
 
@@ -82,4 +72,4 @@ class SlabHeap:
         """Take a piece back, with what has to end before it is written again."""
         taken = aligned(piece.region.nbytes)
         self.used -= taken
-        self._slabs[piece.slab][-1].give(piece.offset, taken, events)
+        piece.heap.give(piece.offset, taken, events)

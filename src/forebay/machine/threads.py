@@ -19,12 +19,7 @@ UNDER_WAY = 2
 class LaneThreads:
     """One thread a lane, started when it is first given something.
 
-    Parameters
-    ----------
-    begin
-        Is called at the start of each thread.
-    tell
-        Is told of each transfer to or from the disk: lane, what, step, and when it started.
+    Each begins with a call of `begin`; `tell` is told of transfers: lane, what, step, and when one started.
     """
 
     def __init__(

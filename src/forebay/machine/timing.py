@@ -11,15 +11,7 @@ NOTICED = 20e-6
 
 
 class Spans:
-    """Times between events, which are read when these have passed.
-
-    Parameters
-    ----------
-    metrics
-        What is told of them.
-    most
-        How many a timeline keeps; the older half is forgotten when there are more. None keeps all.
-    """
+    """Times between events, which are read when these have passed; a timeline keeps `most` of them, None keeps all."""
 
     def __init__(self, metrics: Metrics, most: int | None = None) -> None:
         self._metrics, self._most = metrics, most

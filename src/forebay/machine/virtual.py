@@ -24,15 +24,7 @@ from forebay.metrics import Metrics
 
 
 class VirtualMachine(TensorMachine):
-    """Memory for every tier, lanes without a clock.
-
-    Parameters
-    ----------
-    seed
-        Of the order in which the lanes go on.
-    without
-        The name of the wait to leave out.
-    """
+    """Memory for every tier, and `Lanes`, with a seed and without a wait."""
 
     def __init__(self, seed: int = 0, without: str | None = None) -> None:
         self.metrics = Metrics()
@@ -231,7 +223,9 @@ class VirtualPool(VirtualMachine):
     ) -> None:
         """Hand out what will be in the regions once the events are done, and all that was computed before."""
         before = [task.event for task in self.lanes.waiting("compute")]
-        handed = self._foresee([*self.lanes.needed(after), *before], [*reads, *writes])
+        with self.lanes.rehearsal():
+            self.lanes.wait([*self.lanes.needed(after), *before])
+            handed = {region.pointer: region.bytes.copy() for region in (*reads, *writes)}
         values = {pointer: array.copy() for pointer, array in handed.items()}
         handed |= {region.pointer: np.full(region.nbytes, 0xFF, np.uint8) for region in overwrites}
         self._uses[index] = _OpenUse(after, reads, writes, [*writes, *overwrites], handed, values)
@@ -265,9 +259,3 @@ class VirtualPool(VirtualMachine):
     def settle(self) -> None:
         """Let the lanes run."""
         self.lanes.run_some()
-
-    def _foresee(self, events: Sequence[Event], regions: Sequence[Region]) -> dict[int, NDArray[np.uint8]]:
-        """Tell what regions will hold when events are done, and leave everything as it is."""
-        with self.lanes.rehearsal():
-            self.lanes.wait(events)
-            return {region.pointer: region.bytes.copy() for region in regions}

@@ -51,13 +51,7 @@ def device_capacity() -> Capacity | None:
 
 
 def host_capacity(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> Capacity:
-    """Look up the memory that this process may use: the machine's, or less where a control group limits it.
-
-    Parameters
-    ----------
-    proc, cgroups : Path
-        Where the kernel tells.
-    """
+    """Look up the memory that this process may use: the machine's, or less where a control group limits it."""
     if not (proc / "meminfo").exists():
         raise BudgetError("how much memory is free is known on Linux alone: say what may be used, with budget='8GB'")
     machine = dict(line.split(":", 1) for line in (proc / "meminfo").read_text().splitlines())

@@ -41,14 +41,8 @@ class Heap:
     A piece of just the right size is taken first, and of several the one that came back first, whose copies have had
     the most time to end. Otherwise the smallest that is large enough is split. Neighbours are joined when nothing fits.
 
-    Parameters
-    ----------
-    nbytes
-        Its size.
-    piece
-        The size that most pieces will have: it is cut into such at the start.
-    passed
-        Tells whether an event has passed, so that it need not be remembered.
+    It is cut at the start into pieces of the size that most will have, where `piece` says it. Events of which `passed`
+    is true need not be remembered.
 
     Examples
     --------

@@ -26,17 +26,7 @@ Rise = tuple[Piece, torch.UntypedStorage, int, Any]
 
 
 class Mover:
-    """Tensors of a device, with host memory as the tier below.
-
-    Parameters
-    ----------
-    device
-        Where they are computed.
-    machine
-        Copies between the two.
-    budget
-        Bytes of the host that may be used.
-    """
+    """Tensors of a device, with so many bytes of host memory as the tier below, and a machine that copies."""
 
     def __init__(self, device: torch.device, machine: TensorMachine, budget: int | None) -> None:
         self.device, self.machine = device, machine

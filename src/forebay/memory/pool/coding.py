@@ -26,15 +26,7 @@ SHARE = 4
 
 
 class Coding:
-    """The codecs of a pool.
-
-    Parameters
-    ----------
-    places
-        The memory of the pool.
-    empty
-        Lets everything leave the device that may.
-    """
+    """The codecs of a pool, in its memory; `empty` lets everything leave the device that may."""
 
     def __init__(self, places: PoolMemory, empty: Callable[[], None]) -> None:
         self._places, self._empty = places, empty

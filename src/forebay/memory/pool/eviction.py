@@ -22,11 +22,6 @@ class Order:
     While a repeating sequence is believed, the one whose next use is farthest leaves first (Belady's rule), and of
     those that are not expected again the one used longest ago. Otherwise the one used longest ago leaves.
 
-    Parameters
-    ----------
-    history
-        The uses so far, and those to come.
-
     Examples
     --------
     >>> order = Order(UseHistory())

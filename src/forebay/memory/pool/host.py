@@ -131,17 +131,7 @@ class HostMemory:
         """Bytes that are pinned."""
 
     def promise(self, nbytes: int, name: str, others: ToCome = tuple) -> None:
-        """Promise room for an array.
-
-        Parameters
-        ----------
-        nbytes
-            Its size.
-        name
-            What it is called.
-        others
-            Lists the most bytes of the encodings that are still to come.
-        """
+        """Promise room for an array; `others` lists the most bytes of the encodings that are still to come."""
         if not self._have_left(nbytes):
             raise BudgetError(
                 f"no room on the host for {name} of {to_text(nbytes)}: {to_text(self._budget - self._left)} of the "
