@@ -13,18 +13,9 @@ from forebay.tier.sectors import CHUNK
 class Transfer:
     """Opens a file, moves every chunk of a buffer at once, closes the file, and tells.
 
-    All but the last may fail in any thread; the first error is the one that is told.
-
-    Parameters
-    ----------
-    data
-        The buffer, which belongs to the transfer until `future` is done.
-    move
-        Moves one chunk: file descriptor, its part of the buffer, its number.
-    close_file
-        Is called once with the file descriptor, if the file was opened.
-    tell
-        Is called once at the end, with the error if there was one, and gives what `future` shall raise.
+    The buffer belongs to it until `future` is done. `move` is handed file descriptor, part and number of each chunk;
+    `close_file` the descriptor, if the file was opened. At the end `tell` is handed the error, if there was one, and
+    returns what `future` shall raise. All but that may fail in any thread; the first error is the one that is told.
     """
 
     def __init__(

@@ -228,23 +228,19 @@ class Pool:
 
 
 def _machine(arrays: str | PoolMachine) -> PoolMachine:
+    """Return a machine, or make that of the current device for a library of arrays."""
+    if not isinstance(arrays, str):
+        return arrays
     if arrays == "numpy":
         return VirtualPool()
-    if arrays in ("cupy", "torch"):
-        return _on_gpu(str(arrays))
-    if isinstance(arrays, str):
+    wheels = {"cupy": "forebay[cuda13]", "torch": "forebay[torch]"}
+    if arrays not in wheels:
         raise StateError(f"no arrays are called {arrays!r}: there are 'cupy', 'torch' and 'numpy'")
-    return arrays
-
-
-def _on_gpu(name: str) -> PoolMachine:
-    """Make the machine of the current device, for a library of arrays."""
     try:
-        importlib.import_module(name)
+        importlib.import_module(arrays)
     except ImportError as error:
-        wheel = {"cupy": "forebay[cuda13]", "torch": "forebay[torch]"}[name]
-        raise StateError(f"a pool of {name}'s arrays needs {name}: pip install {wheel!r}") from error
+        raise StateError(f"a pool of {arrays}'s arrays needs {arrays}: pip install {wheels[arrays]!r}") from error
     from forebay.cuda.driver import current_device  # these need cuda.core
     from forebay.machine.cuda_pool import CudaPool
 
-    return CudaPool(current_device().device_id, named_library(name))
+    return CudaPool(current_device().device_id, named_library(arrays))

@@ -46,16 +46,9 @@ class RoundWatch:
     def verdict(self, period: int, stalled: float | None, usable: int, beside: Callable[[int], int]) -> str | None:
         """Say what is wrong at the end of a round, once for each that is larger than the last; None where nothing is.
 
-        Parameters
-        ----------
-        period
-            Uses of a round; 0 where nothing repeats.
-        stalled
-            The part of its time that the computation stood still; None where that is not known.
-        usable
-            Bytes of the device that arrays may take.
-        beside
-            Gives the bytes that encodings take of a device which has so many for arrays.
+        A round has `period` uses, 0 where nothing repeats. The computation stood still for the part `stalled` of its
+        time, where that is known. Arrays may take `usable` bytes; encodings take `beside` of a device that has so many
+        for arrays.
         """
         if not period or self.uses < period:
             return None

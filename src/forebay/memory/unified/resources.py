@@ -41,24 +41,11 @@ def rmm() -> Any:
 
 
 def build(mr: Any, limit: Limit, *, pool: bool, prefetch: bool, spill: bool, plain: int, host: int) -> Stack:
-    """Stack resources.
+    """Stack resources of the module ``rmm.mr``, of which `limit` may be handed out.
 
-    Parameters
-    ----------
-    mr
-        The module ``rmm.mr``.
-    limit
-        What may be handed out.
-    pool
-        Whether memory is kept for the next allocation.
-    prefetch
-        Whether pages are put on the device when memory is taken from the driver.
-    spill
-        Whether what exceeds the limit goes to the host.
-    plain
-        Bytes of plain device memory that are kept apart.
-    host
-        Bytes that may be spilled.
+    With a `pool`, memory is kept for the next allocation; with `prefetch`, pages are put on the device when they are
+    taken from the driver. With `spill`, what exceeds the limit goes to the host, up to `host` bytes. So many bytes of
+    `plain` device memory are kept apart.
     """
     top = mr.ManagedMemoryResource()
     if prefetch:  # below the pool: once for its pages, rather than once for every array
