@@ -26,7 +26,7 @@ WORD = 4
 PITCH = 8
 """Points to whose multiples rows are filled up: 32 bytes, which a cache moves at once."""
 THREADS = 128
-"""Of a block of those kernels that are not stencils."""
+"""Of a thread block of those kernels that are not stencils."""
 LARGEST = 2**32
 """Cells of a field are counted in 32 bits."""
 
@@ -180,7 +180,7 @@ class GpuKernels:
 
     @property
     def _columns(self) -> tuple[int, int]:
-        """Blocks of the stencils along rows and across them."""
+        """Thread blocks of the stencils along rows and across them."""
         along, across = self.variant.block
         words = -(-(self._end - WORD) // WORD)
         return -(-words // along), -(-(self._rows - 2 * self.radius) // across) if self._axes == 3 else 1

@@ -3,7 +3,7 @@
 Arrays are those of `Grid.fields`: the outer `radius` points of every axis are read and never written. Each of the two
 halves of a step, velocities and stresses, is one sweep; its innermost loops run over single rows and fill one field
 each, so that the compiler can tell that nothing else changes. In three dimensions a step moves 140 bytes a point in
-float32, as long as the rows around a block stay in the second-level cache: 15 fields are read or written for the
+float32, as long as the rows around a cache tile stay in the second-level cache: 15 fields are read or written for the
 velocities, 20 for the stresses.
 
 The same sweeps serve the gradient: instead of stepping, they then add the product of what would have been added with a

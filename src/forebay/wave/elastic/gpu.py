@@ -27,7 +27,7 @@ from forebay.wave.kernels.variant import Variant, chunk_of
 
 VELOCITY, STRESS = (SOURCES / f"elastic_{name}.cu" for name in ("velocity", "stress"))
 THREADS = 128
-"""Of a block of the kernel of points."""
+"""Of a thread block of the kernel of points."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class ElasticGpuKernels(ElasticImages):
         self._stencil_launch(STRESS, "sense_strain", arguments)(self.device.stream())
 
     def _cut(self, variant: ElasticVariant) -> tuple[tuple[int, int, int], dict[str, int]]:
-        """Return the blocks of a stencil, and the extents that it is told."""
+        """Return the thread blocks of a stencil, and the extents that it is told."""
         along, across = variant.block
         words, planes = -(-(self._end - WORD) // variant.width), self._planes - 2 * self.radius
         columns = -(-words // along), -(-(self._rows - 2 * self.radius) // across) if self._axes == 3 else 1

@@ -1,4 +1,4 @@
-"""How stencils are cut into blocks and threads on a GPU: the choices that change speed and no bit."""
+"""How stencils are cut into thread blocks on a GPU: the choices that change speed and no bit."""
 
 from dataclasses import dataclass
 
@@ -8,9 +8,9 @@ class Variant:
     """How the stencils are compiled and launched; every variant gives the same bits."""
 
     block: tuple[int, int] = (32, 8)
-    """threads along rows and across them"""
+    """threads of a thread block, along rows and across them"""
     blocks: int = 2
-    """that a multiprocessor shall have room for"""
+    """thread blocks that a multiprocessor shall have room for"""
     early: bool = True
     """whether planes are loaded one ahead into registers"""
     ahead: int = 0
@@ -38,12 +38,12 @@ class Variant:
 def chunk_of(axes: int, columns: tuple[int, int], planes: int, slots: int, variant: Variant) -> int:
     """Choose how many planes a thread marches through.
 
-    Blocks come in waves of as many as there are slots, and a wave lasts as long as a march. Each march begins with
-    loads that another one makes too, which cost about as much as a few planes.
+    Thread blocks come in waves of as many as there are slots, and a wave lasts as long as a march. Each march begins
+    with loads that another one makes too, which cost about as much as a few planes.
 
     Examples
     --------
-    >>> chunk_of(3, (4, 64), 512, 264, Variant())  # all blocks at once
+    >>> chunk_of(3, (4, 64), 512, 264, Variant())  # all thread blocks at once
     512
     >>> chunk_of(3, (6, 85), 310, 264, Variant())  # 510 columns for 264 slots
     310
