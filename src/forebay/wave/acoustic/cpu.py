@@ -174,7 +174,7 @@ class CpuKernels:
                 propagator.record(state, hears[0], hears[1][step])
             state = propagator.step(state, senders, sent[step])
         if image is not None:
-            self.correlate(image.image, image.illumination, image.seen, self.crop(state["p"]), image.factor)
+            self.correlate(image.image, image.illumination, image.record, self.crop(state["p"]), image.factor)
         return state
 
     def advance(self, p: Any, p_old: Any, squared: Any, damping: Any, weights: Any) -> None:

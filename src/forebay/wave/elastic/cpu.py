@@ -116,14 +116,14 @@ class ElasticCpuKernels(CpuKernels):
 
     def _send(self, state: Any, senders: Any, values: Any, still: bool) -> None:
         for group in senders:
-            if group.still == still:
+            if group.acts_on_stress == still:
                 for name in group.fields:
                     self.scatter(state[name], group.points, values[group.columns], group.factors)
 
     def hear(self, propagator: Any, state: Any, antenna: Any, out: Any, still: bool) -> None:
         """Read the pressure at an antenna's points, or the velocities."""
         for group in antenna:
-            if group.still == still:
+            if group.acts_on_stress == still:
                 heard = self.zeros((len(group.fields), len(group.columns)))
                 for name, row in zip(group.fields, heard, strict=True):
                     self.gather(state[name], group.points, row)

@@ -15,14 +15,14 @@ class Variant:
     """whether planes are loaded one ahead into registers"""
     ahead: int = 0
     """planes by which the second-level cache is filled ahead"""
-    known: bool = True
+    fixed_extents: bool = True
     """whether the compiler knows the extents of the fields: shorter code, compiled for each shape"""
     chunks: int = 0
     """parts of the first axis; 0 leaves the choice to `chunk_of`"""
 
     def defines(self, axes: int, radius: int, rows: int, words: int) -> dict[str, int]:
         """Return the macros for the source."""
-        known = {"ROWS": rows, "WORDS": words} if self.known else {}
+        extents = {"ROWS": rows, "WORDS": words} if self.fixed_extents else {}
         return {
             "AXES": axes,
             "RADIUS": radius,
@@ -31,7 +31,7 @@ class Variant:
             "BLOCKS": self.blocks,
             "EARLY": int(self.early),
             "AHEAD": self.ahead,
-            **known,
+            **extents,
         }
 
 
