@@ -35,8 +35,8 @@ class Rubbing(Physics):
     points_per_wavelength = staticmethod(lambda order: resolving(lambda angles: 2 * np.sin(angles / 2)))
     absorbing_wavelengths = staticmethod(lambda ndim: 0.5)
     pressure = staticmethod(lambda state: state["p"])
-    seen = staticmethod(lambda state, names: {"p": state["p"]})
-    finished = staticmethod(lambda sums: sums)
+    image_record = staticmethod(lambda state, names: {"p": state["p"]})
+    image_arrays = staticmethod(lambda sums: sums)
 
     def __init__(self, model, dt, order, dtype):
         self.model, self.dt, self.kernels = model, dt, Arrays()
@@ -84,19 +84,19 @@ class Rubbing(Physics):
     def sent_back(self, data, shot):
         return data * (shot.dt / self.dt)
 
-    def meet(self, adjoint, step, sums, seen, factor, condition):
+    def add_image(self, adjoint, step, sums, record, factor, condition):
         ((image, illumination),), other = sums.values(), adjoint.back_to(step)
-        image += factor * seen["p"] * other["p"]
-        illumination += factor * seen["p"] ** 2
+        image += factor * record["p"] * other["p"]
+        illumination += factor * record["p"] ** 2
         if condition is not None:
-            condition(seen["p"], other["p"], step)
+            condition(record["p"], other["p"], step)
 
     def sensitivity_sums(self):
         return {"mobility": self.zeros()["p"]}
 
-    def add_sensitivity(self, sums, adjoint, seen, step, every):
+    def add_sensitivity(self, sums, adjoint, record, step, every):
         if step < adjoint.loop.steps:
-            force = self.driven(seen["p"], adjoint.loop.sources, adjoint.loop.sent[step])
+            force = self.driven(record["p"], adjoint.loop.sources, adjoint.loop.sent[step])
             sums["mobility"] += every * self.carried(adjoint.back_to(step + 1)) * force
 
     def gradient(self, sums, parameter):

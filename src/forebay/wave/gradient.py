@@ -101,8 +101,8 @@ def gradient(
         if loop.steps % every == 0:
             backward(state, loop.steps)
 
-    def backward(seen: State, step: int) -> None:
-        propagator.add_sensitivity(sums, turned[0][2], seen, step, every)
+    def backward(record: State, step: int) -> None:
+        propagator.add_sensitivity(sums, turned[0][2], record, step, every)
 
     result = reverse(
         loop.forward,

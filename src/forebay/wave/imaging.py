@@ -25,7 +25,7 @@ class Imaging:
     """to which their product is added"""
     illumination: Any
     """to which the square of the source's wave is added"""
-    seen: Any
+    record: Any
     """the source's wave"""
     factor: float
     """that both are multiplied by"""

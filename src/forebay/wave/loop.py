@@ -45,9 +45,11 @@ class Loop:
         """Spread data over steps: the transpose of `data`."""
         return self.propagator.at_steps_transposed(self.sampled.transpose(data), self.shot.hears)
 
-    def shown(self, state: State) -> Any:
+    def pressure(self, state: State) -> Any:
         """Return the pressure inside the model."""
         return self.propagator.pressure(state)
+
+    shown = pressure  # what callers have always called it
 
 
 class Adjoint:

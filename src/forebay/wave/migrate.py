@@ -104,17 +104,17 @@ def migrate(
     data = band_limited(shot.data, shot.dt, frequency) if frequency > 0 else np.zeros(shot.data.shape)
     adjoint = Adjoint(loop, propagator.sent_back(data, shot))
 
-    def backward(seen: State, step: int) -> None:
-        propagator.meet(adjoint, step, sums, seen, steps_between * loop.dt, condition)
+    def backward(record: State, step: int) -> None:
+        propagator.add_image(adjoint, step, sums, record, steps_between * loop.dt, condition)
 
     result = reverse(
         loop.forward,
         backward,
         propagator.zeros(),
         loop.steps,
-        record=lambda state, step: propagator.seen(state, names),
+        record=lambda state, step: propagator.image_record(state, names),
         every=steps_between,
         **reversal,
     )
-    finished = propagator.finished(sums)
-    return Migration(*finished[names[0]], steps_between, loop.dt, model.grid, result, finished)
+    arrays = propagator.image_arrays(sums)
+    return Migration(*arrays[names[0]], steps_between, loop.dt, model.grid, result, arrays)

@@ -122,7 +122,7 @@ class Physics(Protocol):
     def retreat(self, state: State, senders: Any, sent: Any, steps: Sequence[int], image: Any = None) -> State:
         """Take the adjoint's state back through `steps`: apply the exact transpose of `advance`.
 
-        `image`, an `Imaging` or None, may be made of the last one on the way; `meet` alone asks for it.
+        `image`, an `Imaging` or None, may be made of the last one on the way; `add_image` alone asks for it.
         """
 
     # Images.
@@ -133,18 +133,18 @@ class Physics(Protocol):
     def sent_back(self, data: NDArray[Any], shot: Shot) -> NDArray[Any]:
         """Scale data for their way back, so that an image does not depend on the sampling."""
 
-    def seen(self, state: State, names: Sequence[str]) -> State:
-        """Return what images need of a state: their record."""
+    def image_record(self, state: State, names: Sequence[str]) -> State:
+        """Return what images need of a state."""
 
-    def meet(
-        self, adjoint: Any, step: int, sums: Images, seen: State, factor: float, condition: Condition | None
+    def add_image(
+        self, adjoint: Any, step: int, sums: Images, record: State, factor: float, condition: Condition | None
     ) -> None:
         """Take the adjoint to where it meets the record of a step, and add what is seen there, times a factor.
 
         A `condition` is given the fields of both waves inside the model.
         """
 
-    def finished(self, sums: Images) -> Images:
+    def image_arrays(self, sums: Images) -> Images:
         """Return the model's part of images as arrays of NumPy."""
 
     # Sensitivity.
@@ -156,10 +156,10 @@ class Physics(Protocol):
     def sensitivity_sums(self) -> dict[str, Any]:
         """Make what `add_sensitivity` adds to."""
 
-    def add_sensitivity(self, sums: dict[str, Any], adjoint: Any, seen: State, step: int, every: int) -> None:
+    def add_sensitivity(self, sums: dict[str, Any], adjoint: Any, record: State, step: int, every: int) -> None:
         """Take the adjoint back to a step, and add what it owes to the model, `every` times.
 
-        `seen` has the `sensitive_fields` before the step. The first call may be for the state after the last one.
+        `record` has the `sensitive_fields` before the step. The first call may be for the state after the last one.
         """
 
     def gradient(self, sums: dict[str, Any], parameter: str) -> Any:

@@ -52,6 +52,6 @@ def simulate(
         loop.forward(state, 0, loop.steps)
         return loop.data()
     for step in range(loop.steps):
-        watch(loop.shown(state), step)
+        watch(loop.pressure(state), step)
         state = loop.forward(state, step, step + 1)
     return loop.data()

@@ -47,13 +47,13 @@ BOXES = [
     *(pytest.param(*case, marks=pytest.mark.slow) for case in (("2-D", True), ("3-D", False))),
 ]
 """Axes, and whether there is a free surface."""
-SMALL = Variant(block=(8, 4), known=False)
+SMALL = Variant(block=(8, 4), fixed_extents=False)
 VARIANTS = {
-    "narrow": Variant(block=(4, 2), known=False),
-    "not early": Variant(block=(8, 4), early=False, known=False),
-    "ahead": Variant(block=(8, 4), ahead=2, known=False),
-    "known": Variant(block=(8, 4), known=True),
-    "chunks": Variant(block=(8, 4), known=False, chunks=5),
+    "narrow": Variant(block=(4, 2), fixed_extents=False),
+    "not early": Variant(block=(8, 4), early=False, fixed_extents=False),
+    "ahead": Variant(block=(8, 4), ahead=2, fixed_extents=False),
+    "fixed extents": Variant(block=(8, 4), fixed_extents=True),
+    "chunks": Variant(block=(8, 4), fixed_extents=False, chunks=5),
 }
 
 

@@ -42,13 +42,15 @@ BOXES = [
     *(pytest.param(*case, marks=pytest.mark.slow) for case in (("2-D", True), ("3-D", False))),
 ]
 """Axes, and whether there is a free surface."""
-SMALL = ElasticVariant(block=(8, 4), known=False)
+SMALL = ElasticVariant(block=(8, 4), fixed_extents=False)
 VARIANTS = {
-    "points": ElasticVariant(block=(16, 4), known=False, width=1),
-    "wide": ElasticVariant(block=(4, 2), known=False, width=4),
-    "not early": ElasticVariant(block=(8, 4), early=False, known=False),
-    "ahead": ElasticVariant(block=(8, 4), ahead=2, known=True),
-    "halves": ElasticVariant(block=(8, 4), known=False, chunks=5, stress=ElasticVariant(block=(4, 2), known=False)),
+    "points": ElasticVariant(block=(16, 4), fixed_extents=False, width=1),
+    "wide": ElasticVariant(block=(4, 2), fixed_extents=False, width=4),
+    "not early": ElasticVariant(block=(8, 4), early=False, fixed_extents=False),
+    "ahead": ElasticVariant(block=(8, 4), ahead=2, fixed_extents=True),
+    "halves": ElasticVariant(
+        block=(8, 4), fixed_extents=False, chunks=5, stress=ElasticVariant(block=(4, 2), fixed_extents=False)
+    ),
 }
 MORE = "struct alignas(8) float2 { float x, y; };\n"
 

@@ -2,8 +2,8 @@
 
 Arrays are those of `Grid.fields`: the outer `radius` points of every axis are read and never written. The innermost
 loops run over single rows, with offsets that the compiler knows, and become vector instructions. A step reads p, p_old
-and the squared velocity and writes one field: 16 bytes a point in float32, as long as the rows around a block stay in
-the second-level cache.
+and the squared velocity and writes one field: 16 bytes a point in float32, as long as the rows around a cache
+tile stay in the second-level cache.
 """
 
 from collections.abc import Sequence
@@ -21,10 +21,10 @@ from forebay.wave.kernels.rows import Rows
 from forebay.wave.kernels.stencil import second_derivative
 from forebay.wave.survey.points import Points
 
-BLOCK_Z, BLOCK_Y = 16, 16
-"""Points of a block along the slower axes in three dimensions."""
+TILE_Z, TILE_Y = 16, 16
+"""Points of a cache tile along the slower axes in three dimensions."""
 ROWS = 8
-"""Rows of a block in two."""
+"""Rows of a cache tile in two."""
 MANY = 1 << 16
 """Points from which several threads are worth waking."""
 
@@ -44,8 +44,8 @@ def advance(ndim: int, radius: int, dtype: np.dtype[Any], parallel: bool) -> Any
         def step_plane(p: Any, p_old: Any, squared: Any, g: Any, w: Any) -> None:
             rows, width = p.shape[0] - 2 * radius, p.shape[1] - 2 * radius
             g_z, g_x = g[0], g[1][radius : radius + width]
-            for block in prange((rows + ROWS - 1) // ROWS):
-                first = radius + block * ROWS
+            for tile in prange((rows + ROWS - 1) // ROWS):
+                first = radius + tile * ROWS
                 for z in range(first, min(first + ROWS, radius + rows)):
                     new, speed = p_old[z, radius : radius + width], squared[z, radius : radius + width]
                     for x in range(width):
@@ -64,11 +64,11 @@ def advance(ndim: int, radius: int, dtype: np.dtype[Any], parallel: bool) -> Any
     def step_volume(p: Any, p_old: Any, squared: Any, g: Any, w: Any) -> None:
         planes, rows, width = p.shape[0] - 2 * radius, p.shape[1] - 2 * radius, p.shape[2] - 2 * radius
         g_z, g_y, g_x = g[0], g[1], g[2][radius : radius + width]
-        across = (rows + BLOCK_Y - 1) // BLOCK_Y
-        for block in prange((planes + BLOCK_Z - 1) // BLOCK_Z * across):
-            first_z, first_y = radius + block // across * BLOCK_Z, radius + block % across * BLOCK_Y
-            for z in range(first_z, min(first_z + BLOCK_Z, radius + planes)):
-                for y in range(first_y, min(first_y + BLOCK_Y, radius + rows)):
+        across = (rows + TILE_Y - 1) // TILE_Y
+        for tile in prange((planes + TILE_Z - 1) // TILE_Z * across):
+            first_z, first_y = radius + tile // across * TILE_Z, radius + tile % across * TILE_Y
+            for z in range(first_z, min(first_z + TILE_Z, radius + planes)):
+                for y in range(first_y, min(first_y + TILE_Y, radius + rows)):
                     new, speed = p_old[z, y, radius : radius + width], squared[z, y, radius : radius + width]
                     g_zy = g_z[z] * g_y[y]
                     for x in range(width):
@@ -174,7 +174,7 @@ class CpuKernels:
                 propagator.record(state, hears[0], hears[1][step])
             state = propagator.step(state, senders, sent[step])
         if image is not None:
-            self.correlate(image.image, image.illumination, image.seen, self.crop(state["p"]), image.factor)
+            self.correlate(image.image, image.illumination, image.record, self.crop(state["p"]), image.factor)
         return state
 
     def advance(self, p: Any, p_old: Any, squared: Any, damping: Any, weights: Any) -> None:

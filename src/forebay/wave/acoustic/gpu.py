@@ -26,7 +26,7 @@ WORD = 4
 PITCH = 8
 """Points to whose multiples rows are filled up: 32 bytes, which a cache moves at once."""
 THREADS = 128
-"""Of a block of those kernels that are not stencils."""
+"""Of a thread block of those kernels that are not stencils."""
 LARGEST = 2**32
 """Cells of a field are counted in 32 bits."""
 
@@ -99,7 +99,7 @@ class GpuKernels:
             stencil(stream)
             points.set(field=old, values=values + step * row, heard=p, out=out + step * across)
             if pictured is not None:
-                points.set(**_seen(pictured))
+                points.set(**_record(pictured))
             points(stream)
             p, old = old, p
         if image is not None:
@@ -180,7 +180,7 @@ class GpuKernels:
 
     @property
     def _columns(self) -> tuple[int, int]:
-        """Blocks of the stencils along rows and across them."""
+        """Thread blocks of the stencils along rows and across them."""
         along, across = self.variant.block
         words = -(-(self._end - WORD) // WORD)
         return -(-words // along), -(-(self._rows - 2 * self.radius) // across) if self._axes == 3 else 1
@@ -218,12 +218,12 @@ class GpuKernels:
         return self._advance
 
     def _pictured(self, propagator: Any, image: Imaging) -> Launch:
-        """Prepare the step with its image; `seen` is another array each time."""
+        """Prepare the step with its image, whose record is another array each time."""
         if "_imaging" not in self.__dict__:
             arguments = self._stepping(propagator.squared, propagator.damping, propagator.weights)
             arguments |= {"seen": None, "image": None, "light": None, "factor": 0.0, **self._covered}
             self._imaging = self._launch("advance_and_image", self._blocks, self.variant.block, arguments)
-        self._imaging.set(**_seen(image), light=image.illumination)
+        self._imaging.set(**_record(image), light=image.illumination)
         return self._imaging
 
     def _points(self, senders: Any, listeners: Any) -> Launch:
@@ -269,5 +269,5 @@ class GpuKernels:
         return Launch(self.device, kernel, grid, block, arguments)
 
 
-def _seen(image: Imaging) -> dict[str, Any]:
-    return {"seen": image.seen, "image": image.image, "factor": float(image.factor)}
+def _record(image: Imaging) -> dict[str, Any]:
+    return {"seen": image.record, "image": image.image, "factor": float(image.factor)}

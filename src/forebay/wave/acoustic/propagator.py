@@ -140,10 +140,10 @@ class Acoustic(Physics):
         """The part of the fields that records and images cover: the model, in whole words of rows."""
         return self.rows.window(self.model.grid.inside(self.halo))
 
-    def within(self, seen: Any) -> Any:
+    def within(self, record: Any) -> Any:
         """Return the model's part of a record or an image."""
         shift = self.inside[-1].start - self.window[-1].start
-        return seen[..., shift : shift + self.model.grid.shape[-1]]
+        return record[..., shift : shift + self.model.grid.shape[-1]]
 
     def zeros(self) -> State:
         """Make a state in which nothing moves yet."""
@@ -178,7 +178,7 @@ class Acoustic(Physics):
         return {"p": p_old, "p_old": p}
 
     def step_back(self, state: State, antenna: Antenna, values: Any) -> State:
-        """Take the adjoint's state one step further back in time, while the receivers send `values`."""
+        """Take the adjoint's state one step back in time, which is a `step`: the equation is its own transpose."""
         return self.step(state, antenna, values)
 
     def record(self, state: State, antenna: Antenna, out: Any) -> None:
@@ -202,26 +202,28 @@ class Acoustic(Physics):
         return {"pp": (self.images(), self.images())}
 
     def images(self) -> Any:
-        """Make an image in which nothing is seen yet, of what `seen` returns."""
+        """Make an image in which nothing is seen yet, of what `image_record` returns."""
         return self.kernels.zeros(tuple(side.stop - side.start for side in self.window))
 
     def sent_back(self, data: NDArray[Any], shot: Shot) -> NDArray[Any]:
         """Turn sums over samples into integrals."""
         return data * (shot.dt / self.dt)
 
-    def seen(self, state: State, names: Sequence[str] = ("pp",)) -> State:
+    def image_record(self, state: State, names: Sequence[str] = ("pp",)) -> State:
         """Return what an image needs of a state: the pressure inside the model, without layers and halo."""
         return {"p": self.kernels.crop(state["p"])}
 
-    def meet(
-        self, adjoint: Any, step: int, sums: Images, seen: State, factor: float, condition: Condition | None
+    seen = image_record  # what callers have always called it
+
+    def add_image(
+        self, adjoint: Any, step: int, sums: Images, record: State, factor: float, condition: Condition | None
     ) -> None:
         """Take the adjoint to the time of a record, and add the product of both pressures to the image."""
-        receiver = adjoint.back_to(step, Imaging(*sums["pp"], seen["p"], factor))
+        receiver = adjoint.back_to(step, Imaging(*sums["pp"], record["p"], factor))
         if condition is not None:
-            condition(self.within(seen["p"]), self.pressure(receiver), step)
+            condition(self.within(record["p"]), self.pressure(receiver), step)
 
-    def finished(self, sums: Images) -> Images:
+    def image_arrays(self, sums: Images) -> Images:
         """Return the model's part of the image as arrays of NumPy."""
         get = self.kernels.get
         return {name: (get(self.within(image)), get(self.within(light))) for name, (image, light) in sums.items()}
@@ -235,7 +237,7 @@ class Acoustic(Physics):
         """Make the sum over steps of what each owes to the logarithm of the squared velocity."""
         return {"squared": self.zeros()["p"]}
 
-    def add_sensitivity(self, sums: dict[str, Any], adjoint: Any, seen: State, step: int, every: int) -> None:
+    def add_sensitivity(self, sums: dict[str, Any], adjoint: Any, record: State, step: int, every: int) -> None:
         """Add what a step owes to the logarithm of the squared velocity, seen by the adjoint's field after it.
 
         The field after step n depends on the velocity through (v dt)^2 (lap(p_n) + what the sources sent in it).
@@ -244,7 +246,7 @@ class Acoustic(Physics):
         if step == loop.steps:
             return  # nothing comes after it
         later, points = adjoint.back_to(step + 1)["p"], loop.sources.points
-        self.kernels.curvature(total, later, seen["p"], self.weights, every)
+        self.kernels.curvature(total, later, record["p"], self.weights, every)
         self.kernels.scatter(total, points, loop.sent[step], every * later.reshape(-1)[points.touched])
         adjoint.back_to(step)
 

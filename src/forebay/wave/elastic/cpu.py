@@ -3,7 +3,7 @@
 Arrays are those of `Grid.fields`: the outer `radius` points of every axis are read and never written. Each of the two
 halves of a step, velocities and stresses, is one sweep; its innermost loops run over single rows and fill one field
 each, so that the compiler can tell that nothing else changes. In three dimensions a step moves 140 bytes a point in
-float32, as long as the rows around a block stay in the second-level cache: 15 fields are read or written for the
+float32, as long as the rows around a cache tile stay in the second-level cache: 15 fields are read or written for the
 velocities, 20 for the stresses.
 
 The same sweeps serve the gradient: instead of stepping, they then add the product of what would have been added with a
@@ -116,14 +116,14 @@ class ElasticCpuKernels(CpuKernels):
 
     def _send(self, state: Any, senders: Any, values: Any, still: bool) -> None:
         for group in senders:
-            if group.still == still:
+            if group.acts_on_stress == still:
                 for name in group.fields:
                     self.scatter(state[name], group.points, values[group.columns], group.factors)
 
     def hear(self, propagator: Any, state: Any, antenna: Any, out: Any, still: bool) -> None:
         """Read the pressure at an antenna's points, or the velocities."""
         for group in antenna:
-            if group.still == still:
+            if group.acts_on_stress == still:
                 heard = self.zeros((len(group.fields), len(group.columns)))
                 for name, row in zip(group.fields, heard, strict=True):
                     self.gather(state[name], group.points, row)

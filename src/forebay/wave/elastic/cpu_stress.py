@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numba import prange
 
-from forebay.wave.elastic.cpu_velocity import BLOCK_Y, BLOCK_Z, ROWS, weights_of
+from forebay.wave.elastic.cpu_velocity import ROWS, TILE_Y, TILE_Z, weights_of
 from forebay.wave.kernels.jit import jit
 
 
@@ -28,9 +28,9 @@ def stresses(ndim: int, radius: int, dtype: np.dtype[Any], parallel: bool, sense
             ahead, back = table[0], table[2]
             rows, width = v_z.shape[0] - 2 * radius, v_z.shape[1] - 2 * radius
             g_x, h_x = g[2][radius : radius + width], g[3][radius : radius + width]
-            for block in prange((rows + ROWS - 1) // ROWS):
+            for tile in prange((rows + ROWS - 1) // ROWS):
                 e_z, e_x = np.empty(width, v_z.dtype), np.empty(width, v_z.dtype)
-                first = radius + block * ROWS
+                first = radius + tile * ROWS
                 for z in range(first, min(first + ROWS, radius + rows)):
                     for x in range(width):
                         along_z = nought
@@ -81,12 +81,12 @@ def stresses(ndim: int, radius: int, dtype: np.dtype[Any], parallel: bool, sense
         ahead, back = table[0], table[2]
         planes, rows, width = v_z.shape[0] - 2 * radius, v_z.shape[1] - 2 * radius, v_z.shape[2] - 2 * radius
         g_x, h_x = g[4][radius : radius + width], g[5][radius : radius + width]
-        across = (rows + BLOCK_Y - 1) // BLOCK_Y
-        for block in prange((planes + BLOCK_Z - 1) // BLOCK_Z * across):
+        across = (rows + TILE_Y - 1) // TILE_Y
+        for tile in prange((planes + TILE_Z - 1) // TILE_Z * across):
             e_z, e_y, e_x = np.empty(width, v_z.dtype), np.empty(width, v_z.dtype), np.empty(width, v_z.dtype)
-            first_z, first_y = radius + block // across * BLOCK_Z, radius + block % across * BLOCK_Y
-            for z in range(first_z, min(first_z + BLOCK_Z, radius + planes)):
-                for y in range(first_y, min(first_y + BLOCK_Y, radius + rows)):
+            first_z, first_y = radius + tile // across * TILE_Z, radius + tile % across * TILE_Y
+            for z in range(first_z, min(first_z + TILE_Z, radius + planes)):
+                for y in range(first_y, min(first_y + TILE_Y, radius + rows)):
                     for x in range(width):
                         along_z = nought
                         for k in range(both):

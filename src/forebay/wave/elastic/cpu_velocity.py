@@ -9,10 +9,10 @@ from numba import prange
 from forebay.wave.elastic.stencil import first_derivative
 from forebay.wave.kernels.jit import jit
 
-BLOCK_Z, BLOCK_Y = 16, 16
-"""Points of a block along the slower axes in three dimensions."""
+TILE_Z, TILE_Y = 16, 16
+"""Points of a cache tile along the slower axes in three dimensions."""
 ROWS = 8
-"""Rows of a block in two."""
+"""Rows of a cache tile in two."""
 
 
 @cache
@@ -32,8 +32,8 @@ def velocities(ndim: int, radius: int, dtype: np.dtype[Any], parallel: bool, sen
             ahead, back = table[0], table[1]
             rows, width = v_z.shape[0] - 2 * radius, v_z.shape[1] - 2 * radius
             g_x, h_x = g[2][radius : radius + width], g[3][radius : radius + width]
-            for block in prange((rows + ROWS - 1) // ROWS):
-                first = radius + block * ROWS
+            for tile in prange((rows + ROWS - 1) // ROWS):
+                first = radius + tile * ROWS
                 for z in range(first, min(first + ROWS, radius + rows)):
                     new, by = v_z[z, radius : radius + width], b_z[z, radius : radius + width]
                     g_z, h_z = g[0][z], g[1][z]
@@ -71,11 +71,11 @@ def velocities(ndim: int, radius: int, dtype: np.dtype[Any], parallel: bool, sen
         ahead, back = table[0], table[1]
         planes, rows, width = v_z.shape[0] - 2 * radius, v_z.shape[1] - 2 * radius, v_z.shape[2] - 2 * radius
         g_x, h_x = g[4][radius : radius + width], g[5][radius : radius + width]
-        across = (rows + BLOCK_Y - 1) // BLOCK_Y
-        for block in prange((planes + BLOCK_Z - 1) // BLOCK_Z * across):
-            first_z, first_y = radius + block // across * BLOCK_Z, radius + block % across * BLOCK_Y
-            for z in range(first_z, min(first_z + BLOCK_Z, radius + planes)):
-                for y in range(first_y, min(first_y + BLOCK_Y, radius + rows)):
+        across = (rows + TILE_Y - 1) // TILE_Y
+        for tile in prange((planes + TILE_Z - 1) // TILE_Z * across):
+            first_z, first_y = radius + tile // across * TILE_Z, radius + tile % across * TILE_Y
+            for z in range(first_z, min(first_z + TILE_Z, radius + planes)):
+                for y in range(first_y, min(first_y + TILE_Y, radius + rows)):
                     new, by = v_z[z, y, radius : radius + width], b_z[z, y, radius : radius + width]
                     beside = g[1][z] * g[2][y]
                     for x in range(width):

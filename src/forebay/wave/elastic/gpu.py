@@ -27,7 +27,7 @@ from forebay.wave.kernels.variant import Variant, chunk_of
 
 VELOCITY, STRESS = (SOURCES / f"elastic_{name}.cu" for name in ("velocity", "stress"))
 THREADS = 128
-"""Of a block of the kernel of points."""
+"""Of a thread block of the kernel of points."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class ElasticGpuKernels(ElasticImages):
         self._stencil_launch(STRESS, "sense_strain", arguments)(self.device.stream())
 
     def _cut(self, variant: ElasticVariant) -> tuple[tuple[int, int, int], dict[str, int]]:
-        """Return the blocks of a stencil, and the extents that it is told."""
+        """Return the thread blocks of a stencil, and the extents that it is told."""
         along, across = variant.block
         words, planes = -(-(self._end - WORD) // variant.width), self._planes - 2 * self.radius
         columns = -(-words // along), -(-(self._rows - 2 * self.radius) // across) if self._axes == 3 else 1
@@ -167,13 +167,13 @@ class ElasticGpuKernels(ElasticImages):
         return self._prepared
 
     def _imaged(self, propagator: Any, image: Imaging, fields: dict[str, Any]) -> Launch:
-        """Prepare the second half of a step with its image; `seen` is another array each time."""
+        """Prepare the second half of a step with its image, whose record is another array each time."""
         if "_imaging" not in self.__dict__:
             times = WORD // (self.variant.stress or self.variant).width
             words = {key: times * self._covered[key] for key in ("first_word", "seen_words")}
             more = {"seen": None, "image": None, "light": None, "factor": 0.0, **self._covered, **words}
             self._imaging = self._stencil_launch(STRESS, "strain_and_image", self._straining(propagator), more)
-        self._imaging.set(**fields, seen=image.seen, image=image.image, light=image.illumination)
+        self._imaging.set(**fields, seen=image.record, image=image.image, light=image.illumination)
         self._imaging.set(factor=float(image.factor))
         return self._imaging
 
@@ -196,8 +196,8 @@ class ElasticGpuKernels(ElasticImages):
         """Return what sends to stresses and hears velocities (still), or the other way round, prepared once."""
         key = id(senders), id(listeners), still
         if key not in self._bound:
-            sends = [part for part in senders if part.still == still]
-            hears = [part for part in listeners or () if part.still != still]
+            sends = [part for part in senders if part.acts_on_stress == still]
+            hears = [part for part in listeners or () if part.acts_on_stress != still]
             launch = self._points_launch(propagator, sends, hears, still) if sends or hears else None
             self._bound[key] = senders, listeners, launch  # kept, so that nothing else gets their number
         return self._bound[key][2]

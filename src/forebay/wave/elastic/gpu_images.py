@@ -13,7 +13,7 @@ from forebay.wave.kernels.variant import Variant
 
 POINTS = SOURCES / "elastic_points.cu"
 THREADS = 128
-"""Of a block."""
+"""Of a thread block."""
 
 
 class ElasticImages(GpuKernels):

@@ -29,15 +29,15 @@ def sensitivity_sums(propagator: Propagator) -> dict[str, Any]:
 
 
 def add_sensitivity(
-    propagator: Propagator, sums: dict[str, Any], adjoint: Any, seen: State, step: int, every: int
+    propagator: Propagator, sums: dict[str, Any], adjoint: Any, record: State, step: int, every: int
 ) -> None:
     """Add what the step that led to a moment owes to the medium.
 
-    `seen` needs the velocities only, and of the adjoint the stresses are taken.
+    `record` needs the velocities only, and of the adjoint the stresses are taken.
     """
-    propagator.kernels.sense(propagator, sums, seen, adjoint.back_to(step), propagator.dt * every)
+    propagator.kernels.sense(propagator, sums, record, adjoint.back_to(step), propagator.dt * every)
     if step > 0:  # what was sent in the step that led here
-        _add_sent(propagator, sums, seen, adjoint, step - 1, every)
+        _add_sent(propagator, sums, record, adjoint, step - 1, every)
 
 
 def _add_sent(propagator: Propagator, sums: dict[str, Any], state: State, adjoint: Any, step: int, every: int) -> None:
@@ -45,13 +45,13 @@ def _add_sent(propagator: Propagator, sums: dict[str, Any], state: State, adjoin
     kernels, loop = propagator.kernels, adjoint.loop
     ndim, row = propagator.model.grid.ndim, propagator.halo
     for group in loop.receivers:
-        if not group.still:  # they send forces into the adjoint
+        if not group.acts_on_stress:  # they send forces into the adjoint
             (name,) = group.fields
             weight = every * state[name].reshape(-1)[group.points.touched]
             weight = kernels.put(weight / propagator.weight_at(group.points.touched, half=name == "vz"))
             kernels.scatter(sums["b" + name[1:]], group.points, adjoint.sent[step][group.columns], weight)
     for group in loop.sources:
-        if group.still:  # a strain of as much along each axis
+        if group.acts_on_stress:  # a strain of as much along each axis
             touched = group.points.touched
             trace = sum(adjoint.state[name].reshape(-1)[touched] for name in group.fields)
             weight = every * trace / propagator.weight_at(touched, half=False)

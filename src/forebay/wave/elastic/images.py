@@ -36,24 +36,24 @@ def image_sums(propagator: Propagator, names: Sequence[str]) -> Images:
     return {name: (zeros(shape), zeros(shape)) for name in names}
 
 
-def meet(
+def add_image(
     propagator: Propagator,
     adjoint: Any,
     step: int,
     sums: Images,
-    seen: State,
+    record: State,
     factor: float,
     condition: Condition | None,
 ) -> None:
     """Take the adjoint to where it meets the record of a step, and add what is seen there."""
     # Its velocities are half a step late, those of a state half a step early.
     moment = max(step - 1, 0)
-    other = propagator.kernels.picture(adjoint, moment, sums, seen, factor, condition is not None)
+    other = propagator.kernels.picture(adjoint, moment, sums, record, factor, condition is not None)
     if condition is not None:
-        condition(within(propagator, seen), within(propagator, other), step)
+        condition(within(propagator, record), within(propagator, other), step)
 
 
-def finished(propagator: Propagator, sums: Images) -> Images:
+def image_arrays(propagator: Propagator, sums: Images) -> Images:
     """Return the model's part of images as arrays of NumPy."""
 
     def cut(image: Any) -> NDArray[Any]:
@@ -62,10 +62,10 @@ def finished(propagator: Propagator, sums: Images) -> Images:
     return {name: (cut(image), cut(illumination)) for name, (image, illumination) in sums.items()}
 
 
-def within(propagator: Propagator, seen: State) -> State:
+def within(propagator: Propagator, record: State) -> State:
     """Return the model's part of what images need or are."""
     grid, start = propagator.model.grid, propagator.inside[-1].start
-    return {name: propagator.kernels.within(name, values, grid.shape, start) for name, values in seen.items()}
+    return {name: propagator.kernels.within(name, values, grid.shape, start) for name, values in record.items()}
 
 
 def strengths(shot: Shot, model: ElasticModel) -> NDArray[np.float64]:

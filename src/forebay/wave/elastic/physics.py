@@ -82,19 +82,19 @@ class Elastic(Propagator):
         """Scale data by the impedances at their receivers; see `images`."""
         return data * images.strengths(shot, on_host(self.model)) * (shot.dt / self.model.grid.cell)
 
-    def seen(self, state: State, names: Sequence[str]) -> State:
+    def image_record(self, state: State, names: Sequence[str]) -> State:
         """Return what images need of a state: the divergence of the velocities, or the velocities."""
         return dict(self.kernels.see(self, state, names))
 
-    def meet(
-        self, adjoint: Any, step: int, sums: Images, seen: State, factor: float, condition: Condition | None
+    def add_image(
+        self, adjoint: Any, step: int, sums: Images, record: State, factor: float, condition: Condition | None
     ) -> None:
         """Take the adjoint to where it meets the record of a step, and add what is seen there."""
-        images.meet(self, adjoint, step, sums, seen, factor, condition)
+        images.add_image(self, adjoint, step, sums, record, factor, condition)
 
-    def finished(self, sums: Images) -> Images:
+    def image_arrays(self, sums: Images) -> Images:
         """Return the model's part of images as arrays of NumPy."""
-        return images.finished(self, sums)
+        return images.image_arrays(self, sums)
 
     @property
     def sensitive_fields(self) -> tuple[str, ...]:
@@ -105,9 +105,9 @@ class Elastic(Propagator):
         """Make the sums, one for each array of the medium, in which nothing is yet."""
         return gradient.sensitivity_sums(self)
 
-    def add_sensitivity(self, sums: dict[str, Any], adjoint: Any, seen: State, step: int, every: int) -> None:
+    def add_sensitivity(self, sums: dict[str, Any], adjoint: Any, record: State, step: int, every: int) -> None:
         """Add what the step that led to a moment owes to the medium."""
-        gradient.add_sensitivity(self, sums, adjoint, seen, step, every)
+        gradient.add_sensitivity(self, sums, adjoint, record, step, every)
 
     def gradient(self, sums: dict[str, Any], parameter: str) -> dict[str, NDArray[Any]]:
         """Return the derivatives with respect to "vp", "vs" and "rho", whatever the parameter."""

@@ -49,8 +49,8 @@ class PointGroup:
     """by which values enter the fields at the touched cells"""
 
     @property
-    def still(self) -> bool:
-        """Whether they act on stresses."""
+    def acts_on_stress(self) -> bool:
+        """Whether they act on stresses, and not on a velocity."""
         return len(self.fields) > 1
 
 
@@ -201,7 +201,7 @@ class Propagator(Physics):
         return self.advance(state, antenna, values.reshape(1, -1), [0])
 
     def step_back(self, state: State, antenna: Antenna, values: Any) -> State:
-        """Take the adjoint's state one step further back in time, while the receivers send `values`."""
+        """Take the adjoint's state one step back in time, which is a `step`: as scaled, it is its own transpose."""
         return self.step(state, antenna, values)
 
     def record(self, state: State, antenna: Antenna, out: Any, *, still: bool) -> None:

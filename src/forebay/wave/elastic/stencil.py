@@ -70,16 +70,16 @@ def along_depth(order: int, rows: int, surface: int | None) -> Depth:
     forward, backward = np.tile(weights, (rows, 1)), np.tile(weights, (rows, 1))
     whole, half = np.ones(rows), np.ones(rows)
     if surface is not None:
-        block, at_half, at_whole = closure(order)
+        closed, at_half, at_whole = closure(order)
         count = len(at_half)
         forward[:surface] = backward[:surface] = 0.0  # nothing is above it
         half[surface : surface + count], whole[surface : surface + count] = at_half, at_whole
         for row in range(count):
             for k in range(2 * radius):
                 column, other = row + k - radius + 1, row + k - radius
-                changed = block[row, column] if 0 <= column < count else weights[k]
+                changed = closed[row, column] if 0 <= column < count else weights[k]
                 forward[surface + row, k] = changed / at_half[row] if column >= 0 else 0.0
-                changed = -block[other, row] if 0 <= other < count else weights[k]
+                changed = -closed[other, row] if 0 <= other < count else weights[k]
                 backward[surface + row, k] = changed / at_whole[row] if other >= 0 else 0.0
     return Depth(forward, backward, whole, half)
 

@@ -187,7 +187,7 @@ class PhysicsTable(Table):
     """elastic: kilograms per cubic metre; unless told, Gardner's 310 times the fourth root of the velocity"""
 
     @model_validator(mode="after")
-    def _known(self) -> "PhysicsTable":
+    def _check_keys(self) -> "PhysicsTable":
         if self.kind == "acoustic":
             usual = {"sends": "explosion", "hears": "pressure"}
             if keys := self._set("vs", "density") + [key for key in usual if getattr(self, key) != usual[key]]:

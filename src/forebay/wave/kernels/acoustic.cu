@@ -14,7 +14,7 @@
 #ifndef RADIUS  // of the stencil, at most a word
 #define RADIUS 4
 #endif
-#ifndef BLOCK_X  // threads of a block along rows
+#ifndef BLOCK_X  // threads of a thread block along rows
 #define BLOCK_X 32
 #endif
 #ifndef BLOCK_Y  // and across them; in two dimensions each has a stretch of the first axis to itself
@@ -365,7 +365,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, BLOCKS)
     march(p, {planes, rows, words, end, chunk}, {w_z, w_y, w_x}, job);
 }
 
-// Copy the part of a field that a window covers: a thread a word, a row of blocks a plane.
+// Copy the part of a field that a window covers: a thread a word, a row of thread blocks a plane.
 extern "C" __global__ void crop(const float4* __restrict__ p, float4* __restrict__ out, int rows, int words,
                                 int first_plane, int first_row, int first_word, int seen_planes, int seen_rows,
                                 int seen_words) {
@@ -378,9 +378,9 @@ extern "C" __global__ void crop(const float4* __restrict__ p, float4* __restrict
     }
 }
 
-// Send values into a field and hear another one, side by side: the first `sending` blocks have a thread for each cell
-// that is touched, the others a warp for each point that hears. What is sent also goes into the mirror of a free surface
-// and, where there is one, into the image that the step has made of the field before.
+// Send values into a field and hear another one, side by side: the first `sending` thread blocks have a thread for each
+// cell that is touched, the others a warp for each point that hears. What is sent also goes into the mirror of a free
+// surface and, where there is one, into the image that the step has made of the field before.
 extern "C" __global__ void points(float* __restrict__ field, const u32* __restrict__ touched,
                                   const u32* __restrict__ shares, const u32* __restrict__ sharers,
                                   const float* __restrict__ share_weights, const float* __restrict__ values,

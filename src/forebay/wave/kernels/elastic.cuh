@@ -17,7 +17,7 @@
 #ifndef WIDE  // points of a word
 #define WIDE 2
 #endif
-#ifndef BLOCK_X  // threads of a block along rows
+#ifndef BLOCK_X  // threads of a thread block along rows
 #define BLOCK_X 32
 #endif
 #ifndef BLOCK_Y  // and across them; in two dimensions each has a stretch of the first axis to itself

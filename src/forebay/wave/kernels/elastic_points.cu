@@ -11,9 +11,9 @@ __device__ inline const float* chosen(const float* first, const float* second, c
     return which == 0 ? first : which == 1 ? second : third;
 }
 
-// Send values into up to three fields and hear up to three others, side by side: the first `sending` blocks have a
-// thread for each cell that is touched, the others a warp for each point that hears, either one field (apart) or the sum
-// of as many as are given.
+// Send values into up to three fields and hear up to three others, side by side: the first `sending` thread blocks
+// have a thread for each cell that is touched, the others a warp for each point that hears, either one field (apart) or
+// the sum of as many as are given.
 extern "C" __global__ void points(float* __restrict__ first, float* __restrict__ second, float* __restrict__ third,
                                   const u32* __restrict__ which, const u32* __restrict__ touched,
                                   const u32* __restrict__ shares, const u32* __restrict__ sharers,
@@ -54,7 +54,7 @@ extern "C" __global__ void points(float* __restrict__ first, float* __restrict__
     if (lane == 0) out[columns[point]] = scale * total;
 }
 
-// Copy a part of a field: a thread a word, a row of blocks a plane.
+// Copy a part of a field: a thread a word, a row of thread blocks a plane.
 extern "C" __global__ void crop(const Word* __restrict__ field, Word* __restrict__ out, int rows, int words,
                                 int first_plane, int first_row, int first_word, int seen_planes, int seen_rows,
                                 int seen_words) {
