@@ -14,9 +14,9 @@ GUESS = BlockTiming(
     4.0,
     {
         "keep": (0.0, 0.0),
-        "keep dear, recompute the rest": (0.0, 0.5),
+        "keep costly, recompute the rest": (0.0, 0.5),
         "offload": (0.0, 0.0),
-        "offload dear, recompute the rest": (0.0, 0.5),
+        "offload costly, recompute the rest": (0.0, 0.5),
         "recompute": (0.0, 2.0),
         "compress": (0.25, 0.125),
     },
@@ -56,21 +56,21 @@ def test_second_runs_are_told_apart_from_what_a_treatment_costs():
     seen = [
         TreatedTiming("keep", 1.0, 2.0),
         TreatedTiming("recompute", 1.25, 2.0, again=0.75),
-        TreatedTiming("keep dear, recompute the rest", 1.0, 2.5, again=0.25),
+        TreatedTiming("keep costly, recompute the rest", 1.0, 2.5, again=0.25),
         TreatedTiming("keep", 1.0, 2.0),
     ]
     found = combine(first, ["like"] * 4, [Trial(tuple(seen), 0.0)])
     for block in found.blocks:
         assert block.more["recompute"] == near((0.25, 0.75))
-        assert block.more["keep dear, recompute the rest"] == near((0.0, 0.75))
-        # No block had it: its second run is as long as that of the other that keeps what is dear.
-        assert block.more["offload dear, recompute the rest"] == near((0.0, 0.25))
+        assert block.more["keep costly, recompute the rest"] == near((0.0, 0.75))
+        # No block had it: its second run is as long as that of the other that keeps what is costly.
+        assert block.more["offload costly, recompute the rest"] == near((0.0, 0.25))
 
 
-def test_a_part_of_dear_outputs_that_no_block_kept_costs_what_other_parts_do():
-    half = "keep 1/2 of dear, recompute the rest"
+def test_a_part_of_costly_outputs_that_no_block_kept_costs_what_other_parts_do():
+    half = "keep 1/2 of costly, recompute the rest"
     guess = replace(GUESS, more={**GUESS.more, half: (0.0, 1.0)})
-    seen = TreatedTiming("keep", 1.0, 2.0), TreatedTiming("keep dear, recompute the rest", 1.125, 2.25, again=0.25)
+    seen = TreatedTiming("keep", 1.0, 2.0), TreatedTiming("keep costly, recompute the rest", 1.125, 2.25, again=0.25)
     found = combine(StepTiming((guess, guess), 0.0), ["like", "like"], [Trial(seen, 0.0)])
     # Its second run was guessed to be twice as long as that of the other part.
     assert [block.more[half] for block in found.blocks] == [near((0.125, 0.25 + 0.5))] * 2
@@ -159,7 +159,7 @@ def test_an_iteration_in_which_all_blocks_are_slower_than_medians_of_each_is_met
 
 
 @pytest.mark.parametrize("turns", ["usual slow usual", "usual usual slow slow", "slow slow usual usual"])
-def test_an_iteration_that_was_slow_as_a_whole_makes_no_treatment_dearer(turns):
+def test_an_iteration_that_was_slow_as_a_whole_makes_no_treatment_costlier(turns):
     first = StepTiming((GUESS,) * 3, 0.0)
     keep, offload = TreatedTiming("keep", 1.0, 2.0), TreatedTiming("offload", 1.5, 2.5)
     recompute = TreatedTiming("recompute", 1.0, 2.0, again=1.0)

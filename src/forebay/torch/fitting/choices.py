@@ -22,7 +22,7 @@ class Treatment:
     @property
     def family(self) -> "Treatment":
         """What it has in common with others that keep another share of the costly outputs."""
-        return replace(self, what="dear") if self.what in SHARES else self
+        return replace(self, what="costly") if self.what in SHARES else self
 
 
 TREATMENTS = {
