@@ -125,15 +125,15 @@ def test_all_passes_of_a_settled_step_are_measured(monkeypatch):
 
 
 def test_a_second_run_is_guessed_by_the_operations_that_run_again():
-    record = BlockRecord("0", 0, (), False, forward=(0.0, 10.0), again=[(20.0, 30.0)], spans=[(20.0, 50.0)])
+    record = BlockRecord("0", 0, (), False, forward=(0.0, 10.0), replay_spans=[(20.0, 30.0)], spans=[(20.0, 50.0)])
     record.operations = [CostlyOperation(0, 100), CostlyOperation(1, 100)]
     record.operation_spans = [(20.0, 26.0), (27.0, 29.0)]
     record.costly = {"costly": Share(frozenset({0, 1}), 200), "1/2 of costly": Share(frozenset({0}), 100)}
     (block,) = read_first_iteration([record], HostGauge(torch.device("cpu")), 0.0).blocks
-    assert block.more["recompute"] == pytest.approx((0.0, 10.0))
-    assert block.more["keep costly, recompute the rest"] == pytest.approx((0.0, 2.0))
-    assert block.more["keep 1/2 of costly, recompute the rest"] == pytest.approx((0.0, 4.0))
-    assert "keep 1/4 of costly, recompute the rest" not in block.more
+    assert block.extra_seconds["recompute"] == pytest.approx((0.0, 10.0))
+    assert block.extra_seconds["keep costly, recompute the rest"] == pytest.approx((0.0, 2.0))
+    assert block.extra_seconds["keep 1/2 of costly, recompute the rest"] == pytest.approx((0.0, 4.0))
+    assert "keep 1/4 of costly, recompute the rest" not in block.extra_seconds
 
 
 def test_blocks_that_are_alike_keep_the_same_share_of_their_costly_outputs():
