@@ -21,7 +21,7 @@ EXACT = [name for name in TREATMENTS if "compress" not in name]
 
 
 def first_of(operations, seconds):
-    """Take the first operations for the dearest: which are depends on the clock."""
+    """Take the first operations for the costliest: which are depends on the clock."""
     counts = {name: ceil(share * len(operations)) for name, share in SHARES.items()}
     return {name: share_of(operations[:count]) for name, count in counts.items()} if operations else {}
 

@@ -103,7 +103,9 @@ def test_offload_waits_for_every_copy(seed, kind, budget, monkeypatch):
 
 @pytest.mark.parametrize(
     ("kind", "choice"),
-    crossed([Transformer, UNet], ["offload", "offload dear, recompute the rest", "recompute, inputs offloaded", None]),
+    crossed(
+        [Transformer, UNet], ["offload", "offload costly, recompute the rest", "recompute, inputs offloaded", None]
+    ),
 )
 def test_fit_waits_for_every_copy(kind, choice):
     assert run_fit(kind, choice)

@@ -14,7 +14,7 @@ from forebay.engine.recorded import Request
 from forebay.errors import StateError
 from forebay.planner import Costs, Plan
 from forebay.schedule import Schedule
-from forebay.torch.ambient import func_differentiates
+from forebay.torch.execution_context import func_differentiates
 from forebay.torch.loops.arguments import LoopArguments, Params, read_inputs
 from forebay.torch.loops.decision import decide
 from forebay.torch.loops.node import LoopCall, differentiate

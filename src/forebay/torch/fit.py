@@ -78,9 +78,9 @@ def fit(
     budget = budget_of(budget, "fit")
     if "_forebay" in vars(model):
         raise PlanError("the model is fitted already: call unfit(model) first")
-    if _taken(model):
+    if _already_fitted(model):
         gc.collect()  # by a model that nobody holds any more, perhaps, but for a cycle of its own
-    if _taken(model):
+    if _already_fitted(model):
         raise PlanError(
             "a part of the model is in a block of another fitted model: call unfit of that one first, or fit one "
             "module that holds both"
@@ -120,7 +120,7 @@ _inside: "WeakSet[nn.Module]" = WeakSet()
 """The modules that the blocks of fitted models are made of: two plans for one would get in each other's way."""
 
 
-def _taken(model: nn.Module) -> bool:
+def _already_fitted(model: nn.Module) -> bool:
     return any(module in _inside for module in model.modules())
 
 

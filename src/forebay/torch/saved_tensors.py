@@ -154,14 +154,16 @@ class TensorStore:
         """is around what makes the computation wait for a copy"""
         self._least = max(1, min_bytes)
         self._moving: deque[ref[Entry]] = deque()
-        self._known: dict[tuple[int, int, Any], ref[Entry]] = {}
+        self._entries_by_storage: dict[tuple[int, int, Any], ref[Entry]] = {}
         self._numbers = 0
 
     def restart(self) -> None:
         """Begin to number what is saved at 0 again, and forget what has ended."""
         self.collect()
         self._numbers = 0
-        self._known = {key: entry for key, entry in self._known.items() if entry() is not None}
+        self._entries_by_storage = {
+            key: entry for key, entry in self._entries_by_storage.items() if entry() is not None
+        }
         self._moving = deque(entry for entry in self._moving if entry() is not None)
 
     def save(self, tensor: torch.Tensor) -> tuple[KeptTensor | StoredTensor, Entry | None]:
@@ -170,14 +172,14 @@ class TensorStore:
             return KeptTensor(tensor), None
         storage = tensor.untyped_storage()
         key = storage._cdata, tensor._version, _part(tensor, storage)
-        reference = self._known.get(key)
+        reference = self._entries_by_storage.get(key)
         entry = reference() if reference is not None else None
         if entry is not None:
             return StoredTensor(entry, tensor), None
         self.collect()
         entry = Entry(self, storage, self._numbers)
         self._numbers += 1
-        self._known[key] = ref(entry)
+        self._entries_by_storage[key] = ref(entry)
         self._hold(entry.size)
         return StoredTensor(entry, tensor), entry
 
@@ -278,7 +280,7 @@ class TensorStore:
         gone: list[Entry] = []
         rises: list[Rise] = []
         for entry in entries:
-            if entry.storage is None and entry.away is not None and not self._found(entry):
+            if entry.storage is None and entry.away is not None and not self._reuse_live_storage(entry):
                 gone.append(entry)
                 rises.append((entry.away, new_storage(entry.size, self.mover.device), entry.size, entry.ready))
         for entry, rise, ready in zip(gone, rises, self.mover.up(rises) if gone else (), strict=True):
@@ -286,7 +288,7 @@ class TensorStore:
             self._hold(entry.size)
             self.metrics.moved["up 1"] += entry.size
 
-    def _found(self, entry: Entry) -> bool:
+    def _reuse_live_storage(self, entry: Entry) -> bool:
         """Take the storage back where others have held it all the while: a second copy would take more memory."""
         if entry.codec is None:
             storage: Any = torch.UntypedStorage

@@ -136,7 +136,7 @@ def test_saved_bytes_on_the_device_follow_the_plan():
     assert store.held == 0 and store.mover.room.used == 0
 
 
-def test_dear_outputs_are_let_go_as_they_are_given_again():
+def test_costly_outputs_are_let_go_as_they_are_given_again():
     for retained in (False, True):
         torch.manual_seed(0)
         block = nn.Sequential(nn.Linear(8, 64), nn.Dropout(0.5), nn.Linear(64, 8), nn.GELU())  # dropout saves a mask
@@ -186,14 +186,14 @@ class Counting(TorchDispatchMode):
     ("choice", "again"),
     [
         ("keep", 0),
-        ("keep dear, recompute the rest", 0),
-        ("keep 3/4 of dear, recompute the rest", 4),
-        ("offload 1/2 of dear, recompute the rest", 4 * 2),
+        ("keep costly, recompute the rest", 0),
+        ("keep 3/4 of costly, recompute the rest", 4),
+        ("offload 1/2 of costly, recompute the rest", 4 * 2),
         ("offload", 0),
         ("recompute", 4 * 3),
     ],
 )
-def test_dear_operations_run_again_only_where_their_outputs_are_not_kept(choice, again):
+def test_costly_operations_run_again_only_where_their_outputs_are_not_kept(choice, again):
     model, x = problem(Transformer)
     fit(model, AMPLE, choice=choice)
     step(model, x)
@@ -218,7 +218,7 @@ def test_optimizer_and_training_go_on_as_before():
     assert model.state_dict().keys() == plain.state_dict().keys()
 
 
-@pytest.mark.parametrize("choice", [None, "recompute", "offload", "keep dear, recompute the rest"])
+@pytest.mark.parametrize("choice", [None, "recompute", "offload", "keep costly, recompute the rest"])
 def test_autocast(choice):
     model, x = problem(Transformer)
     plain, _ = problem(Transformer)
@@ -249,7 +249,7 @@ def test_compiled_blocks(way, choice):
     fit(model, AMPLE, choice=choice)
     for _ in range(2):
         assert equal(step(model, x), step(plain, x))
-    assert "keep dear, recompute the rest" not in {
+    assert "keep costly, recompute the rest" not in {
         one.name for block in plan_of(model).chain.blocks for one in block.choices
     }
 

@@ -109,8 +109,8 @@ def test_on_a_gpu_an_input_on_the_host_does_not_hide_its_generator():
     ("choice", "codec"),
     [
         ("offload", None),
-        ("offload dear, recompute the rest", None),
-        ("keep dear, recompute the rest", None),
+        ("offload costly, recompute the rest", None),
+        ("keep costly, recompute the rest", None),
         ("compress", "cast:float16"),
         ("compress", "bounded:1e-3"),
         (None, None),

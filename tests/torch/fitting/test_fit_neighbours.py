@@ -70,7 +70,7 @@ def trains_alike(model, plain, x, steps=6):
 
 @pytest.mark.parametrize(
     "choice",
-    mostly_slow(["recompute", "keep", "offload", "keep dear, recompute the rest", None], "offload", "None"),
+    mostly_slow(["recompute", "keep", "offload", "keep costly, recompute the rest", None], "offload", "None"),
 )
 def test_neighbours_are_taken_together_and_gradients_and_statistics_stay(choice):
     model, plain, x = deep()

@@ -284,16 +284,16 @@ def test_the_last_look_leaves_out_what_does_not_fit_or_is_not_offered():
     assert found.count("k") == 2  # none of those fits: the planner's
 
 
-HEAVY = "keep dear, recompute the rest"
+HEAVY = "keep costly, recompute the rest"
 
 
 def heavily_tried(seconds):
-    """What is known of blocks with dear outputs, when choices were tried, H being heavy."""
+    """What is known of blocks with costly outputs, when choices were tried, H being heavy."""
     names = {"k": "keep", "r": "recompute", "H": HEAVY}
     tried = {tuple(names[one] for one in letters): [taken] for letters, taken in seconds.items()}
     found = measured_profile(tried=tried)
     for record in found.records:
-        record.costly = {"dear": Share(frozenset({0}), SAVED // 2)}
+        record.costly = {"costly": Share(frozenset({0}), SAVED // 2)}
     return found
 
 
@@ -405,18 +405,18 @@ def test_small_tensors_stay_where_others_move():
     record = BlockRecord("0", 0, (), False, spans=[(0, 1)], outputs=frozenset({9}))
     record.saved, record.stays, record.encoded, record.loose = 1000, 10, 510, 7
     record.costly = {
-        "dear": Share(frozenset({0, 1, 2}), 400, 4),
-        "1/2 of dear": Share(frozenset({1, 2}), 103, 4),
-        "1/4 of dear": Share(frozenset({2}), 3, 3),
+        "costly": Share(frozenset({0, 1, 2}), 400, 4),
+        "1/2 of costly": Share(frozenset({1, 2}), 103, 4),
+        "1/4 of costly": Share(frozenset({2}), 3, 3),
     }
     found = {
         one.name: (one.kept, one.moved) for one in block_of(record, BlockTiming(1, 1), (1, 1, 1), True, None).choices
     }
-    assert found["keep"] == (1007, 0) and found["keep dear, recompute the rest"] == (400, 0)
-    assert found["offload"] == (17, 990) and found["offload dear, recompute the rest"] == (4, 396)
-    assert found["offload 1/2 of dear, recompute the rest"] == (4, 99)
-    assert found["keep 1/4 of dear, recompute the rest"] == (3, 0)
-    assert "offload 1/4 of dear, recompute the rest" not in found  # nothing of it would move
+    assert found["keep"] == (1007, 0) and found["keep costly, recompute the rest"] == (400, 0)
+    assert found["offload"] == (17, 990) and found["offload costly, recompute the rest"] == (4, 396)
+    assert found["offload 1/2 of costly, recompute the rest"] == (4, 99)
+    assert found["keep 1/4 of costly, recompute the rest"] == (3, 0)
+    assert "offload 1/4 of costly, recompute the rest" not in found  # nothing of it would move
     assert found["compress"] == (517, 0) and found["offload compressed"] == (17, 500)
 
 
@@ -519,11 +519,11 @@ def test_where_there_were_several_passes_all_blocks_tell():
 
 def test_a_block_that_lacks_a_choice_has_the_one_with_the_fewest_bytes_in_what_is_told_of_others():
     keep, again = BlockChoice("keep", kept=100), BlockChoice("recompute", backward=1.0)
-    dear, quarter = (BlockChoice(f"keep {name}, recompute the rest", kept=40) for name in ("dear", "1/4 of dear"))
+    costly, quarter = (BlockChoice(f"keep {name}, recompute the rest", kept=40) for name in ("costly", "1/4 of costly"))
     several = (
-        Block("0", 1.0, 2.0, 50, 50, 150, (keep, dear, quarter, again)),
+        Block("0", 1.0, 2.0, 50, 50, 150, (keep, costly, quarter, again)),
         Block("1", 1, 2, 50, 50, 150, (keep, again)),
     )
     plan = FitPlan(AMPLE, Chain(several), (keep, keep), simulate(Chain(several), (keep, keep), 10**6), None, True)
     alternatives = {name: seconds for name, seconds, _ in plan.alternatives()}
-    assert alternatives == {"keep": 6.0, "keep dear, recompute the rest": 7.0, "recompute": 8.0}
+    assert alternatives == {"keep": 6.0, "keep costly, recompute the rest": 7.0, "recompute": 8.0}

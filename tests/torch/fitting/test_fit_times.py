@@ -125,18 +125,18 @@ def test_all_passes_of_a_settled_step_are_measured(monkeypatch):
 
 
 def test_a_second_run_is_guessed_by_the_operations_that_run_again():
-    record = BlockRecord("0", 0, (), False, forward=(0.0, 10.0), again=[(20.0, 30.0)], spans=[(20.0, 50.0)])
+    record = BlockRecord("0", 0, (), False, forward=(0.0, 10.0), replay_spans=[(20.0, 30.0)], spans=[(20.0, 50.0)])
     record.operations = [CostlyOperation(0, 100), CostlyOperation(1, 100)]
     record.operation_spans = [(20.0, 26.0), (27.0, 29.0)]
-    record.costly = {"dear": Share(frozenset({0, 1}), 200), "1/2 of dear": Share(frozenset({0}), 100)}
+    record.costly = {"costly": Share(frozenset({0, 1}), 200), "1/2 of costly": Share(frozenset({0}), 100)}
     (block,) = read_first_iteration([record], HostGauge(torch.device("cpu")), 0.0).blocks
-    assert block.more["recompute"] == pytest.approx((0.0, 10.0))
-    assert block.more["keep dear, recompute the rest"] == pytest.approx((0.0, 2.0))
-    assert block.more["keep 1/2 of dear, recompute the rest"] == pytest.approx((0.0, 4.0))
-    assert "keep 1/4 of dear, recompute the rest" not in block.more
+    assert block.extra_seconds["recompute"] == pytest.approx((0.0, 10.0))
+    assert block.extra_seconds["keep costly, recompute the rest"] == pytest.approx((0.0, 2.0))
+    assert block.extra_seconds["keep 1/2 of costly, recompute the rest"] == pytest.approx((0.0, 4.0))
+    assert "keep 1/4 of costly, recompute the rest" not in block.extra_seconds
 
 
-def test_blocks_that_are_alike_keep_the_same_share_of_their_dear_outputs():
+def test_blocks_that_are_alike_keep_the_same_share_of_their_costly_outputs():
     def record(kind, *seconds):
         found = BlockRecord(
             "", 0, (), False, kind=(kind,), operations=[CostlyOperation(0, 100), CostlyOperation(1, 100)]
@@ -146,10 +146,10 @@ def test_blocks_that_are_alike_keep_the_same_share_of_their_dear_outputs():
 
     records = [record("one", 9.0, 1.0), record("one", 1.0, 2.0), record("one", 1.0, 2.0), record("two", 2.0, 1.0)]
     find_costly(records, HostGauge(torch.device("cpu")))
-    assert [sorted(one.costly["1/2 of dear"].numbers) for one in records] == [[1], [1], [1], [0]]
+    assert [sorted(one.costly["1/2 of costly"].numbers) for one in records] == [[1], [1], [1], [0]]
 
 
 def test_operations_that_cannot_be_parted_are_kept_all_or_not():
-    assert list(shares_of([CostlyOperation(0, 99), CostlyOperation(1, 1)], [1.0, 1.0])) == ["dear"]
-    assert list(shares_of([CostlyOperation(0, 8), CostlyOperation(1, 1)], [8.0, 0.5])) == ["dear", "3/4 of dear"]
+    assert list(shares_of([CostlyOperation(0, 99), CostlyOperation(1, 1)], [1.0, 1.0])) == ["costly"]
+    assert list(shares_of([CostlyOperation(0, 8), CostlyOperation(1, 1)], [8.0, 0.5])) == ["costly", "3/4 of costly"]
     assert shares_of([], []) == {}

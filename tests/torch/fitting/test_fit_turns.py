@@ -303,7 +303,7 @@ def test_a_plan_that_takes_more_than_the_budget_in_its_turn_is_not_taken_again(m
 
 
 def test_gradients_are_those_of_the_plain_model_whatever_plan_has_its_turn(rivals):
-    rivals("keep", "recompute", "offload", "keep dear, recompute the rest", "recompute, inputs offloaded")
+    rivals("keep", "recompute", "offload", "keep costly, recompute the rest", "recompute, inputs offloaded")
     model, x = problem(Transformer)
     plain = copy.deepcopy(model)
     fit(model, AMPLE)

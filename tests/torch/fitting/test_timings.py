@@ -14,9 +14,9 @@ GUESS = BlockTiming(
     4.0,
     {
         "keep": (0.0, 0.0),
-        "keep dear, recompute the rest": (0.0, 0.5),
+        "keep costly, recompute the rest": (0.0, 0.5),
         "offload": (0.0, 0.0),
-        "offload dear, recompute the rest": (0.0, 0.5),
+        "offload costly, recompute the rest": (0.0, 0.5),
         "recompute": (0.0, 2.0),
         "compress": (0.25, 0.125),
     },
@@ -26,7 +26,7 @@ GUESS = BlockTiming(
 def taken(run, names):
     """The seconds of an iteration in which blocks are treated so."""
     rows = zip(run.blocks, names, strict=True)
-    return run.outside + sum(block.forward + block.backward + sum(block.more[name]) for block, name in rows)
+    return run.outside + sum(block.forward + block.backward + sum(block.extra_seconds[name]) for block, name in rows)
 
 
 def near(seconds):
@@ -46,8 +46,8 @@ def test_what_a_treatment_costs_the_host_is_learned_from_the_blocks_that_had_it_
     found = combine(first, ["like"] * 3, [trial] * 3)
     for block in found.blocks:
         assert (block.forward, block.backward) == near((1.0, 2.0))
-        assert block.more["keep"] == near((0.0, 0.0))
-        assert block.more["offload"] == near((0.5, 0.75))
+        assert block.extra_seconds["keep"] == near((0.0, 0.0))
+        assert block.extra_seconds["offload"] == near((0.5, 0.75))
     assert found.outside == near(0.5)
 
 
@@ -55,32 +55,32 @@ def test_second_runs_are_told_apart_from_what_a_treatment_costs():
     first = StepTiming((GUESS,) * 4, 0.0)
     seen = [
         TreatedTiming("keep", 1.0, 2.0),
-        TreatedTiming("recompute", 1.25, 2.0, again=0.75),
-        TreatedTiming("keep dear, recompute the rest", 1.0, 2.5, again=0.25),
+        TreatedTiming("recompute", 1.25, 2.0, replay=0.75),
+        TreatedTiming("keep costly, recompute the rest", 1.0, 2.5, replay=0.25),
         TreatedTiming("keep", 1.0, 2.0),
     ]
     found = combine(first, ["like"] * 4, [Trial(tuple(seen), 0.0)])
     for block in found.blocks:
-        assert block.more["recompute"] == near((0.25, 0.75))
-        assert block.more["keep dear, recompute the rest"] == near((0.0, 0.75))
-        # No block had it: its second run is as long as that of the other that keeps what is dear.
-        assert block.more["offload dear, recompute the rest"] == near((0.0, 0.25))
+        assert block.extra_seconds["recompute"] == near((0.25, 0.75))
+        assert block.extra_seconds["keep costly, recompute the rest"] == near((0.0, 0.75))
+        # No block had it: its second run is as long as that of the other that keeps what is costly.
+        assert block.extra_seconds["offload costly, recompute the rest"] == near((0.0, 0.25))
 
 
-def test_a_part_of_dear_outputs_that_no_block_kept_costs_what_other_parts_do():
-    half = "keep 1/2 of dear, recompute the rest"
-    guess = replace(GUESS, more={**GUESS.more, half: (0.0, 1.0)})
-    seen = TreatedTiming("keep", 1.0, 2.0), TreatedTiming("keep dear, recompute the rest", 1.125, 2.25, again=0.25)
+def test_a_part_of_costly_outputs_that_no_block_kept_costs_what_other_parts_do():
+    half = "keep 1/2 of costly, recompute the rest"
+    guess = replace(GUESS, extra_seconds={**GUESS.extra_seconds, half: (0.0, 1.0)})
+    seen = TreatedTiming("keep", 1.0, 2.0), TreatedTiming("keep costly, recompute the rest", 1.125, 2.25, replay=0.25)
     found = combine(StepTiming((guess, guess), 0.0), ["like", "like"], [Trial(seen, 0.0)])
     # Its second run was guessed to be twice as long as that of the other part.
-    assert [block.more[half] for block in found.blocks] == [near((0.125, 0.25 + 0.5))] * 2
+    assert [block.extra_seconds[half] for block in found.blocks] == [near((0.125, 0.25 + 0.5))] * 2
 
 
 def test_kinds_have_second_runs_of_their_own():
     first = StepTiming((GUESS, GUESS), 0.0)
-    seen = TreatedTiming("recompute", 1.0, 2.0, again=0.5), TreatedTiming("recompute", 1.0, 2.0, again=3.0)
+    seen = TreatedTiming("recompute", 1.0, 2.0, replay=0.5), TreatedTiming("recompute", 1.0, 2.0, replay=3.0)
     found = combine(first, ["one", "two"], [Trial(seen, 0.0)])
-    assert [block.more["recompute"] for block in found.blocks] == [near((0.0, 0.5)), near((0.0, 3.0))]
+    assert [block.extra_seconds["recompute"] for block in found.blocks] == [near((0.0, 0.5)), near((0.0, 3.0))]
 
 
 def test_the_median_of_several_iterations_counts():
@@ -90,7 +90,7 @@ def test_the_median_of_several_iterations_counts():
         for ahead, outside in ((0.5, 1.0), (0.5, 7.0), (50.0, 3.0))
     ]
     found = combine(first, ["like", "like"], trials)
-    assert found.blocks[0].more["offload"] == near((0.5, 0.0)) and found.outside == near(3.0)
+    assert found.blocks[0].extra_seconds["offload"] == near((0.5, 0.0)) and found.outside == near(3.0)
 
 
 def test_a_kind_that_has_not_had_a_treatment_takes_the_average_of_those_that_have():
@@ -105,21 +105,21 @@ def test_a_kind_that_has_not_had_a_treatment_takes_the_average_of_those_that_hav
         TreatedTiming("keep", 5.0, 7.0),
     ]
     found = combine(first, kinds, [Trial(tuple(seen), 0.0)])
-    offload = [block.more["offload"] for block in found.blocks]
+    offload = [block.extra_seconds["offload"] for block in found.blocks]
     assert offload[0] == near((0.5, 0.0)) and offload[2] == near((1.0, 0.5))
     assert offload[4] == offload[5] == near((0.75, 0.25))
     # A treatment that nobody has had costs what was guessed of an encoder, and nothing else.
-    assert found.blocks[0].more["compress"] == near((0.25, 0.125))
+    assert found.blocks[0].extra_seconds["compress"] == near((0.25, 0.125))
 
 
 def test_a_kind_that_has_not_been_seen_takes_what_was_guessed_at_the_pace_of_the_others():
     slower = GUESS.times(2.0)
     first = StepTiming((GUESS, slower), 0.0)
-    trial = Trial((TreatedTiming("recompute", 1.0, 3.0, again=1.5), None), 0.0)  # the loss did not need the other
+    trial = Trial((TreatedTiming("recompute", 1.0, 3.0, replay=1.5), None), 0.0)  # the loss did not need the other
     found = combine(first, ["one", "two"], [trial])
     assert (found.blocks[1].forward, found.blocks[1].backward) == near((2.0, 4.0))  # half of what was guessed
-    assert found.blocks[1].more["recompute"] == near((0.0, 3.0))  # three quarters of it
-    assert found.blocks[0].more["recompute"] == near((0.0, 1.5))
+    assert found.blocks[1].extra_seconds["recompute"] == near((0.0, 3.0))  # three quarters of it
+    assert found.blocks[0].extra_seconds["recompute"] == near((0.0, 1.5))
 
 
 def test_a_block_without_backward_stays_without():
@@ -127,7 +127,7 @@ def test_a_block_without_backward_stays_without():
     trial = Trial((TreatedTiming("keep", 1.0, 2.0), TreatedTiming("recompute", 0.5)), 0.0)
     for kinds in (["one", "two"], ["like", "like"]):
         found = combine(first, kinds, [trial])
-        assert found.blocks[0].backward > 0.0 == found.blocks[1].backward and found.blocks[1].more == {}
+        assert found.blocks[0].backward > 0.0 == found.blocks[1].backward and found.blocks[1].extra_seconds == {}
 
 
 def test_the_parts_add_up_to_whole_iterations():
@@ -137,10 +137,10 @@ def test_the_parts_add_up_to_whole_iterations():
     seen = (
         TreatedTiming("keep", 1.0, 2.0),
         TreatedTiming("offload", 2.0, 2.0),
-        TreatedTiming("recompute", 1.0, 3.0, again=1.0),
-        TreatedTiming("recompute", 1.5, 4.5, again=1.5),
+        TreatedTiming("recompute", 1.0, 3.0, replay=1.0),
+        TreatedTiming("recompute", 1.5, 4.5, replay=1.5),
     )
-    whole = sum(one.forward + one.backward + one.again for one in seen)
+    whole = sum(one.forward + one.backward + one.replay for one in seen)
     found = combine(first, ["like"] * 4, [Trial(seen, 0.25)])
     assert taken(found, names) == near(whole + 0.25)
     trials = [
@@ -159,10 +159,10 @@ def test_an_iteration_in_which_all_blocks_are_slower_than_medians_of_each_is_met
 
 
 @pytest.mark.parametrize("turns", ["usual slow usual", "usual usual slow slow", "slow slow usual usual"])
-def test_an_iteration_that_was_slow_as_a_whole_makes_no_treatment_dearer(turns):
+def test_an_iteration_that_was_slow_as_a_whole_makes_no_treatment_costlier(turns):
     first = StepTiming((GUESS,) * 3, 0.0)
     keep, offload = TreatedTiming("keep", 1.0, 2.0), TreatedTiming("offload", 1.5, 2.5)
-    recompute = TreatedTiming("recompute", 1.0, 2.0, again=1.0)
+    recompute = TreatedTiming("recompute", 1.0, 2.0, replay=1.0)
 
     def slower(pace, *blocks):
         return Trial(tuple(TreatedTiming(one.name, *(pace * seconds for seconds in one[1:])) for one in blocks), 0.0)
@@ -171,5 +171,5 @@ def test_an_iteration_that_was_slow_as_a_whole_makes_no_treatment_dearer(turns):
     found = combine(first, ["like"] * 3, [trials[turn] for turn in turns.split()])
     scale = found.blocks[0].forward  # the pace that is taken for the usual one
     for block in found.blocks:
-        assert block.more["offload"] == near((0.5 * scale, 0.5 * scale))
-        assert block.more["recompute"] == near((0.0, 1.0 * scale))
+        assert block.extra_seconds["offload"] == near((0.5 * scale, 0.5 * scale))
+        assert block.extra_seconds["recompute"] == near((0.0, 1.0 * scale))

@@ -55,7 +55,7 @@ def test_double_backward(choice):
             assert (one is None and other is None) or torch.equal(one, other)
 
 
-@pytest.mark.parametrize("choice", ["recompute", "keep dear, recompute the rest", "recompute, inputs offloaded"])
+@pytest.mark.parametrize("choice", ["recompute", "keep costly, recompute the rest", "recompute, inputs offloaded"])
 def test_an_input_that_is_changed_in_place_raises(choice):
     model, x = nn.Sequential(MLP(), MLP()), torch.randn(32, 8)
     fit(model, AMPLE, choice=choice)
@@ -83,7 +83,7 @@ class ReadOneByOne(torch.autograd.Function):
         return gradient * y, gradient * x
 
 
-@pytest.mark.parametrize("choice", ["recompute", "keep dear, recompute the rest"])
+@pytest.mark.parametrize("choice", ["recompute", "keep costly, recompute the rest"])
 def test_a_block_runs_twice_however_often_a_function_reads_what_it_saved(choice):
     class Multiplying(MLP):
         runs = 0
@@ -141,7 +141,7 @@ def test_buffers_that_a_block_counts_with_change_once():
     assert model[0].calls == 4
 
 
-@pytest.mark.parametrize("choice", ["recompute", "keep dear, recompute the rest", None])
+@pytest.mark.parametrize("choice", ["recompute", "keep costly, recompute the rest", None])
 def test_a_buffer_that_a_block_assigns_anew_changes_once(choice):
     class Averaging(MLP):
         def __init__(self):

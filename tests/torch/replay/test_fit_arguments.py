@@ -286,7 +286,7 @@ def test_what_the_first_run_changed_is_given_as_it_was_each_time(make, change):
     change(thing)
     after = looks(thing)
     for _ in range(2):
-        with given.again() as ((other, number), kwargs):
+        with given.for_replay() as ((other, number), kwargs):
             assert looks(other) == before and other is kwargs["itself"] is not thing and number == 3
             change(other)
     assert looks(thing) == after != before
@@ -297,7 +297,7 @@ def test_what_it_did_not_change_is_the_very_same():
     held.same, held.itself = same, held
     given = CallArguments((same, held, number, number), {}, KeptTensor)
     held.y[0] = 1
-    with given.again() as ((first, second, third, fourth), _):
+    with given.for_replay() as ((first, second, third, fourth), _):
         assert first is same is second.same and second is second.itself is not held and second.y == [0]
         assert third is fourth is not number
 
@@ -308,12 +308,12 @@ def test_what_a_second_run_does_to_the_very_same_is_put_back(make, change):
     owner = Attributes(thing)
     given, before = CallArguments((owner,), {}, KeptTensor), looks(thing)
     for _ in range(2):
-        with given.again() as ((same,), _):
+        with given.for_replay() as ((same,), _):
             assert same is owner and same.x is thing
             change(thing)
             assert looks(thing) != before
         assert looks(thing) == before and owner.x is thing
-    with suppress(ZeroDivisionError), given.again():
+    with suppress(ZeroDivisionError), given.for_replay():
         change(thing)
         raise ZeroDivisionError
     assert looks(thing) == before
@@ -325,12 +325,12 @@ def test_what_cannot_be_made_twice_is_refused_when_it_is_changed():
             pass
 
     given = CallArguments((Ending(1),), {}, KeptTensor)
-    with given.again() as ((thing,), _):
+    with given.for_replay() as ((thing,), _):
         assert thing.x == 1
     thing = Ending(1)
     given = CallArguments((thing,), {}, KeptTensor)
     thing.x = 2
-    with pytest.raises(RuntimeError, match="a Ending that has changed since"), given.again():
+    with pytest.raises(RuntimeError, match="a Ending that has changed since"), given.for_replay():
         pass
 
 
@@ -338,7 +338,7 @@ def test_what_holds_too_much_is_not_looked_into():
     large = SimpleNamespace(x=torch.ones(2), all=[torch.ones(1) for _ in range(MOST + 1)])
     given = CallArguments((large,), {}, KeptTensor)
     large.x = torch.ones(3)
-    with given.again() as ((other,), _):
+    with given.for_replay() as ((other,), _):
         assert len(other.x) == 2 and other.all is large.all and len(tensors_in(large)) == 1
 
 
@@ -375,7 +375,7 @@ def test_nobody_looks_at_what_is_given_where_others_run_a_block(way):
 
 
 def test_what_only_looks_like_one_is_not():
-    with CallArguments((StringIO("text"), MagicMock()), {}, KeptTensor).again() as ((file, _), _):
+    with CallArguments((StringIO("text"), MagicMock()), {}, KeptTensor).for_replay() as ((file, _), _):
         assert file.read() == "text"
 
 
@@ -386,21 +386,21 @@ class Short(deque):
 @pytest.mark.parametrize("make", [lambda: Short([1], 1), lambda: ValueError("text"), lambda: partial(print, 1)])
 def test_what_cannot_be_made_is_the_very_same_and_refused_where_it_changed(make):
     thing = make()
-    with CallArguments((thing,), {}, KeptTensor).again() as ((again,), _):
+    with CallArguments((thing,), {}, KeptTensor).for_replay() as ((again,), _):
         assert again is thing
     given = CallArguments((thing,), {}, KeptTensor)
     thing.more = 2
-    with pytest.raises(RuntimeError, match="has changed since"), given.again():
+    with pytest.raises(RuntimeError, match="has changed since"), given.for_replay():
         pass
 
 
 def test_an_object_that_nobody_holds_is_made_again():
-    with CallArguments((Attributes([torch.ones(2)]),), {}, KeptTensor).again() as ((first,), _):
+    with CallArguments((Attributes([torch.ones(2)]),), {}, KeptTensor).for_replay() as ((first,), _):
         assert isinstance(first, Attributes) and len(first.x[0]) == 2
 
 
 def test_what_others_have_set_on_a_tensor_is_there_and_what_it_has_itself_stays():
     x = TwoTensorLike(torch.ones(2))
     x.scale = 0.5
-    with CallArguments((x,), {}, KeptTensor).again() as ((other,), _):
+    with CallArguments((x,), {}, KeptTensor).for_replay() as ((other,), _):
         assert other.scale == 0.5 and isinstance(other, TwoTensorLike) and other.elem is not x.elem

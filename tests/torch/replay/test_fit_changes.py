@@ -23,7 +23,7 @@ from forebay.errors import PlanError  # noqa: E402
 from forebay.torch import fit, plan_of  # noqa: E402
 from forebay.torch.replay import buffers  # noqa: E402
 
-COSTLY = ["keep dear, recompute the rest", "offload dear, recompute the rest"]
+COSTLY = ["keep costly, recompute the rest", "offload costly, recompute the rest"]
 RECOMPUTING = ["recompute", *COSTLY]
 
 
@@ -127,7 +127,7 @@ def normalised(norm):
 
 @pytest.mark.parametrize("small", [buffers.SMALL, 0])
 @pytest.mark.parametrize("norm", [Own, Renorm])
-@pytest.mark.parametrize("choice", ["recompute", "keep dear, recompute the rest", None])
+@pytest.mark.parametrize("choice", ["recompute", "keep costly, recompute the rest", None])
 def test_statistics_of_all_kinds_change_once(norm, choice, small, monkeypatch):
     monkeypatch.setattr(buffers, "SMALL", small)
     trains_alike(normalised(norm), choice)
@@ -436,7 +436,7 @@ BUFFERED = {
 
 
 @pytest.mark.parametrize(
-    ("kind", "choice"), crossed(list(BUFFERED), ["recompute", "keep dear, recompute the rest", None])
+    ("kind", "choice"), crossed(list(BUFFERED), ["recompute", "keep costly, recompute the rest", None])
 )
 def test_buffers_in_all_their_shapes_are_as_the_first_run_found_them(kind, choice):
     (model, _), (plain, _) = pair(BUFFERED[kind]), pair(BUFFERED[kind])  # copies do not share what their models do

@@ -14,7 +14,7 @@ from forebay.torch import fit  # noqa: E402
 from forebay.torch.fitting.replanning import SETTLED_AFTER  # noqa: E402
 from forebay.torch.replay.norms import only_adds  # noqa: E402
 
-RECOMPUTING = ["recompute", "keep dear, recompute the rest"]
+RECOMPUTING = ["recompute", "keep costly, recompute the rest"]
 
 
 class Normalised(MLP):

@@ -21,7 +21,14 @@ from forebay import Budget  # noqa: E402
 from forebay.errors import PlanError  # noqa: E402
 from forebay.torch import fit, offload, plan_of, unfit  # noqa: E402
 
-CHOICES = ["recompute", "keep", "offload", "keep dear, recompute the rest", "offload dear, recompute the rest", None]
+CHOICES = [
+    "recompute",
+    "keep",
+    "offload",
+    "keep costly, recompute the rest",
+    "offload costly, recompute the rest",
+    None,
+]
 
 
 class Gated(nn.Module):

@@ -22,7 +22,7 @@ class Treatment:
     @property
     def family(self) -> "Treatment":
         """What it has in common with others that keep another share of the costly outputs."""
-        return replace(self, what="dear") if self.what in SHARES else self
+        return replace(self, what="costly") if self.what in SHARES else self
 
 
 TREATMENTS = {
@@ -54,13 +54,15 @@ class BlockTiming:
 
     forward: float
     backward: float
-    more: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    extra_seconds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """that its forward and its backward take longer with each treatment"""
 
     def times(self, factor: float) -> "BlockTiming":
         """Return all of it slower or faster."""
-        more = {name: (factor * forward, factor * backward) for name, (forward, backward) in self.more.items()}
-        return BlockTiming(factor * self.forward, factor * self.backward, more)
+        extra = {
+            name: (factor * forward, factor * backward) for name, (forward, backward) in self.extra_seconds.items()
+        }
+        return BlockTiming(factor * self.forward, factor * self.backward, extra)
 
 
 def block_of(
@@ -113,5 +115,5 @@ def block_of(
 
 
 def _timely(choice: BlockChoice, timed: BlockTiming) -> BlockChoice:
-    forward, backward = timed.more.get(choice.name, (0.0, 0.0))
+    forward, backward = timed.extra_seconds.get(choice.name, (0.0, 0.0))
     return replace(choice, forward=forward, backward=backward)

@@ -8,7 +8,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from forebay.codec import Codec
-from forebay.torch.ambient import shared_random
+from forebay.torch.execution_context import shared_random
 from forebay.torch.fitting.fitted_block import FittedBlock, Inputs
 from forebay.torch.fitting.iteration import Iteration
 from forebay.torch.fitting.record import BlockRecord, device_of, signature
@@ -67,7 +67,7 @@ def measure(
         device_of(inputs.tensors, block.module_state.parameters()),
         watch=BlockMeasurement(record, gauge, mover, codec, set(bytes_of), least),
         weighed=True,
-        read_again=record.note_read_again,
+        on_reread=record.note_reread,
         compiled=block.compiled,
     )
     drawn = shared_random()
@@ -92,16 +92,16 @@ class BlockMeasurement:
     ) -> None:
         self._record, self._gauge, self._mover, self._codec = record, gauge, mover, codec
         self._inputs, self._least = inputs, least
-        self._seen: dict[int, StorageWeakRef] = {}
+        self._weighed_storages: dict[int, StorageWeakRef] = {}
 
     @contextmanager
     def __call__(self, frame: Frame) -> Iterator[None]:
         """Be around a second run; only the first of an iteration is looked into."""
         record, gauge = self._record, self._gauge
         start = gauge.mark()
-        if record.again:
+        if record.replay_spans:
             yield
-            record.again.append((start, gauge.mark()))
+            record.replay_spans.append((start, gauge.mark()))
             return
         self._last_saved = -1
         frame.on_saved = self._take
@@ -112,9 +112,9 @@ class BlockMeasurement:
                 yield
             self._note_costly(watching)
             frame.note_read(watching.read)
-        record.again.append((start, gauge.mark()))
+        record.replay_spans.append((start, gauge.mark()))
         frame.on_saved = None
-        self._seen.clear()
+        self._weighed_storages.clear()
 
     def _note_costly(self, watching: OperationWatch) -> None:
         for number, (start, end, sizes, packed, aliases) in enumerate(watching.observed):
@@ -137,9 +137,9 @@ class BlockMeasurement:
             self._record.small.add(number)
         base = tensor if tensor._base is None else tensor._base
         parameter = base.is_leaf and isinstance(base, torch.nn.Parameter)
-        if parameter or storage._cdata in self._seen or number in self._record.outputs:
+        if parameter or storage._cdata in self._weighed_storages or number in self._record.outputs:
             return
-        self._seen[storage._cdata] = weakly(storage)
+        self._weighed_storages[storage._cdata] = weakly(storage)
         if storage._cdata in self._inputs:
             return
         self._record.saved += storage.nbytes()

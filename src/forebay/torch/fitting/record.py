@@ -48,13 +48,13 @@ class BlockRecord:
     """the blocks of the model that it is made of"""
     forward: tuple[Any, Any] | None = None
     """moments"""
-    again: list[tuple[Any, Any]] = field(default_factory=list)
+    replay_spans: list[tuple[Any, Any]] = field(default_factory=list)
     """of its second run, and of one more for each further backward pass"""
     spans: list[tuple[Any, Any]] = field(default_factory=list)
     """of its backward; none where the loss did not need it"""
     waits: list[tuple[Any, Any]] = field(default_factory=list)
     """of these, in which the computation waited for copies, but for those of a second run"""
-    waits_again: list[tuple[Any, Any]] = field(default_factory=list)
+    replay_waits: list[tuple[Any, Any]] = field(default_factory=list)
     """those of a second run"""
     saved: int = 0
     """bytes, but for parameters, inputs and outputs"""
@@ -78,7 +78,7 @@ class BlockRecord:
     """the numbers of saved tensors that are the block's output"""
     small: set[int] = field(default_factory=set)
     """the numbers of those that are parameters, or smaller than what is moved"""
-    read_again: bool = False
+    rereads: bool = False
     """whether a function reads what it saved more than once, each time all of it"""
     operations: list[CostlyOperation] = field(default_factory=list)
     """costly ones whose outputs are worth keeping"""
@@ -96,9 +96,9 @@ class BlockRecord:
     peak_after: int = 0
     peak_backward: int = 0
 
-    def note_read_again(self) -> None:
+    def note_reread(self) -> None:
         """Take note that a saved tensor was read more than once."""
-        self.read_again = True
+        self.rereads = True
 
 
 def find_loose(records: list[BlockRecord]) -> None:

@@ -41,7 +41,7 @@ class Replanner:
     room: SlabHeap
     """of the host, which a plan may need more of"""
 
-    def plan_where_due(self, profile: Profile, base: int) -> bool:
+    def replan_if_due(self, profile: Profile, base: int) -> bool:
         """Make a plan where there is none, or one anew where more was learned or less memory is free; tell whether."""
         # Two may have been read at once.
         replanned = any(profile.planned_after < count <= profile.learned for count in REPLANNED_AFTER)

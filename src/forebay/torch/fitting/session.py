@@ -14,7 +14,7 @@ from torch import nn
 
 from forebay.codec import Codec
 from forebay.metrics import Metrics
-from forebay.torch.ambient import saved_as_usual
+from forebay.torch.execution_context import default_saving
 from forebay.torch.fitting.choices import TREATMENTS
 from forebay.torch.fitting.device_tools import LEAST_MOVED, DeviceTools, tools_for
 from forebay.torch.fitting.fitplan import FitPlan
@@ -121,7 +121,7 @@ class FittingSession:
     def call(self, block: FittedBlock, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a block as the plan says."""
         self._block_ran = True
-        if not saved_as_usual():
+        if not default_saving():
             return block.call(*args, **kwargs)
         tensors = tensors_in((args, kwargs) if kwargs else args)
         if not differentiable(block, tensors):
@@ -152,7 +152,7 @@ class FittingSession:
     ) -> tuple[Iteration, FittedBlock, list[torch.Tensor]] | None:
         """Return the group that begins with a block, where it can be run as such, with its iteration and inputs."""
         first = self.blocks.get(id(modules[at])) if self._profiles else None
-        if first is None or not saved_as_usual():
+        if first is None or not default_saving():
             return None
         tensors = tensors_in(value)
         if not differentiable(first, tensors):
@@ -209,7 +209,7 @@ class FittingSession:
         key = IterationKey(*inputs, self._key.flags if guessed else self._flags())
         profile, last = self._profile_of(key), self._iteration
         profile.forwards += 1
-        planned = tools.replanner.plan_where_due(profile, self._base)
+        planned = tools.replanner.replan_if_due(profile, self._base)
         if profile.rivals:
             waits = last is not None and last.profile is profile and last.plan is profile.plan and last.task is None
             if not profile.turn_goes_on(waits):

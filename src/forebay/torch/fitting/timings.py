@@ -37,7 +37,7 @@ class TreatedTiming(NamedTuple):
     forward: float
     backward: float | None = None
     """without a second run; None where no loss needs it"""
-    again: float = 0.0
+    replay: float = 0.0
     """of a second run"""
 
 
@@ -60,25 +60,25 @@ def _guessed(record: BlockRecord, gauge: HostGauge) -> BlockTiming:
     forward = gauge.seconds(*record.forward) if record.forward else 0.0
     if not record.spans:
         return BlockTiming(forward, 0.0)
-    backward = max(total_seconds(gauge, record.spans) - total_seconds(gauge, record.again), 0.2 * forward)
+    backward = max(total_seconds(gauge, record.spans) - total_seconds(gauge, record.replay_spans), 0.2 * forward)
     # The first run of all also chose and loaded its kernels; and watching operations one by one slows the second run
     # down, so that only the share of those that run again is taken from it.
-    passes = len(record.again)
-    again = total_seconds(gauge, record.again) - encode - decode
-    first = min(forward, again / passes) if passes else forward
-    watched = gauge.seconds(*record.again[0]) - encode - decode if passes else 0.0
+    passes = len(record.replay_spans)
+    replay = total_seconds(gauge, record.replay_spans) - encode - decode
+    first = min(forward, replay / passes) if passes else forward
+    watched = gauge.seconds(*record.replay_spans[0]) - encode - decode if passes else 0.0
     runs = first * max(passes, 1)
     second = {"all": 0.0, "nothing": runs}
     for name, share in record.costly.items():
         timed = zip(record.operations, record.operation_spans, strict=True)
         left_out = total_seconds(gauge, (span for operation, span in timed if operation.number in share.numbers))
         second[name] = max(1 - left_out / watched if watched > 0 else 1.0, 0.02) * runs
-    more = {
+    extra = {
         name: (encode, decode) if treatment.encoded else (0.0, second[treatment.what])
         for name, treatment in TREATMENTS.items()
         if treatment.what in second
     }
-    return BlockTiming(first, backward, more)
+    return BlockTiming(first, backward, extra)
 
 
 def read_trial(
@@ -93,9 +93,9 @@ def _treated_timing(guess: BlockTiming, record: BlockRecord, name: str, gauge: H
     forward = gauge.seconds(*record.forward) if record.forward else guess.forward
     if not record.spans:
         return None if guess.backward else TreatedTiming(name, forward)
-    runs = total_seconds(gauge, record.again)
+    runs = total_seconds(gauge, record.replay_spans)
     backward = max(total_seconds(gauge, record.spans) - runs - total_seconds(gauge, record.waits), 0.0)
-    return TreatedTiming(name, forward, backward, max(runs - total_seconds(gauge, record.waits_again), 0.0))
+    return TreatedTiming(name, forward, backward, max(runs - total_seconds(gauge, record.replay_waits), 0.0))
 
 
 @dataclass
@@ -104,7 +104,7 @@ class _KindTiming:
 
     forward: dict[str, float] = field(default_factory=dict)
     backward: dict[str, float] = field(default_factory=dict)
-    again: dict[str, float] = field(default_factory=dict)
+    replay: dict[str, float] = field(default_factory=dict)
     """of a second run, by what is left of the first one"""
 
     @property
@@ -140,32 +140,32 @@ def combine(first: StepTiming, kinds: Sequence[Hashable], later: Sequence[Trial]
     >>> timing = combine(first, ["like", "like"], later)
     >>> timing.outside, timing.blocks[1].forward, timing.blocks[1].backward
     (0.5, 0.9, 3.0)
-    >>> [round(more, 3) for more in timing.blocks[1].more["recompute"]]
+    >>> [round(seconds, 3) for seconds in timing.blocks[1].extra_seconds["recompute"]]
     [0.1, 0.5]
     """
     if not later:
         return first
     sorts = _sorts(kinds, later)
-    more = {name: _more(name, list(sorts.values())) for name in TREATMENTS}
+    extra = {name: _extra_seconds(name, list(sorts.values())) for name in TREATMENTS}
     pairs = [(sorts[kind], guess) for kind, guess in zip(kinds, first.blocks, strict=True) if kind in sorts]
     pace = _pace((sort.least[0], guess.forward) for sort, guess in pairs)
-    again = _paces_again(pairs)
+    replay_paces = _replay_paces(pairs)
     blocks = []
     for kind, guess in zip(kinds, first.blocks, strict=True):
         sort = sorts.get(kind, _KindTiming())
         forward, backward = sort.least if sort.forward else (pace * guess.forward, pace * guess.backward)
         costs = {}
-        for name, expected in guess.more.items():
+        for name, expected in guess.extra_seconds.items():
             treatment = TREATMENTS[name]
             second = 0.0
             if treatment.what != "all":
-                second = sort.again.get(treatment.what, again[treatment.what] * expected[1])
+                second = sort.replay.get(treatment.what, replay_paces[treatment.what] * expected[1])
             if name in sort.forward:
                 ahead, behind = sort.forward[name] - forward, sort.backward[name] - backward
             else:
-                ahead, behind = more[name] or (expected if treatment.encoded else (0.0, 0.0))
+                ahead, behind = extra[name] or (expected if treatment.encoded else (0.0, 0.0))
             costs[name] = ahead, behind + second
-        blocks.append(BlockTiming(forward, backward if guess.more else 0.0, costs))
+        blocks.append(BlockTiming(forward, backward if guess.extra_seconds else 0.0, costs))
     return StepTiming(_adding_up(blocks, later), median(trial.outside for trial in later))
 
 
@@ -174,16 +174,16 @@ def _sorts(kinds: Sequence[Hashable], later: Sequence[Trial]) -> dict[Hashable, 
     for trial, pace in zip(later, _paces(kinds, later), strict=True):
         for kind, block in zip(kinds, trial.blocks, strict=True):
             if block is not None and block.backward is not None:
-                samples[kind, block.name].append((block.forward / pace, block.backward / pace, block.again / pace))
+                samples[kind, block.name].append((block.forward / pace, block.backward / pace, block.replay / pace))
     sorts: dict[Hashable, _KindTiming] = defaultdict(_KindTiming)
     runs: dict[tuple[Hashable, str], list[float]] = defaultdict(list)
     for (kind, name), several in samples.items():
-        forward, backward, again = zip(*several, strict=True)
+        forward, backward, replay = zip(*several, strict=True)
         sorts[kind].forward[name], sorts[kind].backward[name] = median(forward), median(backward)
         if TREATMENTS[name].what != "all":
-            runs[kind, TREATMENTS[name].what] += again
+            runs[kind, TREATMENTS[name].what] += replay
     for (kind, what), seconds in runs.items():
-        sorts[kind].again[what] = median(seconds)
+        sorts[kind].replay[what] = median(seconds)
     return dict(sorts)
 
 
@@ -191,7 +191,7 @@ def _paces(kinds: Sequence[Hashable], later: Sequence[Trial]) -> list[float]:
     """Compute by how much each iteration was slower than others, by the blocks that had one treatment in several."""
     timed = [
         [
-            ((kind, block.name), block.forward + block.backward + block.again)
+            ((kind, block.name), block.forward + block.backward + block.replay)
             for kind, block in zip(kinds, trial.blocks, strict=True)
             if block is not None and block.backward is not None
         ]
@@ -214,7 +214,7 @@ def _paces(kinds: Sequence[Hashable], later: Sequence[Trial]) -> list[float]:
     return paces
 
 
-def _more(name: str, sorts: Sequence[_KindTiming]) -> tuple[float, float] | None:
+def _extra_seconds(name: str, sorts: Sequence[_KindTiming]) -> tuple[float, float] | None:
     """Return what a treatment costs blocks on top of the least that their kind took, but for second runs.
 
     Where no block had it, those tell that keep another share of the costly outputs.
@@ -235,14 +235,14 @@ def _pace(pairs: Iterable[tuple[float, float]]) -> float:
     return sum(seconds for seconds, _ in several) / guessed if guessed else 1.0
 
 
-def _paces_again(pairs: Sequence[tuple[_KindTiming, BlockTiming]]) -> dict[str, float]:
+def _replay_paces(pairs: Sequence[tuple[_KindTiming, BlockTiming]]) -> dict[str, float]:
     """Compute by how much guesses of second runs were wrong, by what is left of the first; unseen ones as all."""
     ratios: dict[str, list[tuple[float, float]]] = defaultdict(list)
     first = {treatment.what: name for name, treatment in reversed(TREATMENTS.items())}
     for sort, guess in pairs:
-        for what, seconds in sort.again.items():
-            if first[what] in guess.more:
-                ratios[what].append((seconds, guess.more[first[what]][1]))
+        for what, seconds in sort.replay.items():
+            if first[what] in guess.extra_seconds:
+                ratios[what].append((seconds, guess.extra_seconds[first[what]][1]))
     every = _pace(chain.from_iterable(ratios.values()))
     return {what: _pace(ratios[what]) if what in ratios else every for what in first}
 
@@ -254,8 +254,8 @@ def _adding_up(blocks: Sequence[BlockTiming], later: Sequence[Trial]) -> tuple[B
         added = taken = 0.0
         for block, sample in zip(blocks, trial.blocks, strict=True):
             if sample is not None:
-                taken += sample.forward + (sample.backward or 0.0) + sample.again
-                added += block.forward + block.backward + sum(block.more.get(sample.name, ()))
+                taken += sample.forward + (sample.backward or 0.0) + sample.replay
+                added += block.forward + block.backward + sum(block.extra_seconds.get(sample.name, ()))
         if added > 0:
             ratios.append(taken / added)
     return tuple(block.times(median(ratios)) for block in blocks) if ratios else tuple(blocks)

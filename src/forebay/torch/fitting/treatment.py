@@ -87,7 +87,7 @@ class BlockRunner:
             keep_output=hold if treatment.away else KeptTensor,
             watch=None if record is None else Stopwatch(record, self._gauge),
             ends=expected.outputs,
-            lasting=expected.read_again,
+            lasting=expected.rereads,
             compiled=expected.compiled,
         )
         return frame.run(inputs.args, inputs.kwargs)
@@ -205,6 +205,6 @@ class Stopwatch:
         record, before = self._record, len(self._record.waits)
         start = self._gauge.mark()
         yield
-        record.again.append((start, self._gauge.mark()))
-        record.waits_again += record.waits[before:]
+        record.replay_spans.append((start, self._gauge.mark()))
+        record.replay_waits += record.waits[before:]
         del record.waits[before:]

@@ -34,10 +34,10 @@ class CapturedState:
             for name, tensor in named.items()
             if isinstance(tensor, Tensor)
         ]
-        self._others = [(refer, version_of(tensor)) for refer in tensors if (tensor := refer()) is not None]
+        self._tensors = [(refer, version_of(tensor)) for refer in tensors if (tensor := refer()) is not None]
 
     @contextmanager
-    def again(self) -> Iterator[None]:
+    def for_replay(self) -> Iterator[None]:
         """Set the modes again, and refuse operations on tensors that have changed."""
         changed = self._changed()
         now = [(part, part.training) for part, _ in self._modes]
@@ -55,7 +55,7 @@ class CapturedState:
             present = named.get(name)
             if isinstance(present, Tensor) and (present is not refer() or version_of(present) != version):
                 changed[_address(present)] = f"{path} of a module"
-        for refer, version in self._others:
+        for refer, version in self._tensors:
             if (tensor := refer()) is not None and version_of(tensor) != version:
                 changed[_address(tensor)] = f"a tensor of shape {list(tensor.shape)}"
         changed.pop(0, None)  # has no memory

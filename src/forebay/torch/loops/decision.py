@@ -13,7 +13,7 @@ from forebay.engine.loop import TimeLoop
 from forebay.engine.recorded import Request, plan_recorded
 from forebay.errors import PlanError
 from forebay.planner import Plan
-from forebay.torch.ambient import Autocast, random_untouched
+from forebay.torch.execution_context import Autocast, random_untouched
 from forebay.torch.loops.arguments import LoopArguments
 from forebay.torch.loops.probe import probe
 from forebay.torch.loops.step_signature import StepSignature
@@ -78,7 +78,7 @@ def _decide(loop: Steps, request: Request, given: LoopArguments, modules: Sequen
 
     def advance(state: Sequence[Tensor], start: int, stop: int) -> tuple[Tensor, ...]:
         tensors, here = loop.form.unpack(state), plain_values[start]
-        with torch.no_grad(), autocast.again():
+        with torch.no_grad(), autocast.replay_context():
             for step in range(start, stop):
                 tensors, here, _ = loop.once(tensors, here, step, [x[step] for x in given.inputs], arguments)
         plain_values[stop] = here

@@ -14,7 +14,7 @@ from forebay.engine.reversal import Reversal
 from forebay.engine.reverse import shown
 from forebay.errors import ForebayError
 from forebay.planner import Plan
-from forebay.torch.ambient import random_untouched
+from forebay.torch.execution_context import random_untouched
 from forebay.torch.loops.arguments import Params
 from forebay.torch.loops.captured_state import CapturedState
 from forebay.torch.loops.module_buffers import ModuleBuffers
@@ -108,7 +108,7 @@ class _Loop(torch.autograd.Function):
         call: LoopCall = ctx.call
         tensors = ctx.saved_tensors
         count = len(call.loop.form.shapes)
-        with torch.no_grad(), random_untouched(call.loop.form.device), ctx.captured.again():
+        with torch.no_grad(), random_untouched(call.loop.form.device), ctx.captured.for_replay():
             waiting, ctx.waiting = ctx.waiting, None
             if waiting is None:
                 sweep, reversal = call.start(tensors[:count], tensors[count : count + call.inputs], False)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from forebay.engine.recorded import Recording
 from forebay.errors import StateError
-from forebay.torch.ambient import Autocast, random_untouched, shared_random
+from forebay.torch.execution_context import Autocast, random_untouched, shared_random
 from forebay.torch.loops.arguments import LoopArguments
 from forebay.torch.loops.module_buffers import ModuleBuffers
 from forebay.torch.loops.recording import RecordedSteps, check_apart, record, share_memory, versions_of
@@ -41,12 +41,12 @@ def probe(steps: Steps, given: LoopArguments, modules: Sequence[nn.Module]) -> P
         return [tensor.detach().clone() for tensor in given.tensors]
 
     def recorded(count: int) -> RecordedSteps:
-        with autocast.again():
+        with autocast.replay_context():
             return record(steps, fresh(), values, range(count), inputs, leaves, arguments, in_place=in_place)
 
     with random_untouched(steps.form.device), _buffers_checked(modules):
         drawn = shared_random()
-        with autocast.again():
+        with autocast.replay_context():
             in_place = _changes_state(steps, fresh(), values, inputs, arguments)
         if shared_random() != drawn:
             raise _drawing("Python's or NumPy's shared generator, as np.random.rand() does")

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from forebay.errors import StateError
-from forebay.torch.ambient import Autocast, Random, random_state, same_random, set_random_state
+from forebay.torch.execution_context import Autocast, Random, random_state, same_random, set_random_state
 from forebay.torch.loops.arguments import Params
 from forebay.torch.loops.outputs import OutputForm, put
 from forebay.torch.loops.probe import check_leaves
@@ -73,7 +73,7 @@ class Sweep:
         if again and notes.draws:
             set_random_state(device, notes.random[start])
         arguments = self._params.build(self._params.tensors)
-        with torch.no_grad(), self._autocast.again():
+        with torch.no_grad(), self._autocast.replay_context():
             for step in range(start, stop):
                 if not again and step % self._chunk == 0:
                     self._note_random(step)
@@ -162,7 +162,7 @@ class Sweep:
         span = range(start, min(start + self._chunk, steps.count))
         if notes.draws:
             set_random_state(steps.form.device, notes.random[start])
-        with self._autocast.again():
+        with self._autocast.replay_context():
             recorded = record(
                 steps,
                 steps.form.unpack(state),

@@ -108,12 +108,7 @@ class Visit:
             self.rounds += torch._C._current_graph_task_id() == -1
         else:
             self.first.append((tensor.shape, tensor.dtype, tensor.device))
-        if (
-            not self.rounds
-            and len(self.first) == FIRST
-            and self._may_be_taken_off()
-            and self._steady_state.may_skip(self)
-        ):
+        if not self.rounds and len(self.first) == FIRST and self._can_unhook() and self._steady_state.may_skip(self):
             _pop()
             self.off = True
         token = None if self._token is None else self._token()
@@ -127,7 +122,7 @@ class Visit:
         """Whether somebody still holds a graph of it."""
         return self._token is not None and self._token() is not None
 
-    def _may_be_taken_off(self) -> bool:
+    def _can_unhook(self) -> bool:
         """Tell whether that would leave none, in the thread that entered; a backward pass has hooks of its own."""
         here = threading.get_ident() == self.thread and torch._C._current_graph_task_id() == -1
         return self.alone and here and self._is_on()

@@ -70,10 +70,10 @@ class CallArguments:
             self._kwargs = {name: _mark(argument, inputs) for name, argument in kwargs.items()}
 
     @contextmanager
-    def again(self) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
+    def for_replay(self) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
         """Yield the arguments for another call, their tensors without history."""
         if self._objects is not None:
-            with self._objects.again() as (args, kwargs):
+            with self._objects.for_replay() as (args, kwargs):
                 yield args, kwargs
             return
         built: dict[int, Any] = {}

@@ -77,7 +77,7 @@ class BufferLayout:
             for number, buffer in buffers
             if number in self._single and _dense(buffer)
         }
-        self._known: dict[frozenset[BufferName] | None, Groups] = {}
+        self._groups_by_changing: dict[frozenset[BufferName] | None, Groups] = {}
 
     def holds(self, placement: BufferPlacement) -> bool:
         """Tell whether all is as it was found."""
@@ -99,10 +99,10 @@ class BufferLayout:
             The places of large ones that runs have changed; None where nobody knows.
         """
         key = None if changing is None else frozenset(changing)
-        if key not in self._known:
+        if key not in self._groups_by_changing:
             large = set() if key is None else {number for number in self.large if self.places[number] not in key}
-            self._known[key] = self._grouped(large)
-        return self._known[key]
+            self._groups_by_changing[key] = self._grouped(large)
+        return self._groups_by_changing[key]
 
     def _grouped(self, left_out: set[int]) -> Groups:
         alike: dict[Any, list[int]] = defaultdict(list)

@@ -29,7 +29,7 @@ _NAMES = (
 )
 COSTLY = frozenset(getattr(torch.ops.aten, name).default for name in _NAMES if hasattr(torch.ops.aten, name))
 
-SHARES = {"dear": 1.0, "3/4 of dear": 0.75, "1/2 of dear": 0.5, "1/4 of dear": 0.25}
+SHARES = {"costly": 1.0, "3/4 of costly": 0.75, "1/2 of costly": 0.5, "1/4 of costly": 0.25}
 """What may be kept of the costly outputs, by its share of their bytes."""
 
 LEAST = 0.05
@@ -63,7 +63,7 @@ def shares_of(operations: Sequence[CostlyOperation], seconds: Sequence[float]) -
     --------
     >>> several = [CostlyOperation(0, 300), CostlyOperation(1, 100), CostlyOperation(2, 100), CostlyOperation(3, 400)]
     >>> {name: sorted(share.numbers) for name, share in shares_of(several, [0.60, 0.30, 0.18, 0.76]).items()}
-    {'dear': [0, 1, 2, 3], '3/4 of dear': [0, 1, 3], '1/2 of dear': [0, 1], '1/4 of dear': [1]}
+    {'costly': [0, 1, 2, 3], '3/4 of costly': [0, 1, 3], '1/2 of costly': [0, 1], '1/4 of costly': [1]}
     """
     timed = zip(operations, seconds, strict=True)
     ranked = [
@@ -77,7 +77,7 @@ def shares_of(operations: Sequence[CostlyOperation], seconds: Sequence[float]) -
             apart, name = min((abs(share * whole - size), name) for name, share in SHARES.items() if share < 1)
             nearest[name] = min(nearest.get(name, (apart, count)), (apart, count))
     some = {name: share_of(ranked[: nearest[name][1]]) for name in SHARES if name in nearest}
-    return {"dear": share_of(ranked), **some} if ranked else {}
+    return {"costly": share_of(ranked), **some} if ranked else {}
 
 
 def share_of(operations: Sequence[CostlyOperation]) -> Share:

@@ -8,7 +8,7 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from forebay.torch.ambient import NOTHING, Autocast, random_state, set_random_state
+from forebay.torch.execution_context import NOTHING, Autocast, random_state, set_random_state
 from forebay.torch.mover import bytes_by_storage, storage_of, weakly
 from forebay.torch.replay.arguments import CallArguments
 from forebay.torch.replay.costly_operations import KeptOutput, OutputKeeper, OutputReplay
@@ -21,7 +21,7 @@ class _EnoughError(BaseException):
     """All that was saved has been computed: the rest of the block need not run, nor catch this as a failure."""
 
 
-class _Lasting:
+class DroppedTensor:
     """The number of a tensor that was dropped; holds the tensor from when it is given until autograd lets go of it.
 
     So a function of the user's may read it again. And the peak of a frame that is weighed is that of a block that is
@@ -59,7 +59,7 @@ class Frame:
         Whether it will be asked for these.
     lasting
         Whether tensors, once given, stay until autograd lets go of them, as those of a weighed frame do.
-    read_again
+    on_reread
         Told when a tensor is asked for that is there because it lasts.
     compiled
         Whether torch.compile made the call: it would trace what is called from inside.
@@ -77,12 +77,12 @@ class Frame:
         ends: frozenset[int] = frozenset(),
         weighed: bool = False,
         lasting: bool = False,
-        read_again: Callable[[], None] = lambda: None,
+        on_reread: Callable[[], None] = lambda: None,
         compiled: bool = False,
     ) -> None:
         self._call, self._module_state, self._device, self._compiled = call, module_state, device, compiled
         self._keep_input, self._keep_output, self._wanted, self._watch = keep_input, keep_output, wanted, watch
-        self._ends, self._lasting, self._read_again = ends, lasting or weighed, read_again
+        self._ends, self._lasting, self._on_reread = ends, lasting or weighed, on_reread
         self._outputs: dict[int, KeptOutput] = {}
         # Of what the first run saved: hashes, which the garbage collector need not see, and 0 for what none of its
         # operations made that is differentiated, such as parameters, and for what stays.
@@ -136,11 +136,11 @@ class Frame:
         """The tensors that a second run has saved so far."""
         return len(self._values)
 
-    def _packing(self) -> Callable[[torch.Tensor], int | _Lasting | KeptTensor]:
+    def _packing(self) -> Callable[[torch.Tensor], int | DroppedTensor | KeptTensor]:
         """Make the hook that drops the tensors of the first run; networks save hundreds, so it does little for each."""
         kinds, storages, lasting, strided = self._kinds, self._storages, self._lasting, torch.strided
 
-        def pack(tensor: torch.Tensor) -> int | _Lasting | KeptTensor:
+        def pack(tensor: torch.Tensor) -> int | DroppedTensor | KeptTensor:
             number, stays = len(kinds), tensor.layout is not strided
             kinds.append(0 if stays or tensor.is_leaf else hash((tensor.shape, tensor.dtype)))
             if storages is not None:
@@ -148,18 +148,18 @@ class Frame:
                 storages.append(None if storage is None else weakly(storage))
             if stays:  # whatever the plan: sizes of nested tensors are told apart by who made them
                 return KeptTensor(tensor)
-            return _Lasting(number) if lasting else number
+            return DroppedTensor(number) if lasting else number
 
         return pack
 
-    def _unpack(self, saved: int | _Lasting | KeptTensor) -> torch.Tensor:
+    def _unpack(self, saved: int | DroppedTensor | KeptTensor) -> torch.Tensor:
         """Return a tensor that was dropped. Each is given once; a second backward pass computes them once more."""
         if isinstance(saved, int):
             return self._value(saved)
         if isinstance(saved, KeptTensor):
             return saved.tensor()
         if saved.tensor is not None:
-            self._read_again()
+            self._on_reread()
             return saved.tensor
         tensor = self._value(saved.number)
         if not torch._C._autograd._get_current_graph_task_keep_graph():
@@ -170,7 +170,7 @@ class Frame:
         # They may be too few where a block differentiates before its forward has ended: running it again refuses that.
         tensor = self._values[number] if number < len(self._values) else None
         if tensor is None:
-            self._run_again()
+            self._replay()
             tensor = self._values[number]
             assert tensor is not None
         if tensor._version != self._versions[number]:  # by the block itself, or by a hook of a backward pass
@@ -178,14 +178,14 @@ class Frame:
         self._values[number] = None
         return tensor
 
-    def _run_again(self) -> None:
+    def _replay(self) -> None:
         self._values, self._versions = [], []
         now = random_state(self._device)
         try:
             with (
-                self._arguments.again() as (args, kwargs),
-                self._autocast.again(),
-                self._module_state.again(self._initial),
+                self._arguments.for_replay() as (args, kwargs),
+                self._autocast.replay_context(),
+                self._module_state.for_replay(self._initial),
                 torch.enable_grad(),
                 NOTHING if self._watch is None else self._watch(self),
                 self._hooks(self._taking(), _refuse),

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from forebay.torch.ambient import NOTHING
+from forebay.torch.execution_context import NOTHING
 from forebay.torch.mover import bytes_by_storage
 from forebay.torch.replay.buffers import BufferLayout, BufferName, BufferPlacement, Groups, copies_of, identical, same
 from forebay.torch.replay.norms import only_adds, thrown_away
@@ -197,7 +197,7 @@ class ModuleState:
                 had.copies.pop(number, None)
 
     @contextmanager
-    def again(self, initial: InitialModuleState) -> Iterator[None]:
+    def for_replay(self, initial: InitialModuleState) -> Iterator[None]:
         """Let a second run find what the first one had, and put all back as it is now."""
         if initial.lost:
             raise RuntimeError(_LOST.format(", ".join(sorted(initial.lost))))

@@ -110,7 +110,7 @@ class Objects:
                 self._versions.append((thing, version_of(thing)))
 
     @contextmanager
-    def again(self) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
+    def for_replay(self) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
         """Yield the arguments for another call, and put back what that call does to those that were there."""
         for tensor, version in self._versions:
             if version is not None:

@@ -84,7 +84,7 @@ class Autocast:
         kinds = ("cpu",) if device.type == "cpu" else ("cpu", device.type)
         return cls(tuple([(kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in kinds]))
 
-    def again(self) -> AbstractContextManager[None]:
+    def replay_context(self) -> AbstractContextManager[None]:
         """Set it again, without the cache of cast parameters, which would outlive the graph that it belongs to."""
         for kind, enabled, _ in self.settings:
             if enabled or torch.is_autocast_enabled(kind):
@@ -104,7 +104,7 @@ NOTHING: AbstractContextManager[None] = nullcontext()
 """Is around what needs nothing around it."""
 
 
-def others_differentiate() -> bool:
+def foreign_autograd() -> bool:
     """Tell whether what runs now is transformed by torch.func or forward AD, and warn: nothing is saved as usual."""
     if torch._C._functorch.peek_interpreter_stack() is None and forward_ad._current_level < 0:
         return False
@@ -122,7 +122,7 @@ def func_differentiates() -> bool:
     return any(level.key() == torch._C._functorch.TransformType.Grad for level in levels)
 
 
-def others_recompute() -> bool:
+def foreign_checkpointing() -> bool:
     """Tell whether what runs now is run again by others, and warn: torch.utils.checkpoint, or a backward function.
 
     Both runs have to save the same tensors in the same order, so nothing may come between in either.
@@ -139,6 +139,6 @@ def others_recompute() -> bool:
     return False
 
 
-def saved_as_usual() -> bool:
+def default_saving() -> bool:
     """Tell whether what is saved now is ours to treat: somebody may differentiate it, in the usual way."""
-    return torch.is_grad_enabled() and not others_recompute() and not others_differentiate()
+    return torch.is_grad_enabled() and not foreign_checkpointing() and not foreign_autograd()
