@@ -35,7 +35,9 @@ class Pair(tuple):
     pass
 
 
-@pytest.mark.parametrize("tree", [Wavefields([A, B]), Pair([A, Pair([B])]), OrderedDict(z=A, a=B), defaultdict(int, z=A)])
+@pytest.mark.parametrize(
+    "tree", [Wavefields([A, B]), Pair([A, Pair([B])]), OrderedDict(z=A, a=B), defaultdict(int, z=A)]
+)
 def test_derived_lists_and_tuples_keep_their_type_as_ordered_and_default_dicts_do(tree):
     layout = Layout.of(tree)
     again = layout.build(layout.check(tree))

@@ -11,6 +11,7 @@ from forebay.machine.region import aligned
 from forebay.machine.spec import ArraySpec, Leaf
 from forebay.tier.sectors import SECTOR, whole_sectors
 
+
 @dataclass(frozen=True)
 class Layout:
     """The shape of a tree of arrays: how to take it apart, and how to put it together again."""
