@@ -44,6 +44,20 @@ def test_a_room_is_the_module_of_its_name():
         forebay.turbine  # noqa: B018 - reading it is what is tested
 
 
+def test_rooms_are_there_without_being_imported_in_whatever_order():
+    rooms = "codec engine footprint memory metrics planner schedule tier"
+    for order in (rooms, " ".join(reversed(rooms.split()))):
+        code = f"import forebay as fb\nprint(*(getattr(fb, room).__name__ for room in {order!r}.split()))"
+        assert python(code).split() == [f"forebay.{room}" for room in order.split()]
+
+
+def test_a_star_brings_what_is_public_and_no_door():
+    brought = "plan reverse Plan Result Costs Link CodecCost Budget Revolve ForebayError codec footprint __version__"
+    code = f"from forebay import *\nprint(all(name in globals() for name in {brought!r}.split()), 'torch' in globals())"
+    assert python(code) == "True False\n"
+    assert loaded_by("from forebay import *") == []
+
+
 def test_silent_until_the_application_asks_for_its_log():
     code = "import forebay, logging; logging.getLogger('forebay.jax').error('not shown'); print('quiet')"
     assert python(code) == "quiet\n"

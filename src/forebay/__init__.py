@@ -19,15 +19,48 @@ from forebay.schedule import foreign as foreign
 from forebay.units import Budget as Budget
 from forebay.version import __version__ as __version__
 
+__all__ = [
+    "Budget",
+    "BudgetError",
+    "CodecCost",
+    "Costs",
+    "ForebayError",
+    "Link",
+    "Plan",
+    "PlanError",
+    "Result",
+    "Revolve",
+    "ScheduleError",
+    "SlowerError",
+    "StoreAll",
+    "TwoLevel",
+    "Uniform",
+    "UnitError",
+    "ZCut",
+    "__version__",
+    "codec",
+    "footprint",
+    "foreign",
+    "memory",
+    "plan",
+    "reverse",
+]
+"""What `from forebay import *` brings: not waves and the doors, whose libraries may be missing."""
+
 if _typing.TYPE_CHECKING:
     from forebay import codec as codec
     from forebay import cubed as cubed
     from forebay import dasf as dasf
     from forebay import dask as dask
     from forebay import devito as devito
+    from forebay import engine as engine
     from forebay import footprint as footprint
     from forebay import jax as jax
     from forebay import memory as memory
+    from forebay import metrics as metrics
+    from forebay import planner as planner
+    from forebay import schedule as schedule
+    from forebay import tier as tier
     from forebay import torch as torch
     from forebay import wave as wave
     from forebay.engine import Result as Result
@@ -38,7 +71,7 @@ if _typing.TYPE_CHECKING:
     from forebay.planner import Plan as Plan
     from forebay.planner import plan as plan
 else:
-    _ROOMS = {"codec", "footprint", "memory", "wave"}
+    _ROOMS = {"codec", "engine", "footprint", "memory", "metrics", "planner", "schedule", "tier", "wave"}
     _DOORS = {"cubed", "dasf", "dask", "devito", "jax", "torch"}
     _HOMES = dict.fromkeys(("Result", "reverse"), "engine")
     _HOMES |= dict.fromkeys(("CodecCost", "Costs", "Link", "Plan", "plan"), "planner")

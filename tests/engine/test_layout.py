@@ -1,6 +1,6 @@
 """States as trees: taken apart and put together as they were, in the order in which they were made."""
 
-from collections import namedtuple
+from collections import OrderedDict, defaultdict, namedtuple
 
 import numpy as np
 import pytest
@@ -21,6 +21,39 @@ def test_trees_come_back_as_they_were(tree):
     assert len(arrays) == len(layout.leaves)
     again = layout.build(arrays)
     assert type(again) is type(tree) and repr(again) == repr(tree)
+
+
+class Mapping(dict):
+    pass
+
+
+class Wavefields(list):
+    pass
+
+
+class Pair(tuple):
+    pass
+
+
+@pytest.mark.parametrize(
+    "tree", [Wavefields([A, B]), Pair([A, Pair([B])]), OrderedDict(z=A, a=B), defaultdict(int, z=A)]
+)
+def test_derived_lists_and_tuples_keep_their_type_as_ordered_and_default_dicts_do(tree):
+    layout = Layout.of(tree)
+    again = layout.build(layout.check(tree))
+    assert type(again) is type(tree) and repr(again) == repr(tree)
+
+
+def test_derived_dicts_come_back_as_dicts():
+    class Ordered(OrderedDict):
+        pass
+
+    for kind in (Mapping, Ordered):
+        tree = kind(z=A, a=Wavefields([B, kind(c=C)]))
+        layout = Layout.of(tree)
+        again = layout.build(layout.check(tree))
+        assert repr(again) == repr({"z": A, "a": [B, {"c": C}]})
+        assert (type(again), type(again["a"]), type(again["a"][1])) == (dict, Wavefields, dict)
 
 
 def test_values_of_a_dict_come_in_the_order_of_its_keys_as_they_were_put_there():

@@ -1,22 +1,15 @@
 """States as trees of arrays, and where each array of a snapshot lies in one region."""
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-import optree
-
+from forebay.engine.trees import flatten
 from forebay.errors import StateError
 from forebay.machine.arrays.dispatch import describe
 from forebay.machine.region import aligned
 from forebay.machine.spec import ArraySpec, Leaf
 from forebay.tier.sectors import SECTOR, whole_sectors
-
-_NAMESPACE = "forebay.engine"
-# Held for good, and for our namespace alone: values of a dict come in the order in which they were put there.
-_ORDERED = ExitStack()
-_ORDERED.enter_context(optree.dict_insertion_ordered(True, namespace=_NAMESPACE))
 
 
 @dataclass(frozen=True)
@@ -34,7 +27,7 @@ class Layout:
         """Lay out a tree of arrays of any library."""
         leaves: list[Leaf] = []
         offset = 0
-        arrays, structure = optree.tree_flatten(tree, none_is_leaf=True, namespace=_NAMESPACE)
+        arrays, structure = flatten(tree)
         for array in arrays:
             spec = describe(array)
             leaves.append(Leaf(spec, offset, spec.nbytes))
@@ -55,8 +48,7 @@ class Layout:
 
 def arrays_of(tree: Any) -> list[Any]:
     """List the arrays of a tuple, list or dict, nested or not; a lone array is its own only one."""
-    arrays: list[Any] = optree.tree_leaves(tree, none_is_leaf=True, namespace=_NAMESPACE)
-    return arrays
+    return flatten(tree)[0]
 
 
 def _text(specs: Iterable[ArraySpec]) -> str:

@@ -1,4 +1,4 @@
-"""Trees of tensors and plain values in tuples, lists and dicts: taken apart into leaves, and put together again."""
+"""Trees of tensors and plain values in tuples, lists and dicts, or derived ones: taken apart into leaves, and put together again."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from typing import Any
 
 import optree
 
+from forebay.engine.trees import flatten
 from forebay.errors import StateError
 
 
@@ -20,16 +21,16 @@ class Structure:
     @classmethod
     def of(cls, tree: Any) -> "Structure":
         """Read the structure of a tuple, list or dict, nested or not; anything else is a leaf."""
-        paths, _, spec = optree.tree_flatten_with_path(tree, is_leaf=_is_leaf, none_is_leaf=True)
-        return cls(spec, tuple(paths))
+        _, spec = flatten(tree, _is_leaf)
+        return cls(spec, tuple(spec.paths()))
 
     def leaves(self, tree: Any, who: str) -> list[Any]:
         """Take a tree apart, refusing one that is built otherwise; a list may stand in the place of a tuple."""
-        leaves, spec = optree.tree_flatten(tree, none_is_leaf=True)
+        leaves, spec = flatten(tree)
         if spec == self.spec:
             return leaves
-        paths, leaves, spec = optree.tree_flatten_with_path(tree, is_leaf=_is_leaf, none_is_leaf=True)
-        at = dict(zip(paths, leaves, strict=True))
+        leaves, spec = flatten(tree, _is_leaf)
+        at = dict(zip(spec.paths(), leaves, strict=True))
         if at.keys() != set(self.paths):
             raise StateError(f"{who} is {_text(spec)} where {_text(self.spec)} belongs")
         return [at[path] for path in self.paths]
@@ -47,4 +48,4 @@ def _text(spec: optree.PyTreeSpec) -> str:
     """Write how a tree is built, its leaves as stars."""
     if spec.is_leaf():
         return "a tensor or a value"
-    return repr(spec).removeprefix("PyTreeSpec(").removesuffix(")").removesuffix(", NoneIsLeaf")
+    return repr(spec).removeprefix("PyTreeSpec(").rpartition(", NoneIsLeaf")[0]
