@@ -22,7 +22,7 @@ from forebay.torch.fitting import device_tools  # noqa: E402
 from forebay.torch.mover import Mover, new_storage, weakly  # noqa: E402
 from forebay.torch.offloading import keeper  # noqa: E402
 
-WAITS = ["down: piece free", "end: copied", "leave: copied", "open: arrived", "up: stored"]
+WAITS = ["collect: copied", "down: piece free", "end: copied", "leave: copied", "open: arrived", "up: stored"]
 """The names of the waits that order the copies of tensors."""
 
 
@@ -48,6 +48,7 @@ class LateMover(Mover):
     without: ClassVar[str | None] = None
     failures: ClassVar[list[str]] = []
     waits: ClassVar[set[str]] = set()
+    frees = True
 
     def __init__(self, device, budget):
         super().__init__(device, Freeing(self.seed, self.without), budget)
@@ -59,6 +60,9 @@ class LateMover(Mover):
         self.machine.owners[pointer] = weakly(storage)
         data = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(pointer))
         return Region(pointer, nbytes, data)
+
+    def free_after(self, event):
+        return self.frees and super().free_after(event)
 
 
 @pytest.fixture(autouse=True)
@@ -168,9 +172,19 @@ def run_dropped():
     return bool(saved.metrics.moved["down 1"])
 
 
+def run_collected():
+    """Drop it where no thread may let memory go at once, as at the end of a driver's life."""
+    LateMover.frees = False
+    try:
+        return run_dropped()
+    finally:
+        LateMover.frees = True
+
+
 PROGRAMS = {
     "moves": run_moves,
     "dropped": run_dropped,
+    "collected": run_collected,
     "offload": lambda: run_offload(Transformer, 50_000),
     "fit": lambda: run_fit(Transformer, "offload"),
 }

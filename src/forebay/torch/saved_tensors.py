@@ -211,7 +211,7 @@ class TensorStore:
             held, away, ready, under_way = self.ended.popleft()
             self.held -= held
             if under_way is not None:
-                self._wait("end: copied", ready)
+                self._wait("collect: copied", ready)
             if away is not None:
                 self.mover.room.give(away, [] if ready is None else [ready])
 

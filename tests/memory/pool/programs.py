@@ -16,13 +16,17 @@ from forebay.memory.pool.pool import Pool
 
 @dataclass(frozen=True)
 class Step:
-    """One use, by numbers of arrays; `get` reads an array on the host, `renew` drops one and puts another."""
+    """One use, by numbers of arrays; `get` reads an array on the host, `renew` drops one and puts another.
+
+    `replace` drops one and takes an empty one, whose first values the use writes.
+    """
 
     reads: tuple = ()
     writes: tuple = ()
     overwrites: tuple = ()
     get: int | None = None
     renew: int | None = None
+    replace: int | None = None
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,11 @@ def sweeps(count, length, rounds, kind):
         "looked at": [step for n in range(count) for step in (Step(writes=(n,)), Step(get=n))],
         "looked at ahead": [step for n in range(count) for step in (Step(reads=(n,)), Step(get=(n + 1) % count))],
         "renewed": [step for n in range(count) for step in (Step(writes=(n,)), Step(renew=(n - 3) % count))],
+        "replaced": [
+            step
+            for n in range(count)
+            for step in (Step(reads=(n,)), Step(reads=((n + 2) % count,), overwrites=(n,), replace=n))
+        ],
         "pairs": [Step(reads=(n,), writes=((n + 1) % count,)) for n in range(count)],
     }[kind]
     return Program((length,) * count, tuple(steps) * rounds)
@@ -140,6 +149,10 @@ def run(program, device, seed=0, without=None, codec=None, host=10**7, machine=N
             arrays[step.renew] = None
             arrays[step.renew] = put(step.renew, np.full(program.lengths[step.renew], number / 8))
         else:
+            if step.replace is not None:
+                arrays[step.replace] = None
+                codec_of = turns[step.replace % len(turns)]
+                arrays[step.replace] = pool.empty(program.lengths[step.replace], np.float64, codec=codec_of)
             given = [[arrays[n] for n in group] for group in (step.reads, step.writes, step.overwrites)]
             with pool.use(*given) as handed:
                 cut = len(step.reads), len(step.reads) + len(step.writes)

@@ -11,7 +11,7 @@ from tests.memory.pool.programs import Trimmed, at_random, expected, run, sweeps
 
 pytestmark = pytest.mark.filterwarnings("ignore::forebay.memory.pool.thrash.ThrashWarning")
 
-KINDS = ("read", "write", "chain", "there and back", "pairs", "looked at", "looked at ahead", "renewed")
+KINDS = ("read", "write", "chain", "there and back", "pairs", "looked at", "looked at ahead", "renewed", "replaced")
 ARRAY = 1024
 """Bytes that an array of 128 numbers takes."""
 CODECS = (None, "raw", Trimmed())
@@ -74,6 +74,7 @@ WAITS = [
     "put: room free",
     "store: computed",
     "store: encoded",
+    "store: encoding's room free",
     "store: host room free",
     "use: fetched",
     "use: room free",
@@ -95,13 +96,13 @@ def test_the_waits_are_those_known_here():
 def likely_first(without):
     """List the programs, those first that do what the wait is for: with encodings, looks at values, or new arrays."""
     encoded, looks = any(word in without for word in ("cod", "staging")), without.startswith("get")
-    renews = "host room" in without
+    renews = "room free" in without and ("put" in without or "store" in without)
     return sorted(
         PROGRAMS,
         key=lambda entry: (
             encoded and (entry[1] is None or entry[1] == "raw"),
             looks and all(step.get is None for step in entry[0].steps),
-            renews and all(step.renew is None for step in entry[0].steps),
+            renews and all(step.renew is step.replace is None for step in entry[0].steps),
         ),
     )
 

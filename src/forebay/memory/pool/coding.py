@@ -120,7 +120,7 @@ class Coding:
         assert page.encoding is not None and page.staging is not None
         (nbytes,) = page.encoding.sizes()
         room = self._places.host.take(nbytes, page.name, partial(self.to_come, page))
-        free = [Wait("store: host room free", event) for event in room.events]
+        free = [Wait("store: encoding's room free", event) for event in room.events]
         page.room, page.read = room, None
         pairs = [(room.region, self._region(page.staging, nbytes))]
         after = [Wait("store: encoded", page.encoding.event), *free]

@@ -188,7 +188,6 @@ class Pager(PoolMemory):
             return self.machine.read(self.region(page), page.waits("get"))
         if on_device and not page.clean:
             self.store(page)
-            self.machine.sync([Wait("get: stored", page.stored)])
             page.events, page.origin = [], "computed"
         if page.stored is not None:
             self.machine.sync([Wait("get: stored", page.stored)])
