@@ -49,6 +49,10 @@ def exact(shot, model):
     return migrate(shot, model, every=1, budget="64MB", schedule="storeall")
 
 
+def test_the_image_of_acoustic_waves_has_no_name(exact):
+    assert exact.images == {} and exact.image.shape == exact.illumination.shape == exact.grid.shape
+
+
 def test_the_reflector_is_imaged_where_it_is(exact):
     depths = np.abs(exact.clean())[15:, 20:40].argmax(axis=0) + 15
     assert np.abs(depths - DEPTH).max() <= 3

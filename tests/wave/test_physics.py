@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from forebay.wave import Adjoint, Grid, Loop, Shot, gradient, largest_dt, migrate, ricker, simulate
+from forebay.wave import Adjoint, Grid, Loop, Shot, gradient, largest_dt, migrate, physics, ricker, simulate
 from forebay.wave.earth.stability import resolving
 from forebay.wave.physics import Physics, register
 
@@ -104,7 +104,8 @@ class Rubbing(Physics):
 
 
 @pytest.fixture
-def setting():
+def setting(monkeypatch):
+    monkeypatch.setattr(physics, "_REGISTERED", dict(physics._REGISTERED))  # what is registered here stays here
     register(Membrane, Rubbing)
     grid = Grid((30, 40), 10.0, absorb=0)
     plain, spot = np.full(grid.shape, 2000.0), np.full(grid.shape, 2000.0)

@@ -33,7 +33,7 @@ class Migration:
     result: Result
     """of the reversal: its plan and what it measured"""
     images: dict[str, tuple[NDArray[Any], NDArray[Any]]] = field(default_factory=dict)
-    """image and illumination by name; the first one is `image`"""
+    """image and illumination by name, where a model has several; the first one is `image`"""
 
     def clean(self) -> NDArray[Any]:
         """Return the image divided by the illumination and rid of its smooth part."""
@@ -60,21 +60,21 @@ def migrate(
     ----------
     shot
         With its data, from which the direct wave has been removed where that matters. They are limited to the band of
-        the wavelet, beyond which the source's wave has nothing to be compared with, and faded out at their end.
+        the wavelet, beyond which the source's wave has nothing to be compared with. At their end they fade out.
     model
         What the waves travel through.
     dt, order, dtype
         As for `simulate`.
     every
-        Steps between two contributions to the image: unless told, as many as the wavelet's band allows, see
-        `imaging.imaging_interval`. A `WaveWarning` says when they are more.
+        Steps between two contributions to the image. Unless told, they are as many as the wavelet's band allows, see
+        `imaging.imaging_interval`; a `WaveWarning` says when they are more.
     images
         Of an elastic model: "pp", "velocity" or both, see `elastic.images`. An acoustic one has the image of its
         pressure.
     condition
-        An imaging condition of your own beside the built-in one: ``condition(source, receiver, step)`` sees the
-        pressure of both waves inside the model, read-only, at each contribution, latest first; of an elastic model, the
-        fields of both that its images need, by name.
+        An imaging condition of your own, ``condition(source, receiver, step)``, beside the built-in one. At each
+        contribution, latest first, it sees the pressure of both waves inside the model, read-only. Of an elastic model
+        it sees the fields that its images need, by name.
     **reversal
         For `forebay.reverse`: `budget`, `codec`, `schedule`, `plan`, `costs`, `directory`, ...
 
@@ -92,8 +92,8 @@ def migrate(
     """
     if shot.data is None:
         raise WaveError("a shot without data: add what its receivers heard with shot.with_data(...)")
+    physics_of(model).check_images(images)
     names = tuple(dict.fromkeys(images))
-    physics_of(model).check_images(names)
     check_every(every)
     loop = prepare(shot, model, dt, order, dtype, every=every, listens=False)
     propagator = loop.propagator
@@ -117,4 +117,5 @@ def migrate(
         **reversal,
     )
     arrays = propagator.image_arrays(sums)
-    return Migration(*arrays[names[0]], steps_between, loop.dt, model.grid, result, arrays)
+    named = arrays if propagator.image_names else {}
+    return Migration(*arrays[names[0]], steps_between, loop.dt, model.grid, result, named)

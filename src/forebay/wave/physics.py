@@ -5,7 +5,7 @@ migrations, gradients, budgets and the checks of time step and grid follow.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +64,8 @@ class Physics(Protocol):
     dt: float
     kernels: Any
     """the `Kernels` that hold its arrays"""
+    image_names: ClassVar[tuple[str, ...]] = ()
+    """names of its images, where there are several to choose from; an only one has none"""
 
     def __init__(self, model: Any, dt: float, order: int, dtype: Any) -> None: ...
 
@@ -83,7 +85,7 @@ class Physics(Protocol):
 
     @staticmethod
     def check_images(names: Sequence[str]) -> None:
-        """Refuse names of images that there are none of."""
+        """Refuse names of images that there are none of; they are as the user gave them."""
         return
 
     # Fields, and the points at which they are sent and heard.
@@ -124,6 +126,10 @@ class Physics(Protocol):
 
         `image`, an `Imaging` or None, may be made of the last one on the way; `add_image` alone asks for it.
         """
+
+    def adjoint_fields(self, state: State) -> Any:
+        """Return what `Adjoint.back_to` returns of the adjoint's state: all of it, or one field."""
+        return state
 
     # Images.
 

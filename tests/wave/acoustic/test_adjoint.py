@@ -49,6 +49,16 @@ def test_dot_products_agree(axes, free_surface, dtype, tolerance):
     assert np.linalg.norm(heard) > 0.1 * np.linalg.norm(loop.sent)  # both sides of the equation say something
 
 
+def test_back_to_returns_the_pressure():
+    model = random_model(SHAPES["2-D"])
+    shot = random_shot(model)
+    loop = Loop(shot, Acoustic(model, shot.dt))
+    adjoint = Adjoint(loop, np.random.default_rng(7).standard_normal(loop.heard.shape))
+    pressure = adjoint.back_to(loop.steps - 3)
+    assert pressure is adjoint.state["p"] and np.abs(pressure).max() > 0
+    assert np.array_equal(pressure[loop.propagator.inside], loop.shown(adjoint.state))
+
+
 def test_dot_products_agree_through_another_sampling():
     model = random_model(SHAPES["2-D"])
     shot = random_shot(model)

@@ -227,13 +227,14 @@ def test_images_are_those_of_the_cpu(there, seen, every):
             agree(one, other, 2e-5)  # sums of products, and over all steps
 
 
-def test_images_in_three_dimensions(there, any_wavelet):
+@pytest.mark.parametrize("order", [pytest.param(4, marks=pytest.mark.slow), 8])
+def test_images_in_three_dimensions(there, any_wavelet, order):
     model = random_rock((13, 14, 17), absorb=6, free_surface=True, fluid=False)
     quiet = mixed_shot(model, samples=40)
     wavelet = np.sin(0.2 * np.arange(40.0))[:, None] * np.hanning(40)[:, None] * np.array([1e-6, 1, 1, 1])
     shot = mixed_shot(model, samples=40, wavelet=wavelet)
     shot = shot.with_data(np.random.default_rng(3).standard_normal((40, len(quiet.receivers))))
-    options = {"every": 2, "images": ("velocity", "pp"), "budget": "64MB"}
+    options = {"every": 2, "images": ("velocity", "pp"), "budget": "64MB", "order": order}
     expected, found = (migrate(shot, one, **options) for one in (model, there(model)))
     for name, pair in expected.images.items():
         for one, other in zip(found.images[name], pair, strict=True):

@@ -103,6 +103,13 @@ def test_images_of_no_name_are_refused(shot, model):
         migrate(shot, AcousticModel(model.vp, model.grid), images=("velocity",))
 
 
+def test_a_name_twice_is_one_image_where_there_are_several_and_refused_where_there_is_one(shot, model):
+    found = migrate(shot, model, images=("pp", "pp"), budget="64MB")
+    assert list(found.images) == ["pp"] and found.image is found.images["pp"][0]
+    with pytest.raises(WaveError, match=r"images=\('pp', 'pp'\) of an acoustic model, which has one"):
+        migrate(shot, AcousticModel(model.vp, model.grid), images=("pp", "pp"))
+
+
 @pytest.mark.slow
 def test_three_dimensions():
     grid = Grid((30, 26, 28), 10.0, absorb=18)

@@ -1,8 +1,9 @@
 """The acoustic loops for arrays on a GPU: the kernels of ``acoustic.cu``, whose CPU twins say what they compute.
 
-A step is two launches, however many points send and hear: the stencil, with layers, the mirror of a free surface and,
-where an image is made of the step, its correlation in the same pass; and the points, which send into the newer field
-and hear the older one. Nothing is added in an order that could change, and nothing waits for the host.
+A step is two launches, however many points send and hear. The first is the stencil, with layers and the mirror of a
+free surface; where an image is made of the step, its correlation is part of the same pass. The second is the points,
+which send into the newer field and hear the older one. Nothing is added in an order that could change, and nothing
+waits for the host.
 """
 
 from collections.abc import Sequence

@@ -122,7 +122,7 @@ class Acoustic(Physics):
         """Refuse all but the one image of acoustic waves."""
         if tuple(names) != ("pp",):
             raise WaveError(
-                f"images={tuple(names)!r} of an acoustic model, which has one: leave it out, or give an ElasticModel"
+                f"images={names!r} of an acoustic model, which has one: leave it out, or give an ElasticModel"
             )
 
     @property
@@ -197,6 +197,10 @@ class Acoustic(Physics):
         """Take the adjoint's state back through steps, and make an image of the last one."""
         return dict(self.kernels.run(self, state, senders, sent, steps, None, image))
 
+    def adjoint_fields(self, state: State) -> Any:
+        """Return the pressure, with its layers and halo."""
+        return state["p"]
+
     def image_sums(self, names: Sequence[str]) -> Images:
         """Make the image of the pressure, and its illumination."""
         return {"pp": (self.images(), self.images())}
@@ -221,7 +225,7 @@ class Acoustic(Physics):
         """Take the adjoint to the time of a record, and add the product of both pressures to the image."""
         receiver = adjoint.back_to(step, Imaging(*sums["pp"], record["p"], factor))
         if condition is not None:
-            condition(self.within(record["p"]), self.pressure(receiver), step)
+            condition(self.within(record["p"]), receiver[self.inside], step)
 
     def image_arrays(self, sums: Images) -> Images:
         """Return the model's part of the image as arrays of NumPy."""
@@ -245,7 +249,7 @@ class Acoustic(Physics):
         loop, total = adjoint.loop, sums["squared"]
         if step == loop.steps:
             return  # nothing comes after it
-        later, points = adjoint.back_to(step + 1)["p"], loop.sources.points
+        later, points = adjoint.back_to(step + 1), loop.sources.points
         self.kernels.curvature(total, later, record["p"], self.weights, every)
         self.kernels.scatter(total, points, loop.sent[step], every * later.reshape(-1)[points.touched])
         adjoint.back_to(step)

@@ -40,6 +40,8 @@ class Elastic(Propagator):
     (['vz', 'vx', 'tzz', 'txx', 'tzx'], (138, 148))
     """
 
+    image_names = images.IMAGES
+
     @staticmethod
     def largest_dt(model: ElasticModel, order: int) -> float:
         """Return the largest stable time step, which a pressure wave decides; see `Acoustic.largest_dt`."""
