@@ -14,7 +14,7 @@ jax = pytest.importorskip("jax")
 jnp = jax.numpy
 checkpointed = pytest.importorskip("forebay.jax").checkpointed
 from forebay.jax import compiled_step, decision, node, planning  # noqa: E402
-from forebay.jax.places import Places  # noqa: E402
+from forebay.jax.devices import Places  # noqa: E402
 
 QUICK = fb.Costs(1e-3, 1e-3, 1e9)
 

@@ -79,12 +79,12 @@ def said(caplog):
     return lambda: [record.getMessage() for record in caplog.records if record.name == "forebay.jax"]
 
 
-# What two levels, or three, of so many steps fit into; one level less does not.
 def slow(*cases):
     """Give cases that take the compiler long and show what others show too."""
     return [pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.slow) for case in cases]
 
 
+# What two levels, or three, of so many steps fit into; one level less does not.
 NESTS = [(53, 30, 2), (211, 35, 3), (211, 30, 4)]
 MORE = [(50, 30, 2), (199, 60, 2), (200, 35, 3)]
 
@@ -142,8 +142,9 @@ def test_at_the_turn_only_the_outermost_states_are_held(said):
     assert all(map(np.array_equal, jax.tree.leaves(first), jax.tree.leaves(second)))
 
 
-def test_nothing_is_compiled_twice(caplog):
-    loss, given = loss_by(checkpointed, 53, budget=30 * STATE)
+@pytest.mark.parametrize(("steps", "states"), [(53, 30), *slow((199, 60))])
+def test_nothing_is_compiled_twice(steps, states, caplog):
+    loss, given = loss_by(checkpointed, steps, budget=states * STATE)
     with jax.log_compiles():
         for _ in range(2):
             differentiated(loss, given)
@@ -204,13 +205,14 @@ class Accelerator:
         return {"bytes_limit": 10**12}
 
 
-def test_the_device_budget_is_that_of_an_accelerator(monkeypatch, said):
+@pytest.mark.parametrize(("steps", "states"), [(53, 30), *slow((199, 60))])
+def test_the_device_budget_is_that_of_an_accelerator(steps, states, monkeypatch, said):
     monkeypatch.setattr(decision, "device_of", lambda leaves: Accelerator())
-    for budget in (fb.Budget(device=30 * STATE), fb.Budget(device=30 * STATE, host="1GB")):
-        loss, given = loss_by(checkpointed, 53, budget=budget)
-        assert_close(differentiated(loss, given), as_a_scan(53))
-        assert f"of the {fb.units.to_text(30 * STATE)} allowed" in said()[-1]
-    loss, given = loss_by(checkpointed, 53, budget=fb.Budget(host="1GB"))
+    for budget in (fb.Budget(device=states * STATE), fb.Budget(device=states * STATE, host="1GB")):
+        loss, given = loss_by(checkpointed, steps, budget=budget)
+        assert_close(differentiated(loss, given), as_a_scan(steps))
+        assert f"of the {fb.units.to_text(states * STATE)} allowed" in said()[-1]
+    loss, given = loss_by(checkpointed, steps, budget=fb.Budget(host="1GB"))
     differentiated(loss, given)
     assert "as a whole" in said()[-1]
 

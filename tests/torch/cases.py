@@ -19,13 +19,16 @@ def crossed(firsts, seconds):
 
 def mostly_slow(cases, *fast):
     """Leave all cases but those that are named to the slow tests."""
+    named = _named(cases)
+    if unknown := set(fast) - {name for name, _ in named}:
+        raise ValueError(f"no case is called {', '.join(map(repr, sorted(unknown)))}")
     return [
         pytest.param(
             *(case if isinstance(case, tuple) else (case,)),
             id=name,
             marks=() if name in fast else pytest.mark.slow,
         )
-        for name, case in _named(cases)
+        for name, case in named
     ]
 
 

@@ -40,17 +40,18 @@ def checkpointed(
 ) -> Any:
     """Run a time loop that JAX can differentiate, keeping and recomputing states inside a budget.
 
-    Where the graph of the whole loop fits the memory of the device, or scans in scans that keep a few states each, and
-    nothing else was asked for, the loop stays there as one compiled computation, which works inside of `jax.jit`,
-    `jax.vmap` and the like too. Otherwise spans of steps run compiled on the device, and between them states are kept
-    on the host and the disk: `jax.grad` and `jax.vjp` must then be called outside of those.
+    Where the graph of the whole loop fits the memory of the device, the loop stays there as one compiled computation.
+    So it does where scans in scans fit that keep a few states each; both only where nothing else was asked for. Such a
+    loop works inside of `jax.jit`, `jax.vmap` and the like too. Otherwise spans of steps run compiled on the device,
+    and between them states are kept on the host and the disk. `jax.grad` and `jax.vjp` must then be called outside of
+    those.
 
     Parameters
     ----------
     step
         ``step(state, t, *params) -> state``, or ``step(state, t, x, *params)`` where there are inputs: a pure function
         that JAX can compile, with `t` a traced int32. It is traced in every call, and compiled once for each function
-        object and the constants that it uses: define it outside of loops that call this again and again, and pass what
+        object and the constants that it uses. So define it outside of loops that call this again and again. Pass what
         changes, and what is differentiated, as arguments.
     state
         The state at step 0: a pytree of arrays. Every step returns one of the same shapes and types. Results and
@@ -65,8 +66,9 @@ def checkpointed(
         Whether a step returns ``(state, output)``; all outputs are then returned, stacked along a first axis.
     budget
         Bytes for what is kept: ``Budget(device=..., host=..., disk=...)``; a bare amount is that of the host. On an
-        accelerator, `device` is for the states and graphs that stay there, all that the computation takes beside its
-        arguments and results; where it is not named, half of what is free there. Without `host`, nothing is moved.
+        accelerator, `device` is for the states and graphs that stay there. These are all that the computation takes
+        beside its arguments and results. Where it is not named, it is half of what is free. Without `host`, nothing is
+        moved.
         Where JAX computes on the host, `host` plays that role too, and there is no `device`. None takes half of what is
         free on the host. While states are moved, one step's graph comes on top.
     schedule, codec, costs, plan, directory, progress
@@ -94,10 +96,10 @@ def checkpointed(
     >>> bool(abs(jax.grad(total)(0.1) + 300 * 0.9**99) < 1e-6)
     True
     """
-    given = tuple(params) if _are_several(params) else (params,)
-    parted = [_part(tree, what) for tree, what in ((state, "the state"), (inputs, "inputs"), (given, "params"))]
+    arguments = tuple(params) if _is_argument_list(params) else (params,)
+    parted = [_part(tree, what) for tree, what in ((state, "the state"), (inputs, "inputs"), (arguments, "params"))]
     leaves = [leaves for leaves, _ in parted]
-    allowed, rest = part_budget(budget, [leaf for several in leaves for leaf in several])
+    allowed, rest = part_budget(budget, [leaf for group in leaves for leaf in group])
     request = Request(rest, schedule, codec, chunk, plan, costs, directory)
     request.check(steps, host())
     if not parted[0][0]:
@@ -117,7 +119,7 @@ def checkpointed(
     return (result, jax.tree_util.tree_unflatten(traced.output, stacked)) if outputs else result
 
 
-def _are_several(params: Any) -> bool:
+def _is_argument_list(params: Any) -> bool:
     """Tell whether there is one argument for each entry; a named tuple is a tree with names, and so one argument."""
     return isinstance(params, tuple | list) and not hasattr(params, "_fields")
 

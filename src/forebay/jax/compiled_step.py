@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from forebay.jax.devices import Leaves
 from forebay.jax.nest import Lengths, segments
-from forebay.jax.places import Leaves
 from forebay.jax.traced_step import TracedStep, Trees
 
 Differentiated = tuple[list[Any], list[Any], list[Any]]
@@ -112,18 +112,18 @@ class CompiledStep:
         kept: Sequence[Leaves],
         inputs: Leaves,
         params: Leaves,
-        given: tuple[Leaves, Leaves],
+        cotangents: tuple[Leaves, Leaves],
     ) -> Differentiated:
-        """Differentiate the whole loop from what was kept of it, `given` gradients of its final state and outputs."""
+        """Differentiate the whole loop from what was kept of it, with cotangents of its final state and outputs."""
         zeros = [[jnp.zeros_like(leaf) for leaf in leaves if is_inexact(leaf)] for leaves in (inputs, params)]
-        carried: Differentiated = list(given[0]), zeros[0], zeros[1]
+        carried: Differentiated = list(cotangents[0]), zeros[0], zeros[1]
         for (starts, inner), first in zip(reversed(self._outermost(lengths)), reversed(kept), strict=True):
 
             def body(carried: Differentiated, now: Any, inner: Lengths = inner) -> tuple[Differentiated, None]:
                 start, state = now
                 of_state, of_inputs, of_params = carried
                 so_far = of_inputs, of_params
-                return self._back(inner, state, start, inputs, params, (of_state, given[1]), so_far), None
+                return self._back(inner, state, start, inputs, params, (of_state, cotangents[1]), so_far), None
 
             carried, _ = lax.scan(body, carried, (starts, first), reverse=True)
         return carried
@@ -143,12 +143,13 @@ class CompiledStep:
         start: Any,
         inputs: Leaves,
         params: Leaves,
-        given: tuple[Leaves, Leaves],
+        cotangents: tuple[Leaves, Leaves],
         so_far: tuple[Leaves, Leaves],
     ) -> Differentiated:
         """Differentiate a span of steps.
 
-        `given` are gradients of the state after it and of all outputs, `so_far` those of all inputs and of parameters.
+        `cotangents` are gradients of the state after it and of all outputs, `so_far` those of all inputs and of
+        parameters.
         """
         start, length = _time(start), lengths[0]
         slices = [lax.dynamic_slice_in_dim(x, start, length) for x in inputs]
@@ -158,8 +159,8 @@ class CompiledStep:
             return [leaf for leaf in final if is_inexact(leaf)], [leaf for leaf in outputs if is_inexact(leaf)]
 
         _, pull = jax.vjp(*_freed(span, (state, slices, params)))
-        of_outputs = [lax.dynamic_slice_in_dim(gradient, start, length) for gradient in given[1]]
-        of_state, of_slices, of_params = pull((list(given[0]), of_outputs))
+        of_outputs = [lax.dynamic_slice_in_dim(gradient, start, length) for gradient in cotangents[1]]
+        of_state, of_slices, of_params = pull((list(cotangents[0]), of_outputs))
         of_inputs = [
             lax.dynamic_update_slice_in_dim(whole, gradient, start, 0)
             for whole, gradient in zip(so_far[0], of_slices, strict=True)
@@ -180,9 +181,9 @@ def _at(array: Any, index: Any) -> Any:
 def _freed(span: Callable[..., Any], arguments: Sequence[Leaves]) -> tuple[Any, ...]:
     """Make a function of those arguments alone that can have gradients, and return it with them."""
 
-    def of_inexact(*several: Leaves) -> Any:
+    def of_inexact(*groups: Leaves) -> Any:
         filled = []
-        for leaves, inexact in zip(arguments, several, strict=True):
+        for leaves, inexact in zip(arguments, groups, strict=True):
             left = iter(inexact)
             filled.append([next(left) if is_inexact(leaf) else leaf for leaf in leaves])
         return span(*filled)

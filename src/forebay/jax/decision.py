@@ -11,9 +11,9 @@ from forebay.engine.library import Library, library_of
 from forebay.engine.recorded import Request
 from forebay.errors import BudgetError, StateError
 from forebay.jax.compiled_step import CompiledStep
+from forebay.jax.devices import Leaves, device_of, free_bytes, is_traced
 from forebay.jax.fitting import fitted, least_room, sizes_of
 from forebay.jax.nest import Lengths, Sizes, choose, counts_to_text, least_bytes, nested_bytes
-from forebay.jax.places import Leaves, device_of, free_bytes, is_traced
 from forebay.jax.planning import planned
 from forebay.planner import Plan
 from forebay.schedule import Backward, Forward, Save
@@ -172,9 +172,9 @@ def _needed(compiled: CompiledStep, sizes: Sizes, loops: int, state: Leaves, inp
     return f"keeping states there takes {nbytes} bytes" + (f" for {loops} loops at once" if loops > 1 else "")
 
 
-def check_concrete(*several: Leaves) -> None:
+def check_concrete(*groups: Leaves) -> None:
     """Refuse leaves that are not there yet."""
-    if any(is_traced(leaf) for leaves in several for leaf in leaves):
+    if any(is_traced(leaf) for leaves in groups for leaf in leaves):
         _refuse_traced("")
 
 

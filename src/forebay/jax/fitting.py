@@ -6,8 +6,8 @@ from typing import Any
 import jax
 
 from forebay.jax.compiled_step import CompiledStep, is_inexact
+from forebay.jax.devices import Leaves, placed
 from forebay.jax.nest import Lengths, Sizes, choose, least_bytes, nested_bytes
-from forebay.jax.places import Leaves, placed
 
 TRIES = 4
 """How many nests are compiled before the loop is found not to fit."""
@@ -17,18 +17,20 @@ def sizes_of(compiled: CompiledStep, state: Leaves, inputs: Leaves, params: Leav
     """Return the bytes of a state, of each recorded step, and beside, as the compiler says; nothing is run."""
     long = min(4, compiled.count)
     short = max(1, min(2, long - 1))
-    several = [_span_bytes(compiled, length, state, inputs, params) for length in (short, long) if short < long]
-    graph = max(0, several[1] - several[0]) // (long - short) if several else 0
-    beside = max(0, several[0] - short * graph) if several else 0
+    span_bytes = [_span_bytes(compiled, length, state, inputs, params) for length in (short, long) if short < long]
+    graph = max(0, span_bytes[1] - span_bytes[0]) // (long - short) if span_bytes else 0
+    beside = max(0, span_bytes[0] - short * graph) if span_bytes else 0
     return Sizes(_bytes_of(state), graph, _bytes_of([leaf for leaf in params if is_inexact(leaf)]), beside)
 
 
 def _span_bytes(compiled: CompiledStep, length: int, state: Leaves, inputs: Leaves, params: Leaves) -> int:
     shapes = [_structs(leaves) for leaves in (state, inputs, params)]
     outputs = jax.eval_shape(compiled.whole, *shapes)[1]
-    given = [leaf for leaf in shapes[0] if is_inexact(leaf)], [leaf for leaf in outputs if is_inexact(leaf)]
+    cotangents = [leaf for leaf in shapes[0] if is_inexact(leaf)], [leaf for leaf in outputs if is_inexact(leaf)]
     so_far = [leaf for leaf in shapes[1] if is_inexact(leaf)], [leaf for leaf in shapes[2] if is_inexact(leaf)]
-    return _temporary_bytes(compiled.back.lower((length,), shapes[0], 0, *shapes[1:], given, so_far).compile()) or 0
+    return (
+        _temporary_bytes(compiled.back.lower((length,), shapes[0], 0, *shapes[1:], cotangents, so_far).compile()) or 0
+    )
 
 
 def fitted(
@@ -72,8 +74,8 @@ def _compiled_bytes(
     if any(placed(leaf) is not None for leaf in (*state, *inputs, *params)):
         shapes = jax.tree.map(_put, shapes, forward.output_shardings)
     (final, outputs), kept = shapes
-    given = [leaf for leaf in final if is_inexact(leaf)], [leaf for leaf in outputs if is_inexact(leaf)]
-    backward = compiled.nested_back.lower(lengths, kept, inputs, params, given).compile()
+    cotangents = [leaf for leaf in final if is_inexact(leaf)], [leaf for leaf in outputs if is_inexact(leaf)]
+    backward = compiled.nested_back.lower(lengths, kept, inputs, params, cotangents).compile()
     temporary = [_temporary_bytes(executable) for executable in (forward, backward)]
     if None in temporary:
         return None

@@ -17,8 +17,8 @@ from forebay.engine.reverse import shown
 from forebay.errors import StateError
 from forebay.jax.compiled_step import CompiledStep, is_inexact
 from forebay.jax.decision import OnDevice, PlannedLoop, check_concrete, decide
+from forebay.jax.devices import Leaves, Places, current_mesh, device_of, is_traced, to_host, where
 from forebay.jax.nest import Lengths
-from forebay.jax.places import Leaves, Places, current_mesh, device_of, is_traced, to_host, where
 
 _log = logging.getLogger("forebay.jax")
 
@@ -83,20 +83,20 @@ class CheckpointedCall:
             decisions[key] = decided
         return decided
 
-    def _back(self, kept: Any, given: tuple[Leaves, Leaves]) -> tuple[list[Any], ...]:
+    def _back(self, kept: Any, cotangents: tuple[Leaves, Leaves]) -> tuple[list[Any], ...]:
         if isinstance(kept, _Nested):
             _, inputs, params = kept.arguments
             with current_mesh():
                 gradients = self.compiled.nested_back(
-                    kept.lengths, kept.states, inputs, params, _without_integers(given)
+                    kept.lengths, kept.states, inputs, params, _without_integers(cotangents)
                 )
             return _filled(kept.arguments, gradients)
         if not isinstance(kept, tuple):  # of the whole loop
-            pulled: tuple[list[Any], ...] = kept(given)
+            pulled: tuple[list[Any], ...] = kept(cotangents)
             return pulled
         held, *arguments = kept
         with current_mesh():
-            back: tuple[list[Any], ...] = held.waiting.back(arguments, given)
+            back: tuple[list[Any], ...] = held.waiting.back(arguments, cotangents)
         return back
 
 
@@ -126,17 +126,17 @@ def _when_batched(
                 f"vmap takes the memory of {loops * size} loops at once, which do not fit the budget: differentiate "
                 "outside of it, or give the loop a state with one more axis"
             )
-        ones = jax.tree.map(lambda leaf, several: leaf[0] if several else leaf, leaves, is_batched[0])
+        ones = jax.tree.map(lambda leaf, batched: leaf[0] if batched else leaf, leaves, is_batched[0])
         return _when_batched(most, counted, loops * size)(ones), False
 
     batching: Callable[[Any], Any] = alone
     return batching
 
 
-def _without_integers(given: tuple[Leaves, Leaves]) -> tuple[list[Any], list[Any]]:
+def _without_integers(cotangents: tuple[Leaves, Leaves]) -> tuple[list[Any], list[Any]]:
     """Leave the gradients of integers out."""
     of_final, of_outputs = (
-        [gradient for gradient in leaves if gradient.dtype != jax.dtypes.float0] for leaves in given
+        [gradient for gradient in leaves if gradient.dtype != jax.dtypes.float0] for leaves in cotangents
     )
     return of_final, of_outputs
 
@@ -242,16 +242,16 @@ class _Waiting:
         self._call, self._course, self.sweep = call, course, sweep
         self._reversal: Reversal | None = reversal
 
-    def back(self, arguments: Sequence[Leaves], given: tuple[Leaves, Leaves]) -> tuple[list[Any], ...]:
+    def back(self, arguments: Sequence[Leaves], cotangents: tuple[Leaves, Leaves]) -> tuple[list[Any], ...]:
         """Go back from the turn; where that has been done before, run forward anew first."""
         sweep, reversal = self.sweep, self._reversal
         self._reversal = None
-        check_concrete(*arguments, *given)
+        check_concrete(*arguments, *cotangents)
         if reversal is None:
             state, inputs, params = arguments
             sweep, reversal = _run_forward(self._call, self._course, state, inputs, params, False)
         try:
-            sweep.start_back(*given)
+            sweep.start_back(*cotangents)
             reversal.resume()
             with shown(self._course.plan, self._call.progress) as tick:
                 result = reversal.backward(tick)

@@ -14,7 +14,7 @@ from forebay.engine.costing import measured, with_codecs
 from forebay.engine.loop import TimeLoop
 from forebay.engine.recorded import Recording, Request, plan_recorded
 from forebay.jax.compiled_step import CompiledStep, is_inexact
-from forebay.jax.places import Leaves, Places, to_host
+from forebay.jax.devices import Leaves, Places, to_host
 from forebay.planner import Costs, Plan
 from forebay.units import Budget
 

@@ -10,7 +10,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 
 from forebay.errors import StateError
-from forebay.jax.places import Leaves, is_traced, placed
+from forebay.jax.devices import Leaves, is_traced, placed
 
 CLOSED_OVER = "the step closes over a value that is being differentiated: pass it in params="
 
@@ -65,8 +65,8 @@ def trace(step: Callable[..., Any], trees: Trees, state: Leaves, inputs: Leaves,
     built: list[Any] = []
 
     def flat(state: Leaves, t: Any, inputs: Leaves, params: Leaves) -> list[Any]:  # made anew: JAX keeps traces
-        given = () if trees.inputs is None else (unflatten(trees.inputs, inputs),)
-        new, output = step(unflatten(trees.state, state), t, *given, *unflatten(trees.params, params)), None
+        step_inputs = () if trees.inputs is None else (unflatten(trees.inputs, inputs),)
+        new, output = step(unflatten(trees.state, state), t, *step_inputs, *unflatten(trees.params, params)), None
         if trees.returns_outputs:
             if not isinstance(new, tuple) or len(new) != 2:
                 raise StateError(f"with outputs=True the step returns (state, output), not a {type(new).__name__}")

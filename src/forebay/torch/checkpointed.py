@@ -107,28 +107,28 @@ def checkpointed(
     structure, slices = read_inputs(inputs, steps)
     loop = Steps(step, steps, form, structure, outputs)
     tensors, values = form.split(state, "the state")
-    given = LoopArguments(tensors, values, slices, Params.of(params))
+    loop_arguments = LoopArguments(tensors, values, slices, Params.of(params))
     request = Request(budget, schedule, codec, chunk, plan, costs, directory)
     request.check(steps, library_of(tensors))
-    if not torch.is_grad_enabled() or not given.differentiable:
-        return _unrecorded(loop, given)
+    if not torch.is_grad_enabled() or not loop_arguments.differentiable:
+        return _unrecorded(loop, loop_arguments)
     if func_differentiates():
         raise StateError(
             "torch.func.grad and its like cannot differentiate a loop that is checkpointed: call backward(), or "
             "torch.autograd.grad"
         )
-    signature = StepSignature((step, *given.params.leaves))
+    signature = StepSignature((step, *loop_arguments.params.leaves))
     check_random(signature.generators)
-    decision = decide(loop, request, given, signature)
+    decision = decide(loop, request, loop_arguments, signature)
     if decision.plan is None:
-        return _whole(loop, given)
+        return _whole(loop, loop_arguments)
     call = LoopCall(
         loop=loop,
         plan=decision.plan,
         in_place=decision.in_place,
         values=values,
         inputs=len(slices),
-        params=given.params,
+        params=loop_arguments.params,
         modules=signature.modules,
         tensors=signature.tensors,
         request=request,
@@ -144,14 +144,14 @@ def checkpointed(
     return result, call.notes.form.structure.build(stacked)
 
 
-def _unrecorded(loop: Steps, given: LoopArguments) -> Any:
+def _unrecorded(loop: Steps, loop_arguments: LoopArguments) -> Any:
     """Run the loop where nothing that was given has a gradient: nothing is kept."""
-    arguments = given.params.build(given.params.tensors)
+    arguments = loop_arguments.params.build(loop_arguments.params.tensors)
     stacked: list[Tensor] = []
     form: OutputForm | None = None
-    tensors, values = copies_of(given.tensors), given.values
+    tensors, values = copies_of(loop_arguments.tensors), loop_arguments.values
     for step in range(loop.count):
-        tensors, values, output = loop.once(tensors, values, step, [x[step] for x in given.inputs], arguments)
+        tensors, values, output = loop.once(tensors, values, step, [x[step] for x in loop_arguments.inputs], arguments)
         check_leaves((*tensors, *output_leaves(output, loop.returns_outputs)), ())  # it may use what was not given
         if loop.returns_outputs:
             if form is None:
@@ -162,13 +162,13 @@ def _unrecorded(loop: Steps, given: LoopArguments) -> Any:
     return final if form is None else (final, form.structure.build(stacked))
 
 
-def _whole(loop: Steps, given: LoopArguments) -> Any:
+def _whole(loop: Steps, loop_arguments: LoopArguments) -> Any:
     """Have autograd record the whole loop, whose graph the budget holds."""
     outputs: list[list[Tensor]] = []
     form: OutputForm | None = None
-    slices = [x.unbind() for x in given.inputs]
-    arguments = given.params.build(given.params.tensors)
-    tensors, values = copies_of(given.tensors), given.values
+    slices = [x.unbind() for x in loop_arguments.inputs]
+    arguments = loop_arguments.params.build(loop_arguments.params.tensors)
+    tensors, values = copies_of(loop_arguments.tensors), loop_arguments.values
     for step in range(loop.count):
         tensors, values, output = loop.once(tensors, values, step, [x[step] for x in slices], arguments)
         if loop.returns_outputs:

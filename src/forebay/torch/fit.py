@@ -34,10 +34,10 @@ def fit(
     """Let a model train inside a budget.
 
     The first iteration recomputes every block in the backward pass, so that it fits where anything does, and measures
-    them. From the second on each block is treated as the planner chose: what it saves for the backward pass is kept,
-    moved to the host and back, compressed, or recomputed, wholly or but for the outputs of products, convolutions and
-    attention. When shapes change, a plan is made for the new ones in the same way. Without a lossy codec gradients are
-    bit-equal to those of the plain model.
+    them. From the second on each block is treated as the planner chose. What it saves for the backward pass is kept,
+    moved to the host and back, compressed, or recomputed. Outputs of products, convolutions and attention may be spared
+    from recomputing. When shapes change, a plan is made for the new ones in the same way. Without a lossy codec
+    gradients are bit-equal to those of the plain model.
 
     Parameters
     ----------
@@ -51,10 +51,10 @@ def fit(
     codec : str, optional
         A codec that the planner may use on what is moved or kept, such as ``"cast:float16"``.
     blocks : iterable of modules or names, optional
-        The blocks; where they are not given, the outermost modules that are made of others, have parameters, and are of
-        a class that is there twice or more, or what these are made of where they are few; and each `nn.Sequential` of
-        torch's own layers beside them that begins with a convolution that learns. Where they are more than 16,
-        neighbours in an `nn.Sequential` are taken together.
+        The blocks. Without them, the outermost modules that are made of others, have parameters, and are of a class
+        that is there twice or more. Where these are few, what they are made of. And each `nn.Sequential` of torch's own
+        layers beside them that begins with a convolution that learns. Where they are more than 16, neighbours in an
+        `nn.Sequential` are taken together.
     choice : str, optional
         One treatment for all blocks instead of the planner's, for comparisons; one of the names in `plan_of(model)`.
 

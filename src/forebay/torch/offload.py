@@ -36,23 +36,23 @@ class CallSite:
 def offload(budget: Budget | str | float, codec: str | None = None, min_bytes: str | float = "1MB") -> "Offload":
     """Keep the saved tensors of autograd code within a budget.
 
-    In the first iteration those saved first move to the host when the budget is reached. Their order is learned, and
-    from the second iteration on just those move that are asked for last, as soon as they are saved, and come back
-    ahead of their use. What is learned belongs to the place in the program where `offload` was called, so a ``with``
-    statement in a loop learns as well as an object made before the loop; a loop inside of a ``with`` statement learns
-    too, an iteration ending when its graph is gone.
+    In the first iteration those saved first move to the host when the budget is reached. Their order is learned. From
+    the second iteration on just those move that are asked for last. They leave as soon as they are saved, and come back
+    ahead of their use. What is learned belongs to the place in the program where `offload` was called. So a ``with``
+    statement in a loop learns as well as an object made before the loop. A loop inside of a ``with`` statement learns
+    too: an iteration ends when its graph is gone.
 
-    Where everything fits with an eighth of the budget to spare, three iterations that are alike are followed by some of
-    which only the first eight saved tensors are looked at, which costs next to nothing. When such an iteration outgrows
-    the budget though it began as those before, its saved tensors all stay on the device; docs/torch.md tells how
-    that is noticed.
+    Where everything fits with an eighth of the budget to spare, hooks are taken off after three iterations that are
+    alike. Of most that follow only the first eight saved tensors are looked at, which costs next to nothing. When such
+    an iteration outgrows the budget though it began as those before, its saved tensors all stay on the device.
+    docs/torch.md tells how that is noticed.
 
     Parameters
     ----------
     budget : Budget, str or int
-        Bytes of saved tensors on the device, and of pinned memory on the host; half of the host memory that is free at
-        the beginning where it is not named. What a backward function is just using comes on top. Where a program uses
-        several devices or threads here, each has a budget of that size.
+        Bytes of saved tensors on the device, and of pinned memory on the host. Where the host is not named, it is half
+        of the memory that is free at the beginning. What a backward function is just using comes on top. Where a
+        program uses several devices or threads here, each has a budget of that size.
     codec : str, optional
         Encodes what moves, such as ``"cast:float16"``; tensors of types that it does not take move as they are. A
         lossy codec changes gradients; without one they are bit-equal.
@@ -73,12 +73,12 @@ def offload(budget: Budget | str | float, codec: str | None = None, min_bytes: s
     >>> round(x.grad[0].item(), 3), saved.metrics.moved["down 1"]
     (41.194, 4000)
     """
-    given = budget_of(budget, "offload")
+    budget = budget_of(budget, "offload")
     caller = sys._getframe(1)
     site = caller.f_code.co_filename, caller.f_code.co_name, caller.f_lineno
     coder = None if codec is None else get_codec(codec)
-    key = site, given, None if coder is None else coder.name, to_bytes(min_bytes)
-    return Offload(given, coder, to_bytes(min_bytes), _call_site_at(key))
+    key = site, budget, None if coder is None else coder.name, to_bytes(min_bytes)
+    return Offload(budget, coder, to_bytes(min_bytes), _call_site_at(key))
 
 
 def release() -> None:
@@ -119,8 +119,8 @@ class Offload:
 
         Nothing moves in iterations that are not looked at, and their bytes are not part of the peak.
         """
-        several = [keeper.store.metrics for keeper in self._keepers.values()]
-        return several[0] if len(several) == 1 else _together(several)
+        by_keeper = [keeper.store.metrics for keeper in self._keepers.values()]
+        return by_keeper[0] if len(by_keeper) == 1 else _together(by_keeper)
 
     @property
     def unseen(self) -> int:
@@ -167,9 +167,9 @@ class Offload:
 _unpack = methodcaller("tensor")
 
 
-def _together(several: list[Metrics]) -> Metrics:
+def _together(parts: list[Metrics]) -> Metrics:
     total = Metrics(title="saved tensors")
-    for metrics in several:
+    for metrics in parts:
         total.moved += metrics.moved
         total.hits, total.misses = total.hits + metrics.hits, total.misses + metrics.misses
         total.ratios += metrics.ratios

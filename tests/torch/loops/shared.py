@@ -4,9 +4,14 @@ import pytest
 import torch
 
 import forebay as fb
-from forebay.torch.loops.decision import forget_plans
+from forebay.torch.loops import decision
 
 QUICK = fb.Costs(1e-3, 1e-3, 1e9)
+
+
+def forget_plans():
+    """Have each loop measured and planned anew."""
+    decision._decisions.clear()
 
 
 @pytest.fixture(autouse=True)

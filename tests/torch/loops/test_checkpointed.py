@@ -6,13 +6,12 @@ import threading
 import pytest
 import torch
 from tests.torch.cases import crossed
-from tests.torch.loops.shared import assert_equal
+from tests.torch.loops.shared import assert_equal, forget_plans
 from torch import nn
 
 import forebay as fb
 from forebay.errors import StateError
 from forebay.torch import checkpointed
-from forebay.torch.loops.decision import forget_plans
 
 SNAPSHOT = 4096
 STEPS = 23

@@ -6,14 +6,13 @@ import weakref
 
 import pytest
 import torch
-from tests.torch.loops.shared import QUICK, assert_equal
+from tests.torch.loops.shared import QUICK, assert_equal, forget_plans
 from tests.torch.loops.shared import no_plans as no_plans
 from torch import nn
 
 import forebay as fb
 from forebay.errors import StateError
 from forebay.torch import checkpointed
-from forebay.torch.loops.decision import forget_plans
 
 
 class Counting(nn.Module):

@@ -112,9 +112,9 @@ def _parts(name: str, module: nn.Module) -> list[tuple[str, nn.Module]]:
     Where several are of one kind, as wrapped layers of an attention are, what is done between them may be much.
     """
     parts = [(f"{name}.{child}", below) for child, below in module.named_children()]
-    several = len(parts) > 1 and len({type(below) for _, below in parts}) == len(parts)
+    distinct = len(parts) > 1 and len({type(below) for _, below in parts}) == len(parts)
     alone = not module._parameters and not module._buffers and not compiled(module)
-    return parts if several and alone and all(_whole(below) for _, below in parts) else [(name, module)]
+    return parts if distinct and alone and all(_whole(below) for _, below in parts) else [(name, module)]
 
 
 def _rows(

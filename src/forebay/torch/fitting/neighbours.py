@@ -70,8 +70,8 @@ def groups(records: Sequence[BlockRecord], budget: int) -> dict[int, tuple[int, 
 
     Examples
     --------
-    >>> several = [BlockRecord(f"{n}", n, (), False, saved=10, follows=n > 0) for n in range(40)]
-    >>> groups(several, 10_000) == {n: (n, n + 1) for n in range(0, 40, 2)}, groups(several[:16], 10_000)
+    >>> records = [BlockRecord(f"{n}", n, (), False, saved=10, follows=n > 0) for n in range(40)]
+    >>> groups(records, 10_000) == {n: (n, n + 1) for n in range(0, 40, 2)}, groups(records[:16], 10_000)
     (True, {})
     """
     if len(records) <= ENOUGH:
@@ -100,11 +100,11 @@ def groups(records: Sequence[BlockRecord], budget: int) -> dict[int, tuple[int, 
 
 def _peaks(records: Sequence[BlockRecord]) -> list[int]:
     """Return the most bytes around each block, all being recomputed; where nobody counts, those that it adds."""
-    peaks, given = [], 0
+    peaks, input_bytes = [], 0
     for record in records:
-        given += record.inputs
+        input_bytes += record.inputs
         counted = max(record.peak_forward, record.peak_after, record.peak_backward)
-        peaks.append(counted or given + record.saved)
+        peaks.append(counted or input_bytes + record.saved)
     return peaks
 
 

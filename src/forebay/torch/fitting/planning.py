@@ -131,10 +131,10 @@ def _rooms(profile: Profile, budget: Budget, counts: bool) -> tuple[int, ...]:
 
 def _chain(profile: Profile, budget: Budget, counts: bool, link: Link | None, choice: str | None) -> Chain:
     """Describe what was measured to the planner."""
-    grown, given, blocks, parts = profile.plan_base - profile.base, 0, [], profile.timing
+    grown, input_bytes, blocks, parts = profile.plan_base - profile.base, 0, [], profile.timing
     for record, timed in zip(profile.records, parts.blocks, strict=True):
-        given += record.inputs
-        peaks = given, given, given + record.saved
+        input_bytes += record.inputs
+        peaks = input_bytes, input_bytes, input_bytes + record.saved
         if counts:
             peaks = grown + record.peak_forward, grown + record.peak_after, grown + record.peak_backward
         blocks.append(block_of(record, timed, peaks, bool(budget.host), choice))

@@ -115,8 +115,8 @@ def find_costly(records: list[BlockRecord], gauge: HostGauge) -> None:
     alike: dict[Any, list[BlockRecord]] = defaultdict(list)
     for record in records:
         alike[record.kind, tuple(record.operations)].append(record)
-    for several in alike.values():
-        seconds = [[gauge.seconds(*span) for span in record.operation_spans] for record in several]
-        shares = shares_of(several[0].operations, [median(times) for times in zip(*seconds, strict=True)])
-        for record in several:
+    for group in alike.values():
+        seconds = [[gauge.seconds(*span) for span in record.operation_spans] for record in group]
+        shares = shares_of(group[0].operations, [median(times) for times in zip(*seconds, strict=True)])
+        for record in group:
             record.costly = shares

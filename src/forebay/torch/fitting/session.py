@@ -159,8 +159,8 @@ class FittingSession:
             return None
         iteration = self._iteration_of(first, tensors)
         wanted = (iteration.profile.together or {}).get(id(first.module), ())
-        several = modules[at : at + len(wanted)]
-        if not wanted or tuple(map(id, several)) != wanted or not all(map(bare, several)):
+        members = modules[at : at + len(wanted)]
+        if not wanted or tuple(map(id, members)) != wanted or not all(map(bare, members)):
             return None
         groups = iteration.profile.groups
         if id(first.module) not in groups:
@@ -314,17 +314,21 @@ class FittingSession:
         """Run a block as the plan says; recompute it where the iteration goes otherwise."""
         plan, gauge = iteration.plan, tools.gauge
         assert plan is not None
-        given = signature(inputs.tensors)
+        input_signature = signature(inputs.tensors)
         expected = iteration.expected[number] if number < len(iteration.expected) else None
-        if iteration.broken or expected is None or (expected.module, expected.signature) != (block.identity, given):
+        if (
+            iteration.broken
+            or expected is None
+            or (expected.module, expected.signature) != (block.identity, input_signature)
+        ):
             if not iteration.broken:
                 self._break(iteration)
-            iteration.records.append(block.record(given))
+            iteration.records.append(block.record(input_signature))
             device = device_of(inputs.tensors, block.module_state.parameters())
             return Frame(block.call, block.module_state, device, compiled=block.compiled).run(
                 inputs.args, inputs.kwargs
             )
-        record = block.record(given) if iteration.timed else None
+        record = block.record(input_signature) if iteration.timed else None
         iteration.records.append(record or expected)
         start = gauge.mark() if record else None
         treatment, sent = TREATMENTS[plan.picks[number].name], iteration.sent.setdefault(number, [])

@@ -177,8 +177,8 @@ def _sorts(kinds: Sequence[Hashable], later: Sequence[Trial]) -> dict[Hashable, 
                 samples[kind, block.name].append((block.forward / pace, block.backward / pace, block.replay / pace))
     sorts: dict[Hashable, _KindTiming] = defaultdict(_KindTiming)
     runs: dict[tuple[Hashable, str], list[float]] = defaultdict(list)
-    for (kind, name), several in samples.items():
-        forward, backward, replay = zip(*several, strict=True)
+    for (kind, name), rows in samples.items():
+        forward, backward, replay = zip(*rows, strict=True)
         sorts[kind].forward[name], sorts[kind].backward[name] = median(forward), median(backward)
         if TREATMENTS[name].what != "all":
             runs[kind, TREATMENTS[name].what] += replay
@@ -202,11 +202,11 @@ def _paces(kinds: Sequence[Hashable], later: Sequence[Trial]) -> list[float]:
     times = Counter(key for key, _ in met)  # what only one plan has tells nothing of others
     paces = [1.0] * len(later)
     for _ in range(ROUNDS):
-        several = defaultdict(list)
+        paced = defaultdict(list)
         for pace, blocks in zip(paces, timed, strict=True):
             for key, seconds in blocks:
-                several[key].append(seconds / pace)
-        usual = {key: median(taken) for key, taken in several.items() if times[key] > 1 and median(taken) > 0}
+                paced[key].append(seconds / pace)
+        usual = {key: median(taken) for key, taken in paced.items() if times[key] > 1 and median(taken) > 0}
         ratios = [
             median([seconds / usual[key] for key, seconds in blocks if key in usual] or [1.0]) for blocks in timed
         ]
@@ -230,9 +230,9 @@ def _extra_seconds(name: str, sorts: Sequence[_KindTiming]) -> tuple[float, floa
 
 def _pace(pairs: Iterable[tuple[float, float]]) -> float:
     """Compute by how much guesses were wrong."""
-    several = list(pairs)
-    guessed = sum(guess for _, guess in several)
-    return sum(seconds for seconds, _ in several) / guessed if guessed else 1.0
+    timed = list(pairs)
+    guessed = sum(guess for _, guess in timed)
+    return sum(seconds for seconds, _ in timed) / guessed if guessed else 1.0
 
 
 def _replay_paces(pairs: Sequence[tuple[_KindTiming, BlockTiming]]) -> dict[str, float]:

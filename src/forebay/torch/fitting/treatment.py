@@ -101,7 +101,7 @@ class BlockRunner:
         sent: list["ref[Entry]"],
     ) -> Any:
         """Run a block once, its saved tensors going through the store but for some; inputs are other blocks' too."""
-        given = bytes_by_storage(inputs.tensors)
+        input_storages = bytes_by_storage(inputs.tensors)
         count = -1
 
         def pack(tensor: torch.Tensor) -> KeptTensor | StoredTensor:
@@ -110,7 +110,7 @@ class BlockRunner:
             if count in staying:
                 return KeptTensor(tensor)
             storage = storage_of(tensor)
-            stays = storage is None or storage._cdata in given
+            stays = storage is None or storage._cdata in input_storages
             return KeptTensor(tensor) if stays else self._hold(tensor, treatment, sent)
 
         shielded: Any = torch.compiler.disable(pack) if block.compiled else pack  # type: ignore[no-untyped-call]

@@ -38,20 +38,15 @@ class Decision:
 _decisions: OrderedDict[Hashable, Decision] = OrderedDict()
 
 
-def forget_plans() -> None:
-    """Forget the plans of all loops, so that each is measured and planned anew."""
-    _decisions.clear()
-
-
-def decide(loop: Steps, request: Request, given: LoopArguments, signature: StepSignature) -> Decision:
+def decide(loop: Steps, request: Request, loop_arguments: LoopArguments, signature: StepSignature) -> Decision:
     """Return the decision for a loop like this one, making it if there is none yet."""
-    key = _key(loop, request, given, signature)
+    key = _key(loop, request, loop_arguments, signature)
     if key is not None and key in _decisions:
         _decisions.move_to_end(key)
         return _decisions[key]
     # Hooks around the call, such as those of a block that is recomputed, must not see the steps that are tried out.
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor):
-        decision = _decide(loop, request, given, signature.modules)
+        decision = _decide(loop, request, loop_arguments, signature.modules)
     if key is not None:
         _decisions[key] = decision
         while len(_decisions) > MOST_KEPT:
@@ -59,10 +54,12 @@ def decide(loop: Steps, request: Request, given: LoopArguments, signature: StepS
     return decision
 
 
-def _key(loop: Steps, request: Request, given: LoopArguments, signature: StepSignature) -> Hashable | None:
+def _key(loop: Steps, request: Request, loop_arguments: LoopArguments, signature: StepSignature) -> Hashable | None:
     """Name everything that a decision depends on; None where that cannot be done."""
-    kinds = tuple((tuple(x.shape), x.dtype, x.requires_grad) for x in (*given.inputs, *given.params.tensors))
-    form = (loop.count, loop.form, loop.inputs, loop.returns_outputs, given.params.structure)
+    kinds = tuple(
+        (tuple(x.shape), x.dtype, x.requires_grad) for x in (*loop_arguments.inputs, *loop_arguments.params.tensors)
+    )
+    form = (loop.count, loop.form, loop.inputs, loop.returns_outputs, loop_arguments.params.structure)
     key = (signature.key, *form, kinds, Autocast.now(loop.form.device), request.key())
     try:
         hash(key)
@@ -71,26 +68,26 @@ def _key(loop: Steps, request: Request, given: LoopArguments, signature: StepSig
     return key
 
 
-def _decide(loop: Steps, request: Request, given: LoopArguments, modules: Sequence[nn.Module]) -> Decision:
+def _decide(loop: Steps, request: Request, loop_arguments: LoopArguments, modules: Sequence[nn.Module]) -> Decision:
     count = loop.count
     encoders, error = choices(request.codec)
-    plain_values = {0: given.values}
+    plain_values = {0: loop_arguments.values}
 
     def advance(state: Sequence[Tensor], start: int, stop: int) -> tuple[Tensor, ...]:
         tensors, here = loop.form.unpack(state), plain_values[start]
         with torch.no_grad(), autocast.replay_context():
             for step in range(start, stop):
-                tensors, here, _ = loop.once(tensors, here, step, [x[step] for x in given.inputs], arguments)
+                tensors, here, _ = loop.once(tensors, here, step, [x[step] for x in loop_arguments.inputs], arguments)
         plain_values[stop] = here
         return loop.form.pack(tensors)
 
-    autocast, arguments = Autocast.now(loop.form.device), given.params.build(given.params.tensors)
-    engine = TimeLoop(advance, lambda state, step: None, loop.form.pack(given.tensors), count, 1, None)
+    autocast, arguments = Autocast.now(loop.form.device), loop_arguments.params.build(loop_arguments.params.tensors)
+    engine = TimeLoop(advance, lambda state, step: None, loop.form.pack(loop_arguments.tensors), count, 1, None)
     nbytes = engine.layout.nbytes
     budget, note = read_budget(request.budget, engine.library)
     if request.plan is None:
         request.check_budget(count, nbytes, budget)
-    probed = probe(loop, given, modules)
+    probed = probe(loop, loop_arguments, modules)
     at_once = request.chunk if request.plan is None else request.plan.every
     if probed.in_place and at_once not in (None, 1):
         raise PlanError(

@@ -31,14 +31,14 @@ class Probe:
     recording: Recording
 
 
-def probe(steps: Steps, given: LoopArguments, modules: Sequence[nn.Module]) -> Probe:
+def probe(steps: Steps, loop_arguments: LoopArguments, modules: Sequence[nn.Module]) -> Probe:
     """Run and record the first steps on copies, leaving random numbers and buffers of modules as they were."""
     autocast = Autocast.now(steps.form.device)
-    values, inputs, leaves = given.values, given.inputs, given.params.stand_ins()
-    arguments = given.params.build(leaves)
+    values, inputs, leaves = loop_arguments.values, loop_arguments.inputs, loop_arguments.params.stand_ins()
+    arguments = loop_arguments.params.build(leaves)
 
     def fresh() -> list[Tensor]:
-        return [tensor.detach().clone() for tensor in given.tensors]
+        return [tensor.detach().clone() for tensor in loop_arguments.tensors]
 
     def recorded(count: int) -> RecordedSteps:
         with autocast.replay_context():
@@ -50,7 +50,7 @@ def probe(steps: Steps, given: LoopArguments, modules: Sequence[nn.Module]) -> P
             in_place = _changes_state(steps, fresh(), values, inputs, arguments)
         if shared_random() != drawn:
             raise _drawing("Python's or NumPy's shared generator, as np.random.rand() does")
-        check_apart(in_place and share_memory(given.tensors))
+        check_apart(in_place and share_memory(loop_arguments.tensors))
         first = recorded(1)
         check_leaves((*first.final, *first.outputs[0]), (*first.state, *first.inputs[0], *leaves))
         del first

@@ -55,7 +55,7 @@ class RecordedSteps:
                 for param, gradient in zip(self.params, of_params, strict=True)
                 if gradient is not None
             ]
-        given = [(tensor, gradient) for tensor, gradient in pairs if gradient is not None and tensor.requires_grad]
+        seeds = [(tensor, gradient) for tensor, gradient in pairs if gradient is not None and tensor.requires_grad]
         firsts = twins_of(self.state)
         wanted = [
             *(
@@ -66,9 +66,9 @@ class RecordedSteps:
             *self.params,
         ]
         asked = [tensor for tensor in wanted if tensor is not None and tensor.requires_grad]
-        if not given or not asked:
+        if not seeds or not asked:
             return [None] * len(self.state), [[None] * len(step) for step in self.inputs], list(of_params)
-        tensors, starts = zip(*given, strict=True)
+        tensors, starts = zip(*seeds, strict=True)
         computed = iter(torch.autograd.grad(tensors, asked, starts, allow_unused=True))
         every = iter([next(computed) if tensor is not None and tensor.requires_grad else None for tensor in wanted])
         return (
@@ -106,8 +106,8 @@ def record(
     outputs = []
     with torch.enable_grad():
         tensors = [leaf.clone() for leaf in leaves] if in_place else leaves
-        for step, given in zip(span, slices, strict=True):
-            tensors, values, output = steps.once(tensors, values, step, given, arguments)
+        for step, step_inputs in zip(span, slices, strict=True):
+            tensors, values, output = steps.once(tensors, values, step, step_inputs, arguments)
             outputs.append(output_leaves(output, steps.returns_outputs))
     return RecordedSteps(leaves, slices, params, list(tensors), outputs)
 

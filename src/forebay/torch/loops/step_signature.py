@@ -25,7 +25,7 @@ class StepSignature:
     that it holds.
     """
 
-    def __init__(self, things: Iterable[Any]) -> None:
+    def __init__(self, values: Iterable[Any]) -> None:
         self.modules: list[nn.Module] = []
         """all modules that were met: steps may change their buffers"""
         self.tensors: list[weakref.ref[Tensor]] = []
@@ -33,61 +33,61 @@ class StepSignature:
         self.generators: list[Any] = []
         """all generators of random numbers that were met: steps may draw from them"""
         self._met: set[int] = set()
-        self.key = tuple(map(self._of, things))
+        self.key = tuple(map(self._of, values))
 
-    def _of(self, thing: Any) -> Hashable:
-        if thing is None or isinstance(thing, bool | int | str | bytes):
-            return type(thing), thing
-        if isinstance(thing, float | complex):
-            return (type(thing),)
-        if isinstance(thing, Tensor):
-            self.tensors.append(weakref.ref(thing))
-            return tuple(thing.shape), thing.dtype, thing.device, thing.requires_grad
-        if id(thing) in self._met:
-            return _Identity(thing)
-        self._met.add(id(thing))
-        if isinstance(thing, GENERATORS):
-            self.generators.append(thing)
-            return _Identity(thing)
-        if isinstance(thing, nn.Module):
-            self.modules.append(thing)
-            self.generators += _generators(value for part in thing.modules() for value in vars(part).values())
-            modes = tuple(_flags(part) for part in thing.modules())
-            return _Identity(thing), modes, tuple(tensor.requires_grad for tensor in thing.parameters())
-        if (compiled := getattr(thing, "_torchdynamo_orig_callable", None)) is not None:
+    def _of(self, value: Any) -> Hashable:
+        if value is None or isinstance(value, bool | int | str | bytes):
+            return type(value), value
+        if isinstance(value, float | complex):
+            return (type(value),)
+        if isinstance(value, Tensor):
+            self.tensors.append(weakref.ref(value))
+            return tuple(value.shape), value.dtype, value.device, value.requires_grad
+        if id(value) in self._met:
+            return _Identity(value)
+        self._met.add(id(value))
+        if isinstance(value, GENERATORS):
+            self.generators.append(value)
+            return _Identity(value)
+        if isinstance(value, nn.Module):
+            self.modules.append(value)
+            self.generators += _generators(attribute for part in value.modules() for attribute in vars(part).values())
+            modes = tuple(_flags(part) for part in value.modules())
+            return _Identity(value), modes, tuple(tensor.requires_grad for tensor in value.parameters())
+        if (compiled := getattr(value, "_torchdynamo_orig_callable", None)) is not None:
             return "compiled", self._of(compiled)
-        if isinstance(thing, functools.partial):
+        if isinstance(value, functools.partial):
             return (
                 "partial",
-                self._of(thing.func),
-                self._all(thing.args),
-                self._all(_flat(sorted(thing.keywords.items()))),
+                self._of(value.func),
+                self._all(value.args),
+                self._all(_flat(sorted(value.keywords.items()))),
             )
-        if isinstance(thing, types.MethodType):
-            return self._of(thing.__func__), self._of(thing.__self__)
-        if isinstance(thing, types.FunctionType):
-            self.generators += _generators(thing.__globals__.get(name) for name in thing.__code__.co_names)
-            defaults = (*(thing.__defaults__ or ()), *_flat(sorted((thing.__kwdefaults__ or {}).items())))
-            return thing.__code__, self._all(defaults), self._all(map(_inside, thing.__closure__ or ()))
-        if isinstance(thing, tuple):
-            return type(thing), self._all(thing)
-        return _Identity(thing), self._all(_parts(thing))
+        if isinstance(value, types.MethodType):
+            return self._of(value.__func__), self._of(value.__self__)
+        if isinstance(value, types.FunctionType):
+            self.generators += _generators(value.__globals__.get(name) for name in value.__code__.co_names)
+            defaults = (*(value.__defaults__ or ()), *_flat(sorted((value.__kwdefaults__ or {}).items())))
+            return value.__code__, self._all(defaults), self._all(map(_inside, value.__closure__ or ()))
+        if isinstance(value, tuple):
+            return type(value), self._all(value)
+        return _Identity(value), self._all(_parts(value))
 
-    def _all(self, things: Iterable[Any]) -> tuple[Hashable, ...]:
-        return tuple(map(self._of, things))
+    def _all(self, values: Iterable[Any]) -> tuple[Hashable, ...]:
+        return tuple(map(self._of, values))
 
 
 class _Identity:
     """Equal for one object alone, which it does not keep alive where that can be helped."""
 
-    def __init__(self, thing: Any) -> None:
-        self._hash = hash((type(thing), id(thing)))
+    def __init__(self, value: Any) -> None:
+        self._hash = hash((type(value), id(value)))
         try:
-            self._refer = weakref.ref(thing)
+            self._refer = weakref.ref(value)
         except TypeError:
             # Lists, dicts and the like cannot be referred to weakly. They may hold much, so they are known by their
             # address alone; that another one takes it over is caught where it changes a gradient.
-            self._refer = functools.partial(_address, id(thing))  # type: ignore[assignment]
+            self._refer = functools.partial(_address, id(value))  # type: ignore[assignment]
 
     def __hash__(self) -> int:
         return self._hash
@@ -115,18 +115,18 @@ def _flags(module: nn.Module) -> Hashable:
     return tuple((name, value) for name, value in vars(module).items() if isinstance(value, bool | str))
 
 
-def _parts(thing: Any) -> Iterable[Any]:
+def _parts(value: Any) -> Iterable[Any]:
     """Return what is to be the same in an object: of a list or set, which may be long, no numbers and no strings."""
-    if isinstance(thing, list | set | frozenset):
-        return (part for part in thing if isinstance(part, (Tensor, nn.Module, *GENERATORS)))
-    named = thing if isinstance(thing, dict) else getattr(thing, "__dict__", {})
+    if isinstance(value, list | set | frozenset):
+        return (part for part in value if isinstance(part, (Tensor, nn.Module, *GENERATORS)))
+    named = value if isinstance(value, dict) else getattr(value, "__dict__", {})
     return _flat(
         pair for pair in named.items() if isinstance(pair[1], (Tensor, nn.Module, bool, int, str, *GENERATORS))
     )
 
 
-def _generators(things: Iterable[Any]) -> list[Any]:
-    return [thing for thing in things if isinstance(thing, GENERATORS)]
+def _generators(values: Iterable[Any]) -> list[Any]:
+    return [value for value in values if isinstance(value, GENERATORS)]
 
 
 def _flat(pairs: Iterable[tuple[str, Any]]) -> Iterable[Any]:

@@ -132,9 +132,9 @@ class Steps:
         params: Sequence[Any],
     ) -> tuple[list[Tensor], tuple[Any, ...], Any]:
         """Run one step, and return the tensors and values of the new state, and what the step puts out."""
-        given = () if self.inputs is None else (self.inputs.build(inputs),)
+        step_inputs = () if self.inputs is None else (self.inputs.build(inputs),)
         state = self.form.join(tensors, values)
-        new = self.step(state, step, *given, *params)
+        new = self.step(state, step, *step_inputs, *params)
         output = None
         if self.returns_outputs:
             if not isinstance(new, tuple) or len(new) != 2:

@@ -78,9 +78,9 @@ class Sweep:
                 if not again and step % self._chunk == 0:
                     self._note_random(step)
                     notes.values[step] = values
-                given = [x[step] for x in self._inputs]
+                step_inputs = [x[step] for x in self._inputs]
                 before, versions = tensors, [] if again else versions_of(tensors)
-                tensors, values, output = steps.once(tensors, values, step, given, arguments)
+                tensors, values, output = steps.once(tensors, values, step, step_inputs, arguments)
                 if again:
                     continue
                 if versions != versions_of(before):
@@ -197,8 +197,8 @@ class Sweep:
                     whole[step].copy_(gradient)
 
 
-def _flat(several: Sequence[Sequence[Tensor]]) -> list[Tensor]:
-    return [tensor for tensors in several for tensor in tensors]
+def _flat(groups: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+    return [tensor for tensors in groups for tensor in tensors]
 
 
 def _own(gradient: Tensor | None, lent: set[int]) -> Tensor | None:

@@ -35,9 +35,9 @@ def tensors_in(tree: Any) -> list[torch.Tensor]:
     return tensors
 
 
-def direct_tensors(several: tuple[Any, ...]) -> list[torch.Tensor]:
+def direct_tensors(arguments: tuple[Any, ...]) -> list[torch.Tensor]:
     """List the tensors of arguments that are not inside of objects."""
-    return [leaf for leaf in tree_flatten(several)[0] if isinstance(leaf, torch.Tensor)]
+    return [leaf for leaf in tree_flatten(arguments)[0] if isinstance(leaf, torch.Tensor)]
 
 
 class CallArguments:

@@ -71,7 +71,7 @@ class BufferLayout:
         self.large = [number for number, buffer in buffers if buffer.numel() * buffer.element_size() >= SMALL]
         self._odd = [number for number, buffer in buffers if not _in_one_piece(buffer)]
         self._sharing = _sharing(buffers)
-        self._single = {several[0] for several in self._sharing if len(several) == 1}
+        self._single = {numbers[0] for numbers in self._sharing if len(numbers) == 1}
         self._alike = {
             number: (buffer.dtype, buffer.device)
             for number, buffer in buffers
@@ -106,12 +106,12 @@ class BufferLayout:
 
     def _grouped(self, left_out: set[int]) -> Groups:
         alike: dict[Any, list[int]] = defaultdict(list)
-        copied = [several for several in self._sharing if not left_out.issuperset(several)]
-        for several in copied:
-            if several[0] in self._alike:
-                alike[self._alike[several[0]]] += several
+        copied = [numbers for numbers in self._sharing if not left_out.issuperset(numbers)]
+        for numbers in copied:
+            if numbers[0] in self._alike:
+                alike[self._alike[numbers[0]]] += numbers
         odd = [number for number in self._odd if number not in left_out]
-        return Groups(list(alike.values()), [several for several in copied if several[0] not in self._alike], odd)
+        return Groups(list(alike.values()), [numbers for numbers in copied if numbers[0] not in self._alike], odd)
 
 
 def _sharing(buffers: Sequence[tuple[int, torch.Tensor]]) -> list[list[int]]:
@@ -133,22 +133,22 @@ def _sharing(buffers: Sequence[tuple[int, torch.Tensor]]) -> list[list[int]]:
     return groups
 
 
-def copies_of(several: Mapping[int, torch.Tensor], groups: Groups) -> dict[int, torch.Tensor]:
+def copies_of(tensors: Mapping[int, torch.Tensor], groups: Groups) -> dict[int, torch.Tensor]:
     """Copy those of some tensors that are in these groups."""
     copies: dict[int, torch.Tensor] = {}
     for alike in groups.alike:
-        numbers = [number for number in alike if number in several]
-        own = [several[number] for number in numbers]
+        numbers = [number for number in alike if number in tensors]
+        own = [tensors[number] for number in numbers]
         fresh = [torch.empty_like(tensor) for tensor in own]
         if fresh:
             with torch.no_grad():
                 torch._foreach_copy_(fresh, own)
         copies.update(zip(numbers, fresh, strict=True))
     for sharing in groups.sharing:
-        copies |= _windows({number: several[number] for number in sharing if number in several})
+        copies |= _windows({number: tensors[number] for number in sharing if number in tensors})
     for number in groups.odd:
-        if number in several:
-            copies[number] = several[number].detach().clone()
+        if number in tensors:
+            copies[number] = tensors[number].detach().clone()
     return copies
 
 
@@ -206,6 +206,6 @@ def same(copy: torch.Tensor, buffer: torch.Tensor) -> bool:
     return not _in_one_piece(copy) or torch.equal(copy, buffer)  # others do not compare
 
 
-def identical(several: Sequence[Any], others: Sequence[Any]) -> bool:
+def identical(objects: Sequence[Any], others: Sequence[Any]) -> bool:
     """Tell whether these are the very same objects, one by one."""
-    return len(several) == len(others) and all(map(is_, several, others))
+    return len(objects) == len(others) and all(map(is_, objects, others))

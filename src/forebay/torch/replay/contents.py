@@ -1,4 +1,4 @@
-"""What things hold: attributes, slots and items, read and written without calling anything of theirs."""
+"""What objects hold: attributes, slots and items, read and written without calling anything of theirs."""
 
 import random
 from collections import OrderedDict, defaultdict, deque
@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 MOST = 1000
-"""So many things in arguments are looked into, those that are nearest first, and no container of more than that."""
+"""So many objects in arguments are looked into, those that are nearest first, and no container of more than that."""
 
 METHODS = (MethodType, BuiltinMethodType)
 _GENERATORS = torch.Generator, random.Random, np.random.Generator, np.random.RandomState
@@ -80,9 +80,9 @@ def _can_make(kind: Any, native: Any) -> bool:
     return True
 
 
-def traits_of(thing: Any) -> ClassTraits:
-    """Return what has to be known of a thing's class."""
-    kind = type(thing)
+def traits_of(instance: Any) -> ClassTraits:
+    """Return what has to be known of an object's class."""
+    kind = type(instance)
     traits = _traits.get(kind)
     if traits is None:
         if len(_traits) > _MOST_CLASSES:  # classes may be made as a program runs
@@ -102,41 +102,43 @@ def traits_of(thing: Any) -> ClassTraits:
 
 
 def reachable_objects(root: Any) -> "dict[int, tuple[Any, Contents | None]]":
-    """List a thing and all that it holds, with that, as far as they are looked into; tensors and generators are not."""
+    """List an object and all that it holds, as far as they are looked into; tensors and generators are not."""
     objects: dict[int, tuple[Any, Contents | None]] = {}
     waiting = deque([(root, True)])
     while waiting and len(objects) < MOST:
-        thing, direct = waiting.popleft()
-        if type(thing) in METHODS:
-            thing = thing.__self__
-        elif type(thing) is ref:
-            thing = thing()
-        kind = traits_of(thing)
-        if kind.closed or id(thing) in objects:
+        instance, direct = waiting.popleft()
+        if type(instance) in METHODS:
+            instance = instance.__self__
+        elif type(instance) is ref:
+            instance = instance()
+        kind = traits_of(instance)
+        if kind.closed or id(instance) in objects:
             continue
         if kind.leaf:
-            objects[id(thing)] = thing, None
+            objects[id(instance)] = instance, None
             continue
-        if isinstance(thing, Iterator) and type(thing).__module__ in _OWN:
+        if isinstance(instance, Iterator) and type(instance).__module__ in _OWN:
             raise RuntimeError(
                 "a block is given an iterator, or an object that holds one, which cannot be run through once more: "
                 "give it a list, or leave the block out with blocks=..."
             )
-        direct = direct and type(thing) in PLAIN
-        if kind.base is not None and not direct and kind.base.__len__(thing) > MOST:
+        direct = direct and type(instance) in PLAIN
+        if kind.base is not None and not direct and kind.base.__len__(instance) > MOST:
             continue
-        held = contents_of(thing)
-        objects[id(thing)] = thing, held
+        held = contents_of(instance)
+        objects[id(instance)] = instance, held
         waiting += [(value, direct) for value in held.values if type(value) not in _SIMPLE]
     return objects
 
 
-def tensors_held(thing: Any) -> list[torch.Tensor]:
-    """List the tensors that a thing is or holds."""
-    if traits_of(thing).closed:
+def tensors_held(instance: Any) -> list[torch.Tensor]:
+    """List the tensors that an object is or holds."""
+    if traits_of(instance).closed:
         return []
     return [
-        thing for thing, held in reachable_objects(thing).values() if held is None and isinstance(thing, torch.Tensor)
+        instance
+        for instance, held in reachable_objects(instance).values()
+        if held is None and isinstance(instance, torch.Tensor)
     ]
 
 
@@ -176,63 +178,63 @@ class _Key:
     __hash__ = None  # type: ignore[assignment]
 
 
-def _attributes(thing: Any) -> Any:
+def _attributes(instance: Any) -> Any:
     try:
-        return object.__getattribute__(thing, "__dict__")
+        return object.__getattribute__(instance, "__dict__")
     except AttributeError:
         return {}
 
 
-def _filled(member: Any, thing: Any) -> bool:
+def _filled(member: Any, instance: Any) -> bool:
     try:
-        member.__get__(thing)
+        member.__get__(instance)
     except AttributeError:
         return False
     return True
 
 
-def contents_of(thing: Any) -> Contents:
+def contents_of(instance: Any) -> Contents:
     """Read what an object holds, without calling anything of its own."""
-    attributes = _attributes(thing)
-    itself = attributes is thing
+    attributes = _attributes(instance)
+    itself = attributes is instance
     names = () if itself else tuple(attributes)
     values = [] if itself else list(attributes.values())
-    kind = traits_of(thing)
-    members = tuple([member for member in kind.slots if _filled(member, thing)])
-    values += [member.__get__(thing) for member in members]
+    kind = traits_of(instance)
+    members = tuple([member for member in kind.slots if _filled(member, instance)])
+    values += [member.__get__(instance) for member in members]
     base = kind.base
     keys: tuple[_Key, ...] = ()
     if base is dict or base is OrderedDict:
-        keys = tuple(map(_Key, base.keys(thing)))
-        values += base.values(thing)
+        keys = tuple(map(_Key, base.keys(instance)))
+        values += base.values(instance)
     elif base is not None:
-        values += base.__iter__(thing)
-    return Contents(type(thing), names, members, keys, itself, values)
+        values += base.__iter__(instance)
+    return Contents(type(instance), names, members, keys, itself, values)
 
 
-def write(thing: Any, held: Contents) -> None:
-    """Have a thing hold this and nothing else, without calling anything of its class."""
-    if type(thing) is not held.kind:
-        object.__setattr__(thing, "__class__", held.kind)
-    attributes = _attributes(thing)
+def write(instance: Any, held: Contents) -> None:
+    """Have an object hold this and nothing else, without calling anything of its class."""
+    if type(instance) is not held.kind:
+        object.__setattr__(instance, "__class__", held.kind)
+    attributes = _attributes(instance)
     if held.itself:
-        object.__setattr__(thing, "__dict__", thing)
+        object.__setattr__(instance, "__dict__", instance)
     elif held.names or attributes:
         attributes.clear()
         attributes.update(zip(held.names, held.values, strict=False))
-    for member in traits_of(thing).slots:
+    for member in traits_of(instance).slots:
         if member in held.members:
-            member.__set__(thing, held.values[len(held.names) + held.members.index(member)])
-        elif _filled(member, thing):
-            member.__delete__(thing)
-    items, base = held.values[held.first :], traits_of(thing).base
+            member.__set__(instance, held.values[len(held.names) + held.members.index(member)])
+        elif _filled(member, instance):
+            member.__delete__(instance)
+    items, base = held.values[held.first :], traits_of(instance).base
     if base is dict or base is OrderedDict:
-        base.clear(thing)
+        base.clear(instance)
         for key, item in zip(held.keys, items, strict=True):
-            base.__setitem__(thing, key.key, item)
+            base.__setitem__(instance, key.key, item)
     elif base is set:
-        set.clear(thing)
-        set.update(thing, items)
+        set.clear(instance)
+        set.update(instance, items)
     elif base is list or base is deque:
-        base.clear(thing)
-        base.extend(thing, items)
+        base.clear(instance)
+        base.extend(instance, items)

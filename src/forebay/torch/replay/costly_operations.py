@@ -61,8 +61,8 @@ def shares_of(operations: Sequence[CostlyOperation], seconds: Sequence[float]) -
 
     Examples
     --------
-    >>> several = [CostlyOperation(0, 300), CostlyOperation(1, 100), CostlyOperation(2, 100), CostlyOperation(3, 400)]
-    >>> {name: sorted(share.numbers) for name, share in shares_of(several, [0.60, 0.30, 0.18, 0.76]).items()}
+    >>> operations = [CostlyOperation(number, nbytes) for number, nbytes in enumerate([300, 100, 100, 400])]
+    >>> {name: sorted(share.numbers) for name, share in shares_of(operations, [0.60, 0.30, 0.18, 0.76]).items()}
     {'costly': [0, 1, 2, 3], '3/4 of costly': [0, 1, 3], '1/2 of costly': [0, 1], '1/4 of costly': [1]}
     """
     timed = zip(operations, seconds, strict=True)
@@ -92,8 +92,10 @@ def is_costly(operation: Any, arguments: Sequence[Any], named: dict[str, Any]) -
         return False
     for number, argument in enumerate(operation._schema.arguments):
         if argument.name in ("dropout_p", "dropout"):
-            given = arguments[number] if number < len(arguments) else named.get(argument.name, argument.default_value)
-            return not given
+            probability = (
+                arguments[number] if number < len(arguments) else named.get(argument.name, argument.default_value)
+            )
+            return not probability
     return True
 
 

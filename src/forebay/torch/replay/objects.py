@@ -68,17 +68,17 @@ def _function_of(method: Any) -> Any:
     return method.__func__ if type(method) is MethodType else method.__name__
 
 
-def _marked(thing: Any, noted: Container[int], inputs: Mapping[int, Input]) -> Any:
-    """Return the mark of a thing that was noted, or leads to one that was; else the thing itself."""
-    if id(thing) in inputs:
-        return inputs[id(thing)]
-    if id(thing) in noted:
-        return _ObjectMark(id(thing))
-    if type(thing) is ref and id(thing()) in noted:
-        return _WeakMark(id(thing()), thing)
-    if type(thing) in METHODS and id(thing.__self__) in noted:
-        return _MethodMark(id(thing.__self__), _function_of(thing))
-    return thing
+def _marked(instance: Any, noted: Container[int], inputs: Mapping[int, Input]) -> Any:
+    """Return the mark of an object that was noted, or leads to one that was; else the object itself."""
+    if id(instance) in inputs:
+        return inputs[id(instance)]
+    if id(instance) in noted:
+        return _ObjectMark(id(instance))
+    if type(instance) is ref and id(instance()) in noted:
+        return _WeakMark(id(instance()), instance)
+    if type(instance) in METHODS and id(instance.__self__) in noted:
+        return _MethodMark(id(instance.__self__), _function_of(instance))
+    return instance
 
 
 class Objects:
@@ -95,19 +95,19 @@ class Objects:
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any], inputs: Mapping[int, Input]) -> None:
         root = args, kwargs
         self._root = id(root)
-        things = reachable_objects(root)
-        noted = {key for key, (thing, held) in things.items() if held is not None and traits_of(thing).open}
+        reachable = reachable_objects(root)
+        noted = {key for key, (instance, held) in reachable.items() if held is not None and traits_of(instance).open}
         self._nodes: dict[int, _Node] = {}
         self._versions: list[tuple[torch.Tensor, int | None]] = []
         self._generators: list[tuple[Any, Any]] = []
-        for key, (thing, held) in things.items():
+        for key, (instance, held) in reachable.items():
             if held is not None:
                 if key in noted:
-                    self._nodes[key] = _Node(thing, held, noted, inputs)
-            elif not isinstance(thing, torch.Tensor):
-                self._generators.append((thing, _state(thing)))
+                    self._nodes[key] = _Node(instance, held, noted, inputs)
+            elif not isinstance(instance, torch.Tensor):
+                self._generators.append((instance, _state(instance)))
             elif key not in inputs:
-                self._versions.append((thing, version_of(thing)))
+                self._versions.append((instance, version_of(instance)))
 
     @contextmanager
     def for_replay(self) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
@@ -116,7 +116,7 @@ class Objects:
             if version is not None:
                 check_version(tensor, version)
         unchanged = self._unchanged()
-        made = self._made({key: thing for key, (thing, _) in unchanged.items()})
+        made = self._made({key: instance for key, (instance, _) in unchanged.items()})
         drawn = [_state(generator) for generator, _ in self._generators]
         try:
             for generator, state in self._generators:
@@ -125,16 +125,16 @@ class Objects:
         finally:
             for (generator, _), state in zip(self._generators, drawn, strict=True):
                 _set_state(generator, state)
-            for thing, held in unchanged.values():
-                now = contents_of(thing)
+            for instance, held in unchanged.values():
+                now = contents_of(instance)
                 if now[:-1] != held[:-1] or not identical(now.values, held.values):
-                    write(thing, held)
+                    write(instance, held)
 
     def _unchanged(self) -> dict[int, tuple[Any, Contents]]:
         """Find the objects that are still there and hold what they held, down to the last, with that."""
         nodes = self._nodes
         originals = {key: node.original() for key, node in nodes.items() if node.original is not None}
-        candidates = {key: thing for key, thing in originals.items() if thing is not None}
+        candidates = {key: instance for key, instance in originals.items() if instance is not None}
         held: dict[int, Contents] = {}
         waiting = list(candidates)
         while waiting:
@@ -157,7 +157,7 @@ class Objects:
             more = {key for key in holders[waiting.pop()] if key not in changed}
             changed |= more
             waiting += more
-        return {key: (thing, held[key]) for key, thing in candidates.items() if key not in changed}
+        return {key: (instance, held[key]) for key, instance in candidates.items() if key not in changed}
 
     def _made(self, unchanged: dict[int, Any]) -> dict[int, Any]:
         """Make all objects again, others in the place of those that are not there as they were."""
@@ -166,7 +166,7 @@ class Objects:
         for key, _ in missing:
             if key not in made:
                 self._make_tuple(key, made)
-        for key, node in sorted(missing, key=lambda pair: pair[1].base is set):  # which ask things for their hashes
+        for key, node in sorted(missing, key=lambda pair: pair[1].base is set):  # which ask objects for their hashes
             write(made[key], node.held._replace(values=[value_of(mark, made) for mark in node.values]))
         return made
 
@@ -187,26 +187,28 @@ def value_of(mark: Any, made: dict[int, Any]) -> Any:
         return made[id(mark)]
     if not isinstance(mark, _ObjectMark):
         return mark
-    thing = made[mark.key]
+    instance = made[mark.key]
     if type(mark) is _WeakMark:
-        return ref(thing)
+        return ref(instance)
     if type(mark) is not _MethodMark:
-        return thing
+        return instance
     name = mark.function
-    return object.__getattribute__(thing, name) if isinstance(name, str) else MethodType(name, thing)
+    return object.__getattribute__(instance, name) if isinstance(name, str) else MethodType(name, instance)
 
 
 class _Node:
     """What an object or a container held when it was noted."""
 
-    def __init__(self, thing: Any, held: Contents, noted: Container[int], inputs: Mapping[int, Input]) -> None:
-        kind = traits_of(thing)
+    def __init__(self, instance: Any, held: Contents, noted: Container[int], inputs: Mapping[int, Input]) -> None:
+        kind = traits_of(instance)
         self.base, self._native, self._made = kind.base, kind.native, kind.made
         try:
-            self.original: Any = ref(thing) if self._made else lambda: thing
+            self.original: Any = ref(instance) if self._made else lambda: instance
         except TypeError:
             self.original = None  # as dicts and lists: whoever holds them tells which they are
-        self._more = thing.maxlen if held.kind is deque else thing.default_factory if held.kind is defaultdict else None
+        self._more = (
+            instance.maxlen if held.kind is deque else instance.default_factory if held.kind is defaultdict else None
+        )
         self.values = [_marked(value, noted, inputs) for value in held.values]
         self.held = held._replace(values=[])
         self._inputs = any(type(value) is Input for value in self.values)
@@ -242,10 +244,10 @@ def _stands_for(mark: Any, now: Any, candidates: dict[int, Any]) -> bool:
         return mark is now
     if type(mark) is _WeakMark:
         return mark.reference is now
-    thing = candidates.get(mark.key)
+    instance = candidates.get(mark.key)
     if type(mark) is _MethodMark:
-        return type(now) in METHODS and now.__self__ is thing and _function_of(now) == mark.function
-    return thing is not None and thing is now
+        return type(now) in METHODS and now.__self__ is instance and _function_of(now) == mark.function
+    return instance is not None and instance is now
 
 
 def _state(generator: Any) -> Any:
