@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from forebay import codec as codecs
 from forebay.codec import Codec
-from forebay.errors import BudgetError, ForebayError, StateError
+from forebay.errors import BudgetError, ForebayError, StateError, needs
 from forebay.machine.arrays.dispatch import array_in, library_of, named_library, view_of
 from forebay.machine.arrays.host_bytes import copy_in
 from forebay.machine.machine import PoolMachine, Wait
@@ -242,8 +242,8 @@ def _on_gpu(name: str) -> PoolMachine:
     try:
         importlib.import_module(name)
     except ImportError as error:
-        wheel = {"cupy": "forebay[cuda13]", "torch": "forebay[torch]"}[name]
-        raise StateError(f"a pool of {name}'s arrays needs {name}: pip install {wheel!r}") from error
+        extra = {"cupy": "cuda12 or cuda13", "torch": "torch"}[name]
+        raise StateError(needs(f"a pool of {name}'s arrays", name, extra)) from error
     from forebay.cuda.driver import current_device  # these need cuda.core
     from forebay.machine.cuda_pool import CudaPool
 
