@@ -27,7 +27,7 @@ learning = import_module("forebay.footprint.learn")
 class Pretend:
     """Runs nothing: peaks come from a formula."""
 
-    how, exact, resolution, gpu, returned, dtypes = "pretended", True, BATCH, None, "", ()
+    gauge_name, exact, resolution, gpu, returned, dtypes = "pretended", True, BATCH, None, "", ()
 
     def __init__(self, peak, seconds=lambda *n: 1e-8 * np.prod(n), output=lambda *n: n, takes=lambda *n: True):
         self.peak, self.seconds, self.output, self.takes = peak, seconds, output, takes
