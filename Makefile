@@ -15,7 +15,7 @@ test: .venv/.test
 	$(MAKE) --jobs lint unit
 
 test-slow: .venv/.test
-	$(BIN)/pytest -n auto --dist worksteal
+	FOREBAY_SLOW_TESTS=1 $(BIN)/pytest -n auto --dist worksteal
 
 unit: .venv/.test
 	$(BIN)/pytest -n auto --dist worksteal -m "not slow"

@@ -3,6 +3,8 @@
 import ctypes
 import os
 import signal
+import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -10,6 +12,9 @@ from hypothesis import settings
 # Shared machines are slow at times: no example fails for its duration.
 settings.register_profile("default", deadline=None, print_blob=True)
 settings.load_profile("default")
+
+# The operators of the examples are what footprints are tried on; child processes find them on the same path.
+sys.path.append(str(Path(__file__).parent / "examples"))
 
 # Code that Devito compiles with -ffast-math makes the thread that loads it flush denormal numbers to zero from then on,
 # in all that it computes; threads that are started later begin like that too.

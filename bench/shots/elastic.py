@@ -42,13 +42,13 @@ def nothing_kept(machine: Host, shot: Shot, model: ElasticModel, dt: float, ever
     """Time forward, backward and imaging, with one record for all steps; once before, uncounted, with few steps."""
     loop = Loop(shot, Elastic(model, dt), listens=False)
     propagator, adjoint = loop.propagator, Adjoint(loop, data)
-    sums, seen = propagator.image_sums(("pp",)), propagator.seen(propagator.zeros(), ("pp",))
+    sums, seen = propagator.image_sums(("pp",)), propagator.image_record(propagator.zeros(), ("pp",))
 
     def run(steps: int) -> None:
         adjoint.step = steps
         loop.forward(propagator.zeros(), 0, steps)
         for step in range((steps - 1) // every * every, -1, -every):
-            propagator.meet(adjoint, step, sums, seen, every * dt, None)
+            propagator.add_image(adjoint, step, sums, seen, every * dt, None)
 
     run(min(2 * every, loop.steps))
     return machine.timed(lambda: run(loop.steps))

@@ -16,7 +16,7 @@ from forebay.cuda.available import gpu_count
 FOLDER = Path(__file__).parents[2] / "bench"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.py"))
 CHEAP = ("loop_on_disk", "planning", "reversal")
-"""Run by the fast tests: two that compute and one that needs a GPU."""
+"""Run by the fast tests: two that compute and one that needs a GPU. CI runs all of them in a step of its own."""
 
 
 def forebay(*arguments):
@@ -32,9 +32,26 @@ def test_only_benchmarks_are_listed_each_with_a_line():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_benchmark_describes_its_arguments(name):
+def test_a_benchmark_is_a_script_of_the_harness(name):
     source = (FOLDER / f"{name}.py").read_text()
     assert source.startswith('"""') and "@benchmark(" in source and 'if __name__ == "__main__":' in source
+
+
+def test_a_benchmark_describes_its_arguments():
+    run = forebay("planning", "--", "--help")
+    assert run.returncode == 0 and "How long `plan` takes" in run.stdout
+    assert "--tiny" in run.stdout and "--output" in run.stdout
+
+
+def test_options_that_are_a_benchmarks_own_reach_it(monkeypatch, tmp_path):
+    (tmp_path / "told.py").write_text(
+        '"""Tells its arguments."""\nimport sys\nopen(sys.argv[2], "w").write(str(sys.argv))\n'
+    )
+    monkeypatch.setattr(bench, "FOLDER", tmp_path)
+    out = tmp_path / "out.txt"
+    run = CliRunner().invoke(app, ["bench", "told", "--tiny", "--output", str(out), "-n", "3", "--quick"])
+    assert run.exit_code == 0, run.output
+    assert out.read_text().endswith(f"['--output', {str(out)!r}, '-n', '3', '--quick', '--tiny']".lstrip("["))
 
 
 @pytest.mark.parametrize(

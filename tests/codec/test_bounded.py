@@ -168,7 +168,7 @@ def test_tiles_that_are_left_out_early_would_have_been_empty(data):
         array.reshape(-1)[at] = value
     encoded = codec.encode(array).to_bytes()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(host, "surveyed", lambda flat, tiling, places, threads: places.fill(host.UNKNOWN))
+        patch.setattr(host, "extremes_of", lambda flat, tiling, places, threads: places.fill(host.UNKNOWN))
         assert codec.encode(array).to_bytes() == encoded
 
 
@@ -185,7 +185,7 @@ def test_the_range_is_that_of_the_finite_values(shape, dtype, threads):
                 array.reshape(-1)[array.size // 2] = special
             places, finite = np.zeros(tiling.tiles, np.uint32), array[np.isfinite(array)]
             expected = float(finite.min()), float(finite.max())
-            assert host.surveyed(array.reshape(-1), tiling, places, threads) == expected
+            assert host.extremes_of(array.reshape(-1), tiling, places, threads) == expected
             if special is not None:
                 assert places.max() >= (0x7F800000 if dtype == "float32" else 0x7FF00000)
 

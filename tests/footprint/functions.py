@@ -80,6 +80,11 @@ def both(a, b):
     return a + b
 
 
+def two_alike(lengths, rng):
+    """Make them of one dtype."""
+    return rng.random(lengths), rng.random(lengths)
+
+
 def mixed(lengths, rng):
     """Make them, of two dtypes."""
     return rng.random(lengths), np.ones(lengths, dtype=np.int16)

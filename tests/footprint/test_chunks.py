@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.example_counts import fewer
 
 from forebay.errors import BudgetError
 from forebay.footprint.chunks.need import ChunkProblem
@@ -70,7 +71,7 @@ models = st.builds(
 )
 
 
-@settings(max_examples=100)
+@fewer(100, of=300)
 @example(Affine(0, seconds_a_voxel=0, ripple=1000), (1, 14, 1), (0, 5, 0), None, 1, 1, False, 1000)
 @given(
     model=models,
@@ -96,7 +97,7 @@ def test_no_plan_exceeds_the_budget(model, shape, halo, stored, threads, workers
     assert plan.tasks == math.prod(counts(shape, plan.chunks))
 
 
-@settings(max_examples=40)
+@fewer(40)
 @given(
     model=st.builds(Affine, a_voxel=st.floats(0, 500), fixed=st.floats(0, 1e6)),
     shape=st.tuples(*[st.integers(1, 200)] * 3),
@@ -135,7 +136,7 @@ def test_no_shape_needs_less_than_a_refusal_says(model, shape, halo, threads, pa
     assert int(re.search(r"works is (\d+)", str(refused.value))[1]) == least
 
 
-@settings(max_examples=40)
+@fewer(40)
 @given(shape=st.tuples(*[st.integers(1, 300)] * 3), halo=st.tuples(*[st.integers(0, 12)] * 3))
 def test_no_chunk_is_thinner_than_the_halo(shape, halo):
     """Dask would merge such chunks with their neighbours, and then they are larger than planned."""

@@ -4,8 +4,9 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.example_counts import fewer
 
 from forebay.errors import PlanError
 from forebay.footprint.chunks.plan import plan_chunks
@@ -148,7 +149,7 @@ def test_several_inputs_are_all_counted():
     assert plan.need.input == 12 * math.prod(plan.chunks)
 
 
-@settings(max_examples=30)
+@fewer(30)
 @given(
     scratch=st.lists(st.integers(0, 100), min_size=1, max_size=6),
     halos=st.lists(st.integers(0, 3), min_size=6, max_size=6),

@@ -27,7 +27,7 @@ learning = import_module("forebay.footprint.learn")
 class Pretend:
     """Runs nothing: peaks come from a formula."""
 
-    how, exact, resolution, gpu, returned, dtypes = "pretended", True, BATCH, None, "", ()
+    gauge_name, exact, resolution, gpu, returned, dtypes = "pretended", True, BATCH, None, "", ()
 
     def __init__(self, peak, seconds=lambda *n: 1e-8 * np.prod(n), output=lambda *n: n, takes=lambda *n: True):
         self.peak, self.seconds, self.output, self.takes = peak, seconds, output, takes
@@ -80,8 +80,9 @@ def test_every_axis_is_varied_on_its_own():
         )
 
 
-def test_an_even_shape_follows_the_long_ones_which_cannot_tell_squares_from_products():
-    for _ in range(2):
+@pytest.mark.parametrize("rounds", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_an_even_shape_follows_the_long_ones_which_cannot_tell_squares_from_products(rounds):
+    for _ in range(rounds):
         model = search(Pretend(lambda a, b: 16 * a * b + 8 * a * a, output=lambda a, b: (a, a)), ndim=2)
         assert any(max(n) < 2 * min(n) and np.prod(n) > 2e5 for n in (sample.lengths for sample in model.samples))
         assert model.predict((3000, 2000)).upper >= 16 * 3000 * 2000 + 8 * 3000**2
@@ -126,9 +127,10 @@ def test_the_bound_for_a_small_shape_that_is_asked_for_holds():
         child.close()
 
 
-def test_no_sample_is_expected_to_take_more_than_a_share_of_the_seconds_left():
-    pretend = Pretend(lambda a, b: 4 * a * b, seconds=lambda *n: 1e-5 * np.prod(n))
-    model = search(pretend, ndim=2, seconds=20)
+@pytest.mark.parametrize("ndim", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_no_sample_is_expected_to_take_more_than_a_share_of_the_seconds_left(ndim):
+    pretend = Pretend(lambda *n: 4 * np.prod(n), seconds=lambda *n: 1e-5 * np.prod(n))
+    model = search(pretend, ndim=ndim, seconds=20)
     assert max(sample.seconds for sample in model.samples) < 10
 
 
@@ -144,9 +146,10 @@ def test_a_workspace_larger_than_small_samples_does_not_pass_for_the_whole_memor
     assert run.bytes == pytest.approx(10_000_000 + 8 * 400**3, rel=0.03) and run.upper >= 8 * 400**3
 
 
-def test_an_estimate_is_never_below_the_output():
-    model = search(Pretend(lambda a, b: 4 * a * b + BATCH), ndim=2)
-    assert model.predict((3000, 3)).bytes >= 36_000
+@pytest.mark.parametrize("shape", [(3000, 3), pytest.param((1000, 3, 3), marks=pytest.mark.slow)])
+def test_an_estimate_is_never_below_the_output(shape):
+    model = search(Pretend(lambda *n: 4 * np.prod(n) + BATCH), ndim=len(shape))
+    assert model.predict(shape).bytes >= 36_000
 
 
 def test_memory_that_falls_as_shapes_grow_is_said():
@@ -247,7 +250,7 @@ def test_the_tier_that_binds_is_named():
 @linux
 @pytest.mark.slow
 def test_a_function_is_learned_exactly_and_again_the_same():
-    model = learn(functions.double, ndim=3, samples=6)
+    model = learn(functions.double, ndim=3, samples=7)
     run = model.predict((300, 400, 500))
     assert run.bytes == pytest.approx(4 * 300 * 400 * 500, rel=0.02) and run.upper >= 4 * 300 * 400 * 500
     assert run.output_shape == (300, 400, 500) and run.output_dtype == np.float32
@@ -318,6 +321,15 @@ def test_several_inputs_go_by_position_by_keyword_or_through_a_factory():
     assert made.predict((3000, 100, 2000)).bytes == pytest.approx(4 * 3000 * 2000, rel=0.1)
     assert made.predict((3000, 100, 2000)).output_shape == (3000, 2000)
     assert made.input_bytes((3000, 100, 2000)) == pytest.approx(4 * (3000 * 100 + 100 * 2000), rel=0.02)
+
+
+@linux
+@pytest.mark.slow
+def test_inputs_that_are_alike_leave_little_of_the_budget():
+    model = learn(functions.both, ndim=2, inputs=functions.two_alike, samples=4)
+    assert model.input_bytes((100, 100)) == 2 * 8 * 100 * 100
+    chunks = model.chunks((30_000, 30_000), "240MB", overhead=10**4)
+    assert 100e6 < (8 + 8 + 8) * np.prod(chunks) <= 240e6
 
 
 @linux

@@ -47,7 +47,7 @@ def test_a_child_counts_arrays_and_temporaries_to_the_page_however_often_it_is_u
     assert first.host == pytest.approx(4 * 4_000_000 + 4_000_000, abs=NOISE)
     assert again.host == pytest.approx(first.host, abs=NOISE)
     assert first.output_shape == (100, 100, 100) and first.output_dtype == "float32"
-    assert runs.how == "VmHWM" and runs.exact
+    assert runs.gauge_name == "VmHWM" and runs.exact
     assert versions["numpy"] == np.__version__
 
 
@@ -56,7 +56,7 @@ def test_tracemalloc_is_labelled_a_lower_bound():
     gauge.start()
     np.ones(10_000_000)  # so large that what threads of other tests allocate meanwhile is nothing beside it
     assert gauge.stop() == pytest.approx(80_000_000, rel=0.01)
-    assert gauge.how == "tracemalloc" and not gauge.exact
+    assert gauge.gauge_name == "tracemalloc" and not gauge.exact
 
 
 NOTEBOOK = """

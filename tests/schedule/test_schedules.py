@@ -5,8 +5,9 @@ import pickle
 from heapq import heappop, heappush
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.example_counts import fewer
 
 from forebay.errors import ScheduleError
 from forebay.schedule import (
@@ -45,7 +46,7 @@ def test_two_levels_hold_majors_and_inner_snapshots(steps):
             assert schedule.peak_snapshots <= schedule.majors + inner
 
 
-@settings(max_examples=40)
+@fewer(40)
 @given(st.integers(65, 3000), st.data())
 def test_the_same_holds_for_longer_loops(steps, data):
     interval = data.draw(st.integers(1, steps))

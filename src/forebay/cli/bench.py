@@ -17,9 +17,7 @@ SKIPPED = 77
 
 def bench(
     name: Annotated[str, typer.Argument(help="Benchmark to run; without one, they are listed.")] = "",
-    arguments: Annotated[
-        list[str] | None, typer.Argument(help="What it takes itself; after -- if it has dashes.")
-    ] = None,
+    arguments: Annotated[list[str] | None, typer.Argument(help="What it takes itself: ask it by `-- --help`.")] = None,
     listed: Annotated[bool, typer.Option("--list", help="List the benchmarks, each with what it measures.")] = False,
     every: Annotated[bool, typer.Option("--all", help="Run all benchmarks, one after the other.")] = False,
     tiny: Annotated[bool, typer.Option("--tiny", help="Run in a form that ends in seconds.")] = False,

@@ -18,8 +18,9 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for command in (demo, rtm, plan, footprint, doctor, bench):
+for command in (demo, rtm, plan, footprint, doctor):
     app.command()(command)
+app.command(context_settings={"ignore_unknown_options": True})(bench)
 
 
 def _show_version(wanted: bool) -> None:

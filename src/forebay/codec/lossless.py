@@ -102,7 +102,7 @@ class Lossless(Codec):
         elif nvcomp.available():
             sealed.decode_host(_layout(out.dtype, out.nbytes), stream, out)
         else:
-            raise CodecError(f"this encoding was made on a GPU, by nvCOMP: decode it there, or {nvcomp.INSTALL}")
+            raise CodecError(f"this encoding was made on a GPU: decode it there; elsewhere {nvcomp.NO_NVCOMP}")
 
     def encode_device(self, array: "View", out: "View", stream: "Stream") -> None:
         """Enqueue Bitcomp without loss."""

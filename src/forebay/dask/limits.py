@@ -18,7 +18,7 @@ ENVIRONMENT = {"MALLOC_MMAP_THRESHOLD_": str(MMAP_THRESHOLD)}
 """For new clusters: ``dask.config.set({"distributed.nanny.pre-spawn-environ": ...})``; footprints are learned so."""
 
 _M_MMAP_THRESHOLD = -3  # of glibc's malloc.h
-_CALM = 0.6
+SAFE_SHARE = 0.6
 """The share of its memory that a process may use where no threshold says more."""
 _STEPS = 32
 
@@ -78,7 +78,7 @@ def _of_this_process() -> WorkerLimits:
     limit = _memory()
     step = max(1, limit // _STEPS)
     held = -(-psutil.Process().memory_info().rss // step) * step
-    return WorkerLimits(max(0, int(_CALM * limit) - held), _threads(), 1)
+    return WorkerLimits(max(0, int(SAFE_SHARE * limit) - held), _threads(), 1)
 
 
 def _threads() -> int:
@@ -101,7 +101,7 @@ def _describe(functions: tuple[Callable[..., Any], ...], dask_worker: Any) -> di
     fix_allocation()
     manager = dask_worker.memory_manager
     fractions = (manager.memory_target_fraction, manager.memory_spill_fraction, manager.memory_pause_fraction)
-    share = min((fraction for fraction in fractions if fraction), default=_CALM)
+    share = min((fraction for fraction in fractions if fraction), default=SAFE_SHARE)
     # A worker without a limit shares the machine with all others.
     limit = manager.memory_limit or _memory() // CPU_COUNT * dask_worker.state.nthreads
     # Rounded up, so that the same question gets the same answer although a process never holds quite the same twice.

@@ -48,7 +48,7 @@ class Field:
             runtime().download(self.address, self.device, self.nbytes)
 
 
-_fields: dict[int, Field] = {}  # by host address, like the table of the OpenMP runtime
+on_device_fields: dict[int, Field] = {}  # by host address, like the table of the OpenMP runtime
 _written: set[int] = set()
 _tables: dict[tuple[int, str], ExitStack] = {}  # of operators, by operator and name
 _scopes: list[tuple[ExitStack, bool]] = []  # that are open, and whether they adopt managed memory
@@ -75,7 +75,7 @@ def scope(*, adopts: bool) -> Iterator[ExitStack]:
 def place(name: str, host: NDArray[Any], owner: Any, stack: ExitStack) -> Field | None:
     """Associate an array with device memory until the stack closes; return None where it is there, or has no data."""
     address = address_of(host)
-    if not host.nbytes or address in _fields:
+    if not host.nbytes or address in on_device_fields:
         return None
     device = address
     if address not in MANAGED:
@@ -87,7 +87,7 @@ def place(name: str, host: NDArray[Any], owner: Any, stack: ExitStack) -> Field 
 def _associated(field: Field, stack: ExitStack) -> Field:
     global _changes
     runtime().associate(field.address, field.device, field.nbytes)
-    _fields[field.address] = field
+    on_device_fields[field.address] = field
     _changes += 1
     stack.callback(_leave, field)
     return field
@@ -96,10 +96,10 @@ def _associated(field: Field, stack: ExitStack) -> Field:
 def _leave(field: Field) -> None:
     """Bring a field home where an operator or a view may have written it, and forget it."""
     global _changes
-    if _fields.get(field.address) is not field:
+    if on_device_fields.get(field.address) is not field:
         return  # its memory was given back before
     _changes += 1
-    del _fields[field.address]
+    del on_device_fields[field.address]
     viewed = views.pop(field.address, None) is not None
     written = field.address in _written
     _written.discard(field.address)
@@ -116,19 +116,14 @@ def find(host: NDArray[Any], name: str) -> Field | None:
     """Find a field on the device, taking in one of managed memory where a scope adopts these."""
     address = address_of(host)
     adopting = [stack for stack, adopts in _scopes if adopts]
-    if address not in _fields and address in MANAGED and adopting:
+    if address not in on_device_fields and address in MANAGED and adopting:
         _associated(Field(name, address, host.nbytes, address), adopting[-1]).upload()
-    return _fields.get(address)
-
-
-def field_at(address: int) -> Field | None:
-    """Return the field that is on the device for a host address."""
-    return _fields.get(address)
+    return on_device_fields.get(address)
 
 
 def forget(address: int) -> None:
     """Part a field from the device whose memory is about to be given back."""
-    if field := _fields.get(address):
+    if field := on_device_fields.get(address):
         _leave(field)
 
 
@@ -136,7 +131,7 @@ def admit(operator: Any, arguments: Any) -> None:
     """Refuse an operator unless it runs on fields of the device without transfers, or on others with them."""
     used = [(function, array) for function, array in arrays_in(operator, arguments) if array.nbytes]
     if operator._options.get("place-transfers", True):
-        if resident := [function.name for function, array in used if address_of(array) in _fields]:
+        if resident := [function.name for function, array in used if address_of(array) in on_device_fields]:
             raise DevitoError(
                 f"operator {operator.name} was built with transfers, but {', '.join(resident)} stays on the device: "
                 "build it inside `with resident(...)` or `with unified()`, or use view(...) instead of it"

@@ -9,10 +9,11 @@ import numpy as np
 
 from forebay.cuda.arrays import View
 from forebay.devito.building import building_without_transfers
-from forebay.devito.fields import Field, field_at, find, place, scope, settle, views
+from forebay.devito.fields import Field, find, on_device_fields, place, scope, settle, views
 from forebay.devito.managed import MANAGED
 from forebay.devito.runtime import runtime
 from forebay.devito.support import DevitoError, address_of, data_of, functions_of, on_device, warn_once
+from forebay.errors import needs
 
 
 @contextmanager
@@ -93,9 +94,7 @@ def _array_at(pointer: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any
     try:
         import cupy
     except ModuleNotFoundError as error:
-        raise DevitoError(
-            "views of the device, and states on it, are CuPy's arrays: install forebay[cuda13]"
-        ) from error
+        raise DevitoError(needs("views of the device, and states on it,", "CuPy", "cuda12 or cuda13")) from error
     return cupy.asarray(View.at(pointer, shape, dtype))
 
 
@@ -126,7 +125,7 @@ def _fields_of(functions: tuple[Any, ...], who: str) -> list[Field]:
     for function in functions_of(*functions):
         host = data_of(function)
         address = address_of(host)
-        if (field := field_at(address)) is not None:
+        if (field := on_device_fields.get(address)) is not None:
             fields.append(field)
         elif address in MANAGED:  # no operator has used it yet, but its pages are somewhere
             fields.append(Field(function.name, address, host.nbytes, address))

@@ -10,7 +10,7 @@ FARTHER = 8
 
 def explain(model: Footprint) -> str:
     """Write a model out for people."""
-    lines = [f"{model.name}: {', '.join(model.layout.axes)} of {model.dtype}, peaks by {model.conditions.how}"]
+    lines = [f"{model.name}: {', '.join(model.layout.axes)} of {model.dtype}, peaks by {model.conditions.gauge_name}"]
     for place, fit in (("device", model.device), ("host", model.host)):
         if fit is not None:
             lines += ["", f"peak on the {place} above the inputs:", *_terms(fit)]

@@ -100,7 +100,7 @@ def learn(
                 layout,
                 kind,
                 (),
-                Conditions(runner.how, runner.exact, runner.resolution, source, gpu=runner.gpu, library=library),
+                Conditions(runner.gauge_name, runner.exact, runner.resolution, source, gpu=runner.gpu, library=library),
                 risk,
             ),
             Spending(

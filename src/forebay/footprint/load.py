@@ -11,7 +11,7 @@ from forebay.footprint.learn import learn
 from forebay.footprint.measure.gauge import DEVICE, device_gauge, host_gauge
 from forebay.footprint.measure.inputs import InputLayout
 from forebay.footprint.model import Model
-from forebay.footprint.store import read
+from forebay.footprint.model_file import read
 
 
 def load(
@@ -56,8 +56,8 @@ def load(
     kinds = () if dtypes is None else tuple(np.dtype(dtype).name for dtype in dtypes)
     if dtypes is not None and model.conditions.dtypes and kinds != model.conditions.dtypes:
         changes.append(f"it was learned on inputs of {', '.join(model.conditions.dtypes)}, not {', '.join(kinds)}")
-    if how.get("gauge") is not None and host_gauge(how["gauge"]).how not in model.conditions.how:
-        changes.append(f"it was measured by {model.conditions.how}, not {host_gauge(how['gauge']).how}")
+    if how.get("gauge") is not None and host_gauge(how["gauge"]).gauge_name not in model.conditions.gauge_name:
+        changes.append(f"it was measured by {model.conditions.gauge_name}, not {host_gauge(how['gauge']).gauge_name}")
     if not changes or changed == "accept":
         return model
     if changed == "refuse":
@@ -77,7 +77,7 @@ def _gpu(model: Model) -> str | None:
     if model.conditions.gpu is None:
         return None
     for library in DEVICE:
-        if library in model.conditions.how.lower():
+        if library in model.conditions.gauge_name.lower():
             try:
                 gauge = device_gauge(library)
             except ImportError:

@@ -6,14 +6,14 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any, Self
 
+from forebay.footprint.chunks.chunked_inputs import Features, for_chunks
 from forebay.footprint.chunks.plan import choose_chunks
-from forebay.footprint.chunks.view import Features, for_chunks
 from forebay.footprint.errors import FootprintError
 from forebay.footprint.explain import explain
 from forebay.footprint.fit.footprint import Footprint
 from forebay.footprint.measure.inputs import Shape
 from forebay.footprint.measure.sample import Sample
-from forebay.footprint.store import write
+from forebay.footprint.model_file import write
 from forebay.units import Budget
 
 

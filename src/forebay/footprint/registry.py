@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from forebay.footprint.chunks.chunked_inputs import for_chunks
 from forebay.footprint.chunks.predictor import Predictor, place_of
-from forebay.footprint.chunks.view import for_chunks
 from forebay.footprint.estimate import Estimate
 from forebay.footprint.learn import learn
 from forebay.footprint.load import load

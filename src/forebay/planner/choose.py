@@ -15,8 +15,8 @@ from math import inf
 from typing import NamedTuple
 
 from forebay.planner.bounds import least_seconds, unmoved
-from forebay.planner.climb import climb
 from forebay.planner.coarse import DEEPEST, Coarse
+from forebay.planner.local_search import climb
 from forebay.planner.operations import Operation
 from forebay.planner.residency import reside_lru, reside_min
 from forebay.planner.simulate import Prediction, Work, simulate

@@ -36,6 +36,19 @@ class Failing(VirtualPool):
 
 
 class TestOnTheWayIn:
+    def test_a_put_whose_copy_fails_keeps_nothing(self, monkeypatch):
+        pool = pool_of(8, host=2 * ARRAY)
+
+        def copy_in(*_):
+            raise MemoryError("copy_in")
+
+        with monkeypatch.context() as patch:
+            patch.setattr("forebay.memory.pool.pool.copy_in", copy_in)
+            with pytest.raises(MemoryError, match="copy_in"):
+                pool.put(full(1))
+        assert not pool._pager.pages and pool._pager.heap.used == pool._pager.coding.nbytes
+        assert [pool.get(pool.put(full(number)))[0] for number in range(3)] == [0, 1, 2]
+
     @pytest.mark.parametrize("codec", [None, Trimmed()])
     @pytest.mark.parametrize("method", ["pin", "fill"])
     def test_a_put_that_fails_keeps_nothing(self, method, codec):

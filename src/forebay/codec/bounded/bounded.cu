@@ -5,7 +5,7 @@
 // between neighbours stay in its registers; the same place of all 32 bricks is a row, and has one width. A lane
 // concatenates the fields of its brick into a stream of its own. Because the widths are those of the rows, all
 // streams are equally long, and the warp writes a word of each at once. Where the lines of a volume do not begin with
-// sectors of memory, the warps of a thread block put together what they decode and write longer pieces.
+// memory sectors, the warps of a thread block put together what they decode and write longer pieces.
 //
 // DOUBLE (0 or 1) and RANK (1, 2 or 3) are given by the compiler's command line.
 
@@ -809,8 +809,8 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, DECODE_BLOCKS)
 }
 
 #if RANK == 3
-// A warp has 16 neighbouring values of a line. Where lines begin within sectors of memory (32 bytes), it would write
-// sectors in part, and its neighbours the rest of them, which takes longer than writing them whole. So the tiles of a
+// A warp has 16 neighbouring values of a line. Where lines begin within memory sectors (32 bytes), it would write
+// these in part, and its neighbours the rest of them, which takes longer than writing them whole. So the tiles of a
 // thread block lie side by side, meet in shared memory, one plane at a time, and leave it in pieces as long as those
 // tiles are wide.
 constexpr int LINES = 16;         // of a plane of a tile
@@ -833,7 +833,7 @@ __device__ inline u32 values_to(const real* at) { return (u32)((u64)at / sizeof(
 
 // Writes planes from shared memory to the array. If lines begin at multiples of 16 bytes, they go as they are. If not,
 // they are SHIFTED: in shared memory, a line begins as far from a sector's beginning as it does in the array. Whole
-// sectors go by 16 bytes then too, and the values before and after them one by one: together no more than a sector has,
+// memory sectors go by 16 bytes then too, and the values before and after one by one: no more in all than a sector has,
 // as long as the thread block does not stick out of the array.
 template <bool SHIFTED>
 struct Writer {

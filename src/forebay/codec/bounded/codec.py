@@ -166,8 +166,8 @@ def _grid(tiling: Tiling) -> tuple[int, int]:
 def decoder(pointer: int, tiling: Tiling) -> tuple[str, int, int]:
     """Return the kernel that decodes to an address, the thread blocks of its grid and the threads of each.
 
-    Memory is written in sectors of 32 bytes. Where lines of a volume do not all begin with one, the tiles of a thread
-    block lie side by side and are written together; else by themselves.
+    Memory is written in memory sectors of 32 bytes. Where lines of a volume do not all begin with one, the tiles of a
+    thread block lie side by side and are written together; else by themselves.
     """
     beginnings = pointer | tiling.extents[2] * tiling.itemsize
     if tiling.rank < 3 or beginnings % SECTOR == 0:

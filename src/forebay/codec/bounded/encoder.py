@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from forebay.codec.bounded.extremes import largest_empty
 from forebay.codec.bounded.format import ESCAPE, EXACT, HALF, LANES, PLANE, RAW, ROWS, SIDE, VALUES, WIDTH_WORDS
 from forebay.codec.bounded.rows import (
     any_of,
@@ -22,7 +23,6 @@ from forebay.codec.bounded.rows import (
     store,
     width_of,
 )
-from forebay.codec.bounded.survey import largest_idle
 from forebay.codec.bounded.tiles import gather, jit, locate, position
 
 CACHED = 48
@@ -181,7 +181,7 @@ def encode_tiles(
         Step, its inverse, the bits of the bound that errors stay below, the number that leaves integers in the lowest
         bits, and what 0 is quantised to.
     words, places
-        The encoding, and the table in it, in which `survey` has left the largest magnitudes.
+        The encoding, and the table in it, in which `tile_extremes` has left the largest magnitudes.
     """
     rank, extents, counts, shift = layout
     x = np.empty(VALUES, array.dtype)
@@ -189,10 +189,10 @@ def encode_tiles(
     each = raw.size // VALUES
     d, above = np.empty(2 * VALUES, np.int32), np.empty(PLANE, np.int32)
     widths, spare = np.empty(ROWS, np.int64), np.empty(LANES, np.uint32)
-    idle = largest_idle(numbers)
+    empty = largest_empty(numbers)
     at, warmed, touched = start, tiles[0], 0
     for tile in range(tiles[0], tiles[1]):
-        if np.int64(places[tile]) <= idle:
+        if np.int64(places[tile]) <= empty:
             places[tile] = 0
             continue
         place = locate(tile, rank, extents, counts)
@@ -200,7 +200,7 @@ def encode_tiles(
         if direct and tile >= warmed:
             # As far as there is something to encode in this line of tiles.
             for after in range(tile, min(tile - tile % counts[2] + counts[2], tile + CACHED // each, tiles[1])):
-                if np.int64(places[after]) > idle:
+                if np.int64(places[after]) > empty:
                     warmed = after + 1
             touched |= warm(array, place, extents, min((warmed - tile) * HALF, extents[2] - place[2]) // HALF * HALF)
         if not direct:

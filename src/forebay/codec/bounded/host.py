@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from forebay.codec.bounded.decoder import decode_tiles, reorder
 from forebay.codec.bounded.encoder import encode_tiles, shift_left
+from forebay.codec.bounded.extremes import finite_range, tile_extremes
 from forebay.codec.bounded.format import HEADER, LANES, Tiling, quanta, read_header
-from forebay.codec.bounded.survey import finite_range, survey
 from forebay.codec.bounded.tiles import values_before
 from forebay.errors import EncodingError
 from forebay.processors import processors
@@ -37,7 +37,7 @@ def encode(
     words = room[: tiling.max_bytes].view(np.uint32)
     places = words[HEADER.size // 4 :][: tiling.tiles]
     words[HEADER.size // 4 + tiling.tiles : tiling.start // 4] = 0
-    span = surveyed(flat, tiling, places, threads)
+    span = extremes_of(flat, tiling, places, threads)
     bound, step = quanta(array.dtype, bound, span if relative else None)
     numbers = _encoding_numbers(array.dtype, bound, step)
 
@@ -84,7 +84,7 @@ def canonical(payload: NDArray[np.uint8], tiling: Tiling) -> NDArray[np.uint8]:
     return ordered.view(np.uint8)
 
 
-def surveyed(flat: NDArray[Any], tiling: Tiling, places: NDArray[np.uint32], threads: int) -> tuple[float, float]:
+def extremes_of(flat: NDArray[Any], tiling: Tiling, places: NDArray[np.uint32], threads: int) -> tuple[float, float]:
     """Return the smallest and the largest finite value, and leave the largest magnitude of each tile in `places`."""
     bits = flat.view(f"i{tiling.itemsize}")
     if tiling.extents[2] < LANES // 2:
@@ -92,7 +92,7 @@ def surveyed(flat: NDArray[Any], tiling: Tiling, places: NDArray[np.uint32], thr
         return finite_range(flat, bits)
     bands = tiling.tiles // tiling.counts[2] if tiling.rank > 1 else tiling.tiles
     shares = _shares(tiling, threads, bands)
-    ends = np.array(_each(lambda share: survey(bits, _plain(tiling), share, places), shares), bits.dtype)
+    ends = np.array(_each(lambda share: tile_extremes(bits, _plain(tiling), share, places), shares), bits.dtype)
     unsigned = ends.view(f"u{tiling.itemsize}")
     top, bottom, least = ends[:, 0].max(), unsigned[:, 1].max(), unsigned[:, 2].min()
     high, low, near = np.array([top, *np.array([bottom, least]).view(bits.dtype)]).view(flat.dtype)

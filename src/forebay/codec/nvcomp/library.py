@@ -13,10 +13,10 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from forebay.errors import CodecError, EncodingError
+from forebay.errors import CodecError, EncodingError, needs
 
-INSTALL = "pip install nvidia-nvcomp-cu13"
 SONAME = "libnvcomp.so.6"
+NO_NVCOMP = needs("Bitcomp", f"nvCOMP ({SONAME})", "cuda12 or cuda13")
 UNIT = 8192
 """Bytes of an array that Bitcomp encodes at a time."""
 
@@ -103,7 +103,7 @@ def library() -> ctypes.CDLL:
     for place in places:
         with suppress(OSError):
             return _declared(ctypes.CDLL(place))
-    raise CodecError(f"nvCOMP ({SONAME}) cannot be loaded: {INSTALL}")
+    raise CodecError(NO_NVCOMP)
 
 
 def available() -> bool:

@@ -83,8 +83,8 @@ def plan_chunks(
 
     A worker that runs one chunk a thread needs (chunk with halo + the model's bound + the chunks that the halo is cut
     from) x threads, which must fit the budget. Of the shapes that do, those are looked at whose predicted time is
-    close to the best; the one that cuts stored chunks least wins, then the one with the fewest contiguous runs in all
-    of its chunks: few chunks, long axes.
+    close to the best. The one that cuts stored chunks least wins. Among equals it is the one with the fewest contiguous
+    runs in all of its chunks: few chunks, long axes.
 
     Parameters
     ----------

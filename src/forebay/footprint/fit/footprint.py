@@ -157,7 +157,7 @@ class Footprint:
             notes.append("no few terms follow its memory from shape to shape; the bound is wide")
         if not self.exact:
             notes.append(
-                f"measured by {self.conditions.how}, which misses the scratch memory of libraries: a lower bound"
+                f"measured by {self.conditions.gauge_name}, which misses the scratch memory of libraries: a lower bound"
             )
         return Doubts(doubts.relative, tuple(notes))
 

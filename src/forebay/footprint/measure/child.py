@@ -36,14 +36,14 @@ def main(read: int, write: int) -> None:
             return
         sys.path[:] = path
         try:
-            function, recipe, features, how = pickle.loads(work)
-            host, device = host_gauge(how), device_gauge(recipe.library)
+            function, recipe, features, gauge_name = pickle.loads(work)
+            host, device = host_gauge(gauge_name), device_gauge(recipe.library)
             break
         except Exception as error:
             answers.send(_failure(error))
     answers.send(
         {
-            "how": host.how if device is None else f"{device.how}; host: {host.how}",
+            "gauge_name": host.gauge_name if device is None else f"{device.gauge_name}; host: {host.gauge_name}",
             "exact": host.exact and (device is None or device.exact),
             "resolution": host.resolution,
             "gpu": None if device is None else device.kind,

@@ -23,7 +23,7 @@ class Command:
     """A command line in which ``{0}``, ``{1}``, ... stand for the lengths of the axes."""
 
     line: str
-    how: str = "ru_maxrss"
+    gauge_name: str = "ru_maxrss"
     exact: bool = True
     resolution: int = 256 * 1024
     gpu: None = None

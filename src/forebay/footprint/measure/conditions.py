@@ -17,7 +17,7 @@ from forebay.footprint.measure.sources import sources
 class Conditions:
     """All that may change a footprint without a change of shape."""
 
-    how: str
+    gauge_name: str
     """how peaks were measured"""
     exact: bool
     resolution: int

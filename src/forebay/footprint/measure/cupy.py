@@ -7,7 +7,7 @@ from typing import Any
 class CuPyGauge:
     """The gauge of CuPy's device memory."""
 
-    how = "CuPy memory hook"
+    gauge_name = "CuPy memory hook"
     exact = True
     resolution = 512
 

@@ -10,7 +10,7 @@ from forebay.footprint.measure.resident import peaks_can_be_reset
 class Gauge(Protocol):
     """Measures the peak of what happens between `start` and `stop`."""
 
-    how: str
+    gauge_name: str
     """what is read, in a word or two"""
     exact: bool
     """False where it sees only part of the memory, so that the result is a lower bound"""
@@ -46,7 +46,7 @@ DEVICE = {
 }
 
 
-def host_gauge(how: str | None = None) -> Gauge:
+def host_gauge(name: str | None = None) -> Gauge:
     """Return the gauge of this process's memory: exact where the kernel lets us, traced elsewhere.
 
     Examples
@@ -57,11 +57,11 @@ def host_gauge(how: str | None = None) -> Gauge:
     >>> gauge.stop() > 9_000_000
     True
     """
-    if how is not None and how not in HOST:
-        raise FootprintError(f"memory of the host cannot be measured by {how!r}: take one of {', '.join(HOST)}")
-    if how is None:
-        how = "resident" if peaks_can_be_reset() else "traced"
-    gauge: Gauge = _make(HOST[how])
+    if name is not None and name not in HOST:
+        raise FootprintError(f"memory of the host cannot be measured by {name!r}: take one of {', '.join(HOST)}")
+    if name is None:
+        name = "resident" if peaks_can_be_reset() else "traced"
+    gauge: Gauge = _make(HOST[name])
     return gauge
 
 

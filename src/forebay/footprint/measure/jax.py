@@ -8,7 +8,7 @@ from typing import Any
 class JaxGauge:
     """The gauge of JAX's device memory; sees only new records, since JAX's allocator never forgets its peak."""
 
-    how = "JAX memory_stats"
+    gauge_name = "JAX memory_stats"
     exact = True
     resolution = 256
 

@@ -42,7 +42,7 @@ class Workload:
     function: Callable[..., Any]
     recipe: InputRecipe
     features: Callable[..., dict[str, float]] | None = None
-    how: str | None = None
+    gauge_name: str | None = None
     """the gauge of the host's memory; None takes the best there is"""
 
 
@@ -70,7 +70,7 @@ class Child:
         if "error" in answer:
             self.close()
             raise FootprintError(f"the child process cannot load {self._name}: {answer['error']}")
-        self.how: str = answer["how"]
+        self.gauge_name: str = answer["gauge_name"]
         self.exact: bool = answer["exact"]
         self.resolution: int = answer["resolution"]
         self.gpu: str | None = answer["gpu"]
@@ -148,7 +148,7 @@ def _dumps(work: Workload) -> bytes:
     import cloudpickle
 
     try:
-        return bytes(cloudpickle.dumps((work.function, work.recipe, work.features, work.how)))
+        return bytes(cloudpickle.dumps((work.function, work.recipe, work.features, work.gauge_name)))
     except (TypeError, AttributeError, pickle.PicklingError) as error:
         raise FootprintError(
             f"{name_of(work.function)} cannot be sent to a process of its own ({error}): make what it holds on to "

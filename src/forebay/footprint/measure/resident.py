@@ -45,7 +45,7 @@ def trim_heap() -> None:
 class ResidentGauge:
     """The gauge of resident memory."""
 
-    how = "VmHWM"
+    gauge_name = "VmHWM"
     exact = True
 
     def __init__(self) -> None:

@@ -9,7 +9,7 @@ class Runner(Protocol):
     """Runs samples of one function."""
 
     @property
-    def how(self) -> str:
+    def gauge_name(self) -> str:
         """How it measures."""
 
     @property

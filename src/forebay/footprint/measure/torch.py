@@ -14,7 +14,7 @@ NOW = "requested_bytes.all.current"
 class TorchGauge:
     """The gauge of PyTorch's device memory."""
 
-    how = "torch.cuda.memory_stats requested_bytes"
+    gauge_name = "torch.cuda.memory_stats requested_bytes"
     exact = True
     resolution = 512
 

@@ -7,7 +7,7 @@ import tracemalloc
 class TracedGauge:
     """The gauge of traced memory: a lower bound."""
 
-    how = "tracemalloc"
+    gauge_name = "tracemalloc"
     exact = False
     resolution = 4096
 

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from forebay import codec as codecs
 from forebay.codec import Codec
-from forebay.errors import BudgetError, ForebayError, StateError
+from forebay.errors import BudgetError, ForebayError, StateError, needs
 from forebay.machine.arrays.dispatch import array_in, library_of, named_library, view_of
 from forebay.machine.arrays.host_bytes import copy_in
 from forebay.machine.machine import PoolMachine, Wait
@@ -233,13 +233,13 @@ def _machine(arrays: str | PoolMachine) -> PoolMachine:
         return arrays
     if arrays == "numpy":
         return VirtualPool()
-    wheels = {"cupy": "forebay[cuda13]", "torch": "forebay[torch]"}
-    if arrays not in wheels:
+    extras = {"cupy": "cuda12 or cuda13", "torch": "torch"}
+    if arrays not in extras:
         raise StateError(f"no arrays are called {arrays!r}: there are 'cupy', 'torch' and 'numpy'")
     try:
         importlib.import_module(arrays)
     except ImportError as error:
-        raise StateError(f"a pool of {arrays}'s arrays needs {arrays}: pip install {wheels[arrays]!r}") from error
+        raise StateError(needs(f"a pool of {arrays}'s arrays", arrays, extras[arrays])) from error
     from forebay.cuda.driver import current_device  # these need cuda.core
     from forebay.machine.cuda_pool import CudaPool
 

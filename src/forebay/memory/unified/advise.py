@@ -36,8 +36,8 @@ def advise(array: Any, advice: str) -> None:
     array
         Of CuPy, torch, or NumPy over managed memory.
     advice : {"read_mostly", "prefer_device", "prefer_host", "accessed_by"}
-        Copy pages instead of moving them as long as they are only read; keep them on the device, or on the host; or
-        map them for the device wherever they are, so that its accesses do not fault.
+        The first copies pages instead of moving them, as long as they are only read. The next two keep them on the
+        device, or on the host. The last maps them for the device wherever they are, so that its accesses do not fault.
     """
     if advice not in ADVICE:
         raise StateError(f"no advice is called {advice!r}: there are {', '.join(ADVICE)}")

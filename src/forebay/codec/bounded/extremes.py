@@ -49,7 +49,7 @@ def finite_range(values: Any, bits: Any) -> tuple[float, float]:
 
 
 @jit
-def survey(bits: Any, layout: Any, bands: tuple[int, int], places: Any) -> tuple[int, int, int]:
+def tile_extremes(bits: Any, layout: Any, bands: tuple[int, int], places: Any) -> tuple[int, int, int]:
     """Look through bands of tiles, and leave the largest magnitude of each tile in `places`, which are found later.
 
     A band is what lies side by side along the fastest axis, of a line a single tile; along it there are 16 values or
@@ -67,7 +67,7 @@ def survey(bits: Any, layout: Any, bands: tuple[int, int], places: Any) -> tuple
     rest = np.iinfo(bits.dtype).max
     highest, lowest, nearest = load_half(bits, 0), load_half(bits, 0), load_half(bits, 0)
     for band in range(bands[0], bands[1]):
-        survey_band(bits, rank, extents, counts, band, flat)
+        band_extremes(bits, rank, extents, counts, band, flat)
         for tile in range(tiles):
             peak = bits.dtype.type(0)
             for k in range(tile * each, (tile + 1) * each):
@@ -81,7 +81,7 @@ def survey(bits: Any, layout: Any, bands: tuple[int, int], places: Any) -> tuple
 
 
 @jit
-def survey_band(bits: Any, rank: int, extents: Any, counts: Any, band: int, extremes: Any) -> None:
+def band_extremes(bits: Any, rank: int, extents: Any, counts: Any, band: int, extremes: Any) -> None:
     """Leave the largest, the largest without signs and the smallest without signs of each 16 columns in `extremes`."""
     columns, last = extremes.size // 3, extents[2] - HALF
     if rank == 1:
@@ -127,8 +127,8 @@ def survey_band(bits: Any, rank: int, extents: Any, counts: Any, band: int, extr
 
 
 @jit
-def largest_idle(numbers: Any) -> int:
-    """Return the largest magnitude, as `survey` leaves it, of a tile all of whose values become 0; -1 without any.
+def largest_empty(numbers: Any) -> int:
+    """Return the largest magnitude, as `tile_extremes` leaves it, of a tile of which only zeros stay; -1 without any.
 
     Whether a value does depends on its magnitude alone, and no larger one does where a smaller one does not.
     """
