@@ -49,6 +49,13 @@ def test_an_encoding_of_a_newer_version_is_refused():
         Encoded.from_bytes(data)
 
 
+def test_an_encoding_of_another_format_is_told_from_a_damaged_one():
+    data = get("raw").encode(FIELD).to_bytes()
+    for version in (1, 3):
+        with pytest.raises(EncodingError, match=f"format {version}, written by another version of Forebay"):
+            Encoded.from_bytes(data[:4] + bytes([version]) + data[5:])
+
+
 def test_room_that_is_too_small_is_refused_before_any_work():
     codec = get("raw")
     with pytest.raises(CodecError, match="240"):
