@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from forebay.cuda.arrays import View
+from forebay.cuda.available import INSTALL
 from forebay.devito.building import building_without_transfers
 from forebay.devito.fields import Field, field_at, find, place, scope, settle, views
 from forebay.devito.managed import MANAGED
@@ -93,9 +94,7 @@ def _array_at(pointer: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any
     try:
         import cupy
     except ModuleNotFoundError as error:
-        raise DevitoError(
-            "views of the device, and states on it, are CuPy's arrays: install forebay[cuda13]"
-        ) from error
+        raise DevitoError(f"views of the device, and states on it, are CuPy's arrays: {INSTALL}") from error
     return cupy.asarray(View.at(pointer, shape, dtype))
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from forebay.errors import CodecError, EncodingError
 
-INSTALL = "pip install nvidia-nvcomp-cu13"
+INSTALL = "pip install nvidia-nvcomp-cu13, or nvidia-nvcomp-cu12 for CUDA 12"
 SONAME = "libnvcomp.so.6"
 UNIT = 8192
 """Bytes of an array that Bitcomp encodes at a time."""
