@@ -66,14 +66,14 @@ WITHOUT_NUMBA = """
 import sys
 import numpy as np
 from forebay.codec import get, quality
-from forebay.errors import ForebayError
+from forebay.errors import CodecError
 sys.modules["numba"] = None
 names = ["bounded:1e-3", "cast:float16", "bitcomp:rel=1e-3", "lossless"]
 assert all(get(name).max_bytes((30, 40), np.dtype("float32")) for name in names)
 for needing in (get("bounded:1e-3").encode, get("cast:float16").encode, lambda field: quality.psnr(field, field)):
     try:
         needing(np.ones((30, 40), np.float32))
-    except ForebayError as error:
+    except CodecError as error:
         print(error)
 """
 
