@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -129,3 +130,31 @@ def test_structured_arrays_come_back_with_their_fields():
     points = np.array([(1, 2.5), (3, 4.5)], dtype=[("number", "i4"), ("value", "f8")])
     again = Encoded.from_bytes(get("raw").encode(points).to_bytes())
     np.testing.assert_array_equal(again.codec.decode(again), points)
+
+
+def test_gpu_arrays_are_encoded_and_decoded_on_the_gpu_that_they_are_on(monkeypatch):
+    device = pytest.importorskip("forebay.codec.device")
+    from forebay.cuda.arrays import View
+
+    current, calls = [0], []
+
+    @contextmanager
+    def on_device(index):
+        current.append(index)
+        yield
+        current.pop()
+
+    class Recorded(Raw):
+        def encode_device(self, array, out, stream):
+            calls.append(("encode", current[-1], stream))
+
+        def decode_device(self, payload, out, stream):
+            calls.append(("decode", current[-1], stream))
+
+    monkeypatch.setattr(device, "on_device", on_device)
+    monkeypatch.setattr(device, "device_at", lambda pointer: pointer // 4096)
+    monkeypatch.setattr(device, "callers_stream", lambda: f"stream of {current[-1]}")
+    array, room = View.at(3 * 4096, (4,), "float32"), View.at(3 * 4096 + 256, (16,), np.uint8)
+    codec = Recorded()
+    codec.decode(codec.encode(array, room), array)
+    assert calls == [("encode", 3, "stream of 3"), ("decode", 3, "stream of 3")] and current == [0]
