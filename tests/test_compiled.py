@@ -2,6 +2,8 @@
 
 import fcntl
 import os
+import runpy
+import shutil
 import subprocess
 import sys
 import time
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from forebay.compiled import kept
+from forebay.errors import ForebayError
 
 PROGRAM = """
 import sys
@@ -93,6 +96,32 @@ def test_changed_sources_are_compiled_anew_under_names_of_their_own(folder):
     assert result(start(folder, "1.5")) == ["3.0", "0"]
     (after,) = files(folder, "nbc")  # the outdated ones are gone
     assert after not in before
+
+
+@pytest.mark.parametrize("writable", [True, False])
+def test_where_the_folder_vanished_functions_are_compiled_nevertheless(tmp_path, writable, monkeypatch):
+    def refuse(folder):
+        raise OSError("Read-only file system")
+
+    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path))
+    function = kept(twice)
+    shutil.rmtree(function.stats.cache_path)
+    if not writable:
+        monkeypatch.setattr("forebay.compiled._lock", refuse)
+    assert [function(value) for value in (1.5, 2)] == [3.0, 4]
+    assert len(list(tmp_path.rglob("*.nb?"))) == (3 if writable else 0)
+
+
+def twice(x):
+    return x + x
+
+
+def test_a_function_that_calls_one_of_another_folder_is_refused(tmp_path):
+    (tmp_path / "elsewhere.py").write_text("def thrice(x):\n    return 3 * x\n")
+    near, far = kept(twice), kept(runpy.run_path(str(tmp_path / "elsewhere.py"))["thrice"])
+    assert kept(lambda x: near(x))(2) == 4
+    with pytest.raises(ForebayError, match="calls far of another folder"):
+        kept(lambda x: near(x) + far(x))
 
 
 def test_a_function_without_a_file_is_compiled_and_not_kept():

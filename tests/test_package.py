@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import tomllib
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,15 @@ def test_a_star_brings_what_is_public_and_no_door():
     code = f"from forebay import *\nprint(all(name in globals() for name in {brought!r}.split()), 'torch' in globals())"
     assert python(code) == "True False\n"
     assert loaded_by("from forebay import *") == []
+
+
+@pytest.mark.parametrize(
+    ("room", "name", "today"),
+    [("dask", "Limits", "WorkerLimits"), ("dasf", "Task", "TaskPeak"), ("metrics", "Sample", "Distortion")],
+)
+def test_classes_are_found_under_their_earlier_names(room, name, today):
+    home = import_module(f"forebay.{room}")
+    assert getattr(home, name) is getattr(home, today)
 
 
 def test_silent_until_the_application_asks_for_its_log():

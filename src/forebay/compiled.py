@@ -17,15 +17,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from hashlib import blake2b
+from inspect import getclosurevars
 from pathlib import Path
 from types import FunctionType
 from typing import Any, TypeVar
 
-from forebay.errors import ForebayError, needs
+from forebay.errors import ForebayError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-NO_NUMBA = needs("what computes on the CPU", "Numba", "codecs")
 LOCK = "forebay.lock"
 """The file in a folder of kept code that is locked while some is written."""
 
@@ -34,12 +34,11 @@ def kept(function: F, **options: Any) -> F:
     """Compile a function when it is first called, and keep the result where Numba finds a place that it may write to.
 
     It is compiled again when any Python file of its folder changes: a function may call others of its folder alone.
+    Without Numba it raises ImportError, of which the caller says for what Numba is needed.
     """
-    try:
-        import numba
-    except ImportError as error:
-        raise ForebayError(NO_NUMBA) from error
+    import numba
 
+    _check_calls(function)
     with suppress(RuntimeError, OSError):  # there is no such place, or no source
         compiled = numba.njit(cache=True, **options)(_named(function, options))
         folder = Path(compiled.stats.cache_path)
@@ -49,9 +48,14 @@ def kept(function: F, **options: Any) -> F:
     return numba.njit(**options)(function)  # type: ignore[no-any-return]
 
 
-def jit(function: F) -> F:
-    """Compile a function for one thread that leaves the interpreter to the others, and keep the result."""
-    return kept(function, nogil=True)
+def _check_calls(function: Any) -> None:
+    """Refuse a function that calls compiled ones of another folder: it would go on with their earlier sources."""
+    variables = getclosurevars(function)
+    folder = Path(function.__code__.co_filename).parent
+    for name, value in {**variables.globals, **variables.nonlocals}.items():
+        called = getattr(value, "py_func", None)
+        if called is not None and Path(called.__code__.co_filename).parent != folder:
+            raise ForebayError(f"{function.__qualname__} calls {name} of another folder: put both into one")
 
 
 def _named(function: Any, options: dict[str, Any]) -> Any:
@@ -134,11 +138,16 @@ def _writers() -> Any:
             pass
 
         def on_end(self, compilation: Any) -> None:
-            folder = self.folders.get(compilation.data["dispatcher"])
+            dispatcher = compilation.data["dispatcher"]
+            folder = self.folders.get(dispatcher)
             if folder is None or held.descriptor is not None:
                 return
-            held.descriptor, held.depth = _lock(folder), 0
-            _remove_outdated(folder, compilation.data["dispatcher"].py_func)
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                held.descriptor, held.depth = _lock(folder), 0
+                _remove_outdated(folder, dispatcher.py_func)
+            except OSError:  # the folder can no longer be written to, and Numba would not return what it compiled
+                dispatcher._cache.disable()
 
     class Locked(event.Listener):  # type: ignore[misc]
         """Releases the lock when Numba, which has written, leaves its own."""

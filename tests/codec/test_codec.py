@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -49,6 +50,13 @@ def test_an_encoding_of_a_newer_version_is_refused():
         Encoded.from_bytes(data)
 
 
+def test_an_encoding_of_another_format_is_told_from_a_damaged_one():
+    data = get("raw").encode(FIELD).to_bytes()
+    for version in (1, 3):
+        with pytest.raises(EncodingError, match=f"format {version}, written by another version of Forebay"):
+            Encoded.from_bytes(data[:4] + bytes([version]) + data[5:])
+
+
 def test_room_that_is_too_small_is_refused_before_any_work():
     codec = get("raw")
     with pytest.raises(CodecError, match="240"):
@@ -59,14 +67,14 @@ WITHOUT_NUMBA = """
 import sys
 import numpy as np
 from forebay.codec import get, quality
-from forebay.errors import ForebayError
+from forebay.errors import CodecError
 sys.modules["numba"] = None
 names = ["bounded:1e-3", "cast:float16", "bitcomp:rel=1e-3", "lossless"]
 assert all(get(name).max_bytes((30, 40), np.dtype("float32")) for name in names)
 for needing in (get("bounded:1e-3").encode, get("cast:float16").encode, lambda field: quality.psnr(field, field)):
     try:
         needing(np.ones((30, 40), np.float32))
-    except ForebayError as error:
+    except CodecError as error:
         print(error)
 """
 
@@ -122,3 +130,31 @@ def test_structured_arrays_come_back_with_their_fields():
     points = np.array([(1, 2.5), (3, 4.5)], dtype=[("number", "i4"), ("value", "f8")])
     again = Encoded.from_bytes(get("raw").encode(points).to_bytes())
     np.testing.assert_array_equal(again.codec.decode(again), points)
+
+
+def test_gpu_arrays_are_encoded_and_decoded_on_the_gpu_that_they_are_on(monkeypatch):
+    device = pytest.importorskip("forebay.codec.device")
+    from forebay.cuda.arrays import View
+
+    current, calls = [0], []
+
+    @contextmanager
+    def on_device(index):
+        current.append(index)
+        yield
+        current.pop()
+
+    class Recorded(Raw):
+        def encode_device(self, array, out, stream):
+            calls.append(("encode", current[-1], stream))
+
+        def decode_device(self, payload, out, stream):
+            calls.append(("decode", current[-1], stream))
+
+    monkeypatch.setattr(device, "on_device", on_device)
+    monkeypatch.setattr(device, "device_at", lambda pointer: pointer // 4096)
+    monkeypatch.setattr(device, "callers_stream", lambda: f"stream of {current[-1]}")
+    array, room = View.at(3 * 4096, (4,), "float32"), View.at(3 * 4096 + 256, (16,), np.uint8)
+    codec = Recorded()
+    codec.decode(codec.encode(array, room), array)
+    assert calls == [("encode", 3, "stream of 3"), ("decode", 3, "stream of 3")] and current == [0]

@@ -98,6 +98,25 @@ def test_code_is_neither_taken_from_nor_put_where_others_can_write(kept):
     assert cubins.read("name") is None and not (cubins.folder() / "other").exists()
 
 
+def test_without_a_home_nothing_is_kept(monkeypatch):
+    def nowhere():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(cubins.Path, "home", nowhere)
+    cubins.write("name", b"code")
+    assert cubins.read("name") is None
+
+
+def test_what_was_kept_where_nothing_can_be_written_is_read(kept, monkeypatch):
+    def refuse(path):
+        raise OSError("Read-only file system")
+
+    cubins.write("name", b"code")
+    monkeypatch.setattr(cubins.os, "utime", refuse)
+    assert cubins.read("name") == b"code"
+
+
 def test_what_was_not_used_for_longest_goes_first(kept, monkeypatch):
     monkeypatch.setattr(cubins, "MOST_FILES", 2)
     for number, name in enumerate(("a", "b", "c")):

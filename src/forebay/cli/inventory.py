@@ -1,6 +1,5 @@
 """Gathering what `forebay doctor` shows: the machine, its libraries, GPUs, links and memory."""
 
-import os
 import platform
 from dataclasses import dataclass
 from importlib import metadata
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 from packaging.requirements import Requirement
 
 from forebay.cuda.available import gpu_count, why_not
+from forebay.processors import processors
 from forebay.tier.capacity import Capacities, capacities
 from forebay.tier.links import Links, measure_links
 
@@ -74,7 +74,7 @@ def gather(directory: Path, measure: bool = True) -> Inventory:
         forebay=_installed("forebay"),
         python=f"{platform.python_implementation()} {platform.python_version()}",
         platform=platform.platform(),
-        cpus=_usable_cpus(),
+        cpus=processors(),
         libraries=libraries,
         missing=_missing(libraries),
         gpus=_gpus(),
@@ -83,11 +83,6 @@ def gather(directory: Path, measure: bool = True) -> Inventory:
         memory=capacities(directory),
         links=measure_links(directory) if measure else None,
     )
-
-
-def _usable_cpus() -> int:
-    """Count the CPUs that this process may use, where the system tells, or else all."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _gpus() -> "tuple[Gpu, ...]":

@@ -181,22 +181,24 @@ class Codec(ABC):
     def _encode_on_device(self, array: Any, out: Any, stream: "Stream | None") -> Encoded:
         from forebay.codec import device
 
-        stream = stream or device.callers_stream()
         source = device.whole(array)
         self.check(source.dtype)
         most = self.max_bytes(source.shape, source.dtype)
-        room, owner = device.room(most, out)
-        check_room(room.nbytes, most)
-        self.encode_device(source, room, stream)
-        size = (lambda: most) if self.fixed else device.posted(room, stream)
+        with device.beside(source):
+            stream = stream or device.callers_stream()
+            room, owner = device.room(most, out)
+            check_room(room.nbytes, most)
+            self.encode_device(source, room, stream)
+            size = (lambda: most) if self.fixed else device.posted(room, stream)
         return Encoded(self, source.shape, source.dtype, room, size, owner)
 
     def _decode_on_device(self, encoded: Encoded, out: Any, stream: "Stream | None") -> Any:
         from forebay.codec import device
 
-        stream = stream or device.callers_stream()
-        out, target = device.target(encoded.shape, encoded.dtype, out)
-        self.decode_device(device.start(encoded.payload, encoded.nbytes), target, stream)
+        with device.beside(encoded.payload):
+            stream = stream or device.callers_stream()
+            out, target = device.target(encoded.shape, encoded.dtype, out)
+            self.decode_device(device.start(encoded.payload, encoded.nbytes), target, stream)
         return out
 
 

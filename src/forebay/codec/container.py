@@ -11,7 +11,8 @@ from forebay.errors import EncodingError
 MAGIC = b"FBAY"
 HEADER = struct.Struct("<4sHHQ16s")
 """Magic, version, bytes of the JSON text and of the payload that follow, and XXH3-128 over both."""
-VERSION = 1
+VERSION = 2
+"""2: the checksum is XXH3; of version 1 it was another."""
 
 
 def pack(about: dict[str, Any], payload: bytes) -> bytes:
@@ -27,7 +28,9 @@ def unpack(data: bytes) -> tuple[dict[str, Any], memoryview]:
         raise EncodingError("these bytes are not an encoding of Forebay")
     _, version, text_bytes, payload_bytes, checksum = HEADER.unpack_from(data)
     if version != VERSION:
-        raise EncodingError(f"a container of version {version}: read it with a newer Forebay")
+        raise EncodingError(
+            f"an encoding of format {version}, written by another version of Forebay: this one reads format {VERSION}"
+        )
     body = memoryview(data)[HEADER.size :]
     if len(body) != text_bytes + payload_bytes or xxh3_128_digest(body) != checksum:
         raise EncodingError("the encoding is damaged or cut short: its checksum does not match")

@@ -1,6 +1,7 @@
 """Codecs on a GPU: room, sizes that arrive later, and the flag that decoders raise when they meet damaged bytes."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from forebay.cuda.arrays import View, view
 from forebay.cuda.copy import copy_async
-from forebay.cuda.driver import checked, current_device
+from forebay.cuda.driver import checked, current_device, device_at, on_device
 from forebay.cuda.mailbox import post
 from forebay.cuda.slab import DeviceSlab
 from forebay.cuda.stream import callers_streams
@@ -24,6 +25,11 @@ def whole(array: Any) -> View:
     if not source.contiguous:
         raise CodecError("a GPU array with gaps cannot be encoded: make it contiguous first")
     return source
+
+
+def beside(array: View) -> AbstractContextManager[None]:
+    """Make the GPU current that an array lies on; an empty one may lie nowhere."""
+    return on_device(device_at(array.pointer)) if array.pointer else nullcontext()
 
 
 def room(nbytes: int, out: Any) -> tuple[View, Any]:
@@ -58,10 +64,11 @@ def start(payload: View, nbytes: int) -> View:
 
 def download(payload: View, nbytes: int) -> NDArray[np.uint8]:
     """Copy an encoding to the host, in the order of the caller's stream."""
-    stream = callers_stream()
     data = np.empty(nbytes, np.uint8)
-    copy_async(data.ctypes.data, payload.pointer, nbytes, stream)
-    stream.record().sync()
+    with beside(payload):
+        stream = callers_stream()
+        copy_async(data.ctypes.data, payload.pointer, nbytes, stream)
+        stream.record().sync()
     return data
 
 

@@ -32,20 +32,21 @@ def key(*parts: str) -> str:
 
 def read(name: str) -> bytes | None:
     """Return what was kept under a name; None where nothing was, or where it is damaged or another user's."""
-    path = folder() / name
-    with suppress(OSError):
+    with suppress(OSError, RuntimeError):  # of a user without a home there is no folder
+        path = folder() / name
         if _ours(path.parent):
             data = path.read_bytes()
             if data[:DIGEST] == _digest(data[DIGEST:]):
-                os.utime(path)
+                with suppress(OSError):  # of a file system that is read alone
+                    os.utime(path)
                 return data[DIGEST:]
     return None
 
 
 def write(name: str, code: bytes) -> None:
     """Keep code under a name, whole or not at all; where that cannot be done it is compiled again next time."""
-    place = folder()
-    with suppress(OSError):
+    with suppress(OSError, RuntimeError):
+        place = folder()
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not _ours(place):
             return

@@ -1,7 +1,6 @@
 """Memory taken once and cut into slots by its user: one allocation on the device, one pinned range on the host."""
 
 import mmap
-import os
 import threading
 import weakref
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from forebay.cuda.driver import checked, current_context, current_device, release
 from forebay.errors import DeviceError
+from forebay.processors import processors
 from forebay.units import to_text
 
 HUGE_PAGE = 2**21
@@ -174,7 +174,7 @@ def _give_back(slab: PinnedSlab) -> None:
 
 def _touch(array: NDArray[np.uint8]) -> None:
     """Have the kernel give a page everywhere; NumPy releases the GIL while it writes."""
-    threads = min(MOST_TOUCHING_THREADS, len(os.sched_getaffinity(0)))
+    threads = min(MOST_TOUCHING_THREADS, processors())
     step = -(-array.nbytes // (threads * HUGE_PAGE)) * HUGE_PAGE
     pieces = [array[start : start + step : mmap.PAGESIZE] for start in range(0, array.nbytes, step)]
     if len(pieces) == 1:  # threads would take longer to start than they save

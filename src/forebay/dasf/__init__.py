@@ -2,3 +2,6 @@
 
 from forebay.dasf.plugin import FootprintPlugin as FootprintPlugin
 from forebay.dasf.plugin import TaskPeak as TaskPeak
+
+Task = TaskPeak
+"""Its earlier name."""

@@ -8,3 +8,6 @@ from forebay.dask.limits import ENVIRONMENT as ENVIRONMENT
 from forebay.dask.limits import WorkerLimits as WorkerLimits
 from forebay.dask.limits import limits_of as limits_of
 from forebay.dask.measuring import Observation as Observation
+
+Limits = WorkerLimits
+"""Its earlier name."""

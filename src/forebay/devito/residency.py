@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from forebay.cuda.arrays import View
+from forebay.cuda.available import INSTALL
 from forebay.devito.building import building_without_transfers
 from forebay.devito.fields import Field, find, on_device_fields, place, scope, settle, views
 from forebay.devito.managed import MANAGED
 from forebay.devito.runtime import runtime
 from forebay.devito.support import DevitoError, address_of, data_of, functions_of, on_device, warn_once
-from forebay.errors import needs
 
 
 @contextmanager
@@ -94,7 +94,7 @@ def _array_at(pointer: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any
     try:
         import cupy
     except ModuleNotFoundError as error:
-        raise DevitoError(needs("views of the device, and states on it,", "CuPy", "cuda12 or cuda13")) from error
+        raise DevitoError(f"views of the device, and states on it, are CuPy's arrays: {INSTALL}") from error
     return cupy.asarray(View.at(pointer, shape, dtype))
 
 

@@ -3,3 +3,6 @@
 from forebay.metrics.metrics import Distortion as Distortion
 from forebay.metrics.metrics import Metrics as Metrics
 from forebay.metrics.timeline import Span as Span
+
+Sample = Distortion
+"""Its earlier name."""

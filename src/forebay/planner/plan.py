@@ -8,7 +8,7 @@ from math import isclose
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from forebay.errors import PlanError
+from forebay.errors import ForebayError, PlanError
 from forebay.metrics import Span
 from forebay.planner.choose import POLICIES, Alternative, operations_of
 from forebay.planner.costs import Costs
@@ -156,7 +156,9 @@ class Plan:
             raise PlanError(f"this is not a plan that Forebay wrote: look at {', '.join(sorted(where))}") from error
         except OSError as error:
             raise PlanError(f"no plan can be read from {source!r}: {error.strerror}") from error
-        except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
+        except (ForebayError, ValueError) as error:
+            raise PlanError(f"this is not a plan that Forebay wrote: {error}") from error
+        except (KeyError, TypeError, AttributeError, ZeroDivisionError) as error:
             raise PlanError(f"this is not a plan that Forebay wrote: {error!r}") from error
 
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from forebay.codec.bounded.format import LANES
-from forebay.compiled import NO_NUMBA
-from forebay.errors import ForebayError
+from forebay.codec.compiled import NO_NUMBA
+from forebay.errors import CodecError
 
 try:
     from llvmlite import ir  # type: ignore[import-untyped]
@@ -18,7 +18,7 @@ try:
     from numba.core import cgutils
     from numba.extending import intrinsic, models, overload, register_model
 except ImportError as error:
-    raise ForebayError(NO_NUMBA) from error
+    raise CodecError(NO_NUMBA) from error
 
 INDEX = ir.IntType(32)
 BASE = 0x4338000000000000

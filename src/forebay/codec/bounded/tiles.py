@@ -7,15 +7,15 @@ row by row, and a row is a vector of 32 lanes.
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from forebay.codec import compiled
 from forebay.codec.bounded.format import HALF, LANES, ROWS, SIDE, VALUES
-from forebay.compiled import kept
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def jit(function: F) -> F:
     """Compile a function for one thread that leaves the others theirs."""
-    return kept(function, nogil=True, error_model="numpy")
+    return compiled.jit(function, error_model="numpy")
 
 
 @jit

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.compiled import jit
+from forebay.codec.compiled import jit
 
 Window = tuple[int, int, int]
 

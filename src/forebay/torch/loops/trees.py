@@ -1,4 +1,4 @@
-"""Trees of tensors and plain values in tuples, lists, dicts and types derived from them."""
+"""Trees of tensors and plain values in tuples, lists and dicts: taken apart into leaves, and put together again."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
