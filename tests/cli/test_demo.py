@@ -1,6 +1,7 @@
 """The demo images the salt body of its model, inside its budget, and writes down how."""
 
 import json
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 
 from forebay.cli import demo
 from forebay.cli.main import app
+from forebay.errors import ForebayError
 from forebay.wave.earth.builtin import SALT, make
 from forebay.wave.job.job import parse
 from forebay.wave.job.prepare import inspect
@@ -127,6 +129,15 @@ def test_the_command_runs_it(tmp_path, monkeypatch):
     assert result.exit_code == 0, result.output
     assert {path.name for path in tmp_path.iterdir()} == FILES
     assert np.load(tmp_path / "image.npy").shape == (78, 169)
+
+
+@pytest.mark.parametrize("library", ["matplotlib", "plotly", "jinja2"])
+def test_without_what_draws_it_does_not_begin(tmp_path, monkeypatch, library):
+    monkeypatch.setitem(sys.modules, library, None)
+    result = CliRunner().invoke(app, ["demo", "--output", str(tmp_path / "demo")])
+    assert isinstance(result.exception, ForebayError)
+    assert str(result.exception) == f"the demo needs {library}: install Forebay with its extra plots"
+    assert not (tmp_path / "demo").exists()
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """`forebay rtm`: what it writes, what it refuses, and how it goes on."""
 
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -63,6 +64,35 @@ def test_it_writes_image_pictures_and_report_and_the_second_time_finds_them(job,
 def test_check_migrates_nothing(job, tmp_path):
     result = run(job, "--check")
     assert result.exit_code == 0 and "48 x 96 points" in result.output
+    assert [path.name for path in tmp_path.iterdir()] == ["job.toml"]
+
+
+@pytest.mark.parametrize("library", ["matplotlib", "plotly", "jinja2"])
+def test_without_what_draws_nothing_is_lost_and_the_same_command_draws_later(job, tmp_path, monkeypatch, library):
+    job.write_text(TEXT.replace('["npy"]', '["npy", "png"]').replace("shots = 2", "shots = 1"))
+    with monkeypatch.context() as missing:
+        missing.setitem(sys.modules, library, None)
+        what = "report and no picture" if library == "matplotlib" else "report"
+        says = f"there will be no {what}: it needs {library}: install Forebay with its extra plots"
+        assert says in run(job, "--check").output.replace("\n", " ")
+        result = run(job)
+        assert result.exit_code == 0, result.output
+        assert result.output.replace("\n", " ").count("extra plots") == 1
+        assert result.output.index("extra plots") < result.output.index("wrote")
+        names = {path.name for path in (tmp_path / "out").iterdir()}
+        assert "image.npy" in names and "report.html" not in names
+        assert ("image.png" in names) == (library != "matplotlib")
+    assert run(job).exit_code == 0
+    assert {"report.html", "image.png", "model.png"} <= {path.name for path in (tmp_path / "out").iterdir()}
+
+
+def test_pictures_alone_are_refused_without_what_draws_them(job, tmp_path, monkeypatch):
+    job.write_text(TEXT.replace('["npy"]', '["png"]'))
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    for arguments in (["--check"], []):
+        result = run(job, *arguments)
+        assert isinstance(result.exception, WaveError)
+        assert "png needs matplotlib: install Forebay with its extra plots" in str(result.exception)
     assert [path.name for path in tmp_path.iterdir()] == ["job.toml"]
 
 

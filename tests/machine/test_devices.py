@@ -91,6 +91,19 @@ def test_an_array_without_elements_is_wherever_the_others_are(gpus):
     assert library_of((gpus.put(on(1)), empty)).tier == "device"
 
 
+@pytest.mark.parametrize(("shape", "device"), [((3,), "cuda:1"), ((0,), "cuda:0")])
+def test_a_tensor_is_made_on_the_gpu_whose_memory_it_is(monkeypatch, shape, device):
+    torch = pytest.importorskip("torch")
+    from forebay.machine.arrays import torch_arrays
+
+    made, spec = [], torch_arrays.TorchArrays().spec_of(shape, torch.float32)
+    monkeypatch.setattr(driver, "device_at", {4096: 1}.__getitem__)
+    monkeypatch.setattr(torch_arrays.TorchArrays, "current_device", lambda self: 0)
+    monkeypatch.setattr(torch, "as_tensor", lambda view, device: made.append(str(device)) or torch.empty(view.shape))
+    torch_arrays.TorchArrays().array_at(4096 if shape[0] else 2**20, spec)  # no driver knows where nothing lies
+    assert made == [device]
+
+
 class Stream:
     handle = 1
 

@@ -60,6 +60,11 @@ def demo(
 
 def run(text: str, output: Path, console: "Console", moments: tuple[float, ...]) -> "Survey":
     """Run a job and show everything about it."""
+    from forebay.errors import ForebayError, needs
+    from forebay.report.drawing import missing
+
+    if lacking := missing():  # pictures are all that it is for
+        raise ForebayError(needs("the demo", " and ".join(lacking), "plots"))
     with console.status("loading"):
         from forebay.wave.job import changed, parse, run_job
     output.mkdir(parents=True, exist_ok=True)

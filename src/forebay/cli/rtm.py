@@ -19,6 +19,8 @@ def rtm(
     from rich.console import Console
 
     from forebay.cuda.available import gpu_count
+    from forebay.errors import WaveError, needs
+    from forebay.report.drawing import missing
     from forebay.report.page import Picture
     from forebay.wave.job import changed, read_job, run_job  # loaded when a job is run
     from forebay.wave.job.prepare import inspect
@@ -26,25 +28,35 @@ def rtm(
 
     console = Console()
     job = changed(read_job(file), workers=workers, scheduler=scheduler, directory=output)
-    folder = job.output.directory
+    folder, formats, lacking = job.output.directory, job.output.formats, missing()
+    if "matplotlib" in lacking:
+        formats = tuple(name for name in formats if name != "png")
+        if not formats:
+            raise WaveError(f"output.formats: {needs('png', 'matplotlib', 'plots')}, or take npy")
+    if lacking:
+        what = "report and no picture" if "matplotlib" in lacking else "report"
+        note = f"there will be no {what}: {needs('it', ' and '.join(lacking), 'plots')}, and run the same command again"
+        console.print(note, style="yellow", highlight=False, markup=False, soft_wrap=True)
     if check:
         # What the workers of a cluster have is seen when it runs.
         gpus = 1 if job.run.scheduler else gpu_count()
         console.print(inspect(job, gpus), highlight=False, markup=False, soft_wrap=True)
         return
     survey = run_job(job, console)
-    written = write_image(survey, folder, job.output.formats)
-    with console.status("writing the report"):
-        draw_model(survey.workspace, folder / "model.png")
-        if "png" not in job.output.formats:
-            draw_image(survey, folder / "image.png")
-        pictures = [
-            Picture(folder / "image.png", "The image: evenly lit, without what is smooth, stronger with depth."),
-            Picture(folder / "model.png", "The velocity that was migrated through, receivers and sources."),
-        ]
-        lead = f"{survey.workspace.job.physics.kind} migration of {survey.workspace.geometry.count} shots."
-        write_report(survey, folder / "report.html", pictures, f"Migration: {file.stem}", lead.capitalize())
-    console.print(f"wrote {', '.join(map(str, [*written, folder / 'report.html']))}", markup=False, soft_wrap=True)
+    written = write_image(survey, folder, formats)
+    if not lacking:
+        with console.status("writing the report"):
+            draw_model(survey.workspace, folder / "model.png")
+            if "png" not in formats:
+                draw_image(survey, folder / "image.png")
+            pictures = [
+                Picture(folder / "image.png", "The image: evenly lit, without what is smooth, stronger with depth."),
+                Picture(folder / "model.png", "The velocity that was migrated through, receivers and sources."),
+            ]
+            lead = f"{survey.workspace.job.physics.kind} migration of {survey.workspace.geometry.count} shots."
+            write_report(survey, folder / "report.html", pictures, f"Migration: {file.stem}", lead.capitalize())
+        written.append(folder / "report.html")
+    console.print(f"wrote {', '.join(map(str, written))}", markup=False, soft_wrap=True)
     if survey.failed:
         for shot, reason in survey.failed.items():
             console.print(f"shot {shot} is missing: {reason}", style="red", markup=False)

@@ -1,9 +1,18 @@
 """The libraries that draw, loaded when a picture or a page is made: most runs make neither."""
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from forebay.errors import ForebayError, needs
+
+LIBRARIES = ("matplotlib", "plotly", "jinja2")
+"""What a page with pictures and charts is made with."""
+
+
+def missing() -> list[str]:
+    """List those of the libraries that are not installed."""
+    return [library for library in LIBRARIES if find_spec(library) is None]
 
 
 def load(module: str, what: str) -> Any:

@@ -88,6 +88,14 @@ class Physics(Protocol):
         """Refuse names of images that there are none of; they are as the user gave them."""
         return
 
+    @staticmethod
+    def state_fields(ndim: int) -> tuple[str, ...]:
+        """Return the names of a state's fields, as a job's budget is checked by them."""
+
+    @staticmethod
+    def record_fields(ndim: int, names: Sequence[str]) -> tuple[str, ...]:
+        """Return the names of the fields that images need, see `seen`."""
+
     # Fields, and the points at which they are sent and heard.
 
     def zeros(self) -> State:

@@ -413,17 +413,35 @@ def test_shots_begun_on_a_gpu_are_not_finished_on_a_cpu(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("tables", "complaint"),
+    ("library", "tables", "complaint"),
     [
         (
+            "zarr",
             {"output": 'formats = ["npy", "zarr"]'},
             r"output\.formats: zarr needs zarr: install Forebay with its extra wave",
         ),
-        ({"output": 'formats = ["segy"]'}, r"output\.formats: segy needs segyio: install Forebay with its extra wave"),
-        ({"run": "workers = 2"}, r"run\.workers, .*need Dask: install Forebay with its extra dask"),
+        (
+            "segyio",
+            {"output": 'formats = ["segy"]'},
+            r"output\.formats: segy needs segyio: install Forebay with its extra wave",
+        ),
+        ("distributed", {"run": "workers = 2"}, r"run\.workers, .*need Dask: install Forebay with its extra dask"),
+        ("numba", {}, r"computing waves needs numba: install Forebay with its extra wave"),
+        ("scipy", {}, r"model\.smooth: it needs scipy: install Forebay with its extra wave, or leave it out"),
     ],
 )
-def test_a_library_that_is_missing_is_named_with_its_extra(tmp_path, monkeypatch, tables, complaint):
-    monkeypatch.setattr(place, "find_spec", lambda name: None if name in ("zarr", "segyio", "distributed") else True)
-    with pytest.raises(WaveError, match=complaint):
-        inspect(parse(text(**tables), tmp_path))
+def test_a_library_that_is_missing_is_named_with_its_extra(tmp_path, monkeypatch, library, tables, complaint):
+    monkeypatch.setattr(place, "find_spec", lambda name: None if name == library else True)
+    job = parse(text(**tables), tmp_path / "out")
+    for begin in (inspect, run_job):
+        with pytest.raises(WaveError, match=complaint):
+            begin(job)
+    assert not list(tmp_path.iterdir())  # nothing was begun
+
+
+def test_nothing_is_asked_for_that_a_job_does_not_use(tmp_path, monkeypatch):
+    monkeypatch.setattr(place, "find_spec", lambda name: None if name in ("scipy", "distributed", "segyio") else True)
+    inspect(parse(text(model='name = "layers"\nshape = [48, 96]'), tmp_path))
+    # What the workers of a cluster have is not known here.
+    monkeypatch.setattr(place, "find_spec", lambda name: None if name == "numba" else True)
+    inspect(parse(text(run='scheduler = "tcp://127.0.0.1:1"'), tmp_path))

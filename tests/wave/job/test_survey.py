@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import warnings
+from contextlib import nullcontext
 from importlib.util import find_spec
 
 import numpy as np
@@ -26,6 +27,7 @@ from forebay.wave.job.job import changed, parse
 from forebay.wave.job.progress import ProgressBars
 from forebay.wave.job.results import write_image, write_report
 from forebay.wave.job.run import run_job
+from forebay.wave.job.tables import RunTable
 from forebay.wave.job.workspace import Workspace
 from forebay.wave.survey.geometry import part_of
 
@@ -497,6 +499,17 @@ class TestOnDask:
         monkeypatch.setattr(cluster, "PATIENCE", "1s")
         with pytest.raises(WaveError, match=r"run\.scheduler: no Dask scheduler answers at tcp://127\.0\.0\.1:9"):
             run_job(changed(job_in(tmp_path), scheduler="tcp://127.0.0.1:9"))
+
+    def test_workers_share_the_processors_of_any_system(self, monkeypatch):
+        pytest.importorskip("distributed")
+        from forebay.wave.job import cluster
+
+        monkeypatch.delattr(os, "sched_getaffinity")
+        monkeypatch.setattr(os, "cpu_count", lambda: 6)
+        monkeypatch.setattr(cluster, "_started", lambda *about: nullcontext())
+        monkeypatch.setattr(cluster.distributed, "Client", nullcontext)
+        with cluster.local(RunTable(workers=2), "cpu") as shots:
+            assert shots.threads == 3
 
     def test_a_scheduler_without_workers_is_named(self, tmp_path, monkeypatch):
         distributed = pytest.importorskip("distributed")

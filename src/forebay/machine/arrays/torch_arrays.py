@@ -57,8 +57,11 @@ class TorchArrays:
 
     def array_at(self, pointer: int, spec: ArraySpec) -> Any:
         """Make a tensor."""
+        from forebay.cuda.driver import device_at  # tensors on the host do without a driver
+
         with torch.inference_mode(False):  # it is kept, and may be handed to code that has gradients
-            tensor = torch.as_tensor(View.at(pointer, spec.shape, spec.dtype), device="cuda")
+            gpu = self.current_device() if 0 in spec.shape else device_at(pointer)  # nothing may lie past the end
+            tensor = torch.as_tensor(View.at(pointer, spec.shape, spec.dtype), device=torch.device("cuda", gpu))
             return tensor.view(spec.kind) if tensor.dtype is not spec.kind else tensor
 
     def alias(self, array: Any) -> Any:

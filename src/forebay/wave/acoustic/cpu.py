@@ -11,11 +11,10 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numba import prange
 from numpy.typing import NDArray
 
 from forebay.wave.earth.grid import Grid
-from forebay.wave.kernels.jit import jit, jits
+from forebay.wave.kernels.jit import jit, jits, prange
 from forebay.wave.kernels.points import gather, scatter
 from forebay.wave.kernels.rows import Rows
 from forebay.wave.kernels.stencil import second_derivative

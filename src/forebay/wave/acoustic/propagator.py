@@ -125,6 +125,16 @@ class Acoustic(Physics):
                 f"images={names!r} of an acoustic model, which has one: leave it out, or give an ElasticModel"
             )
 
+    @staticmethod
+    def state_fields(ndim: int) -> tuple[str, ...]:
+        """Return the names of the pressure and the one before it."""
+        return ("p", "p_old")
+
+    @staticmethod
+    def record_fields(ndim: int, names: Sequence[str]) -> tuple[str, ...]:
+        """Return the name of the pressure, which the one image needs."""
+        return ("p",)
+
     @property
     def halo(self) -> int:
         """Points around the fields that only stencils read."""

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from forebay.errors import WaveError, needs
+
 CUT = 3.0
 """Standard deviations at which the bell ends."""
 
@@ -21,6 +23,8 @@ def smooth(values: Any, spacing: Sequence[float], length: float, *, slowness: bo
     >>> round(float(smoothed[0, 0])), bool(2000 < smoothed[49, 0] < smoothed[50, 0] < 3000)
     (2000, True)
     """
+    if not hasattr(values, "__cuda_array_interface__"):
+        values = np.asarray(values)
     gaussian = _gaussian(values)
     averaged = 1 / values.astype(np.float64) if slowness else values.astype(np.float64)
     for axis, step in enumerate(spacing):
@@ -33,5 +37,9 @@ def smooth(values: Any, spacing: Sequence[float], length: float, *, slowness: bo
 
 def _gaussian(values: Any) -> Any:
     """Return the filter of the library whose array it is."""
-    library = "scipy" if isinstance(values, np.ndarray) else "cupyx.scipy"
-    return import_module(f"{library}.ndimage").gaussian_filter1d
+    if not isinstance(values, np.ndarray):
+        return import_module("cupyx.scipy.ndimage").gaussian_filter1d
+    try:
+        return import_module("scipy.ndimage").gaussian_filter1d
+    except ImportError as error:
+        raise WaveError(needs("smoothing a model", "scipy", "wave")) from error

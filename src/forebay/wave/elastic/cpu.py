@@ -15,7 +15,6 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numba import prange
 from numpy.typing import NDArray
 
 from forebay.wave.acoustic.cpu import MANY, CpuKernels
@@ -23,7 +22,7 @@ from forebay.wave.earth.model import ElasticModel
 from forebay.wave.elastic.cpu_stress import stresses
 from forebay.wave.elastic.cpu_velocity import velocities, weights_of
 from forebay.wave.elastic.medium import averaged
-from forebay.wave.kernels.jit import jit, jits
+from forebay.wave.kernels.jit import jit, jits, prange
 
 Fields = tuple[Any, ...]
 

@@ -4,10 +4,9 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numba import prange
 
 from forebay.wave.elastic.cpu_velocity import ROWS, TILE_Y, TILE_Z, weights_of
-from forebay.wave.kernels.jit import jit
+from forebay.wave.kernels.jit import jit, prange
 
 
 @cache

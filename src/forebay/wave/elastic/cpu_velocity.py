@@ -4,10 +4,9 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numba import prange
 
 from forebay.wave.elastic.stencil import first_derivative
-from forebay.wave.kernels.jit import jit
+from forebay.wave.kernels.jit import jit, prange
 
 TILE_Z, TILE_Y = 16, 16
 """Points of a cache tile along the slower axes in three dimensions."""

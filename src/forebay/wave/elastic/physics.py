@@ -13,7 +13,7 @@ from forebay.wave.earth.stability import resolving
 from forebay.wave.elastic import gradient, images
 from forebay.wave.elastic.impulses import half_a_step_earlier, half_a_step_earlier_transposed, impulses_of
 from forebay.wave.elastic.medium import on_host, stiffest
-from forebay.wave.elastic.propagator import Propagator
+from forebay.wave.elastic.propagator import STRESSES, VELOCITIES, Propagator
 from forebay.wave.elastic.stencil import first_derivative, staggered_symbol, steepest
 from forebay.wave.physics import Condition, Images, State, register
 from forebay.wave.survey.shot import Shot
@@ -63,6 +63,16 @@ class Elastic(Propagator):
     def check_images(names: Sequence[str]) -> None:
         """Refuse all but "pp" and "velocity"."""
         images.check_images(names)
+
+    @staticmethod
+    def state_fields(ndim: int) -> tuple[str, ...]:
+        """Return the names of velocities and stresses."""
+        return VELOCITIES[ndim] + STRESSES[ndim]
+
+    @staticmethod
+    def record_fields(ndim: int, names: Sequence[str]) -> tuple[str, ...]:
+        """Return the names of the divergence, of the velocities, or of both."""
+        return ("div",) * ("pp" in names) + VELOCITIES[ndim] * ("velocity" in names)
 
     def impulses(self, density: NDArray[np.float64], kinds: Sequence[str]) -> NDArray[np.float64]:
         """Turn wavelets per volume, at each step, into impulses of force and volumes drawn out."""

@@ -1,7 +1,6 @@
 """Shots as tasks of a Dask cluster: one of this machine's own, one that is there, or one worker for each GPU."""
 
 import math
-import os
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from typing import Any
 
 from forebay.cuda.available import gpu_count
 from forebay.errors import BudgetError, WaveError
+from forebay.processors import processors
 from forebay.units import Budget, to_text
 from forebay.wave.job.progress import ProgressBars
 from forebay.wave.job.stack import PartialImage, tree_sum
@@ -72,7 +72,7 @@ def _why_none_works(client: Any, address: str | None) -> str:
 @contextmanager
 def local(table: RunTable, device: str) -> Iterator["ShotCluster"]:
     """Start a cluster on this machine."""
-    cores, gpus = len(os.sched_getaffinity(0)), gpu_count()
+    cores, gpus = processors(), gpu_count()
     if device == "gpu" and table.workers > gpus:
         raise WaveError(f"run.workers: expected at most {gpus}, one for each GPU, not {table.workers}")
     # Workers are started afresh, not forked: the threads of a process that has computed do not survive a fork.

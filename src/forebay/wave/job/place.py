@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from forebay.cuda.available import why_not
-from forebay.errors import WaveError
+from forebay.errors import WaveError, needs
 from forebay.planner import Plan
 from forebay.tier.capacity import device_capacity
 from forebay.units import Budget, to_text
@@ -33,6 +33,10 @@ def check_tools(job: Job) -> None:
         raise WaveError(
             "run.workers, run.scheduler: they need Dask: install Forebay with its extra dask, or leave them out"
         )
+    if job.model.smooth and find_spec("scipy") is None:
+        raise WaveError(f"model.smooth: {needs('it', 'scipy', 'wave')}, or leave it out")
+    if job.run.scheduler is None and find_spec("numba") is None:  # what a cluster's workers have is seen there
+        raise WaveError(needs("computing waves", "numba", "wave"))
 
 
 def device_of(job: Job, gpus: int) -> str:

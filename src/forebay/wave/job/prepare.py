@@ -20,6 +20,7 @@ from forebay.wave.job.inputs import Acquisition, Fields, acquisition_of, layered
 from forebay.wave.job.job import Job
 from forebay.wave.job.place import check_memory, check_tools, device_of
 from forebay.wave.job.workspace import Workspace, describe, differences, files_of, frozen, written
+from forebay.wave.physics import Physics, physics_of
 from forebay.wave.survey.geometry import part_of, windows
 from forebay.wave.survey.points import locate
 from forebay.wave.survey.wavelet import highest_frequency
@@ -148,11 +149,11 @@ def check(job: Job, grid: Grid, media: dict[str, Fields], acquisition: Acquisiti
     steps = math.ceil(acquisition.samples * acquisition.dt / step - 1e-6)
     every = job.imaging.every or imaging_interval(frequency, step)
     part = part_of(grid, windows(acquisition.geometry, grid, job.imaging.aperture)[0])
-    check_budget(job, part, steps, every)
+    check_budget(job, physics_of(mediums[0]), part, steps, every)
     return step
 
 
-def check_budget(job: Job, part: Grid, steps: int, every: int) -> None:
+def check_budget(job: Job, physics: type[Physics], part: Grid, steps: int, every: int) -> None:
     """Refuse a budget without room to reverse the waves in a shot's part of the model.
 
     What a codec makes of snapshots is seen when it runs.
@@ -160,9 +161,8 @@ def check_budget(job: Job, part: Grid, steps: int, every: int) -> None:
     budget = job.memory.budget
     if budget is None or job.memory.codec is not None:
         return
-    acoustic, fields = job.physics.kind == "acoustic", part.fields(job.physics.order // 2)
-    state = _kept(fields, 2 if acoustic else {2: 5, 3: 9}[part.ndim])
-    record = _kept(part.shape, 1 if acoustic or job.imaging.image == "pp" else part.ndim)
+    state = _kept(part.fields(job.physics.order // 2), len(physics.state_fields(part.ndim)))
+    record = _kept(part.shape, len(physics.record_fields(part.ndim, (job.imaging.image,))))
     try:
         planner.check_budget(steps, state, budget, record_bytes=record, every=every, schedule=job.memory.schedule)
     except BudgetError as error:

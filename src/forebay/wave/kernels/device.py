@@ -22,11 +22,12 @@ class Device:
         from forebay.cuda.driver import checked, current_device
 
         self.arrays, self._driver, self._checked, self._view = cupy, driver, checked, view
-        self.multiprocessors = int(current_device().properties.multiprocessor_count)
+        device = current_device()
+        self.multiprocessors, self._arch = int(device.properties.multiprocessor_count), str(device.arch)
 
     def kernel(self, source: Path, name: str, defines: Mapping[str, int]) -> Any:
         """Return a kernel, compiled when it is first asked for."""
-        return _kernel(source, name, tuple(sorted(defines.items())))[0]
+        return _kernel(source, name, tuple(sorted(defines.items())), self._arch)[0]
 
     def address(self, array: Any) -> int:
         """Tell where an array without gaps begins."""
@@ -88,7 +89,7 @@ class Launch:
 
 
 @cache
-def _kernel(source: Path, name: str, defines: tuple[tuple[str, int], ...]) -> Any:
+def _kernel(source: Path, name: str, defines: tuple[tuple[str, int], ...], _arch: str) -> Any:
     from cuda.bindings import driver
 
     from forebay.cuda.kernels import load

@@ -5,6 +5,12 @@ from types import FunctionType
 from typing import Any
 
 from forebay.compiled import kept
+from forebay.errors import WaveError, needs
+
+try:
+    from numba import prange as prange
+except ImportError as error:
+    raise WaveError(needs("computing waves", "numba", "wave")) from error
 
 
 def jit(*, parallel: bool = False) -> Callable[[Any], Any]:

@@ -2,9 +2,7 @@
 
 from typing import Any
 
-from numba import prange
-
-from forebay.wave.kernels.jit import jits
+from forebay.wave.kernels.jit import jits, prange
 
 
 @jits
