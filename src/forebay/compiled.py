@@ -142,12 +142,10 @@ def _writers() -> Any:
             folder = self.folders.get(dispatcher)
             if folder is None or held.descriptor is not None:
                 return
-            try:
+            with suppress(OSError):  # where a folder can no longer be written to, Numba says so itself
                 folder.mkdir(parents=True, exist_ok=True)
                 held.descriptor, held.depth = _lock(folder), 0
                 _remove_outdated(folder, dispatcher.py_func)
-            except OSError:  # the folder can no longer be written to, and Numba would not return what it compiled
-                dispatcher._cache.disable()
 
     class Locked(event.Listener):  # type: ignore[misc]
         """Releases the lock when Numba, which has written, leaves its own."""

@@ -83,7 +83,7 @@ def test_peaks_as_allocators_tell_them_are_foreseen(name, monkeypatch):
     class Told:
         """Knows the peaks without running anything."""
 
-        how, exact, resolution, gpu, returned, dtypes = "told", True, 128 * 1024, "H200", "ndarray", ("float32",)
+        gauge_name, exact, resolution, gpu, returned, dtypes = "told", True, 128 * 1024, "H200", "ndarray", ("float32",)
 
         def __init__(self, work):
             self.trim = 2 if "gst3d" in work.function.__name__ else 0
