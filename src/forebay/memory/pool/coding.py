@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from forebay.errors import BudgetError
 from forebay.machine.machine import Coded, Wait
 from forebay.machine.region import Region, aligned
-from forebay.memory.pool.amounts import enough
+from forebay.memory.pool.host import enough
 from forebay.memory.pool.page import Page, Staging
 from forebay.memory.pool.places import PoolMemory
 from forebay.units import to_text

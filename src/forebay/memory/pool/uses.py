@@ -7,7 +7,7 @@ from typing import Any
 from forebay.errors import BudgetError, StateError
 from forebay.machine.machine import PoolMachine
 from forebay.machine.region import Region
-from forebay.memory.pool.amounts import enough
+from forebay.memory.pool.host import enough
 from forebay.memory.pool.lookahead import LookAhead
 from forebay.memory.pool.page import Page
 from forebay.memory.pool.pager import Pager
