@@ -186,7 +186,6 @@ class Pool:
             page.clean = page.filled = True
             return
         self._pager.take_rooms([page])
-        self._uses.look_ahead.rewind()
         event = self._machine.fill(self._pager.region(page), array, page.waits("put"))
         page.events, page.origin = [event], "computed"
         self._pager.wrote(page)
