@@ -12,7 +12,7 @@ from forebay import codec as codecs
 from forebay.codec import Codec
 from forebay.errors import BudgetError, ForebayError, StateError, needs
 from forebay.machine.arrays.dispatch import array_in, library_of, named_library, view_of
-from forebay.machine.arrays.host_bytes import copy_in
+from forebay.machine.host import copy_in
 from forebay.machine.machine import PoolMachine, Wait
 from forebay.machine.packing import handles
 from forebay.machine.region import ALIGNMENT
