@@ -34,6 +34,7 @@ class Counts(NamedTuple):
 
     forward_steps: int
     saves: int
+    priced_saves: int
     peak_snapshots: int
 
 
@@ -102,6 +103,11 @@ class Hierarchical(Schedule):
         return self.counts.saves
 
     @property
+    def priced_saves(self) -> int:
+        """Splits beyond the first level, each of which has a price."""
+        return self.counts.priced_saves
+
+    @property
     def peak_snapshots(self) -> int:
         """Snapshots that are alive at one time, at most."""
         return self.counts.peak_snapshots
@@ -112,7 +118,7 @@ class Hierarchical(Schedule):
 
 def _count(splits: Splits, visits: int) -> Counts:
     """Take each kind of stretch apart once: those of one length and place recur."""
-    forward, saves, peak = 0, 1, 1
+    forward, saves, priced, peak = 0, 1, 0, 1
     here = {(visits, splits.root): (1, 1)}  # how often there is such a stretch, and the most snapshots alive beside
     while here:
         following: dict[tuple[int, Stretch], tuple[int, int]] = {}
@@ -127,6 +133,7 @@ def _count(splits: Splits, visits: int) -> Counts:
                 continue
             before, left, behind = splits.split(visits, stretch)
             forward += times * before
+            priced += times
             if visits - before > 1:
                 saves += times
                 peak = max(peak, alive + 1)
@@ -134,4 +141,4 @@ def _count(splits: Splits, visits: int) -> Counts:
                 seen, most = following.get(part, (0, 0))
                 following[part] = seen + times, max(most, alive + more)
         here = following
-    return Counts(forward, saves, peak)
+    return Counts(forward, saves, priced, peak)

@@ -5,8 +5,8 @@ Let a visit be worth R forward steps, and let a stretch have `a` saves of its le
     V(a, R) = max(V'(R), V(a, R - 1) + V(a - 1, R) - price),
 
 where V' is what the level above earns with all its snapshots. The first level is binomial and earns
-(R - r) beta(s, r) + beta(s + 1, r - 1), with r the whole part of R, from beta(s, r) visits. The stretch before a split is
-run over once more, so there a visit is worth a step less. The table is small whatever the number of visits.
+(R - r) beta(s, r) + beta(s + 1, r - 1), with r the whole part of R, from beta(s, r) visits. The stretch before a split
+is run over once more, so there a visit is worth a step less. The table is small whatever the number of visits.
 
 With R grows the number of visits that earn the most. A loop lies between two such numbers that are next to each other.
 Its stretches are then as in the one or as in the other, which differ in some splits, or in the lengths of stretches.
