@@ -1,5 +1,6 @@
 """What takes time beside steps and copies: each effect on a timeline small enough to be computed by hand."""
 
+import json
 from dataclasses import replace
 from random import Random
 
@@ -148,3 +149,13 @@ def test_costs_say_nothing_of_effects_unless_they_are_measured():
             fb.Link(1.0, 2.0, **wrong)
     with pytest.raises(fb.PlanError, match="HostCost: save"):
         HostCost(save=-1.0)
+
+
+def test_plans_written_before_the_effects_were_known_are_read():
+    costs = fb.Costs(1, 1, 1e9, host=fb.Link(1e9, 1e9))
+    plan = fb.plan(50, 10**9, fb.Budget("3GB", "20GB"), costs=costs)
+    data = json.loads(plan.to_json())
+    del data["costs"]["operations"], data["prediction"]["host"], data["prediction"]["slowed"]
+    for name in ("both", "beside"):
+        del data["costs"]["host"][name]
+    assert fb.Plan.from_json(json.dumps(data)) == plan
