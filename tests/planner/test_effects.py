@@ -40,18 +40,7 @@ def both_ways(steps):
         (both_ways(1), {"both": (0.25,)}, 22.5),
         # A store that begins in the middle of a fetch meets its last half.
         (
-            [
-                Save(0),
-                Store(0, 1),
-                Forward(0, 1),
-                Evict(0, 0),
-                Fetch(0, 1),
-                Backward(1),
-                Save(1),
-                Store(1, 1),
-                Restore(0),
-            ]
-            + [Drop(0)],
+            [*both_ways(1)[:4], Fetch(0, 1), Backward(1), Save(1), Store(1, 1), Restore(0), Drop(0)],
             {"both": (0.25,), "backward": 5},
             20 + 5 * 0.25,
         ),

@@ -71,6 +71,10 @@ class HostCost:
         _check_seconds(self, *(name for name in self.__dataclass_fields__ if name != "ahead"))
 
 
+NO_HOST_COST = HostCost()
+"""Where the host's part was not measured."""
+
+
 @dataclass(frozen=True)
 class CodecCost:
     """What a codec does to a snapshot; bytes a second are of uncompressed data."""
@@ -120,7 +124,7 @@ class Costs:
     """the machine these were assumed for, where they were not measured"""
     measured: bool = False
     """whether they were timed on the first steps of the loop itself"""
-    operations: HostCost = HostCost()
+    operations: HostCost = NO_HOST_COST
     """seconds of the host for each operation of the engine"""
 
     def __post_init__(self) -> None:

@@ -7,8 +7,8 @@ the costs tell of it, only ever adds to that:
 - While both ways of a link are busy, each is slower. The later of two movements that meet is placed with the time
   that it loses, and the other way is busy for as much longer.
 - While a link is busy, the computation is slower.
-- Every operation takes time of the host. A host that runs ahead of a device asks it for each operation in order, and the
-  device waits where the next one has not been asked for; any other host computes itself, and its time adds up.
+- Every operation takes time of the host. A host that runs ahead of a device asks it for each operation in order, and
+  the device waits where the next one has not been asked for; any other host computes itself, and its time adds up.
 - The size of an encoding is known only when it is there: a host that runs ahead waits for the last one before it
   goes on to the next.
 """
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from forebay.metrics import Span
-from forebay.planner.costs import HostCost
+from forebay.planner.costs import NO_HOST_COST, HostCost
 from forebay.planner.operations import Compute, Evict, Fetch, Operation, Store
 from forebay.schedule import Backward, Drop, Forward, Restore, Save
 
@@ -42,7 +42,7 @@ class Work:
     """what each second in which both ways of a link are busy takes longer, by tier; empty where nothing does"""
     beside: tuple[float, ...] = ()
     """how many times longer the computation takes while the link is busy, by tier; empty where it does not"""
-    host: HostCost = HostCost()
+    host: HostCost = NO_HOST_COST
     """seconds of the host for each operation; those of a step are for a (coarse) one"""
     settles: bool = False
     """whether a host that runs ahead waits for the size of each encoding"""
@@ -122,7 +122,7 @@ def simulate(
     beside = [(tier, times) for tier, times in enumerate(work.beside) if times > 1]
     cost, ahead = work.host, work.host.ahead
     hosted: dict[type, float] = {}  # seconds of the host by kind of operation; of a restore they are known after it
-    if cost != HostCost():
+    if cost != NO_HOST_COST:
         hosted = {Forward: cost.call, Backward: cost.call + cost.backward, Save: cost.save, Drop: cost.drop}
         hosted |= {Store: cost.move, Fetch: cost.move, Evict: cost.drop, Restore: 0.0, Compute: 0.0}
     host = encoded = 0.0  # when the host is done with an operation, and when the size of the last encoding is there
