@@ -21,7 +21,6 @@ class TimeLoop:
     def __init__(
         self,
         forward: Callable[..., Any],
-        backward: Callable[[Any, int], None],
         state: Any,
         steps: int,
         every: int,
@@ -33,7 +32,7 @@ class TimeLoop:
         self.library: Library = library_of(state)
         self.steps, self.every = steps, min(every, steps)
         record = (record,) if isinstance(record, str) else record
-        self._forward, self._backward, self._state, self._record = forward, backward, state, record
+        self._forward, self._state, self._record = forward, state, record
         self._takes_replay = "replay" in inspect.signature(forward).parameters
         self._furthest = 0  # up to here the steps have been run before
         self.layout = Layout.of(state)
@@ -86,7 +85,7 @@ class TimeLoop:
         self,
         keeps: bool,
         sampler: Sampler | None,
-        tick: Callable[[], None],
+        backward: Callable[[Any, int], None],
         pause: Callable[[], None],
     ) -> Callbacks:
         """Return what the engine calls; `keeps` says that snapshots are states."""
@@ -100,16 +99,15 @@ class TimeLoop:
                     start = sampled
             return self.advance(state, start, stop)
 
-        def backward(snapshot: Any, step: int) -> None:
+        def visit(snapshot: Any, step: int) -> None:
             needed = self.record_of(snapshot, step) if keeps else snapshot
             if sampler:
                 sampler.see(step, needed)
-            self._backward(needed, step * self.every)
-            tick()
+            backward(needed, step * self.every)
 
         return Callbacks(
             forward=forward,
-            backward=backward,
+            backward=visit,
             snapshot=(lambda state, step: state) if keeps else self.record_of,
             keeps=keeps,
         )
