@@ -8,9 +8,7 @@ LONG = 5.0
 
 
 @contextmanager
-def shown(
-    title: str, total: int, seconds: float, wanted: bool | None, done: int = 0
-) -> Iterator[Callable[[], None]]:
+def shown(title: str, total: int, seconds: float, wanted: bool | None, done: int = 0) -> Iterator[Callable[[], None]]:
     """Show how many of `total` are done, where that is wanted; what is yielded is called after each."""
     from rich.console import Console  # they take their time to load
     from rich.progress import Progress

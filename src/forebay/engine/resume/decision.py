@@ -8,8 +8,8 @@ from typing import Any, BinaryIO
 
 from forebay.codec.auto import choices
 from forebay.engine.layout import Layout
-from forebay.engine.resume.files import digest
 from forebay.engine.result import Result
+from forebay.engine.resume.files import digest
 from forebay.errors import DiskError, PlanError
 from forebay.planner import Plan
 from forebay.schedule import Foreign, Schedule
@@ -137,7 +137,7 @@ def _room(directory: Path, budget: Budget) -> int:
 
 
 def _beside(budget: Budget, kept: int, nbytes: int) -> Budget:
-    """Return what a disk budget leaves beside the states that are kept; without a disk where that is next to nothing."""
+    """Return what a disk budget leaves beside the states that are kept; no disk where that is next to nothing."""
     if "disk" not in budget.tiers:
         return budget
     left = budget["disk"] - kept

@@ -90,7 +90,7 @@ def read_arrays(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
             for each in header.pop("arrays"):
                 array = np.empty(each["shape"], np.dtype(each["type"]))
                 data = _bytes(array)
-                if file.readinto(data) != len(data) or digest(data) != each["digest"]:  # type: ignore[attr-defined]
+                if file.readinto(data) != len(data) or digest(data) != each["digest"]:
                     raise ValueError(f"its array {each['name']!r} is damaged")
                 arrays[each["name"]] = array
             if file.read(1):
@@ -122,4 +122,4 @@ def take_lock(path: Path) -> BinaryIO:
 
 
 def _bytes(array: NDArray[Any]) -> memoryview:
-    return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data

@@ -46,8 +46,8 @@ class Progress:
     direction: Direction = Direction.FORWARD
     step: int = 0
     """the steps below it have been run forward for the first time, or are still to be gone back through"""
-    ends: dict[str, str] = field(default_factory=dict)
-    """checksums of the states at the starts of segments, by step"""
+    probes: dict[str, str] = field(default_factory=dict)
+    """checksums of the states one step after the starts of segments, by the step of the start"""
     saved: str = ""
     """checksum of what the caller's own `save` wrote with it"""
 
@@ -63,7 +63,9 @@ class Ledger:
         except OSError as error:
             raise DiskError(f"progress cannot be kept in {self.directory}: {error.strerror}") from error
         if strangers:
-            raise DiskError(f"{self.directory} holds {sorted(strangers)[0]!r}: name a directory for this reversal alone")
+            raise DiskError(
+                f"{self.directory} holds {sorted(strangers)[0]!r}: name a directory for this reversal alone"
+            )
         self._lock: BinaryIO = take_lock(self.directory / LOCK)
         self.damaged: list[str] = []
         """what could not be read, in words"""
@@ -100,7 +102,7 @@ class Ledger:
         for number in sorted(self._numbers("progress"), reverse=True):
             try:
                 header, arrays = read_arrays(self._path("progress", number))
-                progress = Progress(Direction(header["direction"]), header["step"], header["ends"], header["saved"])
+                progress = Progress(Direction(header["direction"]), header["step"], header["probes"], header["saved"])
                 path = self._path("adjoint", number)
                 data = path.read_bytes() if progress.saved else b""
                 if progress.saved and digest(data) != progress.saved:
@@ -114,7 +116,9 @@ class Ledger:
             self._tell(CorruptionError(f"no progress in {self.directory} is whole: starting anew"))
         return Progress()
 
-    def keep(self, progress: Progress, arrays: Mapping[str, NDArray[Any]], save: Callable[[BinaryIO], None] | None) -> None:
+    def keep(
+        self, progress: Progress, arrays: Mapping[str, NDArray[Any]], save: Callable[[BinaryIO], None] | None
+    ) -> None:
         """Write progress, and then remove what only the one before the last needed."""
         number = self._last + 1
         described = asdict(progress)
@@ -201,4 +205,3 @@ def _write_text(path: Path, text: str) -> None:
 def _write_by(save: Callable[[BinaryIO], None], path: Path) -> None:
     with open(path, "wb") as file:
         save(file)
-

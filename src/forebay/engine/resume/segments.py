@@ -1,8 +1,8 @@
 """A loop cut into segments, each reversed by a plan of its own, with progress kept on the disk between them.
 
-The first sweep keeps the state at the start of each segment, exactly as it was. Then the segments are reversed, the last
-first, each from the state at its start, with the whole budget. What a segment does follows from that state alone, so
-a process that takes up after another gives the same bits, whatever the codec.
+The first sweep keeps the state at the start of each segment, exactly as it was. Then the segments are reversed, the
+last first, each from the state at its start, with the whole budget. What a segment does follows from that state alone,
+so a process that takes up after another gives the same bits, whatever the codec.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,11 +13,11 @@ from typing import Any, BinaryIO
 
 from forebay.engine.layout import Layout, arrays_of
 from forebay.engine.library import library_of
+from forebay.engine.result import Result
 from forebay.engine.resume.decision import Loop, decide, problem
 from forebay.engine.resume.files import digest_of_arrays
 from forebay.engine.resume.host_copies import fill, to_host
 from forebay.engine.resume.ledger import Direction, Ledger, Progress
-from forebay.engine.result import Result
 from forebay.engine.showing import shown
 from forebay.errors import CorruptionError, PlanError, StateError
 from forebay.machine.arrays import dispatch
@@ -50,7 +50,8 @@ class _Survivor:
         self.layout = Layout.of(loop.state)
         first = digest_of_arrays(self._on_host(loop.state))
         decided = ledger.open(
-            problem(loop, self.layout, first), lambda: decide(loop, ledger.directory, self.layout, self._seconds_to_keep)
+            problem(loop, self.layout, first),
+            lambda: decide(loop, ledger.directory, self.layout, self._seconds_to_keep),
         )
         self.starts: list[int] = decided["starts"]
         self.plans = {int(steps): Plan.from_json(text) for steps, text in decided["plans"].items()}
@@ -64,6 +65,7 @@ class _Survivor:
         loop, start = self.loop, perf_counter()
         progress = self.ledger.latest(self._load)
         resumed = progress != Progress()
+        self._check_loop(progress)
         left = loop.steps if progress.direction is Direction.FORWARD else progress.step
         coarse = -(-loop.steps // loop.every)
         done = coarse - -(-left // loop.every)
@@ -74,15 +76,30 @@ class _Survivor:
                 progress = self._reverse_next(progress)
         return self._result(perf_counter() - start, left, resumed)
 
+    def _check_loop(self, progress: Progress) -> None:
+        """Run one step again, as near to where it was as can be, to see that the loop is the one it was."""
+        known = [number for number, start in enumerate(self.starts) if str(start) in progress.probes]
+        known = [number for number in known if self.starts[number] < progress.step]
+        if not known:
+            return
+        start = self.starts[known[-1]]
+        state = self._advance(self._state_at(known[-1]), start, start + 1, replay=True)
+        if digest_of_arrays(self._on_host(state)) != progress.probes[str(start)]:
+            raise StateError(
+                f"forward gives other bits for step {start} than it did before: it has changed since, or depends on "
+                f"more than its state; go on with the loop that {self.ledger.directory} is of, or name another"
+            )
+
     def _sweep(self, progress: Progress) -> Progress:
         """Run forward to the last segment, and reverse that."""
         number = self.starts.index(progress.step)
         state = self._state_at(number)
         for start, stop in zip(self.starts[number:], self.starts[number + 1 :], strict=False):
-            state = self._advance(state, start, stop, replay=False)
-            arrays = self._on_host(state)
-            progress = replace(progress, step=stop, ends=progress.ends | {str(stop): digest_of_arrays(arrays)})
-            self.ledger.keep_state(stop, _numbered(arrays))
+            state = self._advance(state, start, start + 1, replay=False)
+            probe = digest_of_arrays(self._on_host(state))
+            state = self._advance(state, start + 1, stop, replay=False)
+            progress = replace(progress, step=stop, probes=progress.probes | {str(start): probe})
+            self.ledger.keep_state(stop, _numbered(self._on_host(state)))
             self._keep(progress)
         return self._reverse_segment(len(self.starts) - 1, state, progress)
 
@@ -99,16 +116,10 @@ class _Survivor:
 
         def turn(final: Any) -> None:
             nonlocal reached
-            end = digest_of_arrays(self._on_host(final))
-            if end != reached.ends.get(str(stop), end):
-                raise StateError(
-                    f"forward gives other bits for the steps {start} to {stop} than it did before: it has changed "
-                    f"since, or depends on more than its state; what {self.ledger.directory} holds is of no use to it"
-                )
             if first:
                 if loop.turn is not None:
                     loop.turn(final)
-                reached = Progress(Direction.BACKWARD, stop, reached.ends | {str(stop): end})
+                reached = Progress(Direction.BACKWARD, stop, reached.probes)
                 self._keep(reached)
 
         def backward(needed: Any, step: int) -> None:
@@ -137,6 +148,8 @@ class _Survivor:
         return reached
 
     def _advance(self, state: Any, start: int, stop: int, replay: bool) -> Any:
+        if start == stop:
+            return state
         return (
             self.loop.forward(state, start, stop, replay=replay)
             if self.loop.takes_replay
@@ -213,7 +226,7 @@ def _merged(results: Sequence[Result], starts: Sequence[int], seconds: float) ->
         whole.ratios += part.ratios
         for name in ("hits", "misses", "late", "spilled", "lost", "recomputed"):
             setattr(whole, name, getattr(whole, name) + getattr(part, name))
-        whole.samples = [replace(sample, step=sample.step + start) for sample in part.samples] + whole.samples
+        whole.samples = [sample._replace(step=sample.step + start) for sample in part.samples] + whole.samples
         whole.timeline += [span._replace(start=span.start + begin, stop=span.stop + begin) for span in part.timeline]
         begin += part.seconds
     return whole
