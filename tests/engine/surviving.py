@@ -121,25 +121,21 @@ def steps_in(path):
 
 
 def main(folder, case, kills, seed):
-    """Kill it so many times, then let it finish; compare with a run that nothing disturbs."""
-    moments, ends, counts = random.Random(seed), {}, {}
-    for name, times in (("alone", 0), ("killed", kills)):
-        log = os.open(folder / f"{name}.log", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
-        done = 0
-        for _ in range(times):
-            done += in_child(folder / name, case, log, moments.randrange(250), folder / "unused.npy")
-            if done:
-                break
-        assert in_child(folder / name, case, log, None, folder / f"{name}.npy")
-        ends[name] = np.load(folder / f"{name}.npy")
-        counts[name] = steps_in(folder / f"{name}.log")
-        assert not list((folder / name).iterdir())
-    lost = [killed - alone for killed, alone in zip(counts["killed"], counts["alone"], strict=True)]
-    print(
-        json.dumps(
-            {"equal": ends["alone"].tobytes() == ends["killed"].tobytes(), "lost": lost, "alone": counts["alone"]}
-        )
-    )
+    """Kill it so many times, in as many reversals as that takes; compare with one that nothing disturbs."""
+    moments, ending = random.Random(seed), folder / "image.npy"
+    images, logs = [], [folder / "alone.log", folder / "killed.log"]
+    alone, killed = (os.open(log, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600) for log in logs)
+    assert in_child(folder / "alone", case, alone, None, ending)
+    expected = np.load(ending).tobytes()
+    left = kills
+    while left:
+        while not in_child(folder / "killed", case, killed, moments.randrange(250) if left else None, ending):
+            left -= 1
+        images.append(np.load(ending).tobytes())
+        assert not list((folder / "killed").iterdir())
+    once, all_steps = map(steps_in, logs)
+    lost = [steps - len(images) * needed for steps, needed in zip(all_steps, once, strict=True)]
+    print(json.dumps({"equal": {*images} == {expected}, "lost": lost}))
 
 
 if __name__ == "__main__":
