@@ -67,7 +67,7 @@ class Executor:
         # of its snapshot. All in one piece, because a device rounds every piece up.
         sizes = (rooms[0] + layout.nbytes, *rooms[1:])
         piece = layout.nbytes if self.even else None
-        self.heaps: list[Heap | Meter] = []
+        self.heaps: list[Heap] = []
         for tier, nbytes in enumerate(sizes):
             machine.reserve(tier, nbytes)
             self.heaps.append(Meter(nbytes) if tiers[tier] == "disk" else Heap(nbytes, piece, machine.passed))
