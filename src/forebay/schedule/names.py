@@ -5,13 +5,14 @@ import re
 from forebay.errors import ScheduleError
 from forebay.schedule.actions import Schedule
 from forebay.schedule.hierarchical import Hierarchical, Level
+from forebay.schedule.online import Online
 from forebay.schedule.revolve import Revolve
 from forebay.schedule.storeall import StoreAll
 from forebay.schedule.twolevel import TwoLevel
 from forebay.schedule.uniform import Uniform
 from forebay.schedule.zcut import ZCut
 
-FAMILIES = {"storeall": 0, "uniform": 1, "zcut": 1, "revolve": 1, "twolevel": 2, "hierarchical": 4}
+FAMILIES = {"storeall": 0, "uniform": 1, "zcut": 1, "revolve": 1, "twolevel": 2, "online": 1, "hierarchical": 4}
 """The names, and how many numbers may follow each."""
 
 ALLOWED = {
@@ -77,5 +78,7 @@ def named(text: str, steps: int) -> Schedule:
             return Revolve(steps, *numbers)
         case "hierarchical":
             return Hierarchical(steps, tuple(map(_level, _parts(text)[1])))
+        case "online":
+            return Online(steps, *numbers)
         case _:
             return TwoLevel(steps, *numbers)
