@@ -11,7 +11,7 @@ from forebay.planner.choose import POLICIES, Alternative, candidates, choose, ev
 from forebay.planner.costs import Costs, assumed_costs
 from forebay.planner.plan import Plan
 from forebay.planner.settings import Problem, check_tiers, reserved, slot_size, worst_size
-from forebay.schedule import Schedule, StoreAll, foreign, named
+from forebay.schedule import Revolve, Schedule, StoreAll, foreign, named
 from forebay.schedule.names import FAMILIES, split_name
 from forebay.schedule.segmented import Segmented, check_count, check_steps
 from forebay.units import Budget, seconds_to_text, to_bytes, to_text
@@ -50,7 +50,7 @@ def plan(
     machine
         a machine that costs can be assumed for: h200 (the default for a device), v100, or laptop (for a host)
     schedule
-        "auto", a family ("revolve", "uniform", "zcut", "twolevel", "storeall") whose numbers are searched, a whole
+        "auto", a family ("revolve", "uniform", "zcut", "twolevel", "hierarchical", "storeall") whose numbers are searched, a whole
         name such as "revolve:20", a schedule, or any checkpoint_schedules object
     codec
         lossy or lossless codecs that may be used beside none, by name; `costs.codecs` says what each does
@@ -71,7 +71,7 @@ def plan(
     --------
     >>> chosen = plan(steps=3751, state_bytes="1.13GB", budget=Budget(device="8GB", host="64GB"), reversals=100)
     >>> print(chosen.schedule, chosen.slots)
-    twolevel:70,6 (7, 56)
+    hierarchical:7,56@12.7 (7, 56)
     >>> Plan.from_json(chosen.to_json()) == chosen
     True
     """
@@ -109,7 +109,7 @@ def plan(
         choices = (evaluate(wanted, setting.slots, setting) for setting in roomy if setting.keep == "states")
         best = min(filter(fits, choices), key=lambda choice: choice.seconds, default=None)
     else:
-        best, others = choose(roomy, tried, below)
+        best, others = choose(roomy, tried, below, levels=str(schedule).strip().lower() in ("auto", "hierarchical"))
     schedules = tried if wanted is None else {"states": [wanted]}
     if best is None and (below == inf or _need(problem, codecs, schedules) is not None):
         _refuse(problem, codecs, schedules)
@@ -177,6 +177,8 @@ def _wanted(schedule: str | Schedule | Any, steps: int) -> tuple[dict[str, list[
     name, numbers = split_name(schedule)
     if name == "storeall":
         return {"states": everything, "records": everything}, None
+    if name == "hierarchical" and not numbers:
+        return {"states": [Revolve(steps, 1)], "records": []}, None
     if numbers or name in ("hierarchical", "online"):  # one of any levels, the other for a loop of unknown end
         whole = named(schedule, steps)
         if len(numbers) == FAMILIES[name] or name == "hierarchical":
