@@ -120,7 +120,7 @@ def extrapolate(schedule: Segmented, setting: Setting) -> float:
     return long + (schedule.majors - more) * (long - short) / (more - few)
 
 
-def least_pinning(schedule: Segmented, setting: Setting) -> float:
+def least_pinning(schedule: Segmented | Hierarchical, setting: Setting) -> float:
     """Bound the seconds of pinning: what is alive at the turn and not in the first tier is in the second, or below."""
     if not setting.pin:
         return 0.0
@@ -200,7 +200,7 @@ class Search:
 
     def seconds_of(self, setting: Setting, schedule: Hierarchical) -> float:
         """Simulate a schedule if it may be the best, and return what it takes, or takes at least."""
-        least = unmoved(schedule, setting.work, 1).seconds
+        least = unmoved(schedule, setting.work, 1).seconds + least_pinning(schedule, setting)
         if least >= self.limit:
             return least
         choice = evaluate(schedule, setting.slots, setting)
@@ -274,7 +274,7 @@ def choose(
         if isinstance(entered, Recipe):
             made = entered.make(schedules[setting.keep][0].steps)
             if made is not None:
-                bound = max(bound, unmoved(made, setting.work, 1).seconds)
+                bound = unmoved(made, setting.work, 1).seconds + least_pinning(made, setting)
                 heappush(entries, Entry(bound, next(order), 0, setting, made))
         elif isinstance(entered, Segmented) and stage < len(TIGHTER):
             bound = max(bound, TIGHTER[stage](entered, setting) + least_pinning(entered, setting))

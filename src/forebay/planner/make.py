@@ -50,8 +50,8 @@ def plan(
     machine
         a machine that costs can be assumed for: h200 (the default for a device), v100, or laptop (for a host)
     schedule
-        "auto", a family ("revolve", "uniform", "zcut", "twolevel", "hierarchical", "storeall") whose numbers are searched, a whole
-        name such as "revolve:20", a schedule, or any checkpoint_schedules object
+        "auto", a family ("revolve", "uniform", "zcut", "twolevel", "hierarchical", "storeall") whose numbers are
+        searched, a whole name such as "revolve:20", a schedule, or any checkpoint_schedules object
     codec
         lossy or lossless codecs that may be used beside none, by name; `costs.codecs` says what each does
     record_bytes
