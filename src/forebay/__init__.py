@@ -25,6 +25,7 @@ __all__ = [
     "BudgetError",
     "CodecCost",
     "Costs",
+    "Ended",
     "ForebayError",
     "Link",
     "Online",
@@ -67,6 +68,7 @@ if _typing.TYPE_CHECKING:
     from forebay import tier as tier
     from forebay import torch as torch
     from forebay import wave as wave
+    from forebay.engine import Ended as Ended
     from forebay.engine import Result as Result
     from forebay.engine import Reversal as Reversal
     from forebay.engine import prepare as prepare
@@ -79,7 +81,7 @@ if _typing.TYPE_CHECKING:
 else:
     _ROOMS = {"codec", "engine", "footprint", "memory", "metrics", "planner", "schedule", "tier", "wave"}
     _DOORS = {"cubed", "dasf", "dask", "devito", "jax", "torch"}
-    _HOMES = dict.fromkeys(("Result", "Reversal", "prepare", "reverse"), "engine")
+    _HOMES = dict.fromkeys(("Ended", "Result", "Reversal", "prepare", "reverse"), "engine")
     _HOMES |= dict.fromkeys(("CodecCost", "Costs", "Link", "Plan", "plan"), "planner")
 
     def __getattr__(name):
