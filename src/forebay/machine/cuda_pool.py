@@ -42,7 +42,7 @@ class CudaPool(CudaMachine):
     tier = "device"
 
     def __init__(self, device: int, library: DeviceLibrary) -> None:
-        super().__init__(device, library, most=SPANS)
+        super().__init__(device, library)
         self.metrics.title = "pool"
         with self.current():
             self._start = self.mark_on(self.streams.up)
@@ -122,7 +122,7 @@ class CudaPool(CudaMachine):
                 for wait in waiting:
                     wait.event.hold(stream)
                 late = any(wait.why == "use: fetched" for wait in waiting)
-                begin = self._spans.add("compute", "late" if late else "stall", index, begin, self.mark_on(stream))
+                begin = self._add("compute", "late" if late else "stall", index, begin, self.mark_on(stream))
         self._uses[index] = _OnStream(stream, begin, self._last)
 
     def leave(self, index: int) -> Any:
@@ -131,7 +131,7 @@ class CudaPool(CudaMachine):
         with self.current():
             if self._last is not last:  # uses inside this one, which may have been on other streams
                 self._follow(stream)
-            self._last = event = self._spans.add("compute", "use", index, begin, self.mark_on(stream))
+            self._last = event = self._add("compute", "use", index, begin, self.mark_on(stream))
         if len(self._spans) >= UNREAD:
             self.settle()
         return event
@@ -143,7 +143,9 @@ class CudaPool(CudaMachine):
 
     def settle(self) -> None:
         """Read the times of what has ended."""
-        self._spans.settle(self._time_of, self.passed)
+        self._read_times()
+        if len(self.metrics.timeline) > SPANS:
+            del self.metrics.timeline[: SPANS // 2]
 
     def finish(self) -> None:
         """Wait for every stream, and raise what a codec noticed."""
