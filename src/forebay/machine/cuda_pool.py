@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from forebay.cuda.copy import copy_async
 from forebay.cuda.stream import Mark, callers_streams
 from forebay.errors import StateError
-from forebay.machine.arrays.dispatch import library_of
+from forebay.machine.arrays.dispatch import library_of, view_of
 from forebay.machine.arrays.library import DeviceLibrary
 from forebay.machine.cuda import CudaMachine, hold
 from forebay.machine.machine import Wait
@@ -80,9 +80,8 @@ class CudaPool(CudaMachine):
             for other in others:
                 stream.wait(other)
             hold(stream, after)
-            library = library_of(array)
-            view = library.view(array)
-            if library.on_host(array):
+            view = view_of(array)
+            if isinstance(view, np.ndarray):
                 source = np.ascontiguousarray(view)
                 copy_async(target.pointer, source.ctypes.data, source.nbytes, stream)
                 stop = self.mark_on(stream)
