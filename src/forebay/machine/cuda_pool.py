@@ -5,7 +5,7 @@ made to wait for the copies it needs, and the copies for it; the host waits for 
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from cuda.core import Stream
@@ -29,13 +29,6 @@ ARRAYS = 4096
 """Arrays that are kept for being handed out again: making one takes longer than all the rest of a use."""
 
 
-class _OnStream(NamedTuple):
-    stream: Stream
-    begin: Mark
-    last: Mark | None
-    """what had been computed last when it was entered"""
-
-
 class CudaPool(CudaMachine):
     """A GPU and its host, for the arrays of a library."""
 
@@ -47,7 +40,8 @@ class CudaPool(CudaMachine):
         with self.current():
             self._start = self.mark_on(self.streams.up)
             self._start.sync()
-        self._uses: dict[int, _OnStream] = {}  # those that are open, by index
+        # By the index of an open use: its stream, where it began there, and what had been computed last by then.
+        self._uses: dict[int, tuple[Stream, Mark, Mark | None]] = {}
         self._last: Mark | None = None  # the end of what was computed last
         self._arrays: dict[tuple[int, ArraySpec], Any] = {}
 
@@ -122,7 +116,7 @@ class CudaPool(CudaMachine):
                     wait.event.hold(stream)
                 late = any(wait.why == "use: fetched" for wait in waiting)
                 begin = self._add("compute", "late" if late else "stall", index, begin, self.mark_on(stream))
-        self._uses[index] = _OnStream(stream, begin, self._last)
+        self._uses[index] = stream, begin, self._last
 
     def leave(self, index: int) -> Any:
         """Mark the end of a use on the stream it began on, after that of all that ended before it."""
