@@ -43,6 +43,7 @@ __all__ = [
     "foreign",
     "memory",
     "plan",
+    "register_state",
     "reverse",
 ]
 """What `from forebay import *` brings: not waves and the doors, whose libraries may be missing."""
@@ -64,6 +65,7 @@ if _typing.TYPE_CHECKING:
     from forebay import torch as torch
     from forebay import wave as wave
     from forebay.engine import Result as Result
+    from forebay.engine import register_state as register_state
     from forebay.engine import reverse as reverse
     from forebay.planner import CodecCost as CodecCost
     from forebay.planner import Costs as Costs
@@ -73,7 +75,7 @@ if _typing.TYPE_CHECKING:
 else:
     _ROOMS = {"codec", "engine", "footprint", "memory", "metrics", "planner", "schedule", "tier", "wave"}
     _DOORS = {"cubed", "dasf", "dask", "devito", "jax", "torch"}
-    _HOMES = dict.fromkeys(("Result", "reverse"), "engine")
+    _HOMES = dict.fromkeys(("Result", "register_state", "reverse"), "engine")
     _HOMES |= dict.fromkeys(("CodecCost", "Costs", "Link", "Plan", "plan"), "planner")
 
     def __getattr__(name):

@@ -2,3 +2,4 @@
 
 from forebay.engine.result import Result as Result
 from forebay.engine.reverse import reverse as reverse
+from forebay.engine.trees import register_state as register_state

@@ -17,6 +17,10 @@ class Result:
     note: str = ""
     """what was decided for the caller"""
 
+    def __repr__(self) -> str:
+        peaks = ", ".join(f"{tier} {to_text(peak)}" for tier, peak in self.metrics.peak.items())
+        return f"Result({seconds_to_text(self.metrics.seconds)}; {peaks} of snapshots at most; {self.plan!r})"
+
     @property
     def costs(self) -> Costs:
         """The plan's costs, with what this reversal measured of the loop and of the codec."""

@@ -11,7 +11,7 @@ from typing import Any, Self
 from forebay import codec as codecs
 from forebay.codec import Codec
 from forebay.errors import BudgetError, ForebayError, StateError, needs
-from forebay.machine.arrays.dispatch import array_in, library_of, named_library, view_of
+from forebay.machine.arrays.dispatch import array_in, array_library, named_library, view_of
 from forebay.machine.arrays.host_bytes import copy_in
 from forebay.machine.machine import PoolMachine, Wait
 from forebay.machine.packing import handles
@@ -178,7 +178,7 @@ class Pool:
         return f"Pool({self.budget!r}, {len(self._pager.pages)} arrays)"
 
     def _take_in(self, page: Page, array: Any) -> None:
-        if library_of(array).on_host(array) and page.codec is None:
+        if array_library(array).on_host(array) and page.codec is None:
             page.room = self._pager.host.take_exact(page.spec.nbytes)
             self._machine.sync([Wait("put: host room free", event) for event in page.room.events])
             assert page.room.region.array is not None
