@@ -86,7 +86,9 @@ def main(asked: Any, report: Report) -> None:
             source = volume(Path(name), case[1])
             for _ in range(asked.repeats):
                 for way in ("ours", "auto"):
-                    report.add(run(way, *case, source, Path(name), models[case[0]]))
+                    row = report.add(run(way, *case, source, Path(name), models[case[0]], threads=asked.tiny))
+                    if row["failure"] and way == "ours":
+                        report.fail(f"ours, {case}: {row['failure']}")
     columns = "operator shape memory way chunks count seconds:s busiest:s failure peak_share:.0% planning:s"
     report.table(f"{WORKERS} workers", columns)
     conclude(report)
@@ -106,8 +108,10 @@ def volume(folder: Path, shape: tuple[int, ...]) -> Path:
     return path
 
 
-def run(way: str, operator: str, shape: Any, memory: str, source: Path, folder: Path, model: Any) -> dict[str, Any]:
-    """Run one case on a fresh cluster."""
+def run(
+    way: str, operator: str, shape: Any, memory: str, source: Path, folder: Path, model: Any, *, threads: bool
+) -> dict[str, Any]:
+    """Run one case on a fresh cluster; `threads` makes its workers threads of this process, whose peaks are its."""
     import dask.array as da
     import dask.config
     import distributed
@@ -122,6 +126,7 @@ def run(way: str, operator: str, shape: Any, memory: str, source: Path, folder: 
         "distributed.nanny.pre-spawn-environ": {**door.ENVIRONMENT, **QUIET},
     }
     workers = {"n_workers": WORKERS, "threads_per_worker": 1, "memory_limit": memory, "local_directory": str(folder)}
+    workers["processes"] = not threads
     with (
         dask.config.set(settings),
         distributed.LocalCluster(dashboard_address=":0", silence_logs=50, **workers) as cluster,

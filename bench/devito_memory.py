@@ -29,7 +29,7 @@ CALLS = 4
 """Of two steps that are timed, on all ways as many: the fields at the end are compared."""
 
 
-def placed(way: str, shape: Any, steps: int, both: bool) -> tuple[Any, Any]:
+def placed(way: str, shape: Any, order: int, steps: int, both: bool) -> tuple[Any, Any]:
     """Make a shot, and what surrounds the building and the running of its operators, there or there and back."""
     warnings.simplefilter("ignore")
     sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
@@ -37,7 +37,7 @@ def placed(way: str, shape: Any, steps: int, both: bool) -> tuple[Any, Any]:
 
     from forebay.devito import resident, unified
 
-    shot = Shot(tuple(shape), steps)
+    shot = Shot(tuple(shape), steps, order)
 
     def functions() -> Any:
         there = (*shot.waves[:2], *shot.medium.values(), shot.source, shot.receivers)
@@ -50,11 +50,11 @@ def placed(way: str, shape: Any, steps: int, both: bool) -> tuple[Any, Any]:
     return shot, (lambda: resident(*functions())) if way == "resident" else nullcontext
 
 
-def two_steps(way: str, shape: Any) -> dict[str, Any]:
+def two_steps(way: str, shape: Any, order: int) -> dict[str, Any]:
     """Time calls of two steps, the first ones left out; tell the fields too."""
     from forebay.devito import Run, sync_host
 
-    shot, surrounded = placed(way, shape, 4 * CALLS + 8, both=False)
+    shot, surrounded = placed(way, shape, order, 4 * CALLS + 8, both=False)
     with surrounded():
         there = shot.there()
         run = Run(there)
@@ -67,12 +67,12 @@ def two_steps(way: str, shape: Any) -> dict[str, Any]:
     return {"apply": median(taken[1:]), "run": median(bare[1:]), "digest": digest(*fields)}
 
 
-def migrate(way: str, shape: Any, steps: int, snapshots: int) -> dict[str, Any]:
+def migrate(way: str, shape: Any, order: int, steps: int, snapshots: int) -> dict[str, Any]:
     """Time the migration of a shot after one step each way has been run, which compiles and warms."""
     import forebay as fb
     from forebay.devito import Forward, Run, sync_device, sync_host
 
-    shot, surrounded = placed(way, shape, steps, both=True)
+    shot, surrounded = placed(way, shape, order, steps, both=True)
     moved = way != "default"
     with surrounded():
         there, back = shot.there(), shot.back()
@@ -135,7 +135,8 @@ def affordable(full: Any, call: float, calls: int, limit: float) -> Any:
 
 
 @benchmark(
-    arg("--shape", type=int, nargs=3, default=[400, 400, 505], tiny=[16, 16, 20]),
+    arg("--shape", type=int, nargs="+", default=[400, 400, 505], tiny=[20, 20]),
+    arg("--order", type=int, default=8, tiny=2, help="of the differences in space"),
     arg("--steps", type=int, default=200, tiny=4),
     arg("--snapshots", type=int, default=12, tiny=2),
     arg("--seconds", type=float, default=1000.0, help="of the default migration, about"),
@@ -145,12 +146,12 @@ def affordable(full: Any, call: float, calls: int, limit: float) -> Any:
 def main(asked: Any, report: Report) -> None:
     report.facts |= {name: os.environ.get(f"DEVITO_{name}") for name in ("PLATFORM", "LANGUAGE", "ARCH")}
     for way in asked.ways:
-        add(report, "two steps", way, asked.shape, "apply", child(two_steps, way, asked.shape))
+        add(report, "two steps", way, asked.shape, "apply", child(two_steps, way, asked.shape, asked.order))
     shape, call = asked.shape, (report.find(way="default") or {}).get("apply")
     if call and not asked.tiny:
         shape = affordable(shape, call, 2 * asked.steps, asked.seconds)
     for way in asked.ways:
-        row = child(migrate, way, shape, asked.steps, asked.snapshots)
+        row = child(migrate, way, shape, asked.order, asked.steps, asked.snapshots)
         add(report, "migration", way, shape, "seconds", row)
     report.table(
         "Devito's ways", "table way shape apply:s run:s seconds:s placing:s reversal:s times_faster:.1f same failed"

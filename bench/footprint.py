@@ -32,9 +32,9 @@ Operator = Callable[[Any], Any]
 
 @benchmark(
     arg("--quick", action="store_true", tiny=True),
-    arg("--others", action="store_true", help="functions that nothing was tuned on"),
+    arg("--others", action="store_true", tiny=True, help="functions that nothing was tuned on"),
     arg("--gpu", action="store_true", help="operators of CuPy and PyTorch"),
-    arg("operators", nargs="*", metavar="OPERATOR", tiny=["envelope"]),
+    arg("operators", nargs="*", metavar="OPERATOR", tiny=["magnitude"]),
     needs=lambda asked: ("gpu", "cupy", "torch") if asked.gpu else ("scipy",),
 )
 def main(asked: Any, report: Report) -> None:
@@ -71,15 +71,24 @@ def choose(asked: Any) -> dict[str, tuple[str, Operator]]:
 
 def others() -> dict[str, Operator]:
     """Return everyday functions that no constant of the model was chosen on."""
-    from scipy import ndimage, signal
+
+    def smear(x: Any) -> Any:
+        from scipy.signal import fftconvolve
+
+        return fftconvolve(x, np.ones((5, 5, 5), x.dtype), mode="same")
+
+    def shrink(x: Any) -> Any:
+        from scipy.ndimage import zoom
+
+        return zoom(x, 0.5, order=1)
 
     return {
         "magnitude": lambda x: np.sqrt(sum(part * part for part in np.gradient(x))),
         "whiten": lambda x: (x - x.mean(axis=-1, keepdims=True)) / (x.std(axis=-1, keepdims=True) + 1e-6),
-        "smear": lambda x: signal.fftconvolve(x, np.ones((5, 5, 5), x.dtype), mode="same"),
+        "smear": smear,
         "quantiles": lambda x: np.quantile(x, [0.1, 0.5, 0.9], axis=0),
         "windows": lambda x: np.lib.stride_tricks.sliding_window_view(x, 9, axis=-1).max(axis=-1),
-        "shrink": lambda x: ndimage.zoom(x, 0.5, order=1),
+        "shrink": shrink,
         "power": lambda x: np.abs(np.fft.rfftn(x)) ** 2,
         "stack": lambda x: np.concatenate([x, np.roll(x, 1, axis=0), np.pad(x, 4)[4:-4, 4:-4, 4:-4]], axis=-1),
     }

@@ -15,6 +15,7 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import numpy as np
+from cases.traffic import traffic
 from harness import Report, arg, benchmark, seconds
 
 import forebay as fb
@@ -78,7 +79,6 @@ def main(asked: Any, report: Report) -> None:
 def bound_of(setting: Setting, sweep: str, policy: str) -> tuple[int, int]:
     """Return the bytes of a round, up and down, in the long run."""
     from forebay.memory.pool.sequence import Use
-    from forebay.memory.pool.traffic import traffic
 
     rounds = 40
     roles = [Use((key,)) if sweep == "read" else Use((), (key,)) for key in range(setting.count)]

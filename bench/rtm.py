@@ -140,7 +140,9 @@ class Bench:
             try:
                 if (measure := next(rows, None)) is None:
                     return
-                self.report.add({"table": table} | measure())
+                row = self.report.add({"table": table} | measure())
+                if not row.get("equal", True):
+                    self.report.fail(f"{table}, row {number}: its image is not the exact one")
             except Exception as error:
                 self.report.console.print_exception()
                 self.report.fail(f"{table}, row {number}: {error!r}"[:500])

@@ -4,6 +4,7 @@ Takes half a minute; ``--quick`` leaves out the largest loop and the Revolve tha
 two policies move up and down, on our trajectory and on the other's, are counts, the same on every machine.
 """
 
+import os
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -15,6 +16,7 @@ from forebay.planner.choose import operations_of
 from forebay.planner.trace import moved
 
 SIZES = ((1000, 20), (10_000, 40), (1_000_000, 100))
+TINY = ((100, 8), (200, 8))
 MOVED = {False: (3751, 8), True: (200, 8)}
 """Steps and snapshots of the loop whose movements are counted; of the tiny one."""
 ENOUGH_SECONDS = 1.0
@@ -23,11 +25,13 @@ ENOUGH_SECONDS = 1.0
 
 @benchmark(arg("--quick", action="store_true", tiny=True), needs=("checkpoint_schedules",))
 def main(asked: Any, report: Report) -> None:
+    if asked.tiny:
+        os.environ["NUMBA_DISABLE_JIT"] = "1"  # to compile what the library needs would take longer than all else
     import checkpoint_schedules as library
 
     for _ in library.MultistageCheckpointSchedule(10, 3, 0):  # compiles what it needs of Numba, once
         pass
-    for steps, snapshots in SIZES[:2] if asked.quick else SIZES:
+    for steps, snapshots in TINY if asked.tiny else SIZES[:2] if asked.quick else SIZES:
         makers: dict[str, Callable[[int, int], Iterable[Any]]] = {
             "Forebay Revolve": Revolve,
             "checkpoint_schedules Multistage": lambda *size: library.MultistageCheckpointSchedule(*size, 0),

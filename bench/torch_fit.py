@@ -63,10 +63,10 @@ class Device:
             self.torch.cuda.synchronize()
 
     def clear(self) -> None:
-        """Give back what nothing uses."""
-        gc.collect()
-        self.wait()
+        """Give back what nothing uses of the device's memory."""
         if self.gpu:
+            gc.collect()
+            self.wait()
             self.torch.cuda.empty_cache()
 
     def step(self, model: Any, x: Any, around: Any = nullcontext) -> None:

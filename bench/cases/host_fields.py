@@ -1,13 +1,14 @@
 """Wavefields to compress on a CPU: the wave of `wavefields` in a smaller box, and pulses that fill another."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from cases import wavefields
+from forebay.compiled import kept
 
 
 def acoustic(n: int, steps: dict[str, int]) -> Iterator[tuple[str, NDArray[np.float32]]]:
@@ -29,7 +30,7 @@ def acoustic(n: int, steps: dict[str, int]) -> Iterator[tuple[str, NDArray[np.fl
             yield wanted[step], p.copy()
 
 
-@njit(nogil=True, fastmath=True)  # type: ignore[untyped-decorator]
+@partial(kept, nogil=True, fastmath=True)
 def advance(p: Any, old: Any, courant: Any, sponge: Any) -> None:
     n, one = p.shape[0], np.float32(1)
     weights = (8 * one / 5, -one / 5, 8 * one / 315, -one / 560)

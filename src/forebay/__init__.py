@@ -29,6 +29,7 @@ __all__ = [
     "Plan",
     "PlanError",
     "Result",
+    "Reversal",
     "Revolve",
     "ScheduleError",
     "SlowerError",
@@ -43,6 +44,7 @@ __all__ = [
     "foreign",
     "memory",
     "plan",
+    "prepare",
     "register_state",
     "reverse",
 ]
@@ -65,6 +67,8 @@ if _typing.TYPE_CHECKING:
     from forebay import torch as torch
     from forebay import wave as wave
     from forebay.engine import Result as Result
+    from forebay.engine import Reversal as Reversal
+    from forebay.engine import prepare as prepare
     from forebay.engine import register_state as register_state
     from forebay.engine import reverse as reverse
     from forebay.planner import CodecCost as CodecCost
@@ -75,7 +79,7 @@ if _typing.TYPE_CHECKING:
 else:
     _ROOMS = {"codec", "engine", "footprint", "memory", "metrics", "planner", "schedule", "tier", "wave"}
     _DOORS = {"cubed", "dasf", "dask", "devito", "jax", "torch"}
-    _HOMES = dict.fromkeys(("Result", "register_state", "reverse"), "engine")
+    _HOMES = dict.fromkeys(("Result", "Reversal", "prepare", "register_state", "reverse"), "engine")
     _HOMES |= dict.fromkeys(("CodecCost", "Costs", "Link", "Plan", "plan"), "planner")
 
     def __getattr__(name):

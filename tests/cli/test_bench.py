@@ -15,8 +15,24 @@ from forebay.cuda.available import gpu_count
 
 FOLDER = Path(__file__).parents[2] / "bench"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.py"))
-CHEAP = ("loop_on_disk", "planning", "reversal")
-"""Run by the fast tests: two that compute and one that needs a GPU. CI runs all of them in a step of its own."""
+CHILDREN = '''"""Calls a function that works and one that does not."""
+import os
+from harness import benchmark, child
+
+def works():
+    return {"pid": os.getpid()}
+
+def fails():
+    raise ValueError("broken")
+
+@benchmark()
+def main(asked, report):
+    report.add(child(works) | {"own": os.getpid()})
+    report.add(child(fails))
+
+if __name__ == "__main__":
+    main()
+'''
 
 
 def forebay(*arguments):
@@ -54,18 +70,19 @@ def test_options_that_are_a_benchmarks_own_reach_it(monkeypatch, tmp_path):
     assert out.read_text().endswith(f"['--output', {str(out)!r}, '-n', '3', '--quick', '--tiny']".lstrip("["))
 
 
-@pytest.mark.parametrize(
-    "name", [*CHEAP, *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES if name not in CHEAP)]
-)
+def script(path, *arguments, cwd):
+    command = [sys.executable, str(path), *map(str, arguments)]
+    own = {
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), str(FOLDER)]),
+    }
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=os.environ | own)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_a_tiny_benchmark_ends_and_writes_the_one_schema(name, tmp_path):
     out = tmp_path / "out.json"
-    run = subprocess.run(
-        [sys.executable, str(FOLDER / f"{name}.py"), "--tiny", "--output", str(out)],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
+    run = script(FOLDER / f"{name}.py", "--tiny", "--output", out, cwd=tmp_path)
     if run.returncode == 77:
         assert "needs" in run.stdout and "skipped" in run.stdout
         return
@@ -73,6 +90,18 @@ def test_a_tiny_benchmark_ends_and_writes_the_one_schema(name, tmp_path):
     written = json.loads(out.read_text())
     assert written["name"] == name and written["rows"] and written["environment"]["versions"]["forebay"]
     assert {"command", "date", "arguments", "facts", "failures", "seconds"} <= set(written)
+
+
+def test_functions_run_in_processes_of_their_own_and_the_tiny_form_fails_with_them(tmp_path):
+    (tmp_path / "calls.py").write_text(CHILDREN)
+    out = tmp_path / "out.json"
+    run = script("calls.py", "--output", out, cwd=tmp_path)
+    assert run.returncode == 0, run.stdout + run.stderr
+    worked, failed = json.loads(out.read_text())["rows"]
+    assert worked["pid"] != worked["own"] and failed == {"failed": "ValueError: broken"}
+    run = script("calls.py", "--tiny", "--output", out, cwd=tmp_path)
+    (worked,) = json.loads(out.read_text())["rows"]
+    assert run.returncode == 1 and "ValueError: broken" in run.stderr and worked["pid"] == worked["own"]
 
 
 def test_all_counts_what_lacks_a_gpu_as_skipped(monkeypatch, tmp_path):

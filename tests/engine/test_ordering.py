@@ -43,8 +43,7 @@ def run(schedule, slots, policy, seed, without=None, keep="states"):
     initial = {key: array.copy() for key, array in loop.state.items()}
     rooms = [count * layout.nbytes for count in peak]
     executor = Executor(machine, layout, ("first", "second", "third")[: len(slots)], rooms, callbacks)
-    for final in executor.stages(operations, STEPS, initial):
-        loop.turn(final)
+    executor.run(operations, initial)
     machine.finish()
     return loop.seen
 

@@ -1,6 +1,8 @@
 """Reversals that wait at their turn: several at once, resumed in any thread, given up without a trace."""
 
 import gc
+import inspect
+import re
 import threading
 import time
 
@@ -8,7 +10,7 @@ import numpy as np
 import pytest
 
 import forebay as fb
-from forebay.engine.reverse import prepare
+from forebay.engine.reverse import Options
 from forebay.errors import EngineError
 from tests.engine.loops import Loop
 
@@ -26,9 +28,8 @@ def nothing_is_left(tmp_path):
 
 
 def waiting(loop, directory, schedule="storeall", **more):
-    reversal = prepare(
+    reversal = fb.prepare(
         loop.forward,
-        loop.backward,
         loop.state,
         STEPS,
         budget=fb.Budget(host=4 * SNAPSHOT, disk=60 * SNAPSHOT),
@@ -37,9 +38,7 @@ def waiting(loop, directory, schedule="storeall", **more):
         directory=directory,
         **more,
     )
-    final = reversal.forward()
-    loop.turn(final)
-    reversal.wait()
+    loop.turn(reversal.forward())
     return reversal
 
 
@@ -51,25 +50,24 @@ def test_several_wait_at_once_and_go_on_in_any_order_and_thread(schedule, tmp_pa
     assert [loop.turned for loop in loops] == [[final] for _, final in expected]
     assert not any(loop.seen for loop in loops)
 
-    def go_on(reversal):
-        reversal.resume()
-        reversal.backward()
-
     for number in (1, 2, 0):
-        thread = threading.Thread(target=go_on, args=(reversals[number],))
+        thread = threading.Thread(target=reversals[number].backward, args=(loops[number].backward,))
         thread.start()
         thread.join()
     assert [loop.seen for loop in loops] == [states for states, _ in expected]
 
 
-@pytest.mark.parametrize("how", ["given up", "forgotten"])
+@pytest.mark.parametrize("how", ["closed", "left", "forgotten"])
 def test_one_that_is_not_needed_any_more_gives_everything_back(how, tmp_path):
     loop = Loop()
     reversal = waiting(loop, tmp_path)
     assert list(tmp_path.glob("forebay-*"))
-    if how == "given up":
-        reversal.give_up()
-        reversal.give_up()
+    if how == "closed":
+        reversal.close()
+        reversal.close()
+    elif how == "left":
+        with reversal:
+            pass
     else:
         gc.disable()  # nobody has to come by for it
         try:
@@ -79,20 +77,39 @@ def test_one_that_is_not_needed_any_more_gives_everything_back(how, tmp_path):
     assert not list(tmp_path.glob("forebay-*")) and not loop.seen
 
 
-def test_one_that_has_ended_is_not_taken_up_again(tmp_path):
-    reversal = waiting(Loop(), tmp_path)
-    reversal.resume()
-    reversal.backward()
-    with pytest.raises(EngineError, match="start another"):
-        reversal.resume()
+def test_phases_out_of_order_are_refused_with_what_to_do(tmp_path):
+    loop = Loop()
+    with fb.prepare(loop.forward, loop.state, 5, budget="1MB", costs=MANY) as reversal:
+        with pytest.raises(EngineError, match=r"call forward\(\) first"):
+            reversal.backward(loop.backward)
+        reversal.forward()
+        with pytest.raises(EngineError, match=r"call backward\(\)"):
+            reversal.forward()
+        reversal.backward(loop.backward)
+        for again in (reversal.forward, lambda: reversal.backward(loop.backward)):
+            with pytest.raises(EngineError, match="prepare another"):
+                again()
+    assert len(loop.seen) == 5
+
+
+def test_what_turn_returns_is_what_forward_returns():
+    loop = Loop()
+    with fb.prepare(loop.forward, loop.state, 5, budget="1MB", costs=MANY) as reversal:
+        assert reversal.forward(lambda final: final["u"].tobytes()) == loop.expect(5)[1]
+
+
+def test_reverse_takes_what_prepare_takes():
+    named = set(inspect.signature(fb.prepare).parameters) - {"forward", "state", "steps"}
+    assert named == set(Options.__annotations__)
+    documented = inspect.getdoc(fb.reverse).partition("**options")[2].partition("Examples")[0]
+    assert named == set(re.findall(r"`(\w+)`", documented)) - {"prepare"}
 
 
 def test_the_wait_is_no_part_of_the_measured_time(tmp_path):
     start = time.perf_counter()
     reversal = waiting(Loop(), tmp_path)
     time.sleep(0.6)
-    reversal.resume()
-    result = reversal.backward()
+    result = reversal.backward(lambda state, step: None)
     assert result.metrics.seconds <= time.perf_counter() - start - 0.6
     assert max(span.stop for span in result.metrics.timeline) <= result.metrics.seconds + 1e-3
 
@@ -100,9 +117,8 @@ def test_the_wait_is_no_part_of_the_measured_time(tmp_path):
 def test_encoded_snapshots_wait_too(tmp_path):
     field = np.linspace(0, 1, 5000, dtype=np.float32)
     seen = []
-    reversal = prepare(
+    reversal = fb.prepare(
         lambda state, start, stop: (state[0] * np.float32(0.9) ** (stop - start),),
-        lambda state, step: seen.append(float(np.abs(state[0] - field * np.float32(0.9) ** step).max())),
         (field,),
         STEPS,
         budget=fb.Budget(host="60kB", disk="600kB"),
@@ -112,7 +128,8 @@ def test_encoded_snapshots_wait_too(tmp_path):
         directory=tmp_path,
     )
     reversal.forward()
-    reversal.wait()
-    reversal.resume()
-    assert reversal.backward().plan.codec == "cast:bfloat16"
+    result = reversal.backward(
+        lambda state, step: seen.append(float(np.abs(state[0] - field * np.float32(0.9) ** step).max()))
+    )
+    assert result.plan.codec == "cast:bfloat16"
     assert len(seen) == STEPS and max(seen) < 1e-2

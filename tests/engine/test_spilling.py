@@ -57,7 +57,7 @@ def run(schedule, slots, policy, filling, seed, without=None, keep="states", ass
     callbacks = Callbacks(loop.forward, loop.backward, take, keep == "states")
     tiers = ("first", "second", "third")[: len(slots)]
     executor = SpillingExecutor(machine, layout, tiers, rooms, callbacks, packing, initial)
-    list(executor.stages(operations, STEPS, initial()))
+    executor.run(operations, initial())
     machine.finish()
     for tier, room in zip(tiers, rooms, strict=True):
         assert machine.metrics.peak[tier] <= room

@@ -204,7 +204,7 @@ def test_what_a_span_takes_beside_its_steps_is_counted_where_states_are_saved_an
     assert planning._parted(3, 1.5, 3, 1.5) == (0.5, 0.0)
     times = iter(())
     monkeypatch.setattr(planning, "_seconds", lambda call: next(times))
-    loop = planning.TimeLoop(lambda state, start, stop: state, lambda *_: None, (np.zeros(1024),), 100, 1, None)
+    loop = planning.TimeLoop(lambda state, start, stop: state, (np.zeros(1024),), 100, 1, None)
     # Spans of one step and of sixteen, and putting a state on the device, which is counted with the recordings.
     for one, many, put, kept in (
         (2e-3, 32e-3, 5e-3, 1e-3),

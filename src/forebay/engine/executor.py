@@ -7,7 +7,7 @@ here, and the tests on the virtual machine leave out one after the other to see 
 The executor knows which snapshot owns each slot, and refuses to read one that is not where the plan says.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,7 +67,7 @@ class Executor:
         # of its snapshot. All in one piece, because a device rounds every piece up.
         sizes = (rooms[0] + layout.nbytes, *rooms[1:])
         piece = layout.nbytes if self.even else None
-        self.heaps: list[Heap | Meter] = []
+        self.heaps: list[Heap] = []
         for tier, nbytes in enumerate(sizes):
             machine.reserve(tier, nbytes)
             self.heaps.append(Meter(nbytes) if tiers[tier] == "disk" else Heap(nbytes, piece, machine.passed))
@@ -80,17 +80,14 @@ class Executor:
         self._copy_in(0, self.working, arrays, [])
         return self.layout.build(self._arrays())
 
-    def stages(self, operations: Sequence[Operation], steps: int, state: Any) -> Iterator[Any]:
-        """Carry operations out from an initial state, yielding the final one at the turn and then going on."""
-        turned, record = False, None
+    def run(self, operations: Sequence[Operation], state: Any) -> Any:
+        """Carry operations out from a working state, and return the one that they end with."""
+        record = None
         following = iter([*operations[1:], None])
         for operation in operations:
             after = next(following)
             if isinstance(operation, Forward):
                 state = self._forward(state, operation.start, operation.stop)
-                if operation.stop == steps and not turned:
-                    turned = True
-                    yield state
             elif isinstance(operation, Backward):
                 with self.machine.timed("backward", operation.step):
                     self.callbacks.backward(state if record is None else record, operation.step)
@@ -111,6 +108,7 @@ class Executor:
                 self._fetch(operation.step, operation.tier)
             elif isinstance(operation, Evict):
                 self._evict(operation.step, operation.tier)
+        return state
 
     def _snapshot(self, state: Any, step: int) -> Any:
         if self.callbacks.keeps:

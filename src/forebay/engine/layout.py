@@ -1,6 +1,6 @@
 """States as trees of arrays: where each array of a snapshot lies in one region, and what a state has to be like."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from forebay.errors import StateError
 from forebay.machine.arrays.dispatch import array_library, describe
 from forebay.machine.arrays.library import StateLibrary
 from forebay.machine.region import aligned
-from forebay.machine.spec import Leaf
+from forebay.machine.spec import ArraySpec, Leaf
 from forebay.tier.sectors import SECTOR, whole_sectors
 
 
@@ -50,19 +50,16 @@ class Layout:
         arrays, structure = flatten(tree)
         if not arrays:
             raise StateError(f"the {name} holds no arrays: give a tuple, list or dict of arrays")
-        leaves: list[Leaf] = []
-        likenesses = []
-        offset = 0
+        specs, likenesses = [], []
         for number, array in enumerate(arrays):
             try:
                 spec, library = describe(array), array_library(array)
             except StateError as error:
                 raise StateError(f"{_path(structure, number, name)}: {error}") from error
-            leaves.append(Leaf(spec, offset, spec.nbytes))
+            specs.append(spec)
             likenesses.append(Likeness(library, *library.like(array, spec), library.device(array)))
-            offset += aligned(spec.nbytes)
         structure = flatten(structure.unflatten(arrays))[1]  # as it is built: derived dicts are dicts from here on
-        return cls(tuple(leaves), max(SECTOR, whole_sectors(offset)), structure, tuple(likenesses), name)
+        return cls(*in_a_row(specs), structure, tuple(likenesses), name)
 
     def build(self, arrays: Sequence[Any]) -> Any:
         """Make the tree from its arrays."""
@@ -156,6 +153,16 @@ class Layout:
 
     def _path(self, number: int) -> str:
         return _path(self.structure, number, self.name)
+
+
+def in_a_row(specs: Iterable[ArraySpec]) -> tuple[tuple[Leaf, ...], int]:
+    """Lay arrays of some specs one after the other, and return the bytes of a snapshot in whole sectors of a disk."""
+    leaves: list[Leaf] = []
+    offset = 0
+    for spec in specs:
+        leaves.append(Leaf(spec, offset, spec.nbytes))
+        offset += aligned(spec.nbytes)
+    return tuple(leaves), max(SECTOR, whole_sectors(offset))
 
 
 def arrays_of(tree: Any) -> list[Any]:

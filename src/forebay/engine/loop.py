@@ -29,7 +29,6 @@ class TimeLoop:
     def __init__(
         self,
         forward: Callable[..., Any],
-        backward: Callable[[Any, int], None],
         state: Any,
         steps: int,
         every: int,
@@ -44,7 +43,7 @@ class TimeLoop:
         self.library: Library = library_of(state)
         self.steps, self.every = steps, min(every, steps)
         record = (record,) if isinstance(record, str) else record
-        self._forward, self._backward, self._state, self._record = forward, backward, state, record
+        self._forward, self._state, self._record = forward, state, record
         self._takes_replay = "replay" in inspect.signature(forward).parameters
         self._furthest = 0  # up to here the steps have been run before
         self.record_layout: Layout | None = None
@@ -107,7 +106,7 @@ class TimeLoop:
         self,
         keeps: bool,
         sampler: Sampler | None,
-        tick: Callable[[], None],
+        backward: Callable[[Any, int], None],
         pause: Callable[[], None],
     ) -> Callbacks:
         """Return what the engine calls; `keeps` says that snapshots are states."""
@@ -121,18 +120,17 @@ class TimeLoop:
                     start = sampled
             return self.advance(state, start, stop)
 
-        def backward(snapshot: Any, step: int) -> None:
+        def visit(snapshot: Any, step: int) -> None:
             needed = self.record_of(snapshot, step) if keeps else snapshot
             if not isinstance(needed, Trusted):
                 needed = (self.record_layout or self.layout).locked(needed)
             if sampler:
                 sampler.see(step, needed)
-            self._backward(needed, step * self.every)
-            tick()
+            backward(needed, step * self.every)
 
         return Callbacks(
             forward=forward,
-            backward=backward,
+            backward=visit,
             snapshot=(lambda state, step: state) if keeps else self.record_of,
             keeps=keeps,
         )

@@ -64,16 +64,14 @@ class Request:
     def prepare(
         self,
         forward: Callable[..., Any],
-        backward: Callable[[Any, int], Any],
         state: Any,
         steps: int,
         plan: Plan,
         note: str,
     ) -> Reversal:
-        """Take the memory of a reversal that follows a plan."""
+        """Return a reversal that follows a plan."""
         reversal = prepare(
             forward,
-            backward,
             state,
             steps,
             every=plan.every,

@@ -1,9 +1,15 @@
 """A reversal on its way: run forward to its turn, where it may wait, and later backward, or be given up there."""
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from enum import Enum
 from pathlib import Path
+from types import TracebackType
 from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress
 
 from forebay.engine.executor import Executor
 from forebay.engine.layout import Layout
@@ -16,14 +22,25 @@ from forebay.machine.packing import Packing
 from forebay.metrics import Metrics
 from forebay.planner import Plan
 from forebay.planner.operations import Operation
-from forebay.schedule import Restore
+from forebay.schedule import Forward, Restore
+
+LONG = 5.0
+"""Predicted seconds from which a reversal shows its progress on a terminal."""
+
+
+class Phase(Enum):
+    """How far a reversal has come, in the words of its errors."""
+
+    PREPARED = "has not been run forward yet: call forward() first"
+    TURNED = "has been run forward: call backward(), or prepare another"
+    ENDED = "has ended or was given up: prepare another"
 
 
 class Reversal:
-    """The memory, lanes and place in the plan of one reversal.
+    """One reversal in two phases: `forward` to the turn and, whenever the caller is ready, `backward`.
 
-    Several may wait at their turns at the same time, each with the memory that its plan says. One that is given up,
-    or that nothing refers to any more, gives its memory and files back.
+    Made by `prepare`. Several may wait at their turns at the same time, each with the memory that its plan says. One
+    that is closed, or that nothing refers to any more, gives its memory and files back.
     """
 
     def __init__(
@@ -40,74 +57,125 @@ class Reversal:
         note: str = "",
     ) -> None:
         self.plan, self.note = plan, note
-        self._nbytes = kept.nbytes
-        self._operations = plan.operations()
-        keeps = plan.keep == "states"
+        self._loop, self._kept, self._packing, self._rooms = loop, kept, packing, rooms
+        self._where, self._synchronous = where, synchronous
         self._sampler = Sampler(loop.record_layout or loop.layout, loop.coarse_steps) if lossy else None
-        self._ticking = _Ticking()
-        self._machine = machine = loop.library.machine(where, synchronous)
+        self._visitor = _Visitor()
+        self._phase = Phase.PREPARED
+        self._executor: Executor | None = None
+        self._close: Callable[[], object] = lambda: None
+
+    def forward(self, turn: Callable[[Any], Any] | None = None) -> Any:
+        """Take the memory, run to the turn, and return the final state, or what `turn(final_state)` makes of it.
+
+        The final state is in memory that `backward` uses again: copy what is needed longer. On a GPU `turn` is called
+        with the engine's stream current, as all callbacks are; after the return the caller's streams are, in order.
+        """
+        self._demand(Phase.PREPARED)
+        operations = self.plan.operations()
+        turned = _before_turn(operations, self.plan.schedule.steps)
+        self._machine = machine = self._loop.library.machine(self._where, self._synchronous)
         self._close = weakref.finalize(self, machine.close)
         try:
-            callbacks = loop.callbacks(keeps, self._sampler, self._ticking, machine.pause)
-            executor: Executor
-
-            def initial() -> Any:
-                return executor.load(loop.arrays) if keeps else loop.fresh()
-
-            if packing is None:
-                executor = Executor(machine, kept, plan.tiers, rooms, callbacks)
-            else:
-                executor = SpillingExecutor(machine, kept, plan.tiers, rooms, callbacks, packing, initial)
-            self._stages = executor.stages(self._operations, plan.schedule.steps, initial())
+            self._executor, state = self._start()
+            final = self._executor.run(operations[:turned], state)
+            result = final if turn is None else turn(final)
+            machine.leave()
         except BaseException:
-            self._close()
+            self.close()
             raise
+        self._operations, self._done = operations, turned
+        self._phase = Phase.TURNED
+        return result
 
-    def forward(self) -> Any:
-        """Run to the turn and return the final state, which the caller must not hold beyond it without a copy."""
-        try:
-            return next(self._stages)
-        except BaseException:
-            self._close()
-            raise
+    def backward(self, backward: Callable[[Any, int], None], progress: bool | None = None) -> Result:
+        """Call ``backward(state_or_record, step)`` from the last step to the first, in whatever thread.
 
-    def wait(self) -> None:
-        """Let the caller go on with other things: its streams wait for the reversal's, and are current again."""
-        self._machine.leave()
-
-    def resume(self) -> None:
-        """Take up again where it waited, in whatever thread."""
-        if not self._close.alive:
-            raise EngineError("a reversal that has ended or was given up cannot go on: start another")
-        self._machine.enter()
-
-    def backward(self, tick: Callable[[], None] = lambda: None) -> Result:
-        """Run the rest, calling `tick` after each backward step, and give back everything but the result."""
-        self._ticking.tick = tick
+        Everything but the result is given back at the end. Parameters are as for `reverse`.
+        """
+        self._demand(Phase.TURNED)
+        assert self._executor is not None
         machine = self._machine
         try:
-            for _ in self._stages:
-                raise EngineError("the schedule comes to the end of the loop twice")
+            machine.enter()
+            with shown(self.plan, progress) as tick:
+                self._visitor.backward, self._visitor.tick = backward, tick
+                self._executor.run(self._operations[self._done :], None)
             machine.finish()
             machine.metrics.samples = self._sampler.samples() if self._sampler else []
         finally:
-            self.give_up()
-        _count(machine.metrics, self.plan, self._operations, self._nbytes)
+            self.close()
+        _count(machine.metrics, self.plan, self._operations, self._kept.nbytes)
         return Result(self.plan, machine.metrics, self.note)
 
-    def give_up(self) -> None:
+    def close(self) -> None:
         """Free memory and remove files, whatever has been done; again is no error."""
-        self._stages = iter(())  # lets go of the arrays in the memory that is given back
+        self._phase = Phase.ENDED
+        self._visitor.forget()
+        self._executor = None  # lets go of the arrays in the memory that is given back
         self._close()
 
+    def __enter__(self) -> "Reversal":
+        return self
 
-class _Ticking:
-    """Calls what is to be told of backward steps, which may be known only after the turn."""
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
-    tick: Callable[[], None] = staticmethod(lambda: None)
+    def _demand(self, phase: Phase) -> None:
+        if self._phase is not phase:
+            raise EngineError(f"this reversal {self._phase.value}")
 
-    def __call__(self) -> None:
+    def _start(self) -> tuple[Executor, Any]:
+        """Return what runs the operations, and a copy of the initial state where it computes."""
+        loop, plan, machine, packing = self._loop, self.plan, self._machine, self._packing
+        keeps = plan.keep == "states"
+        callbacks = loop.callbacks(keeps, self._sampler, self._visitor, machine.pause)
+        executor: Executor
+
+        def initial() -> Any:
+            return executor.load(loop.arrays) if keeps else loop.fresh()
+
+        if packing is None:
+            executor = Executor(machine, self._kept, plan.tiers, self._rooms, callbacks)
+        else:
+            executor = SpillingExecutor(machine, self._kept, plan.tiers, self._rooms, callbacks, packing, initial)
+        return executor, initial()
+
+
+class _Visitor:
+    """Calls what goes back through the loop, which is known only after the turn, and tells of each step."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Let go of what was called."""
+        self.backward: Callable[[Any, int], None] = lambda snapshot, step: None
+        self.tick: Callable[[], None] = lambda: None
+
+    def __call__(self, snapshot: Any, step: int) -> None:
+        self.backward(snapshot, step)
         self.tick()
+
+
+@contextmanager
+def shown(plan: Plan, wanted: bool | None) -> Iterator[Callable[[], None]]:
+    """Show the backward steps done, where that is wanted."""
+    console = Console(stderr=True)
+    if not (wanted or (wanted is None and console.is_terminal and plan.seconds > LONG)):
+        yield lambda: None
+        return
+    with Progress(console=console, transient=True) as bar:
+        task = bar.add_task(f"reversing with {plan.schedule}", total=plan.schedule.steps)
+        yield lambda: bar.advance(task)
+
+
+def _before_turn(operations: Sequence[Operation], steps: int) -> int:
+    """Count the operations up to the end of the loop."""
+    ends = (number for number, each in enumerate(operations, 1) if isinstance(each, Forward) and each.stop == steps)
+    return next(ends)
 
 
 def _count(metrics: Metrics, plan: Plan, operations: Sequence[Operation], nbytes: int) -> None:

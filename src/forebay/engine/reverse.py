@@ -1,13 +1,9 @@
-"""Reversing a time loop inside a budget: the one call that plans, measures and runs."""
+"""Reversing a time loop inside a budget: the calls that plan, measure and run it, at once or in two phases."""
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
-
-from rich.console import Console
-from rich.progress import Progress
+from typing import Any, TypedDict, Unpack
 
 from forebay.codec import Codec, get
 from forebay.codec.auto import choices
@@ -26,10 +22,25 @@ from forebay.schedule import Schedule
 from forebay.schedule.segmented import check_steps
 from forebay.units import Budget
 
-LONG = 5.0
-"""Predicted seconds from which a reversal shows its progress on a terminal."""
 MARGIN = 1.5
 """How much more room than planned encoded snapshots are given where the budget allows: ratios are guesses."""
+
+
+class Options(TypedDict, total=False):
+    """The keyword arguments of `prepare`, which says what they are: `reverse` hands them on."""
+
+    budget: Budget | str | int | None
+    schedule: str | Schedule | Any
+    codec: str | Codec | Sequence[str | Codec] | None
+    record: Record | None
+    every: int
+    plan: Plan | None
+    costs: Costs | None
+    policy: str
+    slots: int | None
+    reversals: int
+    synchronous: bool | None
+    directory: Path | str | None
 
 
 def reverse(
@@ -38,20 +49,9 @@ def reverse(
     state: Any,
     steps: int,
     *,
-    budget: Budget | str | int | None = None,
-    schedule: str | Schedule | Any = "auto",
-    codec: str | Codec | Sequence[str | Codec] | None = None,
-    record: Record | None = None,
-    every: int = 1,
     turn: Callable[[Any], None] | None = None,
-    plan: Plan | None = None,
-    costs: Costs | None = None,
-    policy: str = "min",
-    slots: int | None = None,
-    reversals: int = 1,
-    synchronous: bool | None = None,
-    directory: Path | str | None = None,
     progress: bool | None = None,
+    **options: Unpack[Options],
 ) -> Result:
     """Run a time loop forward and then backward, keeping and recomputing states inside a budget.
 
@@ -59,13 +59,66 @@ def reverse(
 
     Parameters
     ----------
+    forward, state, steps
+        The loop: ``forward(state, start, stop) -> state``, the state at step 0, and its steps; see `prepare`.
+    backward
+        ``backward(state_or_record, step)`` is called once a step, from the last to the first, with the state before
+        that step, or its record; read-only, and valid during the call.
+    turn
+        ``turn(final_state)``, called once before the first backward computation.
+    progress
+        Whether to show progress; None shows it for long reversals on a terminal.
+    **options
+        As for `prepare`: `budget`, `schedule`, `codec`, `record`, `every`, `plan`, `costs`, `policy`, `slots`,
+        `reversals`, `synchronous`, `directory`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> total = np.zeros(3)
+    >>> def step(state, start, stop):
+    ...     for _ in range(start, stop):
+    ...         state = (0.5 * state[0] + 1,)
+    ...     return state
+    >>> def add(state, step):
+    ...     total[:] += state[0]
+    >>> result = reverse(step, add, (np.ones(3),), steps=100, budget="64kB", schedule="revolve:5")
+    >>> float(total[0]), result.metrics.peak["host"]
+    (198.0, 20480)
+    """
+    with prepare(forward, state, steps, **options) as reversal:
+        reversal.forward(turn)
+        return reversal.backward(backward, progress)
+
+
+def prepare(
+    forward: Callable[..., Any],
+    state: Any,
+    steps: int,
+    *,
+    budget: Budget | str | int | None = None,
+    schedule: str | Schedule | Any = "auto",
+    codec: str | Codec | Sequence[str | Codec] | None = None,
+    record: Record | None = None,
+    every: int = 1,
+    plan: Plan | None = None,
+    costs: Costs | None = None,
+    policy: str = "min",
+    slots: int | None = None,
+    reversals: int = 1,
+    synchronous: bool | None = None,
+    directory: Path | str | None = None,
+) -> Reversal:
+    """Plan a reversal in two phases: `forward` of what is returned runs to the turn, its `backward` comes back later.
+
+    Nothing is run but what has to be timed, and no memory is taken before `forward`.
+
+    Parameters
+    ----------
     forward
         ``forward(state, start, stop) -> state`` advances several steps. It owns its input and may overwrite it,
         depends on nothing else, and is called again for the same steps. Where it takes ``replay``, it is told whether
         it recomputes.
-    backward
-        ``backward(state_or_record, step)`` is called once a step, from the last to the first, with the state before
-        that step, or its record; read-only, and valid during the call.
     state
         The state at step 0, left untouched: a tuple, list or dict of arrays, all of NumPy, CuPy or torch, in one
         memory. On the host, arrays with gaps are gathered when they are kept and come back without them; on a GPU
@@ -85,8 +138,6 @@ def reverse(
         What backward needs of a state, where that is less: keys of the state (or indices), or ``record(state, step)``.
     every
         Steps from one backward computation to the next, which then covers them all.
-    turn
-        ``turn(final_state)``, called once before the first backward computation.
     plan, costs
         Known from before. A plan decides what `schedule`, `policy`, `slots`, `costs` and `codec` otherwise do, and is
         refused where it does not agree with a budget or codec given beside it. Without either, forward and links are
@@ -98,72 +149,22 @@ def reverse(
         libraries set; without it, it is False.
     directory
         Where the disk tier keeps its files.
-    progress
-        Whether to show progress; None shows it for long reversals on a terminal.
 
     Examples
     --------
     >>> import numpy as np
-    >>> total = np.zeros(3)
-    >>> def step(state, start, stop):
-    ...     for _ in range(start, stop):
-    ...         state = (0.5 * state[0] + 1,)
-    ...     return state
-    >>> def add(state, step):
-    ...     total[:] += state[0]
-    >>> result = reverse(step, add, (np.ones(3),), steps=100, budget="64kB", schedule="revolve:5")
-    >>> float(total[0]), result.metrics.peak["host"]
-    (198.0, 20480)
+    >>> def double(state, start, stop):
+    ...     return (state[0] * 2.0 ** (stop - start),)
+    >>> with prepare(double, (np.ones(3),), steps=10, budget="64kB", schedule="revolve:3") as reversal:
+    ...     final = float(reversal.forward()[0][0])
+    ...     seen = []
+    ...     result = reversal.backward(lambda state, step: seen.append(float(state[0][0])))
+    >>> final, seen[:3]
+    (1024.0, [512.0, 256.0, 128.0])
     """
-    reversal = prepare(
-        forward,
-        backward,
-        state,
-        steps,
-        budget=budget,
-        schedule=schedule,
-        codec=codec,
-        record=record,
-        every=every,
-        plan=plan,
-        costs=costs,
-        policy=policy,
-        slots=slots,
-        reversals=reversals,
-        synchronous=synchronous,
-        directory=directory,
-    )
-    try:
-        with shown(reversal.plan, progress) as tick:
-            (turn or (lambda final: None))(reversal.forward())
-            return reversal.backward(tick)
-    finally:
-        reversal.give_up()
-
-
-def prepare(
-    forward: Callable[..., Any],
-    backward: Callable[[Any, int], None],
-    state: Any,
-    steps: int,
-    *,
-    budget: Budget | str | int | None = None,
-    schedule: str | Schedule | Any = "auto",
-    codec: str | Codec | Sequence[str | Codec] | None = None,
-    record: Record | None = None,
-    every: int = 1,
-    plan: Plan | None = None,
-    costs: Costs | None = None,
-    policy: str = "min",
-    slots: int | None = None,
-    reversals: int = 1,
-    synchronous: bool | None = None,
-    directory: Path | str | None = None,
-) -> Reversal:
-    """Plan a reversal and take its memory, for a caller who comes back after the turn; parameters as for `reverse`."""
     check_steps(steps)
     synchronous = bool(getattr(forward, "synchronous", False)) if synchronous is None else synchronous
-    loop = TimeLoop(forward, backward, state, steps, every, record)
+    loop = TimeLoop(forward, state, steps, every, record)
     encoders, error = choices(codec)
     where = Path(directory) if directory is not None else Path(tempfile.gettempdir())
     note = ""
@@ -268,15 +269,3 @@ def _check_plan(plan: Plan, loop: TimeLoop, kept: Layout, packing: Packing | Non
                 f"the plan was made for snapshots of {plan.snapshot_bytes} bytes, but they have {kept.nbytes}: "
                 f"{peak} of them exceed the {tier} budget; make a plan for this state"
             )
-
-
-@contextmanager
-def shown(plan: Plan, wanted: bool | None) -> Iterator[Callable[[], None]]:
-    """Show the backward steps done, where that is wanted."""
-    console = Console(stderr=True)
-    if not (wanted or (wanted is None and console.is_terminal and plan.seconds > LONG)):
-        yield lambda: None
-        return
-    with Progress(console=console, transient=True) as bar:
-        task = bar.add_task(f"reversing with {plan.schedule}", total=plan.schedule.steps)
-        yield lambda: bar.advance(task)

@@ -14,7 +14,6 @@ from forebay.engine import Result
 from forebay.engine.loop import Trusted
 from forebay.engine.recorded import Request
 from forebay.engine.reversal import Reversal
-from forebay.engine.reverse import shown
 from forebay.errors import StateError
 from forebay.jax.compiled_step import CompiledStep, is_inexact
 from forebay.jax.decision import OnDevice, PlannedLoop, check_concrete, decide
@@ -224,15 +223,8 @@ def _run_forward(
     call: CheckpointedCall, course: PlannedLoop, state: Leaves, inputs: Leaves, params: Leaves, first: bool
 ) -> tuple[_Sweep, Reversal]:
     sweep = _Sweep(call, course, state, inputs, params, first)
-    reversal = call.request.prepare(
-        sweep.forward, sweep.backward, to_host(state), call.compiled.count, course.plan, course.note
-    )
-    try:
-        sweep.turn(reversal.forward())
-        reversal.wait()
-    except BaseException:
-        reversal.give_up()
-        raise
+    reversal = call.request.prepare(sweep.forward, to_host(state), call.compiled.count, course.plan, course.note)
+    reversal.forward(sweep.turn)
     return sweep, reversal
 
 
@@ -251,13 +243,9 @@ class _Waiting:
         if reversal is None:
             state, inputs, params = arguments
             sweep, reversal = _run_forward(self._call, self._course, state, inputs, params, False)
-        try:
+        with reversal:
             sweep.start_back(*cotangents)
-            reversal.resume()
-            with shown(self._course.plan, self._call.progress) as tick:
-                result = reversal.backward(tick)
-        finally:
-            reversal.give_up()
+            result = reversal.backward(sweep.backward, self._call.progress)
         if self._call.report is not None:
             self._call.report(result)
         return _filled(arguments, (sweep.of_state, sweep.of_inputs, sweep.of_params))

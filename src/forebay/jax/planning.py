@@ -51,7 +51,7 @@ def planned(
     def advance(arrays: Leaves, start: int, stop: int) -> tuple[Any, ...]:
         return to_host(compiled.forward(places.put(arrays), start, stop, inputs, params))
 
-    loop = TimeLoop(advance, lambda state, step: None, to_host(state), compiled.count, 1, None)
+    loop = TimeLoop(advance, to_host(state), compiled.count, 1, None)
     costs = request.costs
     if costs is None:
         costs = measured(loop, request.where if "disk" in budget.tiers else None, False)

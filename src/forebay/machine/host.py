@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.machine.arrays import host_bytes
+from forebay.machine.arrays.dispatch import array_in
 from forebay.machine.machine import Coded, Encoding, Move, Pair, ReversalMachine, TensorMachine, Wait
 from forebay.machine.region import Region, aligned
-from forebay.machine.spec import Leaf
+from forebay.machine.spec import ArraySpec, Leaf
 from forebay.machine.threads import LaneThreads
 from forebay.metrics import Metrics, Span
 from forebay.tier.disk import Disk
@@ -96,7 +96,7 @@ class HostReversal(ReversalMachine):
         """Copy: in memory at once, to and from the disk in the lane's thread."""
         if lane != "compute":
             return self._threads.transfer(lane, what, step, pairs, partial(self.sync, after))
-        return self._compute(what, step, after, partial(host_bytes.copy, pairs))
+        return self._compute(what, step, after, partial(copy, pairs))
 
     def _compute(self, what: str, step: int, after: Sequence[Wait], act: Callable[[], None]) -> Any:
         self.wait(step, after)
@@ -112,23 +112,23 @@ class HostReversal(ReversalMachine):
         rooms = [self._aside.cut(start, each.spec.nbytes) for start, each in zip(starts, coded, strict=True)]
         aside = [each._replace(array=room) for room, each in zip(rooms, coded, strict=True)]
         pairs = [(room, each.array) for room, each in zip(rooms, coded, strict=True)]
-        self._compute("save", step, after, partial(host_bytes.copy, pairs))
+        self._compute("save", step, after, partial(copy, pairs))
         task = self._threads.submit("codec", self._encode, step, aside)
         return Encoding(task, task.result, task.done)
 
     def _encode(self, step: int, coded: Sequence[Coded]) -> list[int]:
         start = perf_counter()
-        sizes = host_bytes.encode(coded)
+        sizes = encode(coded)
         self._add("codec", "compress", step, start)
         return sizes
 
     def decode(self, lane: str, step: int, coded: Sequence[Coded], after: Sequence[Wait]) -> Any:
         """Decode at once."""
-        return self._compute("decompress", step, after, partial(host_bytes.decode, coded))
+        return self._compute("decompress", step, after, partial(decode, coded))
 
     def arrays(self, region: Region, leaves: Sequence[Leaf]) -> list[Any]:
         """List the arrays that lie in a region."""
-        return host_bytes.arrays_in(region, leaves)
+        return arrays_in(region, leaves)
 
     def sync(self, after: Sequence[Wait]) -> None:
         """Wait for events, and raise what went wrong in a lane."""
@@ -182,3 +182,35 @@ def _pages(nbytes: int) -> Region:
         with suppress(OSError):  # a kernel built without huge pages
             pages.madvise(mmap.MADV_HUGEPAGE)
     return Region(0, nbytes, np.frombuffer(pages, np.uint8))
+
+
+def copy_in(data: NDArray[np.uint8], array: NDArray[Any]) -> None:
+    """Copy an array into bytes; one with gaps is gathered on the way."""
+    np.copyto(data[: array.nbytes].view(array.dtype).reshape(array.shape), array)
+
+
+def copy(pairs: Sequence[Pair]) -> None:
+    """Copy regions, or arrays of the host, into regions."""
+    for target, source in pairs:
+        copy_in(target.bytes, source.bytes)
+
+
+def arrays_in(region: Region, leaves: Sequence[Leaf]) -> list[Any]:
+    """List the arrays that lie in a region, each of its library."""
+    return [array_in(region.cut(leaf.offset, leaf.nbytes).bytes, leaf.spec) for leaf in leaves]
+
+
+def encode(coded: Sequence[Coded]) -> list[int]:
+    """Encode arrays, and return the sizes."""
+    return [each.codec.encode_host(_values(each.array, each.spec), each.encoding.bytes) for each in coded]
+
+
+def decode(coded: Sequence[Coded]) -> None:
+    """Decode into arrays."""
+    for each in coded:
+        each.codec.decode_host(each.encoding.bytes, _values(each.array, each.spec))
+
+
+def _values(region: Region, spec: ArraySpec) -> NDArray[Any]:
+    """Return what lies in a region as an array of NumPy; one with gaps is gathered."""
+    return region.bytes.reshape(-1).view(spec.dtype).reshape(spec.shape)

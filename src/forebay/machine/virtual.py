@@ -6,16 +6,15 @@ thread. A wait that is missing shows as a wrong result for some seed.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forebay.errors import EngineError, StateError
-from forebay.machine.arrays import host_bytes
+from forebay.machine import host
 from forebay.machine.arrays.dispatch import NUMPY, array_in
-from forebay.machine.host import PlainSlab
 from forebay.machine.lanes import Event, Lanes, Task
 from forebay.machine.machine import Coded, Encoding, Move, Pair, ReversalMachine, TensorMachine, Wait
 from forebay.machine.region import Region
@@ -39,9 +38,9 @@ class VirtualMachine(TensorMachine):
         """Return a piece of memory."""
         return Region(offset, nbytes, self._memory[tier][offset : offset + nbytes])
 
-    def pin(self, nbytes: int) -> PlainSlab:
+    def pin(self, nbytes: int) -> host.PlainSlab:
         """Allocate host memory, holding NaN."""
-        slab = PlainSlab(nbytes, self._check_idle)
+        slab = host.PlainSlab(nbytes, self._check_idle)
         slab.array[:] = 0xFF
         return slab
 
@@ -55,7 +54,7 @@ class VirtualMachine(TensorMachine):
 
         def act() -> None:
             self.check(*regions)
-            host_bytes.copy(pairs)
+            host.copy(pairs)
 
         arrays = [region.bytes for region in regions]
         return self._queue(lane, arrays[::2], arrays[1::2], act, after, lambda: self.check(*regions))
@@ -65,7 +64,7 @@ class VirtualMachine(TensorMachine):
         sizes: list[int] = []
 
         def act() -> None:
-            sizes[:] = host_bytes.encode(coded)
+            sizes[:] = host.encode(coded)
 
         event = self._queue(lane, [each.encoding.bytes for each in coded], [], act, after)
 
@@ -79,7 +78,7 @@ class VirtualMachine(TensorMachine):
 
     def decode(self, lane: str, step: int, coded: Sequence[Coded], after: Sequence[Wait]) -> Event:
         """Queue decoders."""
-        return self._queue(lane, [each.array.bytes for each in coded], [], lambda: host_bytes.decode(coded), after)
+        return self._queue(lane, [each.array.bytes for each in coded], [], lambda: host.decode(coded), after)
 
     def moves(self, lane: str, moves: Sequence[Move]) -> list[Any]:
         """Queue copies; a target on the device was allocated for its copy, and holds NaN until it begins."""
@@ -145,7 +144,7 @@ class VirtualReversal(VirtualMachine, ReversalMachine):
 
     def arrays(self, region: Region, leaves: Sequence[Leaf]) -> list[Any]:
         """List the arrays that lie in a region."""
-        return host_bytes.arrays_in(region, leaves)
+        return host.arrays_in(region, leaves)
 
     @contextmanager
     def timed(self, what: str, step: int) -> Iterator[None]:
@@ -153,21 +152,6 @@ class VirtualReversal(VirtualMachine, ReversalMachine):
         self.lanes.run_some()
         yield
         self.lanes.run_some()
-
-
-@dataclass(frozen=True, eq=False)
-class _OpenUse:
-    """A use that has been entered."""
-
-    after: Sequence[Wait]
-    reads: Sequence[Region]
-    writes: Sequence[Region]
-    results: Sequence[Region]
-    """what it writes"""
-    handed: dict[int, NDArray[np.uint8]]
-    """what its code reads and writes, by address"""
-    before: dict[int, NDArray[np.uint8]]
-    """what was in those that come with values"""
 
 
 class VirtualPool(VirtualMachine):
@@ -185,7 +169,8 @@ class VirtualPool(VirtualMachine):
     def __init__(self, seed: int = 0, without: str | None = None) -> None:
         super().__init__(seed, without)
         self.metrics.title = "pool"
-        self._uses: dict[int, _OpenUse] = {}  # by index, the latest last
+        # By the index of an open use, the latest last: what its code reads and writes, by address; and what it leaves.
+        self._uses: dict[int, tuple[dict[int, NDArray[np.uint8]], Callable[[], Event]]] = {}
 
     def spec(self, array: Any) -> ArraySpec:
         """Describe a NumPy array."""
@@ -198,8 +183,8 @@ class VirtualPool(VirtualMachine):
 
     def array(self, region: Region, spec: ArraySpec, writable: bool) -> Any:
         """Return what the use that was entered last was handed."""
-        latest = next(reversed(self._uses.values()))
-        view = array_in(latest.handed[region.pointer], spec)
+        handed, _ = next(reversed(self._uses.values()))
+        view = array_in(handed[region.pointer], spec)
         view.flags.writeable = writable
         return view
 
@@ -228,29 +213,24 @@ class VirtualPool(VirtualMachine):
             handed = {region.pointer: region.bytes.copy() for region in (*reads, *writes)}
         values = {pointer: array.copy() for pointer, array in handed.items()}
         handed |= {region.pointer: np.full(region.nbytes, 0xFF, np.uint8) for region in overwrites}
-        self._uses[index] = _OpenUse(after, reads, writes, [*writes, *overwrites], handed, values)
+        results = [*writes, *overwrites]
 
-    def leave(self, index: int) -> Event:
-        """Let the results wait for their turn."""
-        use = self._uses.pop(index)
-
-        def check(regions: Sequence[Region]) -> None:
-            if any(not np.array_equal(region.bytes, use.before[region.pointer]) for region in regions):
+        def check(*regions: Region) -> None:
+            if any(not np.array_equal(region.bytes, values[region.pointer]) for region in regions):
                 raise EngineError("what a use was handed is not there when it is computed")
 
         def act() -> None:
-            check(use.reads)
-            for region in use.results:
-                region.bytes[:] = use.handed[region.pointer]
+            check(*reads)
+            for region in results:
+                region.bytes[:] = handed[region.pointer]
 
-        return self._queue(
-            "compute",
-            [region.bytes for region in use.results],
-            [region.bytes for region in use.reads],
-            act,
-            use.after,
-            lambda: check([*use.reads, *use.writes]),
-        )
+        targets, sources = ([region.bytes for region in regions] for regions in (results, reads))
+        leave = partial(self._queue, "compute", targets, sources, act, after, partial(check, *reads, *writes))
+        self._uses[index] = handed, leave
+
+    def leave(self, index: int) -> Event:
+        """Let the results wait for their turn."""
+        return self._uses.pop(index)[1]()
 
     def stalled(self) -> float | None:
         """Return None: there is no clock."""

@@ -13,6 +13,6 @@ from forebay.memory.unified.advise import where as where
 from forebay.memory.unified.guard import OversubscriptionWarning as OversubscriptionWarning
 from forebay.memory.unified.hooks import prefetch_hooks as prefetch_hooks
 from forebay.memory.unified.report import report as report
-from forebay.memory.unified.spill import SpillWarning as SpillWarning
+from forebay.memory.unified.resources import SpillWarning as SpillWarning
 from forebay.memory.unified.unify import Unified as Unified
 from forebay.memory.unified.unify import unify as unify

@@ -12,8 +12,10 @@ def unmoved(schedule: Segmented, work: Work, tiers: int) -> Prediction:
     forward, backward = schedule.forward_steps * work.forward, steps * work.backward
     save, restore = saves * work.save, saves * work.take + (steps - saves) * work.restore
     nothing = (0,) * (tiers - 1)
+    compute, asked = forward + backward + save + restore, work.host_seconds(steps, schedule.forward_steps, saves)
+    host = max(0.0, asked - compute) if work.host.ahead else asked
     return Prediction(
-        seconds=forward + backward + save + restore,
+        seconds=compute + host,
         forward=forward,
         backward=backward,
         save=save,
@@ -23,6 +25,7 @@ def unmoved(schedule: Segmented, work: Work, tiers: int) -> Prediction:
         stored=nothing,
         link_seconds=tuple(map(float, nothing)),
         peak=(schedule.peak_snapshots, *nothing),
+        host=host,
     )
 
 
@@ -51,7 +54,8 @@ def least_seconds(schedule: Segmented, work: Work, slots: tuple[int, ...], coars
     it they come up again, and with them the snapshots inside segments that do not stay in the first tier.
     """
     alive = schedule.alive_at_turn
-    whole = unmoved(schedule, work, len(slots)).seconds
+    still = unmoved(schedule, work, len(slots))
+    whole = still.seconds - still.host  # stalls may hide the host's part
     sweep = schedule.steps * work.forward + alive * work.save
     down = up = 0.0
     above = 0
@@ -68,4 +72,4 @@ def least_seconds(schedule: Segmented, work: Work, slots: tuple[int, ...], coars
             stall_of_last, stall_of_others = schedule.each_stretch(coarse.least_stall)
             stall_of_others *= schedule.majors - 1
     after_turn = max(whole - sweep + stall_of_others, up)
-    return max(whole + stall_of_last + stall_of_others, max(sweep, down) + after_turn)
+    return max(still.seconds, whole + stall_of_last + stall_of_others, max(sweep, down) + after_turn)

@@ -19,7 +19,7 @@ from forebay.planner.coarse import DEEPEST, Coarse
 from forebay.planner.local_search import climb
 from forebay.planner.operations import Operation
 from forebay.planner.residency import reside_lru, reside_min
-from forebay.planner.simulate import Prediction, Work, simulate
+from forebay.planner.simulate import Prediction, Work, host_pace, simulate
 from forebay.schedule import Revolve, Schedule, StoreAll, TwoLevel, Uniform, ZCut
 from forebay.schedule.segmented import Segmented
 from forebay.schedule.zcut import fewest_snapshots
@@ -75,9 +75,11 @@ def predict(schedule: Schedule, slots: tuple[int, ...], setting: Setting) -> Pre
     if schedule.peak_snapshots <= slots[0]:
         return still
     shallow = min(schedule.inner, slots[0]) < DEEPEST
-    actions = Coarse(setting.work, slots[0]).operations(schedule) if shallow else schedule
+    actions = Coarse(setting.work, slots[0]).operations(schedule) if shallow else list(schedule)
     operations = operations_of(actions, slots, "min")
-    moving = simulate(operations, (*slots[:-1], len(operations)), setting.work)
+    asked = setting.work.host_seconds(schedule.steps, schedule.forward_steps, schedule.saves)
+    pace = host_pace(actions, setting.work, asked) if shallow else 0.0
+    moving = simulate(operations, (*slots[:-1], len(operations)), setting.work, pace=pace)
     return replace(moving, forward=still.forward, backward=still.backward, save=still.save, restore=still.restore)
 
 

@@ -13,6 +13,13 @@ def _is_number(value: object) -> bool:
     return isinstance(value, Real) and isfinite(value)
 
 
+def _check_seconds(costs: object, *names: str) -> None:
+    for name in names:
+        if not _is_number(getattr(costs, name)) or getattr(costs, name) < 0:
+            kind, value = type(costs).__name__, getattr(costs, name)
+            raise PlanError(f"{kind}: {name} is in seconds and must not be negative, not {value!r}")
+
+
 def _check_positive(costs: object, *names: str) -> None:
     for name in names:
         if not _is_number(getattr(costs, name)) or not 1e-30 < getattr(costs, name) < 1e30:
@@ -27,9 +34,45 @@ class Link:
     """towards the faster tier"""
     down: float
     """towards the slower tier"""
+    both: float = 1.0
+    """the share of its speed that each way has while the other is busy too"""
+    beside: float = 1.0
+    """how many times longer the computation takes while the link is busy"""
 
     def __post_init__(self) -> None:
-        _check_positive(self, "up", "down")
+        _check_positive(self, "up", "down", "both", "beside")
+        if self.both > 1 or self.beside < 1:
+            raise PlanError(
+                f"Link: both must be at most 1 and beside at least 1, not {self.both!r} and {self.beside!r}"
+            )
+
+
+@dataclass(frozen=True)
+class HostCost:
+    """Seconds that each operation takes the host: to compute with, or to ask a device that it runs ahead of."""
+
+    forward: float = 0.0
+    """of a step, where it runs ahead: how long forward takes to ask the device for it"""
+    backward: float = 0.0
+    call: float = 0.0
+    """of the engine, for each call of forward or of backward"""
+    save: float = 0.0
+    restore: float = 0.0
+    take: float = 0.0
+    """a restore at the snapshot's last use"""
+    drop: float = 0.0
+    """a drop or an eviction"""
+    move: float = 0.0
+    """the start of a movement"""
+    ahead: bool = False
+    """whether the host runs ahead of a device; otherwise its seconds add to those of the computation"""
+
+    def __post_init__(self) -> None:
+        _check_seconds(self, *(name for name in self.__dataclass_fields__ if name != "ahead"))
+
+
+NO_HOST_COST = HostCost()
+"""Where the host's part was not measured."""
 
 
 @dataclass(frozen=True)
@@ -81,12 +124,12 @@ class Costs:
     """the machine these were assumed for, where they were not measured"""
     measured: bool = False
     """whether they were timed on the first steps of the loop itself"""
+    operations: HostCost = NO_HOST_COST
+    """seconds of the host for each operation of the engine"""
 
     def __post_init__(self) -> None:
         _check_positive(self, "forward", "copy")
-        for name in ("backward", "pin"):
-            if not _is_number(getattr(self, name)) or getattr(self, name) < 0:
-                raise PlanError(f"Costs: {name} is in seconds and must not be negative, not {getattr(self, name)!r}")
+        _check_seconds(self, "backward", "pin")
         for name in ("host", "disk"):
             if not isinstance(getattr(self, name), Link | None):
                 raise PlanError(f"Costs: {name} must be a Link(up=..., down=...), not {getattr(self, name)!r}")

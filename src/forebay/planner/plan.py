@@ -248,6 +248,7 @@ def _least(plan: Plan) -> float:
 def _shares(plan: Plan) -> str:
     predicted = plan.prediction
     parts = {name: getattr(predicted, name) for name in ("forward", "backward", "save", "restore", "stall")}
+    parts |= {"beside transfers": predicted.slowed, "host": predicted.host}
     shared = f" (its share of {plan.reversals} reversals)" if plan.reversals > 1 else ""
     parts["pinning" + shared] = plan.pinning
     return ", ".join(f"{name} {seconds_to_text(part)}" for name, part in parts.items() if part > 5e-4 * plan.seconds)

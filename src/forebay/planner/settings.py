@@ -1,7 +1,7 @@
 """From bytes and bytes a second to slots and seconds: the ways in which a problem's snapshots can be kept."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from forebay.errors import BudgetError, PlanError
@@ -76,15 +76,23 @@ class Problem:
         copy = raw / self.costs.copy
         encode, decode = (raw / cost.encode, raw / cost.decode) if cost else (copy, copy)
         pace = self.steps / self.coarse_steps  # the last step of the schedule may be shorter than the others
+        host = self.costs.operations
+        if host.ahead:
+            host = replace(host, forward=pace * host.forward, backward=pace * host.backward)
         return Work(
             forward=pace * self.costs.forward,
             backward=pace * self.costs.backward,
-            save=encode,
+            # Encodings are copied once more, from the place that all are made in.
+            save=encode + (moved / self.costs.copy if cost else 0.0),
             restore=decode if cost or keep == "states" else 0.0,
             # At its last use a raw snapshot becomes the working state by a swap; a record is read where it lies.
             take=decode if cost else 0.0,
             up=tuple(moved / link.up for link in links),
             down=tuple(moved / link.down for link in links),
+            both=tuple(1 / link.both - 1 for link in links) if any(link.both < 1 for link in links) else (),
+            beside=tuple(link.beside for link in links),
+            host=host,
+            settles=host.ahead and cost is not None and cost.spread > 1,
         )
 
 

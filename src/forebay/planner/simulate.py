@@ -1,15 +1,26 @@
 """A discrete-event simulation of a plan: one computation, and one link each way between neighbouring tiers.
 
 The computation carries out the operations in order and waits where a slot is not free yet or a snapshot has not
-arrived; that waiting is the stall. Movements queue on their link in the order of the plan.
+arrived; that waiting is the stall. Movements queue on their link in the order of the plan. What else takes time, where
+the costs tell of it, only ever adds to that:
+
+- While both ways of a link are busy, each is slower. The later of two movements that meet is placed with the time
+  that it loses, and the other way is busy for as much longer.
+- While a link is busy, the computation is slower.
+- Every operation takes time of the host. A host that runs ahead of a device asks it for each operation in order, and
+  the device waits where the next one has not been asked for; any other host computes itself, and its time adds up.
+- The size of an encoding is known only when it is there: a host that runs ahead waits for the last one before it
+  goes on to the next.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from forebay.metrics import Span
-from forebay.planner.operations import Compute, Fetch, Operation, Store
+from forebay.planner.costs import NO_HOST_COST, HostCost
+from forebay.planner.operations import Compute, Evict, Fetch, Operation, Store
 from forebay.schedule import Backward, Drop, Forward, Restore, Save
 
 
@@ -27,6 +38,20 @@ class Work:
     """from the tier below, by tier"""
     down: tuple[float, ...]
     """to the tier below, by tier"""
+    both: tuple[float, ...] = ()
+    """what each second in which both ways of a link are busy takes longer, by tier; empty where nothing does"""
+    beside: tuple[float, ...] = ()
+    """how many times longer the computation takes while the link is busy, by tier; empty where it does not"""
+    host: HostCost = NO_HOST_COST
+    """seconds of the host for each operation; those of a step are for a (coarse) one"""
+    settles: bool = False
+    """whether a host that runs ahead waits for the size of each encoding"""
+
+    def host_seconds(self, steps: int, forward_steps: int, saves: int) -> float:
+        """Return the host's seconds for a reversal in which nothing moves; forward is called once for each step."""
+        host = self.host
+        calls = 2 * steps * host.call + forward_steps * host.forward + steps * host.backward
+        return calls + saves * (host.save + host.take + host.drop) + (steps - saves) * host.restore
 
 
 @dataclass(frozen=True)
@@ -48,6 +73,10 @@ class Prediction:
     """seconds that the busier direction of each link was in use, by tier"""
     peak: tuple[int, ...]
     """slots in use at one time, at most, by tier"""
+    host: float = 0.0
+    """seconds in which the computation waits for the host to ask for what comes next"""
+    slowed: float = 0.0
+    """further seconds that the computation takes because links are busy beside it"""
 
     @property
     def movements(self) -> int:
@@ -56,7 +85,11 @@ class Prediction:
 
 
 def simulate(
-    operations: Iterable[Operation], slots: Sequence[int], work: Work, timeline: list[Span] | None = None
+    operations: Iterable[Operation],
+    slots: Sequence[int],
+    work: Work,
+    timeline: list[Span] | None = None,
+    pace: float = 0.0,
 ) -> Prediction:
     """Simulate operations on tiers of so many slots each.
 
@@ -70,10 +103,14 @@ def simulate(
         seconds of each thing
     timeline
         a list to append what happens to, in the order of the operations
+    pace
+        seconds of the host for each second of the operations that stand for others
     """
     tiers = len(slots)
-    compute = forward = backward = save = restore = stall = 0.0
+    compute = forward = backward = save = restore = stall = idle = slowed = 0.0
     up, down = [0.0] * tiers, [0.0] * tiers  # when each link is free
+    up_from, down_from = [0.0] * tiers, [0.0] * tiers  # since when it has been busy without a break until then
+    up_last, down_last = [-1] * tiers, [-1] * tiers  # the step of its last movement
     up_busy, down_busy = [0.0] * tiers, [0.0] * tiers
     fetched, stored = [0] * tiers, [0] * tiers
     free: list[list[float]] = [[] for _ in slots]  # when each slot given up so far is free
@@ -81,6 +118,14 @@ def simulate(
     in_use, peak = [0] * tiers, [0] * tiers
     ready: list[dict[int, float]] = [{} for _ in slots]  # when the copy in a tier is whole
     read_until: list[dict[int, float]] = [{} for _ in slots]  # when the copy in a tier has been read
+    both, settles = work.both, work.settles
+    beside = [(tier, times) for tier, times in enumerate(work.beside) if times > 1]
+    cost, ahead = work.host, work.host.ahead
+    hosted: dict[type, float] = {}  # seconds of the host by kind of operation; of a restore they are known after it
+    if cost != NO_HOST_COST:
+        hosted = {Forward: cost.call, Backward: cost.call + cost.backward, Save: cost.save, Drop: cost.drop}
+        hosted |= {Store: cost.move, Fetch: cost.move, Evict: cost.drop, Restore: 0.0, Compute: 0.0}
+    host = encoded = 0.0  # when the host is done with an operation, and when the size of the last encoding is there
 
     def take_slot(tier: int) -> float:
         in_use[tier] += 1
@@ -93,7 +138,36 @@ def simulate(
 
     def give_slot(tier: int, step: int) -> None:
         in_use[tier] -= 1
-        heappush(free[tier], max(ready[tier].pop(step), read_until[tier].pop(step, 0.0)))
+        whole, read = ready[tier].pop(step), read_until[tier].pop(step, 0.0)
+        heappush(free[tier], read if read > whole else whole)
+
+    def slow(seconds: float) -> float:
+        """Return the further seconds that the computation takes for something that starts now."""
+        further = 0.0
+        for tier, times in beside:
+            for since, until in ((up_from[tier], up[tier]), (down_from[tier], down[tier])):
+                begin = max(compute, since)
+                left, busy = seconds - (begin - compute), until - begin
+                if left > 0 and busy > 0:
+                    further = max(further, min(left * (times - 1), busy * (1 - 1 / times)))
+        return further
+
+    def meet(above: int, start: float, stop: float, falls: bool) -> float:
+        """Return the further seconds of a movement that meets one of the other way, which it delays as much."""
+        ends, since = (up, up_from) if falls else (down, down_from)
+        until = ends[above]
+        common = min(stop, until) - max(start, since[above])
+        if common <= 0:
+            return 0.0
+        further = common * both[above]
+        ends[above] = until + further
+        # What it carries arrives later, unless that has been given up.
+        step, target, source = (up_last[above], above, above + 1) if falls else (down_last[above], above + 1, above)
+        if ready[target].get(step) == until:
+            ready[target][step] = until + further
+        if read_until[source].get(step) == until:
+            read_until[source][step] = until + further
+        return further
 
     last_restored = -1
     pending_restore = False  # a restore is a swap if the snapshot is dropped next
@@ -101,33 +175,73 @@ def simulate(
         if pending_restore:
             pending_restore = False
             step = last_restored
+            last = isinstance(operation, Drop) and operation.step == step
+            if hosted:
+                host = max(host, encoded) if ahead else compute
+                host += cost.take if last else cost.restore
+                encoded = 0.0
+                if host > compute:
+                    idle += host - compute
+                    compute = host
             arrived = ready[0][step]
             if arrived > compute:
                 stall += arrived - compute
                 if timeline is not None:
                     timeline.append(Span("compute", "stall", step, compute, arrived))
                 compute = arrived
-            last = isinstance(operation, Drop) and operation.step == step
-            cost = work.take if last else work.restore
-            if timeline is not None and cost:
-                timeline.append(Span("compute", "restore", step, compute, compute + cost))
-            compute += cost
-            restore += cost
+            seconds = work.take if last else work.restore
+            restore += seconds
+            if beside:
+                slowed += (further := slow(seconds))
+                seconds += further
+            if timeline is not None and seconds:
+                timeline.append(Span("compute", "restore", step, compute, compute + seconds))
+            compute += seconds
             # It may be going down meanwhile; at its last use nobody reads what arrives, so nobody waits for that.
             read_until[0][step] = compute if last else max(read_until[0].get(step, 0.0), compute)
+        if hosted:
+            if encoded and isinstance(operation, Save | Drop | Fetch):
+                # Before these the newest snapshot is copied to where it stays.
+                host, encoded = max(host, encoded), 0.0
+            host = (host if ahead else compute) + hosted[type(operation)]
+            if host > compute:
+                idle += host - compute
+                compute = host
         if isinstance(operation, Forward):
-            cost = work.forward * (operation.stop - operation.start)
+            steps = operation.stop - operation.start
+            seconds = work.forward * steps
+            forward += seconds
+            if beside:
+                slowed += (further := slow(seconds))
+                seconds += further
+            start, compute = compute, compute + seconds
+            if hosted:
+                host += cost.forward * steps
+                if host > compute:
+                    idle += host - compute
+                    compute = host
             if timeline is not None:
-                timeline.append(Span("compute", "forward", operation.start, compute, compute + cost))
-            compute += cost
-            forward += cost
+                timeline.append(Span("compute", "forward", operation.start, start, compute))
         elif isinstance(operation, Compute):
-            compute += operation.seconds
+            seconds = operation.seconds
+            if beside:
+                slowed += (further := slow(seconds))
+                seconds += further
+            compute += seconds
+            if hosted:
+                host = (host if ahead else compute) + operation.seconds * pace
+                if host > compute:
+                    idle += host - compute
+                    compute = host
         elif isinstance(operation, Backward):
+            seconds = work.backward
+            backward += seconds
+            if beside:
+                slowed += (further := slow(seconds))
+                seconds += further
             if timeline is not None:
-                timeline.append(Span("compute", "backward", operation.step, compute, compute + work.backward))
-            compute += work.backward
-            backward += work.backward
+                timeline.append(Span("compute", "backward", operation.step, compute, compute + seconds))
+            compute += seconds
         elif isinstance(operation, Restore):
             pending_restore, last_restored = True, operation.step
         elif isinstance(operation, Drop):
@@ -143,31 +257,49 @@ def simulate(
                 if timeline is not None:
                     timeline.append(Span("compute", "stall", step, compute, slot))
                 compute = slot
+            seconds = work.save
+            save += seconds
+            if beside:
+                slowed += (further := slow(seconds))
+                seconds += further
             if timeline is not None:
-                timeline.append(Span("compute", "save", step, compute, compute + work.save))
-            compute += work.save
-            save += work.save
+                timeline.append(Span("compute", "save", step, compute, compute + seconds))
+            compute += seconds
             ready[0][step] = compute
+            if settles:
+                encoded = compute
         elif isinstance(operation, Store):
             step, tier = operation
             above = tier - 1
-            start = max(down[above], ready[above][step], take_slot(tier))
-            stop = down[above] = start + work.down[above]
+            start = max(down[above], ready[above][step], take_slot(tier), host if ahead else 0.0)
+            stop = start + work.down[above]
+            if both:
+                stop += meet(above, start, stop, True)
+            if start > down[above]:
+                down_from[above] = start
+            down[above], down_last[above] = stop, step
             ready[tier][step] = stop
-            read_until[above][step] = max(read_until[above].get(step, 0.0), stop)
+            if read_until[above].get(step, 0.0) < stop:
+                read_until[above][step] = stop
             stored[above] += 1
-            down_busy[above] += work.down[above]
+            down_busy[above] += stop - start
             if timeline is not None:
                 timeline.append(Span(f"down {tier}", "store", step, start, stop))
         elif isinstance(operation, Fetch):
             step, tier = operation
             above = tier - 1
             start = max(up[above], ready[tier][step], take_slot(above), compute)
-            stop = up[above] = start + work.up[above]
+            stop = start + work.up[above]
+            if both:
+                stop += meet(above, start, stop, False)
+            if start > up[above]:
+                up_from[above] = start
+            up[above], up_last[above] = stop, step
             ready[above][step] = stop
-            read_until[tier][step] = max(read_until[tier].get(step, 0.0), stop)
+            if read_until[tier].get(step, 0.0) < stop:
+                read_until[tier][step] = stop
             fetched[above] += 1
-            up_busy[above] += work.up[above]
+            up_busy[above] += stop - start
             if timeline is not None:
                 timeline.append(Span(f"up {tier}", "fetch", step, start, stop))
         else:
@@ -183,4 +315,20 @@ def simulate(
         tuple(stored[:-1]),
         tuple(map(max, up_busy[:-1], down_busy[:-1])),
         tuple(peak),
+        idle,
+        slowed,
     )
+
+
+def host_pace(actions: Sequence[Operation], work: Work, asked: float) -> float:
+    """Return the host's seconds for each second of computations that stand for other actions.
+
+    `asked` is what the host takes for all of the actions that there were; those still listed take their part of it.
+    """
+    if not asked:
+        return 0.0
+    counts, cost = Counter(map(type, actions)), work.host
+    takes = counts[Drop]  # each comes right after its restore
+    asked -= counts[Save] * cost.save + takes * (cost.take + cost.drop) + (counts[Restore] - takes) * cost.restore
+    standing = sum(action.seconds for action in actions if isinstance(action, Compute))
+    return max(0.0, asked) / standing if standing else 0.0

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from forebay.errors import BudgetError, CorruptionError, DiskError, DiskFullError, PlanError
 from forebay.tier import files, rundir
 from forebay.tier.capacity import disk_capacity
-from forebay.tier.files import File, Spares
+from forebay.tier.files import File
 from forebay.tier.sectors import CHUNK, read_chunk, whole_sectors, write_chunk
 from forebay.tier.transfer import Transfer, cancelled
 from forebay.units import to_text
@@ -111,7 +111,7 @@ class Disk:
         self._promised = 0  # bytes of all snapshots not dropped, written or yet to be
         self._snapshots: dict[int, _Snapshot] = {}
         self._futures: set[Future[None]] = set()  # of transfers that have not ended
-        self._spares = Spares()
+        self._spares: list[File] = []  # of dropped snapshots, to be written over
         self._waiting: deque[tuple[_Snapshot, Transfer]] = deque()  # writes that have no room yet
         self._closed = False
         self._lock = threading.Lock()
@@ -164,7 +164,7 @@ class Disk:
     @property
     def spare(self) -> int:
         """Bytes of dropped files kept to be written over; they never make the disk fuller than `peak`."""
-        return self._spares.bytes
+        return files.bytes_of(self._spares)
 
     def __contains__(self, step: int) -> bool:
         return step in self._snapshots
@@ -187,7 +187,7 @@ class Disk:
             self._remove()
             self._finalizer.detach()  # only now: a removal that Ctrl-C ends is tried again at exit
             self._snapshots.clear()
-            self._spares = Spares()
+            self._spares.clear()
             self.used = self._promised = 0
 
     def __enter__(self) -> Self:
@@ -235,9 +235,9 @@ class Disk:
             path, room = snapshot.file
             self.used += room
             self.peak = max(self.peak, self.used)
-            spare = self._spares.take(room) or File(path, 0)
+            spare = files.take_spare(self._spares, room) or File(path, 0)
             snapshot.file = File(spare.path, room)
-            unneeded = self._spares.trim(self.peak - self.used)
+            unneeded = files.trim(self._spares, self.peak - self.used)
             transfer.start(self._pool, partial(self._open_to_write, snapshot, spare.room, unneeded))
 
     def _forget(self, snapshot: _Snapshot) -> None:
@@ -250,7 +250,7 @@ class Disk:
         if snapshot.dropped and not snapshot.users and not self._closed:
             self.used -= snapshot.file.room
             if snapshot.whole:
-                self._spares.put(snapshot.file)
+                self._spares.append(snapshot.file)
             self._start_writes()
 
     # What the threads do: the lock is free.
@@ -265,7 +265,7 @@ class Disk:
                 files.resize(fd, old, snapshot.file.room)
             except OSError:
                 with self._lock:
-                    unneeded = self._spares.trim(0)
+                    unneeded = files.trim(self._spares, 0)
                 files.delete(unneeded)  # others have filled the disk: give back what is kept for speed only
                 files.resize(fd, old, snapshot.file.room)
         except BaseException:

@@ -18,34 +18,27 @@ class File(NamedTuple):
     room: int
 
 
-class Spares:
-    """Files of dropped snapshots, kept to be written over. Their owner guards them with its lock."""
+def take_spare(spares: list[File], room: int) -> File | None:
+    """Take the file that needs the least cutting to `room` bytes, or else the least growing."""
+    best = min(spares, key=lambda file: (file.room < room, abs(file.room - room)), default=None)
+    if best:
+        spares.remove(best)
+    return best
 
-    def __init__(self) -> None:
-        self._files: list[File] = []
-        self.bytes = 0
 
-    def put(self, file: File) -> None:
-        """Keep a file that is no longer needed."""
-        self._files.append(file)
-        self.bytes += file.room
+def trim(spares: list[File], limit: int) -> list[File]:
+    """Take files away, smallest first, until those left have at most `limit` bytes; the caller deletes them."""
+    spares.sort(key=lambda file: -file.room)
+    trimmed, excess = [], bytes_of(spares) - limit
+    while spares and excess > 0:
+        trimmed.append(spares.pop())
+        excess -= trimmed[-1].room
+    return trimmed
 
-    def take(self, room: int) -> File | None:
-        """Return the file that needs the least cutting to `room` bytes, or else the least growing."""
-        best = min(self._files, key=lambda file: (file.room < room, abs(file.room - room)), default=None)
-        return self._remove(best) if best else None
 
-    def trim(self, limit: int) -> list[File]:
-        """Let go of files, smallest first, until they take at most `limit` bytes; the caller deletes them."""
-        given = []
-        while self._files and self.bytes > limit:
-            given.append(self._remove(min(self._files, key=lambda file: file.room)))
-        return given
-
-    def _remove(self, file: File) -> File:
-        self._files.remove(file)
-        self.bytes -= file.room
-        return file
+def bytes_of(files: Iterable[File]) -> int:
+    """Return the bytes that files take."""
+    return sum(file.room for file in files)
 
 
 def direct_flag(directory: Path) -> int:

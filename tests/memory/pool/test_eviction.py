@@ -4,12 +4,12 @@ from functools import cache
 from itertools import combinations
 
 import pytest
+from bench.cases.traffic import traffic
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forebay.memory.pool.eviction import Order
 from forebay.memory.pool.sequence import NEVER, Use, UseHistory
-from forebay.memory.pool.traffic import traffic
 
 
 def anyone(key):

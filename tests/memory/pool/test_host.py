@@ -105,9 +105,9 @@ def test_the_first_encoding_leaves_room_for_arrays_kept_as_they_are(monkeypatch)
 def test_where_only_the_exact_size_fits_it_is_taken():
     memory = host.HostMemory(1024 + 256, VirtualPool())
     room = memory.take(1025, "u")
-    assert (room.size, memory.held) == (1280, 1280)
+    assert (room.held[0].size, memory.held) == (1280, 1280)
     memory = host.HostMemory(33 * 256, VirtualPool())
-    assert memory.take(33 * 256, "u").size == 33 * 256
+    assert memory.take(33 * 256, "u").held[0].size == 33 * 256
     with pytest.raises(BudgetError, match="encoding of v"):
         memory.take(1, "v")
 

@@ -6,13 +6,13 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from bench.cases.traffic import traffic
 
 import forebay as fb
 from forebay.errors import BudgetError, EngineError, StateError
 from forebay.machine.virtual import VirtualPool
 from forebay.memory import Pool, ThrashWarning
 from forebay.memory.pool.sequence import Use
-from forebay.memory.pool.traffic import traffic
 from tests.memory.pool.programs import Trimmed
 
 ARRAY = 1024

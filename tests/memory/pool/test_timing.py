@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
+from bench.cases.traffic import traffic
 
 import forebay as fb
 from forebay.machine.machine import Encoding
 from forebay.machine.virtual import VirtualPool
 from forebay.memory import Pool
 from forebay.memory.pool.sequence import Use
-from forebay.memory.pool.traffic import traffic
 
 pytestmark = pytest.mark.filterwarnings("ignore::forebay.memory.pool.thrash.ThrashWarning")
 

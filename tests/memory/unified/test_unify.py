@@ -9,17 +9,16 @@ import pytest
 from forebay.errors import BudgetError, DeviceError, StateError
 from forebay.memory import AllocatorWarning, OversubscriptionWarning, SpillWarning, report, unify
 from forebay.memory.unified.adopt import check
-from forebay.memory.unified.guard import HEADROOM, Limit, decide
+from forebay.memory.unified.guard import HEADROOM, decide
 from forebay.memory.unified.report import Report, Usage
-from forebay.memory.unified.resources import build
-from forebay.memory.unified.spill import Spill
+from forebay.memory.unified.resources import Spill, build
 from forebay.memory.unified.unify import room
 from tests.memory.unified.fakes import FAKE, GB, FakeCupy
 
 
 class TestGuard:
     def decide(self, limit, free=100 * GB, spill=None, oversubscribe=False, beside=0):
-        return decide(limit, free, spill=spill, oversubscribe=oversubscribe, beside=beside).nbytes
+        return decide(limit, free, spill=spill, oversubscribe=oversubscribe, beside=beside)
 
     def test_without_a_limit_it_is_what_is_free_less_some_for_the_libraries(self):
         assert self.decide(None) == 100 * GB - HEADROOM
@@ -131,7 +130,7 @@ def kinds(resource):
 
 class TestStack:
     def build(self, limit=8 * GB, pool=True, prefetch=True, spill=False, plain=0):
-        return build(FAKE, Limit(limit, 100 * GB), pool=pool, prefetch=prefetch, spill=spill, plain=plain, host=GB)
+        return build(FAKE, limit, pool=pool, prefetch=prefetch, spill=spill, plain=plain, host=GB)
 
     def test_a_pool_over_prefetched_managed_memory_within_the_limit(self):
         stack = self.build()

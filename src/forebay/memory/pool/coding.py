@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from forebay.errors import BudgetError
 from forebay.machine.machine import Coded, Wait
 from forebay.machine.region import Region, aligned
-from forebay.memory.pool.amounts import enough
-from forebay.memory.pool.page import Page, Staging
-from forebay.memory.pool.places import PoolMemory
+from forebay.memory.pool.host import enough
+from forebay.memory.pool.page import Page, PoolMemory, Staging
 from forebay.units import to_text
 
 SHARE = 4
@@ -186,7 +185,8 @@ class Coding:
     def _take(self, size: int, each_way: int) -> bool:
         """Take rooms, all or none."""
         heap = self._places.heap
-        self._places.join()
+        if left := heap.nbytes - heap.used:
+            heap.fits(left)  # it joins free pieces that lie side by side when it is asked for more than one has
         rooms: list[Staging] = []
         for _ in range(2 * each_way):
             taken = heap.take(size)

@@ -4,13 +4,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 from forebay.errors import BudgetError
 from forebay.machine.machine import PoolMachine, Slab, Wait
 from forebay.machine.region import ALIGNMENT, Region, aligned
-from forebay.memory.pool.amounts import enough
-from forebay.tier.heap import Heap
+from forebay.machine.slabs import Piece, SlabHeap
 from forebay.units import to_text
 
 STEP = 64 * 2**20
@@ -21,9 +21,23 @@ GROWTH = 8
 GRAINS = 8
 """Sizes of rooms for encodings between one power of two and the next: encodings of about one size take each other's
 places, and none takes more than an eighth too much."""
+AMPLE = 1 << 62
+"""A budget in which there is no want."""
 
 ToCome = Callable[[], Iterable[int]]
 """Lists the most bytes that encodings of other arrays take, of those that the host has none of."""
+
+
+def enough(nbytes: int) -> str:
+    """Write bytes in three digits that are not less.
+
+    Examples
+    --------
+    >>> enough(1024), enough(3_000_000_001)
+    ('1.03kB', '3.01GB')
+    """
+    step = 10 ** max(0, len(str(nbytes)) - 3)
+    return to_text(-(-nbytes // step) * step)
 
 
 def coarse(nbytes: int) -> int:
@@ -43,68 +57,19 @@ class HostRoom:
     """Room for one array or encoding."""
 
     region: Region
-    slab: "Slab | _Shared"
-    offset: int = 0
-    size: int = 0
-    """bytes that are taken of a slab that is shared"""
+    held: "Slab | tuple[Piece, Piece]"
+    """the slab of an array; of an encoding the piece that it has, and the one that it would have, were there no want"""
     events: list[Any] = field(default_factory=list)
     """of whatever was done with it by those who had it before"""
-    ample: "_Place | None" = None
-    """where an encoding would lie, were there no want"""
 
 
-@dataclass(eq=False)
-class _Shared:
-    """A slab in which many encodings lie."""
+class _Encodings(SlabHeap):
+    """Slabs in which encodings lie."""
 
-    heap: Heap
-    slab: Slab | None = None
-    """None where its bytes are only counted"""
-
-
-class _Place(NamedTuple):
-    shared: _Shared
-    offset: int
-    size: int
-    events: list[Any]
-
-
-class _Layout:
-    """Slabs in which encodings lie, each in the first that has room."""
-
-    def __init__(self) -> None:
-        self.shared: list[_Shared] = []
-        self.nbytes = 0
-
-    def take(self, size: int) -> _Place | None:
-        """Take room; None where there is none."""
-        for shared in self.shared:
-            if (taken := shared.heap.take(size)) is not None:
-                return _Place(shared, taken[0], size, taken[1])
-        return None
-
-    def count(self, size: int) -> _Place:
-        """Take room, of bytes that are only counted where there is none."""
-        place = self.take(size)
-        if place is None:
-            self.add(_Shared(Heap(self.step(size))))
-            place = self.take(size)
-        assert place is not None
-        return place
-
-    def step(self, size: int) -> int:
-        """Return the bytes of the slab to add where no other has room."""
-        return size * max(1, -(-min(STEP, self.nbytes // GROWTH) // size))
-
-    def add(self, shared: _Shared) -> None:
-        """Add a slab."""
-        self.shared.append(shared)
-        self.nbytes += shared.heap.nbytes
-
-    def remove(self, shared: _Shared) -> None:
-        """Take a slab away."""
-        self.shared.remove(shared)
-        self.nbytes -= shared.heap.nbytes
+    def step(self, nbytes: int) -> int:
+        """Return the bytes of the slab to add, in pieces of the size that finds no room."""
+        pieces = max(1, -(-min(STEP, self.nbytes // GROWTH) // nbytes))
+        return nbytes * min(pieces, (self.budget - self.nbytes) // nbytes)
 
 
 class HostMemory:
@@ -121,11 +86,10 @@ class HostMemory:
     def __init__(self, budget: int, machine: PoolMachine) -> None:
         self._budget = budget
         self._machine = machine
-        self._promised = 0
         self._spare: defaultdict[int, list[tuple[Slab, list[Any]]]] = defaultdict(list)  # pinned before, by size
         self._slabs: set[Slab] = set()
-        self._encodings = _Layout()
-        self._ample = _Layout()
+        self._encodings = _Encodings(budget, self._pin, machine.passed)  # within what is not promised to arrays
+        self._ample = _Encodings(AMPLE, partial(Region, 0))  # only counted
         self._needed = 0  # the budget in which that has always found room, with what was promised
         self.held = 0
         """Bytes that are pinned."""
@@ -138,12 +102,12 @@ class HostMemory:
                 f"host budget of {to_text(self._budget)} are taken. Give {self._enough(others(), nbytes)}, a codec, or "
                 "drop arrays that are not needed any more"
             )
-        self._promised += nbytes
+        self._encodings.budget -= nbytes
         self._note_need()
 
     def unpromise(self, nbytes: int) -> None:
         """Take a promise back; the room was given back before."""
-        self._promised -= nbytes
+        self._encodings.budget += nbytes
 
     def take_exact(self, nbytes: int) -> HostRoom:
         """Return the room that was promised to an array."""
@@ -153,28 +117,26 @@ class HostMemory:
     def take(self, nbytes: int, name: str, others: ToCome = tuple) -> HostRoom:
         """Return room for an encoding of an array, with the same parameters."""
         # Room of the exact size is looked for only where there is no other: it would fit nothing else later.
-        place = self._take(coarse(nbytes)) or self._take(aligned(nbytes))
-        if place is None:
+        piece = self._take(nbytes, coarse(nbytes)) or self._take(nbytes, aligned(nbytes))
+        if piece is None:
             raise BudgetError(
                 f"no room on the host for the encoding of {name} ({to_text(nbytes)}): the host budget of "
                 f"{to_text(self._budget)} is taken. Give {self._enough((nbytes, *others()))}, a codec with a higher "
                 "ratio, or drop arrays that are not needed any more"
             )
-        ample = self._ample.count(coarse(nbytes))
+        ample = self._ample.take(nbytes, coarse(nbytes))
+        assert ample is not None
         self._note_need()
-        slab = place.shared.slab
-        assert slab is not None
-        region = Region(slab.pointer, slab.nbytes, slab.array).cut(place.offset, nbytes)
-        return HostRoom(region, place.shared, place.offset, place.size, place.events, ample)
+        return HostRoom(piece.region, (piece, ample), piece.after)
 
     def give(self, room: HostRoom, events: Sequence[Any]) -> None:
         """Take a room back, with the events of its last uses."""
-        if isinstance(room.slab, _Shared):
-            assert room.ample is not None
-            room.slab.heap.give(room.offset, room.size, events)
-            room.ample.shared.heap.give(room.ample.offset, room.ample.size, [])
+        if isinstance(room.held, tuple):
+            piece, ample = room.held
+            self._encodings.give(piece, events)
+            self._ample.give(ample, [])
         else:
-            self._spare[room.region.nbytes].append((room.slab, list(events)))
+            self._spare[room.region.nbytes].append((room.held, list(events)))
 
     def close(self) -> None:
         """Unpin everything."""
@@ -184,28 +146,23 @@ class HostMemory:
         self.held = 0
 
     @property
-    def _left(self) -> int:
-        return self._budget - self._promised - self._encodings.nbytes
+    def _promised(self) -> int:
+        return self._budget - self._encodings.budget
 
-    def _take(self, size: int) -> _Place | None:
-        place = self._encodings.take(size)
-        if place is None and self._have_left(size):
-            slab = self._pin(min(self._encodings.step(size), self._left // size * size))
-            self._encodings.add(_Shared(Heap(slab.nbytes, passed=self._machine.passed), slab))
-            place = self._encodings.take(size)
-        return place
+    @property
+    def _left(self) -> int:
+        return self._encodings.budget - self._encodings.nbytes
+
+    def _take(self, nbytes: int, size: int) -> Piece | None:
+        piece = self._encodings.take(nbytes, size)
+        return self._encodings.take(nbytes, size) if piece is None and self._have_left(size) else piece
 
     def _have_left(self, nbytes: int) -> bool:
         """Tell whether so many bytes are left, and unpin slabs without encodings where that makes it so."""
-        empty = [shared for shared in self._encodings.shared if not shared.heap.used]
-        if self._left + sum(shared.heap.nbytes for shared in empty) < nbytes:
-            return False
-        for shared in empty if self._left < nbytes else ():
-            self._encodings.remove(shared)
-            taken = shared.heap.take(shared.heap.nbytes)
-            assert shared.slab is not None
-            self._unpin(shared.slab, taken[1] if taken else [])
-        return True
+        if self._left < nbytes <= self._left + self._encodings.empty:
+            for slab, events in self._encodings.remove_empty():
+                self._unpin(slab, events)
+        return self._left >= nbytes
 
     def _note_need(self) -> None:
         self._needed = max(self._needed, self._promised + self._ample.nbytes)
@@ -214,7 +171,7 @@ class HostMemory:
         """Name the budget in which all so far would have found room, and now encodings do and more bytes of arrays."""
         plan = deepcopy(self._ample)
         for nbytes in encodings:
-            plan.count(coarse(nbytes))
+            plan.take(nbytes, coarse(nbytes))
         needed = max(self._needed, self._promised + plan.nbytes + more)
         return f"Budget(host={enough(needed)!r}), which holds it with all that is in the pool now"
 

@@ -1,15 +1,17 @@
-"""An array of the pool, and the marks that say where its newest elements are."""
+"""An array of the pool, the marks that say where its newest elements are, and the memory that all of them are in."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from forebay.codec import Codec
 from forebay.errors import StateError
-from forebay.machine.machine import Encoding, Wait
-from forebay.machine.region import ALIGNMENT, aligned
+from forebay.machine.machine import Encoding, PoolMachine, Wait
+from forebay.machine.region import ALIGNMENT, Region, aligned
 from forebay.machine.spec import ArraySpec
-from forebay.memory.pool.host import HostRoom
+from forebay.memory.pool.host import HostMemory, HostRoom
+from forebay.tier.heap import Heap
 
 
 @dataclass(eq=False)
@@ -79,3 +81,28 @@ class Page:
     def waits(self, who: str) -> list[Wait]:
         """List what has to be waited for before its place is touched, and why."""
         return [Wait(f"{who}: {self.origin}", event) for event in self.events]
+
+
+class PoolMemory:
+    """The memory of a pool on both sides, its pages, and the count of what moves."""
+
+    def __init__(self, machine: PoolMachine, device: int, host: int) -> None:
+        self.machine = machine
+        self.host = HostMemory(host, machine)
+        self.heap = Heap(device, passed=machine.passed)
+        self.pages: dict[int, Page] = {}
+        self._per_use: Counter[str] = Counter()  # bytes that copies before and after every use would have moved
+        machine.reserve(0, device)
+
+    def region(self, page: Page) -> Region:
+        """Return the place of a page on the device."""
+        assert page.offset is not None
+        return self.machine.region(0, page.offset, page.spec.nbytes)
+
+    def count(self, lane: str, *, moved: int = 0, per_use: int = 0) -> None:
+        """Count bytes that moved, and those that copies before and after every use would have moved."""
+        metrics = self.machine.metrics
+        if moved:
+            metrics.moved[lane] += moved
+        self._per_use[lane] += per_use
+        metrics.avoided[lane] = max(0, self._per_use[lane] - metrics.moved[lane])

@@ -2,21 +2,28 @@
 
 A page has one list of events: what has to end before anybody else may touch its place on the device. Whoever takes
 the place over, its next owner or the link, waits for those and leaves its own behind.
+
+Once it is known what comes next, arrays are brought in before their use. The next missing one comes first; another
+leaves for it only if its own next use is later (so no fetch does harm). Only a few are on their way at a time: one that
+arrives while another is computed, and a third whose place is still being written back, so that the link is busy both
+ways. More would push out arrays that could have stayed.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from forebay.errors import BudgetError
 from forebay.machine.machine import PoolMachine, Wait
 from forebay.memory.pool.coding import Coding
-from forebay.memory.pool.eviction import Order
-from forebay.memory.pool.page import Page
-from forebay.memory.pool.places import PoolMemory
+from forebay.memory.pool.eviction import Candidate, Order
+from forebay.memory.pool.page import Page, PoolMemory
 from forebay.memory.pool.sequence import UseHistory
 from forebay.units import to_text
+
+CLEAN_AHEAD, DIRTY_AHEAD = 2, 3
+"""Uses to come that arrays may be brought in for, where the one that leaves is clean, and where it is not."""
 
 
 class Pager(PoolMemory):
@@ -26,8 +33,10 @@ class Pager(PoolMemory):
         super().__init__(machine, device, host)
         self.order = Order(history)
         self.coding = Coding(self, self._empty)
-        self.ahead: Counter[int] = Counter()
-        """How many pages were brought in for each use that is still to come."""
+        self._history = history
+        self._ahead: Counter[int] = Counter()  # how many pages were brought in for each use that is still to come
+        self._next = 0  # index of the first use whose arrays are not all known to be there
+        self._version = -1
 
     @property
     def usable(self) -> int:
@@ -55,20 +64,13 @@ class Pager(PoolMemory):
         while (victim := self.order.first(self.may_leave)) is not None:
             self.evict(self.pages[victim.key])
 
-    def take_room(self, page: Page) -> bool:
-        """Find a place for a page, letting others leave; False where none can be made."""
-        while not self.try_room(page):
+    def take_room(self, page: Page, may_push: Callable[[Candidate], bool] = lambda victim: True) -> bool:
+        """Find a place for a page, letting others leave that it `may_push` out; False where none can be made."""
+        while (taken := self.heap.take(page.size)) is None:
             victim = self.order.first(self.may_leave)
-            if victim is None:
+            if victim is None or not may_push(victim):
                 return False
             self.evict(self.pages[victim.key])
-        return True
-
-    def try_room(self, page: Page) -> bool:
-        """Find a place for a page that is free already."""
-        taken = self.heap.take(page.size)
-        if taken is None:
-            return False
         page.offset, page.events = taken
         page.origin = "room free"
         self.order.touch(page.key)
@@ -78,6 +80,7 @@ class Pager(PoolMemory):
 
     def take_rooms(self, pages: Sequence[Page]) -> None:
         """Find places for all the pages of a use, which are open and together within the budget."""
+        self._next = 0  # an array may leave whose use is near: look again
         if all(page.offset is not None or self.take_room(page) for page in pages):
             return
         # There are enough bytes, but in pieces: those that only this use has leave too, and come back in a row.
@@ -126,10 +129,40 @@ class Pager(PoolMemory):
     def arrived(self, page: Page) -> None:
         """Note that a page is no longer on its way to a use to come."""
         if page.ahead is not None:
-            self.ahead[page.ahead] -= 1
-            if not self.ahead[page.ahead]:
-                del self.ahead[page.ahead]
+            self._ahead[page.ahead] -= 1
+            if not self._ahead[page.ahead]:
+                del self._ahead[page.ahead]
             page.ahead = None
+
+    def look_ahead(self) -> None:
+        """Bring arrays in before their use, as far as that should be under way now."""
+        history = self._history
+        if not history.believed:
+            return
+        if self._version != history.version:  # what was foretold does not hold
+            self._next, self._version = 0, history.version
+            for page in self.pages.values():
+                page.ahead = None
+            self._ahead.clear()
+        self._next = max(self._next, history.now + 1)
+        while self._next <= history.now + history.period:
+            use = history.expected(self._next)
+            for key in use.keys:
+                coming = self.pages.get(key)
+                if coming is not None and coming.offset is None:
+                    if not self.take_room(coming, self._may_push):
+                        return  # it is tried again after the next use
+                    coming.ahead = self._next
+                    self._ahead[self._next] += 1
+                    if key not in use.overwrites and coming.filled:
+                        self.fetch(coming)
+            self._next += 1
+
+    def _may_push(self, victim: Candidate) -> bool:
+        """Tell whether bringing an array in does no harm that pushes another out."""
+        leaving = self.pages[victim.key]
+        most = DIRTY_AHEAD if leaving.filled and not leaving.clean else CLEAN_AHEAD
+        return victim.next_use > self._next and (len(self._ahead) < most or self._next in self._ahead)
 
     def store(self, page: Page) -> None:
         """Write the values of a page back to the host."""

@@ -12,7 +12,7 @@ from forebay import codec as codecs
 from forebay.codec import Codec
 from forebay.errors import BudgetError, ForebayError, StateError, needs
 from forebay.machine.arrays.dispatch import array_in, array_library, named_library, view_of
-from forebay.machine.arrays.host_bytes import copy_in
+from forebay.machine.host import copy_in
 from forebay.machine.machine import PoolMachine, Wait
 from forebay.machine.packing import handles
 from forebay.machine.region import ALIGNMENT
@@ -186,7 +186,6 @@ class Pool:
             page.clean = page.filled = True
             return
         self._pager.take_rooms([page])
-        self._uses.look_ahead.rewind()
         event = self._machine.fill(self._pager.region(page), array, page.waits("put"))
         page.events, page.origin = [event], "computed"
         self._pager.wrote(page)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from forebay.memory.pool.amounts import enough
+from forebay.memory.pool.host import enough
 from forebay.memory.pool.page import Page
 from forebay.units import to_text
 

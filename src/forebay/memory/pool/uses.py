@@ -7,8 +7,7 @@ from typing import Any
 from forebay.errors import BudgetError, StateError
 from forebay.machine.machine import PoolMachine
 from forebay.machine.region import Region
-from forebay.memory.pool.amounts import enough
-from forebay.memory.pool.lookahead import LookAhead
+from forebay.memory.pool.host import enough
 from forebay.memory.pool.page import Page
 from forebay.memory.pool.pager import Pager
 from forebay.memory.pool.sequence import Use, UseHistory
@@ -23,7 +22,6 @@ class Uses:
         self._machine = machine
         self._history = UseHistory()
         self.pager = Pager(machine, device, host, self._history)
-        self.look_ahead = LookAhead(self.pager, self._history)
         self.watch = RoundWatch()
         self.closed = False
         self._open = 0  # bytes of the arrays of open uses
@@ -83,7 +81,6 @@ class Uses:
         try:
             if any(page.offset is None for page in pages):
                 pager.take_rooms(pages)
-                self.look_ahead.rewind()
             for page in needed:
                 if page.origin == "room free":
                     pager.fetch(page)
@@ -125,7 +122,7 @@ class Uses:
         if self.closed or failed:  # what goes wrong from here on would hide what went wrong before
             return
         pager.coding.settle_arrived()
-        self.look_ahead.run()
+        pager.look_ahead()
         if self._history.believed:
             message = self.watch.verdict(
                 self._history.period, self._machine.stalled(), pager.usable, pager.coding.beside

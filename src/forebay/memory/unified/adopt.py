@@ -34,7 +34,7 @@ def check(names: tuple[str, ...]) -> None:
 
 def adopt(name: str, rmm: Any, resource: Any) -> Undo:
     """Make a library allocate from a resource, and return what restores it."""
-    return {"cupy": _cupy, "torch": _torch, "numba": _numba, "cudf": _cudf}[name](rmm, resource)
+    return {"cupy": _cupy, "torch": _torch, "numba": _numba, "cudf": _current}[name](rmm, resource)
 
 
 def hush(rmm: Any) -> Undo:
@@ -160,13 +160,8 @@ def _numba(rmm: Any, resource: Any) -> Undo:
     return undo
 
 
-def _cudf(rmm: Any, resource: Any) -> Undo:
-    """Exchange RMM's own resource, which libraries of the RAPIDS family allocate from."""
-    return _current(rmm, resource)
-
-
-def _current(rmm: Any, resource: Any) -> Callable[[], None]:
-    """Make a resource RMM's own, and return what puts back the one before."""
+def _current(rmm: Any, resource: Any) -> Undo:
+    """Make a resource RMM's own, which libraries of the RAPIDS family allocate from."""
     before = rmm.mr.get_current_device_resource()
     rmm.mr.set_current_device_resource(resource)
     return lambda: rmm.mr.set_current_device_resource(before)

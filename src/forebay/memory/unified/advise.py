@@ -67,8 +67,7 @@ def where(array: Any) -> Where:
     """Tell what kind of memory an array has, and where that was moved to last."""
     from forebay.cuda import managed
 
-    pointer, nbytes = _without_gaps(array)
-    return Where(**managed.describe(pointer, nbytes))
+    return Where(**managed.describe(*_without_gaps(array)))
 
 
 def managed_empty(shape: int | tuple[int, ...], dtype: Any = "float32") -> NDArray[Any]:

@@ -1,7 +1,6 @@
 """How much managed memory may be handed out: never more than the device has free, unless that is asked for by name."""
 
 import warnings
-from dataclasses import dataclass
 
 from forebay.errors import BudgetError
 from forebay.units import to_bytes, to_text
@@ -23,18 +22,8 @@ class OversubscriptionWarning(UserWarning):
     """More managed memory may be handed out than the device has."""
 
 
-@dataclass(frozen=True)
-class Limit:
-    """What may be handed out."""
-
-    nbytes: int | None
-    """None where there is no limit"""
-    free: int
-    """what the device had free"""
-
-
-def decide(limit: object, free: int, *, spill: str | None, oversubscribe: bool, beside: int = 0) -> Limit:
-    """Find the limit of managed memory, refusing one above what is free.
+def decide(limit: object, free: int, *, spill: str | None, oversubscribe: bool, beside: int = 0) -> int | None:
+    """Return the bytes of managed memory that may be handed out, refusing more than is free; None for no limit.
 
     Parameters
     ----------
@@ -51,7 +40,7 @@ def decide(limit: object, free: int, *, spill: str | None, oversubscribe: bool, 
 
     Examples
     --------
-    >>> decide("2GB", 10**10, spill=None, oversubscribe=False).nbytes
+    >>> decide("2GB", 10**10, spill=None, oversubscribe=False)
     2000000000
     """
     if spill not in (None, "host"):
@@ -62,13 +51,13 @@ def decide(limit: object, free: int, *, spill: str | None, oversubscribe: bool, 
     if limit is None:
         if oversubscribe:
             _warn("without a limit", free)
-            return Limit(None, free)
+            return None
         if usable <= 0:
             raise BudgetError(
                 f"the device has only {to_text(free)} free, of which {to_text(beside + HEADROOM)} are needed beside: "
                 "free memory that other libraries or processes hold, or give a limit"
             )
-        return Limit(usable, free)
+        return usable
     asked = to_bytes(limit)
     if asked <= 0:
         raise BudgetError("a limit of no bytes: give what may be handed out, for example limit='8GB'")
@@ -79,7 +68,7 @@ def decide(limit: object, free: int, *, spill: str | None, oversubscribe: bool, 
                 f"{CLIFF}. Give limit={to_text(max(usable, 0))!r} or less; {ALTERNATIVES}; oversubscribe=True insists"
             )
         _warn(f"{to_text(asked)}, which is {to_text(asked + beside - free)} more than that", free)
-    return Limit(asked, free)
+    return asked
 
 
 def _warn(asked: str, free: int) -> None:

@@ -20,12 +20,9 @@ class Hooks:
     move: Callable[[Any, bool], bool]
     """moves a tensor to the device where it is elsewhere, beside the computation or before it; tells if it moved"""
     handles: list[Any] = field(default_factory=list)
-    following: dict[int, Any] = field(default_factory=dict)
-    """the module that ran after each, forward; by identity"""
-    preceding: dict[int, Any] = field(default_factory=dict)
-    """and backward"""
     moved: int = 0
     """tensors that were moved"""
+    _following: dict[tuple[str, int], Any] = field(default_factory=dict)  # the module after each, forward or backward
     _last: dict[str, Any] = field(default_factory=dict)
     _called: set[int] = field(default_factory=set)
     _ended: set[int] = field(default_factory=set)
@@ -33,7 +30,7 @@ class Hooks:
     def before_forward(self, module: Any, inputs: Any, named: Any) -> None:
         """Have what a module needs on its way before its kernels, and what the next one needs beside them."""
         self._called.add(id(module))
-        self._before(module, self.following, "forward")
+        self._before(module, "forward")
         for tensor in _tensors((inputs, named)):
             self.moved += self.move(tensor, False)
 
@@ -43,7 +40,7 @@ class Hooks:
 
         def before_backward(_gradient: Any) -> None:
             if self.handles:  # a graph may outlive them
-                self._before(module, self.preceding, "backward")
+                self._before(module, "backward")
 
         # Not a hook of the module: that would pass its output through a view, which may not be changed in place.
         for tensor in _tensors(output):
@@ -61,12 +58,11 @@ class Hooks:
     def __exit__(self, *_error: object) -> None:
         self.remove()
 
-    def _before(self, module: Any, after: dict[int, Any], direction: str) -> None:
-        last = self._last.get(direction)
-        if last is not None and last is not module:
-            after[id(last)] = module
-        self._last[direction] = module
-        following = after.get(id(module))
+    def _before(self, module: Any, direction: str) -> None:
+        last, self._last[direction] = self._last.get(direction, module), module
+        if last is not module:
+            self._following[direction, id(last)] = module
+        following = self._following.get((direction, id(module)))
         if following is not None:  # first: after the computation waits for its own, this would wait for that, too
             for tensor in self._needed(following):
                 self.moved += self.move(tensor, True)

@@ -148,7 +148,7 @@ def unify(
     counted = {
         name: shared if name in adopt.CURRENT else rmm.mr.StatisticsResourceAdaptor(stack.top) for name in libraries
     }
-    unified = Unified(libraries, allowed.nbytes, stack, counted)
+    unified = Unified(libraries, allowed, stack, counted)
     if spill is not None:  # it is told once, and by us
         unified._undo.append(("rmm", adopt.hush(rmm)))
     try:

@@ -82,7 +82,7 @@ def _decide(loop: Steps, request: Request, loop_arguments: LoopArguments, module
         return loop.form.pack(tensors)
 
     autocast, arguments = Autocast.now(loop.form.device), loop_arguments.params.build(loop_arguments.params.tensors)
-    engine = TimeLoop(advance, lambda state, step: None, loop.form.pack(loop_arguments.tensors), count, 1, None)
+    engine = TimeLoop(advance, loop.form.pack(loop_arguments.tensors), count, 1, None)
     nbytes = engine.layout.nbytes
     budget, note = read_budget(request.budget, engine.library)
     if request.plan is None:

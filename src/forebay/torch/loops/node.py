@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from forebay.engine import Result
 from forebay.engine.recorded import Request
 from forebay.engine.reversal import Reversal
-from forebay.engine.reverse import shown
 from forebay.errors import ForebayError
 from forebay.planner import Plan
 from forebay.torch.execution_context import random_untouched
@@ -53,10 +52,10 @@ class LoopCall:
         self.notes = Notes({0: self.values}, in_place=self.in_place)
 
     def start(self, state: Sequence[Tensor], inputs: Sequence[Tensor], first: bool) -> tuple[Sweep, Reversal]:
-        """Take the memory of a reversal."""
+        """Return a reversal that has not been run forward yet."""
         sweep = Sweep(self.loop, self.plan.every, inputs, self.params, self.notes, first=first)
         state = self.loop.form.pack(state)
-        return sweep, self.request.prepare(sweep.forward, sweep.backward, state, self.loop.count, self.plan, self.note)
+        return sweep, self.request.prepare(sweep.forward, state, self.loop.count, self.plan, self.note)
 
 
 def differentiate(
@@ -84,12 +83,11 @@ class _Loop(torch.autograd.Function):
         buffers = ModuleBuffers(call.modules, copied=False)
         sweep, reversal = call.start(state, inputs, True)
         try:
-            final = sweep.final(reversal.forward())
+            final = reversal.forward(sweep.final)
             sweep.end_of_sweep()
             buffers.check()
-            reversal.wait()
         except BaseException:
-            reversal.give_up()
+            reversal.close()
             raise
         outputs, call.notes.outputs = call.notes.outputs, []  # the graph must not hold what holds the graph
         results = (*final, *outputs)
@@ -112,20 +110,12 @@ class _Loop(torch.autograd.Function):
             waiting, ctx.waiting = ctx.waiting, None
             if waiting is None:
                 sweep, reversal = call.start(tensors[:count], tensors[count : count + call.inputs], False)
-                try:
-                    reversal.forward()
-                except BaseException:
-                    reversal.give_up()
-                    raise
+                reversal.forward()
             else:
                 sweep, reversal = waiting
-                reversal.resume()
-            try:
+            with reversal:
                 sweep.start_back(gradients[:count], gradients[count:])
-                with shown(call.plan, call.progress) as tick:
-                    result = reversal.backward(tick)
-            finally:
-                reversal.give_up()
+                result = reversal.backward(sweep.backward, call.progress)
         own_gradients = [*sweep.of_state, *sweep.of_inputs, *sweep.of_params]
         _hand_over(own_gradients)
         if call.report is not None:
