@@ -259,7 +259,7 @@ class TestArrays:
         ("state", "says"),
         [
             ({"u": np.ma.array([1.0, 2.0], mask=[0, 1])}, r"state\['u'\].*MaskedArray.*register_state"),
-            ((np.matrix([[1.0]]),), r"state\[0\].*matrix"),
+            ((np.ones((1, 1)).view(np.matrix),), r"state\[0\].*matrix"),
             ((np.rec.array([(1, 2.0)]),), "recarray"),
             ((X.view(Metres),), "Metres"),
             ((X, X), r"state\[0\] and state\[1\] share memory"),

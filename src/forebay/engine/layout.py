@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 import optree
@@ -18,8 +19,7 @@ from forebay.machine.spec import ArraySpec, Leaf
 from forebay.tier.sectors import SECTOR, whole_sectors
 
 
-@dataclass(frozen=True)
-class Likeness:
+class Likeness(NamedTuple):
     """What an array of a state has to be like."""
 
     library: StateLibrary
@@ -76,7 +76,7 @@ class Layout:
         another order of memory is refused, since steps that come after it would compute other bits than without us.
         """
         arrays, is_same = self._fitted(tree, False)
-        if (pair := sharing(arrays, [leaf.nbytes for leaf in self.leaves])) is not None:
+        if (pair := sharing(arrays, self._sizes)) is not None:
             both = " and ".join(self._path(number) for number in pair)
             raise StateError(
                 f"forward returned a state in which {both} share memory, and would be kept apart: return copies, or "
@@ -91,7 +91,7 @@ class Layout:
 
     def check_apart(self, arrays: Sequence[Any]) -> None:
         """Refuse arrays of the initial state that share memory."""
-        if (pair := sharing_with_gaps(arrays, [leaf.nbytes for leaf in self.leaves])) is not None:
+        if (pair := sharing_with_gaps(arrays, self._sizes)) is not None:
             both = " and ".join(self._path(number) for number in pair)
             raise StateError(f"{both} share memory, and would be kept apart: give copies, or only one of them")
 
@@ -110,7 +110,8 @@ class Layout:
         if not is_same:
             arrays = aligned_leaves(self.structure, tree, self._who, self.name)
         for number, (array, likeness) in enumerate(zip(arrays, self.likenesses, strict=True)):
-            if type(array) is likeness.kind and likeness.library.signature(array) == likeness.signature:
+            library, kind, signature, _ = likeness
+            if type(array) is kind and library.signature(array) == signature:
                 continue
             fitted = self._fit(number, array, copies)
             if fitted is not array:
@@ -146,6 +147,10 @@ class Layout:
                 "step return it in one order (numpy.ascontiguousarray(x), tensor.contiguous()), and start with that"
             )
         return fitted
+
+    @cached_property
+    def _sizes(self) -> tuple[int, ...]:
+        return tuple(leaf.nbytes for leaf in self.leaves)
 
     @property
     def _who(self) -> str:

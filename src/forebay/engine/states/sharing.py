@@ -25,9 +25,11 @@ def sharing(arrays: Sequence[Any], sizes: Sequence[int]) -> Pair | None:
     """
     if len(arrays) == 1:
         return None
-    if all(type(array) is np.ndarray and array.base is None for array in arrays):
-        own = {id(array) for array in arrays}  # each has memory of its own
-        if len(own) == len(arrays):
+    for array in arrays:
+        if type(array) is not np.ndarray or array.base is not None:
+            break
+    else:  # each has memory of its own
+        if len(set(map(id, arrays))) == len(arrays):
             return None
     starts = [(array_library(array).address(array), number) for number, array in enumerate(arrays)]
     places = sorted((start, number) for start, number in starts if start is not None)
