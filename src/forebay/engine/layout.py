@@ -65,6 +65,11 @@ class Layout:
         """Make the tree from its arrays."""
         return self.structure.unflatten(arrays)
 
+    def copy(self, tree: Any) -> Any:
+        """Copy a tree that this layout is of."""
+        leaves = zip(flatten(tree)[0], self.leaves, strict=True)
+        return self.build([array_library(array).copy_as(array, leaf.spec) for array, leaf in leaves])
+
     def check(self, tree: Any) -> list[Any]:
         """Take a tree that a callback returned apart, refusing one that differs from this layout."""
         return self._fitted(tree, False)[0]

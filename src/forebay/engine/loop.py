@@ -10,7 +10,6 @@ from forebay.engine.layout import Layout, arrays_of
 from forebay.engine.library import Library, library_of
 from forebay.engine.sampling import Sampler
 from forebay.errors import PlanError, StateError
-from forebay.machine.arrays.dispatch import array_library
 from forebay.schedule.segmented import check_count
 
 Record = Sequence[Any] | Callable[[Any, int], Any]
@@ -64,8 +63,7 @@ class TimeLoop:
 
     def fresh(self) -> Any:
         """Copy the initial state, which stays the caller's."""
-        leaves = zip(self.arrays, self.layout.leaves, strict=True)
-        return self.layout.build([array_library(array).copy_as(array, leaf.spec) for array, leaf in leaves])
+        return self.layout.copy(self._state)
 
     def advance(self, state: Any, start: int, stop: int) -> Any:
         """Run forward, telling it which steps it has run before where it wants to know."""

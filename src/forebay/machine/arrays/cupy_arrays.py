@@ -19,10 +19,6 @@ class CupyArrays:
 
     name = "CuPy"
 
-    def on_host(self, array: Any) -> bool:
-        """Return False."""
-        return False
-
     def device(self, array: Any) -> int | None:
         """Ask the driver whose memory an array lies in."""
         pointer = view(array).pointer

@@ -110,6 +110,6 @@ def stored_view(array: Any) -> Any:
 
 
 def region_of(array: Any) -> Region:
-    """Return where an array of any library lies."""
+    """Return where an array of any library lies; on a GPU the host does not reach it."""
     view = stored_view(array)
     return Region(0, view.nbytes, view) if isinstance(view, np.ndarray) else Region(view.pointer, view.nbytes)

@@ -19,12 +19,8 @@ class JaxArrays:
 
     name = "JAX"
 
-    def on_host(self, array: Any) -> bool:
-        """Return True: those on a GPU are refused."""
-        return True
-
     def device(self, array: Any) -> None:
-        """Return None: they are on the host."""
+        """Return None: they are on the host, since those on a GPU are refused."""
 
     def view(self, array: Any) -> NDArray[Any]:
         """Return the elements, once they are computed."""

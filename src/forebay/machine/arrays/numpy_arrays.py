@@ -19,10 +19,6 @@ class NumpyArrays:
 
     name = "NumPy"
 
-    def on_host(self, array: Any) -> bool:
-        """Return True."""
-        return True
-
     def device(self, array: Any) -> None:
         """Return None: they are on the host."""
 
