@@ -10,6 +10,7 @@ from forebay.codec.codec import canonical
 from forebay.engine.layout import arrays_of
 from forebay.engine.library import Library
 from forebay.engine.loop import TimeLoop
+from forebay.engine.measure import measure_operations
 from forebay.errors import BudgetError
 from forebay.machine.packing import Packing
 from forebay.planner import Costs, Plan
@@ -44,7 +45,21 @@ def measured(loop: TimeLoop, disk: Path | None, synchronous: bool) -> Costs:
     library = loop.library
     with library.current():
         costs = library.measure(loop.advance, loop.fresh, loop.layout.nbytes, loop.coarse_steps, disk, synchronous)
-    return replace(costs, forward=costs.forward / loop.every, backward=costs.backward / loop.every, measured=True)
+        machine = library.machine(disk or Path(), synchronous)
+        host = measure_operations(machine, loop.arrays, _two_tiers(library.tier, disk))
+    steps = {"forward": costs.operations.forward / loop.every, "backward": costs.operations.backward / loop.every}
+    return replace(
+        costs,
+        forward=costs.forward / loop.every,
+        backward=costs.backward / loop.every,
+        operations=replace(host, **steps, ahead=costs.operations.ahead),
+        measured=True,
+    )
+
+
+def _two_tiers(first: str, disk: Path | None) -> tuple[str, ...]:
+    """Return the first tier and the one below it, whose movements are timed."""
+    return ("device", "host") if first == "device" else ("host",) if disk is None else ("host", "disk")
 
 
 def with_codecs(loop: TimeLoop, costs: Costs, encoders: Sequence[Codec], error: float | None) -> Costs:

@@ -79,6 +79,9 @@ class Problem:
         host = self.costs.operations
         if host.ahead:
             host = replace(host, forward=pace * host.forward, backward=pace * host.backward)
+            if cost:
+                decode_host = host.restore + cost.decode_host
+                host = replace(host, save=host.save + cost.encode_host, restore=decode_host, take=decode_host)
         return Work(
             forward=pace * self.costs.forward,
             backward=pace * self.costs.backward,
