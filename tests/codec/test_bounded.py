@@ -264,7 +264,7 @@ def test_damage_is_refused_or_decodes_to_something_without_harm(shape):
 
 @pytest.mark.parametrize(
     ("offset", "value", "message"),
-    [(8, 0, "no encoding of bounded"), (12, 8, "another array"), (16, 9, "another array"), (0, 1, "bytes")],
+    [(8, 0, "no encoding of this codec"), (12, 8, "another array"), (16, 9, "another array"), (0, 1, "bytes")],
 )
 def test_a_header_that_does_not_fit_is_refused(offset, value, message):
     array = wave((24, 32, 40))

@@ -7,6 +7,7 @@ import ctypes
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -17,7 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forebay.codec import Encoded, get
-from forebay.codec.bounded.codec import SOURCE, WARPS, decoder, defines
+from forebay.codec.bounded import Bounded
+from forebay.codec.bounded.codec import NUMBERS, SOURCE, WARPS, decoder, defines
 from forebay.codec.bounded.format import MAGIC, tiling_of
 from forebay.cuda.available import gpu_count, why_not
 from forebay.errors import CodecError, DeviceError, EncodingError
@@ -192,9 +194,9 @@ def emulated(dtype, rank):
     return library.launch
 
 
-def decoded_by(name, payload, shape, dtype, shift=0, seed=0):
+def decoded_by(name, payload, shape, dtype, shift=0, seed=0, weighted=False):
     """Decode by a kernel, to a place some values after a multiple of 64 bytes; give that, and the flag."""
-    how = tiling_of(shape, np.dtype(dtype))
+    how = replace(tiling_of(shape, np.dtype(dtype)), weighted=weighted)
     size = int(np.prod(shape))
     room = np.full(size + 64, 7, dtype)
     begin = -room.ctypes.data % 64 // room.itemsize + shift
@@ -244,6 +246,18 @@ def test_decoders_agree_with_the_cpu(shape, shifts, dtype, kind):
     out, flag = decoded_by("decode", payload, shape, dtype, 1)
     assert not flag
     assert_alike(out, expected)
+
+
+@on_cpu
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
+def test_decoders_agree_with_the_cpu_where_bounds_are_weighted(dtype):
+    shape = (21, 37, 53)
+    array = values("special", shape, dtype)
+    codec = Bounded(1e-3, weight=np.geomspace(1e-9, 4, array.size).reshape(shape))
+    encoded = codec.encode(array)
+    out, flag = decoded_by(None, encoded.payload[: encoded.nbytes], shape, dtype, 1, weighted=True)
+    assert not flag
+    assert_alike(out, codec.decode(encoded))
 
 
 @on_cpu
@@ -405,6 +419,37 @@ def test_cpu_and_gpu_agree(cupy, stream, shape, dtype, kind):
         codec = get(name)
         here, there = codec.encode(array), codec.encode(on_device, stream=stream)
         assert there.nbytes == here.nbytes
+        assert there.to_bytes() == here.to_bytes()
+        out = cupy.full(shape, 7, dtype)
+        cupy.cuda.get_current_stream().synchronize()
+        codec.decode(there, out, stream=stream)
+        stream.sync()
+        assert_alike(out.get(), codec.decode(here))
+
+
+@pytest.mark.parametrize(("mantissa", "double"), [(10, 0), (7, 0), (0, 1)])
+def test_conversions_compile_without_a_gpu(mantissa, double):
+    pytest.importorskip("cuda.core")
+    from forebay.cuda.kernels import compile_only
+
+    try:
+        binary = compile_only(NUMBERS, "sm_90", fmad=False, defines={"MANTISSA": mantissa, "DOUBLE": double})
+    except DeviceError as error:
+        pytest.skip(str(error))
+    assert binary.startswith(b"\x7fELF")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "complex64", "complex128"])
+@pytest.mark.parametrize("shape", [(5001,), (67, 45), (21, 37, 53)])
+def test_cpu_and_gpu_agree_on_other_types_and_weights(cupy, stream, shape, dtype, weighted):
+    array = values("special", shape, "float16" if dtype == "float16" else "float32").astype(dtype)
+    weight = np.geomspace(1e-9, 4, array.size).reshape(shape) if weighted else None
+    on_device = cupy.asarray(array)
+    cupy.cuda.get_current_stream().synchronize()
+    for codec in (Bounded(1e-3, weight=weight), Bounded(abs=1e-2, weight=weight)):
+        here, there = codec.encode(array), codec.encode(on_device, stream=stream)
         assert there.to_bytes() == here.to_bytes()
         out = cupy.full(shape, 7, dtype)
         cupy.cuda.get_current_stream().synchronize()

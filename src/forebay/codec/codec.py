@@ -53,7 +53,7 @@ class Encoded:
             "codec": self.codec.name,
             "version": self.codec.version,
             "shape": self.shape,
-            "dtype": self.dtype.str if self.dtype.fields is None else self.dtype.descr,
+            "dtype": _written(self.dtype),
         }
         return container.pack(about, payload)
 
@@ -200,6 +200,12 @@ class Codec(ABC):
             out, target = device.target(encoded.shape, encoded.dtype, out)
             self.decode_device(device.start(encoded.payload, encoded.nbytes), target, stream)
         return out
+
+
+def _written(dtype: np.dtype[Any]) -> Any:
+    if dtype.name == "bfloat16":  # what ml_dtypes adds to NumPy has no other name than that of two bytes
+        return [("bfloat16", "<u2")]
+    return dtype.str if dtype.fields is None else dtype.descr
 
 
 def _dtype(written: Any) -> np.dtype[Any]:

@@ -1,21 +1,18 @@
 """A reversal on its way: run forward to its turn, where it may wait, and later backward, or be given up there."""
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from enum import Enum
 from pathlib import Path
 from types import TracebackType
 from typing import Any
-
-from rich.console import Console
-from rich.progress import Progress
 
 from forebay.engine.executor import Executor
 from forebay.engine.layout import Layout
 from forebay.engine.loop import TimeLoop
 from forebay.engine.result import Result
 from forebay.engine.sampling import Sampler
+from forebay.engine.showing import shown
 from forebay.engine.spilling import SpillingExecutor
 from forebay.errors import EngineError
 from forebay.machine.packing import Packing
@@ -23,9 +20,6 @@ from forebay.metrics import Metrics
 from forebay.planner import Plan
 from forebay.planner.operations import Operation
 from forebay.schedule import Forward, Restore
-
-LONG = 5.0
-"""Predicted seconds from which a reversal shows its progress on a terminal."""
 
 
 class Phase(Enum):
@@ -98,7 +92,8 @@ class Reversal:
         machine = self._machine
         try:
             machine.enter()
-            with shown(self.plan, progress) as tick:
+            schedule = self.plan.schedule
+            with shown(f"reversing with {schedule}", schedule.steps, self.plan.seconds, progress) as tick:
                 self._visitor.backward, self._visitor.tick = backward, tick
                 self._executor.run(self._operations[self._done :], None)
             machine.finish()
@@ -158,18 +153,6 @@ class _Visitor:
     def __call__(self, snapshot: Any, step: int) -> None:
         self.backward(snapshot, step)
         self.tick()
-
-
-@contextmanager
-def shown(plan: Plan, wanted: bool | None) -> Iterator[Callable[[], None]]:
-    """Show the backward steps done, where that is wanted."""
-    console = Console(stderr=True)
-    if not (wanted or (wanted is None and console.is_terminal and plan.seconds > LONG)):
-        yield lambda: None
-        return
-    with Progress(console=console, transient=True) as bar:
-        task = bar.add_task(f"reversing with {plan.schedule}", total=plan.schedule.steps)
-        yield lambda: bar.advance(task)
 
 
 def _before_turn(operations: Sequence[Operation], steps: int) -> int:

@@ -12,6 +12,7 @@ from forebay.engine.layout import Layout
 from forebay.engine.library import Library
 from forebay.engine.loop import Record, TimeLoop
 from forebay.engine.result import Result
+from forebay.engine.resume import Adjoint, Loop, reverse_in_segments
 from forebay.engine.reversal import Reversal
 from forebay.errors import PlanError
 from forebay.machine.packing import Packing
@@ -51,6 +52,8 @@ def reverse(
     *,
     turn: Callable[[Any], None] | None = None,
     progress: bool | None = None,
+    resume: Path | str | None = None,
+    adjoint: Adjoint | None = None,
     **options: Unpack[Options],
 ) -> Result:
     """Run a time loop forward and then backward, keeping and recomputing states inside a budget.
@@ -68,6 +71,12 @@ def reverse(
         ``turn(final_state)``, called once before the first backward computation.
     progress
         Whether to show progress; None shows it for long reversals on a terminal.
+    resume
+        A directory for this reversal alone, in which its progress is kept: after the process has died, however it did,
+        the same call goes on from there. The directory is empty again when `reverse` returns.
+    adjoint
+        What the callbacks write, and progress has to hold with `resume`: arrays by name, which are written in place; or
+        ``(save, load)``, each called with an open binary file.
     **options
         As for `prepare`: `budget`, `schedule`, `codec`, `record`, `every`, `plan`, `costs`, `policy`, `slots`,
         `reversals`, `synchronous`, `directory`.
@@ -86,9 +95,19 @@ def reverse(
     >>> float(total[0]), result.metrics.peak["host"]
     (198.0, 20480)
     """
+    if resume is not None:
+        check_steps(steps)
+        loop = Loop(forward, backward, state, steps, turn, adjoint, options, _plan_of, reverse)
+        return reverse_in_segments(resume, loop, progress)
     with prepare(forward, state, steps, **options) as reversal:
         reversal.forward(turn)
         return reversal.backward(backward, progress)
+
+
+def _plan_of(forward: Callable[..., Any], state: Any, steps: int, **options: Unpack[Options]) -> tuple[Plan, str]:
+    """Return the plan of a loop, and what was decided for its caller."""
+    with prepare(forward, state, steps, **options) as reversal:
+        return reversal.plan, reversal.note
 
 
 def prepare(

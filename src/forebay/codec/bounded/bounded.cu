@@ -43,12 +43,13 @@ constexpr int ESCAPE = 15;        // a width that takes a byte of its own
 constexpr int EXACT = 32;         // the width of a row whose values are kept as they are
 constexpr u32 RAW = 0x80000000u;  // a tile whose values are kept as they are
 constexpr u32 DAMAGED = 1;        // the bit of the flag that decoders set
+constexpr int NOWEIGHT = -128;    // the exponent of a weight too small for any error
 
 #if DOUBLE
 typedef double real;
 constexpr int ZERO = 0;  // what 0 is quantised to
 constexpr double TINY = 4.9406564584124654e-324, LARGEST = 1.7976931348623157e308, ULP = 1.1102230246251565e-16;
-constexpr double MARGIN = 1.0 / 1048576;
+constexpr double MARGIN = 1.0 / 1048576, NORMAL = 2.2250738585072014e-308;
 constexpr int BITS = 64;
 __device__ inline int quantise(double x, double inverse) {
     return __double2loint(__dadd_rn(__dmul_rn(x, inverse), 6755399441055744.0));
@@ -63,7 +64,7 @@ typedef float real;
 constexpr int ZERO = 0x4b400000;
 constexpr float TINY = 1.40129846e-45f;
 constexpr double LARGEST = 3.4028234663852886e38, ULP = 5.9604644775390625e-8;
-constexpr double MARGIN = 1.0 / 256;
+constexpr double MARGIN = 1.0 / 256, NORMAL = 1.1754943508222875e-38;
 constexpr int BITS = 32;
 // Adding 1.5 * 2^23 leaves the nearest integer in the lowest bits. Where that overflows, the bits are as good as any
 // others: restore() is what the decoder will do, whatever they are, and within() looks at what comes of it.
@@ -82,6 +83,18 @@ constexpr int EACH = 16 / sizeof(real);
 struct __align__(16) Vector {
     real x[EACH];
 };
+
+// Tiles begin at multiples of 4 bytes only.
+__device__ inline void put_step(u8* to, real step) {
+    const u32* words = (const u32*)&step;
+    for (int k = 0; k < BITS / 32; ++k) ((u32*)to)[k] = words[k];
+}
+
+__device__ inline real step_of(const u8* from) {
+    real step;
+    for (int k = 0; k < BITS / 32; ++k) ((u32*)&step)[k] = ((const u32*)from)[k];
+    return step;
+}
 
 struct Shape {
     i64 n2, n1, n0;
@@ -473,9 +486,10 @@ extern "C" __global__ void __launch_bounds__(256)
     if (threadIdx.x == 0) parts[2 * blockIdx.x] = lows[0], parts[2 * blockIdx.x + 1] = highs[0];
 }
 
-// Write the header. `parts` > 0: the bound is relative, and the range is that of so many parts. One warp.
+// Write the header. `parts` > 0: the bound is relative, and the range is that of so many parts. `unit` > 0: decoded
+// values are rounded to 16 bits, with errors up to `unit` of them or `tiny`; see format.py. One warp.
 extern "C" __global__ void begin(Header* __restrict__ header, const double* __restrict__ part, u32 parts, double bound,
-                                 u32 magic, u32 kind, i64 n2, i64 n1, i64 n0, u64 tiles, u64 start) {
+                                 double unit, double tiny, u32 magic, u32 kind, i64 n2, i64 n1, i64 n0, u64 tiles, u64 start) {
     double low = LARGEST, high = -LARGEST;
     for (u32 at = threadIdx.x; at < parts; at += 32) low = fmin(low, part[2 * at]), high = fmax(high, part[2 * at + 1]);
     for (int half = 16; half; half >>= 1) {
@@ -487,7 +501,12 @@ extern "C" __global__ void begin(Header* __restrict__ header, const double* __re
     double range = __dsub_rn(high, low);
     if (!(range < LARGEST) && DOUBLE) range = LARGEST;
     const double wanted = parts ? __dmul_rn(bound, range) : bound;
-    const double held = towards_zero(wanted);
+    double held = towards_zero(wanted);
+    if (unit > 0) {
+        const double rounding = fmax(__dmul_rn(unit, __dadd_rn(peak, held)), tiny);
+        held = towards_zero(rounding <= 0.5 * held ? __dsub_rn(held, rounding) : 0.5 * held);
+    }
+    if (parts && range == 0) held = 0;
     const double margin = parts ? __dmul_rn(4 * ULP, peak) : __dmul_rn(MARGIN, held);
     double step = margin <= 0.5 * held ? __dmul_rn(2, __dsub_rn(held, margin)) : held;
     step = towards_zero(step);
@@ -495,9 +514,21 @@ extern "C" __global__ void begin(Header* __restrict__ header, const double* __re
     if (threadIdx.x == 0) *header = Header{start, magic, kind, n2, n1, n0, held, step, tiles};
 }
 
+// Bound and step of a tile whose weight has this exponent; see scaled() in format.py.
+struct Quanta {
+    real bound, step;
+};
+
+__device__ __noinline__ Quanta scaled(double bound, double step, int exponent) {
+    const double margin = __dsub_rn(bound, 0.5 * step), held = fmin(ldexp(bound, exponent), LARGEST);
+    if (bound > 0 && (exponent == NOWEIGHT || held < NORMAL)) return Quanta{0, 0};
+    const double kept = exponent == NOWEIGHT ? 0 : held;
+    return Quanta{(real)kept, towards_zero(margin <= 0.5 * kept ? __dmul_rn(2, __dsub_rn(kept, margin)) : kept)};
+}
+
 extern "C" __global__ void __launch_bounds__(WARPS * 32, ENCODE_BLOCKS)
     encode(const real* __restrict__ array, u8* __restrict__ out, i64 n2, i64 n1, i64 n0, u32 t1, u32 t0, u32 tiles,
-           u32 shift) {
+           u32 shift, const signed char* __restrict__ weights) {
     __shared__ u32 stages[WARPS][STAGED * 32];
     SHARED_TILES
     __shared__ __align__(8) u8 all_widths[WARPS][ROWS];
@@ -511,8 +542,13 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, ENCODE_BLOCKS)
     Header* header = (Header*)out;
     const Shape shape{n2, n1, n0, t1, t0};
     const Brick b = brick(here ? tile : 0, lane, shape);
-    const real step = (real)header->step, bound = (real)header->bound, test = bound > TINY ? bound : TINY;
-    const real inverse = 1 / step;
+    real step = (real)header->step, bound = (real)header->bound;
+    if (weights && here) {
+        const Quanta own = scaled(header->bound, header->step, weights[tile]);
+        bound = own.bound, step = own.step;
+    }
+    const int own = weights ? sizeof(real) : 0;  // bytes of the tile's own step
+    const real inverse = 1 / step, test = bound > TINY ? bound : TINY;
 
     Staged staged{0, -1};
     bool raw = false;
@@ -537,7 +573,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, ENCODE_BLOCKS)
             bits = staged.bits;
         }
         firsts = __ballot_sync(ALL, first >= ESCAPE), seconds = __ballot_sync(ALL, second >= ESCAPE);
-        size = WIDTHS + ((__popc(firsts) + __popc(seconds) + 3) & ~3) + bits * 4;
+        size = own + WIDTHS + ((__popc(firsts) + __popc(seconds) + 3) & ~3) + bits * 4;
         raw = size >= b.values * (int)sizeof(real);
         if (raw) size = b.values * (int)sizeof(real);
         if (bits == 0) size = 0, raw = false;
@@ -564,6 +600,8 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, ENCODE_BLOCKS)
         copy_raw<true>(const_cast<real*>(array), tile, shape, (u32*)to);
         return;
     }
+    if (own && lane == 0) put_step(to, step);
+    to += own;
     to[lane] = (u8)(min(first, ESCAPE) | min(second, ESCAPE) << 4);
     to += WIDTHS;
     if (firsts | seconds) {
@@ -732,7 +770,7 @@ __device__ inline Opened open_tile(const Payload& p, const Shape& s, u32 tile, i
                  header->size <= p.nbytes && header->size % 4 == 0 && possible(header->bound) &&
                  possible(header->step);
     const u32 place = whole ? ((const u32*)(payload + HEADER))[tile] : RAW;
-    const real step = whole ? (real)header->step : 0;
+    real step = whole ? (real)header->step : 0;
     const u64 end = whole ? header->size : 0;
     if (place == 0) return Opened{NOTHING, nullptr, 0, 0};
     const u64 at = (u64)(place & ~RAW) << p.shift;
@@ -741,10 +779,15 @@ __device__ inline Opened open_tile(const Payload& p, const Shape& s, u32 tile, i
         if (whole && at + (u64)values * sizeof(real) <= end) return Opened{KEPT, (const u32*)(payload + at), 0, 0};
         whole = false;
     }
-    whole = whole && at + WIDTHS <= end;
-    u32 two = whole ? payload[at + lane] : 0;
+    const u64 own = p.kind >> 24 ? sizeof(real) : 0;
+    whole = whole && at + own + WIDTHS <= end;
+    if (whole && own) {
+        step = step_of(payload + at);
+        whole = possible(step);
+    }
+    u32 two = whole ? payload[at + own + lane] : 0;
     int first = two & 15, second = two >> 4;
-    u64 data = at + WIDTHS;
+    u64 data = at + own + WIDTHS;
     const u32 firsts = __ballot_sync(ALL, first == ESCAPE), seconds = __ballot_sync(ALL, second == ESCAPE);
     if (firsts | seconds) {
         const int before = __popc(firsts & lanes_before(lane)) + __popc(seconds & lanes_before(lane));

@@ -1,5 +1,9 @@
 """`bounded`: every value comes back within a bound that is given, on CPU and GPU alike, at the speed of memory."""
 
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -7,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.codec.bounded.format import MAGIC, Tiling, tiling_of
+from forebay.codec.bounded import numbers
+from forebay.codec.bounded.format import Tiling, tiling_of
+from forebay.codec.bounded.weight import Weight
 from forebay.codec.codec import Codec
 from forebay.errors import CodecError
 from forebay.processors import processors
@@ -19,6 +25,8 @@ if TYPE_CHECKING:
     from forebay.cuda.kernels import Module
 
 SOURCE = Path(__file__).parent / "bounded.cu"
+NUMBERS = Path(__file__).parent / "numbers.cu"
+MOST_THREAD_BLOCKS = 4096
 WARPS = {1: 2, 2: 2, 3: 4}
 """Tiles that a thread block encodes or decodes, by rank, as in the source."""
 RANGE_THREAD_BLOCKS = 132 * 8
@@ -35,6 +43,9 @@ class Bounded(Codec):
         The bound relative to the range of the values, max - min of the finite ones: ``bounded:1e-4``.
     abs
         The bound itself: ``bounded:abs=1e-3``.
+    weight
+        How many times the bound each point is allowed: an array of numbers from zero on whose shape is that of the
+        arrays, or broadcasts to it, or the path of one: ``bounded:1e-4,weight=illumination.npy``.
     threads
         How many encode and decode on the CPU; as many as there are processors where it is not given.
 
@@ -54,13 +65,14 @@ class Bounded(Codec):
         relative: str | float | None = None,
         *,
         abs: str | float | None = None,  # noqa: A002 - what users write
+        weight: Any = None,
         threads: str | int | None = None,
         **unknown: str,
     ) -> None:
         if unknown or (relative is None) == (abs is None):
             what = f", not {', '.join(f'{key}={value}' for key, value in unknown.items())}" if unknown else ""
             raise CodecError(
-                f"bounded takes one bound{what}: bounded:1e-4 of the range, or bounded:abs=1e-3, and threads="
+                f"bounded takes one bound{what}: bounded:1e-4 of the range, or bounded:abs=1e-3, weight= and threads="
             )
         self.bound = _bound(relative if abs is None else abs)
         self.threads = processors() if threads is None else _threads(threads)
@@ -68,29 +80,54 @@ class Bounded(Codec):
         self.name = f"bounded:{self.bound:g}" if self.relative else f"bounded:abs={self.bound:g}"
         if float(self.name.rpartition("=" if not self.relative else ":")[2]) != self.bound:
             self.name = self.name.replace(f"{self.bound:g}", repr(self.bound))
+        self.weight = None if weight is None else Weight(weight)
+        if self.weight is not None:
+            self.name += f",weight={self.weight.name}"
+
+    def handles(self, dtype: np.dtype[Any]) -> bool:
+        """Tell whether arrays of this type can be encoded: floating-point and complex numbers, bfloat16 included."""
+        return numbers.known(dtype)
 
     def max_bytes(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
-        """Return the bytes of the array, and a little more for the header and the places of its tiles."""
-        return tiling_of(shape, dtype).max_bytes
+        """Return the bytes of the array's reals, and a little more for the header and the places of its tiles."""
+        return self._tiling(shape, dtype).max_bytes
+
+    def scratch_bytes(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+        """Return the bytes of the array's reals, where those are not the array itself, and of a weight's exponents."""
+        whole, real = numbers.as_reals(shape, dtype)
+        tiles = self._tiling(shape, dtype).tiles if self.weight else 0
+        return tiles + (math.prod(whole) * real.itemsize if real != dtype else 0)
 
     def encode_host(self, array: NDArray[Any], out: NDArray[np.uint8]) -> int:
         """Encode with Numba, in tiles' order."""
         from forebay.codec.bounded import host  # it needs Numba
 
-        tiling = tiling_of(array.shape, array.dtype)
-        return host.encode(array, out, tiling, self.bound, self.relative, self.threads)
+        tiling = self._tiling(array.shape, array.dtype)
+        exponents = self.weight.exponents(array.shape, _planes(array.dtype), tiling) if self.weight else None
+        narrow = numbers.narrow(array.dtype)
+        asked = host.Asked(self.bound, self.relative, narrow, exponents)
+        return host.encode(numbers.reals(array), out, tiling, asked, self.threads)
 
     def decode_host(self, payload: NDArray[np.uint8], out: NDArray[Any]) -> None:
         """Decode with Numba."""
         from forebay.codec.bounded import host
 
-        host.decode(payload, out, tiling_of(out.shape, out.dtype), self.threads)
+        shape, real = numbers.as_reals(out.shape, out.dtype)
+        values = out if real == out.dtype else np.empty(shape, real)
+        host.decode(payload, values, self._tiling(out.shape, out.dtype), self.threads)
+        if values is not out:
+            numbers.put_reals(values, out)
 
     def encode_device(self, array: "View", out: "View", stream: "Stream") -> None:
         """Enqueue the kernels: the range where the bound is relative, the header, and the tiles."""
         _check_alignment(out)
-        parts = self.range_device(array, out, stream) if self.relative else 0
-        self.tiles_device(array, out, parts, stream)
+        with reals_device(array, stream, fill=True) as reals:
+            parts = self.range_device(reals, out, stream) if self.relative else 0
+            self.tiles_device(reals, out, parts, stream, array)
+
+    def _tiling(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Tiling:
+        tiling = tiling_of(*numbers.as_reals(shape, dtype))
+        return replace(tiling, weighted=True) if self.weight else tiling
 
     def range_device(self, array: "View", out: "View", stream: "Stream") -> int:
         """Enqueue the search for the smallest and the largest value, and return in how many parts.
@@ -104,46 +141,79 @@ class Bounded(Codec):
         _module(array.dtype, tiling.rank).launch("range", thread_blocks, 256, args, stream)
         return thread_blocks
 
-    def tiles_device(self, array: "View", out: "View", parts: int, stream: "Stream") -> None:
-        """Enqueue all else."""
-        tiling = tiling_of(array.shape, array.dtype)
+    def tiles_device(
+        self, array: "View", out: "View", parts: int, stream: "Stream", source: "View | None" = None
+    ) -> None:
+        """Enqueue all else; the array has the reals of the source, where that is another."""
+        source = source or array
+        tiling = self._tiling(source.shape, source.dtype)
         module = _module(array.dtype, tiling.rank)
-        header = (MAGIC, tiling.kind, *tiling.extents, tiling.tiles, tiling.start)
-        module.launch("begin", 1, 32, (out, _parts_at(out, tiling), parts, self.bound, *header), stream)
+        kind = numbers.narrow(source.dtype)
+        halved = kind is not None and (self.weight is not None or not self.relative)
+        rounding = (math.inf if halved else kind.unit if kind else 0.0, kind.tiny if kind else 0.0)
+        header = (tiling.magic, tiling.kind, *tiling.extents, tiling.tiles, tiling.start)
+        module.launch("begin", 1, 32, (out, _parts_at(out, tiling), parts, self.bound, *rounding, *header), stream)
         if tiling.tiles:
             _, t1, t0 = tiling.counts
-            args = (array, out, *tiling.extents, t1, t0, tiling.tiles, tiling.shift)
+            weights = self.weight.on_device(source.shape, _planes(source.dtype), tiling, stream) if self.weight else 0
+            args = (array, out, *tiling.extents, t1, t0, tiling.tiles, tiling.shift, weights)
             module.launch("encode", *_grid(tiling), args, stream)
 
     def decode_device(self, payload: "View", out: "View", stream: "Stream") -> None:
         """Enqueue the kernel, which raises the flag of `forebay.codec.device` where bytes are damaged."""
         from forebay.codec.device import damage_flag
 
-        tiling = tiling_of(out.shape, out.dtype)
+        tiling = self._tiling(out.shape, out.dtype)
         _check_alignment(payload)
         if not tiling.tiles:
             return
         _, t1, t0 = tiling.counts
-        args = (
-            payload,
-            payload.nbytes,
-            out,
-            MAGIC,
-            tiling.kind,
-            *tiling.extents,
-            t1,
-            t0,
-            tiling.tiles,
-            tiling.shift,
-            damage_flag(),
-        )
-        _module(out.dtype, tiling.rank).launch(*decoder(out.pointer, tiling), args, stream)
+        about = (tiling.magic, tiling.kind, *tiling.extents, t1, t0, tiling.tiles, tiling.shift, damage_flag())
+        with reals_device(out, stream, fill=False) as reals:
+            args = (payload, payload.nbytes, reals, *about)
+            _module(reals.dtype, tiling.rank).launch(*decoder(reals.pointer, tiling), args, stream)
 
     def canonical(self, payload: NDArray[np.uint8], shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[np.uint8]:
         """Put the tiles in order: on a GPU, they lie in that in which they were done."""
         from forebay.codec.bounded import host
 
-        return host.canonical(payload, tiling_of(shape, dtype))
+        return host.canonical(payload, self._tiling(shape, dtype))
+
+
+@contextmanager
+def reals_device(array: "View", stream: "Stream", fill: bool) -> "Iterator[View]":
+    """Lend an array's reals in the order of a stream: made before where `fill`, and put into the array after where not.
+
+    Only arrays of other types need room for them, which is taken and given back in that order too.
+    """
+    from cuda.bindings import driver
+
+    from forebay.cuda.arrays import View
+    from forebay.cuda.driver import checked
+    from forebay.cuda.kernels import load
+
+    shape, real = numbers.as_reals(array.shape, array.dtype)
+    count = math.prod(array.shape)
+    if real == array.dtype or not count:
+        yield View.at(array.pointer, shape, real)
+        return
+    room = View.at(0, shape, real)
+    pointer = int(checked(driver.cuMemAllocAsync(room.nbytes, stream.handle), f"taking {room.nbytes} bytes"))
+    kind = numbers.narrow(array.dtype)
+    module = load(
+        NUMBERS, fmad=False, defines={"MANTISSA": kind.mantissa if kind else 0, "DOUBLE": int(real.itemsize == 8)}
+    )
+    grid = min(MOST_THREAD_BLOCKS, -(-count // 256)), 256
+    if fill:
+        module.launch("widen", *grid, (array, count, pointer), stream)
+    yield replace(room, pointer=pointer)
+    if not fill:
+        module.launch("narrow", *grid, (pointer, count, array), stream)
+    checked(driver.cuMemFreeAsync(pointer, stream.handle), "giving memory back")
+
+
+def _planes(dtype: np.dtype[Any]) -> int:
+    return 2 if dtype.kind == "c" else 1
 
 
 @cache

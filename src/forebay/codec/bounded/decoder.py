@@ -146,12 +146,14 @@ def decode_tiles(
     words: Any, end: int, start: int, layout: Any, tiles: tuple[int, int], numbers: Any, places: Any, array: Any
 ) -> int:
     """Decode tiles; return how many are damaged, which are left zero."""
-    rank, extents, counts, shift = layout
+    rank, extents, counts, shift, own = layout
     x = np.empty(VALUES, array.dtype)
     raw = x.view(np.uint32)
     each = raw.size // VALUES
     d, above = np.empty(2 * VALUES, np.int32), np.empty(PLANE, np.int32)
     widths, tail = np.empty(ROWS, np.int64), np.empty(LANES, np.uint32)
+    steps = np.empty(2, array.dtype)
+    prefix = steps.view(np.uint32)
     damaged = 0
     tile = tiles[0] - 1
     while tile + 1 < tiles[1]:
@@ -181,8 +183,12 @@ def decode_tiles(
                                 raw[(row * LANES + lane) * each + part] = words[at]
                                 at += 1
         elif whole:
-            at, total = read_widths(words, at, end, each, widths)
-            whole = total >= 0
+            for part in range(own):
+                prefix[part] = words[min(at + part, end - 1)]
+            if own:
+                numbers = (steps[0], numbers[1], numbers[2])
+            at, total = read_widths(words, at + own, end, each, widths)
+            whole = total >= 0 and (own == 0 or (steps[0] >= 0 and steps[0] < np.inf))
             if whole:
                 unpack(words, at, total, each, widths, tail, d)
                 rebuild(d, widths, rank, numbers, above, array, x, direct, place, extents)
@@ -198,7 +204,7 @@ def decode_tiles(
 @jit
 def reorder(words: Any, end: int, start: int, layout: Any, tiles: int, each: int, places: Any, out: Any) -> int:
     """Copy an encoding with its tiles in order; return its words, or -1 where it is damaged."""
-    rank, extents, counts, shift = layout
+    rank, extents, counts, shift, own = layout
     widths = np.empty(ROWS, np.int64)
     unit = 1 << (shift - 2)
     to = start
@@ -209,7 +215,7 @@ def reorder(words: Any, end: int, start: int, layout: Any, tiles: int, each: int
             continue
         size = locate(tile, rank, extents, counts)[3] * each
         if not code & RAW:
-            after, total = read_widths(words, at, end, each, widths)
+            after, total = read_widths(words, at + own, end, each, widths)
             if total < 0:
                 return -1
             size = after + total - at

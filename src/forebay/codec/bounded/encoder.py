@@ -165,7 +165,7 @@ def write_widths(widths: Any, escapes: int, words: Any, at: int) -> int:
 
 @jit
 def encode_tiles(
-    array: Any, layout: Any, tiles: tuple[int, int], numbers: Any, words: Any, places: Any, start: int
+    array: Any, layout: Any, tiles: tuple[int, int], numbers: Any, weighted: Any, words: Any, places: Any, start: int
 ) -> int:
     """Encode tiles one after the other into `words` from `start` on; return the word after the last.
 
@@ -174,22 +174,27 @@ def encode_tiles(
     array
         All of it, flat.
     layout
-        Rank, extents, tiles along each axis, and the shift of the places.
+        Rank, extents, tiles along each axis, the shift of the places, and the words of a tile's own step.
     tiles
         The first, and the one after the last.
     numbers
         Step, its inverse, the bits of the bound that errors stay below, the number that leaves integers in the lowest
         bits, and what 0 is quantised to.
+    weighted
+        The exponents of the tiles' weights, or none, and bound and step for each exponent.
     words, places
         The encoding, and the table in it, in which `tile_extremes` has left the largest magnitudes.
     """
-    rank, extents, counts, shift = layout
+    rank, extents, counts, shift, own = layout
+    exponents, scales = weighted
     x = np.empty(VALUES, array.dtype)
     raw = x.view(np.uint32)
     each = raw.size // VALUES
     d, above = np.empty(2 * VALUES, np.int32), np.empty(PLANE, np.int32)
     widths, spare = np.empty(ROWS, np.int64), np.empty(LANES, np.uint32)
-    empty = largest_empty(numbers)
+    test, near = np.empty(1, type(numbers[2])), np.empty(2, array.dtype)
+    held, prefix = test.view(array.dtype), near.view(np.uint32)
+    empty = -1 if own else largest_empty(numbers)
     at, warmed, touched = start, tiles[0], 0
     for tile in range(tiles[0], tiles[1]):
         if np.int64(places[tile]) <= empty:
@@ -205,12 +210,16 @@ def encode_tiles(
             touched |= warm(array, place, extents, min((warmed - tile) * HALF, extents[2] - place[2]) // HALF * HALF)
         if not direct:
             gather(array, place, rank, extents, x)
+        if own:
+            held[0], near[0] = scales[0, exponents[tile] + 128], scales[1, exponents[tile] + 128]
+            inverse = type(numbers[1])(1) / near[0]
+            numbers = (near[0], inverse, max(test[0], type(numbers[2])(1)), numbers[3], numbers[4])
         total, escapes = model(array, x, direct, place, rank, extents, numbers, above, d, widths)
         if total == 0:
             places[tile] = 0
             continue
         here = at >> (shift - 2)
-        if WIDTH_WORDS + (escapes + 3) // 4 + total >= place[3] * each:
+        if own + WIDTH_WORDS + (escapes + 3) // 4 + total >= place[3] * each:
             places[tile] = np.uint32(here | RAW)
             if direct:
                 gather(array, place, rank, extents, x)
@@ -222,6 +231,9 @@ def encode_tiles(
                             at += 1
         else:
             places[tile] = np.uint32(here)
+            for part in range(own):
+                words[at + part] = prefix[part]
+            at += own
             at = pack(d, each, widths, spare, words, write_widths(widths, escapes, words, at))
         while at % (1 << (shift - 2)):
             words[at] = 0

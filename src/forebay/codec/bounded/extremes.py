@@ -60,7 +60,7 @@ def tile_extremes(bits: Any, layout: Any, bands: tuple[int, int], places: Any) -
     -------
     Those three.
     """
-    rank, extents, counts, _ = layout
+    rank, extents, counts = layout[:3]
     tiles, each = (counts[2], 2 if rank == 2 else 1) if rank > 1 else (1, 1)
     extremes = np.empty((3, tiles * each * HALF), bits.dtype)
     flat = extremes.reshape(-1)

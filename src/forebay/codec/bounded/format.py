@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from forebay.codec.bounded.numbers import Narrow
 from forebay.errors import CodecError, EncodingError
 
 MAGIC = int.from_bytes(b"FBB\x01", "little")
@@ -42,6 +43,8 @@ TILES = {1: (1, 1, VALUES), 2: (1, 64, 32), 3: (8, 16, 16)}
 LONGEST_ROW = 2**27
 """Kernels count the values from one row to the next in 32 bits."""
 MOST_TILES = 2**32 - 2**16
+NOTHING = -128
+"""Stands for the exponent of a weight that is too small for any error."""
 SPARE = 24
 """Bytes in which a GPU can keep a smallest and a largest value, wherever they begin."""
 
@@ -58,6 +61,14 @@ class Tiling:
     itemsize: int
     shift: int
     """places are counted in units of this power of two"""
+    weighted: bool = False
+    """whether each coded tile begins with a step of its own"""
+    magic: int = MAGIC
+
+    @property
+    def tile(self) -> tuple[int, int, int]:
+        """The extents of a tile."""
+        return TILES[self.rank]
 
     @property
     def tiles(self) -> int:
@@ -78,11 +89,11 @@ class Tiling:
     @property
     def kind(self) -> int:
         """The word of the header that tells type, rank and unit."""
-        return self.itemsize | self.rank << 8 | self.shift << 16
+        return self.itemsize | self.rank << 8 | self.shift << 16 | self.weighted << 24
 
     def header(self, size: int, bound: float, step: float) -> bytes:
         """Write the header down."""
-        return HEADER.pack(size, MAGIC, self.kind, *self.extents, bound, step, self.tiles)
+        return HEADER.pack(size, self.magic, self.kind, *self.extents, bound, step, self.tiles)
 
 
 @cache
@@ -128,22 +139,32 @@ def _fold(shape: tuple[int, ...]) -> tuple[int, tuple[int, int, int]]:
     return len(axes), (n2, n1, n0)
 
 
-def quanta(dtype: np.dtype[Any], bound: float, span: tuple[float, float] | None) -> tuple[float, float]:
-    """Return the absolute bound and the quantisation step, both exact in the array's type.
+def quanta(
+    dtype: np.dtype[Any],
+    bound: float,
+    span: tuple[float, float] | None,
+    narrow: Narrow | None = None,
+    even: bool = True,
+) -> tuple[float, float]:
+    """Return the absolute bound and the quantisation step, both exact in the type that is encoded.
 
     Parameters
     ----------
     dtype
-        Of the array.
+        Of what is encoded.
     bound
         Absolute where `span` is not given, otherwise relative to it.
     span
         The smallest and the largest finite value.
+    narrow
+        What decoded values are rounded to: the bound that is returned leaves room for that.
+    even
+        Whether the bound is the same everywhere.
     """
     info = np.finfo(dtype)
     unit = float(info.eps) / 2
     if span is None:
-        held = _towards_zero(bound, dtype)
+        held = _within(_towards_zero(bound, dtype), dtype, narrow, None)
         margin = held * (2.0**-8 if dtype.itemsize == 4 else 2.0**-20)
     else:
         low, high = span
@@ -151,11 +172,35 @@ def quanta(dtype: np.dtype[Any], bound: float, span: tuple[float, float] | None)
         spread = min(high - low, float(np.finfo(np.float64).max))
         if spread == 0:
             return 0.0, peak or 1.0
-        held = _towards_zero(bound * spread, dtype)
+        held = _within(_towards_zero(bound * spread, dtype), dtype, narrow, peak if even else None)
         # Quantising and restoring round three times, by half a unit each: with a step as much smaller, all values fit.
         margin = 4 * unit * peak
     step = 2 * (held - margin) if margin <= held / 2 else held
     return held, _towards_zero(step, dtype)
+
+
+def _within(held: float, dtype: np.dtype[Any], narrow: Narrow | None, peak: float | None) -> float:
+    """Return the bound that values have to keep so that, rounded to 16 bits, they keep another.
+
+    Rounding changes a value by half a unit in the last place at most. Nor does it ever more than double an error: the
+    exact value has 16 bits itself, and the nearest that has is no farther away.
+    """
+    if narrow is None:
+        return held
+    margin = held if peak is None else max(narrow.unit * (peak + held), narrow.tiny)
+    return _towards_zero(held - margin if margin <= held / 2 else held / 2, dtype)
+
+
+def scaled(bound: float, step: float, exponents: NDArray[np.int8], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return bound and step, as rows, where both are to be powers of two as large; zero where no number is so small."""
+    margin, normal = bound - step / 2, float(np.finfo(dtype).smallest_normal)
+    rows = np.zeros((2, exponents.size), dtype)
+    for at, exponent in enumerate(exponents.tolist()):
+        held = 0.0 if exponent == NOTHING else min(math.ldexp(bound, exponent), float(np.finfo(dtype).max))
+        if held >= normal or bound == 0:
+            own = 2 * (held - margin) if margin <= held / 2 else held
+            rows[:, at] = held, _towards_zero(own, dtype)
+    return rows
 
 
 def _towards_zero(value: float, dtype: np.dtype[Any]) -> float:
@@ -171,8 +216,8 @@ def read_header(payload: NDArray[np.uint8], expected: Tiling) -> tuple[int, floa
     if payload.nbytes < expected.start:
         raise EncodingError(f"{payload.nbytes} bytes are too few for an encoding of {expected.tiles} tiles")
     size, magic, kind, *rest = HEADER.unpack(payload[: HEADER.size].tobytes())
-    if magic != MAGIC:
-        raise EncodingError("the bytes are no encoding of bounded, or of a version that is not known here")
+    if magic != expected.magic:
+        raise EncodingError("the bytes are no encoding of this codec, or of a version that is not known here")
     if (kind, rest[:3], rest[5]) != (expected.kind, list(expected.extents), expected.tiles):
         raise EncodingError(f"the encoding is of another array: {rest[:3]}, not {list(expected.extents)}")
     if not expected.start <= size <= payload.nbytes:

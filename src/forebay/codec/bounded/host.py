@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar
 
@@ -12,13 +13,15 @@ from numpy.typing import NDArray
 from forebay.codec.bounded.decoder import decode_tiles, reorder
 from forebay.codec.bounded.encoder import encode_tiles, shift_left
 from forebay.codec.bounded.extremes import finite_range, tile_extremes
-from forebay.codec.bounded.format import HEADER, LANES, Tiling, quanta, read_header
+from forebay.codec.bounded.format import HEADER, LANES, NOTHING, Tiling, quanta, read_header, scaled
+from forebay.codec.bounded.numbers import Narrow
 from forebay.codec.bounded.tiles import values_before
 from forebay.errors import EncodingError
 from forebay.processors import processors
 
 FEWEST_TILES = 64
 """Tiles below which a thread costs more than it gains."""
+EXPONENTS = np.arange(NOTHING, 128, dtype=np.int8)
 UNKNOWN = 2**32 - 1
 """Stands for the largest magnitude of a tile that was not looked for."""
 
@@ -27,10 +30,20 @@ Share = tuple[int, int]
 """The first of a thread's tiles, and the one after the last."""
 
 
-def encode(
-    array: NDArray[Any], out: NDArray[np.uint8], tiling: Tiling, bound: float, relative: bool, threads: int
-) -> int:
-    """Encode a contiguous array, its tiles in order, and return the bytes written."""
+@dataclass(frozen=True)
+class Asked:
+    """What a caller wants of an encoding."""
+
+    bound: float
+    relative: bool
+    narrow: Narrow | None = None
+    """what decoded values are rounded to"""
+    exponents: NDArray[np.int8] | None = None
+    """of the weight in each tile"""
+
+
+def encode(array: NDArray[Any], out: NDArray[np.uint8], tiling: Tiling, asked: Asked, threads: int) -> int:
+    """Encode a contiguous array of reals, its tiles in order, and return the bytes written."""
     flat = array.reshape(-1)
     direct = out.ctypes.data % 4 == 0 and out.flags.c_contiguous
     room = out if direct else np.empty(tiling.max_bytes, np.uint8)
@@ -38,12 +51,14 @@ def encode(
     places = words[HEADER.size // 4 :][: tiling.tiles]
     words[HEADER.size // 4 + tiling.tiles : tiling.start // 4] = 0
     span = extremes_of(flat, tiling, places, threads)
-    bound, step = quanta(array.dtype, bound, span if relative else None)
+    even = asked.exponents is None
+    bound, step = quanta(array.dtype, asked.bound, span if asked.relative else None, asked.narrow, even)
     numbers = _encoding_numbers(array.dtype, bound, step)
+    weighted = (asked.exponents, scaled(bound, step, EXPONENTS, array.dtype)) if not even else _even(array.dtype)
 
     def encode_share(share: Share) -> tuple[int, int]:
         begin = _first_word(share[0], tiling)
-        return begin, encode_tiles(flat, _plain(tiling), share, numbers, words, places, begin)
+        return begin, encode_tiles(flat, _plain(tiling), share, numbers, weighted, words, places, begin)
 
     shares = _shares(tiling, threads, tiling.tiles)
     end = tiling.start // 4
@@ -132,8 +147,14 @@ def _first_word(tile: int, tiling: Tiling) -> int:
     return -(-word // unit) * unit
 
 
-def _plain(tiling: Tiling) -> tuple[int, tuple[int, int, int], tuple[int, int, int], int]:
-    return tiling.rank, tiling.extents, tiling.counts, tiling.shift
+def _plain(tiling: Tiling) -> tuple[int, tuple[int, int, int], tuple[int, int, int], int, int]:
+    """Return rank, extents, tiles along each axis, the shift of the places, and the words of a tile's own step."""
+    return tiling.rank, tiling.extents, tiling.counts, tiling.shift, tiling.weighted * tiling.itemsize // 4
+
+
+@cache
+def _even(dtype: np.dtype[Any]) -> tuple[NDArray[np.int8], NDArray[Any]]:
+    return np.zeros(0, np.int8), np.zeros((2, 0), dtype)
 
 
 def _decoding_numbers(dtype: np.dtype[Any], step: float) -> tuple[Any, ...]:

@@ -1,0 +1,38 @@
+"""Arrays of any library to host memory and back, into the arrays that are there."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forebay.machine.arrays.dispatch import library_of
+
+
+def to_host(array: Any) -> NDArray[Any]:
+    """Copy the elements of an array to the host, in C order; bfloat16 of torch comes as its bits."""
+    library = library_of(array)
+    if not library.on_host(array):
+        array = array.detach().cpu() if hasattr(array, "detach") else _cupy(array).get()
+        library = library_of(array)
+    return np.array(library.view(array), order="C")
+
+
+def fill(array: Any, elements: NDArray[Any]) -> None:
+    """Copy elements from the host into an array, in place, whatever its order is."""
+    library = library_of(array)
+    if library.on_host(array):
+        np.copyto(library.view(array), elements)
+    elif hasattr(array, "detach"):
+        import torch
+
+        host = torch.from_numpy(elements)
+        with torch.no_grad():
+            array.copy_(host.view(array.dtype) if array.dtype is torch.bfloat16 else host)
+    else:
+        _cupy(array)[...] = _cupy(elements)
+
+
+def _cupy(array: Any) -> Any:
+    import cupy
+
+    return cupy.asarray(array)
