@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-from cases.acoustic_loop import SLOTS, Loop, prepared
+from cases.acoustic_loop import OVERHEAD, SLOTS, Loop, prepared
 from cases.blocking import Copies, carry_out, kept, limit, most
 from harness import Report, arg, benchmark, digest, seconds, summary
 from numpy.typing import NDArray
@@ -36,7 +36,8 @@ class Rows:
 
     def plan(self, schedule: Schedule | str = "auto", policy: str = "min") -> Any:
         """Plan within the budget."""
-        return fb.plan(self.steps, self.loop.snapshot, self.budget, costs=self.costs, schedule=schedule, policy=policy)
+        how = {"costs": self.costs, "schedule": schedule, "policy": policy, "overhead": OVERHEAD}
+        return fb.plan(self.steps, self.loop.snapshot, self.budget, **how)
 
     def most(self, *families: Any) -> list[Schedule]:
         """Return each family's schedule of the most snapshots that fit without a cache, and with either policy."""

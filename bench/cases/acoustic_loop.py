@@ -15,6 +15,7 @@ import forebay as fb
 from forebay.engine.layout import Layout
 from forebay.engine.library import library_of
 from forebay.engine.measure import measure_operations
+from forebay.tier.capacity import PIECE
 from forebay.tier.links import measure_links
 from forebay.units import to_text
 
@@ -24,6 +25,8 @@ VARIANTS = ((16, 16, 2, 4), (16, 16, 3, 4), (32, 8, 2, 4), (32, 8, 3, 4), (32, 1
 """Shapes of the kernels to choose from by time: threads in x and y, blocks on a multiprocessor, blocks along z."""
 SLOTS = 6
 """States that the device has room for, beside the working one."""
+OVERHEAD = 2 * PIECE
+"""Bytes of the device that its driver takes beside them: to the end of a piece, and for streams."""
 State = tuple[Any, Any]
 
 
@@ -180,7 +183,7 @@ def prepared(asked: Any, report: Any, steps: int) -> tuple[Loop, fb.Budget, fb.C
 
     loop = Loop((64, 64, 64) if asked.tiny else (310, 676, 676), steps)
     nbytes, runtime = loop.snapshot, loop.cupy.cuda.runtime
-    budget = fb.Budget(device=SLOTS * nbytes, host=20 * nbytes if asked.tiny else asked.host)
+    budget = fb.Budget(device=SLOTS * nbytes + OVERHEAD, host=20 * nbytes if asked.tiny else asked.host)
     forward, backward = loop.step_seconds()
     first, second = loop.cupy.zeros(nbytes, "uint8"), loop.cupy.zeros(nbytes, "uint8")
 

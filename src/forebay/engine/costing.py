@@ -14,6 +14,7 @@ from forebay.engine.measure import measure_operations
 from forebay.errors import BudgetError
 from forebay.machine.packing import Packing
 from forebay.planner import Costs, Plan
+from forebay.tier.capacity import PIECE
 from forebay.units import Budget, to_text
 
 
@@ -28,6 +29,19 @@ def read_budget(budget: Budget | str | int | None, library: Library) -> tuple[Bu
     if budget.tiers[0] != library.tier:
         raise BudgetError(f"the arrays are on the {library.tier}, so the budget must start there, not with {budget!r}")
     return budget, note
+
+
+def driver_overhead(loop: TimeLoop, encoded: bool) -> int:
+    """Return the bytes of a device that its driver takes beyond snapshots and the working state, at most.
+
+    It gives memory in pieces. Part of one is lost at the end of the slab, and the streams of the first reversal of a
+    process take another; a codec takes one for its kernels and part of one for its scratch. Where records are kept,
+    each array of the working state has an allocation, and a piece, of its own.
+    """
+    if loop.library.tier != "device":
+        return 0
+    arrays = len(loop.layout.leaves) if loop.record_layout else 0
+    return PIECE * (2 + 2 * encoded + arrays)
 
 
 def with_unused(note: str, codec: str | Codec | Sequence[str | Codec] | None, plan: Plan) -> str:
