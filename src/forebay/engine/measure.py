@@ -23,12 +23,14 @@ from forebay.planner.operations import Evict, Fetch, Operation, Store
 from forebay.planner.simulate import Work
 from forebay.schedule import Backward, Drop, Forward, Restore, Revolve, Save
 from forebay.tier.disk import Disk
-from forebay.tier.links import measure_links
+from forebay.tier.links import host_copy, measure_links
 
 REPEATS = 3
 SHORT = 1e-3
 """Seconds below which several steps are timed in one call: alone, the time to ask for a step would count as its own."""
 MANY = 8
+PROBE = 2**28
+"""Bytes that are moved at most to time a link of a device."""
 SPREAD = 1.1
 """How much more room than the mean is planned for snapshots whose sizes differ."""
 BELIEVED = 4.0
@@ -50,14 +52,10 @@ def measure_host(
     synchronous: bool,
 ) -> Costs:
     """Time forward on host arrays, copies of a snapshot's size, and the disk; all of it is synchronous."""
-    room = np.frombuffer(mmap.mmap(-1, 2 * nbytes), np.uint8)
-    snapshot, other = room[:nbytes], room[nbytes:]
-    snapshot[:], other[:] = 1, 2  # pages are there before they are timed
-    copy = _seconds(lambda: np.copyto(other, snapshot))
-    run = Steps(forward, fresh, steps, lambda call: _seconds(call, 1))
+    run = Steps(forward, fresh, steps, _seconds)
     step, _ = run.typical()
-    disk = _disk(snapshot, other, directory, run) if directory is not None else None
-    return Costs(forward=step, backward=step, copy=nbytes / copy, disk=disk)
+    disk = _disk(nbytes, directory, run) if directory is not None else None
+    return Costs(forward=step, backward=step, copy=host_copy(nbytes), disk=disk)
 
 
 def measure_device(
@@ -89,20 +87,16 @@ def measure_device(
             run = Steps(forward, start, steps, timed)
             step, asked = run.typical()
             # Where steps are this short the host is the limit, and what slows them is lost in its noise.
-            links = measure_links(None, min(nbytes, 2**28), None if step < SHORT / 10 else lambda: run()[0])
+            links = measure_links(None, min(nbytes, PROBE), None if step < SHORT / 10 else lambda: run()[0])
             compute.record().sync()
     assert links.device_copy and links.pinned_up and links.pinned_down and links.pinned_both
     both = min(1.0, links.pinned_both / min(links.pinned_up, links.pinned_down))
-    disk = None
-    if directory is not None:
-        snapshot, other = np.split(np.frombuffer(mmap.mmap(-1, 2 * min(nbytes, 2**26)), np.uint8), 2)
-        disk = _disk(snapshot, other, directory)
     return Costs(
         forward=step,
         backward=step,
         copy=links.device_copy,
         host=Link(links.pinned_up, links.pinned_down, both, links.beside or 1.0),
-        disk=disk,
+        disk=_disk(min(nbytes, PROBE), directory) if directory is not None else None,
         pin=links.pin_seconds_per_byte or 0.0,
         operations=HostCost() if synchronous else HostCost(forward=asked, backward=asked, ahead=True),
     )
@@ -250,33 +244,32 @@ def _keeps_error(before: Sequence[Any], after: Sequence[Any], error: float) -> b
     return not any(difference.worst > error * difference.span for difference in differences)
 
 
-def _disk(snapshot: Any, other: Any, directory: Path, run: Steps | None = None) -> Link:
-    """Time the disk tier itself, with a snapshot: each way alone, both at once, and steps beside them."""
-    down, up, both, beside = [], [], [], [1.0]
-    with Disk(directory, 2 * snapshot.nbytes) as disk:
+def _disk(nbytes: int, directory: Path, run: Steps | None = None) -> Link:
+    """Time the disk tier itself, with snapshots: each way alone, both at once, and steps beside them."""
+    source, target = (np.frombuffer(mmap.mmap(-1, nbytes), np.uint8) for _ in range(2))
+    source[:], target[:] = 1, 2  # pages are there before they are timed
+    ups, downs, boths, besides = [], [], [], list[float]()
+    with Disk(directory, 2 * nbytes) as disk:
         for step in range(REPEATS):
-            down.append(_seconds(lambda step=step: disk.write(step, snapshot).result(), 1))  # type: ignore[misc]
-            up.append(_seconds(lambda step=step: disk.read(step, other).result(), 1))  # type: ignore[misc]
+            downs.append(_seconds(lambda step=step: disk.write(step, source).result()))  # type: ignore[misc]
+            ups.append(_seconds(lambda step=step: disk.read(step, target).result()))  # type: ignore[misc]
             alone = run()[0] if run else 0.0
             start = perf_counter()
-            ways = disk.write(-1, snapshot), disk.read(step, other)
-            if run and run.lasted < min(up[-1], down[-1]):
-                beside.append(run()[0] / alone)
+            ways = disk.write(-1, source), disk.read(step, target)
+            if run and run.lasted < min(ups[-1], downs[-1]):  # otherwise it would go on after them
+                besides.append(run()[0] / alone)
             for way in ways:
                 way.result()
-            both.append(perf_counter() - start)
-            disk.drop(step)
-            disk.drop(-1)
-    # The shorter way meets the longer one all along.
-    shorter, longer = sorted((median(up), median(down)))
-    share = shorter / max(shorter, min(both) - longer + shorter)
-    return Link(snapshot.nbytes / median(up), snapshot.nbytes / median(down), share, max(1.0, min(beside[1:] or [1.0])))
+            boths.append(perf_counter() - start)
+            for done in (step, -1):
+                disk.drop(done)
+    up, down = median(ups), median(downs)
+    # The shorter way meets the longer one all along. Others' work on the machine only ever makes things slower.
+    met = max(min(up, down), min(boths) - abs(up - down))
+    return Link(nbytes / up, nbytes / down, min(up, down) / met, max(1.0, min(besides, default=1.0)))
 
 
-def _seconds(call: Callable[[], Any], repeats: int = REPEATS) -> float:
-    taken = []
-    for _ in range(repeats):
-        start = perf_counter()
-        call()
-        taken.append(perf_counter() - start)
-    return max(median(taken), 1e-9)
+def _seconds(call: Callable[[], Any]) -> float:
+    start = perf_counter()
+    call()
+    return max(perf_counter() - start, 1e-9)

@@ -74,7 +74,7 @@ def measure_links(
     True
     """
     size = to_bytes(nbytes)
-    links = Links(host_copy=_host_copy(size))
+    links = Links(host_copy=host_copy(size))
     if gpu_count():
         links = _with_device(links, size, step)
     return links if directory is None else _with_disk(links, directory, size)
@@ -89,13 +89,14 @@ def _medians(repetition: Callable[[], tuple[float, ...]]) -> tuple[float, ...]:
     return tuple(statistics.median(column) for column in zip(*times, strict=True))
 
 
-def _speed(nbytes: int, repetition: Callable[[], float]) -> float:
+def speed(nbytes: int, repetition: Callable[[], float]) -> float:
     """Return the bytes per second of a repetition, which times itself; one goes before, uncounted, to warm up."""
     repetition()
-    return nbytes / _medians(lambda: (repetition(),))[0]
+    return nbytes / max(1e-9, _medians(lambda: (repetition(),))[0])
 
 
-def _host_copy(nbytes: int) -> float:
+def host_copy(nbytes: int) -> float:
+    """Return the bytes per second of a copy from host memory to host memory."""
     source, target = np.ones((2, nbytes), dtype=np.uint8)
 
     def copy() -> float:
@@ -103,7 +104,7 @@ def _host_copy(nbytes: int) -> float:
         np.copyto(target, source)
         return perf_counter() - start
 
-    return _speed(nbytes, copy)
+    return speed(nbytes, copy)
 
 
 def _with_device(links: Links, nbytes: int, step: Callable[[], float] | None) -> Links:
@@ -160,12 +161,12 @@ def _with_device(links: Links, nbytes: int, step: Callable[[], float] | None) ->
         ordinary = pageable.ctypes.data
         return replace(
             links,
-            device_copy=_speed(nbytes, lambda: copy(high[0], low[0])),
-            pinned_up=_speed(nbytes, lambda: copy(low[0], low[1])),
-            pinned_down=_speed(nbytes, lambda: copy(low[1], low[0])),
-            pinned_both=_speed(nbytes, copy_both),
-            pageable_up=_speed(nbytes, lambda: copy_pageable(low[0], ordinary)),
-            pageable_down=_speed(nbytes, lambda: copy_pageable(ordinary, low[0])),
+            device_copy=speed(nbytes, lambda: copy(high[0], low[0])),
+            pinned_up=speed(nbytes, lambda: copy(low[0], low[1])),
+            pinned_down=speed(nbytes, lambda: copy(low[1], low[0])),
+            pinned_both=speed(nbytes, copy_both),
+            pageable_up=speed(nbytes, lambda: copy_pageable(low[0], ordinary)),
+            pageable_down=speed(nbytes, lambda: copy_pageable(ordinary, low[0])),
             pin_seconds_per_byte=_medians(pin)[0] / nbytes,
             beside=statistics.median(slower(step) for _ in range(3)) if step else None,
         )
