@@ -26,6 +26,8 @@ from forebay.schedule import Schedule
 
 REVOLVE = 8
 """Snapshots of Revolve."""
+REPEATS, SHORT = 7, 0.2
+"""Runs of a reversal that takes fewer seconds than this."""
 
 
 class Rows:
@@ -64,7 +66,6 @@ class Rows:
         """Let Forebay carry a schedule out, and look at the device's memory in some steps."""
         loop, steps = self.loop, self.steps
         looks = {steps - 1, 3 * steps // 4, steps // 2, steps // 4, 0}
-        loop.reset()
         loop.release()
         before, least = loop.free_memory(), []
 
@@ -74,10 +75,16 @@ class Rows:
                 least.append(loop.free_memory())
 
         how |= {"budget": self.budget, "costs": self.costs, "progress": False}
-        begun = time.perf_counter()
-        result = fb.reverse(loop.forward, backward, loop.start, steps, **how)
-        loop.wait()
-        wall, taken = time.perf_counter() - begun, max(0, before - min(least))
+        runs: list[tuple[float, fb.Result]] = []
+        # A short reversal is run several times, and the median taken: its first run makes events that later ones find.
+        while not runs or (len(runs) < REPEATS and runs[0][1].metrics.seconds < SHORT):
+            loop.reset()
+            begun = time.perf_counter()
+            result = fb.reverse(loop.forward, backward, loop.start, steps, **how)
+            loop.wait()
+            runs.append((time.perf_counter() - begun, result))
+        wall, result = sorted(runs, key=lambda run: run[1].metrics.seconds)[len(runs) // 2]
+        taken = max(0, before - min(least))
         links = {way: result.metrics.moved[f"{way} 1"] // loop.snapshot for way in ("up", "down")}
         memory = {"device_taken": taken, "device_above": max(0, taken - self.budget["device"] - loop.snapshot)}
         sampled = max((sample.relative for sample in result.metrics.samples), default=0.0)

@@ -34,14 +34,14 @@ def read_budget(budget: Budget | str | int | None, library: Library) -> tuple[Bu
 def driver_overhead(loop: TimeLoop, encoded: bool) -> int:
     """Return the bytes of a device that its driver takes beyond snapshots and the working state, at most.
 
-    It gives memory in pieces. Part of one is lost at the end of the slab, and the streams of the first reversal of a
-    process take another; a codec takes one for its kernels and part of one for its scratch. Where records are kept,
-    each array of the working state has an allocation, and a piece, of its own.
+    It gives memory in pieces. Part of one is lost at the end of the slab, and of another at the end of what a codec
+    takes for itself; the streams of the first reversal of a process take one. Where records are kept, each array of
+    the working state has an allocation, and part of a piece, of its own.
     """
     if loop.library.tier != "device":
         return 0
     arrays = len(loop.layout.leaves) if loop.record_layout else 0
-    return PIECE * (2 + 2 * encoded + arrays)
+    return PIECE * (2 + encoded + arrays)
 
 
 def with_unused(note: str, codec: str | Codec | Sequence[str | Codec] | None, plan: Plan) -> str:
