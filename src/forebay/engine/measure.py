@@ -14,7 +14,7 @@ from forebay.codec import Codec, quality
 from forebay.engine.executor import Callbacks, Executor
 from forebay.engine.layout import Layout
 from forebay.errors import CodecError
-from forebay.machine.arrays.dispatch import region_of, view_of
+from forebay.machine.arrays.dispatch import region_of, stored_view
 from forebay.machine.machine import ReversalMachine
 from forebay.machine.packing import Packing, snapshot_bytes
 from forebay.machine.spec import Extent
@@ -212,7 +212,7 @@ def measure_codec(
             machine.decode("compute", step, packing.coded(packing.arrays_in(room), data, where), [])
             asked.append((encoding_asked, perf_counter() - start))
         machine.finish()
-        before, after = (list(map(view_of, several)) for several in (arrays, machine.arrays(room, layout.leaves)))
+        before, after = (list(map(stored_view, several)) for several in (arrays, machine.arrays(room, layout.leaves)))
         if error is not None and not _keeps_error(before, after, error):
             return None
     except CodecError:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from forebay.codec import quality
 from forebay.engine.layout import Layout, arrays_of
-from forebay.machine.arrays.dispatch import library_of, view_of
+from forebay.machine.arrays.dispatch import array_library, stored_view
 from forebay.metrics import Distortion
 
 STEPS = 5
@@ -48,7 +48,7 @@ class Sampler:
         self._before[step] = (
             self._cut(tree),
             [
-                _scale(view_of(array)) if bricks else None
+                _scale(stored_view(array)) if bricks else None
                 for array, bricks in zip(arrays_of(tree), self._bricks, strict=True)
             ],
         )
@@ -67,7 +67,7 @@ class Sampler:
 
     def _cut(self, tree: Any) -> list[list[Any]]:
         return [
-            [library_of(array).copy(array[brick]) for brick in bricks]
+            [array_library(array).copy(array[brick]) for brick in bricks]
             for array, bricks in zip(arrays_of(tree), self._bricks, strict=True)
         ]
 
