@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import forebay as fb
-from forebay.engine.measure import MANY, Steps, measure_operations
+from forebay.engine.costing import host_costs
+from forebay.engine.measure import MANY, Steps
 from forebay.machine.host import HostReversal
 
 
@@ -45,7 +46,7 @@ def test_a_short_loop_is_timed_from_its_start_again():
 @pytest.mark.parametrize("tiers", [("host",), ("host", "disk")], ids=len)
 def test_every_kind_of_operation_takes_the_host_some_time(tmp_path, tiers):
     before = threading.active_count()
-    cost = asdict(measure_operations(HostReversal(tmp_path), (np.zeros((3, 40)), np.zeros(2, np.int8)), tiers))
+    cost = asdict(host_costs(HostReversal(tmp_path), (np.zeros((3, 40)), np.zeros(2, np.int8)), tiers))
     moving = {"drop", "move"} if len(tiers) > 1 else set()
     assert {name for name, value in cost.items() if value} == {"call", "save", "restore", "take"} | moving
     assert threading.active_count() == before and not list(tmp_path.iterdir())
