@@ -10,6 +10,7 @@ from forebay.errors import PlanError as PlanError
 from forebay.errors import ScheduleError as ScheduleError
 from forebay.errors import SlowerError as SlowerError
 from forebay.errors import UnitError as UnitError
+from forebay.schedule import Online as Online
 from forebay.schedule import Revolve as Revolve
 from forebay.schedule import StoreAll as StoreAll
 from forebay.schedule import TwoLevel as TwoLevel
@@ -26,6 +27,7 @@ __all__ = [
     "Costs",
     "ForebayError",
     "Link",
+    "Online",
     "Plan",
     "PlanError",
     "Result",

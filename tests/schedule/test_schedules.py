@@ -56,9 +56,10 @@ def test_the_same_holds_for_longer_loops(steps, data):
     check(ZCut(steps, data.draw(st.integers(fewest_snapshots(steps), steps + 1))))
 
 
-def fewest_forward_steps_and_saves(steps, snapshots):
-    """Search all reversals there are, cheapest first: the oracle for Revolve."""
-    start = (0, frozenset(), steps)  # step of the working state, live snapshots, next state to be visited
+def fewest_forward_steps_and_saves(steps, snapshots, kept=()):
+    """Search all reversals there are, from snapshots kept at the turn where there are some, cheapest first."""
+    # The step of the working state, the live snapshots, and the next state to be visited.
+    start = (None, frozenset(kept), steps - 1) if kept else (0, frozenset(), steps)
     queue, best = [(0, 0, 0, start)], {}
     order = itertools.count(1)
     while queue:

@@ -177,7 +177,7 @@ def _wanted(schedule: str | Schedule | Any, steps: int) -> tuple[dict[str, list[
     name, numbers = split_name(schedule)
     if name == "storeall":
         return {"states": everything, "records": everything}, None
-    if numbers:
+    if numbers or name == "online":  # which is for a loop of unknown end, and has no numbers to search there
         whole = named(schedule, steps)
         if len(numbers) == FAMILIES[name]:
             return {}, whole

@@ -11,6 +11,7 @@ from forebay.schedule.check import check as check
 from forebay.schedule.foreign import Foreign as Foreign
 from forebay.schedule.foreign import foreign as foreign
 from forebay.schedule.names import named as named
+from forebay.schedule.online import Online as Online
 from forebay.schedule.revolve import Revolve as Revolve
 from forebay.schedule.storeall import StoreAll as StoreAll
 from forebay.schedule.twolevel import TwoLevel as TwoLevel

@@ -1,16 +1,17 @@
-"""Schedules by name: "storeall", "uniform:25", "zcut:149", "revolve:20", "twolevel:32", "twolevel:32,8"."""
+"""Schedules by name: "storeall", "uniform:25", "zcut:149", "revolve:20", "twolevel:32,8", "online:20"."""
 
 import re
 
 from forebay.errors import ScheduleError
 from forebay.schedule.actions import Schedule
+from forebay.schedule.online import Online
 from forebay.schedule.revolve import Revolve
 from forebay.schedule.storeall import StoreAll
 from forebay.schedule.twolevel import TwoLevel
 from forebay.schedule.uniform import Uniform
 from forebay.schedule.zcut import ZCut
 
-FAMILIES = {"storeall": 0, "uniform": 1, "zcut": 1, "revolve": 1, "twolevel": 2}
+FAMILIES = {"storeall": 0, "uniform": 1, "zcut": 1, "revolve": 1, "twolevel": 2, "online": 1}
 """The names, and how many numbers may follow each."""
 
 
@@ -54,5 +55,7 @@ def named(text: str, steps: int) -> Schedule:
             return ZCut(steps, *numbers)
         case "revolve":
             return Revolve(steps, *numbers)
+        case "online":
+            return Online(steps, *numbers)
         case _:
             return TwoLevel(steps, *numbers)
