@@ -177,9 +177,9 @@ def _wanted(schedule: str | Schedule | Any, steps: int) -> tuple[dict[str, list[
     name, numbers = split_name(schedule)
     if name == "storeall":
         return {"states": everything, "records": everything}, None
-    if numbers or name == "online":  # which is for a loop of unknown end, and has no numbers to search there
+    if numbers or name in ("hierarchical", "online"):  # one of any levels, the other for a loop of unknown end
         whole = named(schedule, steps)
-        if len(numbers) == FAMILIES[name]:
+        if len(numbers) == FAMILIES[name] or name == "hierarchical":
             return {}, whole
     return {"states": list(candidates(steps, name, *numbers)), "records": []}, None
 
