@@ -5,23 +5,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.machine.arrays.dispatch import library_of
+from forebay.machine.arrays.dispatch import view_of
 
 
 def to_host(array: Any) -> NDArray[Any]:
     """Copy the elements of an array to the host, in C order; bfloat16 of torch comes as its bits."""
-    library = library_of(array)
-    if not library.on_host(array):
+    if not isinstance(view_of(array), np.ndarray):
         array = array.detach().cpu() if hasattr(array, "detach") else _cupy(array).get()
-        library = library_of(array)
-    return np.array(library.view(array), order="C")
+    return np.array(view_of(array), order="C")
 
 
 def fill(array: Any, elements: NDArray[Any]) -> None:
     """Copy elements from the host into an array, in place, whatever its order is."""
-    library = library_of(array)
-    if library.on_host(array):
-        np.copyto(library.view(array), elements)
+    view = view_of(array)
+    if isinstance(view, np.ndarray):
+        np.copyto(view, elements)
     elif hasattr(array, "detach"):
         import torch
 

@@ -15,10 +15,6 @@ from forebay.machine.spec import ArraySpec, number_type
 class CupyArrays:
     """CuPy."""
 
-    def on_host(self, array: Any) -> bool:
-        """Return False."""
-        return False
-
     def device(self, array: Any) -> int | None:
         """Ask the driver whose memory an array lies in."""
         pointer = view(array).pointer

@@ -75,7 +75,6 @@ def view_of(array: Any) -> Any:
 
 
 def region_of(array: Any) -> Region:
-    """Return where an array of any library lies."""
-    library = library_of(array)
-    view = library.view(array)
-    return Region(0, view.nbytes, view) if library.on_host(array) else Region(view.pointer, view.nbytes)
+    """Return where an array of any library lies; on a GPU the host does not reach it."""
+    view = view_of(array)
+    return Region(0, view.nbytes, view) if isinstance(view, np.ndarray) else Region(view.pointer, view.nbytes)

@@ -14,9 +14,6 @@ from forebay.machine.spec import ArraySpec
 class ArrayLibrary(Protocol):
     """A library of arrays."""
 
-    def on_host(self, array: Any) -> bool:
-        """Tell whether an array is in host memory."""
-
     def device(self, array: Any) -> int | None:
         """Return the number of an array's GPU; None for one on the host, or without elements."""
 

@@ -12,10 +12,6 @@ from forebay.machine.spec import ArraySpec
 class NumpyArrays:
     """NumPy."""
 
-    def on_host(self, array: Any) -> bool:
-        """Return True."""
-        return True
-
     def device(self, array: Any) -> None:
         """Return None: they are on the host."""
 

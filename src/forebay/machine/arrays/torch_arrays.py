@@ -16,10 +16,6 @@ from forebay.machine.spec import ArraySpec, number_type
 class TorchArrays:
     """PyTorch."""
 
-    def on_host(self, array: Any) -> bool:
-        """Tell whether a tensor is in host memory."""
-        return not array.is_cuda
-
     def device(self, array: Any) -> int | None:
         """Return the number of a tensor's GPU."""
         return int(array.device.index) if array.is_cuda and array.numel() else None
