@@ -120,6 +120,8 @@ class Costs:
     """seconds to pin one byte of host memory"""
     codecs: Mapping[str, CodecCost] = field(default_factory=dict)
     """the codecs that are known, by name"""
+    steps: tuple[float, ...] = field(default=(), repr=False)
+    """how long each forward step takes, in proportion to the others; empty where all take the same"""
     assumed: str | None = None
     """the machine these were assumed for, where they were not measured"""
     measured: bool = False

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from math import ceil
 
 from forebay.errors import BudgetError, PlanError
@@ -67,6 +68,14 @@ class Problem:
             work = self.work(keep, codec, len(slots))
             yield Setting(keep, codec, size, work, slots, pin, self.policy)
 
+    def reach(self) -> tuple[float, ...]:
+        """Return the forward seconds up to each step of the schedule; nothing where all steps take the same."""
+        if not self.costs.steps:
+            return ()
+        sums = [0.0, *accumulate(self.costs.steps)]
+        second = self.costs.forward * self.steps / sums[-1]
+        return tuple(second * sums[min(step, self.steps)] for step in range(0, self.steps + self.every, self.every))
+
     def work(self, keep: str, codec: str | None, tiers: int) -> Work:
         """Turn bytes a second into seconds a snapshot and a (coarse) step."""
         raw = self.raw_bytes(keep)
@@ -92,6 +101,7 @@ class Problem:
             both=tuple(1 / link.both - 1 for link in links) if any(link.both < 1 for link in links) else (),
             beside=tuple(link.beside for link in links),
             host=host,
+            reach=self.reach(),
             settles=host.ahead and cost is not None and cost.spread > 1,
         )
 
