@@ -135,6 +135,8 @@ class Costs:
         for name in ("host", "disk"):
             if not isinstance(getattr(self, name), Link | None):
                 raise PlanError(f"Costs: {name} must be a Link(up=..., down=...), not {getattr(self, name)!r}")
+        if not all(_is_number(cost) and cost >= 0 for cost in self.steps) or (self.steps and not any(self.steps)):
+            raise PlanError("Costs: steps must be finite numbers, not negative, and not all zero")
         if not isinstance(self.codecs, Mapping) or not all(name and name.strip() for name in self.codecs):
             raise PlanError("Costs: codecs must be a dict of CodecCost by name")
 

@@ -9,6 +9,7 @@ from forebay.errors import BudgetError, PlanError
 from forebay.planner.choose import Setting
 from forebay.planner.costs import CodecCost, Costs
 from forebay.planner.simulate import Work
+from forebay.schedule.weighted import summed
 from forebay.units import Budget
 
 HOST_SLOTS = tuple(2**power for power in range(20))
@@ -72,9 +73,8 @@ class Problem:
         """Return the forward seconds up to each step of the schedule; nothing where all steps take the same."""
         if not self.costs.steps:
             return ()
-        sums = [0.0, *accumulate(self.costs.steps)]
-        second = self.costs.forward * self.steps / sums[-1]
-        return tuple(second * sums[min(step, self.steps)] for step in range(0, self.steps + self.every, self.every))
+        seconds = self.costs.forward * self.steps / sum(self.costs.steps)
+        return tuple(seconds * total for total in accumulate(summed(self.costs.steps, self.every), initial=0.0))
 
     def work(self, keep: str, codec: str | None, tiers: int) -> Work:
         """Turn bytes a second into seconds a snapshot and a (coarse) step."""

@@ -115,6 +115,17 @@ class Weighted(Schedule):
         return self._totals[3]
 
 
+def summed(costs: Sequence[float], every: int) -> tuple[float, ...]:
+    """Return what each `every` steps cost together.
+
+    Examples
+    --------
+    >>> summed((1, 2, 3, 4, 5), 2)
+    (3, 7, 5)
+    """
+    return tuple(sum(costs[first : first + every]) for first in range(0, len(costs), every))
+
+
 class _Table(NamedTuple):
     """The best splits of every stretch between points of a grid."""
 
