@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from forebay.cuda.copy import copy_async
 from forebay.cuda.stream import Mark, callers_streams
 from forebay.errors import StateError
-from forebay.machine.arrays.dispatch import library_of, view_of
+from forebay.machine.arrays.dispatch import array_library, view_of
 from forebay.machine.arrays.library import DeviceLibrary
 from forebay.machine.cuda import CudaMachine, hold
 from forebay.machine.machine import Wait
@@ -47,7 +47,7 @@ class CudaPool(CudaMachine):
 
     def spec(self, array: Any) -> ArraySpec:
         """Describe an array of the host or of the device."""
-        library = library_of(array)
+        library = array_library(array)
         device = library.device(array)
         if device is not None and device != self.device:
             raise StateError(

@@ -10,7 +10,7 @@ from forebay.errors import BudgetError, PlanError, SlowerError
 from forebay.planner.choose import POLICIES, Alternative, candidates, choose, evaluate, fits
 from forebay.planner.costs import Costs, assumed_costs
 from forebay.planner.plan import Plan
-from forebay.planner.settings import Problem, check_tiers, reserved, slot_size, worst_size
+from forebay.planner.settings import Problem, budget_to_fill, check_tiers, reserved, slot_size, worst_size
 from forebay.planner.uneven import choose_uneven
 from forebay.schedule import Schedule, StoreAll, foreign, named
 from forebay.schedule.names import FAMILIES, split_name
@@ -37,6 +37,7 @@ def plan(
     reversals: int = 1,
     step_costs: Sequence[float] | None = None,
     below: float = inf,
+    overhead: int = 0,
 ) -> Plan:
     """Decide how to reverse a loop inside a budget: the plan of smallest predicted time, or the one asked for.
 
@@ -71,6 +72,9 @@ def plan(
         how long each forward step takes, in proportion to the others, where they differ; `costs.forward` is their mean
     below
         seconds of another plan: where none is faster, `SlowerError` is raised, much sooner than the fastest is found
+    overhead
+        bytes of the first tier that are taken beside snapshots, such as by a driver that gives memory in large pieces;
+        a budget of up to 8 MiB is filled nevertheless
 
     Examples
     --------
@@ -103,7 +107,7 @@ def plan(
         if name not in costs.codecs:
             raise PlanError(f"nothing is known of codec {name!r}: give its ratio and speed in costs.codecs")
     every = min(every, steps)
-    problem = Problem(steps, every, state_bytes, record_bytes, budget, costs, policy, slots, reversals)
+    problem = Problem(steps, every, state_bytes, record_bytes, budget, costs, policy, slots, reversals, overhead)
     settings = list(problem.settings(codecs))
     if not settings:
         most = max(setting.slots[0] for setting in replace(problem, slots=None).settings(codecs))
@@ -243,6 +247,8 @@ def _need(problem: Problem, codecs: Sequence[str], schedules: dict[str, Any]) ->
                 else:
                     count = choice.prediction.peak[-1]
                     least, what = count * slot_size(raw, cost), f"the {count} snapshots that {schedule} puts there"
-            more = 0 if tier else reserved(setting.keep, raw, cost, budget.tiers[0])
-            needs.append((least + more, budget.tiers[tier], what))
+            if tier == 0:
+                least += reserved(setting.keep, raw, cost, budget.tiers[0])
+                least = budget_to_fill(least, problem.overhead)
+            needs.append((least, budget.tiers[tier], what))
     return min(needs)
