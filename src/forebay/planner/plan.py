@@ -187,7 +187,7 @@ def _with_objects(data: dict[str, Any]) -> dict[str, Any]:
     """Replace what JSON says of the schedule and of the budget by the things themselves."""
     data = dict(data)
     if isinstance(data.get("schedule"), str):
-        costs = summed(data["costs"].get("steps", ()), data["every"])
+        costs = summed(data.get("costs", {}).get("steps", ()), data["every"])
         data["schedule"] = named(data["schedule"], -(-data["steps"] // data["every"]), costs)
     elif isinstance(data.get("schedule"), dict):
         ((name, actions),) = data["schedule"].items()
