@@ -131,9 +131,11 @@ class Steps:
 
     def typical(self) -> tuple[float, float]:
         """Return the medians of several calls, of several steps each where they are short."""
-        if self()[0] < SHORT:
-            self._many = MANY
-        taken, asked = zip(*(self() for _ in range(REPEATS)), strict=True)
+        timed = [self()]
+        if timed[0][0] < SHORT:
+            self._many, timed = MANY, []
+        timed += [self() for _ in range(REPEATS - len(timed))]
+        taken, asked = zip(*timed, strict=True)
         return median(taken), median(asked)
 
 
