@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 
 from forebay.codec import Codec
 from forebay.codec.auto import choices
@@ -10,10 +11,11 @@ from forebay.codec.codec import canonical
 from forebay.engine.layout import arrays_of
 from forebay.engine.library import Library
 from forebay.engine.loop import TimeLoop
-from forebay.engine.measure import measure_operations
+from forebay.engine.measure import REPEATS, measure_operations
 from forebay.errors import BudgetError
 from forebay.machine.packing import Packing
 from forebay.planner import Costs, Plan
+from forebay.planner.make import check_step_costs
 from forebay.tier.capacity import PIECE
 from forebay.units import Budget, to_text
 
@@ -54,17 +56,22 @@ def with_unused(note: str, codec: str | Codec | Sequence[str | Codec] | None, pl
     return f"{note}; {unused}" if note else unused
 
 
-def measured(loop: TimeLoop, disk: Path | None, synchronous: bool) -> Costs:
-    """Time the loop and the links on the first steps."""
+def measured(loop: TimeLoop, disk: Path | None, synchronous: bool, step_costs: Sequence[float] | None = None) -> Costs:
+    """Time the loop and the links on the first steps, which may differ from the others in cost."""
     library = loop.library
+    check_step_costs(step_costs, loop.steps)
     with library.current():
         costs = library.measure(loop.advance, loop.fresh, loop.layout.nbytes, loop.coarse_steps, disk, synchronous)
         machine = library.machine(disk or Path(), synchronous)
         host = measure_operations(machine, loop.arrays, _two_tiers(library.tier, disk))
     steps = {"forward": costs.operations.forward / loop.every, "backward": costs.operations.backward / loop.every}
+    forward = costs.forward / loop.every
+    if step_costs is not None:
+        timed = step_costs[loop.every : (1 + REPEATS) * loop.every]
+        forward *= fmean(step_costs) / (fmean(timed) if sum(timed) else fmean(step_costs))
     return replace(
         costs,
-        forward=costs.forward / loop.every,
+        forward=forward,
         backward=costs.backward / loop.every,
         operations=replace(host, **steps, ahead=costs.operations.ahead),
         measured=True,
