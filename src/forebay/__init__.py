@@ -15,6 +15,7 @@ from forebay.schedule import Revolve as Revolve
 from forebay.schedule import StoreAll as StoreAll
 from forebay.schedule import TwoLevel as TwoLevel
 from forebay.schedule import Uniform as Uniform
+from forebay.schedule import Weighted as Weighted
 from forebay.schedule import ZCut as ZCut
 from forebay.schedule import foreign as foreign
 from forebay.units import Budget as Budget
@@ -40,6 +41,7 @@ __all__ = [
     "TwoLevel",
     "Uniform",
     "UnitError",
+    "Weighted",
     "ZCut",
     "__version__",
     "codec",

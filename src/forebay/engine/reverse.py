@@ -38,6 +38,7 @@ class Options(TypedDict, total=False):
     every: int
     plan: Plan | None
     costs: Costs | None
+    step_costs: Sequence[float] | None
     policy: str
     slots: int | None
     reversals: int
@@ -79,8 +80,8 @@ def reverse(
         What the callbacks write, and progress has to hold with `resume`: arrays by name, which are written in place; or
         ``(save, load)``, each called with an open binary file.
     **options
-        As for `prepare`: `budget`, `schedule`, `codec`, `record`, `every`, `plan`, `costs`, `policy`, `slots`,
-        `reversals`, `synchronous`, `directory`.
+        As for `prepare`: `budget`, `schedule`, `codec`, `record`, `every`, `plan`, `costs`, `step_costs`, `policy`,
+        `slots`, `reversals`, `synchronous`, `directory`.
 
     Examples
     --------
@@ -125,6 +126,7 @@ def prepare(
     every: int = 1,
     plan: Plan | None = None,
     costs: Costs | None = None,
+    step_costs: Sequence[float] | None = None,
     policy: str = "min",
     slots: int | None = None,
     reversals: int = 1,
@@ -166,6 +168,9 @@ def prepare(
         Known from before. A plan decides what `schedule`, `policy`, `slots`, `costs` and `codec` otherwise do, and is
         refused where it does not agree with a budget or codec given beside it. Without either, forward and links are
         timed on the first steps, which are run again afterwards.
+    step_costs
+        How long each forward step takes, in proportion to the others, where they differ: cheap steps are then repeated
+        rather than dear ones.
     synchronous
         On a GPU, callbacks are called with the engine's stream current in CuPy and torch and may return before their
         work has ended. With this, the engine waits before each call and takes the return as completion, which suits
@@ -189,7 +194,7 @@ def prepare(
     synchronous = bool(getattr(forward, "synchronous", False)) if synchronous is None else synchronous
     where = Path(directory) if directory is not None else Path(tempfile.gettempdir())
     if steps is None:
-        _check_known_end(plan=plan, codec=codec, policy=None if policy == "min" else policy)
+        _check_known_end(plan=plan, codec=codec, step_costs=step_costs, policy=None if policy == "min" else policy)
         watch = EndWatch(forward)
         loop = TimeLoop(watch, state, FOREVER, every, record)
         budget, note = read_budget(budget, loop.library)
@@ -206,12 +211,13 @@ def prepare(
     else:
         budget, note = read_budget(budget, loop.library)
         disk = where if "disk" in budget.tiers else None
-        costs = with_codecs(loop, costs or measured(loop, disk, synchronous), encoders, error)
+        costs = with_codecs(loop, costs or measured(loop, disk, synchronous, step_costs), encoders, error)
         plan = make_plan(
             steps,
             loop.layout.nbytes,
             budget,
             costs=costs,
+            step_costs=step_costs,
             schedule=schedule,
             codec=[encoder.name for encoder in encoders if encoder.name in costs.codecs],
             record_bytes=loop.record_layout.nbytes if loop.record_layout else None,
