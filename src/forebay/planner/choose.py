@@ -27,6 +27,8 @@ from forebay.schedule.zcut import fewest_snapshots
 
 EFFORT = 100_000
 """Movements that a search of a named family simulates, before it takes the best schedule found so far."""
+TIGHTENING = 50
+"""Movements that a tighter bound counts for."""
 
 FIRST_LOOKS = 3
 """Schedules on levels that are simulated first, by a guess of what they take: the others then need to be better."""
@@ -74,7 +76,7 @@ def operations_of(schedule: Iterable[Operation], slots: Sequence[int], policy: s
 
 def predict(schedule: Schedule, slots: tuple[int, ...], setting: Setting) -> Prediction:
     """Simulate a schedule on tiers of so many slots, the last one boundless."""
-    if not isinstance(schedule, Segmented | Hierarchical) or setting.policy != "min":
+    if not isinstance(schedule, Segmented | Hierarchical) or setting.policy != "min" or setting.work.reach:
         operations = operations_of(schedule, slots, setting.policy)
         return simulate(operations, (*slots[:-1], len(operations)), setting.work)
     still = unmoved(schedule, setting.work, len(slots))
@@ -184,7 +186,7 @@ class Alternative(NamedTuple):
     """whether it was simulated; otherwise it takes at least so long"""
 
 
-class Search:
+class Leader:
     """The best choice so far, and the best of each kind."""
 
     def __init__(self, below: float) -> None:
@@ -251,7 +253,7 @@ def choose(
     levels
         whether schedules on levels with prices are tried for states too
     """
-    order, search = count(), Search(below)
+    order, search = count(), Leader(below)
     entries: list[Entry] = []
     for setting in settings:
         for schedule in schedules[setting.keep]:
@@ -278,6 +280,7 @@ def choose(
                 heappush(entries, Entry(bound, next(order), 0, setting, made))
         elif isinstance(entered, Segmented) and stage < len(TIGHTER):
             bound = max(bound, TIGHTER[stage](entered, setting) + least_pinning(entered, setting))
+            search.effort += TIGHTENING
             heappush(entries, Entry(bound, next(order), stage + 1, setting, entered))
         else:
             search.take(evaluate(entered, setting.slots, setting))
@@ -296,7 +299,7 @@ def same_but_larger(setting: Setting, other: Setting) -> bool:
     return kinds[0] == kinds[1] and len(setting.slots) == 3 and setting.slots[1] < other.slots[1]
 
 
-def first_looked_at(steps: int, setting: Setting, search: Search) -> list[Recipe]:
+def first_looked_at(steps: int, setting: Setting, search: Leader) -> list[Recipe]:
     """List the schedules on levels that may be the best, once the most promising of them have been simulated."""
     listed = recipes(steps, setting.work, setting.slots, search.limit)
     looked = 0

@@ -42,7 +42,7 @@ def estimate(visits: int, variants: Sequence[tuple[int, float]], wanted: NDArray
         which are estimated, by snapshots of the second level and by variant; the others are infinite
     """
     firsts = [first for first, _ in variants]
-    table = _Table(len(wanted) - 1, np.repeat([price for _, price in variants], len(FRACTIONS)))
+    table = _LevelTable(len(wanted) - 1, np.repeat([price for _, price in variants], len(FRACTIONS)))
     result = np.full((3, *wanted.shape), np.inf)
     previous = table.by_fraction(0)
     missing = wanted.copy()
@@ -66,7 +66,7 @@ def estimate(visits: int, variants: Sequence[tuple[int, float]], wanted: NDArray
     return Estimate(*result)
 
 
-class _Table:
+class _LevelTable:
     """One level of many schedules: rows of what is earned, visits, forward steps, saves and splits, by saves left."""
 
     def __init__(self, most: int, prices: Numbers) -> None:
