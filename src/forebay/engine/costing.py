@@ -13,7 +13,11 @@ from forebay.engine.loop import TimeLoop
 from forebay.errors import BudgetError
 from forebay.machine.packing import Packing
 from forebay.planner import Costs, Plan
+from forebay.tier.sectors import SECTOR
 from forebay.units import Budget, to_text
+
+LARGEST_PROBE = 2**28
+"""Bytes that are enough to time any link with."""
 
 
 def read_budget(budget: Budget | str | int | None, library: Library) -> tuple[Budget, str]:
@@ -39,12 +43,20 @@ def with_unused(note: str, codec: str | Codec | Sequence[str | Codec] | None, pl
     return f"{note}; {unused}" if note else unused
 
 
-def measured(loop: TimeLoop, disk: Path | None, synchronous: bool) -> Costs:
-    """Time the loop and the links on the first steps."""
-    library = loop.library
+def measured(loop: TimeLoop, budget: Budget, where: Path, synchronous: bool) -> Costs:
+    """Time the loop and the links on the first steps; what is moved for that is within the budget, too."""
+    library, disk = loop.library, where if "disk" in budget.tiers else None
+    nbytes = _probe(loop.layout.nbytes, budget)
     with library.current():
-        costs = library.measure(loop.advance, loop.fresh, loop.layout.nbytes, loop.coarse_steps, disk, synchronous)
+        costs = library.measure(loop.advance, loop.fresh, nbytes, loop.coarse_steps, disk, synchronous)
     return replace(costs, forward=costs.forward / loop.every, backward=costs.backward / loop.every, measured=True)
+
+
+def _probe(nbytes: int, budget: Budget) -> int:
+    """Return the bytes that links are timed with: those of a state, or as many as leave room for all buffers."""
+    on_host = budget.tiers[0] == "host"  # two buffers of memory, and none for the disk
+    least = min(budget[tier] for tier in budget.tiers if tier != "disk") // (2 if on_host else 5)
+    return max(SECTOR, min(nbytes, LARGEST_PROBE, least // SECTOR * SECTOR))
 
 
 def with_codecs(loop: TimeLoop, costs: Costs, encoders: Sequence[Codec], error: float | None) -> Costs:

@@ -35,7 +35,7 @@ def measure_host(
     directory: Path | None,
     synchronous: bool,
 ) -> Costs:
-    """Time forward on host arrays, copies of a snapshot's size, and the disk; all of it is synchronous."""
+    """Time forward on host arrays, copies of `nbytes`, and the disk; all of it is synchronous."""
     room = np.frombuffer(mmap.mmap(-1, 2 * nbytes), np.uint8)
     snapshot, other = room[:nbytes], room[nbytes:]
     snapshot[:], other[:] = 1, 2  # pages are there before they are timed
@@ -53,7 +53,7 @@ def measure_device(
     directory: Path | None,
     synchronous: bool,
 ) -> Costs:
-    """Time forward on GPU arrays by events, and the links of the device."""
+    """Time forward on GPU arrays by events, and the links of the device with `nbytes`."""
     from forebay.cuda.stream import callers_streams, current, kept_streams, mark, seconds
 
     def timed(call: Callable[[], Any]) -> float:
@@ -73,7 +73,7 @@ def measure_device(
         with current(streams.compute) as compute:
             step = _step(forward, start, steps, timed)
             compute.record().sync()
-    links = measure_links(directory, min(nbytes, 2**28))
+    links = measure_links(directory, nbytes)
     assert links.device_copy and links.pinned_up and links.pinned_down
     disk = Link(links.disk_read, links.disk_write) if directory and links.disk_read and links.disk_write else None
     return Costs(

@@ -139,9 +139,9 @@ def prepare(
         depends on nothing else, and is called again for the same steps. Where it takes ``replay``, it is told whether
         it recomputes.
     state
-        The state at step 0, left untouched: a tuple, list or dict of arrays, all of NumPy, CuPy or torch, in one
-        memory. On the host, arrays with gaps are gathered when they are kept and come back without them; on a GPU
-        they are refused.
+        The state at step 0, left untouched: a tuple, list, dict or dataclass of arrays, all in one memory, or what
+        `register_state` was told of. Dense arrays keep their order in memory. With gaps they are gathered once on the
+        host, and refused on a GPU.
     steps
         Steps of the loop.
     budget
@@ -191,8 +191,7 @@ def prepare(
         _check_agreement(plan, budget, encoders, loop.library)
     else:
         budget, note = read_budget(budget, loop.library)
-        disk = where if "disk" in budget.tiers else None
-        costs = with_codecs(loop, costs or measured(loop, disk, synchronous), encoders, error)
+        costs = with_codecs(loop, costs or measured(loop, budget, where, synchronous), encoders, error)
         plan = make_plan(
             steps,
             loop.layout.nbytes,
