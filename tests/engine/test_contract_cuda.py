@@ -17,8 +17,11 @@ BUDGETS = (fb.Budget(device="4MB"), fb.Budget(device="600kB", host="4MB"))
 def forward(state, begin, end):
     """Advance by what depends on the order in memory: sums go along it."""
     x = state["x"]
+    x = x.clone() if hasattr(x, "clone") else x.copy(order="K")  # CuPy's operators return C order
     for step in range(begin, end):
-        x = x * 0.5 + x.sum() * 1e-3 + step
+        total = x.sum()
+        x *= 0.5
+        x += total * 1e-3 + step
     return {"n": state["n"] + (end - begin), "x": x}  # in another order of the keys
 
 
