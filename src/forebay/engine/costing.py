@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 
 from forebay.codec import Codec
 from forebay.codec.auto import choices
@@ -10,14 +11,14 @@ from forebay.codec.codec import canonical
 from forebay.engine.layout import arrays_of
 from forebay.engine.library import Library
 from forebay.engine.loop import TimeLoop
+from forebay.engine.measure import REPEATS, measure_operations
 from forebay.errors import BudgetError
 from forebay.machine.packing import Packing
 from forebay.planner import Costs, Plan
+from forebay.planner.make import check_step_costs
+from forebay.tier.capacity import PIECE
 from forebay.tier.sectors import SECTOR
 from forebay.units import Budget, to_text
-
-LARGEST_PROBE = 2**28
-"""Bytes that are enough to time any link with."""
 
 
 def read_budget(budget: Budget | str | int | None, library: Library) -> tuple[Budget, str]:
@@ -33,6 +34,19 @@ def read_budget(budget: Budget | str | int | None, library: Library) -> tuple[Bu
     return budget, note
 
 
+def driver_overhead(loop: TimeLoop, encoded: bool) -> int:
+    """Return the bytes of a device that its driver takes beyond snapshots and the working state, at most.
+
+    It gives memory in pieces. Part of one is lost at the end of the slab, and of another at the end of what a codec
+    takes for itself; the streams of the first reversal of a process take one. Where records are kept, each array of
+    the working state has an allocation, and part of a piece, of its own.
+    """
+    if loop.library.tier != "device":
+        return 0
+    arrays = len(loop.layout.leaves) if loop.record_layout else 0
+    return PIECE * (2 + encoded + arrays)
+
+
 def with_unused(note: str, codec: str | Codec | Sequence[str | Codec] | None, plan: Plan) -> str:
     """Add to a note that a plan does without the codec that was asked for, where it does."""
     encoders, _ = choices(codec)
@@ -43,20 +57,41 @@ def with_unused(note: str, codec: str | Codec | Sequence[str | Codec] | None, pl
     return f"{note}; {unused}" if note else unused
 
 
-def measured(loop: TimeLoop, budget: Budget, where: Path, synchronous: bool) -> Costs:
-    """Time the loop and the links on the first steps; what is moved for that is within the budget, too."""
+def measured(
+    loop: TimeLoop, budget: Budget, where: Path, synchronous: bool, step_costs: Sequence[float] | None = None
+) -> Costs:
+    """Time the loop and the links on the first steps, which may differ from the others in cost, inside the budget."""
     library, disk = loop.library, where if "disk" in budget.tiers else None
+    check_step_costs(step_costs, loop.steps)
     nbytes = _probe(loop.layout.nbytes, budget)
     with library.current():
         costs = library.measure(loop.advance, loop.fresh, nbytes, loop.coarse_steps, disk, synchronous)
-    return replace(costs, forward=costs.forward / loop.every, backward=costs.backward / loop.every, measured=True)
+        machine = library.machine(disk or Path(), synchronous)
+        host = measure_operations(machine, loop.arrays, _two_tiers(library.tier, disk))
+    steps = {"forward": costs.operations.forward / loop.every, "backward": costs.operations.backward / loop.every}
+    forward = costs.forward / loop.every
+    if step_costs is not None:
+        timed = step_costs[loop.every : (1 + REPEATS) * loop.every]
+        forward *= fmean(step_costs) / (fmean(timed) if sum(timed) else fmean(step_costs))
+    return replace(
+        costs,
+        forward=forward,
+        backward=costs.backward / loop.every,
+        operations=replace(host, **steps, ahead=costs.operations.ahead),
+        measured=True,
+    )
+
+
+def _two_tiers(first: str, disk: Path | None) -> tuple[str, ...]:
+    """Return the first tier and the one below it, whose movements are timed."""
+    return ("device", "host") if first == "device" else ("host",) if disk is None else ("host", "disk")
 
 
 def _probe(nbytes: int, budget: Budget) -> int:
-    """Return the bytes that links are timed with: those of a state, or as many as leave room for all buffers."""
+    """Return the bytes that links are timed with: those of a state, or what leaves room for all buffers."""
     on_host = budget.tiers[0] == "host"  # two buffers of memory, and none for the disk
     least = min(budget[tier] for tier in budget.tiers if tier != "disk") // (2 if on_host else 5)
-    return max(SECTOR, min(nbytes, LARGEST_PROBE, least // SECTOR * SECTOR))
+    return max(SECTOR, min(nbytes, least // SECTOR * SECTOR))
 
 
 def with_codecs(loop: TimeLoop, costs: Costs, encoders: Sequence[Codec], error: float | None) -> Costs:

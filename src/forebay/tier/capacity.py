@@ -8,6 +8,9 @@ from pathlib import Path
 from forebay.cuda.available import gpu_count
 from forebay.errors import BudgetError
 
+PIECE = 2 * 2**20
+"""Bytes in which the driver of a GPU gives its memory."""
+
 
 @dataclass(frozen=True)
 class Capacity:
