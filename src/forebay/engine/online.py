@@ -1,8 +1,8 @@
 """Loops that say themselves when they are over: snapshots are kept as if they never were, until the end is known."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from forebay.engine.reversal import Reversal, Setup
 from forebay.errors import BudgetError, PlanError, StateError
 from forebay.planner import Plan, check_budget
 from forebay.planner.choose import Setting
+from forebay.planner.operations import Operation
 from forebay.planner.residency import StreamedResidency, reside_back
 from forebay.planner.settings import Problem, check_tiers
 from forebay.planner.simulate import simulate
@@ -85,13 +86,19 @@ class EndWatch:
 class OnlineReversal(Reversal):
     """A reversal whose first sweep ends where the loop says so; its plan is made at the turn."""
 
-    def __init__(self, setup: Setup, watch: EndWatch, problem: Problem, setting: Setting, note: str) -> None:
+    def __init__(
+        self,
+        setup: Setup,
+        watch: EndWatch,
+        plan_of: Callable[[TimeLoop, Online, Sequence[Operation]], Plan],
+        note: str,
+    ) -> None:
         super().__init__(setup, None, note=note)
-        self._watch, self._problem, self._setting = watch, problem, setting
+        self._watch, self._plan_of = watch, plan_of
 
     def _sweep(self, executor: Executor, state: Any) -> Any:
-        loop, slots, tiers = self._setup.loop, self._setting.slots, StreamedResidency(self._setting.slots)
-        done, start = self._done, 0
+        loop, slots = self._setup.loop, [room // self._setup.kept.nbytes for room in self._setup.rooms]
+        tiers, done, start = StreamedResidency(slots), self._done, 0
         for action in unending(sum(slots)):
             operations = tiers.follow(action)
             state = executor.run(operations, state)
@@ -111,34 +118,8 @@ class OnlineReversal(Reversal):
             executor.run(operations, state)
             done += operations
         self._later = reside_back(schedule.back(), slots, tiers.held)
-        self._plan = self._planned(schedule)
+        self._plan = self._plan_of(loop, schedule, [*self._done, *self._later])
         return state
-
-    def _planned(self, schedule: Online) -> Plan:
-        """Return the plan that has been followed to the turn, and that will be from there."""
-        setting, loop, operations = self._setting, self._setup.loop, [*self._done, *self._later]
-        problem = replace(self._problem, steps=loop.steps, every=loop.every)
-        work = problem.work("states", None, len(setting.slots))
-        prediction = simulate(operations, (*setting.slots[:-1], len(operations)), work)
-        pinned = prediction.peak[1] if len(setting.slots) > 1 else 0
-        return Plan(
-            steps=loop.steps,
-            every=loop.every,
-            state_bytes=problem.state_bytes,
-            record_bytes=None,
-            keep="states",
-            snapshot_bytes=problem.state_bytes,
-            schedule=schedule,
-            policy="min",
-            codec=None,
-            reversals=problem.reversals,
-            budget=problem.budget,
-            slots=setting.slots,
-            costs=problem.costs,
-            seconds=prediction.seconds + setting.pin * pinned,
-            prediction=prediction,
-            alternatives=(),
-        )
 
 
 def prepare_online(
@@ -163,7 +144,7 @@ def prepare_online(
         where=where,
         synchronous=synchronous,
     )
-    return OnlineReversal(setup, watch, problem, replace(setting, slots=slots), note)
+    return OnlineReversal(setup, watch, partial(_plan_of, problem, replace(setting, slots=slots)), note)
 
 
 def _roomiest(problem: Problem) -> Setting:
@@ -183,7 +164,7 @@ def _limited(slots: Sequence[int], schedule: str | Any) -> tuple[int, ...]:
     if isinstance(schedule, str) and schedule.strip().lower() == "auto":
         return tuple(slots)
     family, numbers = split_name(schedule) if isinstance(schedule, str) else ("", [])
-    if isinstance(schedule, str) and family == "online" and numbers:
+    if family == "online" and numbers:
         wanted = Online(1, *numbers).snapshots
         if wanted > sum(slots):
             raise BudgetError(
@@ -193,3 +174,31 @@ def _limited(slots: Sequence[int], schedule: str | Any) -> tuple[int, ...]:
         used = [min(count, wanted - held) for count, held in zip(slots, before, strict=False)]
         return tuple(count for count in used if count > 0)
     raise PlanError(f"schedule={schedule}: with steps=None it is 'auto', or 'online:20' for that many snapshots")
+
+
+def _plan_of(
+    problem: Problem, setting: Setting, loop: TimeLoop, schedule: Online, operations: Sequence[Operation]
+) -> Plan:
+    """Return the plan that has been followed to the turn, and that will be from there."""
+    problem = replace(problem, steps=loop.steps, every=loop.every)
+    work = problem.work("states", None, len(setting.slots))
+    prediction = simulate(operations, (*setting.slots[:-1], len(operations)), work)
+    pinned = prediction.peak[1] if len(setting.slots) > 1 else 0
+    return Plan(
+        steps=loop.steps,
+        every=loop.every,
+        state_bytes=problem.state_bytes,
+        record_bytes=None,
+        keep="states",
+        snapshot_bytes=problem.state_bytes,
+        schedule=schedule,
+        policy="min",
+        codec=None,
+        reversals=problem.reversals,
+        budget=problem.budget,
+        slots=setting.slots,
+        costs=problem.costs,
+        seconds=prediction.seconds + setting.pin * pinned,
+        prediction=prediction,
+        alternatives=(),
+    )

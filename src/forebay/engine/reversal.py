@@ -103,7 +103,7 @@ class Reversal:
         with the engine's stream current, as all callbacks are; after the return the caller's streams are, in order.
         """
         self._demand(Phase.PREPARED)
-        self._machine = machine = self._setup.machine()
+        machine = self._setup.machine()
         self._close = weakref.finalize(self, machine.close)
         try:
             self._executor, state = self._setup.start(machine, self._sampler, self._visitor)
@@ -133,7 +133,7 @@ class Reversal:
         """
         self._demand(Phase.TURNED)
         assert self._executor is not None
-        machine, schedule, operations = self._machine, self.plan.schedule, self._way_back(retain)
+        machine, schedule, operations = self._executor.machine, self.plan.schedule, self._way_back(retain)
         try:
             machine.enter()
             with shown(f"reversing with {schedule}", schedule.steps, self.plan.seconds, progress) as tick:

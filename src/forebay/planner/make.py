@@ -74,7 +74,7 @@ def plan(
         seconds of another plan: where none is faster, `SlowerError` is raised, much sooner than the fastest is found
     overhead
         bytes of the first tier that are taken beside snapshots, such as by a driver that gives memory in large pieces;
-        a budget of up to 8 MiB is filled nevertheless
+        a budget of up to 32 MiB is filled nevertheless
 
     Examples
     --------
