@@ -13,7 +13,7 @@ from forebay.engine.loop import TimeLoop
 from forebay.engine.result import Result
 from forebay.engine.sampling import Sampler
 from forebay.engine.showing import shown
-from forebay.engine.spilling import SpillingExecutor
+from forebay.engine.spilling import Assumed, Rooms, SpillingExecutor
 from forebay.errors import EngineError
 from forebay.machine.packing import Packing
 from forebay.metrics import Metrics
@@ -43,8 +43,9 @@ class Reversal:
         plan: Plan,
         kept: Layout,
         packing: Packing | None,
-        rooms: Sequence[int],
+        rooms: Rooms,
         *,
+        states: Packing | None = None,
         lossy: bool,
         where: Path,
         synchronous: bool,
@@ -52,7 +53,7 @@ class Reversal:
     ) -> None:
         self.plan, self.note = plan, note
         self._loop, self._kept, self._packing, self._rooms = loop, kept, packing, rooms
-        self._where, self._synchronous = where, synchronous
+        self._where, self._synchronous, self._states = where, synchronous, states
         self._sampler = Sampler(loop.record_layout or loop.layout, loop.coarse_steps) if lossy else None
         self._visitor = _Visitor()
         self._phase = Phase.PREPARED
@@ -133,9 +134,20 @@ class Reversal:
             return executor.load(loop.arrays) if keeps else loop.fresh()
 
         if packing is None:
-            executor = Executor(machine, self._kept, plan.tiers, self._rooms, callbacks)
+            executor = Executor(machine, self._kept, plan.tiers, self._rooms.first, callbacks)
         else:
-            executor = SpillingExecutor(machine, self._kept, plan.tiers, self._rooms, callbacks, packing, initial)
+            schedule = plan.schedule
+            executor = SpillingExecutor(
+                machine,
+                self._kept,
+                plan.tiers,
+                self._rooms,
+                callbacks,
+                packing,
+                initial,
+                states=None if self._states is None else (loop.layout, self._states),
+                assumed=Assumed(plan.snapshot_bytes, schedule.peak_snapshots, schedule.forward_steps),
+            )
         return executor, initial()
 
 

@@ -224,7 +224,7 @@ def _merged(results: Sequence[Result], starts: Sequence[int], seconds: float) ->
         whole.avoided += part.avoided
         whole.peak |= part.peak
         whole.ratios += part.ratios
-        for name in ("hits", "misses", "late", "spilled", "lost", "recomputed"):
+        for name in ("hits", "misses", "late", "spilled", "lost", "recomputed", "advanced", "replanned"):
             setattr(whole, name, getattr(whole, name) + getattr(part, name))
         whole.samples = [sample._replace(step=sample.step + start) for sample in part.samples] + whole.samples
         whole.timeline += [span._replace(start=span.start + begin, stop=span.stop + begin) for span in part.timeline]
