@@ -47,6 +47,7 @@ __all__ = [
     "memory",
     "plan",
     "prepare",
+    "register_state",
     "reverse",
 ]
 """What `from forebay import *` brings: not waves and the doors, whose libraries may be missing."""
@@ -70,6 +71,7 @@ if _typing.TYPE_CHECKING:
     from forebay.engine import Result as Result
     from forebay.engine import Reversal as Reversal
     from forebay.engine import prepare as prepare
+    from forebay.engine import register_state as register_state
     from forebay.engine import reverse as reverse
     from forebay.planner import CodecCost as CodecCost
     from forebay.planner import Costs as Costs
@@ -79,7 +81,7 @@ if _typing.TYPE_CHECKING:
 else:
     _ROOMS = {"codec", "engine", "footprint", "memory", "metrics", "planner", "schedule", "tier", "wave"}
     _DOORS = {"cubed", "dasf", "dask", "devito", "jax", "torch"}
-    _HOMES = dict.fromkeys(("Result", "Reversal", "prepare", "reverse"), "engine")
+    _HOMES = dict.fromkeys(("Result", "Reversal", "prepare", "register_state", "reverse"), "engine")
     _HOMES |= dict.fromkeys(("CodecCost", "Costs", "Link", "Plan", "plan"), "planner")
 
     def __getattr__(name):

@@ -4,3 +4,4 @@ from forebay.engine.result import Result as Result
 from forebay.engine.reversal import Reversal as Reversal
 from forebay.engine.reverse import prepare as prepare
 from forebay.engine.reverse import reverse as reverse
+from forebay.engine.trees import register_state as register_state

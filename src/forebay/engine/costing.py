@@ -10,9 +10,11 @@ from forebay.codec.codec import canonical
 from forebay.engine.layout import arrays_of
 from forebay.engine.library import Library
 from forebay.engine.loop import TimeLoop
+from forebay.engine.measure import measure_operations
 from forebay.errors import BudgetError
 from forebay.machine.packing import Packing
 from forebay.planner import Costs, Plan
+from forebay.tier.capacity import PIECE
 from forebay.units import Budget, to_text
 
 
@@ -27,6 +29,19 @@ def read_budget(budget: Budget | str | int | None, library: Library) -> tuple[Bu
     if budget.tiers[0] != library.tier:
         raise BudgetError(f"the arrays are on the {library.tier}, so the budget must start there, not with {budget!r}")
     return budget, note
+
+
+def driver_overhead(loop: TimeLoop, encoded: bool) -> int:
+    """Return the bytes of a device that its driver takes beyond snapshots and the working state, at most.
+
+    It gives memory in pieces. Part of one is lost at the end of the slab, and of another at the end of what a codec
+    takes for itself; the streams of the first reversal of a process take one. Where records are kept, each array of
+    the working state has an allocation, and part of a piece, of its own.
+    """
+    if loop.library.tier != "device":
+        return 0
+    arrays = len(loop.layout.leaves) if loop.record_layout else 0
+    return PIECE * (2 + encoded + arrays)
 
 
 def with_unused(note: str, codec: str | Codec | Sequence[str | Codec] | None, plan: Plan) -> str:
@@ -44,7 +59,21 @@ def measured(loop: TimeLoop, disk: Path | None, synchronous: bool) -> Costs:
     library = loop.library
     with library.current():
         costs = library.measure(loop.advance, loop.fresh, loop.layout.nbytes, loop.coarse_steps, disk, synchronous)
-    return replace(costs, forward=costs.forward / loop.every, backward=costs.backward / loop.every, measured=True)
+        machine = library.machine(disk or Path(), synchronous)
+        host = measure_operations(machine, loop.arrays, _two_tiers(library.tier, disk))
+    steps = {"forward": costs.operations.forward / loop.every, "backward": costs.operations.backward / loop.every}
+    return replace(
+        costs,
+        forward=costs.forward / loop.every,
+        backward=costs.backward / loop.every,
+        operations=replace(host, **steps, ahead=costs.operations.ahead),
+        measured=True,
+    )
+
+
+def _two_tiers(first: str, disk: Path | None) -> tuple[str, ...]:
+    """Return the first tier and the one below it, whose movements are timed."""
+    return ("device", "host") if first == "device" else ("host",) if disk is None else ("host", "disk")
 
 
 def with_codecs(loop: TimeLoop, costs: Costs, encoders: Sequence[Codec], error: float | None) -> Costs:

@@ -19,6 +19,10 @@ class Result:
     steps: int | None = None
     """that were reversed, where they were not those of the plan: a resumed reversal carries its plan out many times"""
 
+    def __repr__(self) -> str:
+        peaks = ", ".join(f"{tier} {to_text(peak)}" for tier, peak in self.metrics.peak.items())
+        return f"Result({seconds_to_text(self.metrics.seconds)}; {peaks} of snapshots at most; {self.plan!r})"
+
     @property
     def costs(self) -> Costs:
         """The plan's costs, with what this reversal measured of the loop and of the codec."""

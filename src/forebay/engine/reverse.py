@@ -8,7 +8,7 @@ from typing import Any, TypedDict, Unpack
 from forebay.codec import Codec, get
 from forebay.codec.auto import choices
 from forebay.codec.raw import Raw
-from forebay.engine.costing import measured, read_budget, with_codecs, with_unused
+from forebay.engine.costing import driver_overhead, measured, read_budget, with_codecs, with_unused
 from forebay.engine.library import Library
 from forebay.engine.loop import Record, TimeLoop
 from forebay.engine.result import Result
@@ -183,7 +183,7 @@ def prepare(
     loop = TimeLoop(forward, state, steps, every, record)
     encoders, error = choices(codec)
     where = Path(directory) if directory is not None else Path(tempfile.gettempdir())
-    note = ""
+    note, overhead = "", driver_overhead(loop, bool(encoders))
     if plan is not None:
         _check_agreement(plan, budget, encoders, loop.library)
     else:
@@ -202,6 +202,7 @@ def prepare(
             policy=policy,
             slots=slots,
             reversals=reversals,
+            overhead=overhead,
         )
         note = with_unused(note, codec, plan)
     keeps = plan.keep == "states"
@@ -216,13 +217,14 @@ def prepare(
         states = None
         if encoder is not None and not keeps:  # for when records have no room; what is computed from them stays exact
             states = Packing.of(loop.layout.leaves, Raw() if encoder.lossy else encoder, loop.library.tier)
-    check_plan(plan, loop, kept, packing)
+    rooms = rooms_of(plan, kept, packing, overhead)
+    check_plan(plan, loop, kept, packing, rooms)
     return Reversal(
         loop,
         plan,
         kept,
         packing,
-        rooms_of(plan, kept, packing),
+        rooms,
         states=states,
         lossy=encoder is not None and encoder.lossy,
         where=where,

@@ -14,7 +14,7 @@ from typing import Any
 
 from forebay.cuda.driver import on_device, switch_back, switch_to
 from forebay.cuda.slab import DeviceSlab, kept_pinned
-from forebay.cuda.stream import Mark, callers_streams, current, kept_streams
+from forebay.cuda.stream import Mark, callers_streams, current
 from forebay.machine.arrays.dispatch import device_library
 from forebay.machine.arrays.library import DeviceLibrary
 from forebay.machine.cuda import CudaMachine, events_of
@@ -31,9 +31,7 @@ class CudaReversal(CudaMachine):
     def __init__(self, device: int, library: DeviceLibrary, directory: Path, synchronous: bool = False) -> None:
         self._directory = directory
         self._synchronous = synchronous
-        self._held = ExitStack()
-        with on_device(device):
-            super().__init__(device, library, self._held.enter_context(kept_streams()))
+        super().__init__(device, library, kept=True)
         self._compute = self.streams.compute
         self.lanes |= {"compute": self._compute}
         self._threads = LaneThreads(lambda: switch_to(device))
@@ -109,7 +107,7 @@ class CudaReversal(CudaMachine):
 
     def wait(self, step: int, after: Sequence[Wait]) -> None:
         """Make the compute stream wait."""
-        events = events_of(after)
+        events = list(events_of(after))
         if not events:
             return
         for event in events:
@@ -159,7 +157,7 @@ class CudaReversal(CudaMachine):
         if self._left:
             left, entered = (moment.since(self._start) for moment in self._left[:2])
             self._away = left, entered
-        self._spans.settle(self._time_of)
+        self._read_times()
         self.metrics.seconds = self._time_of(end)
         self.check_codecs(self._compute)
 
@@ -174,5 +172,4 @@ class CudaReversal(CudaMachine):
                     stream.wait(self._compute)
             self._known.clear()
             self.free()
-            self._held.close()
         self._entered.close()

@@ -88,9 +88,13 @@ class CodecCost:
     """how many times larger than the others a snapshot usually is at most: so much room is planned for each"""
     scratch: float = 0.0
     """bytes of the first tier that the codec takes for itself, for each byte of a snapshot"""
+    encode_host: float = 0.0
+    """seconds in which a host that runs ahead of a device asks it for an encoding"""
+    decode_host: float = 0.0
 
     def __post_init__(self) -> None:
         _check_positive(self, "ratio", "encode", "decode", "worst", "spread")
+        _check_seconds(self, "encode_host", "decode_host")
         if not _is_number(self.scratch) or self.scratch < 0:
             raise PlanError(f"CodecCost: scratch must not be negative, not {self.scratch!r}")
 

@@ -10,7 +10,7 @@ from forebay.errors import BudgetError, PlanError, SlowerError
 from forebay.planner.choose import POLICIES, Alternative, candidates, choose, evaluate, fits
 from forebay.planner.costs import Costs, assumed_costs
 from forebay.planner.plan import Plan
-from forebay.planner.settings import Problem, check_tiers, reserved, slot_size, worst_size
+from forebay.planner.settings import Problem, budget_to_fill, check_tiers, reserved, slot_size, worst_size
 from forebay.schedule import Schedule, StoreAll, foreign, named
 from forebay.schedule.names import FAMILIES, split_name
 from forebay.schedule.segmented import Segmented, check_count, check_steps
@@ -34,6 +34,7 @@ def plan(
     slots: int | None = None,
     reversals: int = 1,
     below: float = inf,
+    overhead: int = 0,
 ) -> Plan:
     """Decide how to reverse a loop inside a budget: the plan of smallest predicted time, or the one asked for.
 
@@ -66,6 +67,9 @@ def plan(
         reversals, such as the shots of a survey, that share the host memory pinned once
     below
         seconds of another plan: where none is faster, `SlowerError` is raised, much sooner than the fastest is found
+    overhead
+        bytes of the first tier that are taken beside snapshots, such as by a driver that gives memory in large pieces;
+        a budget of up to 8 MiB is filled nevertheless
 
     Examples
     --------
@@ -97,7 +101,7 @@ def plan(
         if name not in costs.codecs:
             raise PlanError(f"nothing is known of codec {name!r}: give its ratio and speed in costs.codecs")
     every = min(every, steps)
-    problem = Problem(steps, every, state_bytes, record_bytes, budget, costs, policy, slots, reversals)
+    problem = Problem(steps, every, state_bytes, record_bytes, budget, costs, policy, slots, reversals, overhead)
     settings = list(problem.settings(codecs))
     if not settings:
         most = max(setting.slots[0] for setting in replace(problem, slots=None).settings(codecs))
@@ -177,9 +181,9 @@ def _wanted(schedule: str | Schedule | Any, steps: int) -> tuple[dict[str, list[
     name, numbers = split_name(schedule)
     if name == "storeall":
         return {"states": everything, "records": everything}, None
-    if numbers or name == "online":  # which is for a loop of unknown end, and has no numbers to search there
+    if numbers or name in ("hierarchical", "online"):  # one of any levels, the other for a loop of unknown end
         whole = named(schedule, steps)
-        if len(numbers) == FAMILIES[name]:
+        if len(numbers) == FAMILIES[name] or name == "hierarchical":
             return {}, whole
     return {"states": list(candidates(steps, name, *numbers)), "records": []}, None
 
@@ -219,6 +223,8 @@ def _need(problem: Problem, codecs: Sequence[str], schedules: dict[str, Any]) ->
                 else:
                     count = choice.prediction.peak[-1]
                     least, what = count * slot_size(raw, cost), f"the {count} snapshots that {schedule} puts there"
-            more = 0 if tier else reserved(setting.keep, raw, cost, budget.tiers[0])
-            needs.append((least + more, budget.tiers[tier], what))
+            if tier == 0:
+                least += reserved(setting.keep, raw, cost, budget.tiers[0])
+                least = budget_to_fill(least, problem.overhead)
+            needs.append((least, budget.tiers[tier], what))
     return min(needs)

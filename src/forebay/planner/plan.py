@@ -57,6 +57,14 @@ class Plan:
     alternatives: tuple[Alternative, ...]
     """the best of each other kind that was tried, fastest first"""
 
+    def __repr__(self) -> str:
+        slots = ", ".join(f"{tier} {count}" for tier, count in zip(self.tiers, self.slots, strict=True))
+        codec = f", {self.codec:.60}" if self.codec else ""
+        return (
+            f"Plan({self.steps} steps, {to_text(self.state_bytes)} a state: {self.schedule!s:.80} of {self.keep}"
+            f"{codec}, policy {self.policy}, slots {slots}; {seconds_to_text(self.seconds)} predicted)"
+        )
+
     @property
     def tiers(self) -> tuple[str, ...]:
         """The tiers that the plan may use, fastest first."""

@@ -27,6 +27,7 @@ class Problem:
     policy: str
     slots: int | None
     reversals: int
+    overhead: int = 0
 
     @property
     def coarse_steps(self) -> int:
@@ -48,7 +49,7 @@ class Problem:
         cost = self.costs.codecs[codec] if codec is not None else None
         size = snapshot_size(raw, cost)
         left = [self.budget[tier] for tier in self.budget.tiers]
-        left[0] -= reserved(keep, raw, cost, self.budget.tiers[0])
+        left[0] = fillable(left[0], self.overhead) - reserved(keep, raw, cost, self.budget.tiers[0])
         # Every tier can take one snapshot that does not shrink.
         room = [nbytes // slot_size(raw, cost) if nbytes >= worst_size(raw, cost) else 0 for nbytes in left]
         if self.slots is not None and room[0] > 0:
@@ -79,6 +80,9 @@ class Problem:
         host = self.costs.operations
         if host.ahead:
             host = replace(host, forward=pace * host.forward, backward=pace * host.backward)
+            if cost:
+                decode_host = host.restore + cost.decode_host
+                host = replace(host, save=host.save + cost.encode_host, restore=decode_host, take=decode_host)
         return Work(
             forward=pace * self.costs.forward,
             backward=pace * self.costs.backward,
@@ -94,6 +98,26 @@ class Problem:
             host=host,
             settles=host.ahead and cost is not None and cost.spread > 1,
         )
+
+
+SMALL_BUDGET = 8 * 2**20
+"""Bytes up to which a budget is filled whatever the overhead, which would leave little of it."""
+
+
+def fillable(budget: int, overhead: int) -> int:
+    """Return the bytes of a budget that can be filled; more budget never leaves less.
+
+    Examples
+    --------
+    >>> [fillable(budget * 2**20, overhead=4 * 2**20) // 2**20 for budget in (1, 8, 9, 12, 13, 100)]
+    [1, 8, 8, 8, 9, 96]
+    """
+    return min(budget, max(SMALL_BUDGET, budget - overhead))
+
+
+def budget_to_fill(nbytes: int, overhead: int) -> int:
+    """Return the smallest budget of which so many bytes can be filled."""
+    return nbytes if nbytes <= SMALL_BUDGET else nbytes + overhead
 
 
 def reserved(keep: str, raw_bytes: int, codec: CodecCost | None, tier: str) -> int:

@@ -10,6 +10,8 @@ from forebay.schedule.actions import Schedule as Schedule
 from forebay.schedule.check import check as check
 from forebay.schedule.foreign import Foreign as Foreign
 from forebay.schedule.foreign import foreign as foreign
+from forebay.schedule.hierarchical import Hierarchical as Hierarchical
+from forebay.schedule.hierarchical import Level as Level
 from forebay.schedule.names import named as named
 from forebay.schedule.online import Online as Online
 from forebay.schedule.revolve import Revolve as Revolve

@@ -16,11 +16,10 @@ from forebay.engine.library import library_of
 from forebay.engine.result import Result
 from forebay.engine.resume.decision import Loop, decide, problem
 from forebay.engine.resume.files import digest_of_arrays
-from forebay.engine.resume.host_copies import fill, to_host
+from forebay.engine.resume.host_copies import fill, refilled, to_host
 from forebay.engine.resume.ledger import Direction, Ledger, Progress
 from forebay.engine.showing import shown
 from forebay.errors import CorruptionError, PlanError, StateError
-from forebay.machine.arrays import dispatch
 from forebay.metrics import Metrics
 from forebay.planner import Plan
 
@@ -48,7 +47,8 @@ class _Survivor:
     def __init__(self, ledger: Ledger, loop: Loop) -> None:
         self.ledger, self.loop = ledger, loop
         self.layout = Layout.of(loop.state)
-        first = digest_of_arrays(self._on_host(loop.state))
+        self.layout.check_apart(arrays_of(loop.state))
+        first = digest_of_arrays(list(map(to_host, arrays_of(loop.state))))
         decided = ledger.open(
             problem(loop, self.layout, first),
             lambda: decide(loop, ledger.directory, self.layout, self._seconds_to_keep),
@@ -150,23 +150,19 @@ class _Survivor:
     def _advance(self, state: Any, start: int, stop: int, replay: bool) -> Any:
         if start == stop:
             return state
-        return (
-            self.loop.forward(state, start, stop, replay=replay)
-            if self.loop.takes_replay
-            else self.loop.forward(state, start, stop)
-        )
+        told = {"replay": replay} if self.loop.takes_replay else {}
+        return self.layout.match(self.loop.forward(state, start, stop, **told))
 
     def _state_at(self, number: int) -> Any:
         """Return the state at the start of a segment: as kept, or run to again where that is damaged."""
-        state = self.layout.build([dispatch.library_of(array).copy(array) for array in arrays_of(self.loop.state)])
+        state = self.layout.copy(self.loop.state)
         if number == 0:
             return state
         kept = self.ledger.state(self.starts[number])
         if kept is None:
             return self._advance(self._state_at(number - 1), self.starts[number - 1], self.starts[number], replay=True)
-        for index, array in enumerate(arrays_of(state)):
-            fill(array, kept[str(index)])
-        return state
+        leaves = enumerate(zip(arrays_of(state), self.layout.leaves, strict=True))
+        return self.layout.build([refilled(array, leaf.spec, kept[str(index)]) for index, (array, leaf) in leaves])
 
     def _on_host(self, state: Any) -> list[Any]:
         return [to_host(array) for array in self.layout.check(state)]
@@ -191,7 +187,7 @@ class _Survivor:
     def _seconds_to_keep(self) -> float:
         """Time what keeping the progress of a segment takes: its state once, and what callbacks write twice."""
         start = perf_counter()
-        self.ledger.keep_state(0, _numbered(self._on_host(self.loop.state)))
+        self.ledger.keep_state(0, _numbered(list(map(to_host, arrays_of(self.loop.state)))))
         middle = perf_counter()
         self._keep(Progress())
         end = perf_counter()
