@@ -175,8 +175,11 @@ class Executor:
         self._move(f"down {tier}", "store", step, target, source, waits)
 
     def _fetch(self, step: int, tier: int) -> None:
+        target, room = self._take(tier - 1, step, self._owned(tier, step).nbytes, "fetch: its slot is free")
+        self._fetch_to(target, step, tier, room)
+
+    def _fetch_to(self, target: Slot, step: int, tier: int, room: Sequence[Wait]) -> None:
         source = self._owned(tier, step)
-        target, room = self._take(tier - 1, step, source.nbytes, "fetch: its slot is free")
         waits = [Wait("fetch: its snapshot is whole", source.ready), *room]
         self._move(f"up {tier}", "fetch", step, target, source, waits)
         if tier == 1:

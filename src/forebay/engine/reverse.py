@@ -12,7 +12,7 @@ from forebay.engine.costing import driver_overhead, measured, read_budget, with_
 from forebay.engine.library import Library
 from forebay.engine.loop import Record, TimeLoop
 from forebay.engine.result import Result
-from forebay.engine.resume import Adjoint, Loop, reverse_in_segments
+from forebay.engine.resume import Adjoint, SurvivingLoop, reverse_in_segments
 from forebay.engine.reversal import Reversal
 from forebay.engine.spilling import check_plan, rooms_of
 from forebay.errors import PlanError
@@ -94,7 +94,7 @@ def reverse(
     """
     if resume is not None:
         check_steps(steps)
-        loop = Loop(forward, backward, state, steps, turn, adjoint, options, _plan_of, reverse)
+        loop = SurvivingLoop(forward, backward, state, steps, turn, adjoint, options, _plan_of, reverse)
         return reverse_in_segments(resume, loop, progress)
     with prepare(forward, state, steps, **options) as reversal:
         reversal.forward(turn)

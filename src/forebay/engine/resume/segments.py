@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 from forebay.engine.layout import Layout, arrays_of
 from forebay.engine.library import library_of
 from forebay.engine.result import Result
-from forebay.engine.resume.decision import Loop, decide, problem
+from forebay.engine.resume.decision import SurvivingLoop, decide, problem
 from forebay.engine.resume.files import digest_of_arrays
 from forebay.engine.resume.host_copies import fill, refilled, to_host
 from forebay.engine.resume.ledger import Direction, Ledger, Progress
@@ -24,7 +24,7 @@ from forebay.metrics import Metrics
 from forebay.planner import Plan
 
 
-def reverse_in_segments(directory: Path | str, loop: Loop, progress: bool | None) -> Result:
+def reverse_in_segments(directory: Path | str, loop: SurvivingLoop, progress: bool | None) -> Result:
     """Reverse a loop, or what is left of it, keeping progress in a directory; a finished one leaves that empty."""
     if loop.adjoint is None:
         raise PlanError(
@@ -44,7 +44,7 @@ def reverse_in_segments(directory: Path | str, loop: Loop, progress: bool | None
 class _Survivor:
     """A loop in segments, and the directory that knows how far it has come."""
 
-    def __init__(self, ledger: Ledger, loop: Loop) -> None:
+    def __init__(self, ledger: Ledger, loop: SurvivingLoop) -> None:
         self.ledger, self.loop = ledger, loop
         self.layout = Layout.of(loop.state)
         self.layout.check_apart(arrays_of(loop.state))

@@ -15,9 +15,9 @@ from typing import Any
 
 from forebay.engine.executor import Callbacks, Slot
 from forebay.engine.layout import Layout
-from forebay.engine.spilling.room_making import Kind, RoomMaking
+from forebay.engine.spilling.room_making import RoomMaking, SnapshotKind
 from forebay.engine.spilling.rooms import Rooms
-from forebay.engine.spilling.thinning import Sizes, forward_steps, next_save, spares
+from forebay.engine.spilling.thinning import SnapshotSizes, forward_steps, next_save, spares
 from forebay.machine.machine import ReversalMachine
 from forebay.machine.packing import Packing
 from forebay.planner.operations import Operation
@@ -62,7 +62,7 @@ class SpillingExecutor(RoomMaking):
     ) -> None:
         super().__init__(machine, layout, tiers, rooms, callbacks, packing)
         self._initial, self._assumed, self._states_as = initial, assumed, states
-        self._states: Kind | None = self.kind if callbacks.keeps else None
+        self._states: SnapshotKind | None = self.kind if callbacks.keeps else None
         self._spares: list[int] = []  # states that go next
         self._steps = self._position = 0
         self._left: int | None = None  # steps to go back through, once the loop has come to its end
@@ -152,7 +152,7 @@ class SpillingExecutor(RoomMaking):
         if self._assumed is not None:
             metrics.recomputed = max(0, metrics.advanced - self._assumed.forward_steps)
 
-    def _run_to(self, kind: Kind | None, last: int) -> Any:
+    def _run_to(self, kind: SnapshotKind | None, last: int) -> Any:
         """Run to a step from the nearest state before it, keeping on the way what the steps before it will need."""
         shift = 0 if kind is None else kind.shift
         held = [key - shift for tier in self.held for key in tier] if kind is not None else []
@@ -191,7 +191,7 @@ class SpillingExecutor(RoomMaking):
             state = self._forward(state, step, step + 1)
         return state
 
-    def _keep(self, kind: Kind, step: int, tree: Any) -> bool:
+    def _keep(self, kind: SnapshotKind, step: int, tree: Any) -> bool:
         """Keep a snapshot, if there is room for it; tell whether it is there."""
         key = step + kind.shift
         if not self._holds(key):
@@ -230,7 +230,7 @@ class SpillingExecutor(RoomMaking):
         self.machine.metrics.lost += 1
         return True
 
-    def _state_kind(self) -> Kind | None:
+    def _state_kind(self) -> SnapshotKind | None:
         """Return how states are kept; where the plan keeps records, make a place for both first, if there is room."""
         if self._states is None and self._states_as is not None:
             (layout, packing), self._states_as = self._states_as, None
@@ -245,10 +245,15 @@ class SpillingExecutor(RoomMaking):
             else:
                 while not self._make_room(0, needed) and self._give_up(None):
                     pass
-                staging = self._allocate_behind(needed)
+                fits = self.heaps[0].fits(needed)
+                staging = self._allocate_behind(needed if fits else staging.nbytes)
+                if not fits:
+                    self.kind = replace(self.kind, staging=staging)
+                    return None
             self.kind = replace(self.kind, staging=staging)
-            self._states = Kind(layout, packing, staging, self.machine.extend(0, layout.nbytes), Sizes(), STATES)
-            self._states.sizes.add(0, packing.most)
+            working, sizes = self.machine.extend(0, layout.nbytes), SnapshotSizes()
+            sizes.add(0, packing.most)
+            self._states = SnapshotKind(layout, packing, staging, working, sizes, STATES)
         return self._states
 
     def _allocate_behind(self, nbytes: int) -> Slot:
@@ -256,6 +261,9 @@ class SpillingExecutor(RoomMaking):
         heap = self.heaps[0]
         before = heap.nbytes - heap.used - nbytes
         between = heap.take(before) if self._pack(0, nbytes) and before else None
+        if between is not None and not heap.fits(nbytes):  # what is free lies in several pieces
+            heap.give(between[0], before, between[1])
+            between = None
         place = self._allocate(0, nbytes)[0]
         if between is not None:
             heap.give(between[0], before, between[1])

@@ -17,7 +17,7 @@ from typing import Any
 from forebay.engine.executor import Callbacks, Executor, Slot
 from forebay.engine.layout import Layout
 from forebay.engine.spilling.rooms import Rooms
-from forebay.engine.spilling.thinning import Sizes
+from forebay.engine.spilling.thinning import SnapshotSizes
 from forebay.errors import DeviceError
 from forebay.machine.arrays.dispatch import region_of
 from forebay.machine.machine import ReversalMachine, Wait
@@ -34,7 +34,7 @@ PAGE = 2**21
 
 
 @dataclass(frozen=True, eq=False)
-class Kind:
+class SnapshotKind:
     """Snapshots of one kind, states or records: how they are encoded, and where."""
 
     layout: Layout
@@ -43,7 +43,7 @@ class Kind:
     """where one is encoded, and decoded from where it has no room in the first tier"""
     working: Region
     """where one is decoded to"""
-    sizes: Sizes
+    sizes: SnapshotSizes
     shift: int = 0
     """what is added to a step to tell its snapshot from that of another kind"""
 
@@ -65,12 +65,14 @@ class RoomMaking(Executor):
         self.most = list(rooms.most)
         """bytes of each tier that snapshots and staging may take"""
         self._grown: list[list[tuple[int, Region]]] = [[] for _ in tiers]  # further memory, by its offset
-        self._fresh: tuple[Kind, int, Callable[[], Sequence[int]]] | None = None  # whose size is not known yet
+        self._fresh: tuple[SnapshotKind, int, Callable[[], Sequence[int]]] | None = None  # whose size is not known yet
         self._later: list[Store | Evict] = []  # what the plan does with it meanwhile
         self._saved = self._packed = 0  # bytes of all snapshots, and of those that were moved together
         super().__init__(machine, layout, tiers, rooms.first, callbacks)
         self.most[0] += layout.nbytes  # the working state
-        self.kind = Kind(layout, packing, self._allocate(0, packing.most)[0], self.working.region, Sizes())
+        self.kind = SnapshotKind(
+            layout, packing, self._allocate(0, packing.most)[0], self.working.region, SnapshotSizes()
+        )
 
     @abstractmethod
     def _give_up(self, fresh: int | None) -> bool:
@@ -81,7 +83,7 @@ class RoomMaking(Executor):
         if self.kind.packing.fixed:
             self._settle()
 
-    def _encode(self, kind: Kind, step: int, tree: Any) -> None:
+    def _encode(self, kind: SnapshotKind, step: int, tree: Any) -> None:
         self._settle()
         arrays = kind.layout.check(tree)
         coded = kind.packing.coded(list(map(region_of, arrays)), kind.staging.region, kind.packing.worst)
@@ -143,7 +145,7 @@ class RoomMaking(Executor):
     def _restore(self, step: int, last: bool) -> list[Any]:
         return self._decode(self.kind, step)
 
-    def _decode(self, kind: Kind, step: int) -> list[Any]:
+    def _decode(self, kind: SnapshotKind, step: int) -> list[Any]:
         """Decode a snapshot, wherever it is, and list its arrays."""
         self._settle()
         slot = self._brought_up(kind, step + kind.shift)
@@ -157,19 +159,17 @@ class RoomMaking(Executor):
         self._settle()
         super()._drop(step)
 
-    def _brought_up(self, kind: Kind, key: int) -> Slot:
+    def _brought_up(self, kind: SnapshotKind, key: int) -> Slot:
         """Return where a snapshot can be decoded from: its slot in the first tier, or the place for encoding."""
         where = next(tier for tier, held in enumerate(self.held) if key in held)
         for tier in range(where, 0, -1):
             source = self.held[tier][key]
             while not self._make_room(tier - 1, source.nbytes):
                 if tier == 1:
-                    waits = [Wait("fetch: its snapshot is whole", source.ready)]
-                    waits += [Wait("fetch: its slot is free", event) for event in kind.staging.reads]
+                    room = [Wait("fetch: its slot is free", event) for event in kind.staging.reads]
                     staging = Slot(kind.staging.region.cut(0, source.nbytes), 0, source.nbytes)
                     kind.staging.reads = staging.reads
-                    self._move("up 1", "fetch", key, staging, source, waits)
-                    self.fetched.add(key)
+                    self._fetch_to(staging, key, tier, room)
                     return staging
                 self._give_up(None)
             super()._fetch(key, tier)
@@ -226,8 +226,9 @@ class RoomMaking(Executor):
     def _region(self, tier: int, offset: int, nbytes: int) -> Region:
         for start, region in reversed(self._grown[tier]):
             if offset >= start:
-                return region.cut(offset - start, nbytes)
-        return super()._region(tier, offset, nbytes)
+                piece: Region = region.cut(offset - start, nbytes)
+                return piece
+        return self.machine.region(tier, offset, nbytes)
 
     def _push_down(self, tier: int, step: int | None) -> bool:
         """Move the snapshot of the smallest step out of a tier; False where there is no room for it below."""

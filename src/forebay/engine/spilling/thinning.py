@@ -17,15 +17,15 @@ NEWEST = 0.25
 SHARE = 8
 """One in so many snapshots is chosen at once to be given up, one after the other, before they are looked at anew."""
 LOOKED_AT = 32
-"""Sizes of a stretch that are looked at, at most about."""
+"""SnapshotSizes of a stretch that are looked at, at most about."""
 
 
-class Sizes:
+class SnapshotSizes:
     """The bytes of all snapshots so far, by step.
 
     Examples
     --------
-    >>> sizes = Sizes()
+    >>> sizes = SnapshotSizes()
     >>> sizes.add(0, 100)
     >>> sizes.add(9, 200)
     >>> sizes.expected, sizes.typical(5, 20), sizes.typical(1, 4)
