@@ -4,6 +4,7 @@ import ctypes
 import os
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,12 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 # JAX would take three quarters of a GPU that other tests use at the same time.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+
+# What checkpoint_schedules has Numba compile takes seconds in every process, and milliseconds as it stands.
+sys.modules["numba"] = None
+with suppress(ImportError):
+    import checkpoint_schedules  # noqa: F401
+del sys.modules["numba"]
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background by a shell: the processes that tests interrupt would inherit that.

@@ -15,6 +15,7 @@ from forebay.schedule import Revolve as Revolve
 from forebay.schedule import StoreAll as StoreAll
 from forebay.schedule import TwoLevel as TwoLevel
 from forebay.schedule import Uniform as Uniform
+from forebay.schedule import Weighted as Weighted
 from forebay.schedule import ZCut as ZCut
 from forebay.schedule import foreign as foreign
 from forebay.units import Budget as Budget
@@ -25,6 +26,7 @@ __all__ = [
     "BudgetError",
     "CodecCost",
     "Costs",
+    "Ended",
     "ForebayError",
     "Link",
     "Online",
@@ -39,6 +41,7 @@ __all__ = [
     "TwoLevel",
     "Uniform",
     "UnitError",
+    "Weighted",
     "ZCut",
     "__version__",
     "codec",
@@ -68,6 +71,7 @@ if _typing.TYPE_CHECKING:
     from forebay import tier as tier
     from forebay import torch as torch
     from forebay import wave as wave
+    from forebay.engine import Ended as Ended
     from forebay.engine import Result as Result
     from forebay.engine import Reversal as Reversal
     from forebay.engine import prepare as prepare
@@ -81,7 +85,7 @@ if _typing.TYPE_CHECKING:
 else:
     _ROOMS = {"codec", "engine", "footprint", "memory", "metrics", "planner", "schedule", "tier", "wave"}
     _DOORS = {"cubed", "dasf", "dask", "devito", "jax", "torch"}
-    _HOMES = dict.fromkeys(("Result", "Reversal", "prepare", "register_state", "reverse"), "engine")
+    _HOMES = dict.fromkeys(("Ended", "Result", "Reversal", "prepare", "register_state", "reverse"), "engine")
     _HOMES |= dict.fromkeys(("CodecCost", "Costs", "Link", "Plan", "plan"), "planner")
 
     def __getattr__(name):

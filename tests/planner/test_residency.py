@@ -146,11 +146,12 @@ def test_an_end_that_nobody_knew_keeps_to_the_slots_of_all_tiers_together(steps,
     slots[-1] += schedule.snapshots - sum(slots)
     operations = operations_of(schedule, slots, "min")
     check_slots(operations, slots)
-    assert [each for each in operations if not isinstance(each, Store | Fetch | Evict)] == list(schedule)
+    actions = [each for each in operations if not isinstance(each, Store | Fetch | Evict)]
+    assert [*map(repr, actions)] == [*map(repr, schedule)]
 
 
 def test_snapshots_that_lie_in_tiers_already_are_fetched_ahead_from_there():
-    operations = reside_back(Online(4, 4).back(), (2, 9), [{2, 3}, {0, 1}])
-    assert operations[:2] == [Restore(3), Drop(3)]
-    assert operations.index(Fetch(1, 1)) < operations.index(Restore(2))
-    assert not any(isinstance(each, Store) for each in operations)
+    operations = [*map(repr, reside_back(Online(4, 4).back(), (2, 9), [{2, 3}, {0, 1}]))]
+    assert operations[:2] == [repr(Restore(3)), repr(Drop(3))]
+    assert operations.index(repr(Fetch(1, 1))) < operations.index(repr(Restore(2)))
+    assert not any(each.startswith("Store") for each in operations)

@@ -1,5 +1,6 @@
 """The engine: carries plans out on arrays."""
 
+from forebay.engine.online import Ended as Ended
 from forebay.engine.result import Result as Result
 from forebay.engine.reversal import Reversal as Reversal
 from forebay.engine.reverse import prepare as prepare

@@ -56,6 +56,10 @@ class TimeLoop:
         """Steps of the schedule."""
         return -(-self.steps // self.every)
 
+    def end(self, steps: int) -> None:
+        """Take note of the steps that a loop of unknown end has had."""
+        self.steps, self.every = steps, min(self.every, steps)
+
     @property
     def arrays(self) -> list[Any]:
         """The arrays of the initial state."""

@@ -11,14 +11,16 @@ from forebay.codec.raw import Raw
 from forebay.engine.costing import driver_overhead, measured, read_budget, with_codecs, with_unused
 from forebay.engine.library import Library
 from forebay.engine.loop import Record, TimeLoop
+from forebay.engine.online import FOREVER, EndWatch, prepare_online
 from forebay.engine.result import Result
 from forebay.engine.resume import Adjoint, SurvivingLoop, reverse_in_segments
-from forebay.engine.reversal import Reversal
-from forebay.engine.spilling import check_plan, rooms_of
+from forebay.engine.reversal import Reversal, Setup
+from forebay.engine.spilling import Assumed, check_plan, rooms_of
 from forebay.errors import PlanError
 from forebay.machine.packing import Packing
 from forebay.planner import Costs, Plan
 from forebay.planner import plan as make_plan
+from forebay.planner.settings import Problem
 from forebay.schedule import Schedule
 from forebay.schedule.segmented import check_steps
 from forebay.units import Budget
@@ -34,6 +36,7 @@ class Options(TypedDict, total=False):
     every: int
     plan: Plan | None
     costs: Costs | None
+    step_costs: Sequence[float] | None
     policy: str
     slots: int | None
     reversals: int
@@ -45,7 +48,7 @@ def reverse(
     forward: Callable[..., Any],
     backward: Callable[[Any, int], None],
     state: Any,
-    steps: int,
+    steps: int | None,
     *,
     turn: Callable[[Any], None] | None = None,
     progress: bool | None = None,
@@ -75,8 +78,8 @@ def reverse(
         What the callbacks write, and progress has to hold with `resume`: arrays by name, which are written in place; or
         ``(save, load)``, each called with an open binary file.
     **options
-        As for `prepare`: `budget`, `schedule`, `codec`, `record`, `every`, `plan`, `costs`, `policy`, `slots`,
-        `reversals`, `synchronous`, `directory`.
+        As for `prepare`: `budget`, `schedule`, `codec`, `record`, `every`, `plan`, `costs`, `step_costs`, `policy`,
+        `slots`, `reversals`, `synchronous`, `directory`.
 
     Examples
     --------
@@ -93,6 +96,8 @@ def reverse(
     (198.0, 20480)
     """
     if resume is not None:
+        if steps is None:
+            raise PlanError("resume= needs the number of steps: leave it out where the loop says when it is over")
         check_steps(steps)
         loop = SurvivingLoop(forward, backward, state, steps, turn, adjoint, options, _plan_of, reverse)
         return reverse_in_segments(resume, loop, progress)
@@ -110,7 +115,7 @@ def _plan_of(forward: Callable[..., Any], state: Any, steps: int, **options: Unp
 def prepare(
     forward: Callable[..., Any],
     state: Any,
-    steps: int,
+    steps: int | None,
     *,
     budget: Budget | str | int | None = None,
     schedule: str | Schedule | Any = "auto",
@@ -119,6 +124,7 @@ def prepare(
     every: int = 1,
     plan: Plan | None = None,
     costs: Costs | None = None,
+    step_costs: Sequence[float] | None = None,
     policy: str = "min",
     slots: int | None = None,
     reversals: int = 1,
@@ -140,7 +146,9 @@ def prepare(
         memory. On the host, arrays with gaps are gathered when they are kept and come back without them; on a GPU
         they are refused.
     steps
-        Steps of the loop.
+        Steps of the loop. None where nobody knows before `forward` says that it is over, by returning
+        ``Ended(state, steps)``; it may be asked for steps beyond that. Then the state says what the next step is, all
+        slots of the budget are used, and a plan comes about at the turn.
     budget
         Bytes for snapshots, per tier; a bare amount is that of the tier in which the arrays are. The working state
         comes on top. None takes half of what is free.
@@ -158,6 +166,9 @@ def prepare(
         Known from before. A plan decides what `schedule`, `policy`, `slots`, `costs` and `codec` otherwise do, and is
         refused where it does not agree with a budget or codec given beside it. Without either, forward and links are
         timed on the first steps, which are run again afterwards.
+    step_costs
+        How long each forward step takes, in proportion to the others, where they differ: cheap steps are then repeated
+        rather than dear ones.
     synchronous
         On a GPU, callbacks are called with the engine's stream current in CuPy and torch and may return before their
         work has ended. With this, the engine waits before each call and takes the return as completion, which suits
@@ -178,23 +189,33 @@ def prepare(
     >>> final, seen[:3]
     (1024.0, [512.0, 256.0, 128.0])
     """
-    check_steps(steps)
     synchronous = bool(getattr(forward, "synchronous", False)) if synchronous is None else synchronous
+    where = Path(directory) if directory is not None else Path(tempfile.gettempdir())
+    if steps is None:
+        _check_known_end(plan=plan, codec=codec, step_costs=step_costs, policy=None if policy == "min" else policy)
+        watch = EndWatch(forward)
+        loop = TimeLoop(watch, state, FOREVER, every, record)
+        budget, note = read_budget(budget, loop.library)
+        costs = costs or measured(loop, where if "disk" in budget.tiers else None, synchronous)
+        nbytes, every, overhead = loop.layout.nbytes, loop.every, driver_overhead(loop, False)
+        problem = Problem(every, every, nbytes, None, budget, costs, policy, slots, reversals, overhead)
+        return prepare_online(loop, watch, problem, schedule, where, synchronous, note)
+    check_steps(steps)
     loop = TimeLoop(forward, state, steps, every, record)
     encoders, error = choices(codec)
-    where = Path(directory) if directory is not None else Path(tempfile.gettempdir())
     note, overhead = "", driver_overhead(loop, bool(encoders))
     if plan is not None:
         _check_agreement(plan, budget, encoders, loop.library)
     else:
         budget, note = read_budget(budget, loop.library)
         disk = where if "disk" in budget.tiers else None
-        costs = with_codecs(loop, costs or measured(loop, disk, synchronous), encoders, error)
+        costs = with_codecs(loop, costs or measured(loop, disk, synchronous, step_costs), encoders, error)
         plan = make_plan(
             steps,
             loop.layout.nbytes,
             budget,
             costs=costs,
+            step_costs=step_costs,
             schedule=schedule,
             codec=[encoder.name for encoder in encoders if encoder.name in costs.codecs],
             record_bytes=loop.record_layout.nbytes if loop.record_layout else None,
@@ -219,18 +240,16 @@ def prepare(
             states = Packing.of(loop.layout.leaves, Raw() if encoder.lossy else encoder, loop.library.tier)
     rooms = rooms_of(plan, kept, packing, overhead)
     check_plan(plan, loop, kept, packing, rooms)
-    return Reversal(
-        loop,
-        plan,
-        kept,
-        packing,
-        rooms,
-        states=states,
-        lossy=encoder is not None and encoder.lossy,
-        where=where,
-        synchronous=synchronous,
-        note=note,
-    )
+    assumed = Assumed(plan.snapshot_bytes, plan.schedule.peak_snapshots, plan.schedule.forward_steps)
+    setup = Setup(loop, keeps, kept, packing, plan.tiers, rooms, where, synchronous, states, assumed)
+    return Reversal(setup, plan, lossy=encoder is not None and encoder.lossy, note=note)
+
+
+def _check_known_end(**given: object) -> None:
+    """Refuse what is made for a number of steps, or from it, where that is not known."""
+    for name, value in given.items():
+        if value is not None:
+            raise PlanError(f"{name}= needs the number of steps: leave it out where the loop says when it is over")
 
 
 def _check_agreement(

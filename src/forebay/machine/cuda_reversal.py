@@ -36,7 +36,7 @@ class CudaReversal(CudaMachine):
         self.lanes |= {"compute": self._compute}
         self._threads = LaneThreads(lambda: switch_to(device))
         self._known: dict[int, list[Any]] = {}  # arrays by the address of their region
-        self._away = 0.0, 0.0  # when it left and entered, once it has
+        self._away: list[tuple[float, float]] = []  # when it left and entered, each time
         self._entered = ExitStack()  # what belongs to a thread, and is left while the reversal waits
         self._left: list[Mark] = []  # when it left and entered
         self.enter()
@@ -145,8 +145,8 @@ class CudaReversal(CudaMachine):
 
     def _time_of(self, moment: Mark) -> float:
         """Return its seconds since the start, those away left out."""
-        time, (left, entered) = super()._time_of(moment), self._away
-        return time if time <= left else max(left, time - (entered - left))
+        time = super()._time_of(moment)
+        return time - sum(min(time, entered) - left for left, entered in self._away if time > left)
 
     def finish(self) -> None:
         """Wait for the end, raise what went wrong in a thread, and read the times of the events."""
@@ -154,9 +154,8 @@ class CudaReversal(CudaMachine):
         end = self.mark()
         for last in (end, self.mark_on(self.streams.up), self.mark_on(self.streams.down)):
             last.sync()
-        if self._left:
-            left, entered = (moment.since(self._start) for moment in self._left[:2])
-            self._away = left, entered
+        times = [moment.since(self._start) for moment in self._left]
+        self._away = list(zip(times[::2], times[1::2], strict=True))
         self._read_times()
         self.metrics.seconds = self._time_of(end)
         self.check_codecs(self._compute)

@@ -70,7 +70,7 @@ def operations_of(schedule: Iterable[Operation], slots: Sequence[int], policy: s
 
 def predict(schedule: Schedule, slots: tuple[int, ...], setting: Setting) -> Prediction:
     """Simulate a schedule on tiers of so many slots, the last one boundless."""
-    if not isinstance(schedule, Segmented) or setting.policy != "min":
+    if not isinstance(schedule, Segmented) or setting.policy != "min" or setting.work.reach:
         operations = operations_of(schedule, slots, setting.policy)
         return simulate(operations, (*slots[:-1], len(operations)), setting.work)
     still = unmoved(schedule, setting.work, len(slots))

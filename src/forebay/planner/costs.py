@@ -124,6 +124,8 @@ class Costs:
     """seconds to pin one byte of host memory"""
     codecs: Mapping[str, CodecCost] = field(default_factory=dict)
     """the codecs that are known, by name"""
+    steps: tuple[float, ...] = field(default=(), repr=False)
+    """how long each forward step takes, in proportion to the others; empty where all take the same"""
     assumed: str | None = None
     """the machine these were assumed for, where they were not measured"""
     measured: bool = False
@@ -137,6 +139,8 @@ class Costs:
         for name in ("host", "disk"):
             if not isinstance(getattr(self, name), Link | None):
                 raise PlanError(f"Costs: {name} must be a Link(up=..., down=...), not {getattr(self, name)!r}")
+        if not all(_is_number(cost) and cost >= 0 for cost in self.steps) or (self.steps and not any(self.steps)):
+            raise PlanError("Costs: steps must be finite numbers, not negative, and not all zero")
         if not isinstance(self.codecs, Mapping) or not all(name and name.strip() for name in self.codecs):
             raise PlanError("Costs: codecs must be a dict of CodecCost by name")
 

@@ -17,12 +17,16 @@ they are needed last, whenever the end comes. From there on `min` knows the futu
 """
 
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 
 from forebay.planner.operations import Evict, Fetch, Operation, Store
 from forebay.planner.trace import NEVER, insert, trace
-from forebay.schedule import Action, Drop, Online, Save
+from forebay.schedule import Action, Backward, Drop, Online, Restore, Save
+from forebay.schedule.online import back
+
+SPARE = 2
+"""Slots that a way back does without where snapshots are in two tiers at once."""
 
 Movements = defaultdict[int, list[Operation]]
 
@@ -200,6 +204,48 @@ def reside_back(
         lower = {step for steps in held[tier + 1 :] for step in steps}
         merged = reside_min(merged, tier, slots[tier], held[tier], lower)
     return merged
+
+
+def holdings(operations: Iterable[Operation], tiers: int) -> list[set[int]]:
+    """Return which snapshots each tier holds once operations have been carried out."""
+    return _held(operations, [set() for _ in range(tiers)])[0]
+
+
+def _held(operations: Iterable[Operation], held: list[set[int]]) -> tuple[list[set[int]], int]:
+    """Follow operations, and count what the last tier holds at most."""
+    most = len(held[-1])
+    for operation in operations:
+        if isinstance(operation, Save):
+            held[0].add(operation.step)
+        elif isinstance(operation, Store):
+            held[operation.tier].add(operation.step)
+            most = max(most, len(held[-1]))
+        elif isinstance(operation, Fetch):
+            held[operation.tier - 1].add(operation.step)
+        elif isinstance(operation, Evict):
+            held[operation.tier].discard(operation.step)
+        elif isinstance(operation, Drop):
+            for steps in held:
+                steps.discard(operation.step)
+    return held, most
+
+
+def ways_back(
+    held: Sequence[set[int]], steps: int, slots: Sequence[int], choices: Iterable[Sequence[int]]
+) -> Iterator[list[Operation]]:
+    """Yield ways back from the snapshots in tiers that keep to their slots, retaining one of the choices each."""
+    kept = sorted(set().union(*held))
+    for retained in choices:
+        for spare in range(1 + SPARE):
+            snapshots = sum(slots) - spare
+            if snapshots < len(kept):
+                break
+            again = [Restore(step) for step in reversed(retained)]  # what retained ones are for
+            operations = reside_back([*back(kept, steps, snapshots, retained), *again], slots, held)
+            backward = (index for index, each in enumerate(operations) if isinstance(each, Backward) and not each.step)
+            operations = operations[: 1 + next(backward)]
+            if len(slots) == 1 or _held(operations, [set(steps) for steps in held])[1] <= slots[-1]:
+                yield operations
 
 
 def reside_online(schedule: Online, slots: Sequence[int]) -> list[Operation]:

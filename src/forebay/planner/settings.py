@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from math import ceil
 
 from forebay.errors import BudgetError, PlanError
 from forebay.planner.choose import Setting
 from forebay.planner.costs import CodecCost, Costs
 from forebay.planner.simulate import Work
+from forebay.schedule.weighted import summed
 from forebay.units import Budget
 
 HOST_SLOTS = tuple(2**power for power in range(20))
@@ -68,6 +70,13 @@ class Problem:
             work = self.work(keep, codec, len(slots))
             yield Setting(keep, codec, size, work, slots, pin, self.policy)
 
+    def reach(self) -> tuple[float, ...]:
+        """Return the forward seconds up to each step of the schedule; nothing where all steps take the same."""
+        if not self.costs.steps:
+            return ()
+        seconds = self.costs.forward * self.steps / sum(self.costs.steps)
+        return tuple(seconds * total for total in accumulate(summed(self.costs.steps, self.every), initial=0.0))
+
     def work(self, keep: str, codec: str | None, tiers: int) -> Work:
         """Turn bytes a second into seconds a snapshot and a (coarse) step."""
         raw = self.raw_bytes(keep)
@@ -96,11 +105,12 @@ class Problem:
             both=tuple(1 / link.both - 1 for link in links) if any(link.both < 1 for link in links) else (),
             beside=tuple(link.beside for link in links),
             host=host,
+            reach=self.reach(),
             settles=host.ahead and cost is not None and cost.spread > 1,
         )
 
 
-SMALL_BUDGET = 8 * 2**20
+SMALL_BUDGET = 32 * 2**20
 """Bytes up to which a budget is filled whatever the overhead, which would leave little of it."""
 
 
@@ -109,8 +119,8 @@ def fillable(budget: int, overhead: int) -> int:
 
     Examples
     --------
-    >>> [fillable(budget * 2**20, overhead=4 * 2**20) // 2**20 for budget in (1, 8, 9, 12, 13, 100)]
-    [1, 8, 8, 8, 9, 96]
+    >>> [fillable(budget * 2**20, overhead=4 * 2**20) // 2**20 for budget in (1, 32, 33, 36, 37, 100)]
+    [1, 32, 32, 32, 33, 96]
     """
     return min(budget, max(SMALL_BUDGET, budget - overhead))
 

@@ -18,4 +18,5 @@ from forebay.schedule.revolve import Revolve as Revolve
 from forebay.schedule.storeall import StoreAll as StoreAll
 from forebay.schedule.twolevel import TwoLevel as TwoLevel
 from forebay.schedule.uniform import Uniform as Uniform
+from forebay.schedule.weighted import Weighted as Weighted
 from forebay.schedule.zcut import ZCut as ZCut

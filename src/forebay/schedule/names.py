@@ -1,6 +1,7 @@
 """Schedules by name: "storeall", "uniform:25", "zcut:149", "revolve:20", "twolevel:32,8", "hierarchical:2,14@30"."""
 
 import re
+from collections.abc import Sequence
 
 from forebay.errors import ScheduleError
 from forebay.schedule.actions import Schedule
@@ -10,9 +11,19 @@ from forebay.schedule.revolve import Revolve
 from forebay.schedule.storeall import StoreAll
 from forebay.schedule.twolevel import TwoLevel
 from forebay.schedule.uniform import Uniform
+from forebay.schedule.weighted import Weighted
 from forebay.schedule.zcut import ZCut
 
-FAMILIES = {"storeall": 0, "uniform": 1, "zcut": 1, "revolve": 1, "twolevel": 2, "online": 1, "hierarchical": 4}
+FAMILIES = {
+    "storeall": 0,
+    "uniform": 1,
+    "zcut": 1,
+    "revolve": 1,
+    "twolevel": 2,
+    "online": 1,
+    "weighted": 1,
+    "hierarchical": 4,
+}
 """The names, and how many numbers may follow each."""
 
 ALLOWED = {
@@ -54,8 +65,8 @@ def _level(part: str) -> Level:
         raise ScheduleError(f"a price of {price!r}: give a number of forward steps, as in '14@30'") from error
 
 
-def named(text: str, steps: int) -> Schedule:
-    """Make the schedule of that name for a loop of `steps` steps.
+def named(text: str, steps: int, costs: Sequence[float] = ()) -> Schedule:
+    """Make the schedule of that name for a loop of `steps` steps, which may differ in cost.
 
     Examples
     --------
@@ -78,6 +89,10 @@ def named(text: str, steps: int) -> Schedule:
             return Revolve(steps, *numbers)
         case "hierarchical":
             return Hierarchical(steps, tuple(map(_level, _parts(text)[1])))
+        case "weighted" if not costs:
+            raise ScheduleError(f"{text!r} is for steps of unequal cost: say what they are with step_costs=")
+        case "weighted":
+            return Weighted(steps, numbers[0], costs)
         case "online":
             return Online(steps, *numbers)
         case _:

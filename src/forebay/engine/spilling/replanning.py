@@ -70,6 +70,8 @@ class SpillingExecutor(RoomMaking):
 
     def run(self, operations: Sequence[Operation], state: Any) -> Any:
         """Carry operations out from a working state as far as their plan holds, and what is left of them without it."""
+        if self._left == 0:
+            self._left = self._steps  # another adjoint of the same forward run
         if self._replans:
             return self._reverse()
         self._steps = max([self._steps, *(each.stop for each in operations if isinstance(each, Forward))])
