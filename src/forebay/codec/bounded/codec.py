@@ -59,6 +59,7 @@ class Bounded(Codec):
     """
 
     lossy = True
+    most_ratio = 2**13  # four bytes a tile
 
     def __init__(
         self,
