@@ -217,7 +217,7 @@ def _reduction(name: str) -> Callable[..., Any]:
 shift_down = _instruction("lshr")
 larger, larger_unsigned, smaller_unsigned = _function("smax"), _function("umax"), _function("umin")
 largest, largest_unsigned, smallest_unsigned = _reduction("smax"), _reduction("umax"), _reduction("umin")
-any_of = _reduction("or")
+any_of, sum_of = _reduction("or"), _reduction("add")
 
 
 def _overload(sign: Callable[..., Any], call: Callable[..., Any]) -> None:
@@ -327,6 +327,26 @@ def joined(typing: Any, low: Any, high: Any, like: Any) -> Any:
         return builder.or_(builder.zext(args[0], wide), above)
 
     return result(low, high, like), make
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def above(typing: Any, a: Any, b: Any) -> Any:
+    """Return a word whose bits say in which lanes one integer is larger than another."""
+
+    def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(builder.icmp_signed(">", *args), INDEX)
+
+    return types.uint32(a, b), make
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def count_of(typing: Any, word: Any) -> Any:
+    """Count the bits of a word that are set."""
+
+    def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.zext(_called(builder, "llvm.ctpop.i32", INDEX, args), ir.IntType(64))
+
+    return types.int64(types.uint32), make
 
 
 @intrinsic  # type: ignore[untyped-decorator]
