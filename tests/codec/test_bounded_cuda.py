@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.codec.fibers import built, on_cpu, whole
 
 from forebay.codec import Encoded, get
 from forebay.codec.bounded import Bounded
@@ -19,7 +20,6 @@ from forebay.codec.bounded.codec import NUMBERS, SOURCE, WARPS, decoder, defines
 from forebay.codec.bounded.format import MAGIC, tiling_of
 from forebay.cuda.available import gpu_count, why_not
 from forebay.errors import CodecError, DeviceError, EncodingError
-from tests.codec.fibers import built, on_cpu, whole
 
 FIXTURES = Path(__file__).parent / "fixtures"
 NAMES = ["bounded:1e-3", "bounded:1e-6", "bounded:abs=0.01", "bounded:abs=1e-13"]
@@ -41,7 +41,8 @@ SHAPES = [
 
 
 ENTRY = r"""
-static const u8 *given; static u64 given_bytes; static real *array; static u32 flag_, numbers[6], kernel; static i64 extents[3];
+static const u8 *given; static u64 given_bytes; static real *array; static u32 flag_, numbers[6], kernel;
+static i64 extents[3];
 static void body()
 {
     auto *run = kernel == 0 ? decode :

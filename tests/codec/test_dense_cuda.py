@@ -11,24 +11,23 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.codec.fibers import built, on_cpu, whole
 
 from forebay.codec import Encoded, get
 from forebay.codec.bounded.codec import defines
 from forebay.codec.bounded.format import HEADER
 from forebay.codec.dense import Dense
-from forebay.codec.dense.codec import THREADS
 from forebay.codec.dense.format import MAGIC, tiling_of
 from forebay.cuda.available import gpu_count, why_not
 from forebay.errors import DeviceError, EncodingError
-from tests.codec.fibers import built, on_cpu, whole
 
 ENTRY = r"""
 static const u8 *given; static u8 *made; static u64 given_bytes; static real *array; static u32 flag_, numbers[6];
 static i64 extents[3]; static const signed char *weights;
 static void decoding()
 {
-    decode(given, given_bytes, array, numbers[0], numbers[1], extents[0], extents[1], extents[2], numbers[2], numbers[3],
-        numbers[4], numbers[5], &flag_);
+    decode(given, given_bytes, array, numbers[0], numbers[1], extents[0], extents[1], extents[2], numbers[2],
+        numbers[3], numbers[4], numbers[5], &flag_);
 }
 static void encoding()
 {

@@ -201,7 +201,7 @@ def scaled(bound: float, step: float, exponents: NDArray[np.int8], dtype: np.dty
     margin, normal = bound - step / 2, float(np.finfo(dtype).smallest_normal)
     rows = np.zeros((2, exponents.size), dtype)
     for at, exponent in enumerate(exponents.tolist()):
-        held = 0.0 if exponent == NOTHING else min(math.ldexp(bound, exponent), float(np.finfo(dtype).max))
+        held = 0.0 if exponent == NOTHING else min(bound * 2.0**exponent, float(np.finfo(dtype).max))
         if held >= normal or bound == 0:
             own = 2 * (held - margin) if margin <= held / 2 else held
             rows[:, at] = held, _towards_zero(own, dtype)

@@ -176,10 +176,10 @@ if hasattr(os, "register_at_fork"):
 def _first_word(tile: int, tiling: Tiling) -> int:
     """Return where a tile may begin, were those before it all kept as they are."""
     unit = (1 << tiling.shift) // 4
-    (tz, ty, tx), (sz, sy, sx) = np.unravel_index(tile, tiling.counts), tiling.tile
-    n2, n1, n0 = tiling.extents
-    deep, high = min(sz, n2 - int(tz) * sz), min(sy, n1 - int(ty) * sy)
-    before = int(tz) * sz * n1 * n0 + deep * (int(ty) * sy * n0 + high * int(tx) * sx)
+    row, tx = divmod(tile, max(1, tiling.counts[2]))
+    tz, ty = divmod(row, tiling.counts[1])
+    (sz, sy, sx), (n2, n1, n0) = tiling.tile, tiling.extents
+    before = tz * sz * n1 * n0 + min(sz, n2 - tz * sz) * (ty * sy * n0 + min(sy, n1 - ty * sy) * tx * sx)
     word = tiling.start // 4 + before * tiling.itemsize // 4 + tile * (unit - 1)
     return -(-word // unit) * unit
 

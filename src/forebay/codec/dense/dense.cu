@@ -11,7 +11,7 @@
 #define RANK 3
 #endif
 #ifndef ENCODE_BLOCKS  // thread blocks a multiprocessor, at least
-#define ENCODE_BLOCKS (DOUBLE ? 5 : 8)
+#define ENCODE_BLOCKS (DOUBLE ? 4 : 6)
 #endif
 #ifndef DECODE_BLOCKS
 #define DECODE_BLOCKS (DOUBLE ? 4 : 7)
@@ -179,28 +179,23 @@ __device__ inline void lay_out(real* field) {
     __syncthreads();
 }
 
-template <int LEVEL, int FROM, int TO, typename Work>
-__device__ inline void phase(Work work) {
-    constexpr int SIZE = 1 << RANK * LEVEL;
-#pragma unroll
-    for (int i = FROM * SIZE / THREADS; i < (TO * SIZE + THREADS - 1) / THREADS; ++i) {
-        const int k = i * THREADS + threadIdx.x, kind = SIZE >= THREADS ? i * THREADS / SIZE : k / SIZE;
-        if (k >= FROM * SIZE && k < TO * SIZE) work(i, k, kind, k & (SIZE - 1));
-    }
-    __syncthreads();
-}
-
-// Work through the levels from one on: points between two others, in the middle of four, and of eight.
+// Work through the levels from one on: points between two others, in the middle of four, and of eight. Loops stay
+// loops: unrolled, they would not fit into the cache of instructions.
 template <int LEVEL, typename Work>
 __device__ inline void each_level(real* field, const Work& work) {
     if constexpr (LEVEL < LEVELS) {
+        constexpr int SIZE = 1 << RANK * LEVEL;
         if constexpr (LEVEL > 0) lay_out<LEVEL>(field);
-        const auto here = [&](int i, int k, int kind, int place) {
-            work(i, k, predict<LEVEL>(field, kind, place));
-        };
-        phase<LEVEL, 1, RANK + 1>(here);
-        if constexpr (RANK > 1) phase<LEVEL, RANK + 1, RANK == 3 ? 7 : 4>(here);
-        if constexpr (RANK > 2) phase<LEVEL, 7, 8>(here);
+        int from = 1;
+#pragma unroll 1
+        for (int phase = 0; phase < RANK; ++phase) {
+            const int to = phase == RANK - 1 ? KINDS : from + RANK;
+#pragma unroll 1
+            for (int k = from * SIZE + threadIdx.x; k < to * SIZE; k += THREADS)
+                work(k, predict<LEVEL>(field, k / SIZE, k & (SIZE - 1)));
+            __syncthreads();
+            from = to;
+        }
         each_level<LEVEL + 1>(field, work);
     }
 }
@@ -293,12 +288,21 @@ __device__ __noinline__ void copy_raw(real* __restrict__ array, Tile tile, u32* 
     }
 }
 
+// The field while values are predicted, and words after that.
 union Room {
     real field[FIELD];
     struct {
         u32 planes[DEEPEST + 1][ROWS], signs[ROWS], stage[STAGED];
     };
     __device__ Room() {}
+};
+
+// They have less than 24 bits, their sign included.
+struct Symbols {
+    u16 low[VALUES];
+    signed char high[VALUES];
+    __device__ inline void put(int k, int symbol) { low[k] = (u16)symbol, high[k] = (signed char)(symbol >> 16); }
+    __device__ inline int get(int k) const { return (int)high[k] * 65536 + low[k]; }
 };
 
 struct Section {
@@ -311,6 +315,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, ENCODE_BLOCKS)
            u32 shift, const signed char* __restrict__ weights) {
     __shared__ __align__(16) char memory[sizeof(Room)];
     __shared__ Section sections[SECTIONS];
+    __shared__ Symbols symbols;
     __shared__ u32 exact[ROWS];
     __shared__ int sums[WARPS];
     __shared__ u64 begin;
@@ -325,41 +330,43 @@ extern "C" __global__ void __launch_bounds__(THREADS, ENCODE_BLOCKS)
         bound = own.bound, step = own.step;
     }
     const real inverse = 1 / step, test = bound > TINY ? bound : TINY;
+    bool nothing = true;
 #pragma unroll 8
     for (int k = threadIdx.x; k < VALUES; k += THREADS) {
         const Point point = natural(k);
-        field[slot(index_of(point))] = __ldcs(array + tile.at(point));
+        const real x = __ldcs(array + tile.at(point));
+        field[slot(index_of(point))] = x;
+        nothing = nothing && quantise(x, inverse) == ZERO && within(x, 0, test);
     }
     if (threadIdx.x < SECTIONS) sections[threadIdx.x] = Section{0, 0, 0, 0, 0};
-    __syncthreads();
+    exact[row] = 0;
+    if (__syncthreads_and(nothing)) {
+        if (threadIdx.x == 0) ((u32*)(out + HEADER))[blockIdx.x] = 0;
+        return;
+    }
 
-    int symbols[MINE];
-    u32 outside = 0;
-    const auto settle = [&](int i, int k, real guess) {
+    const auto settle = [&](int k, real guess) {
         const real x = field[slot(k)];
         const int q = quantise(add(x, -guess), inverse), symbol = (int)((u32)q - (u32)ZERO);
         const real near = add(guess, restore(q, step));
         const bool fits = within(x, near, test) && symbol > -TOO_LARGE && symbol < TOO_LARGE;
-        symbols[i] = fits ? symbol : 0;
+        symbols.put(k, fits ? symbol : 0);
         field[slot(k)] = fits ? near : number(guess);
-        outside |= (fits ? 0u : 1u) << i;
+        if (!fits) atomicOr(exact + k / 32, 1u << k % 32);
     };
-    symbols[0] = 0;
-    if (threadIdx.x == 0) settle(0, 0, 0);
+    if (threadIdx.x == 0) settle(0, 0);
     __syncthreads();
     each_level<0>(field, settle);
 
     // Of each section, how many of the lowest bits are written as they are.
-#pragma unroll
+#pragma unroll 4
     for (int i = 0; i < MINE; ++i) {
-        const u32 magnitude = symbols[i] < 0 ? -symbols[i] : symbols[i];
-        const u32 every = __reduce_or_sync(ALL, magnitude), failed = __ballot_sync(ALL, outside >> i & 1);
-        const u32 total = every ? __reduce_add_sync(ALL, magnitude) : 0;
-        if (lane == 0) {
-            Section& mine = sections[section_of(i * WARPS + warp)];
-            if (every) atomicOr(&mine.every, every), atomicAdd(&mine.total, total);
-            exact[i * WARPS + warp] = failed;
-        }
+        const int symbol = symbols.get(i * THREADS + threadIdx.x);
+        const u32 magnitude = symbol < 0 ? -symbol : symbol, every = __reduce_or_sync(ALL, magnitude);
+        if (!every) continue;
+        const u32 total = __reduce_add_sync(ALL, magnitude);
+        Section& mine = sections[section_of(i * WARPS + warp)];
+        if (lane == 0) atomicOr(&mine.every, every), atomicAdd(&mine.total, total);
     }
     for (int k = threadIdx.x; k < STAGED; k += THREADS) room.stage[k] = 0;
     __syncthreads();
@@ -381,10 +388,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, ENCODE_BLOCKS)
     __syncthreads();
 
     // Rows of symbols become words.
-#pragma unroll
+#pragma unroll 1
     for (int i = 0; i < MINE; ++i) {
         const int here = i * WARPS + warp, section = section_of(here), low = sections[section].low;
-        const int symbol = symbols[i] + (1 << low >> 1), rest = symbol >> low, magnitude = rest < 0 ? -rest : rest;
+        const int symbol = symbols.get(i * THREADS + threadIdx.x) + (1 << low >> 1), rest = symbol >> low, magnitude = rest < 0 ? -rest : rest;
         for (int bit = 0; bit < low; ++bit) {
             const u32 word = __ballot_sync(ALL, symbol >> bit & 1);
             if (lane == 0) room.stage[sections[section].words + (here - first_row(section)) * low + bit] = word;
@@ -554,8 +561,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, DECODE_BLOCKS)
         return;
     }
 
-    const auto symbol_at = [&](int i) {
-        const int here = i * WARPS + warp, section = section_of(here), low = sections[section].low;
+    const auto symbol_at = [&](int k) {
+        const int here = k / 32, lane = k & 31, section = section_of(here), low = sections[section].low;
         const int depth = sections[section].depth;
         int rest = 0;
         for (int plane = 0; plane < depth; ++plane) {
@@ -569,10 +576,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, DECODE_BLOCKS)
         for (int bit = 0; bit < low; ++bit) symbol += (plain[bit] >> lane & 1) << bit;
         return symbol - (1 << low >> 1);
     };
-    const auto settle = [&](int i, int k, real guess) {
-        field[slot(k)] = number(add(guess, restore((int)((u32)symbol_at(i) + (u32)ZERO), step)));
+    const auto settle = [&](int k, real guess) {
+        field[slot(k)] = number(add(guess, restore((int)((u32)symbol_at(k) + (u32)ZERO), step)));
     };
-    if (threadIdx.x == 0) settle(0, 0, 0);
+    if (threadIdx.x == 0) settle(0, 0);
     __syncthreads();
     each_level<0>(field, settle);
 #pragma unroll 8

@@ -88,7 +88,7 @@ def geometry(rank: int, dtype: np.dtype[Any]) -> Geometry:
         for mask in range(1 << rank):
             odd = np.array([mask >> (rank - 1 - axis) & 1 for axis in range(rank)], bool)
             inside = odd & (grid < count - 1)
-            used = np.where(inside.any(1)[:, None], inside, odd)
+            used = np.where(inside.any(1, keepdims=True), inside, odd)
             share = np.array([0, 1, 0.5, 1 / 3])[used.sum(1)]
             weights.append((used * share[:, None]).T.reshape(-1))
     places = np.zeros((VALUES, 3), np.int64)

@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 
 from forebay.codec.bounded.format import LANES, PLACE, RAW
+from forebay.codec.bounded.rows import any_of, bits_of, fill, largest, load, magnitudes
 from forebay.codec.bounded.tiles import jit
-from forebay.codec.dense.format import DEEPEST, HEAD, PAD, ROWS, VALUES
+from forebay.codec.dense.format import DEEPEST, PAD, ROWS, VALUES
 from forebay.codec.dense.model import FIELD, quantise, restore
 from forebay.codec.dense.planes import pack, unpack
 
@@ -37,6 +38,18 @@ def inside(place: Any, coordinates: Any, extents: Any, k: int) -> bool:
     """Tell whether a value of a tile exists."""
     z, y, x = place[0] + coordinates[k, 0], place[1] + coordinates[k, 1], place[2] + coordinates[k, 2]
     return bool(z < extents[0] and y < extents[1] and x < extents[2])
+
+
+@jit
+def nothing(x: Any, numbers: Any) -> bool:
+    """Tell whether all values of a tile become 0."""
+    _, inverse, test, magic, _ = numbers
+    inverses, magics = fill(inverse), fill(magic)
+    for k in range(0, VALUES, LANES):
+        values = load(x, k)
+        if any_of(bits_of(values * inverses + magics) ^ bits_of(magics)) or largest(magnitudes(values)) >= test:
+            return False
+    return True
 
 
 @jit
@@ -76,12 +89,12 @@ def encode_tiles(
             held[0], near[0] = scales[0, exponents[tile] + 128], scales[1, exponents[tile] + 128]
             inverse = type(numbers[1])(1) / near[0]
             numbers = (near[0], inverse, max(test[0], type(numbers[2])(1)), numbers[3], numbers[4])
+        if nothing(x, numbers):
+            places[tile] = 0
+            continue
         outside = quantise(x, rank, orders, coarse, weights, numbers, room, symbols, exact)
         used = pack(symbols, coded, planes, signs, depths)
         size = own + used + (outside + 1) // 2 + outside * each
-        if outside == 0 and used == HEAD and not coded[1:HEAD].any():
-            places[tile] = 0
-            continue
         here = at >> (shift - 2)
         if size >= place[3] * each:
             places[tile] = np.uint32(here | RAW)
@@ -173,7 +186,7 @@ def decode_tiles(
 @jit
 def reorder(words: Any, end: int, start: int, layout: Any, tiles: int, each: int, places: Any, out: Any) -> int:
     """Copy an encoding with its tiles in order; return its words, or -1 where it is damaged."""
-    rank, extents, counts, shift, own, sides, orders, coordinates, coarse, weights = layout
+    extents, counts, shift, own, sides = layout[1], layout[2], layout[3], layout[4], layout[5]
     symbols, lanes = np.zeros(VALUES, np.int32), np.arange(LANES).astype(np.int32)
     planes, signs = np.zeros((DEEPEST + 2, ROWS), np.uint32), np.empty(ROWS, np.uint32)
     depths = np.empty(ROWS, np.int64)

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import numpy as np
-
 from forebay.codec.bounded.format import LANES
 from forebay.codec.bounded.rows import (
     any_of,

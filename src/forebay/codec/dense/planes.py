@@ -5,9 +5,10 @@ from typing import Any
 import numpy as np
 
 from forebay.codec.bounded.format import LANES
-from forebay.codec.bounded.rows import above, any_of, count_of, fill, load, store, sum_of, width_of
+from forebay.codec.bounded.rows import any_of, fill, load, store, sum_of, width_of
 from forebay.codec.bounded.tiles import jit
 from forebay.codec.dense.format import DEEPEST, FLAGS, HEAD, LOWEST, ROWS, SECTIONS
+from forebay.codec.dense.words import above, count_of
 
 
 @jit
@@ -88,7 +89,7 @@ def lowest_bits(symbols: Any, first: int, last: int) -> int:
         magnitude = (symbol ^ sign) - sign
         total += np.int64(sum_of(magnitude))
         every = every | magnitude
-    low = max(0, width_of(any_of(every)) - 4)
+    low: int = max(0, width_of(any_of(every)) - 4)
     while 4 * total > np.int64(5 * (last - first) * LANES) << low:
         low += 1
     return low
@@ -145,7 +146,7 @@ def unpack(words: Any, symbols: Any, lanes: Any, planes: Any, signs: Any, depths
     at = 32 * HEAD
     if at > end:
         return -1
-    lows = 0
+    lows: Any = 0
     for section in range(len(SECTIONS) - 1):
         field = words[1 + section // 3] >> np.uint32(10 * (section % 3)) & np.uint32(1023)
         low, depth = np.int64(field & np.uint32(31)), np.int64(field >> np.uint32(5))
@@ -154,7 +155,7 @@ def unpack(words: Any, symbols: Any, lanes: Any, planes: Any, signs: Any, depths
         lows += low * (SECTIONS[section + 1] - SECTIONS[section])
         depths[SECTIONS[section] : SECTIONS[section + 1]] = depth
     at += 32 * lows
-    total = 0
+    total: Any = 0
     for row in range(ROWS):
         total += 8 * np.int64(words[FLAGS + row // 32] >> np.uint32(row % 32) & np.uint32(1))
     if at + total > end:
