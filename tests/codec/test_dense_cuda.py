@@ -121,18 +121,17 @@ def assert_alike(one, other):
 
 
 @on_cpu
-@settings(max_examples=25, deadline=None)
-@given(st.data())
-def test_kernels_agree_with_the_cpu(data):
-    shape = data.draw(st.sampled_from([(9001,), (67, 70), (16, 32, 32), (21, 37, 53)]))
-    array = values(data.draw(st.sampled_from(["wave", "wave", "special", "sparse", "noise"])), shape, "float32")
-    bound, seed = data.draw(st.sampled_from([1e-2, 1e-3, 1e-5, 1e-7])), data.draw(st.integers(0, 999))
-    weight = np.geomspace(1e-9, 4, array.size).reshape(shape) if data.draw(st.booleans()) else None
-    codec = Dense(bound, weight=weight)
+@pytest.mark.parametrize(
+    ("kind", "bound", "weighted"), [("wave", 1e-3, False), ("special", 1e-2, False), ("special", 1e-6, True)]
+)
+def test_kernels_agree_with_the_cpu(kind, bound, weighted):
+    shape = (16, 17, 33)
+    array = values(kind, shape, "float32")
+    codec = Dense(bound, weight=np.geomspace(1e-9, 4, array.size).reshape(shape) if weighted else None)
     here = codec.encode(array)
-    there = encoded_by_kernel(codec, array, here, seed)
+    there = encoded_by_kernel(codec, array, here, seed=7)
     assert there.to_bytes() == here.to_bytes()
-    out, flag = decoded_by_kernel(there.payload[: there.nbytes], shape, "float32", weight is not None, seed)
+    out, flag = decoded_by_kernel(there.payload[: there.nbytes], shape, "float32", weighted, seed=9)
     assert not flag
     assert_alike(out, codec.decode(here))
 
@@ -153,6 +152,7 @@ def test_kernels_agree_with_the_cpu_in_every_type(shape, dtype, kind):
 
 
 @on_cpu
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from(["wave", "special"]), st.sampled_from([64, 100, 400, None]))
 def test_the_decoder_notices_what_the_cpu_notices(seed, kind, among):

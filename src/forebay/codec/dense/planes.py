@@ -142,8 +142,8 @@ def pack(symbols: Any, words: Any, planes: Any, signs: Any, depths: Any) -> int:
 @jit
 def unpack(words: Any, symbols: Any, lanes: Any, planes: Any, signs: Any, depths: Any) -> int:
     """Read the symbols of a tile; return how many words they took, or -1 where they are damaged."""
-    end = 32 * words.size
-    at = 32 * HEAD
+    end: int = 32 * words.size
+    at: Any = 32 * HEAD
     if at > end:
         return -1
     lows: Any = 0
@@ -195,7 +195,7 @@ def unpack(words: Any, symbols: Any, lanes: Any, planes: Any, signs: Any, depths
                 planes[plane, row] = scattered(get(words, at, count_of(before)), before)
                 at += count_of(before)
     join(words, symbols, lanes, planes, signs, depths)
-    return (at + 31) >> 5
+    return (at + 31) >> 5  # type: ignore[no-any-return]
 
 
 @jit
