@@ -1,9 +1,11 @@
 """What all tests share."""
 
 import ctypes
+import gc
 import os
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -27,9 +29,21 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 # JAX would take three quarters of a GPU that other tests use at the same time.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
+# What checkpoint_schedules has Numba compile takes seconds in every process, and milliseconds as it stands.
+sys.modules["numba"] = None
+with suppress(ImportError):
+    import checkpoint_schedules  # noqa: F401
+del sys.modules["numba"]
+
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background by a shell: the processes that tests interrupt would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish():
+    """Keep the collector from looking through all that was imported again and again: tests ask for it often."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -18,6 +18,7 @@ from harness import Report, arg, benchmark
 from reversal import Rows
 
 import forebay as fb
+from forebay.engine.library import library_of
 
 
 @benchmark(
@@ -35,6 +36,8 @@ def main(asked: Any, report: Report) -> None:
         fill(loop, report)
         loop.release()
         cost = codec_cost(codec, loop.start[0], loop.cupy, loop.seconds)
+        asked_for = library_of(loop.start).measure_codec(loop.layout, codec, list(loop.start), None)
+        cost = replace(cost, encode_host=asked_for.encode_host, decode_host=asked_for.decode_host)
         loop.release()
         report.facts[f"codec on {field}"] = asdict(cost)
         ways: list[Any] = [("auto", None, None), ("auto", None, codec.name), ("auto", (0,), codec.name)]

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-from cases.acoustic_loop import SLOTS, Loop, prepared
+from cases.acoustic_loop import OVERHEAD, SLOTS, Loop, prepared
 from cases.blocking import Copies, carry_out, kept, limit, most
 from harness import Report, arg, benchmark, digest, seconds, summary
 from numpy.typing import NDArray
@@ -26,6 +26,8 @@ from forebay.schedule import Schedule
 
 REVOLVE = 8
 """Snapshots of Revolve."""
+REPEATS, SHORT = 7, 0.2
+"""Runs of a reversal that takes fewer seconds than this."""
 
 
 class Rows:
@@ -36,7 +38,8 @@ class Rows:
 
     def plan(self, schedule: Schedule | str = "auto", policy: str = "min") -> Any:
         """Plan within the budget."""
-        return fb.plan(self.steps, self.loop.snapshot, self.budget, costs=self.costs, schedule=schedule, policy=policy)
+        how = {"costs": self.costs, "schedule": schedule, "policy": policy, "overhead": OVERHEAD}
+        return fb.plan(self.steps, self.loop.snapshot, self.budget, **how)
 
     def most(self, *families: Any) -> list[Schedule]:
         """Return each family's schedule of the most snapshots that fit without a cache, and with either policy."""
@@ -63,20 +66,26 @@ class Rows:
         """Let Forebay carry a schedule out, and look at the device's memory in some steps."""
         loop, steps = self.loop, self.steps
         looks = {steps - 1, 3 * steps // 4, steps // 2, steps // 4, 0}
-        loop.reset()
         loop.release()
         before, least = loop.free_memory(), []
 
         def backward(state: Any, step: int) -> None:
             loop.backward(state, step)
-            if step in looks:
+            if step in looks and not runs:  # looking takes as long as many a step
                 least.append(loop.free_memory())
 
         how |= {"budget": self.budget, "costs": self.costs, "progress": False}
-        begun = time.perf_counter()
-        result = fb.reverse(loop.forward, backward, loop.start, steps, **how)
-        loop.wait()
-        wall, taken = time.perf_counter() - begun, max(0, before - min(least))
+        runs: list[tuple[float, fb.Result]] = []
+        # A short reversal is run again, and the median taken: its first run makes events that later ones find.
+        while not runs or (len(runs) < REPEATS and runs[0][1].metrics.seconds < SHORT):
+            loop.reset()
+            begun = time.perf_counter()
+            result = fb.reverse(loop.forward, backward, loop.start, steps, **how)
+            loop.wait()
+            runs.append((time.perf_counter() - begun, result))
+        later = sorted(runs[1:] or runs, key=lambda run: run[1].metrics.seconds)
+        wall, result = later[len(later) // 2]
+        taken = max(0, before - min(least))
         links = {way: result.metrics.moved[f"{way} 1"] // loop.snapshot for way in ("up", "down")}
         memory = {"device_taken": taken, "device_above": max(0, taken - self.budget["device"] - loop.snapshot)}
         sampled = max((sample.relative for sample in result.metrics.samples), default=0.0)

@@ -2,16 +2,21 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import median
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 from harness import digest
 
 import forebay as fb
+from forebay.engine.costing import host_costs
 from forebay.engine.layout import Layout
+from forebay.engine.library import library_of
+from forebay.tier.capacity import PIECE
+from forebay.tier.links import measure_links
 from forebay.units import to_text
 
 SOURCE = Path(__file__).parents[1] / "acoustic.cu"
@@ -20,6 +25,8 @@ VARIANTS = ((16, 16, 2, 4), (16, 16, 3, 4), (32, 8, 2, 4), (32, 8, 3, 4), (32, 1
 """Shapes of the kernels to choose from by time: threads in x and y, blocks on a multiprocessor, blocks along z."""
 SLOTS = 6
 """States that the device has room for, beside the working one."""
+OVERHEAD = 2 * PIECE
+"""Bytes of the device that its driver takes beside them: to the end of a piece, and for streams."""
 State = tuple[Any, Any]
 
 
@@ -106,18 +113,24 @@ class Loop:
         self.wait()
         self.cupy.get_default_memory_pool().free_all_blocks()
 
+    def once(self, call: Callable[[], Any]) -> float:
+        """Time work on the device."""
+        start, stop = self.cupy.cuda.Event(), self.cupy.cuda.Event()
+        start.record()
+        call()
+        stop.record()
+        stop.synchronize()
+        return float(self.cupy.cuda.get_elapsed_time(start, stop) / 1e3)
+
     def seconds(self, call: Callable[[], Any], repeats: int = 5) -> float:
         """Time work on the device, after a first call that is not counted."""
         call()
-        taken = []
-        for _ in range(repeats):
-            start, stop = self.cupy.cuda.Event(), self.cupy.cuda.Event()
-            start.record()
-            call()
-            stop.record()
-            stop.synchronize()
-            taken.append(self.cupy.cuda.get_elapsed_time(start, stop) / 1e3)
-        return median(taken)
+        return median(self.once(call) for _ in range(repeats))
+
+    def timer(self, steps: int) -> Callable[[], float]:
+        """Return what runs some forward steps and times them."""
+        state = self.working()
+        return lambda: self.once(lambda: self.forward(state, 0, steps))
 
     def step_seconds(self, steps: int = 20) -> tuple[float, float]:
         """Time a forward and a backward step."""
@@ -125,6 +138,25 @@ class Loop:
         state = self.working()
         forward = self.seconds(lambda: self.forward(state, 0, steps)) / steps
         return forward, self.seconds(lambda: [self.backward(self.start, step) for step in range(steps)]) / steps
+
+    def asked_seconds(self, steps: int = 50) -> dict[str, float]:
+        """Time how long the host takes to ask for a forward and a backward step."""
+        steps = min(steps, len(self.wavelet))
+        state = self.working()
+        taken = {}
+        for name, call in {
+            "forward": lambda: self.forward(state, 0, steps),
+            "backward": lambda: [self.backward(self.start, step) for step in range(steps)],
+        }.items():
+            spent = []
+            for _ in range(3):
+                self.wait()
+                begun = perf_counter()
+                call()
+                spent.append(perf_counter() - begun)
+            taken[name] = median(spent) / steps
+        self.wait()
+        return taken
 
     def _time(self, variant: tuple[int, ...]) -> float:
         self._compile(variant)
@@ -151,7 +183,9 @@ def prepared(asked: Any, report: Any, steps: int) -> tuple[Loop, fb.Budget, fb.C
 
     loop = Loop((64, 64, 64) if asked.tiny else (310, 676, 676), steps)
     nbytes, runtime = loop.snapshot, loop.cupy.cuda.runtime
-    budget = fb.Budget(device=SLOTS * nbytes, host=20 * nbytes if asked.tiny else asked.host)
+    # Small budgets are filled to the byte, others not.
+    device, host = (0, 20 * nbytes) if asked.tiny else (OVERHEAD, asked.host)
+    budget = fb.Budget(device=SLOTS * nbytes + device, host=host)
     forward, backward = loop.step_seconds()
     first, second = loop.cupy.zeros(nbytes, "uint8"), loop.cupy.zeros(nbytes, "uint8")
 
@@ -167,8 +201,14 @@ def prepared(asked: Any, report: Any, steps: int) -> tuple[Loop, fb.Budget, fb.C
         up = copies(*((device, place) for place in places))
         down = copies(*((place, device) for place in places))
     del first, second
+    links = measure_links(None, min(nbytes, 2**28), None if asked.tiny else loop.timer(steps=4))
+    both = min(1.0, links.pinned_both / min(links.pinned_up, links.pinned_down))
     loop.release()
-    costs = fb.Costs(forward, backward, nbytes / copy, fb.Link(up=nbytes / up, down=nbytes / down))
+    library = library_of(loop.start)
+    operations = host_costs(library.machine(Path(), False), loop.start, ("device", "host"))
+    operations = replace(operations, **loop.asked_seconds(), ahead=True)
+    link = fb.Link(up=nbytes / up, down=nbytes / down, both=both, beside=links.beside or 1.0)
+    costs = fb.Costs(forward, backward, nbytes / copy, link, operations=operations)
     points = math.prod(extent - 2 * RADIUS for extent in loop.shape)
     speeds = {"forward_Gpoints": points / forward / 1e9, "backward_Gpoints": points / backward / 1e9}
     setting = {"shape": loop.shape, "steps": steps, "state_bytes": nbytes, "host_bytes": budget["host"]}

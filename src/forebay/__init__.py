@@ -10,10 +10,12 @@ from forebay.errors import PlanError as PlanError
 from forebay.errors import ScheduleError as ScheduleError
 from forebay.errors import SlowerError as SlowerError
 from forebay.errors import UnitError as UnitError
+from forebay.schedule import Online as Online
 from forebay.schedule import Revolve as Revolve
 from forebay.schedule import StoreAll as StoreAll
 from forebay.schedule import TwoLevel as TwoLevel
 from forebay.schedule import Uniform as Uniform
+from forebay.schedule import Weighted as Weighted
 from forebay.schedule import ZCut as ZCut
 from forebay.schedule import foreign as foreign
 from forebay.units import Budget as Budget
@@ -24,8 +26,10 @@ __all__ = [
     "BudgetError",
     "CodecCost",
     "Costs",
+    "Ended",
     "ForebayError",
     "Link",
+    "Online",
     "Plan",
     "PlanError",
     "Result",
@@ -37,6 +41,7 @@ __all__ = [
     "TwoLevel",
     "Uniform",
     "UnitError",
+    "Weighted",
     "ZCut",
     "__version__",
     "codec",
@@ -45,6 +50,7 @@ __all__ = [
     "memory",
     "plan",
     "prepare",
+    "register_state",
     "reverse",
 ]
 """What `from forebay import *` brings: not waves and the doors, whose libraries may be missing."""
@@ -65,9 +71,11 @@ if _typing.TYPE_CHECKING:
     from forebay import tier as tier
     from forebay import torch as torch
     from forebay import wave as wave
+    from forebay.engine import Ended as Ended
     from forebay.engine import Result as Result
     from forebay.engine import Reversal as Reversal
     from forebay.engine import prepare as prepare
+    from forebay.engine import register_state as register_state
     from forebay.engine import reverse as reverse
     from forebay.planner import CodecCost as CodecCost
     from forebay.planner import Costs as Costs
@@ -77,7 +85,7 @@ if _typing.TYPE_CHECKING:
 else:
     _ROOMS = {"codec", "engine", "footprint", "memory", "metrics", "planner", "schedule", "tier", "wave"}
     _DOORS = {"cubed", "dasf", "dask", "devito", "jax", "torch"}
-    _HOMES = dict.fromkeys(("Result", "Reversal", "prepare", "reverse"), "engine")
+    _HOMES = dict.fromkeys(("Ended", "Result", "Reversal", "prepare", "register_state", "reverse"), "engine")
     _HOMES |= dict.fromkeys(("CodecCost", "Costs", "Link", "Plan", "plan"), "planner")
 
     def __getattr__(name):

@@ -123,6 +123,13 @@ def test_small_weights_cost_only_where_they_are(tmp_path):
     assert np.abs(codec.decode(encoded) - field)[48:].max() <= 1e-5 * np.ptp(field)
 
 
+def test_weights_serve_values_as_large_as_numbers_get():
+    array, weight = np.array([-1.7e308, 3.0, 1.7e308]), np.array([1e-3, 1.0, 4.0])
+    codec = Bounded(1e-3, weight=weight)
+    decoded = codec.decode(codec.encode(array))
+    assert np.all(np.abs(decoded - array) <= 1e-3 * weight * np.finfo(np.float64).max)
+
+
 def test_decoding_needs_no_weights():
     field = np.sin(np.arange(20_000, dtype=np.float32) / 50)
     codec = Bounded(1e-3, weight=np.linspace(0.1, 1, 20_000))

@@ -347,3 +347,35 @@ def test_exceptions_give_everything_back(library, tmp_path, monkeypatch):
         )
     assert len(slabs) == 2 and not any(slab.pointer for slab in slabs)
     assert not list(tmp_path.iterdir()) and set(threading.enumerate()) <= threads
+
+
+@pytest.mark.parametrize(("device", "host", "disk"), [(5, 0, 0), (2, 4, 0), (1, 1, 3)])
+def test_a_loop_of_unknown_end_is_bit_equal_and_keeps_to_its_budget(library, expected, device, host, disk, tmp_path):
+    budget = fb.Budget(device * SNAPSHOT, host * SNAPSHOT or None, disk * SNAPSHOT or None)
+    for late in (False, True):
+        loop = Loop(library)
+
+        def forward(state, start, stop, loop=loop, late=late):
+            reached = min(stop, 40)
+            state = loop.forward(state, start, reached)
+            return fb.Ended(state, reached) if reached == 40 and (reached < stop or not late) else state
+
+        result = fb.reverse(forward, loop.backward, loop.state, None, budget=budget, costs=COSTS, directory=tmp_path)
+        assert loop.steps == list(range(39, -1, -1)) and loop.result() == expected
+        assert result.plan.steps == 40
+        for tier, peak in result.metrics.peak.items():
+            assert peak <= budget[tier]
+
+
+@pytest.mark.parametrize("schedule", ["storeall", "revolve:5", "twolevel:8,3"])
+@pytest.mark.parametrize(("device", "host", "disk"), [(50, 0, 0), (2, 50, 0), (3, 4, 50)])
+def test_several_adjoints_of_one_forward(library, expected, schedule, device, host, disk, tmp_path):
+    budget = fb.Budget(device * SNAPSHOT, host * SNAPSHOT or None, disk * SNAPSHOT or None)
+    loops = [Loop(library) for _ in range(3)]
+    options = {"budget": budget, "schedule": schedule, "costs": COSTS, "directory": tmp_path}
+    with fb.prepare(loops[0].forward, loops[0].state, 40, **options) as reversal:
+        reversal.forward()
+        for loop in loops:  # each on the caller's stream in between
+            result = reversal.backward(loop.backward, retain=loop is not loops[-1])
+            assert loop.result() == expected
+    assert max(span.stop for span in result.metrics.timeline) <= result.metrics.seconds + 1e-3

@@ -133,3 +133,71 @@ def test_encoded_snapshots_wait_too(tmp_path):
     )
     assert result.plan.codec == "cast:bfloat16"
     assert len(seen) == STEPS and max(seen) < 1e-2
+
+
+@pytest.mark.parametrize("schedule", ["storeall", "revolve:6", "twolevel:8,3", "uniform:5", "online:7"])
+@pytest.mark.parametrize("slots", [(60,), (4, 60), (1, 60)], ids=str)
+def test_several_adjoints_of_one_forward(schedule, slots, tmp_path):
+    loop = Loop()
+    budget = fb.Budget(**{tier: n * SNAPSHOT for tier, n in zip(("host", "disk"), slots, strict=False)})
+    options = {"budget": budget, "schedule": schedule, "costs": MANY, "directory": tmp_path}
+    with fb.prepare(loop.forward, loop.state, STEPS, **options) as reversal:
+        reversal.forward()
+        results = [reversal.backward(loop.backward, retain=retain) for retain in (True, True, False)]
+    assert loop.seen == 3 * loop.expect(STEPS)[0]
+    assert loop.first_times == list(range(STEPS))
+    for tier, planned in results[0].plan.peak_bytes.items():
+        assert results[-1].metrics.peak[tier] <= planned
+    seconds = [result.metrics.phases["backward"] for result in results]
+    assert seconds == sorted(seconds)  # of all so far, each result with metrics of its own
+
+
+def test_a_later_adjoint_does_not_run_the_loop_from_its_start():
+    loop, steps = Loop(), []
+
+    def forward(state, start, stop, replay):
+        steps.append(stop - start)
+        return loop.forward(state, start, stop, replay)
+
+    with fb.prepare(forward, loop.state, 400, budget=24 * SNAPSHOT, schedule="twolevel:40,13", costs=MANY) as reversal:
+        reversal.forward()
+        reversal.backward(loop.backward, retain=True)
+        planned, before = reversal.plan.schedule.forward_steps, sum(steps)
+        assert before <= 1.05 * planned
+        reversal.backward(loop.backward)
+    assert sum(steps) - before <= planned - 400 + 40
+
+
+@pytest.mark.parametrize(("host", "disk"), [(60, 0), (3, 60)])
+def test_records_and_encoded_snapshots_are_retained_where_there_is_room(host, disk, tmp_path):
+    loop = Loop()
+    budget = fb.Budget(host=host * SNAPSHOT, **({"disk": disk * SNAPSHOT} if disk else {}))
+    options = {"budget": budget, "schedule": "storeall", "costs": MANY, "directory": tmp_path}
+    with fb.prepare(loop.forward, loop.state, STEPS, codec="lossless", **options) as reversal:
+        reversal.forward()
+        reversal.backward(loop.backward, retain=True)
+        reversal.backward(loop.backward)
+    assert loop.seen == 2 * loop.expect(STEPS)[0]
+    loop = Loop(2000)
+    options["budget"] = fb.Budget(host=60_000, disk="1MB") if disk else "1MB"
+    with fb.prepare(loop.forward, loop.state, STEPS, record=("u",), **options) as reversal:
+        reversal.forward()
+        assert reversal.plan.keep == "records"
+        if disk:  # all that the first tier holds would have to change places with the second, in which nothing is free
+            with pytest.raises(fb.BudgetError, match="cannot be retained"):
+                reversal.backward(loop.backward, retain=True)
+        else:
+            reversal.backward(loop.backward, retain=True)
+        reversal.backward(loop.backward)
+    assert loop.seen == (1 if disk else 2) * loop.expect(STEPS, keys=("u",))[0]
+
+
+def test_what_is_retained_waits_for_the_next_in_any_thread_or_is_closed(tmp_path):
+    loop = Loop()
+    reversal = waiting(loop, tmp_path, "twolevel:8,3")
+    reversal.backward(loop.backward, retain=True)
+    thread = threading.Thread(target=reversal.backward, args=(loop.backward,), kwargs={"retain": True})
+    thread.start()
+    thread.join()
+    assert loop.seen == 2 * loop.expect(STEPS)[0]
+    reversal.close()

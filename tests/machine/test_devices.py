@@ -128,7 +128,7 @@ def streams(monkeypatch, gpus):
         made_on.append(gpus.context - 1)
         return nullcontext(SimpleNamespace(compute=Stream(), up=Stream(), down=Stream()))
 
-    monkeypatch.setattr(cuda_reversal, "kept_streams", streams_here)
+    monkeypatch.setattr(cuda, "kept_streams", streams_here)
     monkeypatch.setattr(cuda_reversal, "callers_streams", lambda device: ())
     monkeypatch.setattr(cuda_reversal, "current", nullcontext)
     monkeypatch.setattr(cuda, "spare_events", list)

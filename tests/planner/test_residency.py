@@ -6,12 +6,13 @@ from itertools import chain
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.example_counts import fewer
 
 from forebay.planner.choose import operations_of
 from forebay.planner.operations import Evict, Fetch, Store
-from forebay.planner.residency import reside_lru, reside_min
+from forebay.planner.residency import reside_back, reside_lru, reside_min
 from forebay.planner.trace import moved, trace
-from forebay.schedule import Drop, Restore, Revolve, Save, StoreAll, TwoLevel, Uniform, ZCut
+from forebay.schedule import Drop, Online, Restore, Revolve, Save, StoreAll, TwoLevel, Uniform, ZCut
 
 SCHEDULES = [
     StoreAll(9),
@@ -136,3 +137,21 @@ def test_a_fetch_starts_when_a_slot_is_free_for_good():
     operations = [str(operation) for operation in reside_min(list(StoreAll(3)), 0, 2)]
     # Step 2 is dropped, and the fetch of step 0 starts at once, two backward computations before its use.
     assert operations[operations.index("Drop(step=2)") + 1] == "Fetch(step=0, tier=1)"
+
+
+@fewer(30)
+@given(st.integers(1, 120), st.lists(st.integers(1, 9), min_size=1, max_size=3))
+def test_an_end_that_nobody_knew_keeps_to_the_slots_of_all_tiers_together(steps, slots):
+    schedule = Online(steps, max(4, sum(slots)))
+    slots[-1] += schedule.snapshots - sum(slots)
+    operations = operations_of(schedule, slots, "min")
+    check_slots(operations, slots)
+    actions = [each for each in operations if not isinstance(each, Store | Fetch | Evict)]
+    assert [*map(repr, actions)] == [*map(repr, schedule)]
+
+
+def test_snapshots_that_lie_in_tiers_already_are_fetched_ahead_from_there():
+    operations = [*map(repr, reside_back(Online(4, 4).back(), (2, 9), [{2, 3}, {0, 1}]))]
+    assert operations[:2] == [repr(Restore(3)), repr(Drop(3))]
+    assert operations.index(repr(Fetch(1, 1))) < operations.index(repr(Restore(2)))
+    assert not any(each.startswith("Store") for each in operations)

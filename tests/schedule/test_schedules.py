@@ -15,6 +15,8 @@ from forebay.schedule import (
     Drop,
     Foreign,
     Forward,
+    Hierarchical,
+    Level,
     Restore,
     Revolve,
     Save,
@@ -46,6 +48,15 @@ def test_two_levels_hold_majors_and_inner_snapshots(steps):
             assert schedule.peak_snapshots <= schedule.majors + inner
 
 
+@pytest.mark.parametrize("steps", [1, 2, 3, 5, 8, 13, 30, 64])
+@pytest.mark.parametrize("prices", [(), (0.0,), (0.4,), (7.0,), (60.0,), (2.0, 15.0)], ids=str)
+def test_levels_hold_as_many_snapshots_as_they_say(steps, prices):
+    for counts in itertools.product((1, 2, 5), repeat=len(prices) + 1):
+        snapshots = [min(count, steps) for count in counts]
+        schedule = check(Hierarchical(steps, tuple(map(Level, snapshots, (0.0, *prices)))))
+        assert schedule.peak_snapshots <= sum(snapshots)
+
+
 @fewer(40)
 @given(st.integers(65, 3000), st.data())
 def test_the_same_holds_for_longer_loops(steps, data):
@@ -56,9 +67,10 @@ def test_the_same_holds_for_longer_loops(steps, data):
     check(ZCut(steps, data.draw(st.integers(fewest_snapshots(steps), steps + 1))))
 
 
-def fewest_forward_steps_and_saves(steps, snapshots):
-    """Search all reversals there are, cheapest first: the oracle for Revolve."""
-    start = (0, frozenset(), steps)  # step of the working state, live snapshots, next state to be visited
+def fewest_forward_steps_and_saves(steps, snapshots, kept=()):
+    """Search all reversals there are, from snapshots kept at the turn where there are some, cheapest first."""
+    # The step of the working state, the live snapshots, and the next state to be visited.
+    start = (None, frozenset(kept), steps - 1) if kept else (0, frozenset(), steps)
     queue, best = [(0, 0, 0, start)], {}
     order = itertools.count(1)
     while queue:
@@ -111,6 +123,36 @@ def test_revolve_equals_the_binomial_optimum_with_the_fewest_saves():
             assert (schedule.forward_steps, schedule.saves) == expected
 
 
+def least_with_prices(most_visits, first, most_saves, price):
+    """Fewest forward steps, and the price of each save, by dynamic programming over lengths, as H-Revolve does it."""
+    binomial = binomial_optimum(most_visits, first)
+    best = {}
+    for saves in range(most_saves + 1):
+        for visits in range(1, most_visits + 1):
+            splits = [m + price + best[visits - m, saves - 1] + best[m, saves] for m in range(1, visits) if saves]
+            best[visits, saves] = min([binomial[visits, first][0], *splits])
+    return best
+
+
+@pytest.mark.parametrize("price", [0.3, 2.2, 7.7, 30.0])
+@pytest.mark.parametrize("first", [1, 3])
+def test_levels_come_close_to_the_table_over_all_lengths(first, price):
+    best = least_with_prices(70, first, 6, price)
+    over = []
+    for visits in range(8, 71):
+        schedule = Hierarchical(visits - 1, (Level(first), Level(6, price)))
+        taken = schedule.forward_steps + price * schedule.priced_saves
+        over.append((taken + visits) / (best[visits, 6] + visits))
+    assert max(over) < 1.04 and sum(over) / len(over) < 1.005
+    assert min(over) > 1 - 1e-9
+
+
+def test_levels_without_a_price_are_revolve():
+    for steps, first, more in ((50, 1, 4), (300, 2, 3), (3751, 3, 5)):
+        schedule = Hierarchical(steps, (Level(first), Level(more)))
+        assert schedule.forward_steps == Revolve(steps, first + more).forward_steps
+
+
 def test_counts_need_no_run():
     schedule = Revolve(10**9, 50)
     assert schedule.forward_steps == 8 * (10**9 + 1) - 300674088  # r (n + 1) - C(s + r, r - 1) with s = 50, r = 8
@@ -149,10 +191,17 @@ def test_actions_read_like_a_specification():
 
 
 @pytest.mark.parametrize(
-    "text", ["storeall", "uniform:25", "zcut:149", "revolve:20", "twolevel:32,31", "twolevel:32,8"]
+    "text",
+    ["storeall", "uniform:25", "zcut:149", "revolve:20", "twolevel:32,31", "twolevel:32,8"],
 )
 def test_names_and_back(text):
     assert str(named(text, 1000)) == text
+
+
+@pytest.mark.parametrize("text", ["hierarchical:3", "hierarchical:2,14@30", "hierarchical:2,14@0.25,40@1e-07"])
+def test_names_of_levels_and_back(text):
+    schedule = named(text, 1000)
+    assert str(schedule) == text and named(str(schedule), 1000) == schedule
 
 
 def test_names_may_leave_the_inner_snapshots_out():
@@ -176,6 +225,13 @@ def test_names_may_leave_the_inner_snapshots_out():
         (lambda: named("storeall:3", 10), "no number"),
         (lambda: named("griewank:3", 10), "revolve"),
         (lambda: named("uniform:x", 10), "one number"),
+        (lambda: named("hierarchical", 10), "needs a number"),
+        (lambda: named("hierarchical:2,3@4@5", 10), "levels"),
+        (lambda: named("hierarchical:2,3@.", 10), "number of forward steps"),
+        (lambda: named("hierarchical:2@3", 10), "the first level has none"),
+        (lambda: named("hierarchical:2,0@3", 10), "give 1 to 10"),
+        (lambda: Hierarchical(10, ()), "at least one level"),
+        (lambda: Hierarchical(10, (Level(1), Level(2, float("inf")))), "0 or more"),
     ],
 )
 def test_bad_input_is_refused_with_what_would_work(make, says):

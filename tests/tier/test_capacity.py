@@ -63,13 +63,13 @@ def test_a_limit_beyond_the_machine_does_not_count(machine):
 
 def test_this_machine(tmp_path):
     found = capacities(tmp_path)
-    assert 0 < found.host.free <= found.host.total
-    assert 0 < found.disk.free <= found.disk.total == disk_capacity(tmp_path).total
-    assert (found.device is None) == (gpu_count() == 0)
+    assert 0 < found["host"].free <= found["host"].total
+    assert 0 < found["disk"].free <= found["disk"].total == disk_capacity(tmp_path).total
+    assert (found["device"] is None) == (gpu_count() == 0)
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(gpu_count() == 0, reason=why_not())
 def test_a_device(tmp_path):
-    device = capacities(tmp_path).device
+    device = capacities(tmp_path)["device"]
     assert GB < device.free <= device.total

@@ -10,7 +10,7 @@ from packaging.requirements import Requirement
 
 from forebay.cuda.available import gpu_count, why_not
 from forebay.processors import processors
-from forebay.tier.capacity import Capacities, capacities
+from forebay.tier.capacity import Capacity, capacities
 from forebay.tier.links import Links, measure_links
 
 if TYPE_CHECKING:  # needs cuda-core, which is there only where a GPU is
@@ -62,7 +62,7 @@ class Inventory:
     """Why there is no GPU."""
     directory: str
     """Where the disk was looked at."""
-    memory: Capacities
+    memory: dict[str, Capacity | None]
     links: Links | None
     """None where measuring was not asked for."""
 

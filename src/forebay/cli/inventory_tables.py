@@ -57,8 +57,7 @@ def _machine_rows(inventory: Inventory) -> Iterable[tuple[str, str]]:
 
 
 def _memory_rows(inventory: Inventory) -> Iterable[tuple[str, str]]:
-    memory = inventory.memory
-    for tier, capacity in (("device", memory.device), ("host", memory.host), ("disk", memory.disk)):
+    for tier, capacity in inventory.memory.items():
         yield tier, f"{to_text(capacity.free)} of {to_text(capacity.total)}" if capacity else NOTHING
     yield "disk directory", inventory.directory
 

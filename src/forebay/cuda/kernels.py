@@ -160,8 +160,12 @@ def _argument(value: Any, width: int, name: str) -> np.generic:
     else:
         value = value if isinstance(value, int) else _address(value, name)
         kind = "i" if value < 2 ** (8 * width - 1) else "u"
-    scalar: np.generic = np.dtype(f"{kind}{width}").type(value)
-    return scalar
+    return _scalar_type(kind, width)(value)
+
+
+@cache
+def _scalar_type(kind: str, width: int) -> type[np.generic]:
+    return np.dtype(f"{kind}{width}").type
 
 
 def _address(array: Any, name: str) -> int:

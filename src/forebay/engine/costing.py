@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
 from forebay.codec import Codec
 from forebay.codec.auto import choices
@@ -10,10 +12,17 @@ from forebay.codec.codec import canonical
 from forebay.engine.layout import arrays_of
 from forebay.engine.library import Library
 from forebay.engine.loop import TimeLoop
+from forebay.engine.measure import KINDS, REPEATS, measure_operations
 from forebay.errors import BudgetError
+from forebay.machine.machine import ReversalMachine
 from forebay.machine.packing import Packing
-from forebay.planner import Costs, Plan
+from forebay.planner import Costs, HostCost, Plan
+from forebay.planner.make import check_step_costs
+from forebay.tier.capacity import PIECE
 from forebay.units import Budget, to_text
+
+ELEMENTS = 16
+"""Elements of each array that operations are timed with: next to nothing is computed or moved."""
 
 
 def read_budget(budget: Budget | str | int | None, library: Library) -> tuple[Budget, str]:
@@ -29,6 +38,19 @@ def read_budget(budget: Budget | str | int | None, library: Library) -> tuple[Bu
     return budget, note
 
 
+def driver_overhead(loop: TimeLoop, encoded: bool) -> int:
+    """Return the bytes of a device that its driver takes beyond snapshots and the working state, at most.
+
+    It gives memory in pieces. Part of one is lost at the end of the slab, and the streams of the first reversal of a
+    process take another; a codec takes one for its kernels and part of one for its scratch. Where records are kept,
+    each array of the working state has an allocation, and part of a piece, of its own.
+    """
+    if loop.library.tier != "device":
+        return 0
+    arrays = len(loop.layout.leaves) if loop.record_layout else 0
+    return PIECE * (2 + 2 * encoded + arrays)
+
+
 def with_unused(note: str, codec: str | Codec | Sequence[str | Codec] | None, plan: Plan) -> str:
     """Add to a note that a plan does without the codec that was asked for, where it does."""
     encoders, _ = choices(codec)
@@ -39,12 +61,39 @@ def with_unused(note: str, codec: str | Codec | Sequence[str | Codec] | None, pl
     return f"{note}; {unused}" if note else unused
 
 
-def measured(loop: TimeLoop, disk: Path | None, synchronous: bool) -> Costs:
-    """Time the loop and the links on the first steps."""
+def measured(loop: TimeLoop, disk: Path | None, synchronous: bool, step_costs: Sequence[float] | None = None) -> Costs:
+    """Time the loop and the links on the first steps, which may differ from the others in cost."""
     library = loop.library
+    check_step_costs(step_costs, loop.steps)
     with library.current():
         costs = library.measure(loop.advance, loop.fresh, loop.layout.nbytes, loop.coarse_steps, disk, synchronous)
-    return replace(costs, forward=costs.forward / loop.every, backward=costs.backward / loop.every, measured=True)
+        machine = library.machine(disk or Path(), synchronous)
+        host = host_costs(machine, loop.arrays, _two_tiers(library.tier, disk))
+    steps = {"forward": costs.operations.forward / loop.every, "backward": costs.operations.backward / loop.every}
+    forward = costs.forward / loop.every
+    if step_costs is not None:
+        timed = step_costs[loop.every : (1 + REPEATS) * loop.every]
+        forward *= fmean(step_costs) / (fmean(timed) if sum(timed) else fmean(step_costs))
+    return replace(
+        costs,
+        forward=forward,
+        backward=costs.backward / loop.every,
+        operations=replace(host, **steps, ahead=costs.operations.ahead),
+        measured=True,
+    )
+
+
+def host_costs(machine: ReversalMachine, arrays: Sequence[Any], tiers: Sequence[str]) -> HostCost:
+    """Time the host's part of each kind of operation, as a reversal has it, with a few elements of each array."""
+    first = [array.reshape(-1)[:ELEMENTS] for array in arrays]
+    still = TimeLoop(lambda state, start, stop: state, first, steps=2 * KINDS, every=1, record=None)
+    callbacks = still.callbacks(True, None, lambda state, step: None, machine.pause)
+    return measure_operations(machine, still.layout, first, callbacks, tiers)
+
+
+def _two_tiers(first: str, disk: Path | None) -> tuple[str, ...]:
+    """Return the first tier and the one below it, whose movements are timed."""
+    return ("device", "host") if first == "device" else ("host",) if disk is None else ("host", "disk")
 
 
 def with_codecs(loop: TimeLoop, costs: Costs, encoders: Sequence[Codec], error: float | None) -> Costs:

@@ -1,15 +1,34 @@
-"""States as trees of arrays, and where each array of a snapshot lies in one region."""
+"""States as trees of arrays: where each array of a snapshot lies in one region, and what a state has to be like."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
+import numpy as np
+import optree
+
+from forebay.engine.states.matching import aligned_leaves
+from forebay.engine.states.sharing import sharing, sharing_with_gaps
 from forebay.engine.trees import flatten
 from forebay.errors import StateError
-from forebay.machine.arrays.dispatch import describe
+from forebay.machine.arrays.dispatch import array_library, describe
+from forebay.machine.arrays.library import StateLibrary
 from forebay.machine.region import aligned
 from forebay.machine.spec import ArraySpec, Leaf
 from forebay.tier.sectors import SECTOR, whole_sectors
+
+
+class Likeness(NamedTuple):
+    """What an array of a state has to be like."""
+
+    library: StateLibrary
+    kind: Any
+    """the class of the array"""
+    signature: Any
+    """all that is looked at where an array is as it has to be"""
+    device: int | None
+    """the number of its GPU"""
 
 
 @dataclass(frozen=True)
@@ -19,31 +38,141 @@ class Layout:
     leaves: tuple[Leaf, ...]
     nbytes: int
     """of a snapshot, rounded up to whole sectors of a disk"""
-    build: Callable[[Sequence[Any]], Any]
-    """makes the tree from its arrays"""
+    structure: optree.PyTreeSpec
+    likenesses: tuple[Likeness, ...]
+    """of each leaf"""
+    name: str = "state"
+    """what the tree is called in messages"""
 
     @classmethod
-    def of(cls, tree: Any) -> "Layout":
-        """Lay out a tree of arrays of any library."""
-        leaves: list[Leaf] = []
-        offset = 0
+    def of(cls, tree: Any, name: str = "state") -> "Layout":
+        """Lay out a tree of arrays of any library, refusing what would not come back as it was."""
         arrays, structure = flatten(tree)
-        for array in arrays:
-            spec = describe(array)
-            leaves.append(Leaf(spec, offset, spec.nbytes))
-            offset += aligned(spec.nbytes)
-        if not leaves:
-            raise StateError("the state holds no arrays: give a tuple, list or dict of arrays")
-        return cls(tuple(leaves), max(SECTOR, whole_sectors(offset)), structure.unflatten)
+        if not arrays:
+            raise StateError(f"the {name} holds no arrays: give a tuple, list or dict of arrays")
+        specs, likenesses = [], []
+        for number, array in enumerate(arrays):
+            try:
+                spec, library = describe(array), array_library(array)
+            except StateError as error:
+                raise StateError(f"{_path(structure, number, name)}: {error}") from error
+            specs.append(spec)
+            likenesses.append(Likeness(library, *library.like(array, spec), library.device(array)))
+        structure = flatten(structure.unflatten(arrays))[1]  # as it is built: derived dicts are dicts from here on
+        return cls(*in_a_row(specs), structure, tuple(likenesses), name)
+
+    def build(self, arrays: Sequence[Any]) -> Any:
+        """Make the tree from its arrays."""
+        return self.structure.unflatten(arrays)
+
+    def copy(self, tree: Any) -> Any:
+        """Copy a tree that this layout is of."""
+        leaves = zip(flatten(tree)[0], self.leaves, strict=True)
+        return self.build([array_library(array).copy_as(array, leaf.spec) for array, leaf in leaves])
 
     def check(self, tree: Any) -> list[Any]:
-        """Take a tree that forward returned apart, refusing one that differs from this layout."""
-        arrays = arrays_of(tree)
-        described = list(map(describe, arrays))
-        if [spec[:2] for spec in described] != [leaf.spec[:2] for leaf in self.leaves]:
-            expected = _text(leaf.spec for leaf in self.leaves)
-            raise StateError(f"forward returned arrays of {_text(described)}, but the state has {expected}")
-        return arrays
+        """Take a tree that a callback returned apart, refusing one that differs from this layout."""
+        return self._fitted(tree, False)[0]
+
+    def match(self, tree: Any) -> Any:
+        """Return a state that forward returned as the initial one was built, refusing one that differs from it.
+
+        What is the same already is returned as it is. Keys of dicts are put in order. Nothing is copied: an array in
+        another order of memory is refused, since steps that come after it would compute other bits than without us.
+        """
+        arrays, is_same = self._fitted(tree, False)
+        if (pair := sharing(arrays, self._sizes)) is not None:
+            both = " and ".join(self._path(number) for number in pair)
+            raise StateError(
+                f"forward returned a state in which {both} share memory, and would be kept apart: return copies, or "
+                "give the state only one of them"
+            )
+        return tree if is_same else self.build(arrays)
+
+    def match_record(self, tree: Any) -> Any:
+        """Return a record as the first one was built; arrays in another order, or with gaps on the host, are copied."""
+        arrays, is_same = self._fitted(tree, True)
+        return tree if is_same else self.build(arrays)
+
+    def check_apart(self, arrays: Sequence[Any]) -> None:
+        """Refuse arrays of the initial state that share memory."""
+        if (pair := sharing_with_gaps(arrays, self._sizes)) is not None:
+            both = " and ".join(self._path(number) for number in pair)
+            raise StateError(f"{both} share memory, and would be kept apart: give copies, or only one of them")
+
+    def locked(self, tree: Any) -> Any:
+        """Return a tree whose arrays of NumPy cannot be written to; other libraries have no such arrays."""
+        arrays = flatten(tree)[0]
+        writable = [isinstance(array, np.ndarray) and array.flags.writeable for array in arrays]
+        if not any(writable):
+            return tree
+        return self.build([_locked(array) if can else array for array, can in zip(arrays, writable, strict=True)])
+
+    def _fitted(self, tree: Any, copies: bool) -> tuple[list[Any], bool]:
+        """Return the arrays of a tree as they have to be, and whether they are the tree's own, in its order."""
+        arrays, structure = flatten(tree)
+        is_same = structure == self.structure
+        if not is_same:
+            arrays = aligned_leaves(self.structure, tree, self._who, self.name)
+        for number, (array, likeness) in enumerate(zip(arrays, self.likenesses, strict=True)):
+            library, kind, signature, _ = likeness
+            if type(array) is kind and library.signature(array) == signature:
+                continue
+            fitted = self._fit(number, array, copies)
+            if fitted is not array:
+                arrays[number], is_same = fitted, False
+        return arrays, is_same
+
+    def _fit(self, number: int, array: Any, copies: bool) -> Any:
+        """Return an array as it has to be, or refuse it."""
+        path, leaf, likeness = self._path(number), self.leaves[number], self.likenesses[number]
+        library = array_library(array)
+        try:
+            spec = describe(array)
+        except StateError as error:
+            raise StateError(f"{self._who} {path}: {error}") from error
+        if library is not likeness.library:
+            wanted = likeness.library.name
+            raise StateError(f"{self._who} {path} as an array of {library.name}, where one of {wanted} belongs")
+        if spec[:3] != leaf.spec[:3]:
+            raise StateError(
+                f"{self._who} {path} as {spec}, but the {self.name} has {leaf.spec} there: every step has to keep "
+                "shape and type"
+            )
+        if spec.nbytes and (device := library.device(array)) != likeness.device:
+            places = ["the host" if place is None else f"cuda:{place}" for place in (device, likeness.device)]
+            raise StateError(f"{self._who} {path} on {places[0]}, but the {self.name} is on {places[1]}: move it there")
+        fitted = library.fit(array, leaf.spec)
+        if fitted is None and copies:
+            fitted = library.copy_as(array, leaf.spec)
+        if fitted is None:
+            raise StateError(
+                f"{self._who} {path} with strides {library.strides(array)} in bytes, but the state has "
+                f"{leaf.spec.all_strides} there: in another order, or with gaps, sums come out otherwise. Let every "
+                "step return it in one order (numpy.ascontiguousarray(x), tensor.contiguous()), and start with that"
+            )
+        return fitted
+
+    @cached_property
+    def _sizes(self) -> tuple[int, ...]:
+        return tuple(leaf.nbytes for leaf in self.leaves)
+
+    @property
+    def _who(self) -> str:
+        return f"{'forward' if self.name == 'state' else self.name} returned"
+
+    def _path(self, number: int) -> str:
+        return _path(self.structure, number, self.name)
+
+
+def in_a_row(specs: Iterable[ArraySpec]) -> tuple[tuple[Leaf, ...], int]:
+    """Lay arrays of some specs one after the other, and return the bytes of a snapshot in whole sectors of a disk."""
+    leaves: list[Leaf] = []
+    offset = 0
+    for spec in specs:
+        leaves.append(Leaf(spec, offset, spec.nbytes))
+        offset += aligned(spec.nbytes)
+    return tuple(leaves), max(SECTOR, whole_sectors(offset))
 
 
 def arrays_of(tree: Any) -> list[Any]:
@@ -51,5 +180,11 @@ def arrays_of(tree: Any) -> list[Any]:
     return flatten(tree)[0]
 
 
-def _text(specs: Iterable[ArraySpec]) -> str:
-    return ", ".join(str(spec._replace(kind=None)) for spec in specs)
+def _path(structure: optree.PyTreeSpec, number: int, name: str) -> str:
+    return structure.accessors()[number].codify(name)
+
+
+def _locked(array: Any) -> Any:
+    view = array.view()
+    view.flags.writeable = False
+    return view

@@ -40,8 +40,8 @@ def library_of(state: Any) -> Library:
     arrays = arrays_of(state)
     if not arrays:
         raise StateError("the state holds no arrays: give a tuple, list or dict of arrays")
-    libraries = [dispatch.library_of(array) for array in arrays]
-    on_host = [library.on_host(array) for library, array in zip(libraries, arrays, strict=True)]
+    libraries = [dispatch.array_library(array) for array in arrays]
+    on_host = [dispatch.region_of(array).array is not None for array in arrays]
     if any(on_host) != all(on_host):
         raise StateError("some arrays of the state are on the host and some on a GPU: move them to one place")
     if on_host[0]:

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import is_dataclass
 from typing import Any
 
 from forebay.engine.executor import Callbacks
@@ -9,10 +10,16 @@ from forebay.engine.layout import Layout, arrays_of
 from forebay.engine.library import Library, library_of
 from forebay.engine.sampling import Sampler
 from forebay.errors import PlanError, StateError
-from forebay.machine.arrays import dispatch
 from forebay.schedule.segmented import check_count
 
 Record = Sequence[Any] | Callable[[Any, int], Any]
+
+
+class Trusted(tuple[Any, ...]):
+    """A state whose maker has seen to it that it is like all others, and that is taken as it is until it is kept.
+
+    Doors to other libraries return such: their arrays may be elsewhere where nothing is kept of a step.
+    """
 
 
 class TimeLoop:
@@ -29,21 +36,29 @@ class TimeLoop:
         check_count(every, "every")
         if every < 1:
             raise PlanError(f"every={every}: it must be at least 1")
+        self.layout = Layout.of(state)
+        if not isinstance(state, Trusted):
+            self.layout.check_apart(arrays_of(state))
         self.library: Library = library_of(state)
         self.steps, self.every = steps, min(every, steps)
         record = (record,) if isinstance(record, str) else record
         self._forward, self._state, self._record = forward, state, record
         self._takes_replay = "replay" in inspect.signature(forward).parameters
         self._furthest = 0  # up to here the steps have been run before
-        self.layout = Layout.of(state)
-        # The first record is not kept: it may be a copy on the device.
-        with self.library.current():
-            self.record_layout = None if record is None else Layout.of(self.record_of(state, 0))
+        self.record_layout: Layout | None = None
+        if record is not None:
+            # The first record is not kept: it may be a copy on the device.
+            with self.library.current():
+                self.record_layout = Layout.of(self._taken(record, state, 0), "record")
 
     @property
     def coarse_steps(self) -> int:
         """Steps of the schedule."""
         return -(-self.steps // self.every)
+
+    def end(self, steps: int) -> None:
+        """Take note of the steps that a loop of unknown end has had."""
+        self.steps, self.every = steps, min(self.every, steps)
 
     @property
     def arrays(self) -> list[Any]:
@@ -52,33 +67,41 @@ class TimeLoop:
 
     def fresh(self) -> Any:
         """Copy the initial state, which stays the caller's."""
-        return self.layout.build([dispatch.library_of(array).copy(array) for array in self.arrays])
+        return self.layout.copy(self._state)
 
     def advance(self, state: Any, start: int, stop: int) -> Any:
         """Run forward, telling it which steps it has run before where it wants to know."""
         first, last = start * self.every, min(stop * self.every, self.steps)
         if not self._takes_replay:
-            return self._forward(state, first, last)
+            return self._like(self._forward(state, first, last))
         furthest = min(max(first, self._furthest), last)
         if first < furthest:
-            state = self._forward(state, first, furthest, replay=True)
+            state = self._like(self._forward(state, first, furthest, replay=True))
         if furthest < last:
-            state = self._forward(state, furthest, last, replay=False)
+            state = self._like(self._forward(state, furthest, last, replay=False))
             self._furthest = last
         return state
 
+    def _like(self, state: Any) -> Any:
+        """Return a new state as the initial one is built."""
+        return state if isinstance(state, Trusted) else self.layout.match(state)
+
     def record_of(self, state: Any, step: int) -> Any:
-        """Return what backward needs of a state."""
-        record = self._record
-        if record is None:
+        """Return what backward needs of a state, always built in the same way."""
+        if self.record_layout is None or self._record is None:
             return state
+        return self.record_layout.match_record(self._taken(self._record, state, step))
+
+    def _taken(self, record: Record, state: Any, step: int) -> Any:
         if callable(record):
             return record(state, step * self.every)
         try:
             if isinstance(state, dict):
                 return {key: state[key] for key in record}
+            if is_dataclass(state):
+                return {key: getattr(state, key) for key in record}
             return tuple(state[key] for key in record)
-        except (KeyError, IndexError, TypeError) as error:
+        except (AttributeError, KeyError, IndexError, TypeError) as error:
             raise StateError(f"record={record!r} names what the state does not have: {error}") from error
 
     def callbacks(
@@ -101,6 +124,8 @@ class TimeLoop:
 
         def visit(snapshot: Any, step: int) -> None:
             needed = self.record_of(snapshot, step) if keeps else snapshot
+            if not isinstance(needed, Trusted):
+                needed = (self.record_layout or self.layout).locked(needed)
             if sampler:
                 sampler.see(step, needed)
             backward(needed, step * self.every)

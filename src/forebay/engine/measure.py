@@ -2,6 +2,7 @@
 
 import mmap
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -10,21 +11,34 @@ from typing import Any
 import numpy as np
 
 from forebay.codec import Codec, quality
+from forebay.engine.executor import Callbacks, Executor
 from forebay.engine.layout import Layout
 from forebay.errors import CodecError
-from forebay.machine.arrays.dispatch import region_of, view_of
+from forebay.machine.arrays.dispatch import region_of, stored_view
 from forebay.machine.machine import ReversalMachine
 from forebay.machine.packing import Packing, snapshot_bytes
 from forebay.machine.spec import Extent
-from forebay.planner import CodecCost, Costs, Link
+from forebay.planner import CodecCost, Costs, HostCost, Link
+from forebay.planner.operations import Evict, Fetch, Operation, Store
+from forebay.planner.simulate import Work
+from forebay.schedule import Backward, Drop, Forward, Restore, Revolve, Save
 from forebay.tier.disk import Disk
-from forebay.tier.links import measure_links
+from forebay.tier.links import host_copy, measure_links
 
 REPEATS = 3
+SHORT = 1e-3
+"""Seconds below which several steps are timed in one call: alone, the time to ask for a step would count as its own."""
+MANY = 8
+PROBE = 2**28
+"""Bytes that are moved at most to time a link of a device."""
 SPREAD = 1.1
 """How much more room than the mean is planned for snapshots whose sizes differ."""
 BELIEVED = 4.0
 """The largest ratio taken from the first steps, whose fields may still be empty; later ones will shrink less."""
+KINDS = 16
+"""Operations of each kind that are timed in a row."""
+
+Clock = Callable[[Callable[[], Any]], float]
 
 
 def measure_host(
@@ -36,13 +50,10 @@ def measure_host(
     synchronous: bool,
 ) -> Costs:
     """Time forward on host arrays, copies of a snapshot's size, and the disk; all of it is synchronous."""
-    room = np.frombuffer(mmap.mmap(-1, 2 * nbytes), np.uint8)
-    snapshot, other = room[:nbytes], room[nbytes:]
-    snapshot[:], other[:] = 1, 2  # pages are there before they are timed
-    copy = _seconds(lambda: np.copyto(other, snapshot))
-    step = _step(forward, fresh, steps, lambda call: _seconds(call, 1))
-    disk = _disk(snapshot, other, directory) if directory is not None else None
-    return Costs(forward=step, backward=step, copy=nbytes / copy, disk=disk)
+    run = Steps(forward, fresh, steps, _seconds)
+    step, _ = run.typical()
+    disk = _disk(nbytes, directory, run) if directory is not None else None
+    return Costs(forward=step, backward=step, copy=host_copy(nbytes), disk=disk)
 
 
 def measure_device(
@@ -71,19 +82,114 @@ def measure_device(
         for stream in callers_streams():
             streams.compute.wait(stream)  # the state may still be on its way there
         with current(streams.compute) as compute:
-            step = _step(forward, start, steps, timed)
+            run = Steps(forward, start, steps, timed)
+            step, asked = run.typical()
+            # Where steps are this short the host is the limit, and what slows them is lost in its noise.
+            links = measure_links(None, min(nbytes, PROBE), None if step < SHORT / 10 else lambda: run()[0])
             compute.record().sync()
-    links = measure_links(directory, min(nbytes, 2**28))
-    assert links.device_copy and links.pinned_up and links.pinned_down
-    disk = Link(links.disk_read, links.disk_write) if directory and links.disk_read and links.disk_write else None
+    assert links.device_copy and links.pinned_up and links.pinned_down and links.pinned_both
+    both = min(1.0, links.pinned_both / min(links.pinned_up, links.pinned_down))
     return Costs(
         forward=step,
         backward=step,
         copy=links.device_copy,
-        host=Link(links.pinned_up, links.pinned_down),
-        disk=disk,
+        host=Link(links.pinned_up, links.pinned_down, both, links.beside or 1.0),
+        disk=_disk(min(nbytes, PROBE), directory) if directory is not None else None,
         pin=links.pin_seconds_per_byte or 0.0,
+        operations=HostCost() if synchronous else HostCost(forward=asked, backward=asked, ahead=True),
     )
+
+
+class Steps:
+    """Times steps of a loop, one call after the other, from the start on and then once more."""
+
+    def __init__(
+        self, forward: Callable[[Any, int, int], Any], fresh: Callable[[], Any], steps: int, timed: Clock
+    ) -> None:
+        self._forward, self._fresh, self._steps, self._timed = forward, fresh, steps, timed
+        self._state, self._reached, self._many = forward(fresh(), 0, 1), 1, 1  # the first call may compile
+        self.lasted = 0.0
+        """seconds of the last call"""
+
+    def __call__(self) -> tuple[float, float]:
+        """Run one call, and return the seconds of a step, and the host's to ask for it."""
+        if self._reached == self._steps:
+            self._state = None  # its memory may be what the next one takes
+            self._state, self._reached = self._fresh(), 0
+        many = min(self._many, self._steps - self._reached)
+        asked = 0.0
+
+        def call() -> None:
+            nonlocal asked
+            start = perf_counter()
+            self._state = self._forward(self._state, self._reached, self._reached + many)
+            asked = perf_counter() - start
+
+        self.lasted = self._timed(call)
+        self._reached += many
+        return max(self.lasted / many, 1e-9), asked / many
+
+    def typical(self) -> tuple[float, float]:
+        """Return the medians of several calls, of several steps each where they are short."""
+        timed = [self()]
+        if timed[0][0] < SHORT:
+            self._many, timed = MANY, []
+        timed += [self() for _ in range(REPEATS - len(timed))]
+        taken, asked = zip(*timed, strict=True)
+        return median(taken), median(asked)
+
+
+def measure_operations(
+    machine: ReversalMachine, layout: Layout, arrays: Sequence[Any], callbacks: Callbacks, tiers: Sequence[str]
+) -> HostCost:
+    """Time the host's part of each kind of operation, with arrays of few elements and callbacks that do nothing.
+
+    Each kind is timed in a row. Mixed as they are in a reversal they take longer, which one of those tells.
+    """
+    numbers = range(KINDS)
+    try:
+        executor = Executor(machine, layout, tiers, [KINDS * layout.nbytes for _ in tiers], callbacks)
+        state = executor.load(arrays)
+
+        def seconds(operations: Sequence[Operation]) -> float:
+            start = perf_counter()
+            executor.run(operations, state)
+            return perf_counter() - start
+
+        def each() -> dict[str, float]:
+            save: Sequence[Operation] = [Save(number) for number in numbers]
+            take: Sequence[Operation] = [action for number in numbers for action in (Restore(number), Drop(number))]
+            kinds: dict[str, Sequence[Operation]] = {
+                "call": [*(Forward(0, 1) for _ in numbers), *(Backward(0) for _ in numbers)],
+                "save": save,
+                "restore": [Restore(number) for number in numbers],
+                "take": take,
+            }
+            if len(tiers) > 1:
+                kinds["saved again"] = save
+                kinds["store"] = [Store(number, 1) for number in numbers]
+                kinds["drop"] = [Evict(number, 0) for number in numbers]
+                kinds["fetch"] = [Fetch(number, 1) for number in numbers]
+                kinds["arrived"] = take  # which waits for the fetches
+            return {kind: seconds(operations) / KINDS for kind, operations in kinds.items()}
+
+        rounds = [each() for _ in range(1 + REPEATS)][1:]  # the first finds nothing in caches
+        kind = {name: median(taken[name] for taken in rounds) for name in rounds[0]}
+        drop = kind.get("drop", 0.0)
+        cost = HostCost(
+            call=kind["call"] / 2,
+            save=kind["save"],
+            restore=kind["restore"],
+            take=max(0.0, kind["take"] - drop),
+            drop=drop,
+            move=(kind.get("store", 0.0) + kind.get("fetch", 0.0)) / 2,
+        )
+        mixed = Revolve(2 * KINDS, KINDS // 4)
+        alone = Work(0, 0, 0, 0, 0, (), (), host=cost).host_seconds(mixed.steps, mixed.forward_steps, mixed.saves)
+        slower = max(1.0, median(seconds(list(mixed)) for _ in range(REPEATS)) / alone)
+    finally:
+        machine.close()
+    return HostCost(**{name: slower * value for name, value in asdict(cost).items() if name != "ahead"})
 
 
 def measure_codec(
@@ -95,12 +201,18 @@ def measure_codec(
         machine.reserve(0, layout.nbytes + packing.most)
         room, data = machine.region(0, 0, layout.nbytes), machine.region(0, layout.nbytes, packing.most)
         regions = list(map(region_of, arrays))
+        asked: list[tuple[float, float]] = []
         for step in range(1 + REPEATS):  # the first compiles
-            sizes = machine.encode("compute", step, packing.coded(regions, data, packing.worst), []).sizes()
+            start = perf_counter()
+            encoding = machine.encode("compute", step, packing.coded(regions, data, packing.worst), [])
+            encoding_asked = perf_counter() - start
+            sizes = encoding.sizes()
             where = [Extent(start, size) for (start, _), size in zip(packing.worst, sizes, strict=True)]
+            start = perf_counter()
             machine.decode("compute", step, packing.coded(packing.arrays_in(room), data, where), [])
+            asked.append((encoding_asked, perf_counter() - start))
         machine.finish()
-        before, after = (list(map(view_of, several)) for several in (arrays, machine.arrays(room, layout.leaves)))
+        before, after = (list(map(stored_view, several)) for several in (arrays, machine.arrays(room, layout.leaves)))
         if error is not None and not _keeps_error(before, after, error):
             return None
     except CodecError:
@@ -120,6 +232,8 @@ def measure_codec(
         decode=layout.nbytes / max(decoded, 1e-9),
         worst=packing.most / layout.nbytes,
         spread=1.0 if packing.fixed else SPREAD,
+        encode_host=min(each[0] for each in asked[1:]),
+        decode_host=min(each[1] for each in asked[1:]),
     )
 
 
@@ -130,40 +244,32 @@ def _keeps_error(before: Sequence[Any], after: Sequence[Any], error: float) -> b
     return not any(difference.worst > error * difference.span for difference in differences)
 
 
-def _step(
-    forward: Callable[[Any, int, int], Any],
-    fresh: Callable[[], Any],
-    steps: int,
-    timed: Callable[[Callable[[], Any]], float],
-) -> float:
-    """Time single steps from the start of the loop, after a first call that may compile."""
-    current = forward(fresh(), 0, 1)
-    taken = []
-    for step in range(1, min(steps, 1 + REPEATS)):
-        here = [current]
-        taken.append(timed(lambda here=here, step=step: here.append(forward(here[0], step, step + 1))))  # type: ignore[misc]
-        current = here[1]
-    if not taken:  # a loop of one step
-        again = fresh()
-        taken.append(timed(lambda: forward(again, 0, 1)))
-    return max(median(taken), 1e-9)
-
-
-def _disk(snapshot: Any, other: Any, directory: Path) -> Link:
-    """Time the disk tier itself, with a snapshot."""
-    down, up = [], []
-    with Disk(directory, snapshot.nbytes) as disk:
+def _disk(nbytes: int, directory: Path, run: Steps | None = None) -> Link:
+    """Time the disk tier itself, with snapshots: each way alone, both at once, and steps beside them."""
+    source, target = (np.frombuffer(mmap.mmap(-1, nbytes), np.uint8) for _ in range(2))
+    source[:], target[:] = 1, 2  # pages are there before they are timed
+    ups, downs, boths, besides = [], [], [], list[float]()
+    with Disk(directory, 2 * nbytes) as disk:
         for step in range(REPEATS):
-            down.append(_seconds(lambda step=step: disk.write(step, snapshot).result(), 1))  # type: ignore[misc]
-            up.append(_seconds(lambda step=step: disk.read(step, other).result(), 1))  # type: ignore[misc]
-            disk.drop(step)
-    return Link(up=snapshot.nbytes / median(up), down=snapshot.nbytes / median(down))
+            downs.append(_seconds(lambda step=step: disk.write(step, source).result()))  # type: ignore[misc]
+            ups.append(_seconds(lambda step=step: disk.read(step, target).result()))  # type: ignore[misc]
+            alone = run()[0] if run else 0.0
+            start = perf_counter()
+            ways = disk.write(-1, source), disk.read(step, target)
+            if run and run.lasted < min(ups[-1], downs[-1]):  # otherwise it would go on after them
+                besides.append(run()[0] / alone)
+            for way in ways:
+                way.result()
+            boths.append(perf_counter() - start)
+            for done in (step, -1):
+                disk.drop(done)
+    up, down = median(ups), median(downs)
+    # The shorter way meets the longer one all along. Others' work on the machine only ever makes things slower.
+    met = max(min(up, down), min(boths) - abs(up - down))
+    return Link(nbytes / up, nbytes / down, min(up, down) / met, max(1.0, min(besides, default=1.0)))
 
 
-def _seconds(call: Callable[[], Any], repeats: int = REPEATS) -> float:
-    taken = []
-    for _ in range(repeats):
-        start = perf_counter()
-        call()
-        taken.append(perf_counter() - start)
-    return max(median(taken), 1e-9)
+def _seconds(call: Callable[[], Any]) -> float:
+    start = perf_counter()
+    call()
+    return max(perf_counter() - start, 1e-9)

@@ -16,6 +16,12 @@ class Result:
     metrics: Metrics
     note: str = ""
     """what was decided for the caller"""
+    steps: int | None = None
+    """that were reversed, where they were not those of the plan: a resumed reversal carries its plan out many times"""
+
+    def __repr__(self) -> str:
+        peaks = ", ".join(f"{tier} {to_text(peak)}" for tier, peak in self.metrics.peak.items())
+        return f"Result({seconds_to_text(self.metrics.seconds)}; {peaks} of snapshots at most; {self.plan!r})"
 
     @property
     def costs(self) -> Costs:
@@ -23,9 +29,11 @@ class Result:
         phases, plan, known = self.metrics.phases, self.plan, dict(self.plan.costs.codecs)
         if plan.codec and self.metrics.ratios:
             known[plan.codec] = replace(known[plan.codec], ratio=self.metrics.mean_ratio)
-        passes = plan.schedule.forward_steps / plan.schedule.steps
-        forward = phases["forward"] / (plan.steps * passes + plan.every * self.metrics.recomputed)
-        backward = phases["backward"] / plan.steps
+        if self.steps == 0:
+            return plan.costs
+        passes, steps = plan.schedule.forward_steps / plan.schedule.steps, self.steps or plan.steps
+        forward = phases["forward"] / (steps * passes + plan.every * self.metrics.recomputed)
+        backward = phases["backward"] / steps
         return replace(plan.costs, forward=max(forward, 1e-9), backward=backward, codecs=known, assumed=None)
 
     def explain(self) -> str:
@@ -33,11 +41,12 @@ class Result:
         predicted, metrics = self.plan.prediction, self.metrics
         lines = [self.note] if self.note else []
         lines += [self.plan.explain(), "measured against predicted:"]
-        rows = {"whole": (metrics.seconds, predicted.seconds)}
+        times = 1.0 if self.steps is None else self.steps / self.plan.steps
+        rows = {"whole": (metrics.seconds, times * predicted.seconds)}
         also = {"save": "compress", "restore": "decompress"}
         for phase in ("forward", "backward", "save", "restore", "stall"):
             measured = metrics.phases[phase] + metrics.phases[also.get(phase, "")]
-            rows[phase] = (measured, getattr(predicted, phase))
+            rows[phase] = (measured, times * getattr(predicted, phase))
         for name, (measured, foreseen) in rows.items():
             if max(measured, foreseen) > 1e-3 * metrics.seconds:
                 lines.append(f"  {name:<9} {seconds_to_text(measured):>9}  predicted {seconds_to_text(foreseen)}")

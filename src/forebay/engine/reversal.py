@@ -1,31 +1,30 @@
 """A reversal on its way: run forward to its turn, where it may wait, and later backward, or be given up there."""
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from types import TracebackType
 from typing import Any
-
-from rich.console import Console
-from rich.progress import Progress
 
 from forebay.engine.executor import Executor
 from forebay.engine.layout import Layout
 from forebay.engine.loop import TimeLoop
 from forebay.engine.result import Result
 from forebay.engine.sampling import Sampler
+from forebay.engine.showing import shown
 from forebay.engine.spilling import SpillingExecutor
-from forebay.errors import EngineError
+from forebay.errors import BudgetError, EngineError
+from forebay.machine.machine import ReversalMachine
 from forebay.machine.packing import Packing
 from forebay.metrics import Metrics
 from forebay.planner import Plan
 from forebay.planner.operations import Operation
+from forebay.planner.residency import holdings, ways_back
 from forebay.schedule import Forward, Restore
-
-LONG = 5.0
-"""Predicted seconds from which a reversal shows its progress on a terminal."""
+from forebay.schedule.online import retainable
 
 
 class Phase(Enum):
@@ -33,7 +32,42 @@ class Phase(Enum):
 
     PREPARED = "has not been run forward yet: call forward() first"
     TURNED = "has been run forward: call backward(), or prepare another"
-    ENDED = "has ended or was given up: prepare another"
+    ENDED = "has ended or was given up: prepare another, or say retain=True to all backward() but the last"
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A loop, where its snapshots go, and how they are kept there."""
+
+    loop: TimeLoop
+    keeps: bool
+    """that snapshots are states"""
+    kept: Layout
+    """of a snapshot"""
+    packing: Packing | None
+    tiers: Sequence[str]
+    rooms: Sequence[int]
+    """bytes of each tier"""
+    where: Path
+    synchronous: bool
+
+    def machine(self) -> ReversalMachine:
+        """Return what it runs on."""
+        return self.loop.library.machine(self.where, self.synchronous)
+
+    def start(self, machine: ReversalMachine, sampler: Sampler | None, visitor: "Visitor") -> tuple[Executor, Any]:
+        """Take the memory, and return what runs operations in it, and a copy of the initial state."""
+        callbacks = self.loop.callbacks(self.keeps, sampler, visitor, machine.pause)
+        executor: Executor
+
+        def initial() -> Any:
+            return executor.load(self.loop.arrays) if self.keeps else self.loop.fresh()
+
+        if self.packing is None:
+            executor = Executor(machine, self.kept, self.tiers, self.rooms, callbacks)
+        else:
+            executor = SpillingExecutor(machine, self.kept, self.tiers, self.rooms, callbacks, self.packing, initial)
+        return executor, initial()
 
 
 class Reversal:
@@ -43,27 +77,24 @@ class Reversal:
     that is closed, or that nothing refers to any more, gives its memory and files back.
     """
 
-    def __init__(
-        self,
-        loop: TimeLoop,
-        plan: Plan,
-        kept: Layout,
-        packing: Packing | None,
-        rooms: Sequence[int],
-        *,
-        lossy: bool,
-        where: Path,
-        synchronous: bool,
-        note: str = "",
-    ) -> None:
-        self.plan, self.note = plan, note
-        self._loop, self._kept, self._packing, self._rooms = loop, kept, packing, rooms
-        self._where, self._synchronous = where, synchronous
+    def __init__(self, setup: Setup, plan: Plan | None, lossy: bool = False, note: str = "") -> None:
+        self.note = note
+        self._setup, self._plan = setup, plan
+        loop = setup.loop
         self._sampler = Sampler(loop.record_layout or loop.layout, loop.coarse_steps) if lossy else None
-        self._visitor = _Visitor()
+        self._visitor = Visitor()
         self._phase = Phase.PREPARED
         self._executor: Executor | None = None
         self._close: Callable[[], object] = lambda: None
+        self._done: list[Operation] = []
+        self._later: list[Operation] = []
+
+    @property
+    def plan(self) -> Plan:
+        """What is carried out; of a loop of unknown end there is no plan before the turn."""
+        if self._plan is None:
+            raise EngineError("a loop of unknown end has no plan before its turn: call forward() first")
+        return self._plan
 
     def forward(self, turn: Callable[[Any], Any] | None = None) -> Any:
         """Take the memory, run to the turn, and return the final state, or what `turn(final_state)` makes of it.
@@ -72,41 +103,76 @@ class Reversal:
         with the engine's stream current, as all callbacks are; after the return the caller's streams are, in order.
         """
         self._demand(Phase.PREPARED)
-        operations = self.plan.operations()
-        turned = _before_turn(operations, self.plan.schedule.steps)
-        self._machine = machine = self._loop.library.machine(self._where, self._synchronous)
+        machine = self._setup.machine()
         self._close = weakref.finalize(self, machine.close)
         try:
-            self._executor, state = self._start()
-            final = self._executor.run(operations[:turned], state)
+            self._executor, state = self._setup.start(machine, self._sampler, self._visitor)
+            final = self._sweep(self._executor, state)
             result = final if turn is None else turn(final)
             machine.leave()
         except BaseException:
             self.close()
             raise
-        self._operations, self._done = operations, turned
         self._phase = Phase.TURNED
         return result
 
-    def backward(self, backward: Callable[[Any, int], None], progress: bool | None = None) -> Result:
+    def _sweep(self, executor: Executor, state: Any) -> Any:
+        """Run to the turn, and leave behind what has been done and what comes later."""
+        operations = self.plan.operations()
+        turned = _before_turn(operations, self.plan.schedule.steps)
+        self._done, self._later = operations[:turned], operations[turned:]
+        return executor.run(self._done, state)
+
+    def backward(
+        self, backward: Callable[[Any, int], None], progress: bool | None = None, retain: bool = False
+    ) -> Result:
         """Call ``backward(state_or_record, step)`` from the last step to the first, in whatever thread.
 
-        Everything but the result is given back at the end. Parameters are as for `reverse`.
+        Everything but the result is given back at the end, unless `retain` says that another adjoint of the same
+        forward run will follow. Other parameters are as for `reverse`; metrics are of all phases so far.
         """
         self._demand(Phase.TURNED)
         assert self._executor is not None
-        machine = self._machine
+        machine, schedule, operations = self._executor.machine, self.plan.schedule, self._way_back(retain)
         try:
             machine.enter()
-            with shown(self.plan, progress) as tick:
+            with shown(f"reversing with {schedule}", schedule.steps, self.plan.seconds, progress) as tick:
                 self._visitor.backward, self._visitor.tick = backward, tick
-                self._executor.run(self._operations[self._done :], None)
+                self._executor.run(operations, None)
             machine.finish()
             machine.metrics.samples = self._sampler.samples() if self._sampler else []
-        finally:
+            if retain:
+                self._done, self._later = self._done + operations, []
+                self._visitor.forget()
+                machine.leave()
+                return self._result(deepcopy(machine.metrics), self._done)
+        except BaseException:
             self.close()
-        _count(machine.metrics, self.plan, self._operations, self._kept.nbytes)
-        return Result(self.plan, machine.metrics, self.note)
+            raise
+        self.close()
+        return self._result(machine.metrics, self._done + operations)
+
+    def _way_back(self, retain: bool) -> list[Operation]:
+        """Return the operations that follow: those of the plan, unless snapshots are retained or have been."""
+        if self._later and not retain:
+            return self._later
+        held, peak, steps = (
+            holdings(self._done, len(self._setup.tiers)),
+            self.plan.prediction.peak,
+            self.plan.schedule.steps,
+        )
+        kept = sorted(set().union(*held))
+        choices: Sequence[Sequence[int]] = [kept if retain else []]
+        if retain and self._setup.keeps:
+            choices = retainable(kept, steps, sum(peak))
+        way = next(ways_back(held, steps, peak, choices), None)
+        if way is None:
+            raise BudgetError("the snapshots leave no slot free, and so cannot be retained: give a larger budget")
+        return way
+
+    def _result(self, metrics: Metrics, operations: Sequence[Operation]) -> Result:
+        _count(metrics, self.plan, operations, self._setup.kept.nbytes)
+        return Result(self.plan, metrics, self.note)
 
     def close(self) -> None:
         """Free memory and remove files, whatever has been done; again is no error."""
@@ -127,24 +193,8 @@ class Reversal:
         if self._phase is not phase:
             raise EngineError(f"this reversal {self._phase.value}")
 
-    def _start(self) -> tuple[Executor, Any]:
-        """Return what runs the operations, and a copy of the initial state where it computes."""
-        loop, plan, machine, packing = self._loop, self.plan, self._machine, self._packing
-        keeps = plan.keep == "states"
-        callbacks = loop.callbacks(keeps, self._sampler, self._visitor, machine.pause)
-        executor: Executor
 
-        def initial() -> Any:
-            return executor.load(loop.arrays) if keeps else loop.fresh()
-
-        if packing is None:
-            executor = Executor(machine, self._kept, plan.tiers, self._rooms, callbacks)
-        else:
-            executor = SpillingExecutor(machine, self._kept, plan.tiers, self._rooms, callbacks, packing, initial)
-        return executor, initial()
-
-
-class _Visitor:
+class Visitor:
     """Calls what goes back through the loop, which is known only after the turn, and tells of each step."""
 
     def __init__(self) -> None:
@@ -156,20 +206,9 @@ class _Visitor:
         self.tick: Callable[[], None] = lambda: None
 
     def __call__(self, snapshot: Any, step: int) -> None:
+        """Go back by a step."""
         self.backward(snapshot, step)
         self.tick()
-
-
-@contextmanager
-def shown(plan: Plan, wanted: bool | None) -> Iterator[Callable[[], None]]:
-    """Show the backward steps done, where that is wanted."""
-    console = Console(stderr=True)
-    if not (wanted or (wanted is None and console.is_terminal and plan.seconds > LONG)):
-        yield lambda: None
-        return
-    with Progress(console=console, transient=True) as bar:
-        task = bar.add_task(f"reversing with {plan.schedule}", total=plan.schedule.steps)
-        yield lambda: bar.advance(task)
 
 
 def _before_turn(operations: Sequence[Operation], steps: int) -> int:

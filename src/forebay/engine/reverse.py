@@ -7,17 +7,19 @@ from typing import Any, TypedDict, Unpack
 
 from forebay.codec import Codec, get
 from forebay.codec.auto import choices
-from forebay.engine.costing import measured, read_budget, with_codecs, with_unused
+from forebay.engine.costing import driver_overhead, measured, read_budget, with_codecs, with_unused
 from forebay.engine.layout import Layout
 from forebay.engine.library import Library
 from forebay.engine.loop import Record, TimeLoop
+from forebay.engine.online import FOREVER, EndWatch, prepare_online
 from forebay.engine.result import Result
-from forebay.engine.reversal import Reversal
+from forebay.engine.resume import Adjoint, Loop, reverse_in_segments
+from forebay.engine.reversal import Reversal, Setup
 from forebay.errors import PlanError
 from forebay.machine.packing import Packing
 from forebay.planner import Costs, Plan
 from forebay.planner import plan as make_plan
-from forebay.planner.settings import staging
+from forebay.planner.settings import Problem, fillable, staging
 from forebay.schedule import Schedule
 from forebay.schedule.segmented import check_steps
 from forebay.units import Budget
@@ -36,6 +38,7 @@ class Options(TypedDict, total=False):
     every: int
     plan: Plan | None
     costs: Costs | None
+    step_costs: Sequence[float] | None
     policy: str
     slots: int | None
     reversals: int
@@ -47,10 +50,12 @@ def reverse(
     forward: Callable[..., Any],
     backward: Callable[[Any, int], None],
     state: Any,
-    steps: int,
+    steps: int | None,
     *,
     turn: Callable[[Any], None] | None = None,
     progress: bool | None = None,
+    resume: Path | str | None = None,
+    adjoint: Adjoint | None = None,
     **options: Unpack[Options],
 ) -> Result:
     """Run a time loop forward and then backward, keeping and recomputing states inside a budget.
@@ -68,9 +73,15 @@ def reverse(
         ``turn(final_state)``, called once before the first backward computation.
     progress
         Whether to show progress; None shows it for long reversals on a terminal.
+    resume
+        A directory for this reversal alone, in which its progress is kept: after the process has died, however it did,
+        the same call goes on from there. The directory is empty again when `reverse` returns.
+    adjoint
+        What the callbacks write, and progress has to hold with `resume`: arrays by name, which are written in place; or
+        ``(save, load)``, each called with an open binary file.
     **options
-        As for `prepare`: `budget`, `schedule`, `codec`, `record`, `every`, `plan`, `costs`, `policy`, `slots`,
-        `reversals`, `synchronous`, `directory`.
+        As for `prepare`: `budget`, `schedule`, `codec`, `record`, `every`, `plan`, `costs`, `step_costs`, `policy`,
+        `slots`, `reversals`, `synchronous`, `directory`.
 
     Examples
     --------
@@ -86,15 +97,27 @@ def reverse(
     >>> float(total[0]), result.metrics.peak["host"]
     (198.0, 20480)
     """
+    if resume is not None:
+        if steps is None:
+            raise PlanError("resume= needs the number of steps: leave it out where the loop says when it is over")
+        check_steps(steps)
+        loop = Loop(forward, backward, state, steps, turn, adjoint, options, _plan_of, reverse)
+        return reverse_in_segments(resume, loop, progress)
     with prepare(forward, state, steps, **options) as reversal:
         reversal.forward(turn)
         return reversal.backward(backward, progress)
 
 
+def _plan_of(forward: Callable[..., Any], state: Any, steps: int, **options: Unpack[Options]) -> tuple[Plan, str]:
+    """Return the plan of a loop, and what was decided for its caller."""
+    with prepare(forward, state, steps, **options) as reversal:
+        return reversal.plan, reversal.note
+
+
 def prepare(
     forward: Callable[..., Any],
     state: Any,
-    steps: int,
+    steps: int | None,
     *,
     budget: Budget | str | int | None = None,
     schedule: str | Schedule | Any = "auto",
@@ -103,6 +126,7 @@ def prepare(
     every: int = 1,
     plan: Plan | None = None,
     costs: Costs | None = None,
+    step_costs: Sequence[float] | None = None,
     policy: str = "min",
     slots: int | None = None,
     reversals: int = 1,
@@ -124,7 +148,9 @@ def prepare(
         memory. On the host, arrays with gaps are gathered when they are kept and come back without them; on a GPU
         they are refused.
     steps
-        Steps of the loop.
+        Steps of the loop. None where nobody knows before `forward` says that it is over, by returning
+        ``Ended(state, steps)``; it may be asked for steps beyond that. Then the state says what the next step is, all
+        slots of the budget are used, and a plan comes about at the turn.
     budget
         Bytes for snapshots, per tier; a bare amount is that of the tier in which the arrays are. The working state
         comes on top. None takes half of what is free.
@@ -142,6 +168,9 @@ def prepare(
         Known from before. A plan decides what `schedule`, `policy`, `slots`, `costs` and `codec` otherwise do, and is
         refused where it does not agree with a budget or codec given beside it. Without either, forward and links are
         timed on the first steps, which are run again afterwards.
+    step_costs
+        How long each forward step takes, in proportion to the others, where they differ: cheap steps are then repeated
+        rather than dear ones.
     synchronous
         On a GPU, callbacks are called with the engine's stream current in CuPy and torch and may return before their
         work has ended. With this, the engine waits before each call and takes the return as completion, which suits
@@ -162,23 +191,33 @@ def prepare(
     >>> final, seen[:3]
     (1024.0, [512.0, 256.0, 128.0])
     """
-    check_steps(steps)
     synchronous = bool(getattr(forward, "synchronous", False)) if synchronous is None else synchronous
+    where = Path(directory) if directory is not None else Path(tempfile.gettempdir())
+    if steps is None:
+        _check_known_end(plan=plan, codec=codec, step_costs=step_costs, policy=None if policy == "min" else policy)
+        watch = EndWatch(forward)
+        loop = TimeLoop(watch, state, FOREVER, every, record)
+        budget, note = read_budget(budget, loop.library)
+        costs = costs or measured(loop, where if "disk" in budget.tiers else None, synchronous)
+        nbytes, every, overhead = loop.layout.nbytes, loop.every, driver_overhead(loop, False)
+        problem = Problem(every, every, nbytes, None, budget, costs, policy, slots, reversals, overhead)
+        return prepare_online(loop, watch, problem, schedule, where, synchronous, note)
+    check_steps(steps)
     loop = TimeLoop(forward, state, steps, every, record)
     encoders, error = choices(codec)
-    where = Path(directory) if directory is not None else Path(tempfile.gettempdir())
-    note = ""
+    note, overhead = "", driver_overhead(loop, bool(encoders))
     if plan is not None:
         _check_agreement(plan, budget, encoders, loop.library)
     else:
         budget, note = read_budget(budget, loop.library)
         disk = where if "disk" in budget.tiers else None
-        costs = with_codecs(loop, costs or measured(loop, disk, synchronous), encoders, error)
+        costs = with_codecs(loop, costs or measured(loop, disk, synchronous, step_costs), encoders, error)
         plan = make_plan(
             steps,
             loop.layout.nbytes,
             budget,
             costs=costs,
+            step_costs=step_costs,
             schedule=schedule,
             codec=[encoder.name for encoder in encoders if encoder.name in costs.codecs],
             record_bytes=loop.record_layout.nbytes if loop.record_layout else None,
@@ -186,6 +225,7 @@ def prepare(
             policy=policy,
             slots=slots,
             reversals=reversals,
+            overhead=overhead,
         )
         note = with_unused(note, codec, plan)
     keeps = plan.keep == "states"
@@ -197,18 +237,17 @@ def prepare(
         encoder = get(plan.codec)
     with loop.library.current():
         packing = Packing.of(kept.leaves, encoder, loop.library.tier) if encoder is not None else None
-    _check_plan(plan, loop, kept, packing)
-    return Reversal(
-        loop,
-        plan,
-        kept,
-        packing,
-        _rooms(plan, kept, packing),
-        lossy=encoder is not None and encoder.lossy,
-        where=where,
-        synchronous=synchronous,
-        note=note,
-    )
+    rooms = _rooms(plan, kept, packing, overhead)
+    _check_plan(plan, loop, kept, packing, rooms)
+    setup = Setup(loop, keeps, kept, packing, plan.tiers, rooms, where, synchronous)
+    return Reversal(setup, plan, lossy=encoder is not None and encoder.lossy, note=note)
+
+
+def _check_known_end(**given: object) -> None:
+    """Refuse what is made for a number of steps, or from it, where that is not known."""
+    for name, value in given.items():
+        if value is not None:
+            raise PlanError(f"{name}= needs the number of steps: leave it out where the loop says when it is over")
 
 
 def _check_agreement(
@@ -225,7 +264,7 @@ def _check_agreement(
         raise PlanError(f"the plan uses {plan.codec}, but {asked} was asked for: make another")
 
 
-def _rooms(plan: Plan, kept: Layout, packing: Packing | None) -> list[int]:
+def _rooms(plan: Plan, kept: Layout, packing: Packing | None, overhead: int) -> list[int]:
     """Return the bytes of each tier for snapshots: exactly those of the plan, or some more where sizes are a guess."""
     peak = plan.prediction.peak
     if packing is None:
@@ -236,16 +275,18 @@ def _rooms(plan: Plan, kept: Layout, packing: Packing | None) -> list[int]:
         if tier == plan.tiers[0]:
             wanted += packing.most  # for the one that is being encoded
         rooms.append(wanted)
-    left = plan.budget[plan.tiers[0]] - staging(plan.keep, kept.nbytes, True, plan.tiers[0])
+    budget = plan.budget[plan.tiers[0]]
+    left = budget - staging(plan.keep, kept.nbytes, True, plan.tiers[0])
     # A codec has to find what it takes for itself outside of the rooms, unless no snapshot could be kept then.
-    rooms[0] = min(rooms[0], max(left - packing.scratch, min(left, 2 * packing.most)))
+    taken = packing.scratch + budget - fillable(budget, overhead)
+    rooms[0] = min(rooms[0], max(left - taken, min(left, 2 * packing.most)))
     rooms[1:] = [min(wanted, plan.budget[tier]) for wanted, tier in zip(rooms[1:], plan.tiers[1:], strict=True)]
     if plan.tiers[-1] == "disk":
         rooms[-1] = plan.budget["disk"]  # files take only what they need
     return rooms
 
 
-def _check_plan(plan: Plan, loop: TimeLoop, kept: Layout, packing: Packing | None) -> None:
+def _check_plan(plan: Plan, loop: TimeLoop, kept: Layout, packing: Packing | None, rooms: Sequence[int]) -> None:
     if (plan.steps, plan.every) != (loop.steps, loop.every):
         raise PlanError(
             f"the plan was made for {plan.steps} steps, every {plan.every}; "
@@ -254,7 +295,6 @@ def _check_plan(plan: Plan, loop: TimeLoop, kept: Layout, packing: Packing | Non
     if plan.budget.tiers[0] != loop.library.tier:
         raise PlanError(f"the plan starts on the {plan.budget.tiers[0]}, but the arrays are on the {loop.library.tier}")
     if packing is not None:
-        rooms = _rooms(plan, kept, packing)
         needed = [2 * packing.most, *(packing.most for _ in rooms[1:])]
         for tier, room, least in zip(plan.tiers, rooms, needed, strict=True):
             if room < least:

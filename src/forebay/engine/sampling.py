@@ -5,7 +5,7 @@ say what becomes of it; so small bricks of the arrays are kept as they were in t
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from forebay.codec import quality
 from forebay.engine.layout import Layout, arrays_of
-from forebay.machine.arrays.dispatch import library_of, view_of
+from forebay.machine.arrays.dispatch import array_library, stored_view
 from forebay.metrics import Distortion
 
 STEPS = 5
@@ -48,7 +48,7 @@ class Sampler:
         self._before[step] = (
             self._cut(tree),
             [
-                _scale(view_of(array)) if bricks else 0.0
+                _scale(stored_view(array)) if bricks else None
                 for array, bricks in zip(arrays_of(tree), self._bricks, strict=True)
             ],
         )
@@ -67,7 +67,7 @@ class Sampler:
 
     def _cut(self, tree: Any) -> list[list[Any]]:
         return [
-            [library_of(array).copy(array[brick]) for brick in bricks]
+            [array_library(array).copy(array[brick]) for brick in bricks]
             for array, bricks in zip(arrays_of(tree), self._bricks, strict=True)
         ]
 
@@ -77,18 +77,27 @@ def _brick(shape: Sequence[int], random: np.random.Generator) -> tuple[slice, ..
     return tuple(slice(start, start + EDGE) for start in starts)
 
 
-def _scale(array: Any) -> float:
-    """Return the range of the finite values, or their size where all are the same."""
-    difference = quality.compare(array, array)
-    return difference.span or max(abs(difference.least), abs(difference.most))
+def _scale(array: Any) -> Callable[[], float]:
+    """Return what tells the range of the finite values, or their size where all are the same.
+
+    It is asked at the end: a host that waited for it, and for memory to be freed, would let a device run dry.
+    """
+    compared = quality.begin_compare(array, array)
+
+    def scale() -> float:
+        difference = compared()
+        return difference.span or max(abs(difference.least), abs(difference.most))
+
+    return scale
 
 
-def _compare(step: int, leaves: Iterable[tuple[list[Any], list[Any], float]]) -> Distortion:
+def _compare(step: int, leaves: Iterable[tuple[list[Any], list[Any], Callable[[], float] | None]]) -> Distortion:
     """Return the worst of all arrays, each by the range it had."""
     worst, relative, psnr, similar = 0.0, 0.0, math.inf, 1.0
-    for before, after, span in leaves:
-        if not before:
+    for before, after, scale in leaves:
+        if scale is None:
             continue
+        span = scale()
         pairs = [(_on_host(exact), _on_host(lossy)) for exact, lossy in zip(before, after, strict=True)]
         differences = [quality.compare(*pair) for pair in pairs]
         error = max(difference.worst for difference in differences)

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from forebay.engine.loop import Trusted
 from forebay.errors import StateError
 
 Leaves = Sequence[Any]
@@ -48,14 +49,14 @@ def current_mesh() -> AbstractContextManager[Any]:
     return mesh
 
 
-def to_host(leaves: Leaves) -> tuple[Any, ...]:
+def to_host(leaves: Leaves) -> Trusted:
     """Bring arrays to the host once they are computed, all of them at the same time."""
     for leaf in leaves:
         if not leaf.is_fully_addressable:
             raise StateError("the state is spread over several processes: a checkpointed loop works within one")
         if next(iter(leaf.sharding.device_set)).platform != "cpu":
             leaf.copy_to_host_async()
-    return tuple(np.asarray(leaf) for leaf in leaves)
+    return Trusted(np.asarray(leaf) for leaf in leaves)
 
 
 class Places:

@@ -11,6 +11,7 @@ import numpy as np
 from jax.custom_batching import custom_vmap
 
 from forebay.engine import Result
+from forebay.engine.loop import Trusted
 from forebay.engine.recorded import Request
 from forebay.engine.reversal import Reversal
 from forebay.errors import StateError
@@ -178,7 +179,7 @@ class _Sweep:
                 leaves, self._outputs, start, stop, self._inputs, self._params
             )
         saved = self._course.saved
-        new = to_host(leaves) if saved is None or stop in saved else tuple(jax.block_until_ready(leaves))
+        new = to_host(leaves) if saved is None or stop in saved else Trusted(jax.block_until_ready(leaves))
         self._last = new, leaves
         return new
 

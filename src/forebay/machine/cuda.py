@@ -6,9 +6,10 @@ device memory follows from the order of the calls alone, not from how far the ho
 """
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
@@ -24,16 +25,18 @@ from forebay.cuda.copy import copy_async
 from forebay.cuda.driver import checked, current_context, on_device
 from forebay.cuda.mailbox import post
 from forebay.cuda.slab import DeviceSlab, PinnedSlab
-from forebay.cuda.stream import Mark, Streams, create_streams, spare_events
+from forebay.cuda.stream import Mark, create_streams, kept_streams, spare_events
 from forebay.errors import DeviceError
 from forebay.machine.arrays.library import DeviceLibrary
 from forebay.machine.machine import Coded, Encoding, Move, Pair, Wait
 from forebay.machine.region import Region
-from forebay.machine.timing import Spans
-from forebay.metrics import Metrics
+from forebay.metrics import Metrics, Span
 
 MARKED = 2**24
 """Copies of fewer bytes than this end together: who needs the first of them waits for no more than that."""
+
+NOTICED = 20e-6
+"""Seconds from which a wait of the computation is called a stall: less is the cost of the events themselves."""
 
 _NOTHING = nullcontext()
 
@@ -67,26 +70,24 @@ class CudaMachine:
     Convolutional networks save hundreds of tensors a step, so what is asked of the driver for each of them is little: a
     stream that waits for a copy has waited for all that its lane was asked for before.
 
-    `device` is the GPU of the arrays, `library` what computes on it. Streams for the lanes are made where none are
-    handed in; a timeline keeps `most` spans, or all.
+    `device` is the GPU of the arrays, `library` what computes on it. The streams of its lanes are its own, or those
+    that the process has `kept`.
     """
 
     _start: Mark
     """when the time began"""
 
-    def __init__(
-        self, device: int, library: DeviceLibrary, streams: Streams | None = None, most: int | None = None
-    ) -> None:
+    def __init__(self, device: int, library: DeviceLibrary, kept: bool = False) -> None:
         self.device, self.library, self.metrics = device, library, Metrics()
-        self._spans = Spans(self.metrics, most)
         self._here = _Here()
+        self._held = ExitStack()  # what is given back at the end
         with on_device(device):
-            self.streams = create_streams() if streams is None else streams
+            self.streams = self._held.enter_context(kept_streams()) if kept else create_streams()
             self._context = current_context()
             self._spare = spare_events()
         self.lanes = {"up 1": self.streams.up, "down 1": self.streams.down, "codec": self.streams.compute}
         self._slabs: dict[int, Region] = {}  # by tier
-        self._device_slab: DeviceSlab | None = None
+        self._spans: deque[tuple[str, str, int, Mark, Mark]] = deque()  # whose times have not been read
         self._encoded = False
         self._callers: dict[int, Stream] = {}  # the streams that computations run on, by their handles
         self._numbers = count(1)
@@ -116,8 +117,9 @@ class CudaMachine:
     def reserve(self, tier: int, nbytes: int) -> None:
         """Allocate the memory of the device, the first tier, all at once."""
         with self.current():
-            self._device_slab = DeviceSlab(nbytes)
-        self._slabs[tier] = Region(self._device_slab.pointer, nbytes)
+            slab = DeviceSlab(nbytes)
+        self._held.callback(slab.close)
+        self._slabs[tier] = Region(slab.pointer, nbytes)
 
     def region(self, tier: int, offset: int, nbytes: int) -> Region:
         """Return a piece of memory."""
@@ -186,7 +188,28 @@ class CudaMachine:
 
     def _end(self, lane: str, what: str, step: int, start: Mark) -> Any:
         """Mark where a lane has come to, and time what it did."""
-        return self._spans.add(lane, what, step, start, self.mark_on(self.lanes[lane]))
+        return self._add(lane, what, step, start, self.mark_on(self.lanes[lane]))
+
+    def _add(self, lane: str, what: str, step: int, start: Mark, stop: Mark) -> Mark:
+        """Take note of what a lane does between two marks, and return the second; "late" is a stall for a fetch."""
+        self._spans.append((lane, what, step, start, stop))
+        return stop
+
+    def _read_times(self) -> None:
+        """Tell the metrics of spans that have ended, in their order."""
+        metrics, times = self.metrics, dict[Mark, float]()
+        while self._spans and self._spans[0][-1].is_done:
+            lane, what, step, start, stop = self._spans.popleft()
+            begun = times.pop(start, None)  # the end of one is often the start of the next
+            begun = self._time_of(start) if begun is None else begun
+            times[stop] = ended = self._time_of(stop)
+            metrics.seconds = max(metrics.seconds, ended)
+            if what in ("late", "stall"):
+                if ended - begun < NOTICED:
+                    continue
+                metrics.late += what == "late"
+                what = "stall"
+            metrics.add(Span(lane, what, step, begun, ended))
 
     def moves(self, lane: str, moves: Sequence[Move]) -> list[Copied]:
         """Enqueue copies on a lane, after what was asked of the computation so far."""
@@ -210,16 +233,14 @@ class CudaMachine:
 
     def _hold(self, copied: Copied, stream: Stream) -> None:
         """Make a stream wait for a copy, unless it has waited for it or for a later one of its lane."""
-        if not self._has_waited(copied, stream):
+        if not self.has_waited(copied, stream):
             copied.end.hold(stream)
             self._waited[copied.lane, id(stream)] = copied.number
 
-    def _has_waited(self, copied: Copied, stream: Stream) -> bool:
-        return copied.number <= self._waited.get((copied.lane, id(stream)), 0)
-
-    def has_waited(self, event: Copied) -> bool:
-        """Tell whether the computation has waited for a copy, or for a later one of its lane."""
-        return self._has_waited(event, self.computing())
+    def has_waited(self, event: Copied, stream: Stream | None = None) -> bool:
+        """Tell whether a stream, or the one that computes, has waited for a copy, or for a later one of its lane."""
+        stream = self.computing() if stream is None else stream
+        return event.number <= self._waited.get((event.lane, id(stream)), 0)
 
     def hold(self, wait: Wait) -> None:
         """Make the computation wait for a copy."""
@@ -229,7 +250,7 @@ class CudaMachine:
     def free_after(self, wait: Wait) -> bool:
         """Let memory that a copy uses be freed: the stream that would be given it again waits for the copy."""
         copied = wait.event
-        if self._has_waited(copied, copied.computing):
+        if self.has_waited(copied, copied.computing):
             return True
         with suppress(Exception):  # at the end of the process the driver may be gone
             with self.current():
@@ -274,17 +295,17 @@ class CudaMachine:
                 Mark(stream, self._spare).sync()
 
     def free(self) -> None:
-        """Free the device's memory."""
+        """Free the device's memory, and give back what was lent."""
         self._slabs.clear()
-        if self._device_slab is not None:
-            self._device_slab.close()
-            self._device_slab = None
+        self._held.close()
 
 
-def events_of(after: Sequence[Wait]) -> list[Any]:
-    """List the CUDA events of waits, once the threads that make them have; what the host has seen end has none."""
-    events = [wait.event.result() if isinstance(wait.event, Future) else wait.event for wait in after]
-    return [event for event in events if event is not None]
+def events_of(after: Sequence[Wait]) -> Iterator[Any]:
+    """Yield the CUDA events of waits, once the threads that make them have; what the host has seen end has none."""
+    for wait in after:
+        event = wait.event.result() if isinstance(wait.event, Future) else wait.event
+        if event is not None:
+            yield event
 
 
 def hold(stream: Stream, after: Sequence[Wait]) -> None:

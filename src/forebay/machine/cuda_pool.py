@@ -5,7 +5,7 @@ made to wait for the copies it needs, and the copies for it; the host waits for 
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from cuda.core import Stream
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from forebay.cuda.copy import copy_async
 from forebay.cuda.stream import Mark, callers_streams
 from forebay.errors import StateError
-from forebay.machine.arrays.dispatch import library_of
+from forebay.machine.arrays.dispatch import array_library, view_of
 from forebay.machine.arrays.library import DeviceLibrary
 from forebay.machine.cuda import CudaMachine, hold
 from forebay.machine.machine import Wait
@@ -29,31 +29,25 @@ ARRAYS = 4096
 """Arrays that are kept for being handed out again: making one takes longer than all the rest of a use."""
 
 
-class _OnStream(NamedTuple):
-    stream: Stream
-    begin: Mark
-    last: Mark | None
-    """what had been computed last when it was entered"""
-
-
 class CudaPool(CudaMachine):
     """A GPU and its host, for the arrays of a library."""
 
     tier = "device"
 
     def __init__(self, device: int, library: DeviceLibrary) -> None:
-        super().__init__(device, library, most=SPANS)
+        super().__init__(device, library)
         self.metrics.title = "pool"
         with self.current():
             self._start = self.mark_on(self.streams.up)
             self._start.sync()
-        self._uses: dict[int, _OnStream] = {}  # those that are open, by index
+        # By the index of an open use: its stream, where it began there, and what had been computed last by then.
+        self._uses: dict[int, tuple[Stream, Mark, Mark | None]] = {}
         self._last: Mark | None = None  # the end of what was computed last
         self._arrays: dict[tuple[int, ArraySpec], Any] = {}
 
     def spec(self, array: Any) -> ArraySpec:
         """Describe an array of the host or of the device."""
-        library = library_of(array)
+        library = array_library(array)
         device = library.device(array)
         if device is not None and device != self.device:
             raise StateError(
@@ -80,9 +74,8 @@ class CudaPool(CudaMachine):
             for other in others:
                 stream.wait(other)
             hold(stream, after)
-            library = library_of(array)
-            view = library.view(array)
-            if library.on_host(array):
+            view = view_of(array)
+            if isinstance(view, np.ndarray):
                 source = np.ascontiguousarray(view)
                 copy_async(target.pointer, source.ctypes.data, source.nbytes, stream)
                 stop = self.mark_on(stream)
@@ -122,8 +115,8 @@ class CudaPool(CudaMachine):
                 for wait in waiting:
                     wait.event.hold(stream)
                 late = any(wait.why == "use: fetched" for wait in waiting)
-                begin = self._spans.add("compute", "late" if late else "stall", index, begin, self.mark_on(stream))
-        self._uses[index] = _OnStream(stream, begin, self._last)
+                begin = self._add("compute", "late" if late else "stall", index, begin, self.mark_on(stream))
+        self._uses[index] = stream, begin, self._last
 
     def leave(self, index: int) -> Any:
         """Mark the end of a use on the stream it began on, after that of all that ended before it."""
@@ -131,7 +124,7 @@ class CudaPool(CudaMachine):
         with self.current():
             if self._last is not last:  # uses inside this one, which may have been on other streams
                 self._follow(stream)
-            self._last = event = self._spans.add("compute", "use", index, begin, self.mark_on(stream))
+            self._last = event = self._add("compute", "use", index, begin, self.mark_on(stream))
         if len(self._spans) >= UNREAD:
             self.settle()
         return event
@@ -143,7 +136,9 @@ class CudaPool(CudaMachine):
 
     def settle(self) -> None:
         """Read the times of what has ended."""
-        self._spans.settle(self._time_of, self.passed)
+        self._read_times()
+        if len(self.metrics.timeline) > SPANS:
+            del self.metrics.timeline[: SPANS // 2]
 
     def finish(self) -> None:
         """Wait for every stream, and raise what a codec noticed."""

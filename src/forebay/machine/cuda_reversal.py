@@ -14,7 +14,7 @@ from typing import Any
 
 from forebay.cuda.driver import on_device, switch_back, switch_to
 from forebay.cuda.slab import kept_pinned
-from forebay.cuda.stream import Mark, callers_streams, current, kept_streams
+from forebay.cuda.stream import Mark, callers_streams, current
 from forebay.machine.arrays.dispatch import device_library
 from forebay.machine.arrays.library import DeviceLibrary
 from forebay.machine.cuda import CudaMachine, events_of
@@ -31,14 +31,12 @@ class CudaReversal(CudaMachine):
     def __init__(self, device: int, library: DeviceLibrary, directory: Path, synchronous: bool = False) -> None:
         self._directory = directory
         self._synchronous = synchronous
-        self._held = ExitStack()
-        with on_device(device):
-            super().__init__(device, library, self._held.enter_context(kept_streams()))
+        super().__init__(device, library, kept=True)
         self._compute = self.streams.compute
         self.lanes |= {"compute": self._compute}
         self._threads = LaneThreads(lambda: switch_to(device))
         self._known: dict[int, list[Any]] = {}  # arrays by the address of their region
-        self._away = 0.0, 0.0  # when it left and entered, once it has
+        self._away: list[tuple[float, float]] = []  # when it left and entered, each time
         self._entered = ExitStack()  # what belongs to a thread, and is left while the reversal waits
         self._left: list[Mark] = []  # when it left and entered
         self.enter()
@@ -102,7 +100,7 @@ class CudaReversal(CudaMachine):
 
     def wait(self, step: int, after: Sequence[Wait]) -> None:
         """Make the compute stream wait."""
-        events = events_of(after)
+        events = list(events_of(after))
         if not events:
             return
         for event in events:
@@ -140,8 +138,8 @@ class CudaReversal(CudaMachine):
 
     def _time_of(self, moment: Mark) -> float:
         """Return its seconds since the start, those away left out."""
-        time, (left, entered) = super()._time_of(moment), self._away
-        return time if time <= left else max(left, time - (entered - left))
+        time = super()._time_of(moment)
+        return time - sum(min(time, entered) - left for left, entered in self._away if time > left)
 
     def finish(self) -> None:
         """Wait for the end, raise what went wrong in a thread, and read the times of the events."""
@@ -149,10 +147,9 @@ class CudaReversal(CudaMachine):
         end = self.mark()
         for last in (end, self.mark_on(self.streams.up), self.mark_on(self.streams.down)):
             last.sync()
-        if self._left:
-            left, entered = (moment.since(self._start) for moment in self._left[:2])
-            self._away = left, entered
-        self._spans.settle(self._time_of)
+        times = [moment.since(self._start) for moment in self._left]
+        self._away = list(zip(times[::2], times[1::2], strict=True))
+        self._read_times()
         self.metrics.seconds = self._time_of(end)
         self.check_codecs(self._compute)
 
@@ -167,5 +164,4 @@ class CudaReversal(CudaMachine):
                     stream.wait(self._compute)
             self._known.clear()
             self.free()
-            self._held.close()
         self._entered.close()

@@ -25,15 +25,14 @@ class Event:
     done: bool = False
 
 
-@dataclass(eq=False)
-class Task:
-    """Something on a lane."""
+@dataclass(eq=False, kw_only=True)
+class Task(Event):
+    """Something on a lane, and the event of its end."""
 
     targets: Sequence[NDArray[np.uint8]]
     sources: Sequence[NDArray[np.uint8]]
     act: Callable[[], None]
     after: list[Event]
-    event: Event
     check: Callable[[], None] = lambda: None
     """what must hold before it begins"""
     begun: bool = False
@@ -54,7 +53,7 @@ class Lanes:
     def put(self, lane: str, task: Task) -> Event:
         """Queue a task."""
         self._queues.setdefault(lane, deque()).append(task)
-        return task.event
+        return task
 
     def waiting(self, lane: str | None = None) -> list[Task]:
         """List the tasks of a lane, or of all, that have not ended."""
@@ -92,7 +91,7 @@ class Lanes:
         state = self._random.getstate()
         yield
         for task, begun, contents in before:
-            task.begun, task.event.done = begun, False
+            task.begun, task.done = begun, False
             for target, content in zip(task.targets, contents, strict=True):
                 target[:] = content
         self._queues = queues
@@ -117,6 +116,6 @@ class Lanes:
             task.begun = True
         else:
             task.act()
-            task.event.done = True
+            task.done = True
             queue.popleft()
         return True

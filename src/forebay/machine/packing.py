@@ -26,7 +26,7 @@ class Packing:
     @classmethod
     def of(cls, leaves: tuple[Leaf, ...], codec: Codec, tier: str) -> "Packing":
         """Choose the codec of each array, for where the arrays are."""
-        specs = [leaf.spec for leaf in leaves]
+        specs = [leaf.spec.stored for leaf in leaves]
         codecs = tuple(codec if handles(codec, spec, tier) else Raw() for spec in specs)
         sizes = [codec.max_bytes(spec.shape, spec.dtype) for codec, spec in zip(codecs, specs, strict=True)]
         # What a codec takes for an array, it takes once for all that are alike.
@@ -51,7 +51,7 @@ class Packing:
     def coded(self, arrays: Sequence[Region], encodings: Region, extents: Sequence[Extent]) -> list[Coded]:
         """Pair arrays with their encodings, which lie in one region."""
         return [
-            Coded(codec, leaf.spec, array, encodings.cut(*extent))
+            Coded(codec, leaf.spec.stored, array, encodings.cut(*extent))
             for codec, leaf, array, extent in zip(self.codecs, self.leaves, arrays, extents, strict=True)
         ]
 

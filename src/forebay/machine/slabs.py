@@ -58,7 +58,7 @@ class SlabHeap:
         """Take a piece, of a new slab where the others have no room for its size; None where there is none."""
         size = aligned(nbytes) if size is None else size
         for slab, heap in self._slabs:
-            if (taken := heap.take(size)) is not None:
+            if heap.used + size <= heap.nbytes and (taken := heap.take(size)) is not None:  # most are full
                 self.used += size
                 region = Region(slab.pointer, slab.nbytes, slab.array).cut(taken[0], nbytes)
                 return Piece(region, heap, taken[0], size, taken[1])

@@ -8,7 +8,6 @@ from time import perf_counter
 from typing import Any
 
 from forebay.machine.machine import Pair
-from forebay.machine.region import Region
 from forebay.metrics import Metrics
 from forebay.tier.disk import Disk
 
@@ -46,44 +45,39 @@ class LaneThreads:
         self, lane: str, what: str, step: int, pairs: Sequence[Pair], wait: Callable[[], None]
     ) -> "Future[None]":
         """Write or read a snapshot once `wait` has returned in the lane; what is returned is its end."""
-        end: Future[None] = Future()
-        self._tasks.append(end)
-        ((target, source),) = pairs
-        region = source if lane.startswith("down") else target
-        started = self.submit(lane, self._start, end, lane, what, step, region, wait)
-        # Whoever waits for the end of a lane that is shut down must not wait for ever.
-        started.add_done_callback(lambda task: end.cancel() if task.cancelled() else None)
-        return end
-
-    def _start(
-        self, end: "Future[None]", lane: str, what: str, step: int, region: Region, wait: Callable[[], None]
-    ) -> None:
-        """Start a transfer, once what it waits for is done and few enough are under way, and go on to the next."""
         assert self.disk is not None
-        move = self.disk.write if lane.startswith("down") else self.disk.read
-        try:
-            wait()
-            under_way = self._under_way[lane]
-            while len(under_way) >= UNDER_WAY:
-                under_way.popleft().exception()  # which its own end tells
-            start = perf_counter()
-            transfer = move(step, region.bytes)
-        except BaseException as error:
-            end.set_exception(error)
-            return
-        under_way.append(transfer)
-        transfer.add_done_callback(partial(self._arrived, end, lane, what, step, start))
+        ((target, source),) = pairs
+        down = lane.startswith("down")
+        move, region = (self.disk.write, source) if down else (self.disk.read, target)
+        under_way, end = self._under_way[lane], Future[None]()
+        self._tasks.append(end)
 
-    def _arrived(
-        self, end: "Future[None]", lane: str, what: str, step: int, start: float, transfer: "Future[None]"
-    ) -> None:
-        """Tell that a transfer has ended; its time on the lane begins where the one before it ended."""
-        if (error := transfer.exception()) is not None:
-            end.set_exception(error)
-            return
-        start, self._ended[lane] = max(start, self._ended[lane]), perf_counter()
-        self._tell(lane, what, step, start)
-        end.set_result(None)
+        def start() -> None:
+            """Start it, once few enough are under way, and go on to the next."""
+            try:
+                wait()
+                while len(under_way) >= UNDER_WAY:
+                    under_way.popleft().exception()  # which its own end tells
+                begun = perf_counter()
+                transfer = move(step, region.bytes)
+            except BaseException as error:
+                end.set_exception(error)
+                return
+            under_way.append(transfer)
+            transfer.add_done_callback(partial(arrived, begun))
+
+        def arrived(begun: float, transfer: "Future[None]") -> None:
+            """Tell that it has ended; its time on the lane begins where the one before it ended."""
+            if (error := transfer.exception()) is not None:
+                end.set_exception(error)
+                return
+            begun, self._ended[lane] = max(begun, self._ended[lane]), perf_counter()
+            self._tell(lane, what, step, begun)
+            end.set_result(None)
+
+        # Whoever waits for the end of a lane that is shut down must not wait for ever.
+        self.submit(lane, start).add_done_callback(lambda task: end.cancel() if task.cancelled() else None)
+        return end
 
     def drop(self, lane: str, step: int, reads: "Sequence[Future[Any]]") -> None:
         """Drop a snapshot from the disk once it has been read, after its write in the same lane."""

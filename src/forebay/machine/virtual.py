@@ -115,7 +115,8 @@ class VirtualMachine(TensorMachine):
         after: Sequence[Wait],
         check: Callable[[], None] = lambda: None,
     ) -> Event:
-        event = self.lanes.put(lane, Task(targets, sources, act, self.lanes.needed(after), Event(), check))
+        needed = self.lanes.needed(after)
+        event = self.lanes.put(lane, Task(targets=targets, sources=sources, act=act, after=needed, check=check))
         self.lanes.run_some()
         return event
 
@@ -207,7 +208,7 @@ class VirtualPool(VirtualMachine):
         overwrites: Sequence[Region],
     ) -> None:
         """Hand out what will be in the regions once the events are done, and all that was computed before."""
-        before = [task.event for task in self.lanes.waiting("compute")]
+        before = self.lanes.waiting("compute")
         with self.lanes.rehearsal():
             self.lanes.wait([*self.lanes.needed(after), *before])
             handed = {region.pointer: region.bytes.copy() for region in (*reads, *writes)}

@@ -100,6 +100,9 @@ class Metrics:
     title: str = "reversal"
     """what it is that was done"""
 
+    def __repr__(self) -> str:
+        return f"Metrics({self.title} in {seconds_to_text(self.seconds)}, {len(self.timeline)} spans)"
+
     @property
     def peak_device(self) -> int:
         """Bytes on the device, at most."""

@@ -18,9 +18,9 @@ from forebay.planner.bounds import least_seconds, unmoved
 from forebay.planner.coarse import DEEPEST, Coarse
 from forebay.planner.local_search import climb
 from forebay.planner.operations import Operation
-from forebay.planner.residency import reside_lru, reside_min
+from forebay.planner.residency import reside_lru, reside_min, reside_online
 from forebay.planner.simulate import Prediction, Work, host_pace, simulate
-from forebay.schedule import Revolve, Schedule, StoreAll, TwoLevel, Uniform, ZCut
+from forebay.schedule import Online, Revolve, Schedule, StoreAll, TwoLevel, Uniform, ZCut
 from forebay.schedule.segmented import Segmented
 from forebay.schedule.zcut import fewest_snapshots
 
@@ -59,6 +59,8 @@ class Choice(NamedTuple):
 
 def operations_of(schedule: Iterable[Operation], slots: Sequence[int], policy: str) -> list[Operation]:
     """Merge a schedule's actions with every movement between tiers of so many slots, the last one boundless."""
+    if isinstance(schedule, Online) and policy == "min":
+        return reside_online(schedule, slots)
     operations: list[Operation] = list(schedule)
     for tier in range(len(slots) - 1):
         reside = POLICIES[policy if tier == 0 else "min"]
@@ -68,7 +70,7 @@ def operations_of(schedule: Iterable[Operation], slots: Sequence[int], policy: s
 
 def predict(schedule: Schedule, slots: tuple[int, ...], setting: Setting) -> Prediction:
     """Simulate a schedule on tiers of so many slots, the last one boundless."""
-    if not isinstance(schedule, Segmented) or setting.policy != "min":
+    if not isinstance(schedule, Segmented) or setting.policy != "min" or setting.work.reach:
         operations = operations_of(schedule, slots, setting.policy)
         return simulate(operations, (*slots[:-1], len(operations)), setting.work)
     still = unmoved(schedule, setting.work, len(slots))

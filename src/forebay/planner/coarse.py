@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 from forebay.planner.operations import Compute, Operation
 from forebay.planner.simulate import Work
-from forebay.schedule import Drop, Restore, Save, binomial
+from forebay.schedule import Drop, Hierarchical, Restore, Save, binomial
 from forebay.schedule.segmented import Segmented
+from forebay.schedule.worth import Stretch
 
 
 class Envelope(NamedTuple):
@@ -36,8 +37,10 @@ class Coarse:
         self.work, self.slots = work, slots
         self._envelopes: dict[tuple[int, int, bool], Envelope] = {}
 
-    def operations(self, schedule: Segmented) -> list[Operation]:
+    def operations(self, schedule: Segmented | Hierarchical) -> list[Operation]:
         """List the operations of a whole schedule."""
+        if isinstance(schedule, Hierarchical):
+            return self._of_levels(schedule)
         last, snapshots = schedule.last_start, schedule.inner + 1
         listed: list[Operation] = []
         for start in range(0, last, schedule.interval):
@@ -50,6 +53,28 @@ class Coarse:
                 listed.append(Drop(start))
             self._reverse(listed, start, schedule.interval, snapshots, 0.0)
         return listed
+
+    def _of_levels(self, schedule: Hierarchical) -> list[Operation]:
+        listed: list[Operation] = [Save(0)]
+        start, visits, stretch = 0, schedule.steps + 1, schedule.splits.root
+        turn = self.work.backward
+        waiting: list[tuple[int, int, Stretch]] = []
+        while True:
+            while (stretch := schedule.splits.settle(visits, stretch)).level and visits > 1:
+                before, left, behind = schedule.splits.split(visits, stretch)
+                waiting.append((start, before, left))
+                listed.append(Compute(before * self.work.forward))
+                start, visits, stretch = start + before, visits - before, behind
+                if visits > 1:
+                    listed.append(Save(start))
+            self._reverse(listed, start, visits, stretch.snapshots, turn)
+            turn = 0.0
+            if not waiting:
+                return listed
+            start, visits, stretch = waiting.pop()
+            listed.append(Restore(start))
+            if visits == 1:
+                listed.append(Drop(start))
 
     def _reverse(self, listed: list[Operation], start: int, visits: int, snapshots: int, turn: float) -> None:
         """Append the reversal of a stretch, whose first visit takes less time by `turn`."""

@@ -88,9 +88,13 @@ class CodecCost:
     """how many times larger than the others a snapshot usually is at most: so much room is planned for each"""
     scratch: float = 0.0
     """bytes of the first tier that the codec takes for itself, for each byte of a snapshot"""
+    encode_host: float = 0.0
+    """seconds in which a host that runs ahead of a device asks it for an encoding"""
+    decode_host: float = 0.0
 
     def __post_init__(self) -> None:
         _check_positive(self, "ratio", "encode", "decode", "worst", "spread")
+        _check_seconds(self, "encode_host", "decode_host")
         if not _is_number(self.scratch) or self.scratch < 0:
             raise PlanError(f"CodecCost: scratch must not be negative, not {self.scratch!r}")
 
@@ -120,6 +124,8 @@ class Costs:
     """seconds to pin one byte of host memory"""
     codecs: Mapping[str, CodecCost] = field(default_factory=dict)
     """the codecs that are known, by name"""
+    steps: tuple[float, ...] = field(default=(), repr=False)
+    """how long each forward step takes, in proportion to the others; empty where all take the same"""
     assumed: str | None = None
     """the machine these were assumed for, where they were not measured"""
     measured: bool = False
@@ -133,6 +139,8 @@ class Costs:
         for name in ("host", "disk"):
             if not isinstance(getattr(self, name), Link | None):
                 raise PlanError(f"Costs: {name} must be a Link(up=..., down=...), not {getattr(self, name)!r}")
+        if not all(_is_number(cost) and cost >= 0 for cost in self.steps) or (self.steps and not any(self.steps)):
+            raise PlanError("Costs: steps must be finite numbers, not negative, and not all zero")
         if not isinstance(self.codecs, Mapping) or not all(name and name.strip() for name in self.codecs):
             raise PlanError("Costs: codecs must be a dict of CodecCost by name")
 

@@ -10,10 +10,12 @@ from forebay.errors import BudgetError, PlanError, SlowerError
 from forebay.planner.choose import POLICIES, Alternative, candidates, choose, evaluate, fits
 from forebay.planner.costs import Costs, assumed_costs
 from forebay.planner.plan import Plan
-from forebay.planner.settings import Problem, check_tiers, reserved, slot_size, worst_size
+from forebay.planner.settings import Problem, budget_to_fill, check_tiers, reserved, slot_size, worst_size
+from forebay.planner.uneven import choose_uneven
 from forebay.schedule import Schedule, StoreAll, foreign, named
 from forebay.schedule.names import FAMILIES, split_name
 from forebay.schedule.segmented import Segmented, check_count, check_steps
+from forebay.schedule.weighted import summed
 from forebay.units import Budget, seconds_to_text, to_bytes, to_text
 
 logger = logging.getLogger("forebay.planner")
@@ -33,7 +35,9 @@ def plan(
     policy: str = "min",
     slots: int | None = None,
     reversals: int = 1,
+    step_costs: Sequence[float] | None = None,
     below: float = inf,
+    overhead: int = 0,
 ) -> Plan:
     """Decide how to reverse a loop inside a budget: the plan of smallest predicted time, or the one asked for.
 
@@ -64,8 +68,13 @@ def plan(
         snapshots in the first tier, where it should be fewer than fit
     reversals
         reversals, such as the shots of a survey, that share the host memory pinned once
+    step_costs
+        how long each forward step takes, in proportion to the others, where they differ; `costs.forward` is their mean
     below
         seconds of another plan: where none is faster, `SlowerError` is raised, much sooner than the fastest is found
+    overhead
+        bytes of the first tier that are taken beside snapshots, such as by a driver that gives memory in large pieces;
+        a budget of up to 32 MiB is filled nevertheless
 
     Examples
     --------
@@ -91,23 +100,26 @@ def plan(
         raise PlanError("a state and a record have at least one byte")
     if costs is None:
         costs = assumed_costs(machine, state_bytes, budget.tiers[0])
+    costs = with_step_costs(costs, step_costs, steps)
     check_tiers(budget, costs)
     codecs = [codec] if isinstance(codec, str) else list(codec or ())
     for name in codecs:
         if name not in costs.codecs:
             raise PlanError(f"nothing is known of codec {name!r}: give its ratio and speed in costs.codecs")
     every = min(every, steps)
-    problem = Problem(steps, every, state_bytes, record_bytes, budget, costs, policy, slots, reversals)
+    problem = Problem(steps, every, state_bytes, record_bytes, budget, costs, policy, slots, reversals, overhead)
     settings = list(problem.settings(codecs))
     if not settings:
         most = max(setting.slots[0] for setting in replace(problem, slots=None).settings(codecs))
         raise BudgetError(f"slots={slots}: the {budget.tiers[0]} budget holds 1 to {most} snapshots")
     roomy = [setting for setting in settings if setting.slots[0] > 0]
-    tried, wanted = _wanted(schedule, problem.coarse_steps)
+    tried, wanted = _wanted(schedule, problem.coarse_steps, summed(costs.steps, every))
     others: list[Alternative] = []
     if wanted is not None:
         choices = (evaluate(wanted, setting.slots, setting) for setting in roomy if setting.keep == "states")
         best = min(filter(fits, choices), key=lambda choice: choice.seconds, default=None)
+    elif costs.steps:
+        best, others = choose_uneven(roomy, tried, summed(costs.steps, every))
     else:
         best, others = choose(roomy, tried, below)
     schedules = tried if wanted is None else {"states": [wanted]}
@@ -161,7 +173,23 @@ def check_budget(
         _refuse(problem, (), schedules)
 
 
-def _wanted(schedule: str | Schedule | Any, steps: int) -> tuple[dict[str, list[Segmented]], Schedule | None]:
+def with_step_costs(costs: Costs, step_costs: Sequence[float] | None, steps: int) -> Costs:
+    """Add what each step costs, refusing what does not suit the loop; equal steps are the same as none."""
+    check_step_costs(step_costs, steps)
+    costs = costs if step_costs is None else replace(costs, steps=tuple(map(float, step_costs)))
+    check_step_costs(costs.steps or None, steps)
+    return replace(costs, steps=()) if costs.steps and max(costs.steps) == min(costs.steps) else costs
+
+
+def check_step_costs(step_costs: Sequence[float] | None, steps: int) -> None:
+    """Refuse costs of steps that are not one for each step."""
+    if step_costs is not None and len(step_costs) != steps:
+        raise PlanError(f"step_costs has {len(step_costs)} numbers, but the loop has {steps} steps: give one for each")
+
+
+def _wanted(
+    schedule: str | Schedule | Any, steps: int, costs: Sequence[float] = ()
+) -> tuple[dict[str, list[Segmented]], Schedule | None]:
     """Return the schedules to search for states and for records, or the very one that was asked for."""
     everything: list[Segmented] = [StoreAll(steps)]
     if isinstance(schedule, StoreAll):
@@ -177,9 +205,9 @@ def _wanted(schedule: str | Schedule | Any, steps: int) -> tuple[dict[str, list[
     name, numbers = split_name(schedule)
     if name == "storeall":
         return {"states": everything, "records": everything}, None
-    if numbers:
-        whole = named(schedule, steps)
-        if len(numbers) == FAMILIES[name]:
+    if numbers or name in ("hierarchical", "online"):  # one of any levels, the other for a loop of unknown end
+        whole = named(schedule, steps, costs)
+        if len(numbers) == FAMILIES[name] or name == "hierarchical":
             return {}, whole
     return {"states": list(candidates(steps, name, *numbers)), "records": []}, None
 
@@ -219,6 +247,8 @@ def _need(problem: Problem, codecs: Sequence[str], schedules: dict[str, Any]) ->
                 else:
                     count = choice.prediction.peak[-1]
                     least, what = count * slot_size(raw, cost), f"the {count} snapshots that {schedule} puts there"
-            more = 0 if tier else reserved(setting.keep, raw, cost, budget.tiers[0])
-            needs.append((least + more, budget.tiers[tier], what))
+            if tier == 0:
+                least += reserved(setting.keep, raw, cost, budget.tiers[0])
+                least = budget_to_fill(least, problem.overhead)
+            needs.append((least, budget.tiers[tier], what))
     return min(needs)

@@ -15,8 +15,9 @@ from forebay.planner.costs import Costs
 from forebay.planner.operations import Operation
 from forebay.planner.settings import Problem, snapshot_size
 from forebay.planner.simulate import Prediction, simulate
-from forebay.schedule import Foreign, Schedule, named
+from forebay.schedule import Foreign, Forward, Schedule, named
 from forebay.schedule.segmented import Segmented
+from forebay.schedule.weighted import summed
 from forebay.units import Budget, seconds_to_text, to_text
 
 if TYPE_CHECKING:
@@ -57,6 +58,14 @@ class Plan:
     alternatives: tuple[Alternative, ...]
     """the best of each other kind that was tried, fastest first"""
 
+    def __repr__(self) -> str:
+        slots = ", ".join(f"{tier} {count}" for tier, count in zip(self.tiers, self.slots, strict=True))
+        codec = f", {self.codec:.60}" if self.codec else ""
+        return (
+            f"Plan({self.steps} steps, {to_text(self.state_bytes)} a state: {self.schedule!s:.80} of {self.keep}"
+            f"{codec}, policy {self.policy}, slots {slots}; {seconds_to_text(self.seconds)} predicted)"
+        )
+
     @property
     def tiers(self) -> tuple[str, ...]:
         """The tiers that the plan may use, fastest first."""
@@ -80,7 +89,12 @@ class Plan:
         """Simulate the plan and list what happens when, on the computation and on each link."""
         spans: list[Span] = []
         operations = self.operations()
-        problem = Problem(
+        work = self._problem().work(self.keep, self.codec, len(self.slots))
+        simulate(operations, (*self.slots[:-1], len(operations)), work, spans)
+        return spans
+
+    def _problem(self) -> Problem:
+        return Problem(
             self.steps,
             self.every,
             self.state_bytes,
@@ -91,9 +105,6 @@ class Plan:
             None,
             self.reversals,
         )
-        work = problem.work(self.keep, self.codec, len(self.slots))
-        simulate(operations, (*self.slots[:-1], len(operations)), work, spans)
-        return spans
 
     def explain(self) -> str:
         """Return a few lines: what was chosen, where the time goes, what it takes, and what else there was."""
@@ -127,8 +138,11 @@ class Plan:
             raise PlanError(f"{', '.join(wrong)} cannot be as said")
 
     def _runs_forward_as_predicted(self) -> bool:
-        steps = self.schedule.forward_steps * self.steps / self.schedule.steps
-        return isclose(self.prediction.forward, steps * self.costs.forward, rel_tol=1e-6)
+        seconds = self.schedule.forward_steps * self.steps / self.schedule.steps * self.costs.forward
+        if reach := self._problem().reach():
+            forwards = (action for action in self.schedule if isinstance(action, Forward))
+            seconds = sum(reach[action.stop] - reach[action.start] for action in forwards)
+        return isclose(self.prediction.forward, seconds, rel_tol=1e-6)
 
     def to_json(self, path: Path | str | None = None) -> str:
         """Write the plan as JSON, into a file where one is named."""
@@ -173,7 +187,8 @@ def _with_objects(data: dict[str, Any]) -> dict[str, Any]:
     """Replace what JSON says of the schedule and of the budget by the things themselves."""
     data = dict(data)
     if isinstance(data.get("schedule"), str):
-        data["schedule"] = named(data["schedule"], -(-data["steps"] // data["every"]))
+        costs = summed(data.get("costs", {}).get("steps", ()), data["every"])
+        data["schedule"] = named(data["schedule"], -(-data["steps"] // data["every"]), costs)
     elif isinstance(data.get("schedule"), dict):
         ((name, actions),) = data["schedule"].items()
         data["schedule"] = Foreign.from_text(-(-data["steps"] // data["every"]), actions, name)

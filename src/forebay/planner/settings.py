@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from math import ceil
 
 from forebay.errors import BudgetError, PlanError
 from forebay.planner.choose import Setting
 from forebay.planner.costs import CodecCost, Costs
 from forebay.planner.simulate import Work
+from forebay.schedule.weighted import summed
 from forebay.units import Budget
 
 HOST_SLOTS = tuple(2**power for power in range(20))
@@ -27,6 +29,7 @@ class Problem:
     policy: str
     slots: int | None
     reversals: int
+    overhead: int = 0
 
     @property
     def coarse_steps(self) -> int:
@@ -48,7 +51,7 @@ class Problem:
         cost = self.costs.codecs[codec] if codec is not None else None
         size = snapshot_size(raw, cost)
         left = [self.budget[tier] for tier in self.budget.tiers]
-        left[0] -= reserved(keep, raw, cost, self.budget.tiers[0])
+        left[0] = fillable(left[0], self.overhead) - reserved(keep, raw, cost, self.budget.tiers[0])
         # Every tier can take one snapshot that does not shrink.
         room = [nbytes // slot_size(raw, cost) if nbytes >= worst_size(raw, cost) else 0 for nbytes in left]
         if self.slots is not None and room[0] > 0:
@@ -67,6 +70,13 @@ class Problem:
             work = self.work(keep, codec, len(slots))
             yield Setting(keep, codec, size, work, slots, pin, self.policy)
 
+    def reach(self) -> tuple[float, ...]:
+        """Return the forward seconds up to each step of the schedule; nothing where all steps take the same."""
+        if not self.costs.steps:
+            return ()
+        seconds = self.costs.forward * self.steps / sum(self.costs.steps)
+        return tuple(seconds * total for total in accumulate(summed(self.costs.steps, self.every), initial=0.0))
+
     def work(self, keep: str, codec: str | None, tiers: int) -> Work:
         """Turn bytes a second into seconds a snapshot and a (coarse) step."""
         raw = self.raw_bytes(keep)
@@ -79,6 +89,9 @@ class Problem:
         host = self.costs.operations
         if host.ahead:
             host = replace(host, forward=pace * host.forward, backward=pace * host.backward)
+            if cost:
+                decode_host = host.restore + cost.decode_host
+                host = replace(host, save=host.save + cost.encode_host, restore=decode_host, take=decode_host)
         return Work(
             forward=pace * self.costs.forward,
             backward=pace * self.costs.backward,
@@ -92,8 +105,29 @@ class Problem:
             both=tuple(1 / link.both - 1 for link in links) if any(link.both < 1 for link in links) else (),
             beside=tuple(link.beside for link in links),
             host=host,
+            reach=self.reach(),
             settles=host.ahead and cost is not None and cost.spread > 1,
         )
+
+
+SMALL_BUDGET = 32 * 2**20
+"""Bytes up to which a budget is filled whatever the overhead, which would leave little of it."""
+
+
+def fillable(budget: int, overhead: int) -> int:
+    """Return the bytes of a budget that can be filled; more budget never leaves less.
+
+    Examples
+    --------
+    >>> [fillable(budget * 2**20, overhead=4 * 2**20) // 2**20 for budget in (1, 32, 33, 36, 37, 100)]
+    [1, 32, 32, 32, 33, 96]
+    """
+    return min(budget, max(SMALL_BUDGET, budget - overhead))
+
+
+def budget_to_fill(nbytes: int, overhead: int) -> int:
+    """Return the smallest budget of which so many bytes can be filled."""
+    return nbytes if nbytes <= SMALL_BUDGET else nbytes + overhead
 
 
 def reserved(keep: str, raw_bytes: int, codec: CodecCost | None, tier: str) -> int:

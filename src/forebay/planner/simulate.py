@@ -44,6 +44,8 @@ class Work:
     """how many times longer the computation takes while the link is busy, by tier; empty where it does not"""
     host: HostCost = NO_HOST_COST
     """seconds of the host for each operation; those of a step are for a (coarse) one"""
+    reach: tuple[float, ...] = ()
+    """forward seconds from the start of the loop to each (coarse) step; empty where all steps take the same"""
     settles: bool = False
     """whether a host that runs ahead waits for the size of each encoding"""
 
@@ -118,7 +120,7 @@ def simulate(
     in_use, peak = [0] * tiers, [0] * tiers
     ready: list[dict[int, float]] = [{} for _ in slots]  # when the copy in a tier is whole
     read_until: list[dict[int, float]] = [{} for _ in slots]  # when the copy in a tier has been read
-    both, settles = work.both, work.settles
+    both, settles, reach = work.both, work.settles, work.reach
     beside = [(tier, times) for tier, times in enumerate(work.beside) if times > 1]
     cost, ahead = work.host, work.host.ahead
     hosted: dict[type, float] = {}  # seconds of the host by kind of operation; of a restore they are known after it
@@ -209,7 +211,7 @@ def simulate(
                 compute = host
         if isinstance(operation, Forward):
             steps = operation.stop - operation.start
-            seconds = work.forward * steps
+            seconds = reach[operation.stop] - reach[operation.start] if reach else work.forward * steps
             forward += seconds
             if beside:
                 slowed += (further := slow(seconds))

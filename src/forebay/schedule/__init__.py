@@ -10,9 +10,13 @@ from forebay.schedule.actions import Schedule as Schedule
 from forebay.schedule.check import check as check
 from forebay.schedule.foreign import Foreign as Foreign
 from forebay.schedule.foreign import foreign as foreign
+from forebay.schedule.hierarchical import Hierarchical as Hierarchical
+from forebay.schedule.hierarchical import Level as Level
 from forebay.schedule.names import named as named
+from forebay.schedule.online import Online as Online
 from forebay.schedule.revolve import Revolve as Revolve
 from forebay.schedule.storeall import StoreAll as StoreAll
 from forebay.schedule.twolevel import TwoLevel as TwoLevel
 from forebay.schedule.uniform import Uniform as Uniform
+from forebay.schedule.weighted import Weighted as Weighted
 from forebay.schedule.zcut import ZCut as ZCut

@@ -12,7 +12,7 @@ split: each half takes a number of further visits without a further save, and bo
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import comb
 
 from forebay.schedule.actions import Action, Backward, Drop, Forward, Restore, Save
@@ -79,16 +79,20 @@ def split(visits: int, snapshots: int) -> int:
     return row.here[repeats - 2] + max(min(extra, left), right)
 
 
-def reverse(start: int, visits: int, snapshots: int, end: int) -> Iterator[Action]:
+def reverse(
+    start: int, visits: int, snapshots: int, end: int, splits: Callable[[int, int, int], int] | None = None
+) -> Iterator[Action]:
     """Yield the actions that visit `start + visits - 1`, ..., `start`; working state and a snapshot are at `start`.
 
-    A visit of `end`, the state after the last step, has no backward action: it is the turn.
+    A visit of `end`, the state after the last step, has no backward action: it is the turn. Where `splits` is given, it
+    says how far to advance in a stretch (start, visits, snapshots), instead of `split`.
     """
     waiting: list[tuple[int, int]] = []  # the stretches before each live snapshot's right neighbour, and their visits
     while True:
         # Advance and save until the working state is the latest that is still to be visited.
         while visits > 1:
-            advance = split(visits, snapshots - len(waiting))
+            left = snapshots - len(waiting)
+            advance = split(visits, left) if splits is None else splits(start, visits, left)
             waiting.append((start, advance))
             yield Forward(start, start + advance)
             start += advance

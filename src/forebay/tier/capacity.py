@@ -8,6 +8,9 @@ from pathlib import Path
 from forebay.cuda.available import gpu_count
 from forebay.errors import BudgetError
 
+PIECE = 2 * 2**20
+"""Bytes in which the driver of a GPU gives its memory."""
+
 
 @dataclass(frozen=True)
 class Capacity:
@@ -18,26 +21,16 @@ class Capacity:
     """What can be taken now; on the host without swapping and within the limits of the process's control groups."""
 
 
-@dataclass(frozen=True)
-class Capacities:
-    """The bytes of every tier."""
-
-    device: Capacity | None
-    """None where there is no GPU."""
-    host: Capacity
-    disk: Capacity
-
-
-def capacities(directory: Path) -> Capacities:
-    """Look up the bytes of every tier; the disk is the one that `directory` lies on.
+def capacities(directory: Path) -> dict[str, Capacity | None]:
+    """Look up the bytes of every tier; the disk is the one that `directory` lies on. Without a GPU the device has None.
 
     Examples
     --------
-    >>> tiers = capacities(Path("/"))
-    >>> 0 < tiers.host.free <= tiers.host.total
+    >>> host = capacities(Path("/"))["host"]
+    >>> 0 < host.free <= host.total
     True
     """
-    return Capacities(device=device_capacity(), host=host_capacity(), disk=disk_capacity(directory))
+    return {"device": device_capacity(), "host": host_capacity(), "disk": disk_capacity(directory)}
 
 
 def device_capacity() -> Capacity | None:

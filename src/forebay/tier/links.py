@@ -20,6 +20,8 @@ MOST_REPETITIONS = 5
 ENOUGH_SECONDS = 0.7
 """A link on which repetitions took this long is not measured again."""
 DISK_BLOCK = 8 * 2**20
+FASTEST = 100e9
+"""Bytes a second that no link is assumed to exceed: so many are enqueued beside a step."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,8 @@ class Links:
     """From the device to pinned host memory."""
     pinned_both: float | None = None
     """Each way, while the other way is as busy."""
+    beside: float | None = None
+    """How many times longer a step takes while copies run beside it, where one is given."""
     pageable_up: float | None = None
     """From ordinary host memory to the device."""
     pageable_down: float | None = None
@@ -50,7 +54,9 @@ class Links:
     """How the kernel's cache was kept out, or why the disk was not measured."""
 
 
-def measure_links(directory: Path | None = None, nbytes: str | int = "256MB") -> Links:
+def measure_links(
+    directory: Path | None = None, nbytes: str | int = "256MB", step: Callable[[], float] | None = None
+) -> Links:
     """Measure the links of this machine, in a few seconds.
 
     Parameters
@@ -59,6 +65,8 @@ def measure_links(directory: Path | None = None, nbytes: str | int = "256MB") ->
         Where to measure a disk; without it, none is measured.
     nbytes : str or int
         How much is moved in each repetition.
+    step : callable, optional
+        A step on the device, which returns its seconds; it is timed alone and beside copies.
 
     Examples
     --------
@@ -66,9 +74,9 @@ def measure_links(directory: Path | None = None, nbytes: str | int = "256MB") ->
     True
     """
     size = to_bytes(nbytes)
-    links = Links(host_copy=_host_copy(size))
+    links = Links(host_copy=host_copy(size))
     if gpu_count():
-        links = _with_device(links, size)
+        links = _with_device(links, size, step)
     return links if directory is None else _with_disk(links, directory, size)
 
 
@@ -81,13 +89,14 @@ def _medians(repetition: Callable[[], tuple[float, ...]]) -> tuple[float, ...]:
     return tuple(statistics.median(column) for column in zip(*times, strict=True))
 
 
-def _speed(nbytes: int, repetition: Callable[[], float]) -> float:
+def speed(nbytes: int, repetition: Callable[[], float]) -> float:
     """Return the bytes per second of a repetition, which times itself; one goes before, uncounted, to warm up."""
     repetition()
-    return nbytes / _medians(lambda: (repetition(),))[0]
+    return nbytes / max(1e-9, _medians(lambda: (repetition(),))[0])
 
 
-def _host_copy(nbytes: int) -> float:
+def host_copy(nbytes: int) -> float:
+    """Return the bytes per second of a copy from host memory to host memory."""
     source, target = np.ones((2, nbytes), dtype=np.uint8)
 
     def copy() -> float:
@@ -95,10 +104,10 @@ def _host_copy(nbytes: int) -> float:
         np.copyto(target, source)
         return perf_counter() - start
 
-    return _speed(nbytes, copy)
+    return speed(nbytes, copy)
 
 
-def _with_device(links: Links, nbytes: int) -> Links:
+def _with_device(links: Links, nbytes: int, step: Callable[[], float] | None) -> Links:
     # These need cuda-core, which is there only where a GPU is.
     from forebay.cuda.copy import copy_async
     from forebay.cuda.driver import device_memory
@@ -138,16 +147,28 @@ def _with_device(links: Links, nbytes: int) -> Links:
             streams.up.sync()
             return perf_counter() - start
 
+        def slower(step: Callable[[], float]) -> float:
+            """Time a step beside copies of each way in turn, of which enough are enqueued to last longer."""
+            alone = step()
+            beside = []
+            for way in ((streams.up, *low), (streams.down, *reversed(low))):
+                for _ in range(1 + int(2 * alone * FASTEST / nbytes)):
+                    copy_async(way[1], way[2], nbytes, way[0])
+                beside.append(step())
+                way[0].sync()
+            return max(1.0, statistics.mean(beside) / min(alone, step()))
+
         ordinary = pageable.ctypes.data
         return replace(
             links,
-            device_copy=_speed(nbytes, lambda: copy(high[0], low[0])),
-            pinned_up=_speed(nbytes, lambda: copy(low[0], low[1])),
-            pinned_down=_speed(nbytes, lambda: copy(low[1], low[0])),
-            pinned_both=_speed(nbytes, copy_both),
-            pageable_up=_speed(nbytes, lambda: copy_pageable(low[0], ordinary)),
-            pageable_down=_speed(nbytes, lambda: copy_pageable(ordinary, low[0])),
+            device_copy=speed(nbytes, lambda: copy(high[0], low[0])),
+            pinned_up=speed(nbytes, lambda: copy(low[0], low[1])),
+            pinned_down=speed(nbytes, lambda: copy(low[1], low[0])),
+            pinned_both=speed(nbytes, copy_both),
+            pageable_up=speed(nbytes, lambda: copy_pageable(low[0], ordinary)),
+            pageable_down=speed(nbytes, lambda: copy_pageable(ordinary, low[0])),
             pin_seconds_per_byte=_medians(pin)[0] / nbytes,
+            beside=statistics.median(slower(step) for _ in range(3)) if step else None,
         )
 
 

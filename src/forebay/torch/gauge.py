@@ -1,16 +1,17 @@
 """Time and memory of the place where a model computes: events and the allocator of a GPU, or the clock of a CPU."""
 
 import time
+from functools import partial
 from typing import Any
 
 import torch
 
 from forebay.planner import Link
+from forebay.tier.links import speed
 from forebay.torch.mover import Mover, new_storage
 
 PROBE = 2**26
 """Bytes of a copy that measures the link."""
-REPEATS = 4
 
 
 class HostGauge:
@@ -49,18 +50,17 @@ class HostGauge:
             return None
         storage = new_storage(nbytes, mover.device)
         ready = None
-        rates = []
-        for down in (True, False):
-            spent = []
-            for _ in range(REPEATS):
-                start = self.mark()
-                rise = piece, storage, nbytes, ready
-                (ready,) = mover.down([(storage, nbytes, piece)]) if down else mover.up([rise])
-                mover.wait("link: copied", ready)
-                spent.append(self.seconds(start, self.mark()))
-            rates.append(nbytes / max(min(spent), 1e-9))
+
+        def copy(down: bool) -> float:
+            nonlocal ready
+            start = self.mark()
+            (ready,) = mover.down([(storage, nbytes, piece)]) if down else mover.up([(piece, storage, nbytes, ready)])
+            mover.wait("link: copied", ready)
+            return self.seconds(start, self.mark())
+
+        down, up = (speed(nbytes, partial(copy, way)) for way in (True, False))
         mover.room.give(piece, [] if ready is None else [ready])
-        return Link(up=rates[1], down=rates[0])
+        return Link(up=up, down=down)
 
 
 class CudaGauge(HostGauge):

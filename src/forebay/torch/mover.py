@@ -26,7 +26,10 @@ Rise = tuple[Piece, torch.UntypedStorage, int, Any]
 
 
 class Mover:
-    """Tensors of a device, with so many bytes of host memory as the tier below, and a machine that copies."""
+    """Tensors of a device, with so many bytes of host memory as the tier below, and a machine that copies.
+
+    Codecs run where the tensors are: here, in the memory of the host.
+    """
 
     def __init__(self, device: torch.device, machine: TensorMachine, budget: int | None) -> None:
         self.device, self.machine = device, machine
@@ -84,13 +87,6 @@ class Mover:
     def handles(self, codec: Any, array: torch.Tensor) -> bool:
         """Tell whether a codec takes such tensors here."""
         return array.dtype in NUMPY and bool(codec.handles(np.dtype(NUMPY[array.dtype])))
-
-
-class HostMover(Mover):
-    """Tensors in host memory, with other host memory as the tier below: the same steps, each done at once."""
-
-    def __init__(self, device: torch.device, budget: int | None) -> None:
-        super().__init__(device, HostMachine(), budget)
 
 
 class CudaMover(Mover):
@@ -159,7 +155,7 @@ def budget_of(amount: Budget | str | float, who: str) -> Budget:
 
 def mover_for(device: torch.device, budget: int | None) -> Mover:
     """Make the mover of a device, which may use so many bytes of host memory."""
-    return CudaMover(device, budget) if device.type == "cuda" else HostMover(device, budget)
+    return CudaMover(device, budget) if device.type == "cuda" else Mover(device, HostMachine(), budget)
 
 
 def storage_of(tensor: torch.Tensor) -> torch.UntypedStorage | None:

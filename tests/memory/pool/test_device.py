@@ -259,7 +259,7 @@ def test_memory_comes_back():
 
     with Pool(fb.Budget(device="1GB", host="64MB"), arrays="cupy") as pool:
         pool.put(np.zeros(1000))
-        pointers = [slab.pointer for slab in (pool._machine._device_slab, *pool._pager.host._slabs)]
+        pointers = [slab.pointer for slab in (pool._machine.region(0, 0, 1), *pool._pager.host._slabs)]
         assert [describe(pointer, 0)["kind"] for pointer in pointers] == ["device", "pinned"]
     assert [describe(pointer, 0)["kind"] for pointer in pointers] == ["host", "host"]  # unknown to the driver
 

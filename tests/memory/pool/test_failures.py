@@ -6,9 +6,10 @@ import pytest
 
 import forebay as fb
 from forebay.errors import BudgetError, StateError
-from forebay.machine.arrays.numpy_arrays import NumpyArrays
+from forebay.machine.region import Region
 from forebay.machine.virtual import VirtualPool
 from forebay.memory import Pool, ThrashWarning
+from forebay.memory.pool import pool as pool_module
 from tests.memory.pool.programs import Trimmed
 
 pytestmark = pytest.mark.filterwarnings("ignore::forebay.memory.pool.thrash.ThrashWarning")
@@ -110,7 +111,8 @@ class TestOnTheWayIn:
 
     @pytest.mark.parametrize("from_host", [True, False])
     def test_rooms_for_encodings_taken_in_a_block_are_in_nobodys_way_after_it(self, from_host, monkeypatch):
-        monkeypatch.setattr(NumpyArrays, "on_host", lambda library, array: from_host)
+        if not from_host:
+            monkeypatch.setattr(pool_module, "region_of", lambda array: Region(0, array.nbytes))
         pool = pool_of(40)
         first = pool.put(full(1, 16 * LENGTH))
         with pool.use(reads=[first]):

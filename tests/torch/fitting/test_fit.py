@@ -43,7 +43,7 @@ from forebay.torch.fit import _of  # noqa: E402
 from forebay.torch.fitting import planning, replanning, session  # noqa: E402
 from forebay.torch.fitting.blocks import find  # noqa: E402
 from forebay.torch.fitting.record import device_of  # noqa: E402
-from forebay.torch.mover import HostMover  # noqa: E402
+from forebay.torch.mover import mover_for  # noqa: E402
 from forebay.torch.replay.frame import Frame  # noqa: E402
 from forebay.torch.replay.module_state import ModuleState  # noqa: E402
 
@@ -470,7 +470,7 @@ def test_plans_for_many_shapes_are_not_kept_for_ever(monkeypatch):
 
 
 def test_an_encoding_takes_no_more_memory_than_its_bytes():
-    mover, codec = HostMover(torch.device("cpu"), None), get("bounded:1e-2")
+    mover, codec = mover_for(torch.device("cpu"), None), get("bounded:1e-2")
     payload, size = mover.encode(codec, torch.linspace(0, 1, 10_000))
     assert payload.nbytes() == size < codec.max_bytes((10_000,), np.dtype("float32"))
 

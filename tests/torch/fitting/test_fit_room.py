@@ -28,7 +28,7 @@ from forebay.torch.fitting.record import BlockRecord  # noqa: E402
 from forebay.torch.fitting.replanning import hooked_blocks  # noqa: E402
 from forebay.torch.fitting.timings import StepTiming  # noqa: E402
 from forebay.torch.gauge import HostGauge  # noqa: E402
-from forebay.torch.mover import HostMover  # noqa: E402
+from forebay.torch.mover import mover_for  # noqa: E402
 from forebay.torch.replay.costly_operations import Share  # noqa: E402
 from forebay.torch.replay.frame import Frame  # noqa: E402
 from forebay.torch.replay.module_state import ModuleState  # noqa: E402
@@ -468,7 +468,7 @@ def test_a_block_is_weighed_with_what_it_holds_while_gradients_are_summed_as_if_
 
 
 def test_what_others_hold_is_not_fetched_a_second_time():
-    store = TensorStore(HostMover(torch.device("cpu"), 10**6))
+    store = TensorStore(mover_for(torch.device("cpu"), 10**6))
     for held in (True, False):
         x = torch.arange(64.0)
         place, expected = x.data_ptr(), x.tolist()

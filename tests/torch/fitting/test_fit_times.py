@@ -14,7 +14,7 @@ from forebay.torch.fitting.record import BlockRecord, find_costly  # noqa: E402
 from forebay.torch.fitting.replanning import REPLANNED_AFTER, SETTLED_AFTER  # noqa: E402
 from forebay.torch.fitting.timings import read_first_iteration  # noqa: E402
 from forebay.torch.gauge import HostGauge  # noqa: E402
-from forebay.torch.mover import HostMover  # noqa: E402
+from forebay.torch.mover import Mover  # noqa: E402
 from forebay.torch.replay.costly_operations import CostlyOperation, Share, shares_of  # noqa: E402
 
 
@@ -38,8 +38,8 @@ def test_a_predicted_step_takes_as_long_as_whole_ones_do(choice, monkeypatch):
 def test_seconds_of_waiting_for_copies_are_none_of_the_blocks(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(HostGauge, "mark", lambda gauge: clock.now)
-    monkeypatch.setattr(HostMover, "down", lambda mover, several: ["copied"] * len(several))
-    monkeypatch.setattr(HostMover, "wait", lambda mover, why, event: setattr(clock, "now", clock.now + 100))
+    monkeypatch.setattr(Mover, "down", lambda mover, several: ["copied"] * len(several))
+    monkeypatch.setattr(Mover, "wait", lambda mover, why, event: setattr(clock, "now", clock.now + 100))
     model = Net(clock)
     fit(model, AMPLE, blocks=NAMES, choice="offload")
     for _ in range(SETTLED_AFTER + 2):
@@ -88,7 +88,7 @@ def test_the_time_that_timing_takes_is_not_predicted(monkeypatch):
 
 
 def test_the_first_encoding_of_all_which_may_be_compiled_is_not_timed(monkeypatch):
-    clock, encode, calls = Clock(), HostMover.encode, []
+    clock, encode, calls = Clock(), Mover.encode, []
 
     def encoding(mover, codec, array):
         calls.append(array.shape)
@@ -96,7 +96,7 @@ def test_the_first_encoding_of_all_which_may_be_compiled_is_not_timed(monkeypatc
         return encode(mover, codec, array)
 
     monkeypatch.setattr(HostGauge, "mark", lambda gauge: clock.now)
-    monkeypatch.setattr(HostMover, "encode", encoding)
+    monkeypatch.setattr(Mover, "encode", encoding)
     model = Net(clock)
     fit(model, AMPLE, codec="cast:float16", blocks=NAMES)
     for _ in range(2):

@@ -22,7 +22,7 @@ from forebay.torch.fitting import device_tools, fitted_block, planning, replanni
 from forebay.torch.fitting.profile import WHOLE_TIMINGS  # noqa: E402
 from forebay.torch.fitting.replanning import REPLANNED_AFTER, SETTLED_AFTER  # noqa: E402
 from forebay.torch.gauge import HostGauge  # noqa: E402
-from forebay.torch.mover import HostMover  # noqa: E402
+from forebay.torch.mover import Mover  # noqa: E402
 
 LEARNED = REPLANNED_AFTER[-1] + 1
 """Iterations up to the last look, where the plan does not change: one without a plan, one that is not timed."""
@@ -34,8 +34,8 @@ SLOW, SLOWER, FAST = "offload", "recompute", "keep"
 def clock(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(HostGauge, "mark", lambda gauge: clock.now)
-    monkeypatch.setattr(HostMover, "down", lambda mover, several: ["copied"] * len(several))
-    monkeypatch.setattr(HostMover, "wait", lambda mover, why, event: setattr(clock, "now", clock.now + 1))
+    monkeypatch.setattr(Mover, "down", lambda mover, several: ["copied"] * len(several))
+    monkeypatch.setattr(Mover, "wait", lambda mover, why, event: setattr(clock, "now", clock.now + 1))
     return clock
 
 

@@ -200,8 +200,10 @@ def scaled(bound: float, step: float, exponents: NDArray[np.int8], dtype: np.dty
     """Return bound and step, as rows, where both are to be powers of two as large; zero where no number is so small."""
     margin, normal = bound - step / 2, float(np.finfo(dtype).smallest_normal)
     rows = np.zeros((2, exponents.size), dtype)
+    with np.errstate(over="ignore"):  # what is larger than all numbers is the largest
+        bounds = np.minimum(np.ldexp(np.float64(bound), exponents), np.finfo(dtype).max)
     for at, exponent in enumerate(exponents.tolist()):
-        held = 0.0 if exponent == NOTHING else min(bound * 2.0**exponent, float(np.finfo(dtype).max))
+        held = 0.0 if exponent == NOTHING else float(bounds[at])
         if held >= normal or bound == 0:
             own = 2 * (held - margin) if margin <= held / 2 else held
             rows[:, at] = held, _towards_zero(own, dtype)

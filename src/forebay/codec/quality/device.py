@@ -1,6 +1,7 @@
 """Comparing arrays where they are, on a GPU: only the results come to the host."""
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,19 +30,25 @@ MOST_WINDOW = 15
 """A thread keeps the moments of so many planes; more would not fit into its registers."""
 
 
-def compare(a: Any, b: Any, stream: Stream | None = None) -> Compared:
-    """Find errors and range in one pass."""
+def begin_compare(a: Any, b: Any, stream: Stream | None = None) -> Callable[[], Compared]:
+    """Begin to find errors and range in one pass, and return what waits for them."""
     first, second = _view(a), _view(b)
     count = math.prod(first.shape)
     thread_blocks = max(1, min(MOST_THREAD_BLOCKS, -(-count // THREADS)))
     module = _module(first.dtype, (1, 1, 1))
     stream = stream or callers_stream()
-    with DeviceSlab(PART * (1 + thread_blocks)) as room:
-        parts = room.pointer + PART
-        module.launch("compare", thread_blocks, THREADS, [first.pointer, second.pointer, count, parts], stream)
-        module.launch("compared", 1, THREADS, [parts, thread_blocks, room.pointer], stream)
-        worst, squares, least, most = (float(value) for value in _fetch(room.pointer, 4, stream))
-    return Compared(worst, squares, least, most, count)
+    room = DeviceSlab(PART * (1 + thread_blocks))
+    parts = room.pointer + PART
+    module.launch("compare", thread_blocks, THREADS, [first.pointer, second.pointer, count, parts], stream)
+    module.launch("compared", 1, THREADS, [parts, thread_blocks, room.pointer], stream)
+    numbers = _post(room.pointer, 4, stream)
+
+    def compared() -> Compared:
+        worst, squares, least, most = map(float, numbers())
+        room.close()  # which waits for all that the device was asked for: not before the results are wanted
+        return Compared(worst, squares, least, most, count)
+
+    return compared
 
 
 def similarity(
@@ -67,7 +74,7 @@ def similarity(
         args = [first.pointer, second.pointer, *shape, PLANES, float(centre), float(c1), float(c2), sums]
         module.launch("similarity", grid, THREADS, args, stream)
         module.launch("added", 1, THREADS, [sums, thread_blocks, room.pointer], stream)
-        return float(_fetch(room.pointer, 1, stream)[0])
+        return float(_post(room.pointer, 1, stream)()[0])
 
 
 def _module(dtype: np.dtype[Any], window: tuple[int, int, int]) -> Module:
@@ -85,7 +92,7 @@ def _view(array: Any) -> View:
     return where
 
 
-def _fetch(pointer: int, count: int, stream: Stream) -> NDArray[np.float64]:
-    """Bring numbers to the host; not by a copy, which would wait for the snapshots that are on their way there."""
+def _post(pointer: int, count: int, stream: Stream) -> Callable[[], NDArray[np.float64]]:
+    """Send numbers to the host; not by a copy, which would wait for the snapshots that are on their way there."""
     letters = [post(pointer + 8 * number, stream) for number in range(count)]
-    return np.array([letter.value() for letter in letters], np.uint64).view(np.float64)
+    return lambda: np.array([letter.value() for letter in letters], np.uint64).view(np.float64)

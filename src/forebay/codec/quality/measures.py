@@ -5,6 +5,7 @@ there. NaN in both, and equal infinities, count as equal.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -100,14 +101,20 @@ def measure(a: Any, b: Any, encoded_nbytes: int, window: int = 7) -> Quality:
 
 def compare(a: Any, b: Any, stream: "Stream | None" = None) -> Compared:
     """Find errors and range in one pass; on a GPU in the order of a stream, the caller's unless given."""
+    return begin_compare(a, b, stream)()
+
+
+def begin_compare(a: Any, b: Any, stream: "Stream | None" = None) -> Callable[[], Compared]:
+    """Begin to find errors and range, and return what gives them, which on a GPU waits for the stream."""
     _check_pair(a, b)
     if not isinstance(a, np.ndarray):
         from forebay.codec.quality import device  # it needs cuda.core
 
-        return device.compare(a, b, stream)
+        return device.begin_compare(a, b, stream)
     from forebay.codec.quality import host  # it needs Numba
 
-    return Compared(*host.compare(a, b), a.size)
+    compared = Compared(*host.compare(a, b), a.size)
+    return lambda: compared
 
 
 def _ssim(a: Any, b: Any, compared: Compared, window: int, span: float) -> float:

@@ -1,6 +1,7 @@
 """Arrays of CuPy, and of any other library that tells where its arrays lie on a GPU."""
 
 import importlib
+import sys
 from contextlib import AbstractContextManager
 from functools import cache
 from typing import Any
@@ -9,15 +10,14 @@ from forebay.cuda.arrays import View, view
 from forebay.cuda.driver import device_at
 from forebay.errors import StateError
 from forebay.machine.arrays.library import contiguous
-from forebay.machine.spec import ArraySpec, number_type
+from forebay.machine.arrays.order import ordered, same_order
+from forebay.machine.spec import ArraySpec, c_strides, number_type
 
 
 class CupyArrays:
     """CuPy."""
 
-    def on_host(self, array: Any) -> bool:
-        """Return False."""
-        return False
+    name = "CuPy"
 
     def device(self, array: Any) -> int | None:
         """Ask the driver whose memory an array lies in."""
@@ -46,9 +46,53 @@ class CupyArrays:
         """Copy an array."""
         return array.copy()
 
+    def leaf_spec(self, array: Any) -> ArraySpec:
+        """Describe an array with its order in memory, refusing one with gaps."""
+        where = view(array)
+        return ordered(ArraySpec(where.shape, number_type(where.dtype)), self.strides(array), gathers=False)
+
+    def signature(self, array: Any) -> Any:
+        """Return shape, type, strides and GPU."""
+        return array.shape, array.dtype, array.strides, array.data.device_id
+
+    def like(self, array: Any, spec: ArraySpec) -> tuple[Any, Any]:
+        """Return the class and the signature of arrays of a spec, on the GPU of an array."""
+        cupy = sys.modules.get("cupy")
+        signature = (spec.shape, spec.dtype, spec.all_strides, self.device(array))
+        return (None if cupy is None else cupy.ndarray), signature
+
+    def fit(self, array: Any, spec: ArraySpec) -> Any:
+        """Return an array of CuPy that may be a view."""
+        array = _cupy().asarray(array)
+        if array.strides == spec.all_strides:
+            return array
+        if not same_order(spec, array.strides):
+            return None
+        return _cupy().ndarray(spec.shape, spec.dtype, array.data, spec.all_strides)
+
+    def copy_as(self, array: Any, spec: ArraySpec) -> Any:
+        """Copy an array into new memory."""
+        flat = _cupy().empty(spec.nbytes, "uint8")
+        copy = _cupy().ndarray(spec.shape, spec.dtype, flat.data, spec.all_strides)
+        copy[...] = _cupy().asarray(array)
+        return copy
+
+    def strides(self, array: Any) -> tuple[int, ...]:
+        """Return the strides, which are not told where they are those of C order."""
+        interface = array.__cuda_array_interface__
+        told: tuple[int, ...] | None = interface.get("strides")
+        return c_strides(view(array).shape, view(array).dtype.itemsize) if told is None else tuple(told)
+
+    def address(self, array: Any) -> int | None:
+        """Return where it begins."""
+        return view(array).pointer or None
+
     def array_at(self, pointer: int, spec: ArraySpec) -> Any:
         """Make an array of CuPy."""
-        return _cupy().asarray(View.at(pointer, spec.shape, spec.dtype))
+        if spec.strides is None:
+            return _cupy().asarray(View.at(pointer, spec.shape, spec.dtype))
+        flat = _cupy().asarray(View.at(pointer, (spec.nbytes,), "uint8"))
+        return _cupy().ndarray(spec.shape, spec.dtype, flat.data, spec.strides)
 
     def alias(self, array: Any) -> Any:
         """Return a view."""

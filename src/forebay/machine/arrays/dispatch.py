@@ -1,7 +1,7 @@
 """Which library an array is of, or is to be made in.
 
-An array's library is known by its type; that of an array to be made by the kind of its spec: torch's type, or None for
-NumPy on the host and CuPy on a GPU.
+An array's library is known by its type; that of an array to be made by the kind of its spec: torch's type, JAX's
+device, or None for NumPy on the host and CuPy on a GPU.
 """
 
 import sys
@@ -11,23 +11,39 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.machine.arrays.library import ArrayLibrary, DeviceLibrary
-from forebay.machine.arrays.numpy_arrays import NumpyArrays
+from forebay.cuda.arrays import View
+from forebay.machine.arrays.library import DeviceLibrary, StateLibrary
+from forebay.machine.arrays.numpy_arrays import NumpyArrays, array_at_bytes
+from forebay.machine.arrays.order import in_memory_order
 from forebay.machine.region import Region
-from forebay.machine.spec import ArraySpec
+from forebay.machine.spec import ArraySpec, JaxKind
 
 NUMPY = NumpyArrays()
 
+_known: dict[type[Any], StateLibrary] = {np.ndarray: NUMPY}
+"""Libraries by the classes of their arrays, as far as the class alone tells."""
 
-def library_of(array: Any) -> ArrayLibrary:
+
+def array_library(array: Any) -> StateLibrary:
     """Return the library of an array."""
+    library = _known.get(type(array))
+    if library is None:
+        library = _found(array)
+        if library is not None:
+            _known[type(array)] = library
+        else:
+            library = _cupy() if hasattr(array, "__cuda_array_interface__") else NUMPY
+    return library
+
+
+def _found(array: Any) -> StateLibrary | None:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(array, torch.Tensor):
         return _torch()
-    # CuPy's own are not asked for the interface, which takes longer than all the rest.
-    if type(array).__module__.partition(".")[0] == "cupy" or hasattr(array, "__cuda_array_interface__"):
-        return _cupy()
-    return NUMPY
+    jax = sys.modules.get("jax")
+    if jax is not None and isinstance(array, jax.Array):
+        return _jax()
+    return _cupy() if type(array).__module__.partition(".")[0] == "cupy" else None
 
 
 def device_library(spec: ArraySpec) -> DeviceLibrary:
@@ -54,28 +70,46 @@ def _torch() -> DeviceLibrary:
     return TorchArrays()
 
 
+@cache
+def _jax() -> StateLibrary:
+    from forebay.machine.arrays.jax_arrays import JaxArrays  # it needs JAX
+
+    return JaxArrays()
+
+
 def array_in(data: NDArray[np.uint8], spec: ArraySpec) -> Any:
-    """Return bytes of the host as an array of the library that its spec names, without copying."""
-    array = data[: spec.nbytes].view(spec.dtype).reshape(spec.shape)
+    """Return bytes of the host as an array of the library that its spec names, without copying; JAX's is a copy."""
+    array = array_at_bytes(data, spec)
     if spec.kind is None:
         return array
+    if isinstance(spec.kind, JaxKind):
+        from forebay.machine.arrays import jax_arrays
+
+        return jax_arrays.from_numpy(array, spec.kind)
     from forebay.machine.arrays.torch_arrays import from_numpy
 
     return from_numpy(array, spec.kind)
 
 
 def describe(array: Any) -> ArraySpec:
-    """Describe an array of any library."""
-    return library_of(array).spec(array)
+    """Describe a leaf of a state, of any library."""
+    return array_library(array).leaf_spec(array)
 
 
 def view_of(array: Any) -> Any:
     """Return what copies, codecs and quality read of an array of any library."""
-    return library_of(array).view(array)
+    return array_library(array).view(array)
+
+
+def stored_view(array: Any) -> Any:
+    """Return the same of a dense array, with its axes turned into C order."""
+    view = view_of(array)
+    if isinstance(view, np.ndarray):
+        return in_memory_order(view)
+    return view if view.contiguous else View.at(view.pointer, (view.nbytes // view.dtype.itemsize,), view.dtype)
 
 
 def region_of(array: Any) -> Region:
-    """Return where an array of any library lies."""
-    library = library_of(array)
-    view = library.view(array)
-    return Region(0, view.nbytes, view) if library.on_host(array) else Region(view.pointer, view.nbytes)
+    """Return where an array of any library lies; on a GPU the host does not reach it."""
+    view = stored_view(array)
+    return Region(0, view.nbytes, view) if isinstance(view, np.ndarray) else Region(view.pointer, view.nbytes)

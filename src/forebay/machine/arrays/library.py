@@ -14,8 +14,7 @@ from forebay.machine.spec import ArraySpec
 class ArrayLibrary(Protocol):
     """A library of arrays."""
 
-    def on_host(self, array: Any) -> bool:
-        """Tell whether an array is in host memory."""
+    name: str
 
     def device(self, array: Any) -> int | None:
         """Return the number of an array's GPU; None for one on the host, or without elements."""
@@ -24,7 +23,7 @@ class ArrayLibrary(Protocol):
         """Return what copies, codecs and quality read: an array of NumPy, or a `View` of a GPU's memory."""
 
     def spec(self, array: Any) -> ArraySpec:
-        """Describe an array, refusing one that cannot be kept."""
+        """Describe an array in C order, refusing one that cannot be kept."""
 
     def spec_of(self, shape: tuple[int, ...], dtype: Any) -> ArraySpec:
         """Describe an array of a shape and type."""
@@ -33,7 +32,32 @@ class ArrayLibrary(Protocol):
         """Copy an array."""
 
 
-class DeviceLibrary(ArrayLibrary, Protocol):
+class StateLibrary(ArrayLibrary, Protocol):
+    """A library whose arrays may be leaves of a state."""
+
+    def leaf_spec(self, array: Any) -> ArraySpec:
+        """Describe an array with its order in memory, refusing one that would come back as another."""
+
+    def signature(self, array: Any) -> Any:
+        """Return what tells in no time whether an array is like another of the same class."""
+
+    def like(self, array: Any, spec: ArraySpec) -> tuple[Any, Any]:
+        """Return the class and the signature of arrays of a spec, in the memory that an array is in."""
+
+    def fit(self, array: Any, spec: ArraySpec) -> Any:
+        """Return the same elements with the strides of a spec, without copying; None where that cannot be."""
+
+    def copy_as(self, array: Any, spec: ArraySpec) -> Any:
+        """Copy an array, in the order in memory of a spec."""
+
+    def strides(self, array: Any) -> tuple[int, ...]:
+        """Return the bytes from neighbour to neighbour along each axis."""
+
+    def address(self, array: Any) -> int | None:
+        """Return where an array begins; None for one that nobody can write to, or without elements."""
+
+
+class DeviceLibrary(StateLibrary, Protocol):
     """A library whose arrays lie on GPUs."""
 
     def adopt(self, spec: ArraySpec) -> ArraySpec:

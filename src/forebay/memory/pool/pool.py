@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Self
 
+import numpy as np
+
 from forebay import codec as codecs
 from forebay.codec import Codec
 from forebay.errors import BudgetError, ForebayError, StateError, needs
-from forebay.machine.arrays.dispatch import array_in, library_of, named_library, view_of
+from forebay.machine.arrays.dispatch import array_in, named_library, view_of
 from forebay.machine.host import copy_in
 from forebay.machine.machine import PoolMachine, Wait
 from forebay.machine.packing import handles
@@ -178,11 +180,12 @@ class Pool:
         return f"Pool({self.budget!r}, {len(self._pager.pages)} arrays)"
 
     def _take_in(self, page: Page, array: Any) -> None:
-        if library_of(array).on_host(array) and page.codec is None:
+        values = view_of(array)
+        if isinstance(values, np.ndarray) and page.codec is None:
             page.room = self._pager.host.take_exact(page.spec.nbytes)
             self._machine.sync([Wait("put: host room free", event) for event in page.room.events])
             assert page.room.region.array is not None
-            copy_in(page.room.region.array, view_of(array))
+            copy_in(page.room.region.array, values)
             page.clean = page.filled = True
             return
         self._pager.take_rooms([page])

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from forebay.engine.loop import Trusted
 from forebay.errors import StateError
 from forebay.torch.loops.trees import Structure
 
@@ -90,9 +91,9 @@ class StateForm:
             return tensor
         return tensor.permute(tuple(order.index(axis) for axis in range(len(order))))
 
-    def pack(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def pack(self, tensors: Sequence[Tensor]) -> Trusted:
         """Pack tensors for the engine, which copies bytes: conjugates and negatives that are only noted are made."""
-        return tuple(
+        return Trusted(
             self.inside(tensor.detach().resolve_conj().resolve_neg(), number) for number, tensor in enumerate(tensors)
         )
 

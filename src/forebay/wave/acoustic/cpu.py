@@ -137,13 +137,6 @@ def correlate(image: Any, illumination: Any, p: Any, q: Any, factor: Any) -> Non
                 light[x] += factor * one[x] * one[x]
 
 
-@jit()
-def mirror(p: Any, radius: int) -> None:
-    """Continue a field above the free surface with its sign changed, as if the medium were mirrored there."""
-    for k in range(1, radius + 1):
-        p[radius - k] = -p[radius + k]
-
-
 class CpuKernels:
     """The loops for one grid's number of axes, one order and one type; arrays are NumPy's."""
 
@@ -181,8 +174,8 @@ class CpuKernels:
         advance(*self._kind, p.size >= MANY)(p, p_old, squared, damping, weights)
 
     def mirror(self, p: Any) -> None:
-        """Fill the halo above a free surface."""
-        mirror(p, self.radius)
+        """Fill the halo above a free surface with the field below, its sign changed, as if the medium were mirrored."""
+        np.negative(p[2 * self.radius : self.radius : -1], out=p[: self.radius])
 
     def gather(self, p: Any, points: Points, out: Any) -> None:
         """Read a field at points."""

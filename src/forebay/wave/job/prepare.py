@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay import planner
-from forebay.engine.layout import Layout
+from forebay.engine.layout import in_a_row
 from forebay.errors import BudgetError, WaveError
+from forebay.machine.spec import ArraySpec
 from forebay.wave.advice import advice
 from forebay.wave.earth.grid import Grid
 from forebay.wave.earth.stability import check_dispersion, check_dt, choose_dt
@@ -171,8 +172,7 @@ def check_budget(job: Job, physics: type[Physics], part: Grid, steps: int, every
 
 def _kept(shape: tuple[int, ...], count: int) -> int:
     """Return the bytes of a snapshot of fields of a shape."""
-    field = np.broadcast_to(np.float32(0), shape)
-    return Layout.of([field] * count).nbytes
+    return in_a_row([ArraySpec(shape, np.dtype(np.float32))] * count)[1]
 
 
 def check_directory(job: Job) -> None:

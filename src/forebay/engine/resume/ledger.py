@@ -1,0 +1,207 @@
+"""The directory of a reversal that survives: what it is of, how far it has come, and the states to go on from.
+
+    manifest.json     what the reversal is of: a directory that says something else is refused
+    progress-7        how far it has come, and the arrays that its callbacks had written by then; the last two are kept
+    adjoint-7         what the caller's own `save` wrote with it
+    state-400         the state at step 400, exact, from which steps 400 and following can be run again
+    lock              held by the process that is at work
+
+The order of writing is what makes it safe: a state before the progress that speaks of it, and nothing is removed that
+the progress before the last could need.
+"""
+
+import json
+import logging
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from io import BytesIO
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from numpy.typing import NDArray
+
+from forebay.engine.resume.files import digest, read_arrays, take_lock, write_arrays, write_whole
+from forebay.errors import CorruptionError, DiskError, PlanError
+
+VERSION = 1
+MANIFEST, LOCK = "manifest.json", "lock"
+_OURS = re.compile(r"(manifest\.json|lock|(progress|adjoint|state)-\d+|probe)(\.part)?")
+
+logger = logging.getLogger("forebay.engine")
+
+
+class Direction(StrEnum):
+    """Which way a reversal is going."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a reversal has come."""
+
+    direction: Direction = Direction.FORWARD
+    step: int = 0
+    """the steps below it have been run forward for the first time, or are still to be gone back through"""
+    probes: dict[str, str] = field(default_factory=dict)
+    """checksums of the states one step after the starts of segments, by the step of the start"""
+    saved: str = ""
+    """checksum of what the caller's own `save` wrote with it"""
+
+
+class Ledger:
+    """An open directory, which no other process can open until this one closes it or dies."""
+
+    def __init__(self, directory: Path | str) -> None:
+        self.directory = Path(directory)
+        try:
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            strangers = [path.name for path in self.directory.iterdir() if not _OURS.fullmatch(path.name)]
+        except OSError as error:
+            raise DiskError(f"progress cannot be kept in {self.directory}: {error.strerror}") from error
+        if strangers:
+            raise DiskError(
+                f"{self.directory} holds {sorted(strangers)[0]!r}: name a directory for this reversal alone"
+            )
+        self._lock: BinaryIO = take_lock(self.directory / LOCK)
+        self.damaged: list[str] = []
+        """what could not be read, in words"""
+        self._last = max(self._numbers("progress"), default=0)
+
+    def open(self, problem: Mapping[str, Any], decide: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
+        """Return what was decided for this problem when it was begun, or `decide` it now; refuse another problem's."""
+        path = self.directory / MANIFEST
+        problem = json.loads(json.dumps(problem))
+        if path.exists():
+            try:
+                manifest = json.loads(path.read_text())
+                body = manifest["body"]
+                if manifest["digest"] != _text_digest(body):
+                    raise ValueError("its checksum is wrong")
+            except (ValueError, KeyError, TypeError) as error:
+                self._tell(CorruptionError(f"{path} cannot be read: {error}"))
+            else:
+                if body["version"] != VERSION:
+                    raise PlanError(
+                        f"{self.directory} was written by another version of Forebay: use that, or empty it"
+                    )
+                _check_same(body["problem"], problem, self.directory)
+                decided: dict[str, Any] = body["decided"]
+                return decided
+        self.clear()
+        body = {"version": VERSION, "problem": problem, "decided": json.loads(json.dumps(dict(decide())))}
+        text = json.dumps({"digest": _text_digest(body), "body": body}, indent=1)
+        write_whole(path, lambda part: _write_text(part, text))
+        return dict(body["decided"])
+
+    def latest(self, load: Callable[[dict[str, NDArray[Any]], BinaryIO], None]) -> Progress:
+        """Return the last progress that is whole, once `load` has taken what was kept with it; the start otherwise."""
+        for number in sorted(self._numbers("progress"), reverse=True):
+            try:
+                header, arrays = read_arrays(self._path("progress", number))
+                progress = Progress(Direction(header["direction"]), header["step"], header["probes"], header["saved"])
+                path = self._path("adjoint", number)
+                data = path.read_bytes() if progress.saved else b""
+                if progress.saved and digest(data) != progress.saved:
+                    raise CorruptionError(f"{path} is not as it was written")
+                load(arrays, BytesIO(data))
+            except (CorruptionError, OSError, KeyError, ValueError) as error:
+                self._tell(error)
+                continue
+            return progress
+        if self.damaged:
+            self._tell(CorruptionError(f"no progress in {self.directory} is whole: starting anew"))
+        return Progress()
+
+    def keep(
+        self, progress: Progress, arrays: Mapping[str, NDArray[Any]], save: Callable[[BinaryIO], None] | None
+    ) -> None:
+        """Write progress, and then remove what only the one before the last needed."""
+        number = self._last + 1
+        described = asdict(progress)
+        if save is not None:
+            path = self._path("adjoint", number)
+            write_whole(path, lambda part: _write_by(save, part))
+            described["saved"] = digest(path.read_bytes())
+        write_arrays(self._path("progress", number), described, arrays)
+        self._last = number
+        for name in ("progress", "adjoint"):
+            for old in self._numbers(name):
+                if old < number - 1:
+                    self._path(name, old).unlink(missing_ok=True)
+
+    def keep_state(self, step: int, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Write the state at a step."""
+        write_arrays(self._path("state", step), {"step": step}, arrays)
+
+    def state(self, step: int) -> dict[str, NDArray[Any]] | None:
+        """Read the state at a step; None where it is damaged, which is told."""
+        try:
+            return read_arrays(self._path("state", step))[1]
+        except CorruptionError as error:
+            self._tell(error)
+            return None
+
+    def forget_states(self, above: int) -> None:
+        """Remove the states at steps above one."""
+        for step in self._numbers("state"):
+            if step > above:
+                self._path("state", step).unlink(missing_ok=True)
+
+    def clear(self) -> None:
+        """Remove everything but the lock, the manifest last."""
+        names = sorted((path.name for path in self.directory.iterdir()), key=lambda name: name == MANIFEST)
+        for name in names:
+            if name != LOCK and _OURS.fullmatch(name):
+                (self.directory / name).unlink()
+        self._last = 0
+
+    def close(self, finished: bool) -> None:
+        """Let others in; what is finished leaves nothing behind."""
+        if finished:
+            self.clear()
+            (self.directory / LOCK).unlink()
+        self._lock.close()
+
+    def _path(self, name: str, number: int) -> Path:
+        return self.directory / f"{name}-{number}"
+
+    def _numbers(self, name: str) -> list[int]:
+        names = (path.name.partition("-") for path in self.directory.iterdir())
+        return [int(number) for start, _, number in names if start == name and number.isdigit()]
+
+    def _tell(self, error: BaseException) -> None:
+        self.damaged.append(str(error))
+        logger.warning("%s", error)
+
+
+def _check_same(before: Mapping[str, Any], now: Mapping[str, Any], directory: Path) -> None:
+    """Refuse to go on with another reversal's progress."""
+    for name in [*now, *(name for name in before if name not in now)]:
+        if before.get(name) != now.get(name):
+            said, asked = (_shortened(each.get(name)) for each in (before, now))
+            raise PlanError(
+                f"{directory} holds the progress of another reversal: its {name} was {said} and is {asked} now; "
+                "call it as before, or name an empty directory"
+            )
+
+
+def _shortened(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _text_digest(body: Any) -> str:
+    return digest(json.dumps(body, sort_keys=True).encode())
+
+
+def _write_text(path: Path, text: str) -> None:
+    path.write_text(text)
+
+
+def _write_by(save: Callable[[BinaryIO], None], path: Path) -> None:
+    with open(path, "wb") as file:
+        save(file)

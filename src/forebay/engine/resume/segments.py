@@ -1,0 +1,228 @@
+"""A loop cut into segments, each reversed by a plan of its own, with progress kept on the disk between them.
+
+The first sweep keeps the state at the start of each segment, exactly as it was. Then the segments are reversed, the
+last first, each from the state at its start, with the whole budget. What a segment does follows from that state alone,
+so a process that takes up after another gives the same bits, whatever the codec.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter
+from typing import Any, BinaryIO
+
+from forebay.engine.layout import Layout, arrays_of
+from forebay.engine.library import library_of
+from forebay.engine.result import Result
+from forebay.engine.resume.decision import Loop, decide, problem
+from forebay.engine.resume.files import digest_of_arrays
+from forebay.engine.resume.host_copies import fill, refilled, to_host
+from forebay.engine.resume.ledger import Direction, Ledger, Progress
+from forebay.engine.showing import shown
+from forebay.errors import CorruptionError, PlanError, StateError
+from forebay.metrics import Metrics
+from forebay.planner import Plan
+
+
+def reverse_in_segments(directory: Path | str, loop: Loop, progress: bool | None) -> Result:
+    """Reverse a loop, or what is left of it, keeping progress in a directory; a finished one leaves that empty."""
+    if loop.adjoint is None:
+        raise PlanError(
+            "resume= needs adjoint=: name the arrays that the callbacks write, or give what saves and loads them; "
+            "{} where there are none"
+        )
+    ledger, finished = Ledger(directory), False
+    try:
+        with library_of(loop.state).current():
+            result = _Survivor(ledger, loop).run(progress)
+        finished = True
+    finally:
+        ledger.close(finished)
+    return result
+
+
+class _Survivor:
+    """A loop in segments, and the directory that knows how far it has come."""
+
+    def __init__(self, ledger: Ledger, loop: Loop) -> None:
+        self.ledger, self.loop = ledger, loop
+        self.layout = Layout.of(loop.state)
+        self.layout.check_apart(arrays_of(loop.state))
+        first = digest_of_arrays(list(map(to_host, arrays_of(loop.state))))
+        decided = ledger.open(
+            problem(loop, self.layout, first),
+            lambda: decide(loop, ledger.directory, self.layout, self._seconds_to_keep),
+        )
+        self.starts: list[int] = decided["starts"]
+        self.plans = {int(steps): Plan.from_json(text) for steps, text in decided["plans"].items()}
+        self.seconds: float = decided["seconds"]
+        self.note: str = decided["note"]
+        self.results: list[Result] = []
+        self.reversed: list[int] = []  # where the segments of the results start
+
+    def run(self, wanted: bool | None) -> Result:
+        """Do what is left."""
+        loop, start = self.loop, perf_counter()
+        progress = self.ledger.latest(self._load)
+        resumed = progress != Progress()
+        self._check_loop(progress)
+        left = loop.steps if progress.direction is Direction.FORWARD else progress.step
+        coarse = -(-loop.steps // loop.every)
+        done = coarse - -(-left // loop.every)
+        with shown(f"reversing in {len(self.starts)} segments", coarse, self.seconds, wanted, done) as self.tick:
+            if progress.direction is Direction.FORWARD:
+                progress = self._sweep(progress)
+            while progress.step:
+                progress = self._reverse_next(progress)
+        return self._result(perf_counter() - start, left, resumed)
+
+    def _check_loop(self, progress: Progress) -> None:
+        """Run one step again, as near to where it was as can be, to see that the loop is the one it was."""
+        known = [number for number, start in enumerate(self.starts) if str(start) in progress.probes]
+        known = [number for number in known if self.starts[number] < progress.step]
+        if not known:
+            return
+        start = self.starts[known[-1]]
+        state = self._advance(self._state_at(known[-1]), start, start + 1, replay=True)
+        if digest_of_arrays(self._on_host(state)) != progress.probes[str(start)]:
+            raise StateError(
+                f"forward gives other bits for step {start} than it did before: it has changed since, or depends on "
+                f"more than its state; go on with the loop that {self.ledger.directory} is of, or name another"
+            )
+
+    def _sweep(self, progress: Progress) -> Progress:
+        """Run forward to the last segment, and reverse that."""
+        number = self.starts.index(progress.step)
+        state = self._state_at(number)
+        for start, stop in zip(self.starts[number:], self.starts[number + 1 :], strict=False):
+            state = self._advance(state, start, start + 1, replay=False)
+            probe = digest_of_arrays(self._on_host(state))
+            state = self._advance(state, start + 1, stop, replay=False)
+            progress = replace(progress, step=stop, probes=progress.probes | {str(start): probe})
+            self.ledger.keep_state(stop, _numbered(self._on_host(state)))
+            self._keep(progress)
+        return self._reverse_segment(len(self.starts) - 1, state, progress)
+
+    def _reverse_next(self, progress: Progress) -> Progress:
+        number = max(number for number, start in enumerate(self.starts) if start < progress.step)
+        return self._reverse_segment(number, self._state_at(number), progress)
+
+    def _reverse_segment(self, number: int, state: Any, progress: Progress) -> Progress:
+        """Reverse a segment from the state at its start, and keep what its callbacks have written."""
+        loop, start = self.loop, self.starts[number]
+        stop = (*self.starts, loop.steps)[number + 1]
+        first = progress.direction is Direction.FORWARD
+        reached = progress
+
+        def turn(final: Any) -> None:
+            nonlocal reached
+            if first:
+                if loop.turn is not None:
+                    loop.turn(final)
+                reached = Progress(Direction.BACKWARD, stop, reached.probes)
+                self._keep(reached)
+
+        def backward(needed: Any, step: int) -> None:
+            loop.backward(needed, step + start)
+            self.tick()
+
+        options = {name: loop.options[name] for name in ("codec", "every", "directory") if name in loop.options}
+        self.results.append(
+            loop.reverse(
+                loop.forward_from(start, replay=not first),
+                backward,
+                state,
+                stop - start,
+                turn=turn,
+                plan=self.plans[stop - start],
+                record=loop.record_from(start),
+                synchronous=loop.synchronous,
+                progress=False,
+                **options,
+            )
+        )
+        self.reversed.append(start)
+        reached = replace(reached, step=start)
+        self._keep(reached)
+        self.ledger.forget_states(above=start)  # the progress before this one needs that of its own start
+        return reached
+
+    def _advance(self, state: Any, start: int, stop: int, replay: bool) -> Any:
+        if start == stop:
+            return state
+        told = {"replay": replay} if self.loop.takes_replay else {}
+        return self.layout.match(self.loop.forward(state, start, stop, **told))
+
+    def _state_at(self, number: int) -> Any:
+        """Return the state at the start of a segment: as kept, or run to again where that is damaged."""
+        state = self.layout.copy(self.loop.state)
+        if number == 0:
+            return state
+        kept = self.ledger.state(self.starts[number])
+        if kept is None:
+            return self._advance(self._state_at(number - 1), self.starts[number - 1], self.starts[number], replay=True)
+        leaves = enumerate(zip(arrays_of(state), self.layout.leaves, strict=True))
+        return self.layout.build([refilled(array, leaf.spec, kept[str(index)]) for index, (array, leaf) in leaves])
+
+    def _on_host(self, state: Any) -> list[Any]:
+        return [to_host(array) for array in self.layout.check(state)]
+
+    def _keep(self, progress: Progress) -> None:
+        adjoint = self.loop.adjoint
+        if isinstance(adjoint, Mapping):
+            self.ledger.keep(progress, {name: to_host(array) for name, array in adjoint.items()}, None)
+        elif adjoint is not None:
+            self.ledger.keep(progress, {}, adjoint[0])
+
+    def _load(self, arrays: dict[str, Any], file: BinaryIO) -> None:
+        adjoint = self.loop.adjoint
+        if isinstance(adjoint, Mapping):
+            if set(arrays) != set(adjoint):
+                raise CorruptionError("the progress holds other arrays than adjoint= names")
+            for name, array in adjoint.items():
+                fill(array, arrays[name])
+        elif adjoint is not None:
+            adjoint[1](file)
+
+    def _seconds_to_keep(self) -> float:
+        """Time what keeping the progress of a segment takes: its state once, and what callbacks write twice."""
+        start = perf_counter()
+        self.ledger.keep_state(0, _numbered(list(map(to_host, arrays_of(self.loop.state)))))
+        middle = perf_counter()
+        self._keep(Progress())
+        end = perf_counter()
+        self.ledger.clear()
+        return end - start + end - middle
+
+    def _result(self, seconds: float, left: int, resumed: bool) -> Result:
+        notes = [self.note] if self.note else []
+        if resumed:
+            notes.append(f"resumed with {left} of {self.loop.steps} steps to go back through")
+        notes += self.ledger.damaged
+        plan = max(self.plans.values(), key=lambda plan: plan.steps)
+        metrics = _merged(self.results, self.reversed, seconds)
+        return Result(plan, metrics, "; ".join(notes), steps=left)
+
+
+def _numbered(arrays: Sequence[Any]) -> dict[str, Any]:
+    return {str(index): array for index, array in enumerate(arrays)}
+
+
+def _merged(results: Sequence[Result], starts: Sequence[int], seconds: float) -> Metrics:
+    """Add up what the segments did, one after the other on one timeline."""
+    whole = Metrics(seconds=seconds)
+    begin = 0.0
+    for result, start in zip(results, starts, strict=True):
+        part = result.metrics
+        for name, spent in part.phases.items():
+            whole.phases[name] += spent
+        whole.moved += part.moved
+        whole.avoided += part.avoided
+        whole.peak |= part.peak
+        whole.ratios += part.ratios
+        for name in ("hits", "misses", "late", "spilled", "lost", "recomputed"):
+            setattr(whole, name, getattr(whole, name) + getattr(part, name))
+        whole.samples = [sample._replace(step=sample.step + start) for sample in part.samples] + whole.samples
+        whole.timeline += [span._replace(start=span.start + begin, stop=span.stop + begin) for span in part.timeline]
+        begin += part.seconds
+    return whole

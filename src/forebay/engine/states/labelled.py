@@ -1,0 +1,76 @@
+"""Datasets and arrays of xarray as trees; loaded where a program uses them.
+
+Variables and coordinates without an index are arrays, so that a time that goes on is kept with the rest. Names,
+dimensions and indexes are the structure. Attributes are those of the first state: xarray drops them on the way.
+"""
+
+from typing import Any
+
+import xarray
+
+
+class Frame:
+    """What is left of a dataset or an array without the elements that are kept."""
+
+    def __init__(self, template: Any) -> None:
+        self.template = template
+        held = template.variables if isinstance(template, xarray.Dataset) else template.coords.variables
+        self.dims = {name: variable.dims for name, variable in held.items()}
+        self.indexed = {name: held[name] for name in template.xindexes}
+        self.names = tuple(sorted((name for name in held if name not in self.indexed), key=str))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Frame) or self.dims != other.dims or self.indexed.keys() != other.indexed.keys():
+            return False
+        if isinstance(self.template, xarray.DataArray):
+            mine, theirs = ((array.dims, array.name) for array in (self.template, other.template))
+            if mine != theirs:
+                return False
+        return all(self.indexed[name].equals(other.indexed[name]) for name in self.indexed)
+
+    def __hash__(self) -> int:
+        return hash(self.names)
+
+    def __repr__(self) -> str:
+        kept = [f"{name}{self.dims[name]}" for name in self.names]
+        return ", ".join([*kept, f"indexes {sorted(map(str, self.indexed))}"])[:300]
+
+
+def take_dataset(dataset: Any) -> tuple[Any, Any, Any]:
+    """Take a dataset apart into the arrays of its variables, by name."""
+    frame = Frame(dataset)
+    return tuple(dataset.variables[name].data for name in frame.names), frame, frame.names
+
+
+def build_dataset(frame: Frame, arrays: Any) -> Any:
+    """Put other arrays into a dataset."""
+    template, named = frame.template, dict(zip(frame.names, arrays, strict=True))
+    data = {name: named[name] for name in template.data_vars}
+    return _with_coordinates(template.copy(data=data), template, named)
+
+
+def take_array(array: Any) -> tuple[Any, Any, Any]:
+    """Take an array apart into its elements and those of its coordinates."""
+    frame = Frame(array)
+    coordinates = tuple(array.coords.variables[name].data for name in frame.names)
+    return (array.variable.data, *coordinates), frame, ("data", *frame.names)
+
+
+def build_array(frame: Frame, arrays: Any) -> Any:
+    """Put other elements into an array."""
+    data, *coordinates = arrays
+    named = dict(zip(frame.names, coordinates, strict=True))
+    return _with_coordinates(frame.template.copy(data=data), frame.template, named)
+
+
+def _with_coordinates(made: Any, template: Any, named: dict[Any, Any]) -> Any:
+    coordinates = {
+        name: (template.coords[name].dims, named[name], template.coords[name].attrs)
+        for name in template.coords
+        if name in named
+    }
+    return made.assign_coords(coordinates) if coordinates else made
+
+
+NODES = {xarray.Dataset: (take_dataset, build_dataset), xarray.DataArray: (take_array, build_array)}
+"""How each class is taken apart and put together."""

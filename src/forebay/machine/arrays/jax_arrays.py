@@ -1,0 +1,93 @@
+"""Arrays of JAX on a CPU; loaded where a program uses them.
+
+They are immutable, and JAX takes aligned memory of others as its own. So an array that is given out is always a copy:
+one that looked onto a slot would change when the slot is written again.
+"""
+
+from typing import Any
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from forebay.errors import StateError
+from forebay.machine.spec import ArraySpec, JaxKind, number_type
+
+
+class JaxArrays:
+    """JAX."""
+
+    name = "JAX"
+
+    def device(self, array: Any) -> None:
+        """Return None: they are on the host, since those on a GPU are refused."""
+
+    def view(self, array: Any) -> NDArray[Any]:
+        """Return the elements, once they are computed."""
+        self.leaf_spec(array)
+        return np.asarray(array)
+
+    def spec(self, array: Any) -> ArraySpec:
+        """Describe an array."""
+        return self.leaf_spec(array)
+
+    def spec_of(self, shape: tuple[int, ...], dtype: Any) -> ArraySpec:
+        """Describe an array of a shape and type, on the default device."""
+        return ArraySpec(shape, number_type(dtype), JaxKind(jax.devices("cpu")[0]))
+
+    def copy(self, array: Any) -> Any:
+        """Copy an array: who is given it may give its memory away."""
+        return jax.numpy.array(array, copy=True)
+
+    def leaf_spec(self, array: Any) -> ArraySpec:
+        """Describe an array, refusing one that is not there yet, or on an accelerator."""
+        if isinstance(array, jax.core.Tracer):
+            raise StateError(
+                "it is an array that JAX has traced, and not there yet: call outside of jax.jit and jax.grad, or use "
+                "forebay.jax.checkpointed"
+            )
+        if jax.dtypes.issubdtype(array.dtype, jax.dtypes.extended):
+            raise StateError(f"an array of {array.dtype} has no bytes of its own: give jax.random.key_data(key)")
+        if array.is_deleted():
+            raise StateError("its memory was given away (donated): return the array that was computed from it")
+        devices = array.devices()
+        if len(devices) > 1 or (device := next(iter(devices))).platform != "cpu":
+            raise StateError(
+                "arrays of JAX are kept on one CPU device, and this one is elsewhere: use forebay.jax.checkpointed, or "
+                "arrays of CuPy (cupy.from_dlpack(x)), or jax.device_put(x, jax.devices('cpu')[0])"
+            )
+        if array.weak_type:
+            raise StateError(f"its type is weak, as that of a number: give jax.numpy.asarray(x, {array.dtype})")
+        return ArraySpec(array.shape, np.dtype(array.dtype), JaxKind(device))
+
+    def signature(self, array: Any) -> Any:
+        """Return shape, type and device, once the elements are computed: what follows is timed and copied."""
+        array.block_until_ready()
+        return array.shape, array.dtype, array.devices(), array.weak_type
+
+    def like(self, array: Any, spec: ArraySpec) -> tuple[Any, Any]:
+        """Return the class and the signature of arrays of a spec."""
+        return type(array), (spec.shape, spec.dtype, {spec.kind.device}, False)
+
+    def fit(self, array: Any, spec: ArraySpec) -> Any:
+        """Return the array: it has no strides."""
+        return array
+
+    def copy_as(self, array: Any, spec: ArraySpec) -> Any:
+        """Copy an array."""
+        return self.copy(array)
+
+    def strides(self, array: Any) -> tuple[int, ...]:
+        """Return those of C order."""
+        return self.leaf_spec(array).all_strides
+
+    def address(self, array: Any) -> None:
+        """Return None: nobody can write to them."""
+
+
+def from_numpy(array: NDArray[Any], kind: JaxKind) -> Any:
+    """Return a copy of an array as one of JAX, of the very same type."""
+    made = jax.device_put(np.array(array), kind.device)
+    if made.dtype != array.dtype:
+        raise StateError(f"JAX makes {made.dtype} of an array of {array.dtype}: set jax_enable_x64 for the whole run")
+    return made

@@ -1,0 +1,35 @@
+"""What a reversal takes of a GPU, in the pieces of the driver: never more than its budget and the working state."""
+
+import pytest
+
+import forebay as fb
+from forebay.cuda.available import gpu_count
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(gpu_count() == 0, reason="no GPU")]
+
+COSTS = fb.Costs(1e-4, 1e-4, 1e12, host=fb.Link(5e10, 5e10))
+FIELD = 1_000_003  # elements, so that nothing ends with a piece
+
+
+@pytest.mark.parametrize("how", [{}, {"codec": "bounded:1e-3"}, {"codec": "bounded:1e-3", "record": (0,)}], ids=str)
+@pytest.mark.parametrize("budget", [6 * 8_000_512, 9 * 8_000_512 + 12_345, 90_000_000])
+def test_the_device_takes_no_more_than_the_budget_and_the_working_state(budget, how):
+    cupy = pytest.importorskip("cupy")
+    state = tuple(cupy.full(FIELD, value, "float32") for value in (1.0, 2.0))
+    nbytes, least = sum(array.nbytes for array in state), []
+    advance = cupy.ElementwiseKernel("", "float32 p, float32 q", "p = p * 0.99f + q; q = p;", "advance")
+
+    def forward(state, start, stop):
+        for _ in range(start, stop):
+            advance(*state)
+        return state
+
+    def backward(state, step):
+        least.append(cupy.cuda.runtime.memGetInfo()[0])
+
+    forward(tuple(array.copy() for array in state), 0, 1)  # the kernel is there
+    cupy.cuda.get_current_stream().synchronize()
+    cupy.get_default_memory_pool().free_all_blocks()
+    before = cupy.cuda.runtime.memGetInfo()[0]
+    fb.reverse(forward, backward, state, 30, budget=fb.Budget(budget, "1GB"), costs=COSTS, **how)
+    assert before - min(least) <= budget + nbytes

@@ -1,0 +1,65 @@
+"""What is timed before a plan is made: steps one after the other, and each kind of operation."""
+
+import threading
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+
+import forebay as fb
+from forebay.engine.costing import host_costs
+from forebay.engine.measure import MANY, Steps
+from forebay.machine.host import HostReversal
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        (0.5, [(0, 1), (1, 2), (2, 3), (3, 4)]),
+        (1e-6, [(0, 1), (1, 2), (2, 2 + MANY), (2 + MANY, 2 + 2 * MANY), (2 + 2 * MANY, 2 + 3 * MANY)]),
+    ],
+)
+def test_short_steps_are_timed_several_in_one_call(seconds, expected):
+    calls = []
+
+    def forward(state, start, stop):
+        assert state == start
+        calls.append((start, stop))
+        return stop
+
+    def clock(call):
+        call()
+        start, stop = calls[-1]
+        return seconds * (stop - start)
+
+    step, asked = Steps(forward, lambda: 0, 1000, clock).typical()
+    assert step == pytest.approx(seconds) and asked >= 0
+    assert calls == expected
+
+
+def test_a_short_loop_is_timed_from_its_start_again():
+    calls = []
+
+    def forward(state, start, stop):
+        assert state == start
+        calls.append((start, stop))
+        return stop
+
+    Steps(forward, lambda: 0, 3, lambda call: call() or 1e-9).typical()
+    assert calls == [(0, 1), (1, 2), (2, 3), (0, 3), (0, 3)]
+
+
+@pytest.mark.parametrize("tiers", [("host",), ("host", "disk")], ids=len)
+def test_every_kind_of_operation_takes_the_host_some_time(tmp_path, tiers):
+    before = threading.active_count()
+    cost = asdict(host_costs(HostReversal(tmp_path), (np.zeros((3, 40)), np.zeros(2, np.int8)), tiers))
+    moving = {"drop", "move"} if len(tiers) > 1 else set()
+    assert {name for name, value in cost.items() if value} == {"call", "save", "restore", "take"} | moving
+    assert threading.active_count() == before and not list(tmp_path.iterdir())
+
+
+def test_a_loop_of_tiny_steps_is_predicted_to_wait_for_the_host():
+    result = fb.reverse(lambda s, a, b: s, lambda s, t: None, (np.zeros(3),), 30, budget="40kB", progress=False)
+    predicted = result.plan.prediction
+    assert predicted.host > predicted.save + predicted.restore
+    assert "host" in result.explain()

@@ -1,0 +1,90 @@
+"""Steps of unequal cost: against the optimum of an independent table, and Revolve where costs are equal."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.example_counts import fewer
+
+from forebay.errors import ScheduleError
+from forebay.schedule import Forward, Revolve, Weighted, check
+
+
+def least_seconds(costs, snapshots):
+    """Find the least forward seconds of any reversal, stretch by stretch."""
+    reach = [0.0, *np.cumsum(costs)]
+
+    @cache
+    def least(start, stop, count):
+        if stop - start == 1:
+            return 0.0
+        if count == 1:
+            return sum(reach[state] - reach[start] for state in range(start + 1, stop))
+        return min(
+            reach[middle] - reach[start] + least(middle, stop, count - 1) + least(start, middle, count)
+            for middle in range(start + 1, stop)
+        )
+
+    return least(0, len(costs) + 1, snapshots)
+
+
+def seconds_of(schedule, costs):
+    return sum(sum(costs[action.start : action.stop]) for action in schedule if isinstance(action, Forward))
+
+
+def uneven(kind, steps):
+    draw = np.random.default_rng(steps)
+    return {
+        "ramp": np.linspace(1, 10, steps),
+        "lognormal": draw.lognormal(size=steps),
+        "spikes": np.where(draw.random(steps) < 0.1, 20.0, 1.0),
+        "second half": np.where(np.arange(steps) < steps // 2, 1.0, 10.0),
+    }[kind]
+
+
+@fewer(40)
+@given(st.lists(st.floats(0.01, 100), min_size=1, max_size=24), st.data())
+def test_short_loops_are_reversed_in_the_least_time(costs, data):
+    snapshots = data.draw(st.integers(1, len(costs)))
+    schedule = check(Weighted(len(costs), snapshots, costs))
+    assert schedule.peak_snapshots <= snapshots
+    assert seconds_of(schedule, costs) == pytest.approx(least_seconds(tuple(costs), snapshots), rel=1e-5)
+    assert schedule.forward_seconds == pytest.approx(seconds_of(schedule, costs))
+
+
+@pytest.mark.parametrize("kind", ["ramp", "lognormal", "spikes", "second half"])
+@pytest.mark.parametrize("snapshots", [3, 12])
+def test_grids_lose_at_most_three_percent(kind, snapshots, monkeypatch):
+    costs = uneven(kind, 240)
+    exact = Weighted(240, snapshots, costs).forward_seconds
+    monkeypatch.setattr("forebay.schedule.weighted.LONGEST", 64)
+    assert check(Weighted(240, snapshots, costs)).forward_seconds <= 1.03 * exact
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["ramp", "lognormal", "spikes", "second half"])
+@pytest.mark.parametrize("snapshots", [2, 5, 20, 60])
+def test_long_loops_are_within_three_percent_of_the_least_time(kind, snapshots, monkeypatch):
+    costs = uneven(kind, 900)
+    schedule = check(Weighted(900, snapshots, costs))
+    monkeypatch.setattr("forebay.schedule.weighted.LONGEST", 901)
+    monkeypatch.setattr("forebay.schedule.weighted.ADDITIONS", 1e12)
+    assert schedule.forward_seconds <= 1.03 * Weighted(900, snapshots, costs).forward_seconds
+
+
+@pytest.mark.parametrize(("steps", "snapshots"), [(1, 1), (7, 7), (100, 3), (3000, 12)])
+def test_equal_steps_are_left_to_revolve(steps, snapshots):
+    assert list(Weighted(steps, snapshots, [0.5] * steps)) == list(Revolve(steps, snapshots))
+
+
+def test_dear_steps_are_repeated_less_than_revolve_repeats_them():
+    costs = uneven("spikes", 300)
+    assert Weighted(300, 8, costs).forward_seconds < 0.8 * seconds_of(Revolve(300, 8), costs)
+
+
+@pytest.mark.parametrize("costs", [[1.0] * 9, [1.0] * 9 + [-1.0], [1.0] * 9 + [float("nan")], [0.0] * 10])
+def test_costs_that_say_nothing_are_refused(costs):
+    with pytest.raises(ScheduleError, match="cost"):
+        Weighted(10, 3, costs)
