@@ -309,3 +309,15 @@ def test_auto_is_within_two_percent_of_an_exhaustive_search(steps, x, device, ho
     budget = fb.Budget(device * STATE, host * STATE)
     work = Problem(steps, 1, STATE, None, budget, known, "min", None, 1).work("states", None, 2)
     assert plan.seconds <= 1.02 * exhaustive(steps, (device, host), work)
+
+
+@pytest.mark.parametrize("record_bytes", [None, "1kB", "40MB"])
+@pytest.mark.parametrize("schedule", ["revolve", "revolve:2"])
+def test_slots_that_the_budget_does_not_hold_are_told_with_the_smallest_that_does(schedule, record_bytes):
+    asked = {"slots": 2, "schedule": schedule, "record_bytes": record_bytes}
+    with pytest.raises(fb.BudgetError, match="slots=2") as refused:
+        fb.plan(20, "1MB", "500kB", **asked)
+    least = int(str(refused.value).rpartition("(")[2].split()[0])
+    assert fb.plan(20, "1MB", least, **asked).prediction.peak[0] <= 2
+    with pytest.raises(fb.BudgetError):
+        fb.plan(20, "1MB", least - 1, **asked)

@@ -64,7 +64,7 @@ def measure_device(
     directory: Path | None,
     synchronous: bool,
 ) -> Costs:
-    """Time forward on GPU arrays by events, and the links of the device."""
+    """Time forward on GPU arrays by events, and the links of the device with `nbytes`."""
     from forebay.cuda.stream import callers_streams, current, kept_streams, mark, seconds
 
     def timed(call: Callable[[], Any]) -> float:

@@ -144,9 +144,9 @@ def prepare(
         depends on nothing else, and is called again for the same steps. Where it takes ``replay``, it is told whether
         it recomputes.
     state
-        The state at step 0, left untouched: a tuple, list or dict of arrays, all of NumPy, CuPy or torch, in one
-        memory. On the host, arrays with gaps are gathered when they are kept and come back without them; on a GPU
-        they are refused.
+        The state at step 0, left untouched: a tuple, list, dict or dataclass of arrays, all in one memory, or what
+        `register_state` was told of. Dense arrays keep their order in memory. With gaps they are gathered once on the
+        host, and refused on a GPU.
     steps
         Steps of the loop. None where nobody knows before `forward` says that it is over, by returning
         ``Ended(state, steps)``; it may be asked for steps beyond that. Then the state says what the next step is, all
@@ -198,7 +198,7 @@ def prepare(
         watch = EndWatch(forward)
         loop = TimeLoop(watch, state, FOREVER, every, record)
         budget, note = read_budget(budget, loop.library)
-        costs = costs or measured(loop, where if "disk" in budget.tiers else None, synchronous)
+        costs = costs or measured(loop, budget, where, synchronous)
         nbytes, every, overhead = loop.layout.nbytes, loop.every, driver_overhead(loop, False)
         problem = Problem(every, every, nbytes, None, budget, costs, policy, slots, reversals, overhead)
         return prepare_online(loop, watch, problem, schedule, where, synchronous, note)
@@ -210,8 +210,7 @@ def prepare(
         _check_agreement(plan, budget, encoders, loop.library)
     else:
         budget, note = read_budget(budget, loop.library)
-        disk = where if "disk" in budget.tiers else None
-        costs = with_codecs(loop, costs or measured(loop, disk, synchronous, step_costs), encoders, error)
+        costs = with_codecs(loop, costs or measured(loop, budget, where, synchronous, step_costs), encoders, error)
         plan = make_plan(
             steps,
             loop.layout.nbytes,

@@ -1,7 +1,7 @@
 """Making a plan: the best of what a budget allows, or a refusal that names the smallest budget that works."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Any, NoReturn
@@ -251,4 +251,17 @@ def _need(problem: Problem, codecs: Sequence[str], schedules: dict[str, Any]) ->
                 least += reserved(setting.keep, raw, cost, budget.tiers[0])
                 least = budget_to_fill(least, problem.overhead)
             needs.append((least, budget.tiers[tier], what))
-    return min(needs)
+    return min(needs or _needs_of_slots(problem, codecs, schedules))
+
+
+def _needs_of_slots(
+    problem: Problem, codecs: Sequence[str], schedules: dict[str, Any]
+) -> Iterator[tuple[int, str, str]]:
+    """Yield what holds the slots that were asked for in the first tier, where none of the ways has so many."""
+    tier, count = problem.budget.tiers[0], problem.slots or 1
+    for keep in ("states", "records"):
+        raw = problem.raw_bytes(keep)
+        for codec in (None, *codecs) if raw and schedules.get(keep) else ():
+            cost = problem.costs.codecs[codec] if codec is not None else None
+            least = max(count * slot_size(raw, cost), worst_size(raw, cost)) + reserved(keep, raw, cost, tier)
+            yield budget_to_fill(least, problem.overhead), tier, f"the {count} snapshots that slots={count} asks for"

@@ -64,6 +64,7 @@ class Bounded(Codec):
     """what the name begins with"""
     source = SOURCE
     """the kernels"""
+    most_ratio = 2**13  # four bytes a tile
 
     def __init__(
         self,

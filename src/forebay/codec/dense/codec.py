@@ -31,6 +31,7 @@ class Dense(Bounded):
     (True, True)
     """
 
+    most_ratio = 2**14  # four bytes a tile
     word = "dense"
     source = Path(__file__).parent / "dense.cu"
 

@@ -34,6 +34,13 @@ def offsets(place: Any, coordinates: Any, extents: Any, to: Any) -> None:
 
 
 @jit
+def apart(coordinates: Any, extents: Any, to: Any) -> None:
+    """Find how far each value of a tile lies after the first, where all of them exist."""
+    for k in range(VALUES):
+        to[k] = (coordinates[k, 0] * extents[1] + coordinates[k, 1]) * extents[2] + coordinates[k, 2]
+
+
+@jit
 def inside(place: Any, coordinates: Any, extents: Any, k: int) -> bool:
     """Tell whether a value of a tile exists."""
     z, y, x = place[0] + coordinates[k, 0], place[1] + coordinates[k, 1], place[2] + coordinates[k, 2]
@@ -72,8 +79,7 @@ def encode_tiles(
     where, whole = np.empty(VALUES, np.int64), np.empty(VALUES, np.int64)
     test, near = np.empty(1, type(numbers[2])), np.empty(2, array.dtype)
     held, prefix = test.view(array.dtype), near.view(np.uint32)
-    for k in range(VALUES):
-        whole[k] = (coordinates[k, 0] * extents[1] + coordinates[k, 1]) * extents[2] + coordinates[k, 2]
+    apart(coordinates, extents, whole)
     at = start
     for tile in range(tiles[0], tiles[1]):
         place = place_of(tile, sides, extents, counts)
@@ -139,7 +145,8 @@ def decode_tiles(
     symbols, lanes = np.zeros(VALUES, np.int32), np.arange(LANES).astype(np.int32)
     planes, signs = np.zeros((DEEPEST + 2, ROWS), np.uint32), np.empty(ROWS, np.uint32)
     depths, steps = np.empty(ROWS, np.int64), np.empty(2, array.dtype)
-    prefix, where = steps.view(np.uint32), np.empty(VALUES, np.int64)
+    prefix, where, full = steps.view(np.uint32), np.empty(VALUES, np.int64), np.empty(VALUES, np.int64)
+    apart(coordinates, extents, full)
     damaged = 0
     for tile in range(tiles[0], tiles[1]):
         place = place_of(tile, sides, extents, counts)
@@ -176,9 +183,14 @@ def decode_tiles(
             damaged += 1
         if not whole or code == 0:
             x[:] = 0
+        if place[3] == VALUES:
+            begin = (place[0] * extents[1] + place[1]) * extents[2] + place[2]
+            for k in range(VALUES):
+                array[begin + full[k]] = x[k]
+            continue
         offsets(place, coordinates, extents, where)
         for k in range(VALUES):
-            if place[3] == VALUES or inside(place, coordinates, extents, k):
+            if inside(place, coordinates, extents, k):
                 array[where[k]] = x[k]
     return damaged
 

@@ -85,7 +85,10 @@ class CupyArrays:
 
     def address(self, array: Any) -> int | None:
         """Return where it begins."""
-        return view(array).pointer or None
+        try:
+            return int(array.data.ptr) or None
+        except AttributeError:  # of another library than CuPy, which takes longer to tell
+            return view(array).pointer or None
 
     def array_at(self, pointer: int, spec: ArraySpec) -> Any:
         """Make an array of CuPy."""
