@@ -10,6 +10,7 @@ from typing import Any
 from forebay.engine.executor import Executor
 from forebay.engine.loop import TimeLoop
 from forebay.engine.reversal import Reversal, Setup
+from forebay.engine.spilling import Rooms
 from forebay.errors import BudgetError, PlanError, StateError
 from forebay.planner import Plan, check_budget
 from forebay.planner.choose import Setting
@@ -97,7 +98,7 @@ class OnlineReversal(Reversal):
         self._watch, self._plan_of = watch, plan_of
 
     def _sweep(self, executor: Executor, state: Any) -> Any:
-        loop, slots = self._setup.loop, [room // self._setup.kept.nbytes for room in self._setup.rooms]
+        loop, slots = self._setup.loop, [room // self._setup.kept.nbytes for room in self._setup.rooms.first]
         tiers, done, start = StreamedResidency(slots), self._done, 0
         for action in unending(sum(slots)):
             operations = tiers.follow(action)
@@ -134,13 +135,14 @@ def prepare_online(
     """Prepare the reversal of a loop of unknown end, with all the slots of a budget, or as many as `schedule` says."""
     setting = _roomiest(problem)
     slots = _limited([min(count, MOST) for count in setting.slots], schedule)
+    bytes_of_slots = tuple(count * problem.state_bytes for count in slots)
     setup = Setup(
         loop=loop,
         keeps=True,
         kept=loop.layout,
         packing=None,
         tiers=problem.budget.tiers[: len(slots)],
-        rooms=[count * problem.state_bytes for count in slots],
+        rooms=Rooms(bytes_of_slots, bytes_of_slots),
         where=where,
         synchronous=synchronous,
     )

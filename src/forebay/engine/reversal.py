@@ -15,7 +15,7 @@ from forebay.engine.loop import TimeLoop
 from forebay.engine.result import Result
 from forebay.engine.sampling import Sampler
 from forebay.engine.showing import shown
-from forebay.engine.spilling import SpillingExecutor
+from forebay.engine.spilling import Assumed, Rooms, SpillingExecutor
 from forebay.errors import BudgetError, EngineError
 from forebay.machine.machine import ReversalMachine
 from forebay.machine.packing import Packing
@@ -46,10 +46,14 @@ class Setup:
     """of a snapshot"""
     packing: Packing | None
     tiers: Sequence[str]
-    rooms: Sequence[int]
+    rooms: Rooms
     """bytes of each tier"""
     where: Path
     synchronous: bool
+    states: Packing | None = None
+    """how states are kept where records have no room"""
+    assumed: Assumed | None = None
+    """what a plan takes for granted of encoded snapshots"""
 
     def machine(self) -> ReversalMachine:
         """Return what it runs on."""
@@ -64,9 +68,19 @@ class Setup:
             return executor.load(self.loop.arrays) if self.keeps else self.loop.fresh()
 
         if self.packing is None:
-            executor = Executor(machine, self.kept, self.tiers, self.rooms, callbacks)
+            executor = Executor(machine, self.kept, self.tiers, self.rooms.first, callbacks)
         else:
-            executor = SpillingExecutor(machine, self.kept, self.tiers, self.rooms, callbacks, self.packing, initial)
+            executor = SpillingExecutor(
+                machine,
+                self.kept,
+                self.tiers,
+                self.rooms,
+                callbacks,
+                self.packing,
+                initial,
+                states=None if self.states is None else (self.loop.layout, self.states),
+                assumed=self.assumed,
+            )
         return executor, initial()
 
 

@@ -7,25 +7,23 @@ from typing import Any, TypedDict, Unpack
 
 from forebay.codec import Codec, get
 from forebay.codec.auto import choices
+from forebay.codec.raw import Raw
 from forebay.engine.costing import driver_overhead, measured, read_budget, with_codecs, with_unused
-from forebay.engine.layout import Layout
 from forebay.engine.library import Library
 from forebay.engine.loop import Record, TimeLoop
 from forebay.engine.online import FOREVER, EndWatch, prepare_online
 from forebay.engine.result import Result
-from forebay.engine.resume import Adjoint, Loop, reverse_in_segments
+from forebay.engine.resume import Adjoint, SurvivingLoop, reverse_in_segments
 from forebay.engine.reversal import Reversal, Setup
+from forebay.engine.spilling import Assumed, check_plan, rooms_of
 from forebay.errors import PlanError
 from forebay.machine.packing import Packing
 from forebay.planner import Costs, Plan
 from forebay.planner import plan as make_plan
-from forebay.planner.settings import Problem, fillable, staging
+from forebay.planner.settings import Problem
 from forebay.schedule import Schedule
 from forebay.schedule.segmented import check_steps
 from forebay.units import Budget
-
-MARGIN = 1.5
-"""How much more room than planned encoded snapshots are given where the budget allows: ratios are guesses."""
 
 
 class Options(TypedDict, total=False):
@@ -101,7 +99,7 @@ def reverse(
         if steps is None:
             raise PlanError("resume= needs the number of steps: leave it out where the loop says when it is over")
         check_steps(steps)
-        loop = Loop(forward, backward, state, steps, turn, adjoint, options, _plan_of, reverse)
+        loop = SurvivingLoop(forward, backward, state, steps, turn, adjoint, options, _plan_of, reverse)
         return reverse_in_segments(resume, loop, progress)
     with prepare(forward, state, steps, **options) as reversal:
         reversal.forward(turn)
@@ -236,9 +234,13 @@ def prepare(
         encoder = get(plan.codec)
     with loop.library.current():
         packing = Packing.of(kept.leaves, encoder, loop.library.tier) if encoder is not None else None
-    rooms = _rooms(plan, kept, packing, overhead)
-    _check_plan(plan, loop, kept, packing, rooms)
-    setup = Setup(loop, keeps, kept, packing, plan.tiers, rooms, where, synchronous)
+        states = None
+        if encoder is not None and not keeps:  # for when records have no room; what is computed from them stays exact
+            states = Packing.of(loop.layout.leaves, Raw() if encoder.lossy else encoder, loop.library.tier)
+    rooms = rooms_of(plan, kept, packing, overhead)
+    check_plan(plan, loop, kept, packing, rooms)
+    assumed = Assumed(plan.snapshot_bytes, plan.schedule.peak_snapshots, plan.schedule.forward_steps)
+    setup = Setup(loop, keeps, kept, packing, plan.tiers, rooms, where, synchronous, states, assumed)
     return Reversal(setup, plan, lossy=encoder is not None and encoder.lossy, note=note)
 
 
@@ -261,50 +263,3 @@ def _check_agreement(
     if plan.codec is not None and encoders and plan.codec not in [encoder.name for encoder in encoders]:
         asked = ", ".join(encoder.name for encoder in encoders)
         raise PlanError(f"the plan uses {plan.codec}, but {asked} was asked for: make another")
-
-
-def _rooms(plan: Plan, kept: Layout, packing: Packing | None, overhead: int) -> list[int]:
-    """Return the bytes of each tier for snapshots: exactly those of the plan, or some more where sizes are a guess."""
-    peak = plan.prediction.peak
-    if packing is None:
-        return [count * kept.nbytes for count in peak]
-    rooms = []
-    for tier, count in zip(plan.tiers, peak, strict=True):
-        wanted = max(int(MARGIN * count * plan.snapshot_bytes), packing.most)
-        if tier == plan.tiers[0]:
-            wanted += packing.most  # for the one that is being encoded
-        rooms.append(wanted)
-    budget = plan.budget[plan.tiers[0]]
-    left = budget - staging(plan.keep, kept.nbytes, True, plan.tiers[0])
-    # A codec has to find what it takes for itself outside of the rooms, unless no snapshot could be kept then.
-    taken = packing.scratch + budget - fillable(budget, overhead)
-    rooms[0] = min(rooms[0], max(left - taken, min(left, 2 * packing.most)))
-    rooms[1:] = [min(wanted, plan.budget[tier]) for wanted, tier in zip(rooms[1:], plan.tiers[1:], strict=True)]
-    if plan.tiers[-1] == "disk":
-        rooms[-1] = plan.budget["disk"]  # files take only what they need
-    return rooms
-
-
-def _check_plan(plan: Plan, loop: TimeLoop, kept: Layout, packing: Packing | None, rooms: Sequence[int]) -> None:
-    if (plan.steps, plan.every) != (loop.steps, loop.every):
-        raise PlanError(
-            f"the plan was made for {plan.steps} steps, every {plan.every}; "
-            f"the loop has {loop.steps}, every {loop.every}"
-        )
-    if plan.budget.tiers[0] != loop.library.tier:
-        raise PlanError(f"the plan starts on the {plan.budget.tiers[0]}, but the arrays are on the {loop.library.tier}")
-    if packing is not None:
-        needed = [2 * packing.most, *(packing.most for _ in rooms[1:])]
-        for tier, room, least in zip(plan.tiers, rooms, needed, strict=True):
-            if room < least:
-                raise PlanError(
-                    f"a snapshot that does not shrink takes {packing.most} bytes, for which the plan leaves too little "
-                    f"of the {tier} budget; make a plan for this state"
-                )
-        return
-    for tier, peak in zip(plan.tiers, plan.prediction.peak, strict=True):
-        if peak * kept.nbytes > plan.budget[tier]:
-            raise PlanError(
-                f"the plan was made for snapshots of {plan.snapshot_bytes} bytes, but they have {kept.nbytes}: "
-                f"{peak} of them exceed the {tier} budget; make a plan for this state"
-            )

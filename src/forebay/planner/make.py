@@ -12,7 +12,7 @@ from forebay.planner.costs import Costs, assumed_costs
 from forebay.planner.plan import Plan
 from forebay.planner.settings import Problem, budget_to_fill, check_tiers, reserved, slot_size, worst_size
 from forebay.planner.uneven import choose_uneven
-from forebay.schedule import Schedule, StoreAll, foreign, named
+from forebay.schedule import Revolve, Schedule, StoreAll, foreign, named
 from forebay.schedule.names import FAMILIES, split_name
 from forebay.schedule.segmented import Segmented, check_count, check_steps
 from forebay.schedule.weighted import summed
@@ -54,8 +54,8 @@ def plan(
     machine
         a machine that costs can be assumed for: h200 (the default for a device), v100, or laptop (for a host)
     schedule
-        "auto", a family ("revolve", "uniform", "zcut", "twolevel", "storeall") whose numbers are searched, a whole
-        name such as "revolve:20", a schedule, or any checkpoint_schedules object
+        "auto", a family ("revolve", "uniform", "zcut", "twolevel", "hierarchical", "storeall") whose numbers are
+        searched, a whole name such as "revolve:20", a schedule, or any checkpoint_schedules object
     codec
         lossy or lossless codecs that may be used beside none, by name; `costs.codecs` says what each does
     record_bytes
@@ -80,7 +80,7 @@ def plan(
     --------
     >>> chosen = plan(steps=3751, state_bytes="1.13GB", budget=Budget(device="8GB", host="64GB"), reversals=100)
     >>> print(chosen.schedule, chosen.slots)
-    twolevel:70,6 (7, 56)
+    hierarchical:7,56@12.7 (7, 56)
     >>> Plan.from_json(chosen.to_json()) == chosen
     True
     """
@@ -121,7 +121,7 @@ def plan(
     elif costs.steps:
         best, others = choose_uneven(roomy, tried, summed(costs.steps, every))
     else:
-        best, others = choose(roomy, tried, below)
+        best, others = choose(roomy, tried, below, levels=str(schedule).strip().lower() in ("auto", "hierarchical"))
     schedules = tried if wanted is None else {"states": [wanted]}
     if best is None and (below == inf or _need(problem, codecs, schedules) is not None):
         _refuse(problem, codecs, schedules)
@@ -205,6 +205,8 @@ def _wanted(
     name, numbers = split_name(schedule)
     if name == "storeall":
         return {"states": everything, "records": everything}, None
+    if name == "hierarchical" and not numbers:
+        return {"states": [Revolve(steps, 1)], "records": []}, None
     if numbers or name in ("hierarchical", "online"):  # one of any levels, the other for a loop of unknown end
         whole = named(schedule, steps, costs)
         if len(numbers) == FAMILIES[name] or name == "hierarchical":
