@@ -1,8 +1,8 @@
 """The schedules on levels with prices that `choose` tries: which they are, and what each takes at least.
 
-Which there are depends on the loop and the costs alone. The budget only says which of them fit. What they take is estimated
-for all of them at once: the table of `forebay.schedule.worth` is made for many levels and prices side by side. It tells
-the forward steps and saves of loops that earn the most; those of the loop itself lie between two of them.
+Which there are depends on the loop and the costs alone. The budget only says which of them fit. What they take is
+estimated for all of them at once: the table of `forebay.schedule.worth` is made for many levels and prices side by side.
+It tells the forward steps and saves of loops that earn the most; those of the loop itself lie between two of them.
 """
 
 from collections.abc import Callable, Sequence

@@ -69,7 +69,7 @@ def next_save(position: int, steps: int, free: int, slots: int) -> int:
     Examples
     --------
     >>> next_save(0, 100, free=100, slots=100), next_save(0, 100, free=3, slots=4), next_save(0, 100, free=0, slots=1)
-    (1, 40, 100)
+    (1, 55, 100)
     """
     slots = max(1, min(slots, steps))
     wanted = slots - bisect_right(_positions(steps, slots), position)
@@ -94,7 +94,7 @@ def spares(kept: Sequence[int], steps: int) -> list[int]:
     Examples
     --------
     >>> spares([0, 10, 11, 20, 30], 40)
-    [11]
+    [30]
     """
     slots = len(kept)
     gaps = [stop - start for start, stop in zip(kept, [*kept[1:], steps + 1], strict=True)]

@@ -46,6 +46,10 @@ class CupyArrays:
         """Copy an array."""
         return array.copy()
 
+    def on_host(self, array: Any) -> bool:
+        """Return False."""
+        return False
+
     def leaf_spec(self, array: Any) -> ArraySpec:
         """Describe an array with its order in memory, refusing one with gaps."""
         where = view(array)
