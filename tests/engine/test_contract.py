@@ -1,7 +1,8 @@
 """The contract of a state: kept exactly as it is, structure, order and type, or refused in words."""
 
 from collections import OrderedDict, namedtuple
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
+from functools import cached_property
 
 import numpy as np
 import pytest
@@ -445,6 +446,29 @@ class Frozen:
     p: np.ndarray
 
 
+@dataclass
+class Scaled:
+    x: np.ndarray
+    by: InitVar[int]
+    dt: float = float("nan")
+
+    def __post_init__(self, by):
+        self.x, self.factor = self.x * 2, by
+
+    @cached_property
+    def cached(self):
+        return self.x + 1
+
+
+class Items(list):
+    pass
+
+
+class Bad:
+    def __init__(self, x):
+        self.x = x
+
+
 class Opaque:
     def __init__(self, values, label):
         self.values, self.label = values, label
@@ -474,6 +498,36 @@ class TestKinds:
         with pytest.raises(StateError, match=r"dt=0\.25.*dt=0\.5"):
             reverse(lambda s, a, b: Waves(s.p, s.parts, dt=s.dt / 2), Waves(np.zeros(3), {"v": np.ones(3)}))
 
+    def test_a_dataclass_comes_back_without_its_constructor(self):
+        seen = []
+        initial = Scaled(np.ones(3), 5)
+        initial.note, initial.cached = "mine", np.zeros(1)
+        reverse(
+            lambda s, a, b: (setattr(s, "x", s.x + s.factor * (b - a)), s)[1],
+            initial,
+            backward=lambda s, t: seen.append((s.x[0], s.factor, s.note, s.dt != s.dt, "cached" in vars(s))),
+        )
+        assert seen == [(2 + 5.0 * t, 5, "mine", True, False) for t in range(6, -1, -1)]
+        again = Scaled(np.ones(3), 5)
+        again.dt = -float("nan")  # no number is the same as another
+        reverse(lambda s, a, b: (setattr(s, "dt", float("nan")), s)[1], again)
+
+    @pytest.mark.parametrize(("before", "after"), [(0.0, -0.0), (2, 2.0), (1, True), (0j, -0j)])
+    def test_plain_values_are_the_same_where_their_bits_are(self, before, after):
+        for name in ("dt", "note"):  # a field, and none
+            initial = Scaled(np.ones(3), 5)
+            setattr(initial, name, before)
+            with pytest.raises(StateError, match=f"{name}=.*{name}="):
+                reverse(lambda s, a, b, name=name: (setattr(s, name, after), s)[1], initial)
+
+    def test_attributes_that_would_be_lost_are_refused(self):
+        initial = Scaled(np.ones(3), 5)
+        initial.table = np.zeros(3)
+        refused(initial, "table.*Scaled.*neither a field")
+        items = Items([np.ones(3)])
+        items.unit = "m"
+        refused(items, "unit.*Items.*register_state")
+
     def test_attributes_of_a_dataclass_can_be_records(self):
         seen = []
         reverse(
@@ -500,6 +554,36 @@ class TestKinds:
         fb.register_state(Opaque, lambda s: ((s.values,), s.label), lambda label, arrays: Opaque(*arrays, label))
         with pytest.raises(StateError, match="dict"):
             fb.register_state(dict, lambda s: ((), None), lambda rest, arrays: {})
+
+    def test_what_is_beside_the_arrays_of_a_registered_class_cannot_be_changed_in_place(self):
+        class Sea:
+            def __init__(self, x, about):
+                self.x, self.about = x, about
+
+        fb.register_state(Sea, lambda s: ((s.x,), s.about), lambda about, arrays: Sea(*arrays, about))
+
+        def forward(sea, begin, end):
+            sea.about["n"] += 1
+            return sea
+
+        about = {"n": 0}
+        with pytest.raises(StateError, match=r"'n': 1.*'n': 0"):
+            reverse(forward, Sea(np.ones(3), about))
+        assert about == {"n": 0}  # the caller's
+
+    @pytest.mark.parametrize(
+        ("flatten", "unflatten", "words"),
+        [
+            (lambda s: ((s.x,), None), lambda rest, arrays: 1 / 0, "unflatten of Bad raised ZeroDivisionError"),
+            (lambda s: s.x, lambda rest, arrays: Bad(arrays), "flatten of Bad has to return"),
+            (lambda s: (s.x, None), lambda rest, arrays: Bad(arrays), "flatten of Bad has to return"),
+            (lambda s: ((s.x,), np.arange(3)), lambda rest, arrays: Bad(*arrays), "Bad is an array"),
+            (lambda s: ((s.x,), {"n": np.arange(3)}), lambda rest, arrays: Bad(*arrays), "Bad cannot be compared"),
+        ],
+    )
+    def test_functions_of_a_registered_class_that_go_wrong_are_told_with_its_name(self, flatten, unflatten, words):
+        fb.register_state(Bad, flatten, unflatten)
+        refused(Bad(np.ones(3)), words)
 
     def test_masked_arrays_can_be_registered(self):
         masked = np.ma.MaskedArray

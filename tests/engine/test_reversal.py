@@ -201,3 +201,47 @@ def test_what_is_retained_waits_for_the_next_in_any_thread_or_is_closed(tmp_path
     thread.join()
     assert loop.seen == 2 * loop.expect(STEPS)[0]
     reversal.close()
+
+
+class TestWhileItRuns:
+    def call_inside(self, phase, act):
+        """Do something to a reversal from within one of its callbacks."""
+        box = []
+
+        def forward(state, start, stop):
+            if phase == "forward" and box:
+                act(box[0])
+            return state
+
+        reversal = fb.prepare(forward, (np.zeros(3),), 9, budget="64kB", costs=MANY)
+        box.append(reversal)
+        reversal.forward()
+        reversal.backward(lambda state, step: act(reversal))
+
+    @pytest.mark.parametrize("phase", ["forward", "backward"])
+    @pytest.mark.parametrize(
+        "act", [lambda r: r.close(), lambda r: r.forward(), lambda r: r.backward(lambda state, step: None)]
+    )
+    def test_callbacks_cannot_close_it_or_run_it_again(self, phase, act):
+        with pytest.raises(EngineError, match="this reversal is running"):
+            self.call_inside(phase, act)
+
+    def test_another_thread_is_refused(self, tmp_path):
+        loop, errors = Loop(), []
+
+        def act():
+            for wrong in (lambda: reversal.backward(loop.backward), reversal.close):
+                with pytest.raises(EngineError, match="this reversal is running") as error:
+                    wrong()
+                errors.append(error)
+
+        def backward(state, step):
+            if step == STEPS - 1:
+                thread = threading.Thread(target=act)
+                thread.start()
+                thread.join()
+            loop.backward(state, step)
+
+        with waiting(loop, tmp_path) as reversal:
+            reversal.backward(backward)
+        assert len(errors) == 2 and loop.seen == loop.expect(STEPS)[0]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from forebay.engine.layout import Layout
+from forebay.engine.states.loans import Loans
 from forebay.errors import EngineError
 from forebay.machine.arrays.dispatch import region_of
 from forebay.machine.machine import ReversalMachine, Wait
@@ -51,6 +52,8 @@ class Callbacks:
     """what is kept of a state: itself, or its record"""
     keeps: bool = True
     """that snapshots are states: a restored one is the state to go on from; records are for backward alone"""
+    loans: Loans | None = None
+    """what notices that forward keeps arrays of the engine"""
 
 
 class Executor:
@@ -125,8 +128,14 @@ class Executor:
 
     def _forward(self, state: Any, start: int, stop: int) -> Any:
         self.machine.metrics.advanced += stop - start
+        loans = self.callbacks.loans
+        if loans is not None:
+            loans.give()
         with self.machine.timed("forward", start):
-            return self.callbacks.forward(state, start, stop)
+            state = self.callbacks.forward(state, start, stop)
+        if loans is not None:
+            loans.check()
+        return state
 
     def _save(self, step: int, tree: Any) -> None:
         arrays = self.layout.check(tree)
@@ -157,7 +166,14 @@ class Executor:
 
     def _arrays(self) -> list[Any]:
         """List the arrays of the working state."""
-        return self.machine.arrays(self.working.region, self.layout.leaves)
+        return self._lent(self.working.region, self.layout, self.callbacks.keeps)
+
+    def _lent(self, region: Region, layout: Layout, is_state: bool) -> list[Any]:
+        """List the arrays in the region of a working state, or of a record; a GPU's are always the same objects."""
+        arrays = self.machine.arrays(region, layout.leaves)
+        if self.callbacks.loans is not None and is_state and region.array is not None:
+            self.callbacks.loans.lend(layout.in_place(arrays))
+        return arrays
 
     def _count(self, step: int) -> None:
         """Count a restore as a hit or a miss."""

@@ -70,6 +70,11 @@ class Layout:
         leaves = zip(flatten(tree)[0], self.leaves, strict=True)
         return self.build([array_library(array).copy_as(array, leaf.spec) for array, leaf in leaves])
 
+    def in_place(self, arrays: Sequence[Any]) -> list[Any]:
+        """List those of its arrays that lie where they were made; JAX's are copies."""
+        pairs = zip(arrays, self.likenesses, strict=True)
+        return [array for array, likeness in pairs if likeness.library.name != "JAX"]
+
     def check(self, tree: Any) -> list[Any]:
         """Take a tree that a callback returned apart, refusing one that differs from this layout."""
         return self._fitted(tree, False)[0]

@@ -9,6 +9,7 @@ from forebay.engine.executor import Callbacks
 from forebay.engine.layout import Layout, arrays_of
 from forebay.engine.library import Library, library_of
 from forebay.engine.sampling import Sampler
+from forebay.engine.states.loans import Loans
 from forebay.errors import PlanError, StateError
 from forebay.schedule.segmented import check_count
 
@@ -112,6 +113,7 @@ class TimeLoop:
         pause: Callable[[], None],
     ) -> Callbacks:
         """Return what the engine calls; `keeps` says that snapshots are states."""
+        loans = Loans()
 
         def forward(state: Any, start: int, stop: int) -> Any:
             if sampler:
@@ -126,6 +128,7 @@ class TimeLoop:
             needed = self.record_of(snapshot, step) if keeps else snapshot
             if not isinstance(needed, Trusted):
                 needed = (self.record_layout or self.layout).locked(needed)
+            loans.show(arrays_of(needed))
             if sampler:
                 sampler.see(step, needed)
             backward(needed, step * self.every)
@@ -135,4 +138,5 @@ class TimeLoop:
             backward=visit,
             snapshot=(lambda state, step: state) if keeps else self.record_of,
             keeps=keeps,
+            loans=loans,
         )

@@ -52,7 +52,7 @@ class Ended:
     state: Any
     """the final one"""
     steps: int
-    """that the loop has had, counted from its start"""
+    """that the loop has had, counted from its start; at least one"""
 
 
 class EndWatch:

@@ -1,5 +1,6 @@
 """A reversal on its way: run forward to its turn, where it may wait, and later backward, or be given up there."""
 
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from copy import deepcopy
@@ -10,7 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from forebay.engine.executor import Executor
-from forebay.engine.layout import Layout
+from forebay.engine.layout import Layout, arrays_of
 from forebay.engine.loop import TimeLoop
 from forebay.engine.result import Result
 from forebay.engine.sampling import Sampler
@@ -31,6 +32,7 @@ class Phase(Enum):
     """How far a reversal has come, in the words of its errors."""
 
     PREPARED = "has not been run forward yet: call forward() first"
+    RUNNING = "is running: let its callbacks return first (one that is to end it raises an exception)"
     TURNED = "has been run forward: call backward(), or prepare another"
     ENDED = "has ended or was given up: prepare another, or say retain=True to all backward() but the last"
 
@@ -97,7 +99,7 @@ class Reversal:
         loop = setup.loop
         self._sampler = Sampler(loop.record_layout or loop.layout, loop.coarse_steps) if lossy else None
         self._visitor = Visitor()
-        self._phase = Phase.PREPARED
+        self._phase, self._entering = Phase.PREPARED, threading.Lock()
         self._executor: Executor | None = None
         self._close: Callable[[], object] = lambda: None
         self._done: list[Operation] = []
@@ -116,16 +118,18 @@ class Reversal:
         The final state is in memory that `backward` uses again: copy what is needed longer. On a GPU `turn` is called
         with the engine's stream current, as all callbacks are; after the return the caller's streams are, in order.
         """
-        self._demand(Phase.PREPARED)
-        machine = self._setup.machine()
-        self._close = weakref.finalize(self, machine.close)
+        self._start(Phase.PREPARED)
         try:
+            machine = self._setup.machine()
+            self._close = weakref.finalize(self, machine.close)
             self._executor, state = self._setup.start(machine, self._sampler, self._visitor)
             final = self._sweep(self._executor, state)
+            if (loans := self._executor.callbacks.loans) is not None:
+                loans.turn(arrays_of(final))
             result = final if turn is None else turn(final)
             machine.leave()
         except BaseException:
-            self.close()
+            self._end()
             raise
         self._phase = Phase.TURNED
         return result
@@ -145,26 +149,47 @@ class Reversal:
         Everything but the result is given back at the end, unless `retain` says that another adjoint of the same
         forward run will follow. Other parameters are as for `reverse`; metrics are of all phases so far.
         """
-        self._demand(Phase.TURNED)
-        assert self._executor is not None
-        machine, schedule, operations = self._executor.machine, self.plan.schedule, self._way_back(retain)
+        self._start(Phase.TURNED)
         try:
-            machine.enter()
-            with shown(f"reversing with {schedule}", schedule.steps, self.plan.seconds, progress) as tick:
-                self._visitor.backward, self._visitor.tick = backward, tick
-                self._executor.run(operations, None)
-            machine.finish()
-            machine.metrics.samples = self._sampler.samples() if self._sampler else []
-            if retain:
-                self._done, self._later = self._done + operations, []
-                self._visitor.forget()
-                machine.leave()
-                return self._result(deepcopy(machine.metrics), self._done)
+            operations = self._way_back(retain)
         except BaseException:
-            self.close()
+            self._phase = Phase.TURNED
             raise
-        self.close()
-        return self._result(machine.metrics, self._done + operations)
+        try:
+            result = self._back(operations, backward, progress, retain)
+        except BaseException:
+            self._end()
+            raise
+        if retain:
+            self._phase = Phase.TURNED
+        else:
+            self._end()
+        return result
+
+    def _back(
+        self,
+        operations: list[Operation],
+        backward: Callable[[Any, int], None],
+        progress: bool | None,
+        retain: bool,
+    ) -> Result:
+        """Run from the turn to the start."""
+        assert self._executor is not None
+        machine, schedule = self._executor.machine, self.plan.schedule
+        machine.enter()
+        with shown(f"reversing with {schedule}", schedule.steps, self.plan.seconds, progress) as tick:
+            self._visitor.backward, self._visitor.tick = backward, tick
+            self._executor.run(operations, None)
+        if (loans := self._executor.callbacks.loans) is not None:
+            loans.check(is_end=True)
+        machine.finish()
+        machine.metrics.samples = self._sampler.samples() if self._sampler else []
+        if not retain:
+            return self._result(machine.metrics, self._done + operations)
+        self._done, self._later = self._done + operations, []
+        self._visitor.forget()
+        machine.leave()
+        return self._result(deepcopy(machine.metrics), self._done)
 
     def _way_back(self, retain: bool) -> list[Operation]:
         """Return the operations that follow: those of the plan, unless snapshots are retained or have been."""
@@ -190,6 +215,12 @@ class Reversal:
 
     def close(self) -> None:
         """Free memory and remove files, whatever has been done; again is no error."""
+        if self._phase is Phase.RUNNING:
+            raise EngineError(f"this reversal {self._phase.value}")
+        self._end()
+
+    def _end(self) -> None:
+        """Return to where everything has been given back."""
         self._phase = Phase.ENDED
         self._visitor.forget()
         self._executor = None  # lets go of the arrays in the memory that is given back
@@ -203,9 +234,12 @@ class Reversal:
     ) -> None:
         self.close()
 
-    def _demand(self, phase: Phase) -> None:
-        if self._phase is not phase:
-            raise EngineError(f"this reversal {self._phase.value}")
+    def _start(self, phase: Phase) -> None:
+        """Begin what comes after a phase, in one thread only."""
+        with self._entering:
+            if self._phase is not phase:
+                raise EngineError(f"this reversal {self._phase.value}")
+            self._phase = Phase.RUNNING
 
 
 class Visitor:

@@ -8,7 +8,8 @@ from typing import Any
 
 import optree
 
-from forebay.engine.states import records
+from forebay.engine.states import records, registered
+from forebay.engine.states.plain import attributes
 from forebay.errors import StateError
 
 NAMESPACE = "forebay"
@@ -34,8 +35,8 @@ def register_state(
         The class; those derived from it are told by themselves.
     flatten
         ``flatten(instance)`` returns the arrays, or trees of arrays, in a tuple, and all else that makes up the
-        instance. That must not change in a loop: states are the same kind of thing where it is equal. A tuple of names
-        may come third, for messages.
+        instance. That must not change in a loop: states are the same kind of thing where it is equal. What cannot be
+        hashed, such as a dict, is copied. A tuple of names may come third, for messages.
     unflatten
         ``unflatten(rest, arrays)`` makes an instance from the two, without copying.
 
@@ -63,7 +64,8 @@ def register_state(
             optree.unregister_pytree_node(kind, namespace=NAMESPACE)
             _registered.discard(kind)
         try:
-            optree.register_pytree_node(kind, flatten, unflatten, namespace=NAMESPACE)
+            take, build = registered.taker(kind, flatten), registered.builder(kind, unflatten)
+            optree.register_pytree_node(kind, take, build, namespace=NAMESPACE)
         except (TypeError, ValueError) as error:
             raise StateError(f"{kind!r} cannot be registered: {error}") from error
         _registered.add(kind)
@@ -132,6 +134,9 @@ def _build_dict(keys: Any, values: Any) -> Any:
 
 
 def _take_items(tree: Any) -> tuple[Any, Any]:
+    if own := attributes(tree):
+        kind = type(tree).__name__
+        raise StateError(f"the attributes {list(own)} of a {kind} would be lost: tell how with forebay.register_state")
     return tuple(tree), None
 
 

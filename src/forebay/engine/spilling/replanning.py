@@ -91,6 +91,7 @@ class SpillingExecutor(RoomMaking):
             elif self._left is None and self._is_wrong():
                 self._replans = True
             if self._replans:
+                state = None if self._left is not None else state  # nothing is to refer to what is not needed
                 return self._go_on(operations, state)
         return state
 
@@ -146,8 +147,7 @@ class SpillingExecutor(RoomMaking):
             if not self.callbacks.keeps and self._holds(last):
                 self._backward(self.layout.build(self._decode(self.kind, last)), last)
             else:
-                state = self._run_to(kind, last)
-                self._backward(self._snapshot(state, last), last)
+                self._backward(self._snapshot(self._run_to(kind, last), last), last)
             self._left = last
             self._drop(last)
             self._drop(last + STATES)

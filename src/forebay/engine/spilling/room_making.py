@@ -153,7 +153,7 @@ class RoomMaking(Executor):
         arrived = [Wait("restore: its snapshot has arrived", slot.ready)]
         coded = kind.packing.coded(kind.packing.arrays_in(kind.working), slot.region, slot.extents)
         slot.reads.append(self.machine.decode("compute", step, coded, arrived))
-        return self.machine.arrays(kind.working, kind.layout.leaves)
+        return self._lent(kind.working, kind.layout, self.callbacks.keeps or kind is not self.kind)
 
     def _drop(self, step: int) -> None:
         self._settle()

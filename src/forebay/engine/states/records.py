@@ -3,25 +3,8 @@
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from forebay.engine.states.plain import PLAIN, Fixed, attributes
 from forebay.errors import StateError
-
-PLAIN = (type(None), bool, int, float, complex, str, bytes)
-
-
-class Fixed:
-    """The plain values of a dataclass, which are part of its structure."""
-
-    def __init__(self, values: dict[str, Any]) -> None:
-        self.values = values
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Fixed) and self.values == other.values
-
-    def __hash__(self) -> int:
-        return hash(tuple(self.values))
-
-    def __repr__(self) -> str:
-        return ", ".join(f"{name}={value!r:.60}" for name, value in self.values.items())
 
 
 def is_record(kind: type[Any]) -> bool:
@@ -34,20 +17,18 @@ def take(instance: Any) -> tuple[Any, Any, Any]:
     values = {field.name: getattr(instance, field.name) for field in fields(instance)}
     plain = {name: value for name, value in values.items() if type(value) in PLAIN}
     names = tuple(name for name in values if name not in plain)
-    return tuple(values[name] for name in names), (names, Fixed(plain)), names
+    return tuple(values[name] for name in names), (names, Fixed(plain | attributes(instance, values))), names
 
 
 def build(kind: type[Any], about: tuple[tuple[str, ...], Fixed], children: Any) -> Any:
-    """Make an instance from its fields, as its user would; those that it fills itself are set afterwards."""
+    """Make an instance with these attributes; a constructor might make others of them."""
     names, fixed = about
-    values = fixed.values | dict(zip(names, children, strict=True))
-    own = {field.name for field in fields(kind) if not field.init}
     try:
-        instance = kind(**{name: value for name, value in values.items() if name not in own})
-    except TypeError as error:
+        instance = kind.__new__(kind)  # type: ignore[call-overload]
+        for name, value in (fixed.values | dict(zip(names, children, strict=True))).items():
+            object.__setattr__(instance, name, value)
+    except (AttributeError, TypeError) as error:
         raise StateError(
             f"a {kind.__name__} cannot be made from its fields ({error}): tell how with forebay.register_state"
         ) from error
-    for name in own & values.keys():
-        object.__setattr__(instance, name, values[name])
     return instance

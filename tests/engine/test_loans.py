@@ -1,0 +1,145 @@
+"""A forward that keeps its input is refused wherever that memory is used again; what does no harm is let be."""
+
+import numpy as np
+import pytest
+
+import forebay as fb
+from forebay.errors import StateError
+
+STEPS = 40
+KEPT = r"forward kept an array.*x\.copy\(\)"
+COSTS = fb.Costs(1.0, 1.0, 1e9)
+
+
+def reverse(forward, backward=None, schedule="revolve:3", library=np, **more):
+    """Reverse 40 steps of x -> x / 2 + step, and tell how many states are wrong."""
+    wrong, x = [], np.arange(8.0)
+    expected = [x]
+    for step in range(STEPS):
+        expected.append(expected[-1] * 0.5 + step)
+
+    def see(state, step):
+        if backward:
+            backward(state)
+        if not np.array_equal(np.asarray(state["p"]), expected[step]):
+            wrong.append(step)
+
+    state = {"p": library.asarray(np.arange(8.0))}
+    fb.reverse(forward, see, state, STEPS, budget="1MB", schedule=schedule, costs=more.pop("costs", COSTS), **more)
+    return len(wrong)
+
+
+class Buffers:
+    """Steps from one buffer into the other, and keeps its input as the next one."""
+
+    def __init__(self, library=np):
+        self.spare, self.multiply = library.empty(8, dtype=library.float64), library.multiply
+
+    def __call__(self, state, start, stop):
+        x = state["p"]
+        for step in range(start, stop):
+            out = self.spare
+            self.multiply(x, 0.5, out=out)
+            out += step
+            self.spare, x = x, out
+        return {"p": x}
+
+
+def step_in_place(state, start, stop):
+    for step in range(start, stop):
+        state["p"] *= 0.5
+        state["p"] += step
+    return state
+
+
+@pytest.mark.parametrize("schedule", ["revolve:3", "uniform:4", "twolevel:4"])
+def test_two_buffers_are_refused(schedule):
+    with pytest.raises(StateError, match=KEPT):
+        reverse(Buffers(), schedule=schedule)
+
+
+def test_two_buffers_of_torch_are_refused():
+    torch = pytest.importorskip("torch")
+    with pytest.raises(StateError, match=KEPT):
+        reverse(Buffers(torch), library=torch)
+
+
+def test_two_buffers_are_refused_where_snapshots_are_encoded():
+    costs = fb.Costs(1.0, 1.0, 1e9, codecs={"lossless": fb.CodecCost(2, 1e15, 1e15, worst=1.1)})
+    with pytest.raises(StateError, match=KEPT):
+        reverse(Buffers(), codec="lossless", costs=costs)
+
+
+def test_two_buffers_are_let_be_where_nothing_is_used_again():
+    assert reverse(Buffers(), schedule="storeall") == 0
+
+
+@pytest.mark.parametrize("codec", [None, "lossless"])
+def test_what_a_solver_refers_to_until_its_next_call_is_let_be(codec):
+    class Solver:
+        def __call__(self, state, start, stop):
+            self.state, self.p, self.inside = state, state["p"], state["p"][1:-1]
+            self.itself = self  # a circle
+            return step_in_place({"p": self.p}, start, stop)
+
+        def back(self, state):
+            self.adjoint = state
+
+    solver = Solver()
+    costs = fb.Costs(1.0, 1.0, 1e9, codecs={"lossless": fb.CodecCost(2, 1e15, 1e15, worst=1.1)})
+    assert reverse(solver, solver.back, codec=codec, costs=costs) == 0
+
+
+def test_garbage_in_circles_is_let_be():
+    def forward(state, start, stop):
+        circle = [state["p"]]
+        circle.append(circle)
+        try:
+            raise ValueError(circle)
+        except ValueError:
+            return step_in_place(state, start, stop)
+
+    assert reverse(forward) == 0
+
+
+def test_a_final_state_that_is_still_referred_to_is_let_be():
+    kept = []
+    assert reverse(step_in_place, turn=kept.append) == 0
+    with fb.prepare(step_in_place, {"p": np.arange(8.0)}, STEPS, budget="1MB", schedule="revolve:3") as reversal:
+        kept.append(reversal.forward())
+        reversal.backward(lambda state, step: None, retain=True)
+        reversal.backward(lambda state, step: None)
+
+
+def test_states_of_torch_that_backward_refers_to_until_its_next_call_are_let_be():
+    torch = pytest.importorskip("torch")
+    latest = {}
+    weight = torch.full((1,), 0.5, dtype=torch.float64, requires_grad=True)
+
+    def recorded(state, start, stop):  # with a graph that refers to its input
+        for step in range(start, stop):
+            state = {"p": state["p"] * weight + step}
+        return {"p": state["p"].detach()}
+
+    assert reverse(recorded, latest.update, library=torch) == 0
+    assert reverse(step_in_place, latest.update, library=torch) == 0
+
+
+def test_garbage_is_collected_ever_more_seldom(monkeypatch):
+    from forebay.engine.states import loans
+
+    calls = []
+    collect = loans.gc.collect
+    monkeypatch.setattr(loans.gc, "collect", lambda: calls.append(collect()))
+
+    def forward(state, start, stop):
+        circle = [state["p"]]
+        circle.append(circle)
+        return step_in_place(state, start, stop)
+
+    loans.gc.disable()
+    try:
+        assert reverse(forward) == 0
+    finally:
+        loans.gc.enable()
+    assert 1 <= len(calls) <= 6
