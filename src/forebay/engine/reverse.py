@@ -101,6 +101,8 @@ def reverse(
         check_steps(steps)
         loop = SurvivingLoop(forward, backward, state, steps, turn, adjoint, options, _plan_of, reverse)
         return reverse_in_segments(resume, loop, progress)
+    if adjoint is not None:
+        raise PlanError("adjoint= says what progress has to hold: name its directory with resume=, or leave it out")
     with prepare(forward, state, steps, **options) as reversal:
         reversal.forward(turn)
         return reversal.backward(backward, progress)
