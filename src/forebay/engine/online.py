@@ -1,26 +1,36 @@
-"""Loops that say themselves when they are over: snapshots are kept as if they never were, until the end is known."""
+"""Loops whose end, or whose costs, nobody knows: snapshots are kept as they go, and a plan is made at the turn."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import update_wrapper
 from itertools import accumulate
+from math import ceil
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from forebay.engine.executor import Executor
 from forebay.engine.loop import TimeLoop
 from forebay.engine.reversal import Reversal, Setup
 from forebay.errors import BudgetError, PlanError, StateError
-from forebay.planner import Plan, check_budget
+from forebay.planner import Plan, check_budget, plan
 from forebay.planner.choose import Setting
 from forebay.planner.residency import StreamedResidency, reside_back
 from forebay.planner.settings import Problem, check_tiers
 from forebay.planner.simulate import simulate
-from forebay.schedule import Drop, Forward, Online
+from forebay.schedule import Action, Drop, Foreign, Forward, Online, Save, Schedule
+from forebay.schedule.learning import LearningSweep
 from forebay.schedule.names import split_name
-from forebay.schedule.online import unending
+from forebay.schedule.online import back, unending
 from forebay.schedule.segmented import check_count, check_steps
+from forebay.schedule.weighted import Splits
 
+WORTHWHILE = 1e-3
+"""Seconds that are timed as one at least, in whole steps: deciding what to keep takes some tenths of that."""
+STRETCHES = 1 << 13
+"""Stretches that are timed at most."""
+SHORTEST = 1e-9
+"""Seconds of a stretch at least."""
 FOREVER = 1 << 62
 """Steps of a loop before its end is known."""
 MOST = 1 << 17
@@ -82,12 +92,45 @@ class EndWatch:
         return returned.state
 
 
-class OnlineReversal(Reversal):
-    """A reversal whose first sweep ends where the loop says so; its plan is made at the turn."""
+class TurnPlanned(Reversal):
+    """A reversal whose first sweep finds out what its plan is made from, at the turn."""
 
-    def __init__(self, setup: Setup, watch: EndWatch, problem: Problem, setting: Setting, note: str) -> None:
+    def __init__(self, setup: Setup, problem: Problem, setting: Setting, note: str) -> None:
         super().__init__(setup, None, note=note)
-        self._watch, self._problem, self._setting = watch, problem, setting
+        self._problem, self._setting = problem, setting
+
+    def _planned(self, schedule: Schedule, problem: Problem) -> Plan:
+        """Return the plan that has been followed to the turn, and that will be from there."""
+        setting, operations = self._setting, [*self._done, *self._later]
+        work = problem.work("states", None, len(setting.slots))
+        prediction = simulate(operations, (*setting.slots[:-1], len(operations)), work)
+        pinned = prediction.peak[1] if len(setting.slots) > 1 else 0
+        return Plan(
+            steps=problem.steps,
+            every=problem.every,
+            state_bytes=problem.state_bytes,
+            record_bytes=None,
+            keep="states",
+            snapshot_bytes=problem.state_bytes,
+            schedule=schedule,
+            policy="min",
+            codec=None,
+            reversals=problem.reversals,
+            budget=problem.budget,
+            slots=setting.slots,
+            costs=problem.costs,
+            seconds=prediction.seconds + setting.pin * pinned,
+            prediction=prediction,
+            alternatives=(),
+        )
+
+
+class OnlineReversal(TurnPlanned):
+    """A reversal whose first sweep ends where the loop says so."""
+
+    def __init__(self, watch: EndWatch, setup: Setup, problem: Problem, setting: Setting, note: str) -> None:
+        super().__init__(setup, problem, setting, note)
+        self._watch = watch
 
     def _sweep(self, executor: Executor, state: Any) -> Any:
         loop, slots, tiers = self._setup.loop, self._setting.slots, StreamedResidency(self._setting.slots)
@@ -111,34 +154,44 @@ class OnlineReversal(Reversal):
             executor.run(operations, state)
             done += operations
         self._later = reside_back(schedule.back(), slots, tiers.held)
-        self._plan = self._planned(schedule)
+        problem = replace(self._problem, steps=loop.steps, every=loop.every)
+        self._plan = self._planned(schedule, problem)
         return state
 
-    def _planned(self, schedule: Online) -> Plan:
-        """Return the plan that has been followed to the turn, and that will be from there."""
-        setting, loop, operations = self._setting, self._setup.loop, [*self._done, *self._later]
-        problem = replace(self._problem, steps=loop.steps, every=loop.every)
-        work = problem.work("states", None, len(setting.slots))
-        prediction = simulate(operations, (*setting.slots[:-1], len(operations)), work)
-        pinned = prediction.peak[1] if len(setting.slots) > 1 else 0
-        return Plan(
-            steps=loop.steps,
-            every=loop.every,
-            state_bytes=problem.state_bytes,
-            record_bytes=None,
-            keep="states",
-            snapshot_bytes=problem.state_bytes,
-            schedule=schedule,
-            policy="min",
-            codec=None,
-            reversals=problem.reversals,
-            budget=problem.budget,
-            slots=setting.slots,
-            costs=problem.costs,
-            seconds=prediction.seconds + setting.pin * pinned,
-            prediction=prediction,
-            alternatives=(),
-        )
+
+class LearningReversal(TurnPlanned):
+    """A reversal whose first sweep times its steps, and keeps snapshots as they turn out."""
+
+    def _sweep(self, executor: Executor, state: Any) -> Any:
+        loop, slots, tiers = self._setup.loop, self._setting.slots, StreamedResidency(self._setting.slots)
+        machine, steps, taken = self._machine, loop.coarse_steps, list[float]()
+        stretch = _stretch(self._problem)
+        sweep, actions = LearningSweep(steps, sum(slots), stretch), list[Action]()
+
+        def run(*following: Action) -> Any:
+            reached = state
+            for action in following:
+                actions.append(action)
+                operations = tiers.follow(action)
+                reached = executor.run(operations, reached)
+                self._done += operations
+            return reached
+
+        run(Save(0))
+        for start in range(0, steps, stretch):
+            stop, before = min(start + stretch, steps), machine.moment()
+            state = run(Forward(start, stop))
+            seconds = max(machine.between(before, machine.moment()), SHORTEST)
+            taken += [seconds / (stop - start)] * (stop - start)
+            run(*sweep.learn(seconds))
+        later = list(back(sweep.kept, steps, sum(slots), splits=Splits(taken, sum(slots)).split))
+        self._later = reside_back(later, slots, tiers.held)
+        schedule = Foreign(steps, (*actions, *later), f"learned:{sum(slots)}")
+        last = loop.steps - (steps - 1) * loop.every  # a step of the schedule is of so many, or of `every`
+        each = [seconds / loop.every for seconds in taken[:-1] for _ in range(loop.every)] + [taken[-1] / last] * last
+        learned = replace(self._problem.costs, forward=fmean(each), steps=tuple(each))
+        self._plan = self._planned(schedule, replace(self._problem, costs=learned))
+        return state
 
 
 def prepare_online(
@@ -152,18 +205,50 @@ def prepare_online(
 ) -> OnlineReversal:
     """Prepare the reversal of a loop of unknown end, with all the slots of a budget, or as many as `schedule` says."""
     setting = _roomiest(problem)
-    slots = _limited([min(count, MOST) for count in setting.slots], schedule)
-    setup = Setup(
+    setting = replace(setting, slots=_limited([min(count, MOST) for count in setting.slots], schedule, "online"))
+    return OnlineReversal(watch, _setup(loop, problem, setting, where, synchronous), problem, setting, note)
+
+
+def prepare_learning(
+    loop: TimeLoop, problem: Problem, schedule: str | Any, where: Path, synchronous: bool, note: str
+) -> LearningReversal:
+    """Prepare the reversal of a loop of unknown costs, with as many slots as would be used if all steps were equal."""
+    problem = replace(problem, costs=replace(problem.costs, steps=()))
+    setting = _roomiest(problem)
+    slots = _limited(setting.slots, schedule, "weighted")
+    if _is_auto(schedule):
+        equal = plan(
+            problem.steps,
+            problem.state_bytes,
+            problem.budget,
+            costs=problem.costs,
+            every=problem.every,
+            slots=problem.slots,
+            reversals=problem.reversals,
+            overhead=problem.overhead,
+        )
+        slots = tuple(count for count in equal.prediction.peak if count)
+    setting = replace(setting, slots=slots)
+    return LearningReversal(_setup(loop, problem, setting, where, synchronous), problem, setting, note)
+
+
+def _setup(loop: TimeLoop, problem: Problem, setting: Setting, where: Path, synchronous: bool) -> Setup:
+    return Setup(
         loop=loop,
         keeps=True,
         kept=loop.layout,
         packing=None,
-        tiers=problem.budget.tiers[: len(slots)],
-        rooms=[count * problem.state_bytes for count in slots],
+        tiers=problem.budget.tiers[: len(setting.slots)],
+        rooms=[count * problem.state_bytes for count in setting.slots],
         where=where,
         synchronous=synchronous,
     )
-    return OnlineReversal(setup, watch, problem, replace(setting, slots=slots), note)
+
+
+def _stretch(problem: Problem) -> int:
+    """Return the steps of the schedule that are timed as one: their time, or their number, is worth a decision."""
+    by_time = WORTHWHILE / (problem.costs.forward * problem.every)
+    return max(1, ceil(by_time), ceil(problem.coarse_steps / STRETCHES))
 
 
 def _roomiest(problem: Problem) -> Setting:
@@ -178,12 +263,12 @@ def _roomiest(problem: Problem) -> Setting:
     return max(settings, key=lambda setting: sum(setting.slots))
 
 
-def _limited(slots: Sequence[int], schedule: str | Any) -> tuple[int, ...]:
+def _limited(slots: Sequence[int], schedule: str | Any, name: str) -> tuple[int, ...]:
     """Return the slots to use of each tier, the fastest first."""
-    if isinstance(schedule, str) and schedule.strip().lower() == "auto":
+    if _is_auto(schedule):
         return tuple(slots)
     family, numbers = split_name(schedule) if isinstance(schedule, str) else ("", [])
-    if isinstance(schedule, str) and family == "online" and numbers:
+    if isinstance(schedule, str) and family == name and numbers:
         wanted = Online(1, *numbers).snapshots
         if wanted > sum(slots):
             raise BudgetError(
@@ -192,4 +277,9 @@ def _limited(slots: Sequence[int], schedule: str | Any) -> tuple[int, ...]:
         before = accumulate(slots, initial=0)
         used = [min(count, wanted - held) for count, held in zip(slots, before, strict=False)]
         return tuple(count for count in used if count > 0)
-    raise PlanError(f"schedule={schedule}: with steps=None it is 'auto', or 'online:20' for that many snapshots")
+    where = "steps=None" if name == "online" else "step_costs='learn'"
+    raise PlanError(f"schedule={schedule}: with {where} it is 'auto', or '{name}:20' for that many snapshots")
+
+
+def _is_auto(schedule: str | Any) -> bool:
+    return isinstance(schedule, str) and schedule.strip().lower() == "auto"

@@ -31,7 +31,8 @@ class Result:
             known[plan.codec] = replace(known[plan.codec], ratio=self.metrics.mean_ratio)
         if self.steps == 0:
             return plan.costs
-        passes, steps = plan.schedule.forward_steps / plan.schedule.steps, self.steps or plan.steps
+        steps = self.steps or plan.steps
+        passes = plan.prediction.forward / (plan.costs.forward * plan.steps)  # dear steps count as more than one
         forward = phases["forward"] / (steps * passes + plan.every * self.metrics.recomputed)
         backward = phases["backward"] / steps
         return replace(plan.costs, forward=max(forward, 1e-9), backward=backward, codecs=known, assumed=None)

@@ -183,6 +183,8 @@ def with_step_costs(costs: Costs, step_costs: Sequence[float] | None, steps: int
 
 def check_step_costs(step_costs: Sequence[float] | None, steps: int) -> None:
     """Refuse costs of steps that are not one for each step."""
+    if isinstance(step_costs, str):
+        raise PlanError(f"step_costs={step_costs!r}: a plan needs numbers; `reverse` and `prepare` can learn them")
     if step_costs is not None and len(step_costs) != steps:
         raise PlanError(f"step_costs has {len(step_costs)} numbers, but the loop has {steps} steps: give one for each")
 
