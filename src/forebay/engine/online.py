@@ -26,11 +26,11 @@ from forebay.schedule.segmented import check_count, check_steps
 from forebay.schedule.weighted import Splits
 
 WORTHWHILE = 1e-3
-"""Seconds that are timed as one at least, in whole steps: deciding what to keep takes some tenths of that."""
-STRETCHES = 1 << 13
-"""Stretches that are timed at most."""
+"""Seconds of a lap at least where steps are shorter: so long it takes to decide what to keep."""
+LAPS = 1 << 13
+"""Laps of a sweep at most."""
 SHORTEST = 1e-9
-"""Seconds of a stretch at least."""
+"""Seconds of a lap at least."""
 FOREVER = 1 << 62
 """Steps of a loop before its end is known."""
 MOST = 1 << 17
@@ -165,8 +165,8 @@ class LearningReversal(TurnPlanned):
     def _sweep(self, executor: Executor, state: Any) -> Any:
         loop, slots, tiers = self._setup.loop, self._setting.slots, StreamedResidency(self._setting.slots)
         machine, steps, taken = self._machine, loop.coarse_steps, list[float]()
-        stretch = _stretch(self._problem)
-        sweep, actions = LearningSweep(steps, sum(slots), stretch), list[Action]()
+        lap = _lap(self._problem)
+        sweep, actions = LearningSweep(steps, sum(slots), lap), list[Action]()
 
         def run(*following: Action) -> Any:
             reached = state
@@ -178,8 +178,8 @@ class LearningReversal(TurnPlanned):
             return reached
 
         run(Save(0))
-        for start in range(0, steps, stretch):
-            stop, before = min(start + stretch, steps), machine.moment()
+        for start in range(0, steps, lap):
+            stop, before = min(start + lap, steps), machine.moment()
             state = run(Forward(start, stop))
             seconds = max(machine.between(before, machine.moment()), SHORTEST)
             taken += [seconds / (stop - start)] * (stop - start)
@@ -245,10 +245,10 @@ def _setup(loop: TimeLoop, problem: Problem, setting: Setting, where: Path, sync
     )
 
 
-def _stretch(problem: Problem) -> int:
-    """Return the steps of the schedule that are timed as one: their time, or their number, is worth a decision."""
+def _lap(problem: Problem) -> int:
+    """Return the steps of the schedule that are timed as one."""
     by_time = WORTHWHILE / (problem.costs.forward * problem.every)
-    return max(1, ceil(by_time), ceil(problem.coarse_steps / STRETCHES))
+    return max(1, ceil(by_time), ceil(problem.coarse_steps / LAPS))
 
 
 def _roomiest(problem: Problem) -> Setting:

@@ -82,8 +82,8 @@ def reverse(
         What the callbacks write, and progress has to hold with `resume`: arrays by name, which are written in place; or
         ``(save, load)``, each called with an open binary file.
     **options
-        As for `prepare`: `budget`, `schedule`, `codec`, `record`, `every`, `plan`, `costs`, `policy`, `slots`,
-        `reversals`, `synchronous`, `directory`.
+        As for `prepare`: `budget`, `schedule`, `codec`, `record`, `every`, `plan`, `costs`, `step_costs`,
+        `policy`, `slots`, `reversals`, `synchronous`, `directory`.
 
     Examples
     --------

@@ -12,6 +12,9 @@ over these. So snapshots that would not be wanted if nothing changed stay as lon
 
 The best chain through every pair of neighbours follows from tables of the best beginnings and the best ends of chains.
 A snapshot is missed as much as the best chain that passes it by is dearer than the best of all.
+
+Where there are more slots than a chain has places, the others hold the last states of the loop. They are free again
+before any other stretch is reversed.
 """
 
 import numpy as np
@@ -19,12 +22,12 @@ import numpy as np
 from forebay.schedule.actions import Drop, Save
 from forebay.schedule.weighted import Numbers, States, forward_steps
 
-PLACES = 24
-"""Snapshots that a sweep keeps at most; more slots than these are left to the way back."""
-POINTS = 100
+PLACES = 32
+"""Snapshots of a chain at most; further slots hold the last states of the loop."""
+POINTS = 200
 """Points at which the sweep asks what to keep, about."""
-DEAR = 2.0
-"""How many times dearer than the mean a step is behind which the sweep asks too."""
+DEAR, LATEST = 2.0, 20
+"""How many times dearer than the mean of the latest, of so many, a step is behind which the sweep asks too."""
 AHEAD = 10
 """States ahead at which the next snapshot may be assumed."""
 FUTURES = np.array([0.25, 1.0, 4.0])
@@ -36,7 +39,7 @@ RECENT = 0.7
 class LearningSweep:
     """Where a first sweep keeps snapshots: told what steps cost, it says what to save and drop.
 
-    It counts in stretches of `stretch` steps each, the last of which may be shorter.
+    It counts in laps of `lap` steps each, the last of which may be shorter.
 
     Examples
     --------
@@ -49,20 +52,23 @@ class LearningSweep:
     (True, [0, 5])
     """
 
-    def __init__(self, steps: int, snapshots: int, stretch: int = 1) -> None:
-        self._stretch = stretch
-        self._end = -(-steps // stretch)  # in stretches, as all below
+    def __init__(self, steps: int, snapshots: int, lap: int = 1) -> None:
+        self._lap = lap
+        self._end = -(-steps // lap)  # in laps, as all below
         self._slots = snapshots - np.arange(min(snapshots, PLACES))  # of the stretch behind each place of a chain
         self._least = int(self._slots[-1]) - 1
-        # The steps that Revolve repeats in so many stretches, by slots from the least: of one in the middle, which ends
-        # before the next snapshot, and of the last, which the sweep has run to its end.
-        steps_of, slots = np.arange(self._end + 1) * stretch, range(self._least, snapshots + 1)
+        # The steps that Revolve takes for a stretch of so many laps, by slots from the least: for one in the middle,
+        # which ends before the next snapshot, and for the last, which the sweep has run to its end.
+        steps_of, slots = np.arange(self._end + 1) * lap, range(self._least, snapshots + 1)
         self._passes = np.array([_repeated(np.maximum(steps_of, 1), number) for number in slots])
         self._further = np.array([_repeated(steps_of + 1, number) for number in slots]) - steps_of
         self._costs = np.zeros(self._end)
         self._known = 0
         self._kept = [0]
         self._asked = 0
+        self._spacing = -(-self._end // POINTS) if snapshots < self._end else 1
+        self._spare = snapshots - len(self._slots)
+        self._spared: list[int] = []
         # What the stretch between two of those kept costs, by its place; and chains that end at one, by their length.
         self._between = np.zeros((1, 1, len(self._slots)))
         self._begun = np.full((1, len(self._slots)), np.inf)
@@ -71,30 +77,40 @@ class LearningSweep:
     @property
     def kept(self) -> list[int]:
         """The steps of the snapshots that are alive."""
-        return [point * self._stretch for point in self._kept]
+        return sorted(point * self._lap for point in self._kept + self._spared)
 
     def learn(self, cost: float) -> list[Save | Drop]:
-        """Take note of what the next stretch has cost, and return what to do at its end."""
+        """Take note of what the next lap has cost, and return what to do at its end."""
         self._costs[self._known] = cost
-        self._known = point = self._known + 1
-        if not self._is_worth_asking():
+        self._known += 1
+        if self._known == self._end:
             return []
+        if self._end - self._known <= self._spare:
+            self._spared.append(self._known)
+            return [Save(self._known * self._lap)]
+        return self._asking() if self._is_worth_asking() else []
+
+    def _asking(self) -> list[Save | Drop]:
+        """Keep the state in a chain, where another is missed less."""
+        point = self._known
         total = np.concatenate([[0.0], np.cumsum(self._costs[:point])])
         self._asked = point
         self._remember(point, total)
-        save = Save(point * self._stretch)
+        save = Save(point * self._lap)
         if len(self._kept) <= len(self._slots):
             return [save]
         missed = self._missed_least(total)
         dropped = self._kept[missed]
         self._forget(missed)
-        return [] if dropped == point else [Drop(dropped * self._stretch), save]
+        return [] if dropped == point else [Drop(dropped * self._lap), save]
 
     def _is_worth_asking(self) -> bool:
-        if len(self._slots) == 1 or self._known == self._end:
+        if len(self._slots) == 1:
             return False
-        mean = self._costs[: self._known].sum() / self._known
-        return bool(self._known - self._asked >= self._end // POINTS or self._costs[self._known - 1] >= DEAR * mean)
+        if self._known - self._asked >= self._spacing:
+            return True
+        *latest, cost = self._costs[max(0, self._known - LATEST) : self._known].tolist()
+        return bool(cost * len(latest) > DEAR * sum(latest))
 
     def _remember(self, point: int, total: Numbers) -> None:
         """Add a snapshot to the tables."""
@@ -110,20 +126,20 @@ class LearningSweep:
         """Return what the stretches from each snapshot to a point cost, by place; the last step is not repeated."""
         starts = np.array(self._kept)
         lengths = point - starts
-        repeated = total[point] - total[starts] - (total[point] - total[point - 1]) / self._stretch
-        mean = repeated / np.maximum(lengths * self._stretch - 1, 1)
+        repeated = total[point] - total[starts] - (total[point] - total[point - 1]) / self._lap
+        mean = repeated / np.maximum(lengths * self._lap - 1, 1)
         return np.asarray(mean[:, None] * self._passes[self._slots - self._least, lengths[:, None]])
 
     def _ahead(self, futures: Numbers, total: Numbers) -> Numbers:
         """Return what the steps behind each snapshot cost where the next is ahead, by future, snapshot and place."""
-        point, stretch, starts = self._kept[-1], self._stretch, np.array(self._kept)
+        point, lap, starts = self._kept[-1], self._lap, np.array(self._kept)
         following = np.unique(np.linspace(point + 1, self._end, AHEAD).round().astype(int))
         lengths, slots = following - starts[:, None], self._slots - self._least
         passes = self._passes[slots[:, None], lengths[:, None, :]]
         further = self._further[slots[:, None] - 1, self._end - following]
-        steps = np.maximum(lengths * stretch - 1, 1)
+        steps = np.maximum(lengths * lap - 1, 1)
         known = (total[point] - total[starts])[:, None] / steps
-        guessed = ((following - point) * stretch - 1) / steps
+        guessed = ((following - point) * lap - 1) / steps
         means = known + futures[:, None, None] * guessed
         return np.asarray((means[:, :, None] * passes + futures[:, None, None, None] * further).min(3))
 
@@ -132,7 +148,8 @@ class LearningSweep:
         number, point = len(self._kept), self._kept[-1]
         mean = total[point] / point
         first = max(0, point - max(10, point // 4))
-        futures = np.append(mean * FUTURES, (total[point] - total[first]) / (point - first)) / self._stretch
+        futures = np.append(mean * FUTURES, (total[point] - total[first]) / (point - first)) / self._lap
+        futures = np.maximum(futures, 1e-300)
         likely = np.append(np.full(len(FUTURES), (1 - RECENT) / len(FUTURES)), RECENT)
         ahead = self._ahead(futures, total)
         ended = ahead.copy()  # the best ends of chains
@@ -149,7 +166,7 @@ class LearningSweep:
         passing = np.minimum.accumulate(passing[:, :, ::-1], axis=2)[:, :, ::-1]
         middle = np.arange(1, number)
         without = passing[:, middle - 1, middle + 1]
-        whole = total[point] + futures * (self._end - point) * self._stretch + ended[:, 0, 0]
+        whole = total[point] + futures * (self._end - point) * self._lap + ended[:, 0, 0]
         scores = (likely / np.maximum(whole, 1e-300)) @ without
         return number - 1 if scores[-1] <= scores.min() * (1 + 1e-12) else 1 + int(scores.argmin())
 
