@@ -1,6 +1,7 @@
 """What all tests share."""
 
 import ctypes
+import gc
 import os
 import signal
 import sys
@@ -37,6 +38,12 @@ del sys.modules["numba"]
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background by a shell: the processes that tests interrupt would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish():
+    """Keep the collector from looking through all that was imported again and again: tests ask for it often."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

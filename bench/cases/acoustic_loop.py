@@ -12,9 +12,9 @@ import numpy as np
 from harness import digest
 
 import forebay as fb
+from forebay.engine.costing import host_costs
 from forebay.engine.layout import Layout
 from forebay.engine.library import library_of
-from forebay.engine.measure import measure_operations
 from forebay.tier.capacity import PIECE
 from forebay.tier.links import measure_links
 from forebay.units import to_text
@@ -183,7 +183,9 @@ def prepared(asked: Any, report: Any, steps: int) -> tuple[Loop, fb.Budget, fb.C
 
     loop = Loop((64, 64, 64) if asked.tiny else (310, 676, 676), steps)
     nbytes, runtime = loop.snapshot, loop.cupy.cuda.runtime
-    budget = fb.Budget(device=SLOTS * nbytes + OVERHEAD, host=20 * nbytes if asked.tiny else asked.host)
+    # Small budgets are filled to the byte, others not.
+    device, host = (0, 20 * nbytes) if asked.tiny else (OVERHEAD, asked.host)
+    budget = fb.Budget(device=SLOTS * nbytes + device, host=host)
     forward, backward = loop.step_seconds()
     first, second = loop.cupy.zeros(nbytes, "uint8"), loop.cupy.zeros(nbytes, "uint8")
 
@@ -203,7 +205,7 @@ def prepared(asked: Any, report: Any, steps: int) -> tuple[Loop, fb.Budget, fb.C
     both = min(1.0, links.pinned_both / min(links.pinned_up, links.pinned_down))
     loop.release()
     library = library_of(loop.start)
-    operations = measure_operations(library.machine(Path(), False), loop.start, ("device", "host"))
+    operations = host_costs(library.machine(Path(), False), loop.start, ("device", "host"))
     operations = replace(operations, **loop.asked_seconds(), ahead=True)
     link = fb.Link(up=nbytes / up, down=nbytes / down, both=both, beside=links.beside or 1.0)
     costs = fb.Costs(forward, backward, nbytes / copy, link, operations=operations)

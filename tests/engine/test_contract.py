@@ -614,3 +614,26 @@ def test_results_and_plans_print_in_a_few_lines():
         assert not hasattr(printed, "_repr_html_")
     assert "4000 steps" in repr(large) and "4000 steps" in repr(large.plan) and str(large.plan.schedule) in repr(large)
     assert len({repr(small), repr(large)}) == 2
+
+
+def test_what_is_moved_to_time_links_is_within_the_budget(tmp_path, monkeypatch):
+    import mmap
+    from types import SimpleNamespace
+
+    taken = []
+
+    def pages(number, size):
+        taken.append(size)
+        return mmap.mmap(number, size)
+
+    monkeypatch.setattr("forebay.engine.measure.mmap", SimpleNamespace(mmap=pages))
+    fb.reverse(
+        lambda s, a, b: {"u": s["u"] + 1, "n": s["n"] + 1},
+        lambda record, step: None,
+        {"u": np.zeros(10**6), "n": np.zeros(500)},
+        5,
+        budget=fb.Budget(host="200kB", disk="1MB"),
+        record=("n",),
+        directory=tmp_path,
+    )
+    assert 0 < sum(taken) <= 200_000

@@ -7,7 +7,7 @@ import forebay as fb
 from forebay.codec import get
 from forebay.codec.raw import Raw
 from forebay.engine.layout import Layout
-from forebay.engine.reverse import _rooms
+from forebay.engine.spilling import rooms_of
 from forebay.machine.packing import Packing
 
 FIELD = np.zeros((16, 32, 32), np.float32)
@@ -57,6 +57,6 @@ def test_snapshots_get_what_their_codec_leaves(share):
     costs = fb.Costs(1.0, 1.0, 1e12, host=link, codecs={"greedy": fb.CodecCost(1.0, 1e9, 1e9, 1.0, 1.0)})
     budget = fb.Budget(device=4 * layout.nbytes, host=100 * layout.nbytes)
     plan = fb.plan(30, layout.nbytes, budget, costs=costs, schedule="storeall", codec="greedy", slots=3)
-    rooms = _rooms(plan, layout, one)
+    rooms = rooms_of(plan, layout, one, 0).most
     # Two are always needed: one that is kept, and one that is being encoded.
     assert rooms[0] == max(4 - share, 2) * layout.nbytes

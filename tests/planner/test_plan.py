@@ -12,6 +12,7 @@ from forebay.planner.settings import Problem
 from forebay.schedule import Foreign, Revolve, StoreAll, TwoLevel
 
 STATE = 10**9
+TIERS = ("device", "host", "disk")
 
 
 def costs(x, copy=0.5, backward=1.0, pin=0.0, disk=None):
@@ -189,13 +190,25 @@ def test_peaks_stay_within_every_budget(steps, budget, x, record):
     assert plan.seconds >= steps * 2.0 * (1 - 1e-9)
 
 
-@settings(max_examples=20)
-@given(st.integers(1, 150), budgets, st.sampled_from([0.5, 2, 25, 100]), st.sampled_from(["device", "host"]), st.data())
-def test_more_budget_never_predicts_more_time(steps, budget, x, tier, data):
-    assume(tier in budget.tiers)
-    more = budget.with_tier(tier, budget[tier] + data.draw(st.integers(1, 10)) * STATE)
+def check_more_budget(steps, budget, x, tier, data):
+    assume(tier != "disk" or "host" in budget.tiers)
+    before = budget[tier] if tier in budget.tiers else 0
+    more = budget.with_tier(tier, before + data.draw(st.integers(1, 10)) * STATE)
     fewer, larger = (fb.plan(steps, STATE, given, costs=costs(x)) for given in (budget, more))
     assert larger.seconds <= fewer.seconds * (1 + 1e-9)
+
+
+@settings(max_examples=20)
+@given(st.integers(1, 60), budgets, st.sampled_from([0.5, 2, 25, 100]), st.sampled_from(TIERS), st.data())
+def test_more_budget_or_another_tier_never_predicts_more_time(steps, budget, x, tier, data):
+    check_more_budget(steps, budget, x, tier, data)
+
+
+@pytest.mark.slow
+@settings(max_examples=100)
+@given(st.integers(1, 250), budgets, st.sampled_from([0.5, 2, 25, 100]), st.sampled_from(TIERS), st.data())
+def test_more_budget_never_predicts_more_time_in_longer_loops(steps, budget, x, tier, data):
+    check_more_budget(steps, budget, x, tier, data)
 
 
 @settings(max_examples=20)
@@ -309,3 +322,15 @@ def test_auto_is_within_two_percent_of_an_exhaustive_search(steps, x, device, ho
     budget = fb.Budget(device * STATE, host * STATE)
     work = Problem(steps, 1, STATE, None, budget, known, "min", None, 1).work("states", None, 2)
     assert plan.seconds <= 1.02 * exhaustive(steps, (device, host), work)
+
+
+@pytest.mark.parametrize("record_bytes", [None, "1kB", "40MB"])
+@pytest.mark.parametrize("schedule", ["revolve", "revolve:2"])
+def test_slots_that_the_budget_does_not_hold_are_told_with_the_smallest_that_does(schedule, record_bytes):
+    asked = {"slots": 2, "schedule": schedule, "record_bytes": record_bytes}
+    with pytest.raises(fb.BudgetError, match="slots=2") as refused:
+        fb.plan(20, "1MB", "500kB", **asked)
+    least = int(str(refused.value).rpartition("(")[2].split()[0])
+    assert fb.plan(20, "1MB", least, **asked).prediction.peak[0] <= 2
+    with pytest.raises(fb.BudgetError):
+        fb.plan(20, "1MB", least - 1, **asked)

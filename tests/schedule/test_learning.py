@@ -10,7 +10,7 @@ from tests.schedule.test_weighted import seconds_of, uneven
 from forebay.schedule import Foreign, Forward, Save, Weighted, check
 from forebay.schedule.learning import LearningSweep
 from forebay.schedule.online import back
-from forebay.schedule.weighted import Splits
+from forebay.schedule.weighted import WeightedSplits
 
 
 def learned(costs, snapshots, lap=1):
@@ -20,7 +20,7 @@ def learned(costs, snapshots, lap=1):
     for start in range(0, steps, lap):
         stop = min(start + lap, steps)
         actions += [Forward(start, stop), *sweep.learn(sum(costs[start:stop]))]
-    actions += back(sweep.kept, steps, snapshots, splits=Splits(costs, snapshots).split)
+    actions += back(sweep.kept, steps, snapshots, splits=WeightedSplits(costs, snapshots).split)
     return Foreign(steps, tuple(actions))
 
 

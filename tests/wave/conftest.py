@@ -1,8 +1,17 @@
 """Tests of waves are small, and so are their absorbing layers: only the tests of a warning hear it."""
 
+import os
 from pathlib import Path
 
 import pytest
+from tests.wave import emulator
+
+
+@pytest.fixture(scope="session", autouse=True)
+def emulated_kernels(tmp_path_factory):
+    """Have the emulator of a GPU build each kernel once for all processes of a run."""
+    own = tmp_path_factory.getbasetemp()
+    emulator.BUILT.append(own.parent if "PYTEST_XDIST_WORKER" in os.environ else own)
 
 
 def pytest_collection_modifyitems(items):

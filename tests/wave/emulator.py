@@ -9,12 +9,15 @@ import re
 import shutil
 import subprocess
 from functools import cache
+from hashlib import blake2b
 from pathlib import Path
 from tempfile import mkdtemp
 
 import numpy as np
 
 GPP = shutil.which("g++")
+BUILT = []
+"""The folder of what was built, which all processes of a run share."""
 
 SHIM = r"""
 #include <algorithm>
@@ -155,19 +158,24 @@ class Emulator:
 
 @cache
 def library(source, defines):
-    folder = Path(mkdtemp(prefix="forebay-wave-"))
-    names = re.findall(r'extern "C" __global__ void(?: __launch_bounds__\(.*\))?\s+(\w+)\(', source.read_text())
+    """Build a source once for all processes of a run of the tests."""
+    text = source.read_text()
+    names = re.findall(r'extern "C" __global__ void(?: __launch_bounds__\(.*\))?\s+(\w+)\(', text)
     entries = "".join(
         f'extern "C" void launch_{name}(const unsigned *grid, const unsigned *block, void **arguments, int together)\n'
         f"{{ launch({name}, grid, block, arguments, together); }}\n"
         for name in names
     )
-    (folder / "shim.cpp").write_text(SHIM + entries)
     # A kernel may have the name of a function of the C library, which must not be called in its place.
     options = ["-O1", "-std=c++17", "-ffp-contract=off", "-shared", "-Wl,-Bsymbolic", "-fPIC", "-w"]
     options += ["-march=native", "-U_FORTIFY_SOURCE"]  # fmaf is one instruction, and jumps lead to other stacks
-    options += [f'-DSOURCE="{source}"', *(f"-D{name}={value}" for name, value in defines)]
-    subprocess.run([GPP, *options, "shim.cpp", "-o", "shim.so"], cwd=folder, check=True)
-    built = ctypes.CDLL(str(folder / "shim.so"))
-    shutil.rmtree(folder)
-    return built
+    macros = [f"-D{name}={value}" for name, value in defines]
+    built = BUILT[-1] / (blake2b(repr((text, entries, macros)).encode(), digest_size=16).hexdigest() + ".so")
+    if not built.exists():
+        folder = Path(mkdtemp(dir=built.parent))
+        (folder / "shim.cpp").write_text(SHIM + entries)
+        options += [f'-DSOURCE="{source}"', *macros]
+        subprocess.run([GPP, *options, "shim.cpp", "-o", "shim.so"], cwd=folder, check=True)
+        (folder / "shim.so").replace(built)
+        shutil.rmtree(folder)
+    return ctypes.CDLL(str(built))

@@ -33,7 +33,7 @@ def _keeping(asked: str) -> tuple[list[Codec], float]:
     if not 0 < error < 1:
         raise CodecError(f"codec {asked!r}: say the error relative to the range, as in auto:1e-4")
     codecs = []
-    for name in (f"bounded:{text}", f"bitcomp:rel={text}", "lossless"):
+    for name in (f"bounded:{text}", f"dense:{text}", f"bitcomp:rel={text}", "lossless"):
         try:
             codecs.append(get(name))
         except CodecError:

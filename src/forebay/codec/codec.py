@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.codec import container, registry
-from forebay.errors import CodecError, EncodingError
+from forebay.errors import CodecError, EncodingError, ForebayError
 
 if TYPE_CHECKING:
     from cuda.core import Stream
@@ -69,10 +69,20 @@ class Encoded:
         [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]
         """
         about, body = container.unpack(data)
-        codec, shape, dtype = get(about["codec"]), tuple(about["shape"]), _dtype(about["dtype"])
-        if codec.version < about["version"]:
+        try:
+            codec, shape, dtype = get(about["codec"]), _shape(about["shape"]), _dtype(about["dtype"])
+            is_newer = codec.version < about["version"]
+        except ForebayError:
+            raise
+        except (KeyError, ValueError, TypeError, SyntaxError, OverflowError, RecursionError) as error:
+            raise EncodingError(
+                f"the encoding is damaged: what it says of its array makes no sense ({error})"
+            ) from error
+        if is_newer:
             raise EncodingError(f"{codec.name} of version {about['version']}: read it with a newer Forebay")
+        codec.check(dtype)
         payload = np.frombuffer(body, np.uint8)
+        _check_size(codec, shape, dtype, payload.nbytes)
         return cls(codec, shape, dtype, payload, lambda: payload.nbytes)
 
     def _on_host(self) -> NDArray[np.uint8]:
@@ -97,6 +107,8 @@ class Codec(ABC):
     lossy: bool = False
     fixed: bool = False
     """whether every encoding of an array has `max_bytes`"""
+    most_ratio: int = 2**20
+    """how many times larger than its encoding an array is at most: what says otherwise is damaged"""
 
     def handles(self, dtype: np.dtype[Any]) -> bool:
         """Tell whether arrays of this type can be encoded."""
@@ -206,6 +218,25 @@ def _written(dtype: np.dtype[Any]) -> Any:
     if dtype.name == "bfloat16":  # what ml_dtypes adds to NumPy has no other name than that of two bytes
         return [("bfloat16", "<u2")]
     return dtype.str if dtype.fields is None else dtype.descr
+
+
+def _shape(written: Any) -> tuple[int, ...]:
+    if not isinstance(written, list) or not all(type(extent) is int and 0 <= extent < 2**62 for extent in written):
+        raise EncodingError(f"the encoding is damaged: an array cannot have the shape {written!r:.80}")
+    if len(written) > 32:
+        raise EncodingError(f"the encoding is damaged: an array of {len(written)} axes")
+    return tuple(written)
+
+
+def _check_size(codec: "Codec", shape: tuple[int, ...], dtype: np.dtype[Any], nbytes: int) -> None:
+    """Refuse an array that no such payload can be of, before it takes memory."""
+    whole = math.prod(shape) * dtype.itemsize
+    if whole > codec.most_ratio * nbytes:
+        raise EncodingError(f"the encoding is damaged: {nbytes} bytes of {codec.name} cannot hold an array of {whole}")
+    if codec.fixed and codec.max_bytes(shape, dtype) != nbytes:
+        raise EncodingError(
+            f"the encoding is damaged: its array takes {codec.max_bytes(shape, dtype)} bytes, not {nbytes}"
+        )
 
 
 def _dtype(written: Any) -> np.dtype[Any]:

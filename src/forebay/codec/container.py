@@ -34,4 +34,10 @@ def unpack(data: bytes) -> tuple[dict[str, Any], memoryview]:
     body = memoryview(data)[HEADER.size :]
     if len(body) != text_bytes + payload_bytes or xxh3_128_digest(body) != checksum:
         raise EncodingError("the encoding is damaged or cut short: its checksum does not match")
-    return json.loads(bytes(body[:text_bytes])), body[text_bytes:]
+    try:
+        about = json.loads(bytes(body[:text_bytes]))
+    except (ValueError, RecursionError) as error:
+        raise EncodingError(f"the encoding is damaged: what it says about itself cannot be read ({error})") from error
+    if not isinstance(about, dict):
+        raise EncodingError("the encoding is damaged: it says nothing about itself")
+    return about, body[text_bytes:]

@@ -13,6 +13,7 @@ GROUP = "forebay.codecs"
 OURS = {
     "raw": "forebay.codec.raw:Raw",
     "bounded": "forebay.codec.bounded:Bounded",
+    "dense": "forebay.codec.dense:Dense",
     "cast": "forebay.codec.cast:Cast",
     "zfp": "forebay.codec.zfp:Zfp",
     "lossless": "forebay.codec.lossless:Lossless",

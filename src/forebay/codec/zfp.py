@@ -62,6 +62,7 @@ class Zfp(Codec):
     """
 
     lossy = True
+    most_ratio = 2**14  # a bit for a block of 4^4
 
     def __init__(self, rate: str | float | None = None, tol: str | float | None = None) -> None:
         if (rate is None) == (tol is None):

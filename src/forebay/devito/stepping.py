@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from devito import Constant
 from devito.ir.iet import FindNodes, Iteration
 from devito.ir.support import Backward
@@ -163,7 +164,7 @@ class OperatorForward:
         arrays = self._arrays(step)
         if unknown := [name for name in state if name not in arrays]:
             raise DevitoError(f"{', '.join(unknown)}: the state has {', '.join(arrays)}")
-        stale = [name for name in state if state[name] is not current.get(name)]
+        stale = [name for name in state if not _is_view(state[name], current.get(name))]
         if stale:
             self._at, self._own = None, {}
         # Among them may be others of the operator's own arrays, which must not be overwritten before they are read.
@@ -182,3 +183,13 @@ class OperatorForward:
             name: whole if (offset := self._parts[name].offset) is None else whole[(time + offset) % len(whole)]
             for name, whole in self._whole.items()
         }
+
+
+def _is_view(array: Any, own: Any) -> bool:
+    """Tell whether an array is another, or a view of all of it, as backward is given one that it cannot write to."""
+    if array is own:
+        return True
+    if not (isinstance(array, np.ndarray) and isinstance(own, np.ndarray)):
+        return False
+    mine, theirs = array.__array_interface__, own.__array_interface__
+    return mine["data"][0] == theirs["data"][0] and (array.shape, array.strides) == (own.shape, own.strides)

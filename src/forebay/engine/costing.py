@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from forebay.codec import Codec
 from forebay.codec.auto import choices
@@ -11,13 +12,19 @@ from forebay.codec.codec import canonical
 from forebay.engine.layout import arrays_of
 from forebay.engine.library import Library
 from forebay.engine.loop import TimeLoop
-from forebay.engine.measure import REPEATS, measure_operations
+from forebay.engine.measure import KINDS, REPEATS, measure_operations
 from forebay.errors import BudgetError
+from forebay.machine.arrays.dispatch import array_library
+from forebay.machine.machine import ReversalMachine
 from forebay.machine.packing import Packing
-from forebay.planner import Costs, Plan
+from forebay.planner import Costs, HostCost, Plan
 from forebay.planner.make import check_step_costs
 from forebay.tier.capacity import PIECE
+from forebay.tier.sectors import SECTOR
 from forebay.units import Budget, to_text
+
+ELEMENTS = 16
+"""Elements of each array that operations are timed with: next to nothing is computed or moved."""
 
 
 def read_budget(budget: Budget | str | int | None, library: Library) -> tuple[Budget, str]:
@@ -36,14 +43,14 @@ def read_budget(budget: Budget | str | int | None, library: Library) -> tuple[Bu
 def driver_overhead(loop: TimeLoop, encoded: bool) -> int:
     """Return the bytes of a device that its driver takes beyond snapshots and the working state, at most.
 
-    It gives memory in pieces. Part of one is lost at the end of the slab, and of another at the end of what a codec
-    takes for itself; the streams of the first reversal of a process take one. Where records are kept, each array of
-    the working state has an allocation, and part of a piece, of its own.
+    It gives memory in pieces. Part of one is lost at the end of the slab, and the streams of the first reversal of a
+    process take another; a codec takes one for its kernels and part of one for its scratch. Where records are kept,
+    each array of the working state has an allocation, and part of a piece, of its own.
     """
     if loop.library.tier != "device":
         return 0
     arrays = len(loop.layout.leaves) if loop.record_layout else 0
-    return PIECE * (2 + encoded + arrays)
+    return PIECE * (2 + 2 * encoded + arrays)
 
 
 def with_unused(note: str, codec: str | Codec | Sequence[str | Codec] | None, plan: Plan) -> str:
@@ -56,14 +63,17 @@ def with_unused(note: str, codec: str | Codec | Sequence[str | Codec] | None, pl
     return f"{note}; {unused}" if note else unused
 
 
-def measured(loop: TimeLoop, disk: Path | None, synchronous: bool, step_costs: Sequence[float] | None = None) -> Costs:
-    """Time the loop and the links on the first steps, which may differ from the others in cost."""
-    library = loop.library
+def measured(
+    loop: TimeLoop, budget: Budget, where: Path, synchronous: bool, step_costs: Sequence[float] | None = None
+) -> Costs:
+    """Time the loop and the links on the first steps, which may differ from the others in cost, inside the budget."""
+    library, disk = loop.library, where if "disk" in budget.tiers else None
     check_step_costs(step_costs, loop.steps)
+    nbytes = _probe(loop.layout.nbytes, budget)
     with library.current():
-        costs = library.measure(loop.advance, loop.fresh, loop.layout.nbytes, loop.coarse_steps, disk, synchronous)
+        costs = library.measure(loop.advance, loop.fresh, nbytes, loop.coarse_steps, disk, synchronous)
         machine = library.machine(disk or Path(), synchronous)
-        host = measure_operations(machine, loop.arrays, _two_tiers(library.tier, disk))
+        host = host_costs(machine, loop.arrays, _two_tiers(library.tier, disk))
     steps = {"forward": costs.operations.forward / loop.every, "backward": costs.operations.backward / loop.every}
     forward = costs.forward / loop.every
     if step_costs is not None:
@@ -78,9 +88,30 @@ def measured(loop: TimeLoop, disk: Path | None, synchronous: bool, step_costs: S
     )
 
 
+def host_costs(machine: ReversalMachine, arrays: Sequence[Any], tiers: Sequence[str]) -> HostCost:
+    """Time the host's part of each kind of operation, as a reversal has it, with a few elements of each array."""
+    first = list(map(_few_elements, arrays))
+    still = TimeLoop(lambda state, start, stop: state, first, steps=2 * KINDS, every=1, record=None)
+    callbacks = still.callbacks(True, None, lambda state, step: None, machine.pause)
+    return measure_operations(machine, still.layout, first, callbacks, tiers)
+
+
+def _few_elements(array: Any) -> Any:
+    """Copy the first elements of an array along its last axis; all of it would be copied where it is not in C order."""
+    corner = array[(slice(1),) * (array.ndim - 1) + (slice(ELEMENTS),)] if array.ndim else array
+    return array_library(array).copy(corner.reshape(-1))
+
+
 def _two_tiers(first: str, disk: Path | None) -> tuple[str, ...]:
     """Return the first tier and the one below it, whose movements are timed."""
     return ("device", "host") if first == "device" else ("host",) if disk is None else ("host", "disk")
+
+
+def _probe(nbytes: int, budget: Budget) -> int:
+    """Return the bytes that links are timed with: those of a state, or what leaves room for all buffers."""
+    on_host = budget.tiers[0] == "host"  # two buffers of memory, and none for the disk
+    least = min(budget[tier] for tier in budget.tiers if tier != "disk") // (2 if on_host else 5)
+    return max(SECTOR, min(nbytes, least // SECTOR * SECTOR))
 
 
 def with_codecs(loop: TimeLoop, costs: Costs, encoders: Sequence[Codec], error: float | None) -> Costs:

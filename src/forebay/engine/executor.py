@@ -73,6 +73,7 @@ class Executor:
             self.heaps.append(Meter(nbytes) if tiers[tier] == "disk" else Heap(nbytes, piece, machine.passed))
         self.held: list[dict[int, Slot]] = [{} for _ in sizes]
         self.fetched: set[int] = set()  # snapshots that came up and have not been restored since
+        self.record: Any = None  # what was restored last, where records are kept
         self.working = self._allocate(0, layout.nbytes)[0]
 
     def load(self, arrays: Sequence[Any]) -> Any:
@@ -82,33 +83,39 @@ class Executor:
 
     def run(self, operations: Sequence[Operation], state: Any) -> Any:
         """Carry operations out from a working state, and return the one that they end with."""
-        record = None
+        self.record = None
         following = iter([*operations[1:], None])
         for operation in operations:
-            after = next(following)
-            if isinstance(operation, Forward):
-                state = self._forward(state, operation.start, operation.stop)
-            elif isinstance(operation, Backward):
-                with self.machine.timed("backward", operation.step):
-                    self.callbacks.backward(state if record is None else record, operation.step)
-            elif isinstance(operation, Save):
-                self._save(operation.step, self._snapshot(state, operation.step))
-            elif isinstance(operation, Restore):
-                last = isinstance(after, Drop) and after.step == operation.step
-                tree = self.layout.build(self._restore(operation.step, last))
-                if self.callbacks.keeps:
-                    state = tree
-                else:
-                    record = tree
-            elif isinstance(operation, Drop):
-                self._drop(operation.step)
-            elif isinstance(operation, Store):
-                self._store(operation.step, operation.tier)
-            elif isinstance(operation, Fetch):
-                self._fetch(operation.step, operation.tier)
-            elif isinstance(operation, Evict):
-                self._evict(operation.step, operation.tier)
+            state = self._carry_out(operation, next(following), state)
         return state
+
+    def _carry_out(self, operation: Operation, after: Operation | None, state: Any) -> Any:
+        """Carry one operation out, before the one after it, and return the working state."""
+        if isinstance(operation, Forward):
+            return self._forward(state, operation.start, operation.stop)
+        if isinstance(operation, Backward):
+            self._backward(state if self.record is None else self.record, operation.step)
+        elif isinstance(operation, Save):
+            self._save(operation.step, self._snapshot(state, operation.step))
+        elif isinstance(operation, Restore):
+            last = isinstance(after, Drop) and after.step == operation.step
+            tree = self.layout.build(self._restore(operation.step, last))
+            if self.callbacks.keeps:
+                return tree
+            self.record = tree
+        elif isinstance(operation, Drop):
+            self._drop(operation.step)
+        elif isinstance(operation, Store):
+            self._store(operation.step, operation.tier)
+        elif isinstance(operation, Fetch):
+            self._fetch(operation.step, operation.tier)
+        elif isinstance(operation, Evict):
+            self._evict(operation.step, operation.tier)
+        return state
+
+    def _backward(self, needed: Any, step: int) -> None:
+        with self.machine.timed("backward", step):
+            self.callbacks.backward(needed, step)
 
     def _snapshot(self, state: Any, step: int) -> Any:
         if self.callbacks.keeps:
@@ -117,6 +124,7 @@ class Executor:
             return self.callbacks.snapshot(state, step)
 
     def _forward(self, state: Any, start: int, stop: int) -> Any:
+        self.machine.metrics.advanced += stop - start
         with self.machine.timed("forward", start):
             return self.callbacks.forward(state, start, stop)
 
@@ -167,8 +175,11 @@ class Executor:
         self._move(f"down {tier}", "store", step, target, source, waits)
 
     def _fetch(self, step: int, tier: int) -> None:
+        target, room = self._take(tier - 1, step, self._owned(tier, step).nbytes, "fetch: its slot is free")
+        self._fetch_to(target, step, tier, room)
+
+    def _fetch_to(self, target: Slot, step: int, tier: int, room: Sequence[Wait]) -> None:
         source = self._owned(tier, step)
-        target, room = self._take(tier - 1, step, source.nbytes, "fetch: its slot is free")
         waits = [Wait("fetch: its snapshot is whole", source.ready), *room]
         self._move(f"up {tier}", "fetch", step, target, source, waits)
         if tier == 1:
@@ -203,8 +214,11 @@ class Executor:
             raise EngineError(f"the plan puts a snapshot into the {self.tiers[tier]} tier, which has no room for it")
         offset, events = taken
         on_disk = self.tiers[tier] == "disk"  # which finds its own places
-        region = Region(0, nbytes) if on_disk else self.machine.region(tier, offset, nbytes)
+        region = Region(0, nbytes) if on_disk else self._region(tier, offset, nbytes)
         return Slot(region, offset, nbytes), events
+
+    def _region(self, tier: int, offset: int, nbytes: int) -> Region:
+        return self.machine.region(tier, offset, nbytes)
 
     def _owned(self, tier: int, step: int) -> Slot:
         slot = self.held[tier].get(step)

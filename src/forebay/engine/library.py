@@ -41,7 +41,7 @@ def library_of(state: Any) -> Library:
     if not arrays:
         raise StateError("the state holds no arrays: give a tuple, list or dict of arrays")
     libraries = [dispatch.array_library(array) for array in arrays]
-    on_host = [dispatch.region_of(array).array is not None for array in arrays]
+    on_host = [library.on_host(array) for library, array in zip(libraries, arrays, strict=True)]
     if any(on_host) != all(on_host):
         raise StateError("some arrays of the state are on the host and some on a GPU: move them to one place")
     if on_host[0]:

@@ -37,8 +37,6 @@ BELIEVED = 4.0
 """The largest ratio taken from the first steps, whose fields may still be empty; later ones will shrink less."""
 KINDS = 16
 """Operations of each kind that are timed in a row."""
-ELEMENTS = 16
-"""Elements of each array that operations are timed with: next to nothing is computed or moved."""
 
 Clock = Callable[[Callable[[], Any]], float]
 
@@ -66,7 +64,7 @@ def measure_device(
     directory: Path | None,
     synchronous: bool,
 ) -> Costs:
-    """Time forward on GPU arrays by events, and the links of the device."""
+    """Time forward on GPU arrays by events, and the links of the device with `nbytes`."""
     from forebay.cuda.stream import callers_streams, current, kept_streams, mark, seconds
 
     def timed(call: Callable[[], Any]) -> float:
@@ -133,23 +131,25 @@ class Steps:
 
     def typical(self) -> tuple[float, float]:
         """Return the medians of several calls, of several steps each where they are short."""
-        if self()[0] < SHORT:
-            self._many = MANY
-        taken, asked = zip(*(self() for _ in range(REPEATS)), strict=True)
+        timed = [self()]
+        if timed[0][0] < SHORT:
+            self._many, timed = MANY, []
+        timed += [self() for _ in range(REPEATS - len(timed))]
+        taken, asked = zip(*timed, strict=True)
         return median(taken), median(asked)
 
 
-def measure_operations(machine: ReversalMachine, arrays: Sequence[Any], tiers: Sequence[str]) -> HostCost:
-    """Time the host's part of each kind of operation, with callbacks that do nothing and a few elements of each array.
+def measure_operations(
+    machine: ReversalMachine, layout: Layout, arrays: Sequence[Any], callbacks: Callbacks, tiers: Sequence[str]
+) -> HostCost:
+    """Time the host's part of each kind of operation, with arrays of few elements and callbacks that do nothing.
 
     Each kind is timed in a row. Mixed as they are in a reversal they take longer, which one of those tells.
     """
-    first = tuple(array.reshape(-1)[:ELEMENTS] for array in arrays)
-    layout, numbers = Layout.of(first), range(KINDS)
-    callbacks = Callbacks(lambda state, start, stop: state, lambda state, step: None, lambda state, step: state)
+    numbers = range(KINDS)
     try:
         executor = Executor(machine, layout, tiers, [KINDS * layout.nbytes for _ in tiers], callbacks)
-        state = executor.load(first)
+        state = executor.load(arrays)
 
         def seconds(operations: Sequence[Operation]) -> float:
             start = perf_counter()

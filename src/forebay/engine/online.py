@@ -12,6 +12,7 @@ from typing import Any
 from forebay.engine.executor import Executor
 from forebay.engine.loop import TimeLoop
 from forebay.engine.reversal import Reversal, Setup
+from forebay.engine.spilling import Rooms
 from forebay.errors import BudgetError, PlanError, StateError
 from forebay.planner import Plan, check_budget, plan
 from forebay.planner.choose import Setting
@@ -23,7 +24,7 @@ from forebay.schedule.learning import LearningSweep
 from forebay.schedule.names import split_name
 from forebay.schedule.online import back, unending
 from forebay.schedule.segmented import check_count, check_steps
-from forebay.schedule.weighted import Splits
+from forebay.schedule.weighted import WeightedSplits
 
 WORTHWHILE = 1e-3
 """Seconds of a lap at least where steps are shorter: so long it takes to decide what to keep."""
@@ -133,8 +134,8 @@ class OnlineReversal(TurnPlanned):
         self._watch = watch
 
     def _sweep(self, executor: Executor, state: Any) -> Any:
-        loop, slots, tiers = self._setup.loop, self._setting.slots, StreamedResidency(self._setting.slots)
-        done, start = self._done, 0
+        loop, slots = self._setup.loop, self._setting.slots
+        tiers, done, start = StreamedResidency(slots), self._done, 0
         for action in unending(sum(slots)):
             operations = tiers.follow(action)
             state = executor.run(operations, state)
@@ -164,7 +165,7 @@ class LearningReversal(TurnPlanned):
 
     def _sweep(self, executor: Executor, state: Any) -> Any:
         loop, slots, tiers = self._setup.loop, self._setting.slots, StreamedResidency(self._setting.slots)
-        machine, steps, taken = self._machine, loop.coarse_steps, list[float]()
+        machine, steps, taken = executor.machine, loop.coarse_steps, list[float]()
         lap = _lap(self._problem)
         sweep, actions = LearningSweep(steps, sum(slots), lap), list[Action]()
 
@@ -184,7 +185,7 @@ class LearningReversal(TurnPlanned):
             seconds = max(machine.between(before, machine.moment()), SHORTEST)
             taken += [seconds / (stop - start)] * (stop - start)
             run(*sweep.learn(seconds))
-        later = list(back(sweep.kept, steps, sum(slots), splits=Splits(taken, sum(slots)).split))
+        later = list(back(sweep.kept, steps, sum(slots), splits=WeightedSplits(taken, sum(slots)).split))
         self._later = reside_back(later, slots, tiers.held)
         schedule = Foreign(steps, (*actions, *later), f"learned:{sum(slots)}")
         last = loop.steps - (steps - 1) * loop.every  # a step of the schedule is of so many, or of `every`
@@ -233,13 +234,14 @@ def prepare_learning(
 
 
 def _setup(loop: TimeLoop, problem: Problem, setting: Setting, where: Path, synchronous: bool) -> Setup:
+    bytes_of_slots = tuple(count * problem.state_bytes for count in setting.slots)
     return Setup(
         loop=loop,
         keeps=True,
         kept=loop.layout,
         packing=None,
         tiers=problem.budget.tiers[: len(setting.slots)],
-        rooms=[count * problem.state_bytes for count in setting.slots],
+        rooms=Rooms(bytes_of_slots, bytes_of_slots),
         where=where,
         synchronous=synchronous,
     )
@@ -268,7 +270,7 @@ def _limited(slots: Sequence[int], schedule: str | Any, name: str) -> tuple[int,
     if _is_auto(schedule):
         return tuple(slots)
     family, numbers = split_name(schedule) if isinstance(schedule, str) else ("", [])
-    if isinstance(schedule, str) and family == name and numbers:
+    if family == name and numbers:
         wanted = Online(1, *numbers).snapshots
         if wanted > sum(slots):
             raise BudgetError(

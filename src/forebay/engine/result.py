@@ -31,10 +31,10 @@ class Result:
             known[plan.codec] = replace(known[plan.codec], ratio=self.metrics.mean_ratio)
         if self.steps == 0:
             return plan.costs
-        steps = self.steps or plan.steps
-        passes = plan.prediction.forward / (plan.costs.forward * plan.steps)  # dear steps count as more than one
-        forward = phases["forward"] / (steps * passes + plan.every * self.metrics.recomputed)
-        backward = phases["backward"] / steps
+        pace, again = plan.steps / plan.schedule.steps, plan.schedule.forward_steps
+        dearer = plan.prediction.forward / (plan.costs.forward * pace * again)  # than others are the steps run again
+        forward = phases["forward"] / (pace * (self.metrics.advanced or again) * dearer)
+        backward = phases["backward"] / (self.steps or plan.steps)
         return replace(plan.costs, forward=max(forward, 1e-9), backward=backward, codecs=known, assumed=None)
 
     def explain(self) -> str:
@@ -67,10 +67,15 @@ class Result:
                 lines.append(
                     "  the codec's bound holds at each save; what was computed from there carries its error on"
                 )
-        if metrics.spilled or metrics.lost:
+        if metrics.replanned:
             lines.append(
-                f"  encodings were larger than planned: {metrics.spilled} times one was moved down, "
-                f"{metrics.lost} times one was dropped, and {metrics.recomputed} steps were run again; "
+                f"  encodings were not as small as assumed, or smaller: the plan was left, and the loop went forward "
+                f"{metrics.advanced / self.plan.schedule.steps:.2f} times over its steps; "
+                "give result.costs to the next reversal"
+            )
+        elif metrics.spilled:
+            lines.append(
+                f"  encodings were larger than planned: {metrics.spilled} times one was moved down; "
                 "give result.costs to the next reversal"
             )
         return "\n".join(lines)

@@ -15,7 +15,7 @@ from forebay.engine.loop import TimeLoop
 from forebay.engine.result import Result
 from forebay.engine.sampling import Sampler
 from forebay.engine.showing import shown
-from forebay.engine.spilling import SpillingExecutor
+from forebay.engine.spilling import Assumed, Rooms, SpillingExecutor
 from forebay.errors import BudgetError, EngineError
 from forebay.machine.machine import ReversalMachine
 from forebay.machine.packing import Packing
@@ -46,10 +46,14 @@ class Setup:
     """of a snapshot"""
     packing: Packing | None
     tiers: Sequence[str]
-    rooms: Sequence[int]
+    rooms: Rooms
     """bytes of each tier"""
     where: Path
     synchronous: bool
+    states: Packing | None = None
+    """how states are kept where records have no room"""
+    assumed: Assumed | None = None
+    """what a plan takes for granted of encoded snapshots"""
 
     def machine(self) -> ReversalMachine:
         """Return what it runs on."""
@@ -64,9 +68,19 @@ class Setup:
             return executor.load(self.loop.arrays) if self.keeps else self.loop.fresh()
 
         if self.packing is None:
-            executor = Executor(machine, self.kept, self.tiers, self.rooms, callbacks)
+            executor = Executor(machine, self.kept, self.tiers, self.rooms.first, callbacks)
         else:
-            executor = SpillingExecutor(machine, self.kept, self.tiers, self.rooms, callbacks, self.packing, initial)
+            executor = SpillingExecutor(
+                machine,
+                self.kept,
+                self.tiers,
+                self.rooms,
+                callbacks,
+                self.packing,
+                initial,
+                states=None if self.states is None else (self.loop.layout, self.states),
+                assumed=self.assumed,
+            )
         return executor, initial()
 
 
@@ -103,7 +117,7 @@ class Reversal:
         with the engine's stream current, as all callbacks are; after the return the caller's streams are, in order.
         """
         self._demand(Phase.PREPARED)
-        self._machine = machine = self._setup.machine()
+        machine = self._setup.machine()
         self._close = weakref.finalize(self, machine.close)
         try:
             self._executor, state = self._setup.start(machine, self._sampler, self._visitor)
@@ -133,7 +147,7 @@ class Reversal:
         """
         self._demand(Phase.TURNED)
         assert self._executor is not None
-        machine, schedule, operations = self._machine, self.plan.schedule, self._way_back(retain)
+        machine, schedule, operations = self._executor.machine, self.plan.schedule, self._way_back(retain)
         try:
             machine.enter()
             with shown(f"reversing with {schedule}", schedule.steps, self.plan.seconds, progress) as tick:

@@ -7,27 +7,26 @@ from typing import Any, TypedDict, Unpack
 
 from forebay.codec import Codec, get
 from forebay.codec.auto import choices
+from forebay.codec.raw import Raw
 from forebay.engine.costing import driver_overhead, measured, read_budget, with_codecs, with_unused
-from forebay.engine.layout import Layout
 from forebay.engine.library import Library
 from forebay.engine.loop import Record, TimeLoop
 from forebay.engine.online import FOREVER, EndWatch, prepare_learning, prepare_online
 from forebay.engine.result import Result
-from forebay.engine.resume import Adjoint, Loop, reverse_in_segments
+from forebay.engine.resume import Adjoint, SurvivingLoop, reverse_in_segments
 from forebay.engine.reversal import Reversal, Setup
+from forebay.engine.spilling import Assumed, check_plan, rooms_of
 from forebay.errors import PlanError
 from forebay.machine.packing import Packing
 from forebay.planner import Costs, Plan
 from forebay.planner import plan as make_plan
-from forebay.planner.settings import Problem, fillable, staging
+from forebay.planner.settings import Problem
 from forebay.schedule import Schedule
 from forebay.schedule.segmented import check_steps
 from forebay.units import Budget
 
 UNKNOWN_END = "the number of steps: leave it out where the loop says when it is over"
 UNKNOWN_COSTS = "what steps cost: leave it out with step_costs='learn', or give result.costs of another reversal"
-MARGIN = 1.5
-"""How much more room than planned encoded snapshots are given where the budget allows: ratios are guesses."""
 
 
 class Options(TypedDict, total=False):
@@ -82,8 +81,8 @@ def reverse(
         What the callbacks write, and progress has to hold with `resume`: arrays by name, which are written in place; or
         ``(save, load)``, each called with an open binary file.
     **options
-        As for `prepare`: `budget`, `schedule`, `codec`, `record`, `every`, `plan`, `costs`, `step_costs`,
-        `policy`, `slots`, `reversals`, `synchronous`, `directory`.
+        As for `prepare`: `budget`, `schedule`, `codec`, `record`, `every`, `plan`, `costs`, `step_costs`, `policy`,
+        `slots`, `reversals`, `synchronous`, `directory`.
 
     Examples
     --------
@@ -105,7 +104,7 @@ def reverse(
         if _learns(options.get("step_costs")):
             raise PlanError(f"resume= needs {UNKNOWN_COSTS}")
         check_steps(steps)
-        loop = Loop(forward, backward, state, steps, turn, adjoint, options, _plan_of, reverse)
+        loop = SurvivingLoop(forward, backward, state, steps, turn, adjoint, options, _plan_of, reverse)
         return reverse_in_segments(resume, loop, progress)
     with prepare(forward, state, steps, **options) as reversal:
         reversal.forward(turn)
@@ -148,9 +147,9 @@ def prepare(
         depends on nothing else, and is called again for the same steps. Where it takes ``replay``, it is told whether
         it recomputes.
     state
-        The state at step 0, left untouched: a tuple, list or dict of arrays, all of NumPy, CuPy or torch, in one
-        memory. On the host, arrays with gaps are gathered when they are kept and come back without them; on a GPU
-        they are refused.
+        The state at step 0, left untouched: a tuple, list, dict or dataclass of arrays, all in one memory, or what
+        `register_state` was told of. Dense arrays keep their order in memory. With gaps they are gathered once on the
+        host, and refused on a GPU.
     steps
         Steps of the loop. None where nobody knows before `forward` says that it is over, by returning
         ``Ended(state, steps)``; it may be asked for steps beyond that. Then the state says what the next step is, all
@@ -206,7 +205,7 @@ def prepare(
         watch = EndWatch(forward)
         loop = TimeLoop(watch if steps is None else forward, state, FOREVER if steps is None else steps, every, record)
         budget, note = read_budget(budget, loop.library)
-        costs = costs or measured(loop, where if "disk" in budget.tiers else None, synchronous)
+        costs = costs or measured(loop, budget, where, synchronous)
         nbytes, every, overhead = loop.layout.nbytes, loop.every, driver_overhead(loop, False)
         problem = Problem(steps or every, every, nbytes, None, budget, costs, policy, slots, reversals, overhead)
         if steps is None:
@@ -221,8 +220,7 @@ def prepare(
         _check_agreement(plan, budget, encoders, loop.library)
     else:
         budget, note = read_budget(budget, loop.library)
-        disk = where if "disk" in budget.tiers else None
-        costs = with_codecs(loop, costs or measured(loop, disk, synchronous, step_costs), encoders, error)
+        costs = with_codecs(loop, costs or measured(loop, budget, where, synchronous, step_costs), encoders, error)
         plan = make_plan(
             steps,
             loop.layout.nbytes,
@@ -248,9 +246,13 @@ def prepare(
         encoder = get(plan.codec)
     with loop.library.current():
         packing = Packing.of(kept.leaves, encoder, loop.library.tier) if encoder is not None else None
-    rooms = _rooms(plan, kept, packing, overhead)
-    _check_plan(plan, loop, kept, packing, rooms)
-    setup = Setup(loop, keeps, kept, packing, plan.tiers, rooms, where, synchronous)
+        states = None
+        if encoder is not None and not keeps:  # for when records have no room; what is computed from them stays exact
+            states = Packing.of(loop.layout.leaves, Raw() if encoder.lossy else encoder, loop.library.tier)
+    rooms = rooms_of(plan, kept, packing, overhead)
+    check_plan(plan, loop, kept, packing, rooms)
+    assumed = Assumed(plan.snapshot_bytes, plan.schedule.peak_snapshots, plan.schedule.forward_steps)
+    setup = Setup(loop, keeps, kept, packing, plan.tiers, rooms, where, synchronous, states, assumed)
     return Reversal(setup, plan, lossy=encoder is not None and encoder.lossy, note=note)
 
 
@@ -280,50 +282,3 @@ def _check_agreement(
     if plan.codec is not None and encoders and plan.codec not in [encoder.name for encoder in encoders]:
         asked = ", ".join(encoder.name for encoder in encoders)
         raise PlanError(f"the plan uses {plan.codec}, but {asked} was asked for: make another")
-
-
-def _rooms(plan: Plan, kept: Layout, packing: Packing | None, overhead: int) -> list[int]:
-    """Return the bytes of each tier for snapshots: exactly those of the plan, or some more where sizes are a guess."""
-    peak = plan.prediction.peak
-    if packing is None:
-        return [count * kept.nbytes for count in peak]
-    rooms = []
-    for tier, count in zip(plan.tiers, peak, strict=True):
-        wanted = max(int(MARGIN * count * plan.snapshot_bytes), packing.most)
-        if tier == plan.tiers[0]:
-            wanted += packing.most  # for the one that is being encoded
-        rooms.append(wanted)
-    budget = plan.budget[plan.tiers[0]]
-    left = budget - staging(plan.keep, kept.nbytes, True, plan.tiers[0])
-    # A codec has to find what it takes for itself outside of the rooms, unless no snapshot could be kept then.
-    taken = packing.scratch + budget - fillable(budget, overhead)
-    rooms[0] = min(rooms[0], max(left - taken, min(left, 2 * packing.most)))
-    rooms[1:] = [min(wanted, plan.budget[tier]) for wanted, tier in zip(rooms[1:], plan.tiers[1:], strict=True)]
-    if plan.tiers[-1] == "disk":
-        rooms[-1] = plan.budget["disk"]  # files take only what they need
-    return rooms
-
-
-def _check_plan(plan: Plan, loop: TimeLoop, kept: Layout, packing: Packing | None, rooms: Sequence[int]) -> None:
-    if (plan.steps, plan.every) != (loop.steps, loop.every):
-        raise PlanError(
-            f"the plan was made for {plan.steps} steps, every {plan.every}; "
-            f"the loop has {loop.steps}, every {loop.every}"
-        )
-    if plan.budget.tiers[0] != loop.library.tier:
-        raise PlanError(f"the plan starts on the {plan.budget.tiers[0]}, but the arrays are on the {loop.library.tier}")
-    if packing is not None:
-        needed = [2 * packing.most, *(packing.most for _ in rooms[1:])]
-        for tier, room, least in zip(plan.tiers, rooms, needed, strict=True):
-            if room < least:
-                raise PlanError(
-                    f"a snapshot that does not shrink takes {packing.most} bytes, for which the plan leaves too little "
-                    f"of the {tier} budget; make a plan for this state"
-                )
-        return
-    for tier, peak in zip(plan.tiers, plan.prediction.peak, strict=True):
-        if peak * kept.nbytes > plan.budget[tier]:
-            raise PlanError(
-                f"the plan was made for snapshots of {plan.snapshot_bytes} bytes, but they have {kept.nbytes}: "
-                f"{peak} of them exceed the {tier} budget; make a plan for this state"
-            )

@@ -54,7 +54,7 @@ def planned(
     loop = TimeLoop(advance, to_host(state), compiled.count, 1, None)
     costs = request.costs
     if costs is None:
-        costs = measured(loop, request.where if "disk" in budget.tiers else None, False)
+        costs = measured(loop, budget, request.where, False)
         costs = _measured(loop, costs, places.put)
     costs = with_codecs(loop, costs, encoders, error)
     sizes = request.sizes(compiled.count)

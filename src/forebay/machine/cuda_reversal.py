@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from forebay.cuda.driver import on_device, switch_back, switch_to
-from forebay.cuda.slab import kept_pinned
+from forebay.cuda.slab import DeviceSlab, kept_pinned
 from forebay.cuda.stream import Mark, callers_streams, current, seconds
 from forebay.machine.arrays.dispatch import device_library
 from forebay.machine.arrays.library import DeviceLibrary
@@ -73,6 +73,13 @@ class CudaReversal(CudaMachine):
         else:
             self._threads.disk = Disk(self._directory, nbytes)
         self._start = self._last = self.mark()  # pinning, which the process keeps, is no part of it
+
+    def extend(self, tier: int, nbytes: int) -> Region:
+        """Allocate further memory of the device, or pin some more of the host's."""
+        if tier == 0:
+            return Region(self._held.enter_context(DeviceSlab(nbytes)).pointer, nbytes)
+        slab = self._held.enter_context(kept_pinned(nbytes))
+        return Region(slab.pointer, nbytes, slab.array[:nbytes])
 
     def current(self) -> AbstractContextManager[None]:
         """Do nothing: whoever calls has entered, and the threads of the lanes have begun on the device."""

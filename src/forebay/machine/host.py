@@ -1,6 +1,7 @@
 """The machine for host arrays: the caller's thread computes, one thread a lane moves snapshots to and from disk."""
 
 import mmap
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
@@ -84,6 +85,10 @@ class HostReversal(ReversalMachine):
         elif nbytes:
             self._threads.disk = Disk(self._directory, nbytes)
 
+    def extend(self, tier: int, nbytes: int) -> Region:
+        """Allocate further pages, which go with those who use them."""
+        return _pages(nbytes)
+
     def region(self, tier: int, offset: int, nbytes: int) -> Region:
         """Return a piece of memory."""
         return self._memory.cut(offset, nbytes)
@@ -107,7 +112,7 @@ class HostReversal(ReversalMachine):
     def encode(self, lane: str, step: int, coded: Sequence[Coded], after: Sequence[Wait]) -> Encoding:
         """Copy arrays aside at once, and encode them in a thread while the computation goes on."""
         *starts, end = accumulate((aligned(each.spec.nbytes) for each in coded), initial=0)
-        if self._aside is None:
+        if self._aside is None or self._aside.nbytes < end:
             self._aside = _pages(max(1, end))
         rooms = [self._aside.cut(start, each.spec.nbytes) for start, each in zip(starts, coded, strict=True)]
         aside = [each._replace(array=room) for room, each in zip(rooms, coded, strict=True)]
@@ -176,7 +181,8 @@ class HostReversal(ReversalMachine):
 def _pages(nbytes: int) -> Region:
     """Allocate whole pages, which the disk reads and writes without a copy; huge ones, which are there sooner."""
     # Windows has neither kind; shared memory has small pages only.
-    private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
+    unreserved = 0x4000 if sys.platform == "linux" else 0  # MAP_NORESERVE: a budget may be far more than is ever used
+    private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | unreserved} if hasattr(mmap, "MAP_PRIVATE") else {}
     pages = mmap.mmap(-1, nbytes, **private)
     if hasattr(mmap, "MADV_HUGEPAGE"):  # Linux
         with suppress(OSError):  # a kernel built without huge pages

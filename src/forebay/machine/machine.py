@@ -107,6 +107,9 @@ class Machine(Protocol):
 class ReversalMachine(Machine, Protocol):
     """A machine whose lane "compute" is the computation, which the machine's user calls."""
 
+    def extend(self, tier: int, nbytes: int) -> Region:
+        """Allocate further memory of a tier, which goes with the machine."""
+
     def wait(self, step: int, after: Sequence[Wait]) -> None:
         """Make the computation wait."""
 

@@ -135,6 +135,10 @@ class VirtualReversal(VirtualMachine, ReversalMachine):
             self.lanes.wait([event])
         return event
 
+    def extend(self, tier: int, nbytes: int) -> Region:
+        """Allocate further memory, holding NaN."""
+        return Region(0, nbytes, np.full(nbytes, 0xFF, np.uint8))
+
     def wait(self, step: int, after: Sequence[Wait]) -> None:
         """Run the lanes until the events are done."""
         self.sync(after)

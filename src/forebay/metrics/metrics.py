@@ -96,6 +96,10 @@ class Metrics:
     """times that one was dropped for that reason, there being no room below"""
     recomputed: int = 0
     """steps run again to have those back"""
+    advanced: int = 0
+    """(coarse) steps run forward, again or for the first time"""
+    replanned: int = 0
+    """times that a plan was left, because snapshots were larger or smaller than it assumed"""
     timeline: list[Span] = field(default_factory=list)
     title: str = "reversal"
     """what it is that was done"""
@@ -145,7 +149,7 @@ class Metrics:
                 f"{worst.max_error:.2g}, {worst.relative:.2g} of the range; {worst.psnr:.1f} dB, SSIM {worst.ssim:.4f}"
             )
             table.add_row("largest error", "", f"{kept} (at step {worst.step} of {len(self.samples)} sampled)", "")
-        for name in ("spilled", "lost", "recomputed"):
+        for name in ("spilled", "lost", "recomputed", "replanned"):
             if getattr(self, name):
                 table.add_row(name, "", "", str(getattr(self, name)))
         for name in ("hits", "misses", "late"):

@@ -2,11 +2,11 @@
 
 from forebay.planner.coarse import Coarse, misses
 from forebay.planner.simulate import Prediction, Work
-from forebay.schedule import binomial
+from forebay.schedule import Schedule, binomial
 from forebay.schedule.segmented import Segmented
 
 
-def unmoved(schedule: Segmented, work: Work, tiers: int) -> Prediction:
+def unmoved(schedule: Schedule, work: Work, tiers: int) -> Prediction:
     """Return the exact prediction of a schedule whose snapshots all stay in the first tier."""
     saves, steps = schedule.saves, schedule.steps
     forward, backward = schedule.forward_steps * work.forward, steps * work.backward

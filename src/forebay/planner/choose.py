@@ -1,14 +1,15 @@
 """The search for the plan with the smallest predicted time, over schedules, snapshots kept, and codecs.
 
-All our schedules are an interval and a number of inner snapshots, so the search is over pairs of those. It goes by
-lower bounds, smallest first: a pair is simulated only while its bound is below the best time so far. The
-result is the best of all pairs tried. The pairs do not depend on the budget, which only says which of them fit:
-more budget never makes the result worse. This holds for the policy `min` and loops of up to LONG_LOOP steps, unless
-the search comes to the end of its effort; beyond, the result is a good one, not the best.
+Most of our schedules are an interval and a number of inner snapshots; the others are levels with prices. In a loop of
+up to SHORT_LOOP steps the search is over all of a fixed set of those. It goes by lower bounds, smallest first: one is
+simulated only while its bound is below the best time so far, so the result is the best of the set. The set does not
+depend on the budget, which only says which of it fit: more budget never makes the result worse. In a longer loop a
+fixed number of schedules on levels is simulated, most with as many snapshots as fit: a good one is found, not the best.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import count
 from math import inf
@@ -16,16 +17,21 @@ from typing import NamedTuple
 
 from forebay.planner.bounds import least_seconds, unmoved
 from forebay.planner.coarse import DEEPEST, Coarse
-from forebay.planner.local_search import climb
+from forebay.planner.hierarchies import SHORT_LOOP, Recipe, recipes, spread, walk
 from forebay.planner.operations import Operation
 from forebay.planner.residency import reside_lru, reside_min, reside_online
 from forebay.planner.simulate import Prediction, Work, host_pace, simulate
-from forebay.schedule import Online, Revolve, Schedule, StoreAll, TwoLevel, Uniform, ZCut
+from forebay.schedule import Hierarchical, Online, Revolve, Schedule, StoreAll, TwoLevel, Uniform, ZCut
 from forebay.schedule.segmented import Segmented
 from forebay.schedule.zcut import fewest_snapshots
 
-LONG_LOOP = 10_000
-"""Steps beyond which fewer schedules are tried."""
+EFFORT = 100_000
+"""Movements that a search of a named family simulates, before it takes the best schedule found so far."""
+TIGHTENING = 50
+"""Movements that a tighter bound counts for."""
+
+FIRST_LOOKS = 3
+"""Schedules on levels that are simulated first, by a guess of what they take: the others then need to be better."""
 
 POLICIES = {"min": reside_min, "lru": reside_lru}
 
@@ -70,13 +76,14 @@ def operations_of(schedule: Iterable[Operation], slots: Sequence[int], policy: s
 
 def predict(schedule: Schedule, slots: tuple[int, ...], setting: Setting) -> Prediction:
     """Simulate a schedule on tiers of so many slots, the last one boundless."""
-    if not isinstance(schedule, Segmented) or setting.policy != "min" or setting.work.reach:
+    if not isinstance(schedule, Segmented | Hierarchical) or setting.policy != "min" or setting.work.reach:
         operations = operations_of(schedule, slots, setting.policy)
         return simulate(operations, (*slots[:-1], len(operations)), setting.work)
     still = unmoved(schedule, setting.work, len(slots))
     if schedule.peak_snapshots <= slots[0]:
         return still
-    shallow = min(schedule.inner, slots[0]) < DEEPEST
+    inner = schedule.inner if isinstance(schedule, Segmented) else schedule.levels[0].snapshots
+    shallow = min(inner, slots[0]) < DEEPEST
     actions = Coarse(setting.work, slots[0]).operations(schedule) if shallow else list(schedule)
     operations = operations_of(actions, slots, "min")
     asked = setting.work.host_seconds(schedule.steps, schedule.forward_steps, schedule.saves)
@@ -94,29 +101,28 @@ def evaluate(schedule: Schedule, slots: tuple[int, ...], setting: Setting) -> Ch
     return Choice(seconds, setting, schedule, slots, prediction)
 
 
-def count_misses(schedule: Segmented, setting: Setting) -> tuple[float, int]:
+def count_misses(schedule: Segmented, setting: Setting) -> float:
     """Bound the seconds of a schedule by counting the fetches inside its segments, without a simulation."""
-    return least_seconds(schedule, setting.work, setting.slots, Coarse(setting.work, setting.slots[0])), 0
+    return least_seconds(schedule, setting.work, setting.slots, Coarse(setting.work, setting.slots[0]))
 
 
-def extrapolate(schedule: Segmented, setting: Setting) -> tuple[float, int]:
+def extrapolate(schedule: Segmented, setting: Setting) -> float:
     """Bound the seconds of a schedule of many segments from those of two and of three.
 
     Each further segment takes at least as long as the first ones: the tiers are emptier and the links freer at first.
     """
     few, more = 2, 3
     if schedule.majors <= 2 * more or schedule.interval == 1 or setting.policy != "min":
-        return 0.0, 0
+        return 0.0
     without = [(schedule.majors - majors) * schedule.interval for majors in (few, more)]
     short, long = (
-        predict(TwoLevel(schedule.steps - less, schedule.interval, schedule.inner), setting.slots, setting)
+        predict(TwoLevel(schedule.steps - less, schedule.interval, schedule.inner), setting.slots, setting).seconds
         for less in without
     )
-    further = (schedule.majors - more) * (long.seconds - short.seconds) / (more - few)
-    return long.seconds + further, short.movements + long.movements
+    return long + (schedule.majors - more) * (long - short) / (more - few)
 
 
-def least_pinning(schedule: Segmented, setting: Setting) -> float:
+def least_pinning(schedule: Segmented | Hierarchical, setting: Setting) -> float:
     """Bound the seconds of pinning: what is alive at the turn and not in the first tier is in the second, or below."""
     if not setting.pin:
         return 0.0
@@ -124,16 +130,7 @@ def least_pinning(schedule: Segmented, setting: Setting) -> float:
 
 
 TIGHTER = (count_misses, extrapolate)
-"""Bounds that cost more than the first one and tell more, in the order in which they are tried.
-
-Each returns the bound and the movements that were simulated for it."""
-
-EFFORT = 100_000
-EFFORT_A_STEP = 3
-"""Movements that a search simulates, and further ones a step, before it takes the best schedule found so far.
-
-That is some 4 seconds, and 15 for 100,000 steps. Few searches come here: of loops over few slots of the first tier and
-many of the second, with a transfer that takes about as long as a step or two."""
+"""Bounds that cost more than the first one and tell more, in the order in which they are tried."""
 
 
 def fits(choice: Choice) -> bool:
@@ -141,7 +138,7 @@ def fits(choice: Choice) -> bool:
     return choice.prediction.peak[-1] <= choice.setting.slots[-1]
 
 
-def family(schedule: Schedule) -> str:
+def family(schedule: Schedule | Recipe) -> str:
     """Name the kind of a schedule, as the search tells them apart.
 
     Examples
@@ -156,7 +153,7 @@ def family(schedule: Schedule) -> str:
 
 def candidates(steps: int, name: str = "auto", interval: int | None = None) -> Iterator[Segmented]:
     """Yield the schedules of a family that are tried for a loop, whatever the budget."""
-    growth = 1.08 if steps <= LONG_LOOP else 1.16
+    growth = 1.16
     intervals = spread(steps, growth) if interval is None else [interval]
     match name:
         case "auto":
@@ -180,44 +177,6 @@ def candidates(steps: int, name: str = "auto", interval: int | None = None) -> I
                 yield from (TwoLevel(steps, interval, inner - 1) for inner in spread(interval, growth))
 
 
-def spread(most: int, growth: float, dense: int = 24) -> list[int]:
-    """List whole numbers from 1 to `most`: every one at first, then ever sparser, and the last ones.
-
-    Examples
-    --------
-    >>> spread(100, growth=2, dense=4)
-    [1, 2, 3, 4, 8, 16, 32, 64, 99, 100]
-    """
-    numbers = set(range(1, min(dense, most) + 1))
-    number = dense
-    while number < most:
-        numbers.add(number)
-        number = max(number + 1, round(number * growth))
-    return sorted(numbers | {number for number in (most - 1, most) if number > 0})
-
-
-def find_good(schedules: list[Segmented], setting: Setting, most_effort: int) -> tuple[Segmented | None, int]:
-    """Find a schedule that is good, if not the best, and say how many movements were simulated for it."""
-    effort = 0
-
-    def seconds_of(schedule: Segmented) -> float:
-        nonlocal effort
-        if effort > most_effort:
-            return float("inf")
-        seconds, simulated = extrapolate(schedule, setting)
-        if not seconds:
-            whole = predict(schedule, setting.slots, setting)
-            seconds, simulated = whole.seconds, whole.movements
-        effort += simulated
-        return seconds + least_pinning(schedule, setting)
-
-    device, total = setting.slots[0], sum(setting.slots)
-    interval = max(1, min(schedule.interval for schedule in schedules)) if schedules else 1
-    spaced = -(-schedules[0].steps // max(1, total - device)) if schedules else 1
-    starts = [(interval, 0), (2 * spaced, device - 1), (4 * spaced, 2 * device), (8 * spaced, total // 8)]
-    return climb(schedules, seconds_of, starts), effort
-
-
 class Alternative(NamedTuple):
     """The best of another kind."""
 
@@ -227,8 +186,57 @@ class Alternative(NamedTuple):
     """whether it was simulated; otherwise it takes at least so long"""
 
 
+class Leader:
+    """The best choice so far, and the best of each kind."""
+
+    def __init__(self, below: float) -> None:
+        self.below = below
+        self.best: Choice | None = None
+        self.alternatives: dict[str, Alternative] = {}
+        self.effort = 0
+
+    @property
+    def limit(self) -> float:
+        """Seconds that a choice must be below to be of interest."""
+        return self.below if self.best is None else min(self.below, self.best.seconds)
+
+    def seconds_of(self, setting: Setting, schedule: Hierarchical) -> float:
+        """Simulate a schedule if it may be the best, and return what it takes, or takes at least."""
+        least = unmoved(schedule, setting.work, 1).seconds + least_pinning(schedule, setting)
+        if least >= self.limit:
+            return least
+        choice = evaluate(schedule, setting.slots, setting)
+        self.take(choice)
+        return choice.seconds if fits(choice) else inf
+
+    def take(self, choice: Choice) -> None:
+        """Compare a choice with the best so far."""
+        self.effort += choice.prediction.movements
+        if fits(choice):
+            kind = kind_of(choice.schedule, choice.setting)
+            if kind not in self.alternatives or choice.seconds < self.alternatives[kind].seconds:
+                name = describe(choice.schedule, choice.setting)
+                self.alternatives[kind] = Alternative(name, choice.seconds, exact=True)
+            if self.best is None or choice.seconds < self.best.seconds:
+                self.best = choice
+
+
+class Entry(NamedTuple):
+    """A schedule, made or not, that may be the best."""
+
+    bound: float
+    order: int
+    stage: int
+    setting: Setting
+    schedule: Segmented | Hierarchical | Recipe
+
+
 def choose(
-    settings: Sequence[Setting], schedules: dict[str, list[Segmented]], below: float = inf
+    settings: Sequence[Setting],
+    schedules: dict[str, list[Segmented]],
+    below: float = inf,
+    *,
+    levels: bool = False,
 ) -> tuple[Choice | None, list[Alternative]]:
     """Find the choice of smallest predicted time, and what the best of each other kind takes, or takes at least.
 
@@ -242,61 +250,78 @@ def choose(
         the schedules to try for states, and for records
     below
         seconds of what is known already
+    levels
+        whether schedules on levels with prices are tried for states too
     """
-    order = count()
-    bounds: list[tuple[float, int, int, Setting, Segmented]] = []
+    order, search = count(), Leader(below)
+    entries: list[Entry] = []
     for setting in settings:
         for schedule in schedules[setting.keep]:
-            if schedule.peak_snapshots <= sum(setting.slots):
+            if schedule.peak_snapshots <= sum(setting.slots) and not (levels and is_long(schedule, setting)):
                 bound = least_seconds(schedule, setting.work, setting.slots) + least_pinning(schedule, setting)
-                bounds.append((bound, next(order), 0, setting, schedule))
-    heapify(bounds)
-    best: Choice | None = None
-    alternatives: dict[str, Alternative] = {}
-    effort = 0
-    most_effort = EFFORT + EFFORT_A_STEP * max((entry[-1].steps for entry in bounds), default=0)
-
-    def take(choice: Choice) -> None:
-        nonlocal best, effort
-        effort += choice.prediction.movements
-        if fits(choice):
-            kind = kind_of(choice.schedule, choice.setting)
-            if kind not in alternatives or choice.seconds < alternatives[kind].seconds:
-                alternatives[kind] = Alternative(describe(choice.schedule, choice.setting), choice.seconds, exact=True)
-            if best is None or choice.seconds < best.seconds:
-                best = choice
-
-    for setting in settings if bounds and bounds[0][0] < below else ():
-        fitting = [entry[-1] for entry in bounds if entry[-2] is setting]
-        good, simulated = find_good(fitting, setting, most_effort // (3 * len(settings)))
-        effort += simulated
-        if good is not None:
-            take(evaluate(good, setting.slots, setting))
-    while bounds and bounds[0][0] < (below if best is None else min(below, best.seconds)):
-        bound, _, tightened, setting, schedule = heappop(bounds)
-        if best is not None and effort > most_effort:
+                entries.append(Entry(bound, next(order), 0, setting, schedule))
+        if levels and setting.keep == "states" and setting.policy == "min":
+            steps = schedules[setting.keep][0].steps
+            if steps <= SHORT_LOOP:
+                listed = first_looked_at(steps, setting, search)
+                entries += (Entry(recipe.least, next(order), 0, setting, recipe) for recipe in listed)
+            elif not any(same_but_larger(setting, other) for other in settings):
+                walk(steps, setting.work, setting.slots, partial(search.seconds_of, setting))
+    heapify(entries)
+    long = any(schedule.steps > SHORT_LOOP for listed in schedules.values() for schedule in listed)
+    while entries and entries[0].bound < search.limit:
+        bound, _, stage, setting, entered = heappop(entries)
+        if search.best is not None and search.effort > EFFORT and long:
             break
-        if tightened < len(TIGHTER):
-            tighter, simulated = TIGHTER[tightened](schedule, setting)
-            bound = max(bound, tighter + least_pinning(schedule, setting))
-            heappush(bounds, (bound, next(order), tightened + 1, setting, schedule))
-            effort += simulated
+        if isinstance(entered, Recipe):
+            made = entered.make(schedules[setting.keep][0].steps)
+            if made is not None:
+                bound = unmoved(made, setting.work, 1).seconds + least_pinning(made, setting)
+                heappush(entries, Entry(bound, next(order), 0, setting, made))
+        elif isinstance(entered, Segmented) and stage < len(TIGHTER):
+            bound = max(bound, TIGHTER[stage](entered, setting) + least_pinning(entered, setting))
+            search.effort += TIGHTENING
+            heappush(entries, Entry(bound, next(order), stage + 1, setting, entered))
         else:
-            take(evaluate(schedule, setting.slots, setting))
-    for bound, _, _, setting, schedule in sorted(bounds, key=lambda entry: entry[:2]):
-        bounded = Alternative(describe(schedule, setting), bound, exact=False)
-        alternatives.setdefault(kind_of(schedule, setting), bounded)
+            search.take(evaluate(entered, setting.slots, setting))
+    best, alternatives = search.best, search.alternatives
+    for bound, _, _, setting, entered in sorted(entries, key=lambda entry: entry[:2]):
+        bounded = Alternative(describe(entered, setting), bound, exact=False)
+        alternatives.setdefault(kind_of(entered, setting), bounded)
     if best is not None:
         del alternatives[kind_of(best.schedule, best.setting)]
     return best, sorted(alternatives.values(), key=lambda alternative: alternative.seconds)
 
 
-def kind_of(schedule: Schedule, setting: Setting) -> str:
+def same_but_larger(setting: Setting, other: Setting) -> bool:
+    """Return whether another setting differs in more slots of the host alone."""
+    kinds = [(each.keep, each.codec, len(each.slots)) for each in (setting, other)]
+    return kinds[0] == kinds[1] and len(setting.slots) == 3 and setting.slots[1] < other.slots[1]
+
+
+def first_looked_at(steps: int, setting: Setting, search: Leader) -> list[Recipe]:
+    """List the schedules on levels that may be the best, once the most promising of them have been simulated."""
+    listed = recipes(steps, setting.work, setting.slots, search.limit)
+    looked = 0
+    for recipe in sorted(listed, key=lambda recipe: recipe.guess):
+        schedule = recipe.make(steps) if looked < FIRST_LOOKS else None
+        if schedule is not None:
+            search.take(evaluate(schedule, setting.slots, setting))
+            looked += 1
+    return [recipe for recipe in listed if recipe.least < search.limit]
+
+
+def is_long(schedule: Segmented, setting: Setting) -> bool:
+    """Return whether a schedule moves much in a loop that is too long to look at all: one on levels does better."""
+    return SHORT_LOOP < schedule.steps != schedule.majors and schedule.peak_snapshots > setting.slots[0]
+
+
+def kind_of(schedule: Schedule | Recipe, setting: Setting) -> str:
     """Name what the search tells apart: the family, what is kept, and the codec."""
     return f"{family(schedule)} {setting.keep} {setting.codec}"
 
 
-def describe(schedule: Schedule, setting: Setting) -> str:
+def describe(schedule: Schedule | Recipe, setting: Setting) -> str:
     """Name a schedule in its setting."""
     records = " of records" if setting.keep == "records" else ""
     return f"{schedule}{records}" + (f" with {setting.codec}" if setting.codec else "")

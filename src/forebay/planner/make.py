@@ -1,7 +1,7 @@
 """Making a plan: the best of what a budget allows, or a refusal that names the smallest budget that works."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Any, NoReturn
@@ -12,7 +12,7 @@ from forebay.planner.costs import Costs, assumed_costs
 from forebay.planner.plan import Plan
 from forebay.planner.settings import Problem, budget_to_fill, check_tiers, reserved, slot_size, worst_size
 from forebay.planner.uneven import choose_uneven
-from forebay.schedule import Schedule, StoreAll, foreign, named
+from forebay.schedule import Revolve, Schedule, StoreAll, foreign, named
 from forebay.schedule.names import FAMILIES, split_name
 from forebay.schedule.segmented import Segmented, check_count, check_steps
 from forebay.schedule.weighted import summed
@@ -54,8 +54,8 @@ def plan(
     machine
         a machine that costs can be assumed for: h200 (the default for a device), v100, or laptop (for a host)
     schedule
-        "auto", a family ("revolve", "uniform", "zcut", "twolevel", "storeall") whose numbers are searched, a whole
-        name such as "revolve:20", a schedule, or any checkpoint_schedules object
+        "auto", a family ("revolve", "uniform", "zcut", "twolevel", "hierarchical", "storeall") whose numbers are
+        searched, a whole name such as "revolve:20", a schedule, or any checkpoint_schedules object
     codec
         lossy or lossless codecs that may be used beside none, by name; `costs.codecs` says what each does
     record_bytes
@@ -74,13 +74,13 @@ def plan(
         seconds of another plan: where none is faster, `SlowerError` is raised, much sooner than the fastest is found
     overhead
         bytes of the first tier that are taken beside snapshots, such as by a driver that gives memory in large pieces;
-        a budget of up to 8 MiB is filled nevertheless
+        a budget of up to 32 MiB is filled nevertheless
 
     Examples
     --------
     >>> chosen = plan(steps=3751, state_bytes="1.13GB", budget=Budget(device="8GB", host="64GB"), reversals=100)
     >>> print(chosen.schedule, chosen.slots)
-    twolevel:70,6 (7, 56)
+    hierarchical:7,56@12.7 (7, 56)
     >>> Plan.from_json(chosen.to_json()) == chosen
     True
     """
@@ -121,7 +121,7 @@ def plan(
     elif costs.steps:
         best, others = choose_uneven(roomy, tried, summed(costs.steps, every))
     else:
-        best, others = choose(roomy, tried, below)
+        best, others = choose(roomy, tried, below, levels=str(schedule).strip().lower() in ("auto", "hierarchical"))
     schedules = tried if wanted is None else {"states": [wanted]}
     if best is None and (below == inf or _need(problem, codecs, schedules) is not None):
         _refuse(problem, codecs, schedules)
@@ -207,6 +207,8 @@ def _wanted(
     name, numbers = split_name(schedule)
     if name == "storeall":
         return {"states": everything, "records": everything}, None
+    if name == "hierarchical" and not numbers:
+        return {"states": [Revolve(steps, 1)], "records": []}, None
     if numbers or name in ("hierarchical", "online"):  # one of any levels, the other for a loop of unknown end
         whole = named(schedule, steps, costs)
         if len(numbers) == FAMILIES[name] or name == "hierarchical":
@@ -253,4 +255,17 @@ def _need(problem: Problem, codecs: Sequence[str], schedules: dict[str, Any]) ->
                 least += reserved(setting.keep, raw, cost, budget.tiers[0])
                 least = budget_to_fill(least, problem.overhead)
             needs.append((least, budget.tiers[tier], what))
-    return min(needs)
+    return min(needs or _needs_of_slots(problem, codecs, schedules))
+
+
+def _needs_of_slots(
+    problem: Problem, codecs: Sequence[str], schedules: dict[str, Any]
+) -> Iterator[tuple[int, str, str]]:
+    """Yield what holds the slots that were asked for in the first tier, where none of the ways has so many."""
+    tier, count = problem.budget.tiers[0], problem.slots or 1
+    for keep in ("states", "records"):
+        raw = problem.raw_bytes(keep)
+        for codec in (None, *codecs) if raw and schedules.get(keep) else ():
+            cost = problem.costs.codecs[codec] if codec is not None else None
+            least = max(count * slot_size(raw, cost), worst_size(raw, cost)) + reserved(keep, raw, cost, tier)
+            yield budget_to_fill(least, problem.overhead), tier, f"the {count} snapshots that slots={count} asks for"

@@ -15,7 +15,7 @@ from forebay.planner.costs import Costs
 from forebay.planner.operations import Operation
 from forebay.planner.settings import Problem, snapshot_size
 from forebay.planner.simulate import Prediction, simulate
-from forebay.schedule import Foreign, Forward, Schedule, named
+from forebay.schedule import Foreign, Forward, Hierarchical, Schedule, named
 from forebay.schedule.segmented import Segmented
 from forebay.schedule.weighted import summed
 from forebay.units import Budget, seconds_to_text, to_text
@@ -234,6 +234,10 @@ def _what(plan: Plan) -> str:
 
 
 def _meaning(schedule: Schedule) -> str:
+    if isinstance(schedule, Hierarchical):
+        first, *further = schedule.levels
+        levels = [f"{level.snapshots} at a price of {level.price:g} steps" for level in further]
+        return ", and ".join([f"{first.snapshots} snapshots at none", *levels])
     if not isinstance(schedule, Segmented):
         return f"{schedule.peak_snapshots} snapshots"
     if schedule.interval == 1:

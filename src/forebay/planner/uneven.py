@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from forebay.planner.choose import Alternative, Choice, Setting, choose, describe, evaluate, fits, spread
+from forebay.planner.choose import Alternative, Choice, Setting, choose, describe, evaluate, fits
+from forebay.planner.hierarchies import spread
 from forebay.schedule import Schedule, Weighted
 from forebay.schedule.segmented import Segmented
 

@@ -112,6 +112,16 @@ class Hierarchical(Schedule):
         """Snapshots that are alive at one time, at most."""
         return self.counts.peak_snapshots
 
+    @property
+    def alive_at_turn(self) -> int:
+        """Snapshots that are alive when the loop has reached its end."""
+        alive, visits, stretch = 1, self.steps + 1, self.splits.root
+        while (stretch := self.splits.settle(visits, stretch)).level and visits > 1:
+            before, _, stretch = self.splits.split(visits, stretch)
+            visits -= before
+            alive += visits > 1
+        return alive - 1 + binomial.live(visits, stretch.snapshots)
+
     def __str__(self) -> str:
         return "hierarchical:" + ",".join(map(str, self.levels))
 

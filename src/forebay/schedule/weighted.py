@@ -73,7 +73,7 @@ class Weighted(Schedule):
     def __iter__(self) -> Iterator[Action]:
         yield Save(0)
         yield from binomial.reverse(
-            0, self.steps + 1, self.snapshots, self.steps, Splits(self.costs, self.snapshots).split
+            0, self.steps + 1, self.snapshots, self.steps, WeightedSplits(self.costs, self.snapshots).split
         )
 
     def __len__(self) -> int:
@@ -141,7 +141,7 @@ class _Table(NamedTuple):
         return bool(self.edges[-1] - self.edges[0] == len(self.edges) - 1)
 
 
-class Splits:
+class WeightedSplits:
     """Where one reversal saves next: tables for the stretch that it is in, made as it gets there."""
 
     def __init__(self, costs: Sequence[float], snapshots: int) -> None:

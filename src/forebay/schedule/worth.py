@@ -37,7 +37,7 @@ def longest(snapshots: int, worth: int) -> int:
     return binomial.beta(snapshots, worth) if worth > 0 else 1
 
 
-class Table:
+class WorthTable:
     """What is split where a visit is worth so much, and how long each stretch is then."""
 
     def __init__(self, levels: Sequence[tuple[int, float]], fraction: float, visits: int = 0, whole: int = 0) -> None:
@@ -81,7 +81,7 @@ class Table:
 class Shape:
     """A table from a whole worth downwards, with the lengths of its binomial stretches: lengths of all stretches."""
 
-    def __init__(self, table: Table, whole: int, leaves: Sequence[int]) -> None:
+    def __init__(self, table: WorthTable, whole: int, leaves: Sequence[int]) -> None:
         self.table, self.whole, self.leaves = table, whole, leaves
         levels = table.levels
         self.lengths = [[[0] * (snapshots + 1)] * len(leaves) for snapshots, _ in levels[1:]]  # level, passes, saves
@@ -162,14 +162,14 @@ def _parts(stretch: Stretch) -> tuple[Stretch, Stretch]:
 def find_splits(visits: int, levels: Sequence[tuple[int, float]]) -> Splits:
     """Find the splits with which a loop of so many visits takes the fewest forward steps, prices counted in."""
     root = Stretch(len(levels) - 1, levels[-1][0], 0)
-    many = Table(levels, 0.0, visits)
+    many = WorthTable(levels, 0.0, visits)
     above = _shape(many)
     if many.reached == visits or many.whole == 0 or root.level == 0:
         return Splits(above, above, root)
-    few, low, high = Table(levels, 0.0, whole=many.whole - 1), 0.0, 1.0
+    few, low, high = WorthTable(levels, 0.0, whole=many.whole - 1), 0.0, 1.0
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        table = Table(levels, middle, whole=few.whole)
+        table = WorthTable(levels, middle, whole=few.whole)
         if table.reached >= visits:
             many, high = table, middle
         else:
@@ -194,5 +194,5 @@ def find_splits(visits: int, levels: Sequence[tuple[int, float]]) -> Splits:
     return Splits(Shape(few, few.whole, leaves(share - 1)), Shape(few, few.whole, leaves(share)), root)
 
 
-def _shape(table: Table) -> Shape:
+def _shape(table: WorthTable) -> Shape:
     return Shape(table, table.whole, table.leaves)

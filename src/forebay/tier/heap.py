@@ -59,11 +59,20 @@ class Heap:
     ) -> None:
         self.nbytes = nbytes
         self.used = nbytes
+        self._end = nbytes
         self._passed = passed
         self._free: dict[int, deque[_Piece]] = {}
         step = min(piece or nbytes, nbytes) or 1
         for offset in range(0, nbytes, step):
             self.give(offset, min(step, nbytes - offset), [])
+
+    def grow(self, nbytes: int) -> int:
+        """Add bytes that lie elsewhere, and return the offset at which they begin: pieces never reach across."""
+        start, self._end = self._end + 1, self._end + 1 + nbytes
+        self.nbytes += nbytes
+        self.used += nbytes
+        self.give(start, nbytes, [])
+        return start
 
     def fits(self, nbytes: int) -> bool:
         """Tell whether a piece can be taken."""
@@ -90,6 +99,40 @@ class Heap:
         if nbytes:
             self.used -= nbytes
             self._put(_Piece(offset, nbytes, [_Use(offset, offset + nbytes, events)] if events else []))
+
+    def pack(self, taken: Sequence[tuple[int, int]]) -> list[int]:
+        """Move taken pieces, given by offset and bytes in that order, together, and return where each begins now.
+
+        None moves up. Nothing may be under way with any of the bytes.
+
+        Examples
+        --------
+        >>> heap = Heap(100)
+        >>> pieces = [heap.take(30)[0] for _ in range(3)]
+        >>> heap.give(0, 30, [])
+        >>> heap.fits(40), heap.pack([(30, 30), (60, 30)]), heap.fits(40)
+        (False, [0, 30], True)
+        """
+        for offset, nbytes in taken:
+            self.give(offset, nbytes, [])
+        self._join()
+        ranges = sorted(chain.from_iterable(self._free.values()), key=lambda piece: piece.offset)
+        self._free.clear()
+        offsets = []
+        for _, nbytes in taken:
+            place = next(piece for piece in ranges if piece.nbytes >= nbytes)
+            offsets.append(place.offset)
+            place.offset, place.nbytes, place.uses = place.offset + nbytes, place.nbytes - nbytes, []
+            self.used += nbytes
+        for rest in ranges:
+            if rest.nbytes:
+                self._put(rest)
+        return offsets
+
+    def under_way(self) -> list[Any]:
+        """List the events that have to pass before all that is free may be written."""
+        pieces = chain.from_iterable(self._free.values())
+        return [event for piece in pieces for event in piece.events() if not self._passed(event)]
 
     def _put(self, piece: _Piece) -> None:
         self._free.setdefault(piece.nbytes, deque()).append(piece)

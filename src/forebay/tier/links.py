@@ -14,6 +14,7 @@ import numpy as np
 
 from forebay.cuda.available import gpu_count
 from forebay.tier.capacity import disk_capacity
+from forebay.tier.sectors import whole_sectors
 from forebay.units import to_bytes, to_text
 
 MOST_REPETITIONS = 5
@@ -173,15 +174,16 @@ def _with_device(links: Links, nbytes: int, step: Callable[[], float] | None) ->
 
 
 def _with_disk(links: Links, directory: Path, nbytes: int) -> Links:
-    nbytes = max(nbytes // DISK_BLOCK, 1) * DISK_BLOCK
+    block = min(DISK_BLOCK, whole_sectors(nbytes))
+    nbytes = max(nbytes // block, 1) * block
     if disk_capacity(directory).free < 2 * nbytes:
         return replace(links, disk_method=f"not measured: the disk has no {to_text(2 * nbytes)} free")
     try:
-        method, (write, read) = _DIRECT, _medians(lambda: _write_and_read(directory, nbytes, direct=True))
+        method, (write, read) = _DIRECT, _medians(lambda: _write_and_read(directory, nbytes, block, direct=True))
     except OSError as error:
         if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
             raise
-        method, (write, read) = _FLUSHED, _medians(lambda: _write_and_read(directory, nbytes, direct=False))
+        method, (write, read) = _FLUSHED, _medians(lambda: _write_and_read(directory, nbytes, block, direct=False))
     return replace(links, disk_write=nbytes / write, disk_read=nbytes / read, disk_method=method)
 
 
@@ -189,10 +191,10 @@ _DIRECT = "O_DIRECT"
 _FLUSHED = "fsync and posix_fadvise(DONTNEED), because this file system takes no O_DIRECT"
 
 
-def _write_and_read(directory: Path, nbytes: int, direct: bool) -> tuple[float, float]:
+def _write_and_read(directory: Path, nbytes: int, block_bytes: int, direct: bool) -> tuple[float, float]:
     """Time one file written and read; it has no name while it is there, so that nothing is ever left behind."""
-    block = mmap.mmap(-1, DISK_BLOCK)  # on a page boundary, as O_DIRECT asks
-    block.write(np.random.default_rng(0).bytes(DISK_BLOCK))  # file systems that compress shall gain nothing
+    block = mmap.mmap(-1, block_bytes)  # on a page boundary, as O_DIRECT asks
+    block.write(np.random.default_rng(0).bytes(block_bytes))  # file systems that compress shall gain nothing
     file, name = tempfile.mkstemp(prefix="forebay-", dir=directory)
     os.close(file)
     try:

@@ -21,6 +21,7 @@ from forebay.processors import processors
 if TYPE_CHECKING:
     from cuda.core import Stream
 
+    from forebay.codec.bounded.host import TileCoder
     from forebay.cuda.arrays import View
     from forebay.cuda.kernels import Module
 
@@ -59,6 +60,11 @@ class Bounded(Codec):
     """
 
     lossy = True
+    word = "bounded"
+    """what the name begins with"""
+    source = SOURCE
+    """the kernels"""
+    most_ratio = 2**13  # four bytes a tile
 
     def __init__(
         self,
@@ -72,12 +78,13 @@ class Bounded(Codec):
         if unknown or (relative is None) == (abs is None):
             what = f", not {', '.join(f'{key}={value}' for key, value in unknown.items())}" if unknown else ""
             raise CodecError(
-                f"bounded takes one bound{what}: bounded:1e-4 of the range, or bounded:abs=1e-3, weight= and threads="
+                f"{self.word} takes one bound{what}: {self.word}:1e-4 of the range, or {self.word}:abs=1e-3, "
+                "weight= and threads="
             )
-        self.bound = _bound(relative if abs is None else abs)
-        self.threads = processors() if threads is None else _threads(threads)
+        self.bound = self._number(relative if abs is None else abs)
+        self.threads = processors() if threads is None else self._workers(threads)
         self.relative = abs is None
-        self.name = f"bounded:{self.bound:g}" if self.relative else f"bounded:abs={self.bound:g}"
+        self.name = f"{self.word}:{self.bound:g}" if self.relative else f"{self.word}:abs={self.bound:g}"
         if float(self.name.rpartition("=" if not self.relative else ":")[2]) != self.bound:
             self.name = self.name.replace(f"{self.bound:g}", repr(self.bound))
         self.weight = None if weight is None else Weight(weight)
@@ -106,7 +113,7 @@ class Bounded(Codec):
         exponents = self.weight.exponents(array.shape, _planes(array.dtype), tiling) if self.weight else None
         narrow = numbers.narrow(array.dtype)
         asked = host.Asked(self.bound, self.relative, narrow, exponents)
-        return host.encode(numbers.reals(array), out, tiling, asked, self.threads)
+        return host.encode(numbers.reals(array), out, tiling, asked, self.threads, self._coder())
 
     def decode_host(self, payload: NDArray[np.uint8], out: NDArray[Any]) -> None:
         """Decode with Numba."""
@@ -114,7 +121,7 @@ class Bounded(Codec):
 
         shape, real = numbers.as_reals(out.shape, out.dtype)
         values = out if real == out.dtype else np.empty(shape, real)
-        host.decode(payload, values, self._tiling(out.shape, out.dtype), self.threads)
+        host.decode(payload, values, self._tiling(out.shape, out.dtype), self.threads, self._coder())
         if values is not out:
             numbers.put_reals(values, out)
 
@@ -126,19 +133,55 @@ class Bounded(Codec):
             self.tiles_device(reals, out, parts, stream, array)
 
     def _tiling(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Tiling:
-        tiling = tiling_of(*numbers.as_reals(shape, dtype))
+        tiling = self._cut(*numbers.as_reals(shape, dtype))
         return replace(tiling, weighted=True) if self.weight else tiling
+
+    def _cut(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Tiling:
+        """Return how an array of reals is cut into tiles."""
+        return tiling_of(shape, dtype)
+
+    def _coder(self) -> "TileCoder":
+        """Return what is done to tiles on the CPU."""
+        from forebay.codec.bounded import host
+
+        return host.BOUNDED
+
+    def _grid(self, tiling: Tiling) -> tuple[int, int]:
+        """Return the thread blocks of the encoder's grid, and the threads of each."""
+        return _grid(tiling)
+
+    def _decoder(self, pointer: int, tiling: Tiling) -> tuple[str, int, int]:
+        """Return the kernel that decodes to an address, the thread blocks of its grid and the threads of each."""
+        return decoder(pointer, tiling)
+
+    def _number(self, text: str | float | None) -> float:
+        try:
+            bound = float(text)  # type: ignore[arg-type]
+        except (TypeError, ValueError):
+            bound = 0.0
+        if not 0 < bound < float("inf"):
+            raise CodecError(f"{self.word}: {text!r} is no bound: give a number above zero, as in {self.word}:1e-4")
+        return bound
+
+    def _workers(self, text: str | int) -> int:
+        try:
+            threads = int(text)
+        except (TypeError, ValueError):
+            threads = 0
+        if threads < 1:
+            raise CodecError(f"{self.word}:threads={text}: give a number of threads from 1 on, or leave it out")
+        return threads
 
     def range_device(self, array: "View", out: "View", stream: "Stream") -> int:
         """Enqueue the search for the smallest and the largest value, and return in how many parts.
 
         They lie where the tiles will: those are written when the header has been.
         """
-        tiling = tiling_of(array.shape, array.dtype)
+        tiling = self._cut(array.shape, array.dtype)
         values = array.nbytes // tiling.itemsize
         thread_blocks = max(1, min(RANGE_THREAD_BLOCKS, values // 4096))
         args = (array, values, _parts_at(out, tiling))
-        _module(array.dtype, tiling.rank).launch("range", thread_blocks, 256, args, stream)
+        _module(self.source, array.dtype, tiling.rank).launch("range", thread_blocks, 256, args, stream)
         return thread_blocks
 
     def tiles_device(
@@ -147,7 +190,7 @@ class Bounded(Codec):
         """Enqueue all else; the array has the reals of the source, where that is another."""
         source = source or array
         tiling = self._tiling(source.shape, source.dtype)
-        module = _module(array.dtype, tiling.rank)
+        module = _module(self.source, array.dtype, tiling.rank)
         kind = numbers.narrow(source.dtype)
         halved = kind is not None and (self.weight is not None or not self.relative)
         rounding = (math.inf if halved else kind.unit if kind else 0.0, kind.tiny if kind else 0.0)
@@ -157,7 +200,7 @@ class Bounded(Codec):
             _, t1, t0 = tiling.counts
             weights = self.weight.on_device(source.shape, _planes(source.dtype), tiling, stream) if self.weight else 0
             args = (array, out, *tiling.extents, t1, t0, tiling.tiles, tiling.shift, weights)
-            module.launch("encode", *_grid(tiling), args, stream)
+            module.launch("encode", *self._grid(tiling), args, stream)
 
     def decode_device(self, payload: "View", out: "View", stream: "Stream") -> None:
         """Enqueue the kernel, which raises the flag of `forebay.codec.device` where bytes are damaged."""
@@ -171,13 +214,13 @@ class Bounded(Codec):
         about = (tiling.magic, tiling.kind, *tiling.extents, t1, t0, tiling.tiles, tiling.shift, damage_flag())
         with reals_device(out, stream, fill=False) as reals:
             args = (payload, payload.nbytes, reals, *about)
-            _module(reals.dtype, tiling.rank).launch(*decoder(reals.pointer, tiling), args, stream)
+            _module(self.source, reals.dtype, tiling.rank).launch(*self._decoder(reals.pointer, tiling), args, stream)
 
     def canonical(self, payload: NDArray[np.uint8], shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[np.uint8]:
         """Put the tiles in order: on a GPU, they lie in that in which they were done."""
         from forebay.codec.bounded import host
 
-        return host.canonical(payload, self._tiling(shape, dtype))
+        return host.canonical(payload, self._tiling(shape, dtype), self._coder())
 
 
 @contextmanager
@@ -217,10 +260,10 @@ def _planes(dtype: np.dtype[Any]) -> int:
 
 
 @cache
-def _module(dtype: np.dtype[Any], rank: int) -> "Module":
+def _module(source: Path, dtype: np.dtype[Any], rank: int) -> "Module":
     from forebay.cuda.kernels import load
 
-    return load(SOURCE, fmad=False, defines=defines(dtype, rank))
+    return load(source, fmad=False, defines=defines(dtype, rank))
 
 
 def defines(dtype: np.dtype[Any], rank: int) -> dict[str, int]:
@@ -245,26 +288,6 @@ def decoder(pointer: int, tiling: Tiling) -> tuple[str, int, int]:
     slow, middle, fast = tiling.counts
     thread_blocks = slow * middle * -(-fast // WARPS[tiling.rank])
     return "decode_shifted" if beginnings % 16 else "decode_straight", thread_blocks, 32 * WARPS[tiling.rank]
-
-
-def _bound(text: str | float | None) -> float:
-    try:
-        bound = float(text)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        bound = 0.0
-    if not 0 < bound < float("inf"):
-        raise CodecError(f"bounded: {text!r} is no bound: give a number above zero, as in bounded:1e-4")
-    return bound
-
-
-def _threads(text: str | int) -> int:
-    try:
-        threads = int(text)
-    except (TypeError, ValueError):
-        threads = 0
-    if threads < 1:
-        raise CodecError(f"bounded:threads={text}: give a number of threads from 1 on, or leave it out")
-    return threads
 
 
 def _parts_at(out: "View", tiling: Tiling) -> int:

@@ -5,9 +5,9 @@
 
 import math
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,20 +107,25 @@ def tiling_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Tiling:
     >>> tiling_of((500, 400, 3), np.dtype("float32")).extents
     (1, 500, 1200)
     """
-    rank, extents = _fold(shape)
-    tile = TILES[rank]
-    counts = tuple(-(-extent // side) for extent, side in zip(extents, tile, strict=True))
-    if math.prod(counts) > MOST_TILES:
+    rank, extents = fold(shape)
+    n2, n1, n0 = (-(-extent // side) for extent, side in zip(extents, TILES[rank], strict=True))
+    return smallest_shift(Tiling(rank, extents, (n2, n1, n0), dtype.itemsize, 2), shape)
+
+
+T = TypeVar("T", bound=Tiling)
+
+
+def smallest_shift(tiling: T, shape: tuple[int, ...]) -> T:
+    """Count places in the smallest unit in which all can be told."""
+    if tiling.tiles > MOST_TILES:
         raise CodecError(f"bounded does not encode arrays of more than {MOST_TILES} tiles: cut {list(shape)} up")
-    shift = 2
-    while True:
-        made = Tiling(rank, extents, counts, dtype.itemsize, shift)  # type: ignore[arg-type]
-        if made.max_bytes <= RAW << shift:
-            return made
-        shift += 1
+    while tiling.max_bytes > RAW << tiling.shift:
+        tiling = replace(tiling, shift=tiling.shift + 1)
+    return tiling
 
 
-def _fold(shape: tuple[int, ...]) -> tuple[int, tuple[int, int, int]]:
+def fold(shape: tuple[int, ...]) -> tuple[int, tuple[int, int, int]]:
+    """Return how many axes are worth predicting along, and three extents."""
     axes = [extent for extent in shape if extent != 1] or [1]
     if 0 in axes:
         return 1, (1, 1, 0)

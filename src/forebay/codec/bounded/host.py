@@ -10,12 +10,10 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.codec.bounded.decoder import decode_tiles, reorder
-from forebay.codec.bounded.encoder import encode_tiles, shift_left
+from forebay.codec.bounded import decoder, encoder
 from forebay.codec.bounded.extremes import finite_range, tile_extremes
 from forebay.codec.bounded.format import HEADER, LANES, NOTHING, Tiling, quanta, read_header, scaled
 from forebay.codec.bounded.numbers import Narrow
-from forebay.codec.bounded.tiles import values_before
 from forebay.errors import EncodingError
 from forebay.processors import processors
 
@@ -42,7 +40,29 @@ class Asked:
     """of the weight in each tile"""
 
 
-def encode(array: NDArray[Any], out: NDArray[np.uint8], tiling: Tiling, asked: Asked, threads: int) -> int:
+def layout(tiling: Tiling, dtype: np.dtype[Any]) -> tuple[Any, ...]:
+    """Return rank, extents, tiles along each axis, the shift of the places, and the words of a tile's own step."""
+    return tiling.rank, tiling.extents, tiling.counts, tiling.shift, tiling.weighted * tiling.itemsize // 4
+
+
+@dataclass(frozen=True)
+class TileCoder:
+    """What is done to tiles, compiled by Numba."""
+
+    encode: Callable[..., int] = encoder.encode_tiles
+    decode: Callable[..., int] = decoder.decode_tiles
+    reorder: Callable[..., int] = decoder.reorder
+    layout: Callable[[Tiling, np.dtype[Any]], tuple[Any, ...]] = layout
+    skips: bool = True
+    """whether the largest magnitude of a tile tells that nothing of it stays"""
+
+
+BOUNDED = TileCoder()
+
+
+def encode(
+    array: NDArray[Any], out: NDArray[np.uint8], tiling: Tiling, asked: Asked, threads: int, coder: TileCoder = BOUNDED
+) -> int:
     """Encode a contiguous array of reals, its tiles in order, and return the bytes written."""
     flat = array.reshape(-1)
     direct = out.ctypes.data % 4 == 0 and out.flags.c_contiguous
@@ -50,21 +70,22 @@ def encode(array: NDArray[Any], out: NDArray[np.uint8], tiling: Tiling, asked: A
     words = room[: tiling.max_bytes].view(np.uint32)
     places = words[HEADER.size // 4 :][: tiling.tiles]
     words[HEADER.size // 4 + tiling.tiles : tiling.start // 4] = 0
-    span = extremes_of(flat, tiling, places, threads)
+    span = extremes_of(flat, tiling, places, threads) if coder.skips else range_of(flat, tiling, threads)
     even = asked.exponents is None
     bound, step = quanta(array.dtype, asked.bound, span if asked.relative else None, asked.narrow, even)
     numbers = _encoding_numbers(array.dtype, bound, step)
     weighted = (asked.exponents, scaled(bound, step, EXPONENTS, array.dtype)) if not even else _even(array.dtype)
+    about = coder.layout(tiling, array.dtype)
 
     def encode_share(share: Share) -> tuple[int, int]:
         begin = _first_word(share[0], tiling)
-        return begin, encode_tiles(flat, _plain(tiling), share, numbers, weighted, words, places, begin)
+        return begin, coder.encode(flat, about, share, numbers, weighted, words, places, begin)
 
     shares = _shares(tiling, threads, tiling.tiles)
     end = tiling.start // 4
     for (first, last), (begin, after) in zip(shares, _each(encode_share, shares), strict=True):
         if begin != end:
-            shift_left(words, begin, after, end, places[first:last], tiling.shift)
+            encoder.shift_left(words, begin, after, end, places[first:last], tiling.shift)
         end += after - begin
     words[: HEADER.size // 4] = np.frombuffer(tiling.header(4 * end, bound, step), np.uint32)
     if not direct:
@@ -72,28 +93,31 @@ def encode(array: NDArray[Any], out: NDArray[np.uint8], tiling: Tiling, asked: A
     return 4 * end
 
 
-def decode(payload: NDArray[np.uint8], out: NDArray[Any], tiling: Tiling, threads: int) -> None:
+def decode(
+    payload: NDArray[np.uint8], out: NDArray[Any], tiling: Tiling, threads: int, coder: TileCoder = BOUNDED
+) -> None:
     """Decode into a contiguous array, refusing what is damaged."""
     words, end, step = _opened(payload, tiling)
     places = words[HEADER.size // 4 :][: tiling.tiles]
     numbers = _decoding_numbers(out.dtype, step)
-    flat = out.reshape(-1)
+    flat, about = out.reshape(-1), coder.layout(tiling, out.dtype)
 
     def decode_share(share: Share) -> int:
-        return decode_tiles(words, end, tiling.start // 4, _plain(tiling), share, numbers, places, flat)
+        return coder.decode(words, end, tiling.start // 4, about, share, numbers, places, flat)
 
     if damaged := sum(_each(decode_share, _shares(tiling, threads, tiling.tiles))):
         raise EncodingError(f"{damaged} of {tiling.tiles} tiles are damaged")
 
 
-def canonical(payload: NDArray[np.uint8], tiling: Tiling) -> NDArray[np.uint8]:
+def canonical(payload: NDArray[np.uint8], tiling: Tiling, coder: TileCoder = BOUNDED) -> NDArray[np.uint8]:
     """Put the tiles of an encoding in order."""
     words, end, _ = _opened(payload, tiling)
     ordered = np.zeros(end, np.uint32)
     ordered[: tiling.start // 4] = words[: tiling.start // 4]
     places = ordered[HEADER.size // 4 :][: tiling.tiles]
     each = tiling.itemsize // 4
-    after = reorder(words, end, tiling.start // 4, _plain(tiling), tiling.tiles, each, places, ordered)
+    about = coder.layout(tiling, np.dtype(f"f{tiling.itemsize}"))
+    after = coder.reorder(words, end, tiling.start // 4, about, tiling.tiles, each, places, ordered)
     if after != end:
         raise EncodingError("the tiles of the encoding are damaged")
     return ordered.view(np.uint8)
@@ -107,7 +131,9 @@ def extremes_of(flat: NDArray[Any], tiling: Tiling, places: NDArray[np.uint32], 
         return finite_range(flat, bits)
     bands = tiling.tiles // tiling.counts[2] if tiling.rank > 1 else tiling.tiles
     shares = _shares(tiling, threads, bands)
-    ends = np.array(_each(lambda share: tile_extremes(bits, _plain(tiling), share, places), shares), bits.dtype)
+    ends = np.array(
+        _each(lambda share: tile_extremes(bits, layout(tiling, flat.dtype), share, places), shares), bits.dtype
+    )
     unsigned = ends.view(f"u{tiling.itemsize}")
     top, bottom, least = ends[:, 0].max(), unsigned[:, 1].max(), unsigned[:, 2].min()
     high, low, near = np.array([top, *np.array([bottom, least]).view(bits.dtype)]).view(flat.dtype)
@@ -115,6 +141,14 @@ def extremes_of(flat: NDArray[Any], tiling: Tiling, places: NDArray[np.uint32], 
     if np.isfinite(high) and np.isfinite(low):
         return float(low), float(high)
     return finite_range(flat, bits)
+
+
+def range_of(flat: NDArray[Any], tiling: Tiling, threads: int) -> tuple[float, float]:
+    """Return the smallest and the largest finite value."""
+    bits = flat.view(f"i{tiling.itemsize}")
+    shares = _shares(tiling, threads, flat.size)
+    ends = _each(lambda share: finite_range(flat[slice(*share)], bits[slice(*share)]), shares)
+    return min(low for low, _ in ends), max(high for _, high in ends)
 
 
 def _shares(tiling: Tiling, threads: int, count: int) -> list[Share]:
@@ -142,14 +176,12 @@ if hasattr(os, "register_at_fork"):
 def _first_word(tile: int, tiling: Tiling) -> int:
     """Return where a tile may begin, were those before it all kept as they are."""
     unit = (1 << tiling.shift) // 4
-    before = values_before(tile, tiling.rank, tiling.extents, tiling.counts)
-    word = tiling.start // 4 + int(before) * tiling.itemsize // 4 + tile * (unit - 1)
+    row, tx = divmod(tile, max(1, tiling.counts[2]))
+    tz, ty = divmod(row, tiling.counts[1])
+    (sz, sy, sx), (n2, n1, n0) = tiling.tile, tiling.extents
+    before = tz * sz * n1 * n0 + min(sz, n2 - tz * sz) * (ty * sy * n0 + min(sy, n1 - ty * sy) * tx * sx)
+    word = tiling.start // 4 + before * tiling.itemsize // 4 + tile * (unit - 1)
     return -(-word // unit) * unit
-
-
-def _plain(tiling: Tiling) -> tuple[int, tuple[int, int, int], tuple[int, int, int], int, int]:
-    """Return rank, extents, tiles along each axis, the shift of the places, and the words of a tile's own step."""
-    return tiling.rank, tiling.extents, tiling.counts, tiling.shift, tiling.weighted * tiling.itemsize // 4
 
 
 @cache

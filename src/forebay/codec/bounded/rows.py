@@ -68,7 +68,8 @@ def _lanes(first: int, count: int) -> Any:
     return ir.Constant(ir.VectorType(INDEX, count), list(range(first, first + count)))
 
 
-def _called(builder: Any, name: str, result: Any, args: Any) -> Any:
+def called(builder: Any, name: str, result: Any, args: Any) -> Any:
+    """Call a function of LLVM's."""
     kind = ir.FunctionType(result, [arg.type for arg in args])
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), args)
 
@@ -132,9 +133,7 @@ def _prefetcher(*how: int) -> Callable[..., Any]:
     def call(typing: Any, array: Any, at: Any) -> Any:
         def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             place = builder.bitcast(_pointer(context, builder, array, args[0], args[1], 1), ir.IntType(8).as_pointer())
-            _called(
-                builder, "llvm.prefetch.p0", ir.VoidType(), [place, *(ir.Constant(INDEX, number) for number in how)]
-            )
+            called(builder, "llvm.prefetch.p0", ir.VoidType(), [place, *(ir.Constant(INDEX, number) for number in how)])
             return context.get_dummy_value()
 
         return types.none(array, types.intp), make
@@ -195,7 +194,7 @@ def _function(name: str) -> Callable[..., Any]:
     @intrinsic  # type: ignore[untyped-decorator]
     def call(typing: Any, a: Any, b: Any) -> Any:
         def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            return _called(builder, f"llvm.{name}.{a.suffix}", args[0].type, args)
+            return called(builder, f"llvm.{name}.{a.suffix}", args[0].type, args)
 
         return a(a, b), make
 
@@ -206,7 +205,7 @@ def _reduction(name: str) -> Callable[..., Any]:
     @intrinsic  # type: ignore[untyped-decorator]
     def call(typing: Any, row: Any) -> Any:
         def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            return _called(builder, f"llvm.vector.reduce.{name}.{row.suffix}", args[0].type.element, args)
+            return called(builder, f"llvm.vector.reduce.{name}.{row.suffix}", args[0].type.element, args)
 
         return row.dtype(row), make
 
@@ -217,7 +216,7 @@ def _reduction(name: str) -> Callable[..., Any]:
 shift_down = _instruction("lshr")
 larger, larger_unsigned, smaller_unsigned = _function("smax"), _function("umax"), _function("umin")
 largest, largest_unsigned, smallest_unsigned = _reduction("smax"), _reduction("umax"), _reduction("umin")
-any_of = _reduction("or")
+any_of, sum_of = _reduction("or"), _reduction("add")
 
 
 def _overload(sign: Callable[..., Any], call: Callable[..., Any]) -> None:
@@ -257,7 +256,7 @@ def magnitudes(typing: Any, row: Any) -> Any:
     """Return the bits of absolute values: as integers they are in the same order, and NaN is the largest."""
 
     def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        positive = _called(builder, f"llvm.fabs.{row.suffix}", args[0].type, args)
+        positive = called(builder, f"llvm.fabs.{row.suffix}", args[0].type, args)
         return builder.bitcast(positive, context.get_value_type(row.bits))
 
     return row.bits(row), make
@@ -334,7 +333,7 @@ def width_of(typing: Any, word: Any) -> Any:
     """Count the bits of a word up to the highest that is set."""
 
     def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        zeros = _called(builder, "llvm.ctlz.i32", INDEX, [args[0], ir.Constant(ir.IntType(1), 0)])
+        zeros = called(builder, "llvm.ctlz.i32", INDEX, [args[0], ir.Constant(ir.IntType(1), 0)])
         return builder.zext(builder.sub(ir.Constant(INDEX, 32), zeros), ir.IntType(64))
 
     return types.int64(types.int32), make

@@ -62,15 +62,6 @@ def position(place: tuple[int, int, int, int], row: int, lane: int, rank: int, e
 
 
 @jit
-def values_before(tile: int, rank: int, extents: Any, counts: Any) -> int:
-    """Count the values of all tiles before one."""
-    total = 0
-    for before in range(tile):
-        total += locate(before, rank, extents, counts)[3]
-    return total
-
-
-@jit
 def gather(array: Any, place: tuple[int, int, int, int], rank: int, extents: Any, tile: Any) -> None:
     """Copy the values of a tile, repeating the last ones where it sticks out of the array."""
     slow, middle, fast = extents[0] - 1, extents[1] - 1, extents[2] - 1

@@ -27,7 +27,7 @@ Adjoint = Mapping[str, Any] | tuple[Callable[[BinaryIO], Any], Callable[[BinaryI
 
 
 @dataclass(frozen=True)
-class Loop:
+class SurvivingLoop:
     """What a caller of `reverse` described, and what plans and reverses such a loop, or a segment of it."""
 
     forward: Callable[..., Any]
@@ -75,7 +75,7 @@ class Loop:
         return (lambda state, step: record(state, step + start)) if callable(record) else record
 
 
-def problem(loop: Loop, layout: Layout, first: str) -> dict[str, Any]:
+def problem(loop: SurvivingLoop, layout: Layout, first: str) -> dict[str, Any]:
     """Describe what is reversed and how it was asked for: what has to be the same when it goes on."""
     options, adjoint = loop.options, loop.adjoint
     record, schedule, plan, costs = (options.get(name) for name in ("record", "schedule", "plan", "costs"))
@@ -100,7 +100,9 @@ def problem(loop: Loop, layout: Layout, first: str) -> dict[str, Any]:
     }
 
 
-def decide(loop: Loop, directory: Path, layout: Layout, seconds_to_keep: Callable[[], float]) -> dict[str, Any]:
+def decide(
+    loop: SurvivingLoop, directory: Path, layout: Layout, seconds_to_keep: Callable[[], float]
+) -> dict[str, Any]:
     """Choose segments, so that keeping progress takes a small share of the time, and plan them."""
     options = dict(loop.options)
     whole, note = loop.plan(loop.forward, loop.state, loop.steps, **options)

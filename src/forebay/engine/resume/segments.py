@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 from forebay.engine.layout import Layout, arrays_of
 from forebay.engine.library import library_of
 from forebay.engine.result import Result
-from forebay.engine.resume.decision import Loop, decide, problem
+from forebay.engine.resume.decision import SurvivingLoop, decide, problem
 from forebay.engine.resume.files import digest_of_arrays
 from forebay.engine.resume.host_copies import fill, refilled, to_host
 from forebay.engine.resume.ledger import Direction, Ledger, Progress
@@ -24,7 +24,7 @@ from forebay.metrics import Metrics
 from forebay.planner import Plan
 
 
-def reverse_in_segments(directory: Path | str, loop: Loop, progress: bool | None) -> Result:
+def reverse_in_segments(directory: Path | str, loop: SurvivingLoop, progress: bool | None) -> Result:
     """Reverse a loop, or what is left of it, keeping progress in a directory; a finished one leaves that empty."""
     if loop.adjoint is None:
         raise PlanError(
@@ -44,7 +44,7 @@ def reverse_in_segments(directory: Path | str, loop: Loop, progress: bool | None
 class _Survivor:
     """A loop in segments, and the directory that knows how far it has come."""
 
-    def __init__(self, ledger: Ledger, loop: Loop) -> None:
+    def __init__(self, ledger: Ledger, loop: SurvivingLoop) -> None:
         self.ledger, self.loop = ledger, loop
         self.layout = Layout.of(loop.state)
         self.layout.check_apart(arrays_of(loop.state))
@@ -220,7 +220,7 @@ def _merged(results: Sequence[Result], starts: Sequence[int], seconds: float) ->
         whole.avoided += part.avoided
         whole.peak |= part.peak
         whole.ratios += part.ratios
-        for name in ("hits", "misses", "late", "spilled", "lost", "recomputed"):
+        for name in ("hits", "misses", "late", "spilled", "lost", "recomputed", "advanced", "replanned"):
             setattr(whole, name, getattr(whole, name) + getattr(part, name))
         whole.samples = [sample._replace(step=sample.step + start) for sample in part.samples] + whole.samples
         whole.timeline += [span._replace(start=span.start + begin, stop=span.stop + begin) for span in part.timeline]

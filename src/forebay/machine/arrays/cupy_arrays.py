@@ -46,6 +46,10 @@ class CupyArrays:
         """Copy an array."""
         return array.copy()
 
+    def on_host(self, array: Any) -> bool:
+        """Return False."""
+        return False
+
     def leaf_spec(self, array: Any) -> ArraySpec:
         """Describe an array with its order in memory, refusing one with gaps."""
         where = view(array)
@@ -85,7 +89,10 @@ class CupyArrays:
 
     def address(self, array: Any) -> int | None:
         """Return where it begins."""
-        return view(array).pointer or None
+        try:
+            return int(array.data.ptr) or None
+        except AttributeError:  # of another library than CuPy, which takes longer to tell
+            return view(array).pointer or None
 
     def array_at(self, pointer: int, spec: ArraySpec) -> Any:
         """Make an array of CuPy."""

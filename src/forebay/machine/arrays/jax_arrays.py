@@ -39,6 +39,10 @@ class JaxArrays:
         """Copy an array: who is given it may give its memory away."""
         return jax.numpy.array(array, copy=True)
 
+    def on_host(self, array: Any) -> bool:
+        """Return True: those on a GPU are refused."""
+        return True
+
     def leaf_spec(self, array: Any) -> ArraySpec:
         """Describe an array, refusing one that is not there yet, or on an accelerator."""
         if isinstance(array, jax.core.Tracer):

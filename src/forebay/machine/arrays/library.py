@@ -35,6 +35,9 @@ class ArrayLibrary(Protocol):
 class StateLibrary(ArrayLibrary, Protocol):
     """A library whose arrays may be leaves of a state."""
 
+    def on_host(self, array: Any) -> bool:
+        """Tell whether an array is in host memory, without looking at its elements: they may not be there yet."""
+
     def leaf_spec(self, array: Any) -> ArraySpec:
         """Describe an array with its order in memory, refusing one that would come back as another."""
 

@@ -51,6 +51,10 @@ class NumpyArrays:
         """Copy an array."""
         return np.array(array, order="C", subok=True)  # an array too of what NumPy makes of arrays without axes
 
+    def on_host(self, array: Any) -> bool:
+        """Return True."""
+        return True
+
     def leaf_spec(self, array: Any) -> ArraySpec:
         """Describe an array with its order in memory; what a class of its own means would be lost."""
         view = self.view(array)

@@ -60,6 +60,10 @@ class TorchArrays:
         """Copy a tensor, without its history."""
         return array.detach().clone()
 
+    def on_host(self, array: Any) -> bool:
+        """Tell whether a tensor is in host memory."""
+        return not array.is_cuda
+
     def leaf_spec(self, array: Any) -> ArraySpec:
         """Describe a tensor with its order in memory, refusing what is more or less than a dense array."""
         _check_plain(array)

@@ -100,7 +100,7 @@ def _decide(loop: Steps, request: Request, loop_arguments: LoopArguments, module
     if request.asks_for_nothing and not probed.in_place and count * recording.graph_bytes <= budget[budget.tiers[0]]:
         return Decision(probed.in_place, None)
     with random_untouched(loop.form.device):
-        costs = request.costs or measured(engine, request.where if "disk" in budget.tiers else None, False)
+        costs = request.costs or measured(engine, budget, request.where, False)
         costs = with_codecs(engine, costs, encoders, error)
     plan = plan_recorded(
         count,

@@ -1,0 +1,69 @@
+"""How many bytes of each tier a plan's snapshots get: those of the plan, and more where their sizes are a guess."""
+
+from dataclasses import dataclass
+
+from forebay.engine.layout import Layout
+from forebay.engine.loop import TimeLoop
+from forebay.errors import PlanError
+from forebay.machine.packing import Packing
+from forebay.planner import Plan
+from forebay.planner.settings import fillable, staging
+
+MARGIN = 1.1
+"""How much more room than planned encoded snapshots begin with: some are larger than others."""
+
+
+@dataclass(frozen=True)
+class Rooms:
+    """Bytes for snapshots, by tier."""
+
+    first: tuple[int, ...]
+    """taken at the start, because pinning them costs time"""
+    most: tuple[int, ...]
+    """what the budget leaves, into which they grow as they are needed"""
+
+
+def rooms_of(plan: Plan, kept: Layout, packing: Packing | None, overhead: int) -> Rooms:
+    """Return the rooms of a plan: exactly its peak, or, where sizes are a guess, as much of the budget as is needed."""
+    peak = plan.prediction.peak
+    if packing is None:
+        exact = tuple(count * kept.nbytes for count in peak)
+        return Rooms(exact, exact)
+    budget = plan.budget[plan.tiers[0]]
+    left = budget - staging(plan.keep, kept.nbytes, True, plan.tiers[0])
+    # A codec has to find what it takes for itself outside of the rooms, unless no snapshot could be kept then.
+    taken = packing.scratch + budget - fillable(budget, overhead)
+    most = [max(left - taken, min(left, 2 * packing.most)), *(plan.budget[tier] for tier in plan.tiers[1:])]
+    first = [max(int(MARGIN * count * plan.snapshot_bytes), packing.most) for count in peak]
+    first[0] += packing.most  # for the one that is being encoded
+    first = [min(wanted, allowed) for wanted, allowed in zip(first, most, strict=True)]
+    for number, tier in enumerate(plan.tiers):
+        if tier == "disk" or (tier == "host" and number == 0):
+            first[number] = most[number]  # files, and pages that need not be pinned, are there once they are used
+    return Rooms(tuple(first), tuple(most))
+
+
+def check_plan(plan: Plan, loop: TimeLoop, kept: Layout, packing: Packing | None, rooms: Rooms) -> None:
+    """Refuse a plan that was made for another loop, or whose snapshots have no room."""
+    if (plan.steps, plan.every) != (loop.steps, loop.every):
+        raise PlanError(
+            f"the plan was made for {plan.steps} steps, every {plan.every}; "
+            f"the loop has {loop.steps}, every {loop.every}"
+        )
+    if plan.budget.tiers[0] != loop.library.tier:
+        raise PlanError(f"the plan starts on the {plan.budget.tiers[0]}, but the arrays are on the {loop.library.tier}")
+    if packing is not None:
+        needed = [2 * packing.most, *(packing.most for _ in rooms.first[1:])]
+        for tier, room, least in zip(plan.tiers, rooms.first, needed, strict=True):
+            if room < least:
+                raise PlanError(
+                    f"a snapshot that does not shrink takes {packing.most} bytes, for which the plan leaves too little "
+                    f"of the {tier} budget; make a plan for this state"
+                )
+        return
+    for tier, peak in zip(plan.tiers, plan.prediction.peak, strict=True):
+        if peak * kept.nbytes > plan.budget[tier]:
+            raise PlanError(
+                f"the plan was made for snapshots of {plan.snapshot_bytes} bytes, but they have {kept.nbytes}: "
+                f"{peak} of them exceed the {tier} budget; make a plan for this state"
+            )
