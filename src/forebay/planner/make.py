@@ -187,6 +187,8 @@ def check_step_costs(step_costs: Sequence[float] | None, steps: int) -> None:
     """Refuse costs of steps that are not one positive number for each step."""
     if step_costs is None:
         return
+    if isinstance(step_costs, str):
+        raise PlanError(f"step_costs={step_costs!r}: a plan needs numbers; `reverse` and `prepare` can learn them")
     try:
         numbers = np.asarray(step_costs)
         fits = numbers.ndim == 1 and numbers.dtype.kind in "fiu" and 0 <= numbers.min() <= numbers.max() < 1e30
