@@ -183,7 +183,7 @@ def with_step_costs(costs: Costs, step_costs: Sequence[float] | None, steps: int
     return replace(costs, steps=()) if costs.steps and max(costs.steps) == min(costs.steps) else costs
 
 
-def check_step_costs(step_costs: Sequence[float] | None, steps: int) -> None:
+def check_step_costs(step_costs: Sequence[float] | str | None, steps: int) -> None:
     """Refuse costs of steps that are not one positive number for each step."""
     if step_costs is None:
         return
