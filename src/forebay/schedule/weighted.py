@@ -27,7 +27,7 @@ from forebay.schedule.segmented import check_snapshots
 Numbers = NDArray[np.float64]
 States = NDArray[np.int64]
 
-ADDITIONS = 4e9
+ADDITIONS = 1e9
 """Additions of all exact tables of a reversal, about: they bound how long a stretch is split exactly."""
 LONGEST, SHORTEST = 512, 48
 """States of the stretches that are split exactly, at most and at least."""
