@@ -32,7 +32,7 @@ def check_adjoint(adjoint: Any) -> None:
         raise PlanError(f"adjoint= is a {type(adjoint).__name__}, but not of two functions: {_FORMS}")
 
 
-def bytes_of(adjoint: Adjoint) -> int:
+def bytes_of(adjoint: Adjoint | None) -> int:
     """Return the bytes of the arrays that an adjoint names; what a caller saves is known when it is saved."""
     return sum(view_of(array).nbytes for array in adjoint.values()) if isinstance(adjoint, Mapping) else 0
 

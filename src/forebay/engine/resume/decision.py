@@ -123,10 +123,10 @@ def decide(
         options |= {"codec": options.get("codec") or whole.codec, "policy": whole.policy, "schedule": "auto"}
     coarse = -(-loop.steps // loop.every)
     nbytes = layout.nbytes + SECTOR
-    if loop.adjoint is not None:
-        _most_segments(directory, whole.budget, nbytes, _room_of_progress(bytes_of(loop.adjoint)))
-    seconds, progress_bytes = try_keeping()
-    progress_bytes = _room_of_progress(progress_bytes)
+    known = bytes_of(loop.adjoint)
+    _most_segments(directory, whole.budget, nbytes, _room_of_progress(known))
+    seconds, saved = try_keeping()
+    progress_bytes = _room_of_progress(known or saved)
     most = _most_segments(directory, whole.budget, nbytes, progress_bytes)
     count = max(FEWEST, min(most, int(SHARE * whole.seconds / seconds)))
     count = max(1, min(count, coarse // _least(options["schedule"])))
