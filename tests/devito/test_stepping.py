@@ -285,8 +285,8 @@ def test_reversals_know_that_operators_have_streams_of_their_own(monkeypatch):
     forward = Forward(operator)
     asked = []
 
-    def prepared(*_given, synchronous, **_options):
-        asked.append(synchronous)
+    def prepared(setup, *_given, **_options):
+        asked.append(setup.synchronous)
         raise ZeroDivisionError
 
     monkeypatch.setattr(sys.modules["forebay.engine.reverse"], "Reversal", prepared)

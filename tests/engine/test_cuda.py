@@ -379,3 +379,13 @@ def test_several_adjoints_of_one_forward(library, expected, schedule, device, ho
             result = reversal.backward(loop.backward, retain=loop is not loops[-1])
             assert loop.result() == expected
     assert max(span.stop for span in result.metrics.timeline) <= result.metrics.seconds + 1e-3
+
+
+@pytest.mark.parametrize(("device", "host", "disk"), [(5, 0, 0), (2, 4, 0), (1, 1, 3)])
+def test_steps_whose_costs_are_learned_are_bit_equal(library, expected, device, host, disk, tmp_path):
+    budget = fb.Budget(device * SNAPSHOT, host * SNAPSHOT or None, disk * SNAPSHOT or None)
+    loop = Loop(library)
+    options = {"costs": SLOW if not host else replace(COSTS, forward=1.0), "step_costs": "learn", "directory": tmp_path}
+    result = fb.reverse(loop.forward, loop.backward, loop.state, 40, budget=budget, **options)
+    assert loop.steps == list(range(39, -1, -1)) and loop.result() == expected
+    assert len(set(result.costs.steps)) > 20

@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -110,6 +112,8 @@ def test_an_interrupted_reversal_goes_on_where_it_was_and_leaves_nothing(expecte
         ({"adjoint": {"picture": np.zeros(50)}}, "adjoint"),
         ({"record": (0,)}, "record"),
         ({"schedule": "storeall"}, "schedule"),
+        ({"reversals": 3}, "reversals"),
+        ({"turn": print}, "turn"),
     ],
 )
 def test_the_progress_of_another_reversal_is_refused_before_any_work(change, named, tmp_path):
@@ -217,3 +221,143 @@ def test_tensors_too(tmp_path):
     run(tmp_path / "other")
     assert torch.equal(resumed, image) and resumed.any()
     assert os.listdir(tmp_path) == ["other"]
+
+
+def test_what_is_timed_is_not_the_first_run(tmp_path):
+    runs = np.zeros(40)
+
+    def forward(state, start, stop, replay):
+        runs[start:stop] += not replay
+        return (state[0] + (stop - start),)
+
+    for every in (1, 4):
+        runs[:] = 0
+        options = {"budget": "64kB", "every": every, "resume": tmp_path, "adjoint": {"runs": runs}}
+        fb.reverse(forward, lambda state, step: None, (np.zeros(4),), np.int64(40), **options)
+        assert (runs == 1).all()
+
+
+@pytest.mark.parametrize("raised", [ValueError, KeyError, OSError])
+def test_what_load_raises_is_the_callers_and_nothing_is_lost(raised, expected, tmp_path):
+    loop, fails = Loop(), [True]
+
+    def save(file):
+        np.save(file, loop.image)
+
+    def load(file):
+        loop.image[:] = np.load(file)
+        if fails:
+            raise raised("as the caller says")
+
+    loop.interrupt(tmp_path, 30, adjoint=(save, load))
+    with pytest.raises(raised, match="as the caller says"):
+        loop.reverse(tmp_path, adjoint=(save, load))
+    assert not loop.forwards
+    fails.clear()
+    result = loop.reverse(tmp_path, adjoint=(save, load))
+    assert loop.image.tobytes() == expected.tobytes() and result.steps < 35
+
+
+READ_ONLY = np.broadcast_to(0.0, 50)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"adjoint": {"x": 1.0}}, r"adjoint\['x'\] is a float"),
+        ({"adjoint": {"x": [1.0]}}, r"adjoint\['x'\] is a list"),
+        ({"adjoint": {"x": np.float64(1)}}, r"adjoint\['x'\] is a float64"),
+        ({"adjoint": {"x": np.ma.zeros(3)}}, r"adjoint\['x'\] is a MaskedArray"),
+        ({"adjoint": {"x": READ_ONLY}}, r"adjoint\['x'\] cannot be written to"),
+        ({"adjoint": {"x": np.array([None])}}, r"adjoint\['x'\]: an array of Python objects"),
+        ({"adjoint": {("x", 1): np.zeros(3)}}, "the name .'x', 1.: names of its arrays are texts"),
+        ({"adjoint": np.zeros(3)}, r"is a ndarray: give a dict of arrays by name.* or \(save, load\)"),
+        ({"adjoint": (print,)}, "not of two functions"),
+        ({"every": None}, "every must be a whole number"),
+        ({"every": 0}, "every=0: it must be at least 1"),
+        ({"step_costs": [1.0] * 59}, "step_costs has 59 numbers, but the loop has 60 steps"),
+        ({"step_costs": ["dear"] * 60}, "step_costs= has to be a list of one number for each step"),
+        ({"step_costs": iter([1.0] * 60)}, "step_costs= has to be a list of one number for each step"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_is_written(options, said, tmp_path):
+    loop = Loop()
+    with pytest.raises(fb.ForebayError, match=said):
+        loop.reverse(tmp_path / "here", **options)
+    assert not loop.forwards and not (tmp_path / "here").exists()
+
+
+def test_an_adjoint_without_resume_is_refused():
+    loop = Loop()
+    with pytest.raises(fb.PlanError, match="name its directory with resume="):
+        loop.reverse(None)
+    assert not loop.forwards
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "progress-3", "lock"])
+def test_a_folder_where_a_file_belongs_is_refused(name, tmp_path):
+    (tmp_path / name).mkdir()
+    with pytest.raises(DiskError, match=f"holds '{name}'.*for this reversal alone"):
+        Loop().reverse(tmp_path)
+
+
+@dataclass
+class Dated:
+    """A state with something that is no array."""
+
+    u: np.ndarray
+    interval: float
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"u": np.zeros((2, 2))}, {"v": np.zeros((2, 2))}),
+        ({"u": np.zeros((2, 2))}, {"u": np.zeros((2, 2), order="F")}),
+        (Dated(np.zeros(3), 0.5), Dated(np.zeros(3), 0.25)),
+    ],
+)
+def test_a_state_of_another_kind_is_refused(before, after, tmp_path):
+    def run(state):
+        def backward(state, step):
+            raise InterruptedLoopError
+
+        fb.reverse(lambda s, a, b: s, backward, state, 20, budget="1MB", costs=SLOW, resume=tmp_path, adjoint={})
+
+    for _ in range(2):
+        with pytest.raises(InterruptedLoopError):
+            run(before)
+    with pytest.raises(fb.PlanError, match="another reversal: its state was"):
+        run(after)
+
+
+def test_progress_is_counted_in_a_budget_of_the_disk(tmp_path, monkeypatch):
+    image, sizes, replace = np.zeros(2**20, np.uint8), [], os.replace
+
+    def watched(part, path):
+        sizes.append(sum(file.stat().st_size for file in tmp_path.iterdir()))
+        replace(part, path)
+
+    def run(disk):
+        budget = fb.Budget(host="64kB", disk=disk)
+        costs = fb.Costs(1.0, 1.0, 1e9, disk=fb.Link(1e9, 1e9))
+        options = {"budget": budget, "costs": costs, "resume": tmp_path, "adjoint": {"image": image}}
+        fb.reverse(lambda s, a, b: (s[0] + b - a,), lambda s, step: None, (np.zeros(4),), 40, **options)
+
+    with pytest.raises(fb.BudgetError, match=r"disk budget is 2MB, and .* needs .* at least") as refused:
+        run("2MB")
+    assert not list(tmp_path.glob("progress-*"))
+    least = int(re.search(r"(\d+) bytes", str(refused.value))[1])
+    monkeypatch.setattr(os, "replace", watched)
+    run(least)
+    assert 3 * 2**20 < max(sizes) <= least
+
+
+def test_steps_of_unequal_cost_are_planned_in_segments_too(expected, tmp_path):
+    loop = Loop()
+    options = {"step_costs": [1.0] * 30 + [9.0] * 15 + [0.0] * 15, "schedule": "auto", "budget": "20kB"}
+    loop.interrupt(tmp_path, 30, **options)
+    with pytest.raises(fb.PlanError, match="another reversal: its step_costs"):
+        loop.reverse(tmp_path, **options | {"step_costs": [1.0] * 60})
+    loop.reverse(tmp_path, **options)
+    assert loop.image.tobytes() == expected.tobytes()

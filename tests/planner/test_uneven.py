@@ -43,7 +43,22 @@ def test_equal_steps_are_planned_as_ever():
     assert planned([3.0] * 100) == fb.plan(100, "1GB", "6GB")
 
 
-@pytest.mark.parametrize("costs", [[1.0] * 99, [1.0] * 99 + [-1.0], [1.0] * 99 + [float("inf")], [0.0] * 100])
+@pytest.mark.parametrize(
+    "costs",
+    [
+        [1.0] * 99,
+        [1.0] * 99 + [-1.0],
+        [1.0] * 99 + [float("inf")],
+        [1.0] * 99 + [1e308],
+        [1.0] * 99 + [None],
+        [0.0] * 100,
+        [[1.0]] * 100,
+        "1" * 100,
+        3.0,
+        dict.fromkeys(range(100), 1.0),
+        (1.0 for _ in range(100)),
+    ],
+)
 def test_costs_that_do_not_suit_the_loop_are_refused(costs):
     with pytest.raises(PlanError, match="step"):
         fb.plan(100, "1GB", "6GB", step_costs=costs)

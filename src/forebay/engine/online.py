@@ -1,10 +1,12 @@
-"""Loops that say themselves when they are over: snapshots are kept as if they never were, until the end is known."""
+"""Loops whose end, or whose costs, nobody knows: snapshots are kept as they go, and a plan is made at the turn."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial, update_wrapper
+from functools import update_wrapper
 from itertools import accumulate
+from math import ceil
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from forebay.engine.executor import Executor
@@ -12,17 +14,24 @@ from forebay.engine.loop import TimeLoop
 from forebay.engine.reversal import Reversal, Setup
 from forebay.engine.spilling import Rooms
 from forebay.errors import BudgetError, PlanError, StateError
-from forebay.planner import Plan, check_budget
+from forebay.planner import Plan, check_budget, plan
 from forebay.planner.choose import Setting
-from forebay.planner.operations import Operation
 from forebay.planner.residency import StreamedResidency, reside_back
 from forebay.planner.settings import Problem, check_tiers
 from forebay.planner.simulate import simulate
-from forebay.schedule import Drop, Forward, Online
+from forebay.schedule import Action, Drop, Foreign, Forward, Online, Save, Schedule
+from forebay.schedule.learning import LearningSweep
 from forebay.schedule.names import split_name
-from forebay.schedule.online import unending
+from forebay.schedule.online import back, unending
 from forebay.schedule.segmented import check_count, check_steps
+from forebay.schedule.weighted import WeightedSplits
 
+WORTHWHILE = 1e-3
+"""Seconds of a lap at least where steps are shorter: so long it takes to decide what to keep."""
+LAPS = 1 << 13
+"""Laps of a sweep at most."""
+SHORTEST = 1e-9
+"""Seconds of a lap at least."""
 FOREVER = 1 << 62
 """Steps of a loop before its end is known."""
 MOST = 1 << 17
@@ -84,21 +93,48 @@ class EndWatch:
         return returned.state
 
 
-class OnlineReversal(Reversal):
-    """A reversal whose first sweep ends where the loop says so; its plan is made at the turn."""
+class TurnPlanned(Reversal):
+    """A reversal whose first sweep finds out what its plan is made from, at the turn."""
 
-    def __init__(
-        self,
-        setup: Setup,
-        watch: EndWatch,
-        plan_of: Callable[[TimeLoop, Online, Sequence[Operation]], Plan],
-        note: str,
-    ) -> None:
+    def __init__(self, setup: Setup, problem: Problem, setting: Setting, note: str) -> None:
         super().__init__(setup, None, note=note)
-        self._watch, self._plan_of = watch, plan_of
+        self._problem, self._setting = problem, setting
+
+    def _planned(self, schedule: Schedule, problem: Problem) -> Plan:
+        """Return the plan that has been followed to the turn, and that will be from there."""
+        setting, operations = self._setting, [*self._done, *self._later]
+        work = problem.work("states", None, len(setting.slots))
+        prediction = simulate(operations, (*setting.slots[:-1], len(operations)), work)
+        pinned = prediction.peak[1] if len(setting.slots) > 1 else 0
+        return Plan(
+            steps=problem.steps,
+            every=problem.every,
+            state_bytes=problem.state_bytes,
+            record_bytes=None,
+            keep="states",
+            snapshot_bytes=problem.state_bytes,
+            schedule=schedule,
+            policy="min",
+            codec=None,
+            reversals=problem.reversals,
+            budget=problem.budget,
+            slots=setting.slots,
+            costs=problem.costs,
+            seconds=prediction.seconds + setting.pin * pinned,
+            prediction=prediction,
+            alternatives=(),
+        )
+
+
+class OnlineReversal(TurnPlanned):
+    """A reversal whose first sweep ends where the loop says so."""
+
+    def __init__(self, watch: EndWatch, setup: Setup, problem: Problem, setting: Setting, note: str) -> None:
+        super().__init__(setup, problem, setting, note)
+        self._watch = watch
 
     def _sweep(self, executor: Executor, state: Any) -> Any:
-        loop, slots = self._setup.loop, [room // self._setup.kept.nbytes for room in self._setup.rooms.first]
+        loop, slots = self._setup.loop, self._setting.slots
         tiers, done, start = StreamedResidency(slots), self._done, 0
         for action in unending(sum(slots)):
             operations = tiers.follow(action)
@@ -119,7 +155,43 @@ class OnlineReversal(Reversal):
             executor.run(operations, state)
             done += operations
         self._later = reside_back(schedule.back(), slots, tiers.held)
-        self._plan = self._plan_of(loop, schedule, [*self._done, *self._later])
+        problem = replace(self._problem, steps=loop.steps, every=loop.every)
+        self._plan = self._planned(schedule, problem)
+        return state
+
+
+class LearningReversal(TurnPlanned):
+    """A reversal whose first sweep times its steps, and keeps snapshots as they turn out."""
+
+    def _sweep(self, executor: Executor, state: Any) -> Any:
+        loop, slots, tiers = self._setup.loop, self._setting.slots, StreamedResidency(self._setting.slots)
+        machine, steps, taken = executor.machine, loop.coarse_steps, list[float]()
+        lap = _lap(self._problem)
+        sweep, actions = LearningSweep(steps, sum(slots), lap), list[Action]()
+
+        def run(*following: Action) -> Any:
+            reached = state
+            for action in following:
+                actions.append(action)
+                operations = tiers.follow(action)
+                reached = executor.run(operations, reached)
+                self._done += operations
+            return reached
+
+        run(Save(0))
+        for start in range(0, steps, lap):
+            stop, before = min(start + lap, steps), machine.moment()
+            state = run(Forward(start, stop))
+            seconds = max(machine.between(before, machine.moment()), SHORTEST)
+            taken += [seconds / (stop - start)] * (stop - start)
+            run(*sweep.learn(seconds))
+        later = list(back(sweep.kept, steps, sum(slots), splits=WeightedSplits(taken, sum(slots)).split))
+        self._later = reside_back(later, slots, tiers.held)
+        schedule = Foreign(steps, (*actions, *later), f"learned:{sum(slots)}")
+        last = loop.steps - (steps - 1) * loop.every  # a step of the schedule is of so many, or of `every`
+        each = [seconds / loop.every for seconds in taken[:-1] for _ in range(loop.every)] + [taken[-1] / last] * last
+        learned = replace(self._problem.costs, forward=fmean(each), steps=tuple(each))
+        self._plan = self._planned(schedule, replace(self._problem, costs=learned))
         return state
 
 
@@ -134,19 +206,51 @@ def prepare_online(
 ) -> OnlineReversal:
     """Prepare the reversal of a loop of unknown end, with all the slots of a budget, or as many as `schedule` says."""
     setting = _roomiest(problem)
-    slots = _limited([min(count, MOST) for count in setting.slots], schedule)
-    bytes_of_slots = tuple(count * problem.state_bytes for count in slots)
-    setup = Setup(
+    setting = replace(setting, slots=_limited([min(count, MOST) for count in setting.slots], schedule, "online"))
+    return OnlineReversal(watch, _setup(loop, problem, setting, where, synchronous), problem, setting, note)
+
+
+def prepare_learning(
+    loop: TimeLoop, problem: Problem, schedule: str | Any, where: Path, synchronous: bool, note: str
+) -> LearningReversal:
+    """Prepare the reversal of a loop of unknown costs, with as many slots as would be used if all steps were equal."""
+    problem = replace(problem, costs=replace(problem.costs, steps=()))
+    setting = _roomiest(problem)
+    slots = _limited(setting.slots, schedule, "weighted")
+    if _is_auto(schedule):
+        equal = plan(
+            problem.steps,
+            problem.state_bytes,
+            problem.budget,
+            costs=problem.costs,
+            every=problem.every,
+            slots=problem.slots,
+            reversals=problem.reversals,
+            overhead=problem.overhead,
+        )
+        slots = tuple(count for count in equal.prediction.peak if count)
+    setting = replace(setting, slots=slots)
+    return LearningReversal(_setup(loop, problem, setting, where, synchronous), problem, setting, note)
+
+
+def _setup(loop: TimeLoop, problem: Problem, setting: Setting, where: Path, synchronous: bool) -> Setup:
+    bytes_of_slots = tuple(count * problem.state_bytes for count in setting.slots)
+    return Setup(
         loop=loop,
         keeps=True,
         kept=loop.layout,
         packing=None,
-        tiers=problem.budget.tiers[: len(slots)],
+        tiers=problem.budget.tiers[: len(setting.slots)],
         rooms=Rooms(bytes_of_slots, bytes_of_slots),
         where=where,
         synchronous=synchronous,
     )
-    return OnlineReversal(setup, watch, partial(_plan_of, problem, replace(setting, slots=slots)), note)
+
+
+def _lap(problem: Problem) -> int:
+    """Return the steps of the schedule that are timed as one."""
+    by_time = WORTHWHILE / (problem.costs.forward * problem.every)
+    return max(1, ceil(by_time), ceil(problem.coarse_steps / LAPS))
 
 
 def _roomiest(problem: Problem) -> Setting:
@@ -161,12 +265,12 @@ def _roomiest(problem: Problem) -> Setting:
     return max(settings, key=lambda setting: sum(setting.slots))
 
 
-def _limited(slots: Sequence[int], schedule: str | Any) -> tuple[int, ...]:
+def _limited(slots: Sequence[int], schedule: str | Any, name: str) -> tuple[int, ...]:
     """Return the slots to use of each tier, the fastest first."""
-    if isinstance(schedule, str) and schedule.strip().lower() == "auto":
+    if _is_auto(schedule):
         return tuple(slots)
     family, numbers = split_name(schedule) if isinstance(schedule, str) else ("", [])
-    if family == "online" and numbers:
+    if family == name and numbers:
         wanted = Online(1, *numbers).snapshots
         if wanted > sum(slots):
             raise BudgetError(
@@ -175,32 +279,9 @@ def _limited(slots: Sequence[int], schedule: str | Any) -> tuple[int, ...]:
         before = accumulate(slots, initial=0)
         used = [min(count, wanted - held) for count, held in zip(slots, before, strict=False)]
         return tuple(count for count in used if count > 0)
-    raise PlanError(f"schedule={schedule}: with steps=None it is 'auto', or 'online:20' for that many snapshots")
+    where = "steps=None" if name == "online" else "step_costs='learn'"
+    raise PlanError(f"schedule={schedule}: with {where} it is 'auto', or '{name}:20' for that many snapshots")
 
 
-def _plan_of(
-    problem: Problem, setting: Setting, loop: TimeLoop, schedule: Online, operations: Sequence[Operation]
-) -> Plan:
-    """Return the plan that has been followed to the turn, and that will be from there."""
-    problem = replace(problem, steps=loop.steps, every=loop.every)
-    work = problem.work("states", None, len(setting.slots))
-    prediction = simulate(operations, (*setting.slots[:-1], len(operations)), work)
-    pinned = prediction.peak[1] if len(setting.slots) > 1 else 0
-    return Plan(
-        steps=loop.steps,
-        every=loop.every,
-        state_bytes=problem.state_bytes,
-        record_bytes=None,
-        keep="states",
-        snapshot_bytes=problem.state_bytes,
-        schedule=schedule,
-        policy="min",
-        codec=None,
-        reversals=problem.reversals,
-        budget=problem.budget,
-        slots=setting.slots,
-        costs=problem.costs,
-        seconds=prediction.seconds + setting.pin * pinned,
-        prediction=prediction,
-        alternatives=(),
-    )
+def _is_auto(schedule: str | Any) -> bool:
+    return isinstance(schedule, str) and schedule.strip().lower() == "auto"

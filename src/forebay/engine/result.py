@@ -31,8 +31,9 @@ class Result:
             known[plan.codec] = replace(known[plan.codec], ratio=self.metrics.mean_ratio)
         if self.steps == 0:
             return plan.costs
-        pace = plan.steps / plan.schedule.steps
-        forward = phases["forward"] / (pace * (self.metrics.advanced or plan.schedule.forward_steps))
+        pace, again = plan.steps / plan.schedule.steps, plan.schedule.forward_steps
+        dearer = plan.prediction.forward / (plan.costs.forward * pace * again)  # than others are the steps run again
+        forward = phases["forward"] / (pace * (self.metrics.advanced or again) * dearer)
         backward = phases["backward"] / (self.steps or plan.steps)
         return replace(plan.costs, forward=max(forward, 1e-9), backward=backward, codecs=known, assumed=None)
 

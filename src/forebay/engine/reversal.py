@@ -107,9 +107,9 @@ class Reversal:
 
     @property
     def plan(self) -> Plan:
-        """What is carried out; of a loop of unknown end there is no plan before the turn."""
+        """What is carried out; where the end or the costs of steps are not known, there is none before the turn."""
         if self._plan is None:
-            raise EngineError("a loop of unknown end has no plan before its turn: call forward() first")
+            raise EngineError("a loop of unknown end or costs has no plan before its turn: call forward() first")
         return self._plan
 
     def forward(self, turn: Callable[[Any], Any] | None = None) -> Any:

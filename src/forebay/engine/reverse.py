@@ -11,7 +11,7 @@ from forebay.codec.raw import Raw
 from forebay.engine.costing import driver_overhead, measured, read_budget, with_codecs, with_unused
 from forebay.engine.library import Library
 from forebay.engine.loop import Record, TimeLoop
-from forebay.engine.online import FOREVER, EndWatch, prepare_online
+from forebay.engine.online import FOREVER, EndWatch, prepare_learning, prepare_online
 from forebay.engine.result import Result
 from forebay.engine.resume import Adjoint, SurvivingLoop, reverse_in_segments
 from forebay.engine.reversal import Reversal, Setup
@@ -25,6 +25,9 @@ from forebay.schedule import Schedule
 from forebay.schedule.segmented import check_steps
 from forebay.units import Budget
 
+UNKNOWN_END = "the number of steps: leave it out where the loop says when it is over"
+UNKNOWN_COSTS = "what steps cost: leave it out with step_costs='learn', or give result.costs of another reversal"
+
 
 class Options(TypedDict, total=False):
     """The keyword arguments of `prepare`, which says what they are: `reverse` hands them on."""
@@ -36,7 +39,7 @@ class Options(TypedDict, total=False):
     every: int
     plan: Plan | None
     costs: Costs | None
-    step_costs: Sequence[float] | None
+    step_costs: Sequence[float] | str | None
     policy: str
     slots: int | None
     reversals: int
@@ -97,10 +100,14 @@ def reverse(
     """
     if resume is not None:
         if steps is None:
-            raise PlanError("resume= needs the number of steps: leave it out where the loop says when it is over")
+            raise PlanError(f"resume= needs {UNKNOWN_END}")
+        if _learns(options.get("step_costs")):
+            raise PlanError(f"resume= needs {UNKNOWN_COSTS}")
         check_steps(steps)
         loop = SurvivingLoop(forward, backward, state, steps, turn, adjoint, options, _plan_of, reverse)
         return reverse_in_segments(resume, loop, progress)
+    if adjoint is not None:
+        raise PlanError("adjoint= says what progress has to hold: name its directory with resume=, or leave it out")
     with prepare(forward, state, steps, **options) as reversal:
         reversal.forward(turn)
         return reversal.backward(backward, progress)
@@ -124,7 +131,7 @@ def prepare(
     every: int = 1,
     plan: Plan | None = None,
     costs: Costs | None = None,
-    step_costs: Sequence[float] | None = None,
+    step_costs: Sequence[float] | str | None = None,
     policy: str = "min",
     slots: int | None = None,
     reversals: int = 1,
@@ -168,7 +175,8 @@ def prepare(
         timed on the first steps, which are run again afterwards.
     step_costs
         How long each forward step takes, in proportion to the others, where they differ: cheap steps are then repeated
-        rather than dear ones.
+        rather than dear ones. "learn" times them in the first sweep, and makes a plan at the turn; ``result.costs``
+        then holds what they cost, for reversals to come.
     synchronous
         On a GPU, callbacks are called with the engine's stream current in CuPy and torch and may return before their
         work has ended. With this, the engine waits before each call and takes the return as completion, which suits
@@ -191,15 +199,21 @@ def prepare(
     """
     synchronous = bool(getattr(forward, "synchronous", False)) if synchronous is None else synchronous
     where = Path(directory) if directory is not None else Path(tempfile.gettempdir())
-    if steps is None:
-        _check_known_end(plan=plan, codec=codec, step_costs=step_costs, policy=None if policy == "min" else policy)
+    learns = _learns(step_costs)
+    if steps is None or learns:
+        unknown = UNKNOWN_END if steps is None else UNKNOWN_COSTS
+        known = {"plan": plan, "codec": codec, "policy": None if policy == "min" else policy}
+        _check_known(unknown, **known | ({"step_costs": step_costs} if steps is None else {}))
         watch = EndWatch(forward)
-        loop = TimeLoop(watch, state, FOREVER, every, record)
+        loop = TimeLoop(watch if steps is None else forward, state, FOREVER if steps is None else steps, every, record)
         budget, note = read_budget(budget, loop.library)
         costs = costs or measured(loop, budget, where, synchronous)
         nbytes, every, overhead = loop.layout.nbytes, loop.every, driver_overhead(loop, False)
-        problem = Problem(every, every, nbytes, None, budget, costs, policy, slots, reversals, overhead)
-        return prepare_online(loop, watch, problem, schedule, where, synchronous, note)
+        problem = Problem(steps or every, every, nbytes, None, budget, costs, policy, slots, reversals, overhead)
+        if steps is None:
+            return prepare_online(loop, watch, problem, schedule, where, synchronous, note)
+        return prepare_learning(loop, problem, schedule, where, synchronous, note)
+    assert not isinstance(step_costs, str)
     check_steps(steps)
     loop = TimeLoop(forward, state, steps, every, record)
     encoders, error = choices(codec)
@@ -244,11 +258,18 @@ def prepare(
     return Reversal(setup, plan, lossy=encoder is not None and encoder.lossy, note=note)
 
 
-def _check_known_end(**given: object) -> None:
-    """Refuse what is made for a number of steps, or from it, where that is not known."""
+def _learns(step_costs: Sequence[float] | str | None) -> bool:
+    """Tell whether a first sweep is to find out what steps cost."""
+    if isinstance(step_costs, str) and step_costs != "learn":
+        raise PlanError(f"step_costs={step_costs!r}: give a number for each step, or 'learn'")
+    return isinstance(step_costs, str)
+
+
+def _check_known(unknown: str, **given: object) -> None:
+    """Refuse what is made for something, or from it, that is not known."""
     for name, value in given.items():
         if value is not None:
-            raise PlanError(f"{name}= needs the number of steps: leave it out where the loop says when it is over")
+            raise PlanError(f"{name}= needs {unknown}")
 
 
 def _check_agreement(

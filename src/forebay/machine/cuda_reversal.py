@@ -14,7 +14,7 @@ from typing import Any
 
 from forebay.cuda.driver import on_device, switch_back, switch_to
 from forebay.cuda.slab import DeviceSlab, kept_pinned
-from forebay.cuda.stream import Mark, callers_streams, current
+from forebay.cuda.stream import Mark, callers_streams, current, seconds
 from forebay.machine.arrays.dispatch import device_library
 from forebay.machine.arrays.library import DeviceLibrary
 from forebay.machine.cuda import CudaMachine, events_of
@@ -118,6 +118,14 @@ class CudaReversal(CudaMachine):
     def mark(self) -> Mark:
         """Return the event at which the compute stream has done what was enqueued so far."""
         return self.mark_on(self._compute)
+
+    def moment(self) -> Mark:
+        """Return the event at which the compute stream has done what was enqueued so far."""
+        return self.mark()
+
+    def between(self, start: Mark, stop: Mark) -> float:
+        """Return the device's seconds between two events, waiting for the second."""
+        return seconds(start, stop)
 
     def forget(self, lane: str, step: int, reads: Sequence[Any]) -> None:
         """Drop a snapshot from the disk."""

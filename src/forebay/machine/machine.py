@@ -8,6 +8,7 @@ needed.
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from time import perf_counter
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -114,6 +115,14 @@ class ReversalMachine(Machine, Protocol):
 
     def mark(self) -> Any:
         """Return the event at which the computation has done all that was asked of it so far."""
+
+    def moment(self) -> Any:
+        """Return when the computation has done all that was asked of it so far, for `between`."""
+        return perf_counter()
+
+    def between(self, start: Any, stop: Any) -> float:
+        """Return the seconds from one moment to another, waiting for it."""
+        return float(stop - start)
 
     def forget(self, lane: str, step: int, reads: Sequence[Any]) -> None:
         """Drop a snapshot from the disk once it has been read, after its write on the lane."""

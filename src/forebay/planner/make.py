@@ -6,6 +6,8 @@ from dataclasses import replace
 from math import inf
 from typing import Any, NoReturn
 
+import numpy as np
+
 from forebay.errors import BudgetError, PlanError, SlowerError
 from forebay.planner.choose import POLICIES, Alternative, candidates, choose, evaluate, fits
 from forebay.planner.costs import Costs, assumed_costs
@@ -181,10 +183,23 @@ def with_step_costs(costs: Costs, step_costs: Sequence[float] | None, steps: int
     return replace(costs, steps=()) if costs.steps and max(costs.steps) == min(costs.steps) else costs
 
 
-def check_step_costs(step_costs: Sequence[float] | None, steps: int) -> None:
-    """Refuse costs of steps that are not one for each step."""
-    if step_costs is not None and len(step_costs) != steps:
-        raise PlanError(f"step_costs has {len(step_costs)} numbers, but the loop has {steps} steps: give one for each")
+def check_step_costs(step_costs: Sequence[float] | str | None, steps: int) -> None:
+    """Refuse costs of steps that are not one positive number for each step."""
+    if step_costs is None:
+        return
+    if isinstance(step_costs, str):
+        raise PlanError(f"step_costs={step_costs!r}: a plan needs numbers; `reverse` and `prepare` can learn them")
+    try:
+        numbers = np.asarray(step_costs)
+        fits = numbers.ndim == 1 and numbers.dtype.kind in "fiu" and 0 <= numbers.min() <= numbers.max() < 1e30
+    except (TypeError, ValueError):
+        fits = False
+    if not fits or not numbers.any():
+        raise PlanError(
+            "step_costs are finite numbers, not negative and not all zero: give a list with one for each step"
+        )
+    if len(numbers) != steps:
+        raise PlanError(f"step_costs has {len(numbers)} numbers, but the loop has {steps} steps: give one for each")
 
 
 def _wanted(

@@ -8,7 +8,7 @@ from forebay.planner.hierarchies import spread
 from forebay.schedule import Schedule, Weighted
 from forebay.schedule.segmented import Segmented
 
-GROWTH = 1.25
+GROWTH = 1.5
 """From one number of snapshots that is tried to the next. They do not depend on the budget, so more never hurts."""
 
 
@@ -42,8 +42,9 @@ def choose_uneven(
 
 def _numbers(steps: int, setting: Setting) -> list[int]:
     """List the numbers of snapshots to try: those of the first tier first, which need not move."""
-    numbers = [number for number in spread(steps, GROWTH) if number <= sum(setting.slots)]
-    return sorted(numbers, key=lambda number: abs(number - setting.slots[0]))
+    still = [number for number in spread(steps, 1 + (GROWTH - 1) / 4) if number <= setting.slots[0]]
+    moving = [number for number in spread(steps, GROWTH, dense=8) if setting.slots[0] < number <= sum(setting.slots)]
+    return still[:-3:-1] + moving  # of those that need not move, fewer only save less often
 
 
 def _least_seconds(schedule: Schedule, setting: Setting, costs: Sequence[float]) -> float:

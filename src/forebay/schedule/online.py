@@ -14,7 +14,7 @@ every step and thin out sooner.
 """
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -145,10 +145,17 @@ def _between_neighbours(kept: Sequence[int], stop: int, reach: Sequence[int]) ->
     return 0
 
 
-def back(kept: Sequence[int], steps: int, snapshots: int, retained: Collection[int] = ()) -> Iterator[Action]:
+def back(
+    kept: Sequence[int],
+    steps: int,
+    snapshots: int,
+    retained: Collection[int] = (),
+    splits: Callable[[int, int, int], int] | None = None,
+) -> Iterator[Action]:
     """Yield the actions that reverse a loop from the snapshots alive at its turn, of which some may be retained.
 
-    Each stretch takes the slots that are free by then, and is reversed in the fewest steps with them.
+    Each stretch takes the slots that are free by then, and is reversed in the fewest steps with them; or as `splits`
+    says, which is as for `binomial.reverse`.
 
     Examples
     --------
@@ -162,7 +169,7 @@ def back(kept: Sequence[int], steps: int, snapshots: int, retained: Collection[i
         yield Restore(start)
         if stop - start == 1 and start not in retained:
             yield Drop(start)
-        for action in binomial.reverse(start, stop - start, min(some, stop - start), steps):
+        for action in binomial.reverse(start, stop - start, min(some, stop - start), steps, splits):
             if not (isinstance(action, Drop) and action.step in retained):
                 yield action
         stop = start

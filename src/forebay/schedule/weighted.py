@@ -27,7 +27,7 @@ from forebay.schedule.segmented import check_snapshots
 Numbers = NDArray[np.float64]
 States = NDArray[np.int64]
 
-ADDITIONS = 4e9
+ADDITIONS = 1e9
 """Additions of all exact tables of a reversal, about: they bound how long a stretch is split exactly."""
 LONGEST, SHORTEST = 512, 48
 """States of the stretches that are split exactly, at most and at least."""
@@ -72,7 +72,9 @@ class Weighted(Schedule):
 
     def __iter__(self) -> Iterator[Action]:
         yield Save(0)
-        yield from binomial.reverse(0, self.steps + 1, self.snapshots, self.steps, _Splits(self).split)
+        yield from binomial.reverse(
+            0, self.steps + 1, self.snapshots, self.steps, WeightedSplits(self.costs, self.snapshots).split
+        )
 
     def __len__(self) -> int:
         return 3 * self.steps + 2 * self.saves
@@ -139,14 +141,14 @@ class _Table(NamedTuple):
         return bool(self.edges[-1] - self.edges[0] == len(self.edges) - 1)
 
 
-class _Splits:
+class WeightedSplits:
     """Where one reversal saves next: tables for the stretch that it is in, made as it gets there."""
 
-    def __init__(self, schedule: Weighted) -> None:
-        self.costs = np.array(schedule.costs)
+    def __init__(self, costs: Sequence[float], snapshots: int) -> None:
+        self.costs = np.array(costs)
         self.prefix = np.concatenate([[0.0], np.cumsum(self.costs)])
         self.twice = np.concatenate([[0.0], np.cumsum(self.prefix)])
-        tables = ADDITIONS / (schedule.steps * schedule.snapshots)  # of N^2 additions a state and snapshot
+        tables = ADDITIONS / (len(costs) * snapshots)  # of N^2 additions a state and snapshot
         self.longest = int(min(LONGEST, max(SHORTEST, tables**0.5)))
         self.nested: list[_Table] = []
 
@@ -236,11 +238,11 @@ class _Splits:
         if not exact:
             mean = (self.prefix[start + visits - 1] - self.prefix[start]) / np.maximum(visits - 1, 1)
             for count in range(2, snapshots + 1):
-                costs[count - 1] = mean * _forward_steps(visits, count)
+                costs[count - 1] = mean * forward_steps(visits, count)
         return costs
 
 
-def _forward_steps(visits: States, snapshots: int) -> Numbers:
+def forward_steps(visits: States, snapshots: int) -> Numbers:
     """Count the forward steps of Revolve, as `binomial.forward_steps` does, of many stretches at once."""
     most = binomial.repeats_for(int(visits.max()), snapshots)
     here, above = (

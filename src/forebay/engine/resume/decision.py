@@ -1,20 +1,24 @@
 """What is decided once for a reversal that survives: which problem it is, its segments, and their plans."""
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from statistics import fmean
+from typing import Any
 
 from forebay.codec.auto import choices
 from forebay.engine.layout import Layout
 from forebay.engine.result import Result
+from forebay.engine.resume.asked import Adjoint, bytes_of
 from forebay.engine.resume.files import digest
-from forebay.errors import DiskError, PlanError
-from forebay.planner import Plan
+from forebay.errors import BudgetError, DiskError, PlanError
+from forebay.planner import Costs, Plan
 from forebay.schedule import Foreign, Schedule
 from forebay.schedule.names import split_name
 from forebay.tier.capacity import disk_capacity
+from forebay.tier.sectors import SECTOR, whole_sectors
 from forebay.units import Budget, to_text
 
 SHARE = 0.03
@@ -22,8 +26,8 @@ SHARE = 0.03
 FEWEST, MOST = 2, 32
 """Segments: enough that little is lost with one, and not so many that their states fill the disk."""
 
-Adjoint = Mapping[str, Any] | tuple[Callable[[BinaryIO], Any], Callable[[BinaryIO], Any]]
-"""What the callbacks write: arrays by name, or what saves it into a file and loads it from one."""
+PROGRESSES = 3
+"""Files of progress that there are at once: the last two are whole, and a third is being written."""
 
 
 @dataclass(frozen=True)
@@ -78,13 +82,15 @@ class SurvivingLoop:
 def problem(loop: SurvivingLoop, layout: Layout, first: str) -> dict[str, Any]:
     """Describe what is reversed and how it was asked for: what has to be the same when it goes on."""
     options, adjoint = loop.options, loop.adjoint
-    record, schedule, plan, costs = (options.get(name) for name in ("record", "schedule", "plan", "costs"))
+    names = ("record", "schedule", "plan", "costs", "step_costs")
+    record, schedule, plan, costs, step_costs = map(options.get, names)
     return {
         "steps": loop.steps,
         "every": loop.every,
         "forward": _name(loop.forward),
         "backward": _name(loop.backward),
-        "state": ", ".join(str(leaf.spec) for leaf in layout.leaves),
+        "turn": _name(loop.turn),
+        "state": _description(layout),
         "checksum of the first state": first,
         "record": _name(record) if callable(record) else str(record),
         "schedule": str(schedule if schedule is not None else "auto"),
@@ -93,7 +99,9 @@ def problem(loop: SurvivingLoop, layout: Layout, first: str) -> dict[str, Any]:
         "policy": options.get("policy", "min"),
         "slots": options.get("slots"),
         "plan": None if plan is None else digest(plan.to_json().encode()),
-        "costs": None if costs is None else digest(repr(costs).encode()),
+        "costs": None if costs is None else digest(repr((costs, costs.steps)).encode()),
+        "step_costs": None if step_costs is None else digest(repr(list(map(float, step_costs))).encode()),
+        "reversals": options.get("reversals", 1),
         "adjoint": {name: f"{array.dtype}{list(array.shape)}" for name, array in adjoint.items()}
         if isinstance(adjoint, Mapping)
         else "saved by the caller",
@@ -101,41 +109,71 @@ def problem(loop: SurvivingLoop, layout: Layout, first: str) -> dict[str, Any]:
 
 
 def decide(
-    loop: SurvivingLoop, directory: Path, layout: Layout, seconds_to_keep: Callable[[], float]
+    loop: SurvivingLoop, directory: Path, layout: Layout, try_keeping: Callable[[], tuple[float, int]]
 ) -> dict[str, Any]:
-    """Choose segments, so that keeping progress takes a small share of the time, and plan them."""
-    options = dict(loop.options)
-    whole, note = loop.plan(loop.forward, loop.state, loop.steps, **options)
-    options |= {"plan": None, "costs": whole.costs, "schedule": _named(options.get("schedule", "auto"))}
+    """Choose segments, so that keeping progress takes a small share of the time, and plan them.
+
+    `try_keeping` returns the seconds that keeping one takes, and the bytes of progress.
+    """
+    options = {**loop.options, "synchronous": loop.synchronous}
+    # What is timed is not the first run: that comes when there is a plan, and its progress is kept.
+    whole, note = loop.plan(loop.forward_from(0, replay=True), loop.state, loop.steps, **options)
+    options |= {"plan": None, "step_costs": None, "schedule": _named(options.get("schedule", "auto"))}
     if loop.options.get("plan") is not None:
         options |= {"codec": options.get("codec") or whole.codec, "policy": whole.policy, "schedule": "auto"}
     coarse = -(-loop.steps // loop.every)
-    nbytes = sum(leaf.nbytes for leaf in layout.leaves)
-    most = min(MOST, _room(directory, whole.budget) // max(1, nbytes))
-    if most < FEWEST:
-        raise DiskError(f"{directory} has no room for {FEWEST} states of {to_text(nbytes)}: free or allow some more")
-    count = max(FEWEST, min(most, int(SHARE * whole.seconds / seconds_to_keep())))
+    nbytes = layout.nbytes + SECTOR
+    known = bytes_of(loop.adjoint)
+    _most_segments(directory, whole.budget, nbytes, _room_of_progress(known))
+    seconds, saved = try_keeping()
+    progress_bytes = _room_of_progress(known or saved)
+    most = _most_segments(directory, whole.budget, nbytes, progress_bytes)
+    count = max(FEWEST, min(most, int(SHARE * whole.seconds / seconds)))
     count = max(1, min(count, coarse // _least(options["schedule"])))
     starts = [number * coarse // count * loop.every for number in range(count)]
-    options["budget"] = _beside(whole.budget, count * nbytes, nbytes)
-    plans: dict[int, Plan] = {}
+    options["budget"] = _beside(whole.budget, count * nbytes + progress_bytes, nbytes)
+    plans: dict[Any, Plan] = {}  # by all in which segments can differ
+    kinds: list[Any] = []  # of segments
     for start, stop in zip(starts, [*starts[1:], loop.steps], strict=True):
-        if stop - start not in plans:
+        options["costs"] = costs = _costs_between(whole.costs, start, stop)
+        kinds.append((stop - start, costs.forward, costs.steps))
+        if kinds[-1] not in plans:
             options["record"] = loop.record_from(start)
             forward = loop.forward_from(start, replay=True)
-            plans[stop - start] = loop.plan(forward, loop.state, stop - start, **options)[0]
+            plans[kinds[-1]] = loop.plan(forward, loop.state, stop - start, **options)[0]
     return {
         "starts": starts,
-        "plans": {steps: plan.to_json() for steps, plan in plans.items()},
+        "plans": [plan.to_json() for plan in plans.values()],
+        "plan numbers": list(map(list(plans).index, kinds)),
         "seconds": whole.seconds,
         "note": note,
     }
 
 
-def _room(directory: Path, budget: Budget) -> int:
-    """Return the bytes that states may take on the disk: half of what is free, and half of a disk budget."""
+def _room_of_progress(nbytes: int) -> int:
+    """Return the bytes on the disk of all progress that is kept at once."""
+    return PROGRESSES * (whole_sectors(nbytes) + SECTOR)
+
+
+def _most_segments(directory: Path, budget: Budget, nbytes: int, progress_bytes: int) -> int:
+    """Return how many states may be kept, in half of what progress leaves of a disk and of its budget."""
     free = disk_capacity(directory).free
-    return min(free, budget["disk"] if "disk" in budget.tiers else free) // 2
+    allowed = budget["disk"] if "disk" in budget.tiers else free
+    least = progress_bytes + 2 * FEWEST * nbytes
+    needs = f"the progress of this reversal needs {to_text(least)} ({least} bytes) at least"
+    if allowed < least and "disk" in budget.tiers:
+        raise BudgetError(f"the disk budget is {to_text(allowed)}, and {needs}: allow that, or keep less in adjoint=")
+    if free < least:
+        raise DiskError(f"{directory} has {to_text(free)} free, and {needs}: free some, or name a directory elsewhere")
+    return min(MOST, (min(free, allowed) - progress_bytes) // 2 // nbytes)
+
+
+def _costs_between(costs: Costs, start: int, stop: int) -> Costs:
+    """Return the costs of the steps of a segment."""
+    part = costs.steps[start:stop]
+    if not any(part):
+        return replace(costs, steps=())
+    return replace(costs, steps=part, forward=costs.forward * fmean(part) / fmean(costs.steps) or costs.forward)
 
 
 def _beside(budget: Budget, kept: int, nbytes: int) -> Budget:
@@ -159,6 +197,18 @@ def _least(schedule: str) -> int:
     """Return the fewest steps that a segment needs for a schedule."""
     numbers = [] if schedule.strip().lower() == "auto" else split_name(schedule)[1]
     return max([1, *numbers])
+
+
+def _description(layout: Layout) -> str:
+    """Describe a state: its structure, with what is no array in it, and the library, type and order of each array."""
+    structure = re.sub(r"0x[0-9a-fA-F]+", "", str(layout.structure))  # addresses, which are others in each process
+    leaves = [
+        f"{likeness.library.name} {leaf.spec}"
+        + (f" with strides {list(leaf.spec.strides)}" if leaf.spec.strides is not None else "")
+        + (" on a GPU" if likeness.device is not None else "")
+        for leaf, likeness in zip(layout.leaves, layout.likenesses, strict=True)
+    ]
+    return f"{', '.join(leaves)} in {structure}"
 
 
 def _name(callback: Any) -> str:

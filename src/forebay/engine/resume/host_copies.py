@@ -20,7 +20,7 @@ def fill(array: Any, elements: NDArray[Any]) -> None:
     """Copy elements from the host into an array, in place, whatever its order is."""
     view = view_of(array)
     if isinstance(view, np.ndarray):
-        np.copyto(view, elements)
+        np.copyto(view, elements.view(view.dtype))  # names of types that only libraries have are lost in files
     elif hasattr(array, "detach"):
         import torch
 

@@ -16,7 +16,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -28,6 +27,9 @@ from forebay.errors import CorruptionError, DiskError, PlanError
 VERSION = 1
 MANIFEST, LOCK = "manifest.json", "lock"
 _OURS = re.compile(r"(manifest\.json|lock|(progress|adjoint|state)-\d+|probe)(\.part)?")
+
+_KEPT = ("progress", "adjoint")
+"""Names of the files that are written with each progress."""
 
 logger = logging.getLogger("forebay.engine")
 
@@ -59,13 +61,12 @@ class Ledger:
         self.directory = Path(directory)
         try:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            strangers = [path.name for path in self.directory.iterdir() if not _OURS.fullmatch(path.name)]
+            paths = sorted(self.directory.iterdir())
+            strangers = [path.name for path in paths if not _OURS.fullmatch(path.name) or not path.is_file()]
         except OSError as error:
             raise DiskError(f"progress cannot be kept in {self.directory}: {error.strerror}") from error
         if strangers:
-            raise DiskError(
-                f"{self.directory} holds {sorted(strangers)[0]!r}: name a directory for this reversal alone"
-            )
+            raise DiskError(f"{self.directory} holds {strangers[0]!r}: name a directory for this reversal alone")
         self._lock: BinaryIO = take_lock(self.directory / LOCK)
         self.damaged: list[str] = []
         """what could not be read, in words"""
@@ -74,7 +75,7 @@ class Ledger:
     def open(self, problem: Mapping[str, Any], decide: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
         """Return what was decided for this problem when it was begun, or `decide` it now; refuse another problem's."""
         path = self.directory / MANIFEST
-        problem = json.loads(json.dumps(problem))
+        problem = json.loads(json.dumps(problem, default=int))  # numbers of NumPy are no others
         if path.exists():
             try:
                 manifest = json.loads(path.read_text())
@@ -97,8 +98,8 @@ class Ledger:
         write_whole(path, lambda part: _write_text(part, text))
         return dict(body["decided"])
 
-    def latest(self, load: Callable[[dict[str, NDArray[Any]], BinaryIO], None]) -> Progress:
-        """Return the last progress that is whole, once `load` has taken what was kept with it; the start otherwise."""
+    def latest(self) -> tuple[Progress, dict[str, NDArray[Any]], bytes]:
+        """Return the last progress that is whole, the arrays in it, and what a caller saved; the start otherwise."""
         for number in sorted(self._numbers("progress"), reverse=True):
             try:
                 header, arrays = read_arrays(self._path("progress", number))
@@ -107,14 +108,13 @@ class Ledger:
                 data = path.read_bytes() if progress.saved else b""
                 if progress.saved and digest(data) != progress.saved:
                     raise CorruptionError(f"{path} is not as it was written")
-                load(arrays, BytesIO(data))
             except (CorruptionError, OSError, KeyError, ValueError) as error:
                 self._tell(error)
                 continue
-            return progress
+            return progress, arrays, data
         if self.damaged:
             self._tell(CorruptionError(f"no progress in {self.directory} is whole: starting anew"))
-        return Progress()
+        return Progress(), {}, b""
 
     def keep(
         self, progress: Progress, arrays: Mapping[str, NDArray[Any]], save: Callable[[BinaryIO], None] | None
@@ -128,10 +128,14 @@ class Ledger:
             described["saved"] = digest(path.read_bytes())
         write_arrays(self._path("progress", number), described, arrays)
         self._last = number
-        for name in ("progress", "adjoint"):
+        for name in _KEPT:
             for old in self._numbers(name):
                 if old < number - 1:
                     self._path(name, old).unlink(missing_ok=True)
+
+    def progress_bytes(self) -> int:
+        """Return the bytes that progress takes on the disk."""
+        return sum(self._path(name, number).stat().st_size for name in _KEPT for number in self._numbers(name))
 
     def keep_state(self, step: int, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Write the state at a step."""

@@ -7,30 +7,30 @@ so a process that takes up after another gives the same bits, whatever the codec
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from time import perf_counter
-from typing import Any, BinaryIO
+from typing import Any
 
 from forebay.engine.layout import Layout, arrays_of
 from forebay.engine.library import library_of
 from forebay.engine.result import Result
+from forebay.engine.resume.asked import check_adjoint, check_options
 from forebay.engine.resume.decision import SurvivingLoop, decide, problem
 from forebay.engine.resume.files import digest_of_arrays
 from forebay.engine.resume.host_copies import fill, refilled, to_host
 from forebay.engine.resume.ledger import Direction, Ledger, Progress
 from forebay.engine.showing import shown
-from forebay.errors import CorruptionError, PlanError, StateError
+from forebay.errors import CorruptionError, StateError
 from forebay.metrics import Metrics
 from forebay.planner import Plan
 
 
 def reverse_in_segments(directory: Path | str, loop: SurvivingLoop, progress: bool | None) -> Result:
     """Reverse a loop, or what is left of it, keeping progress in a directory; a finished one leaves that empty."""
-    if loop.adjoint is None:
-        raise PlanError(
-            "resume= needs adjoint=: name the arrays that the callbacks write, or give what saves and loads them; "
-            "{} where there are none"
-        )
+    check_adjoint(loop.adjoint)
+    check_options(loop.options, loop.steps)
+    loop = replace(loop, steps=int(loop.steps))
     ledger, finished = Ledger(directory), False
     try:
         with library_of(loop.state).current():
@@ -51,10 +51,11 @@ class _Survivor:
         first = digest_of_arrays(list(map(to_host, arrays_of(loop.state))))
         decided = ledger.open(
             problem(loop, self.layout, first),
-            lambda: decide(loop, ledger.directory, self.layout, self._seconds_to_keep),
+            lambda: decide(loop, ledger.directory, self.layout, self._try_keeping),
         )
         self.starts: list[int] = decided["starts"]
-        self.plans = {int(steps): Plan.from_json(text) for steps, text in decided["plans"].items()}
+        plans = list(map(Plan.from_json, decided["plans"]))
+        self.plans = [plans[number] for number in decided["plan numbers"]]  # of each segment
         self.seconds: float = decided["seconds"]
         self.note: str = decided["note"]
         self.results: list[Result] = []
@@ -63,8 +64,10 @@ class _Survivor:
     def run(self, wanted: bool | None) -> Result:
         """Do what is left."""
         loop, start = self.loop, perf_counter()
-        progress = self.ledger.latest(self._load)
+        progress, arrays, saved = self.ledger.latest()
         resumed = progress != Progress()
+        if resumed:
+            self._load(arrays, saved)
         self._check_loop(progress)
         left = loop.steps if progress.direction is Direction.FORWARD else progress.step
         coarse = -(-loop.steps // loop.every)
@@ -134,7 +137,7 @@ class _Survivor:
                 state,
                 stop - start,
                 turn=turn,
-                plan=self.plans[stop - start],
+                plan=self.plans[number],
                 record=loop.record_from(start),
                 synchronous=loop.synchronous,
                 progress=False,
@@ -174,7 +177,7 @@ class _Survivor:
         elif adjoint is not None:
             self.ledger.keep(progress, {}, adjoint[0])
 
-    def _load(self, arrays: dict[str, Any], file: BinaryIO) -> None:
+    def _load(self, arrays: dict[str, Any], saved: bytes) -> None:
         adjoint = self.loop.adjoint
         if isinstance(adjoint, Mapping):
             if set(arrays) != set(adjoint):
@@ -182,24 +185,25 @@ class _Survivor:
             for name, array in adjoint.items():
                 fill(array, arrays[name])
         elif adjoint is not None:
-            adjoint[1](file)
+            adjoint[1](BytesIO(saved))
 
-    def _seconds_to_keep(self) -> float:
-        """Time what keeping the progress of a segment takes: its state once, and what callbacks write twice."""
+    def _try_keeping(self) -> tuple[float, int]:
+        """Return seconds to keep a segment, its state once and what callbacks write twice, and bytes of the latter."""
         start = perf_counter()
         self.ledger.keep_state(0, _numbered(list(map(to_host, arrays_of(self.loop.state)))))
         middle = perf_counter()
         self._keep(Progress())
         end = perf_counter()
+        nbytes = self.ledger.progress_bytes()
         self.ledger.clear()
-        return end - start + end - middle
+        return end - start + end - middle, nbytes
 
     def _result(self, seconds: float, left: int, resumed: bool) -> Result:
         notes = [self.note] if self.note else []
         if resumed:
             notes.append(f"resumed with {left} of {self.loop.steps} steps to go back through")
         notes += self.ledger.damaged
-        plan = max(self.plans.values(), key=lambda plan: plan.steps)
+        plan = max(self.plans, key=lambda plan: plan.steps)
         metrics = _merged(self.results, self.reversed, seconds)
         return Result(plan, metrics, "; ".join(notes), steps=left)
 

@@ -1,0 +1,55 @@
+"""First sweeps that find out what steps cost: never too many snapshots, and near the least time at the turn."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.example_counts import fewer
+from tests.schedule.test_weighted import seconds_of, uneven
+
+from forebay.schedule import Foreign, Forward, Save, Weighted, check
+from forebay.schedule.learning import LearningSweep
+from forebay.schedule.online import back
+from forebay.schedule.weighted import WeightedSplits
+
+
+def learned(costs, snapshots, lap=1):
+    """Return what a reversal does whose first sweep is told what each lap has cost when it has run it."""
+    steps, sweep = len(costs), LearningSweep(len(costs), snapshots, lap)
+    actions = [Save(0)]
+    for start in range(0, steps, lap):
+        stop = min(start + lap, steps)
+        actions += [Forward(start, stop), *sweep.learn(sum(costs[start:stop]))]
+    actions += back(sweep.kept, steps, snapshots, splits=WeightedSplits(costs, snapshots).split)
+    return Foreign(steps, tuple(actions))
+
+
+@fewer(30)
+@given(st.lists(st.one_of(st.just(1e-9), st.floats(0.01, 100)), min_size=1, max_size=60), st.data())
+def test_any_costs_make_a_reversal_within_the_snapshots(costs, data):
+    snapshots = data.draw(st.integers(1, 1 + len(costs)))
+    schedule = check(learned(costs, snapshots, data.draw(st.integers(1, 7))))
+    assert schedule.peak_snapshots <= snapshots
+
+
+@pytest.mark.parametrize("snapshots", [3, 8, 30])
+@pytest.mark.parametrize("kind", ["ramp", "lognormal", "spikes", "second half", "falling", "first half", "equal"])
+def test_a_sweep_that_learns_is_near_the_least_time(kind, snapshots):
+    mirrored = {"falling": "ramp", "first half": "second half"}
+    costs = np.ones(160) if kind == "equal" else uneven(mirrored.get(kind, kind), 160)
+    costs = list(costs[::-1] if kind in mirrored else costs)
+    taken, least = seconds_of(learned(costs, snapshots), costs), Weighted(160, snapshots, costs).forward_seconds
+    assert least * (1 - 1e-5) <= taken <= 1.05 * least
+
+
+def test_many_slots_are_used_and_one_is_enough():
+    costs = list(uneven("spikes", 160))
+    assert seconds_of(learned(costs, 100), costs) < 1.05 * Weighted(160, 100, costs).forward_seconds
+    assert learned(costs, 1).saves == 1
+    assert learned(costs, 160).forward_steps == learned(costs, 999).forward_steps == 160
+
+
+def test_a_sweep_saves_at_few_of_many_steps():
+    sweep = LearningSweep(2000, 5)
+    saves = [action for _ in range(2000) for action in sweep.learn(1.0) if isinstance(action, Save)]
+    assert len(sweep.kept) == 5 and len(saves) <= 100
