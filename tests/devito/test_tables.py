@@ -69,6 +69,7 @@ def test_points_that_move_have_new_weights_on_the_device(device):
         assert device.diary.count("up") == 2  # the weights along x and y, and nothing else
 
 
+@pytest.mark.slow
 def test_devito_s_own_operators_are_built_outside(device):
     u, m = fields()
     other = devito.Function(name="other", grid=u.grid)

@@ -133,6 +133,7 @@ def held():
     return sum(array.nbytes for array in jax.live_arrays())
 
 
+@pytest.mark.slow
 def test_at_the_turn_only_the_outermost_states_are_held(said):
     loss, given = loss_by(checkpointed, 200, budget=40 * STATE)
     before = held()
@@ -274,6 +275,7 @@ def test_the_device_budget_that_an_error_names_works(steps, monkeypatch):
     assert_close(gradient(named_by(error)), as_a_scan(steps))
 
 
+@pytest.mark.slow
 def test_with_vmap_the_amount_is_that_of_all_of_its_loops():
     def gradients(budget):
         loss, (now, by, params) = loss_by(checkpointed, 50, budget=budget)

@@ -211,7 +211,7 @@ def test_more_budget_never_predicts_more_time_in_longer_loops(steps, budget, x, 
     check_more_budget(steps, budget, x, tier, data)
 
 
-@settings(max_examples=20)
+@fewer(8, of=20)
 @given(st.integers(1, 150), budgets, st.sampled_from([0.5, 2, 25, 100]), st.floats(0.5, 2))
 def test_a_plan_below_a_time_is_the_fastest_or_there_is_none(steps, budget, x, factor):
     fastest = fb.plan(steps, STATE, budget, costs=costs(x))
