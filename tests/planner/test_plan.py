@@ -4,6 +4,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from tests.example_counts import fewer
 
 import forebay as fb
 from forebay.errors import SlowerError
