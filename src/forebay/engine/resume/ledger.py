@@ -82,7 +82,7 @@ class Ledger:
                 body = manifest["body"]
                 if manifest["digest"] != _text_digest(body):
                     raise ValueError("its checksum is wrong")
-            except (ValueError, KeyError, TypeError) as error:
+            except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
                 self._tell(CorruptionError(f"{path} cannot be read: {error}"))
             else:
                 if body["version"] != VERSION:
@@ -108,7 +108,7 @@ class Ledger:
                 data = path.read_bytes() if progress.saved else b""
                 if progress.saved and digest(data) != progress.saved:
                     raise CorruptionError(f"{path} is not as it was written")
-            except (CorruptionError, OSError, KeyError, ValueError) as error:
+            except (CorruptionError, OSError, KeyError, TypeError, ValueError) as error:
                 self._tell(error)
                 continue
             return progress, arrays, data

@@ -1,5 +1,6 @@
 """Arrays and shots in files: .npy, .zarr and SEG-Y, chosen by how the name ends."""
 
+import math
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -12,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.errors import WaveError
+from forebay.errors import WaveError, reading
+from forebay.tier.capacity import check_free
 from forebay.wave.files.npy import load_array
 from forebay.wave.files.volume import Volume
 from forebay.wave.survey.geometry import Geometry
@@ -42,12 +44,13 @@ def read_field(path: Path) -> Volume:
 
         return read_volume(path)
     if kind == "zarr":
-        array = _zarr().open(str(path), mode="r")
-        if not hasattr(array, "shape"):
-            raise WaveError(f"{path} is a Zarr group: name the array in it")
-        placed = [tuple(array.attrs[name]) if name in array.attrs else None for name in ("spacing", "origin")]
-        return Volume(np.asarray(array[:]), *placed)
-    return Volume(_load(path))
+        with reading(path, "Zarr", WaveError):
+            array = _zarr().open(str(path), mode="r")
+            if not hasattr(array, "shape"):
+                raise WaveError(f"{path} is a Zarr group: name the array in it")
+            placed = [_numbers(array.attrs, name) for name in ("spacing", "origin")]
+            return Volume(_whole_array(path, array), *placed)
+    return Volume(load_array(path))
 
 
 def write_field(path: Path, values: NDArray[Any], spacing: Sequence[float], origin: Sequence[float]) -> None:
@@ -120,17 +123,20 @@ def look_at_shots(path: Path, ndim: int) -> ShotFile:
     if kind == "zarr":
         from forebay.wave.survey.geometry import geometry_of
 
-        group = _zarr().open(str(path), mode="r")
-        data, attributes = group, group.attrs
-        if not hasattr(group, "shape"):
-            missing = [name for name in ("data", "sources", "receivers") if name not in group]
-            if missing:
-                raise WaveError(f"{path}: a Zarr group of shots has data, sources and receivers; it lacks {missing}")
-            data = group["data"]
-            geometry = geometry_of(np.asarray(group["sources"][:]), np.asarray(group["receivers"][:]))
-        dt = float(attributes["dt"]) if "dt" in attributes else None
+        with reading(path, "Zarr", WaveError):
+            group = _zarr().open(str(path), mode="r")
+            data, attributes = group, group.attrs
+            if not hasattr(group, "shape"):
+                missing = [name for name in ("data", "sources", "receivers") if name not in group]
+                if missing:
+                    raise WaveError(
+                        f"{path}: a Zarr group of shots has data, sources and receivers; it lacks {missing}"
+                    )
+                data = group["data"]
+                geometry = geometry_of(_whole_array(path, group["sources"]), _whole_array(path, group["receivers"]))
+            dt = float(attributes["dt"]) if "dt" in attributes else None
     else:
-        data = _load(path)
+        data = load_array(path)
     check_real(path, data.dtype)
     if data.ndim != 3:
         raise WaveError(f"{path}: data of shape {data.shape}; expected shots, samples, receivers")
@@ -145,12 +151,18 @@ def read_shot(path: Path, shot: int, traces: NDArray[Any]) -> NDArray[np.float32
 
         return read_traces(path, traces)
     if kind == "zarr":
-        stored = _zarr().open(str(path), mode="r")
-        data = np.asarray((stored if hasattr(stored, "shape") else stored["data"])[shot])
+        with reading(path, "Zarr", WaveError):
+            stored = _zarr().open(str(path), mode="r")
+            array = stored if hasattr(stored, "shape") else stored["data"]
+            check_real(path, array.dtype)
+            data = np.asarray(array[shot])
     else:
-        data = np.asarray(_load(path)[shot])
-    check_real(path, data.dtype)
-    return np.ascontiguousarray(data[:, traces], np.float32)
+        array = load_array(path)
+        check_real(path, array.dtype)
+        with reading(path, "shots", WaveError):
+            data = np.asarray(array[shot])
+    with reading(path, f"the traces of shot {shot}", WaveError):
+        return np.ascontiguousarray(data[:, traces], np.float32)
 
 
 @contextmanager
@@ -180,11 +192,15 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _load(path: Path) -> NDArray[Any]:
-    try:
-        return load_array(path)
-    except (OSError, ValueError) as error:
-        raise WaveError(f"{path} cannot be read as .npy: {error}") from error
+def _whole_array(path: Path, array: Any) -> NDArray[Any]:
+    """Read a Zarr array: numbers alone, since others may be code, and no more than there is memory for."""
+    check_real(path, array.dtype)
+    check_free(math.prod(array.shape) * array.dtype.itemsize, f"what {path} says that it holds")
+    return np.asarray(array[:])
+
+
+def _numbers(attributes: Any, name: str) -> tuple[float, ...] | None:
+    return tuple(float(value) for value in attributes[name]) if name in attributes else None
 
 
 def _zarr() -> Any:
