@@ -21,7 +21,7 @@ from forebay.planner.settings import Problem, check_tiers
 from forebay.planner.simulate import simulate
 from forebay.schedule import Action, Drop, Foreign, Forward, Online, Save, Schedule
 from forebay.schedule.learning import LearningSweep
-from forebay.schedule.names import split_name
+from forebay.schedule.names import is_auto, split_name
 from forebay.schedule.online import back, unending
 from forebay.schedule.segmented import check_count, check_steps
 from forebay.schedule.weighted import WeightedSplits
@@ -217,7 +217,7 @@ def prepare_learning(
     problem = replace(problem, costs=replace(problem.costs, steps=()))
     setting = _roomiest(problem)
     slots = _limited(setting.slots, schedule, "weighted")
-    if _is_auto(schedule):
+    if is_auto(schedule):
         equal = plan(
             problem.steps,
             problem.state_bytes,
@@ -239,7 +239,7 @@ def _setup(loop: TimeLoop, problem: Problem, setting: Setting, where: Path, sync
         loop=loop,
         keeps=True,
         kept=loop.layout,
-        packing=None,
+        coding=None,
         tiers=problem.budget.tiers[: len(setting.slots)],
         rooms=Rooms(bytes_of_slots, bytes_of_slots),
         where=where,
@@ -267,7 +267,7 @@ def _roomiest(problem: Problem) -> Setting:
 
 def _limited(slots: Sequence[int], schedule: str | Any, name: str) -> tuple[int, ...]:
     """Return the slots to use of each tier, the fastest first."""
-    if _is_auto(schedule):
+    if is_auto(schedule):
         return tuple(slots)
     family, numbers = split_name(schedule) if isinstance(schedule, str) else ("", [])
     if family == name and numbers:
@@ -281,7 +281,3 @@ def _limited(slots: Sequence[int], schedule: str | Any, name: str) -> tuple[int,
         return tuple(count for count in used if count > 0)
     where = "steps=None" if name == "online" else "step_costs='learn'"
     raise PlanError(f"schedule={schedule}: with {where} it is 'auto', or '{name}:20' for that many snapshots")
-
-
-def _is_auto(schedule: str | Any) -> bool:
-    return isinstance(schedule, str) and schedule.strip().lower() == "auto"

@@ -36,21 +36,21 @@ def digest_of_arrays(arrays: Sequence[NDArray[Any]]) -> str:
     return whole.hexdigest()
 
 
-def write_whole(path: Path, write: Callable[[Path], None]) -> None:
+def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Have a file written, bring it to the disk, and only then to its place."""
     part = path.with_name(path.name + UNFINISHED)
     part.unlink(missing_ok=True)
     os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    write(part)
-    with open(part, "rb") as file:
-        os.fsync(file.fileno())
+    with open(part, "wb") as file:
+        write(file)
+    _bring_to_disk(part)  # opened anew: a caller's own `save` may have closed it
     os.replace(part, path)
-    sync_directory(path.parent)
+    _bring_to_disk(path.parent)
 
 
-def sync_directory(directory: Path) -> None:
-    """Bring the names in a directory to the disk."""
-    opened = os.open(directory, os.O_RDONLY)
+def _bring_to_disk(path: Path) -> None:
+    """Bring what a file holds, or the names in a directory, to the disk."""
+    opened = os.open(path, os.O_RDONLY)
     try:
         os.fsync(opened)
     finally:
@@ -66,13 +66,8 @@ def write_arrays(path: Path, header: Mapping[str, Any], arrays: Mapping[str, NDA
     ]
     text = json.dumps({**header, "arrays": described}).encode()
 
-    def write(part: Path) -> None:
-        with open(part, "wb") as file:
-            file.write(MAGIC + _LENGTH.pack(len(text)) + bytes.fromhex(digest(text)) + text)
-            for data in parts.values():
-                file.write(data)
-
-    write_whole(path, write)
+    start = MAGIC + _LENGTH.pack(len(text)) + bytes.fromhex(digest(text)) + text
+    write_whole(path, lambda file: file.writelines([start, *parts.values()]))
 
 
 def read_arrays(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
