@@ -15,7 +15,7 @@ from forebay.engine.reversal import Reversal, Setup
 from forebay.engine.spilling import Rooms
 from forebay.errors import BudgetError, PlanError, StateError
 from forebay.planner import Plan, check_budget, plan
-from forebay.planner.choose import Setting
+from forebay.planner.choose import Choice, Setting
 from forebay.planner.residency import StreamedResidency, reside_back
 from forebay.planner.settings import Problem, check_tiers
 from forebay.planner.simulate import simulate
@@ -106,24 +106,8 @@ class TurnPlanned(Reversal):
         work = problem.work("states", None, len(setting.slots))
         prediction = simulate(operations, (*setting.slots[:-1], len(operations)), work)
         pinned = prediction.peak[1] if len(setting.slots) > 1 else 0
-        return Plan(
-            steps=problem.steps,
-            every=problem.every,
-            state_bytes=problem.state_bytes,
-            record_bytes=None,
-            keep="states",
-            snapshot_bytes=problem.state_bytes,
-            schedule=schedule,
-            policy="min",
-            codec=None,
-            reversals=problem.reversals,
-            budget=problem.budget,
-            slots=setting.slots,
-            costs=problem.costs,
-            seconds=prediction.seconds + setting.pin * pinned,
-            prediction=prediction,
-            alternatives=(),
-        )
+        seconds = prediction.seconds + setting.pin * pinned
+        return Plan.of(problem, Choice(seconds, setting, schedule, setting.slots, prediction))
 
 
 class OnlineReversal(TurnPlanned):
