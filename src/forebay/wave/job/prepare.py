@@ -69,7 +69,7 @@ def prepare(job: Job, gpus: int = 0) -> Workspace:
     step = check(job, grid, media, acquisition, wavelet)
     Workspace(root).clear()
     for medium, fields in media.items():
-        (root / medium).mkdir(exist_ok=True)
+        (root / medium).mkdir(parents=True, exist_ok=True)
         for name, values in fields.items():
             with whole(root / medium / f"{name}.npy") as path, path.open("wb") as file:
                 np.save(file, values)
