@@ -16,6 +16,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from forebay.errors import CorruptionError, DiskError
+from forebay.files import whole
 
 MAGIC = b"forebay1"
 _LENGTH = struct.Struct("<Q")
@@ -38,23 +39,8 @@ def digest_of_arrays(arrays: Sequence[NDArray[Any]]) -> str:
 
 def write_whole(path: Path, write: Callable[[Path], None]) -> None:
     """Have a file written, bring it to the disk, and only then to its place."""
-    part = path.with_name(path.name + UNFINISHED)
-    part.unlink(missing_ok=True)
-    os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    write(part)
-    with open(part, "rb") as file:
-        os.fsync(file.fileno())
-    os.replace(part, path)
-    sync_directory(path.parent)
-
-
-def sync_directory(directory: Path) -> None:
-    """Bring the names in a directory to the disk."""
-    opened = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
+    with whole(path, unfinished=path.with_name(path.name + UNFINISHED)) as part:
+        write(part)
 
 
 def write_arrays(path: Path, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
