@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from forebay import planner
 from forebay.errors import BudgetError, WaveError
+from forebay.files import whole
 from forebay.machine.packing import in_a_row, snapshot_bytes
 from forebay.machine.spec import ArraySpec
 from forebay.wave.advice import advice
 from forebay.wave.earth.grid import Grid
 from forebay.wave.earth.stability import check_dispersion, check_dt, choose_dt
-from forebay.wave.files.formats import whole
 from forebay.wave.imaging import imaging_interval
 from forebay.wave.job.inputs import Acquisition, Fields, acquisition_of, layered, media_of, medium_of, wavelet_of
 from forebay.wave.job.job import Job
@@ -69,6 +69,7 @@ def prepare(job: Job, gpus: int = 0) -> Workspace:
     step = check(job, grid, media, acquisition, wavelet)
     Workspace(root).clear()
     for medium, fields in media.items():
+        (root / medium).mkdir(parents=True, exist_ok=True)
         for name, values in fields.items():
             with whole(root / medium / f"{name}.npy") as path, path.open("wb") as file:
                 np.save(file, values)
