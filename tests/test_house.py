@@ -24,7 +24,7 @@ FLOORS = [
     {"planner", "tier", "footprint"},
     {"codec", "schedule"},
     {"cuda", "metrics"},
-    {"units", "compiled", "processors"},
+    {"units", "compiled", "processors", "files"},
     {"errors", "forking", "version"},
 ]
 """Rooms from the top floor down: each may import itself and what is below it."""

@@ -9,7 +9,7 @@ import forebay as fb
 from forebay.codec import register, registry
 from forebay.engine.executor import Callbacks
 from forebay.engine.layout import Layout
-from forebay.engine.spilling import Assumed, Rooms, SpillingExecutor
+from forebay.engine.spilling import Rooms, SnapshotCoding, SpillingExecutor
 from forebay.errors import EngineError
 from forebay.machine.packing import Packing
 from forebay.machine.virtual import VirtualReversal
@@ -59,17 +59,10 @@ def run(schedule, slots, policy, filling, seed, without=None, keep="states", ass
     tiers = ("first", "second", "third")[: len(slots)]
     most = [room * (1 + seed % 2) for room in rooms]  # some grow
     states = Layout.of(loop.state)
-    executor = SpillingExecutor(
-        machine,
-        layout,
-        tiers,
-        Rooms(tuple(rooms), tuple(most)),
-        callbacks,
-        packing,
-        initial,
-        assumed=Assumed(assumed * layout.nbytes, schedule.peak_snapshots, schedule.forward_steps),
-        states=(states, Packing.of(states.leaves, Thin(), "host")) if keep == "records" else None,
-    )
+    exact = (states, Packing.of(states.leaves, Thin(), "host")) if keep == "records" else None
+    counts = schedule.peak_snapshots, schedule.forward_steps
+    coding = SnapshotCoding(packing, exact, assumed * layout.nbytes, *counts)
+    executor = SpillingExecutor(machine, layout, tiers, Rooms(tuple(rooms), tuple(most)), callbacks, coding, initial)
     executor.run(operations, initial())
     machine.finish()
     for tier, room in zip(tiers, most, strict=True):
