@@ -24,8 +24,8 @@ FLOORS = [
     {"planner", "tier", "footprint"},
     {"codec", "schedule"},
     {"cuda", "metrics"},
-    {"units", "compiled", "processors"},
-    {"errors", "version"},
+    {"units", "compiled", "processors", "files"},
+    {"errors", "forking", "version"},
 ]
 """Rooms from the top floor down: each may import itself and what is below it."""
 

@@ -15,13 +15,13 @@ from forebay.engine.reversal import Reversal, Setup
 from forebay.engine.spilling import Rooms
 from forebay.errors import BudgetError, PlanError, StateError
 from forebay.planner import Plan, check_budget, plan
-from forebay.planner.choose import Setting
+from forebay.planner.choose import Choice, Setting
 from forebay.planner.residency import StreamedResidency, reside_back
 from forebay.planner.settings import Problem, check_tiers
 from forebay.planner.simulate import simulate
 from forebay.schedule import Action, Drop, Foreign, Forward, Online, Save, Schedule
 from forebay.schedule.learning import LearningSweep
-from forebay.schedule.names import split_name
+from forebay.schedule.names import is_auto, split_name
 from forebay.schedule.online import back, unending
 from forebay.schedule.segmented import check_count, check_steps
 from forebay.schedule.weighted import WeightedSplits
@@ -106,24 +106,8 @@ class TurnPlanned(Reversal):
         work = problem.work("states", None, len(setting.slots))
         prediction = simulate(operations, (*setting.slots[:-1], len(operations)), work)
         pinned = prediction.peak[1] if len(setting.slots) > 1 else 0
-        return Plan(
-            steps=problem.steps,
-            every=problem.every,
-            state_bytes=problem.state_bytes,
-            record_bytes=None,
-            keep="states",
-            snapshot_bytes=problem.state_bytes,
-            schedule=schedule,
-            policy="min",
-            codec=None,
-            reversals=problem.reversals,
-            budget=problem.budget,
-            slots=setting.slots,
-            costs=problem.costs,
-            seconds=prediction.seconds + setting.pin * pinned,
-            prediction=prediction,
-            alternatives=(),
-        )
+        seconds = prediction.seconds + setting.pin * pinned
+        return Plan.of(problem, Choice(seconds, setting, schedule, setting.slots, prediction))
 
 
 class OnlineReversal(TurnPlanned):
@@ -217,7 +201,7 @@ def prepare_learning(
     problem = replace(problem, costs=replace(problem.costs, steps=()))
     setting = _roomiest(problem)
     slots = _limited(setting.slots, schedule, "weighted")
-    if _is_auto(schedule):
+    if is_auto(schedule):
         equal = plan(
             problem.steps,
             problem.state_bytes,
@@ -239,7 +223,7 @@ def _setup(loop: TimeLoop, problem: Problem, setting: Setting, where: Path, sync
         loop=loop,
         keeps=True,
         kept=loop.layout,
-        packing=None,
+        coding=None,
         tiers=problem.budget.tiers[: len(setting.slots)],
         rooms=Rooms(bytes_of_slots, bytes_of_slots),
         where=where,
@@ -267,7 +251,7 @@ def _roomiest(problem: Problem) -> Setting:
 
 def _limited(slots: Sequence[int], schedule: str | Any, name: str) -> tuple[int, ...]:
     """Return the slots to use of each tier, the fastest first."""
-    if _is_auto(schedule):
+    if is_auto(schedule):
         return tuple(slots)
     family, numbers = split_name(schedule) if isinstance(schedule, str) else ("", [])
     if family == name and numbers:
@@ -281,7 +265,3 @@ def _limited(slots: Sequence[int], schedule: str | Any, name: str) -> tuple[int,
         return tuple(count for count in used if count > 0)
     where = "steps=None" if name == "online" else "step_costs='learn'"
     raise PlanError(f"schedule={schedule}: with {where} it is 'auto', or '{name}:20' for that many snapshots")
-
-
-def _is_auto(schedule: str | Any) -> bool:
-    return isinstance(schedule, str) and schedule.strip().lower() == "auto"

@@ -16,10 +16,10 @@ from forebay.engine.loop import TimeLoop
 from forebay.engine.result import Result
 from forebay.engine.sampling import Sampler
 from forebay.engine.showing import shown
-from forebay.engine.spilling import Assumed, Rooms, SpillingExecutor
+from forebay.engine.spilling import Rooms, SnapshotCoding, SpillingExecutor
 from forebay.errors import BudgetError, EngineError
+from forebay.forking import only_here
 from forebay.machine.machine import ReversalMachine
-from forebay.machine.packing import Packing
 from forebay.metrics import Metrics
 from forebay.planner import Plan
 from forebay.planner.operations import Operation
@@ -46,16 +46,12 @@ class Setup:
     """that snapshots are states"""
     kept: Layout
     """of a snapshot"""
-    packing: Packing | None
+    coding: SnapshotCoding | None
     tiers: Sequence[str]
     rooms: Rooms
     """bytes of each tier"""
     where: Path
     synchronous: bool
-    states: Packing | None = None
-    """how states are kept where records have no room"""
-    assumed: Assumed | None = None
-    """what a plan takes for granted of encoded snapshots"""
 
     def machine(self) -> ReversalMachine:
         """Return what it runs on."""
@@ -69,20 +65,10 @@ class Setup:
         def initial() -> Any:
             return executor.load(self.loop.arrays) if self.keeps else self.loop.fresh()
 
-        if self.packing is None:
+        if self.coding is None:
             executor = Executor(machine, self.kept, self.tiers, self.rooms.first, callbacks)
         else:
-            executor = SpillingExecutor(
-                machine,
-                self.kept,
-                self.tiers,
-                self.rooms,
-                callbacks,
-                self.packing,
-                initial,
-                states=None if self.states is None else (self.loop.layout, self.states),
-                assumed=self.assumed,
-            )
+            executor = SpillingExecutor(machine, self.kept, self.tiers, self.rooms, callbacks, self.coding, initial)
         return executor, initial()
 
 
@@ -121,7 +107,7 @@ class Reversal:
         self._start(Phase.PREPARED)
         try:
             machine = self._setup.machine()
-            self._close = weakref.finalize(self, machine.close)
+            self._close = weakref.finalize(self, only_here(machine.close))
             self._executor, state = self._setup.start(machine, self._sampler, self._visitor)
             final = self._sweep(self._executor, state)
             if (loans := self._executor.callbacks.loans) is not None:

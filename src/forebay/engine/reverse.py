@@ -7,7 +7,6 @@ from typing import Any, TypedDict, Unpack
 
 from forebay.codec import Codec, get
 from forebay.codec.auto import choices
-from forebay.codec.raw import Raw
 from forebay.engine.costing import driver_overhead, measured, read_budget, with_codecs, with_unused
 from forebay.engine.library import Library
 from forebay.engine.loop import Record, TimeLoop
@@ -15,9 +14,8 @@ from forebay.engine.online import FOREVER, EndWatch, prepare_learning, prepare_o
 from forebay.engine.result import Result
 from forebay.engine.resume import Adjoint, SurvivingLoop, reverse_in_segments
 from forebay.engine.reversal import Reversal, Setup
-from forebay.engine.spilling import Assumed, check_plan, rooms_of
+from forebay.engine.spilling import SnapshotCoding, check_plan, rooms_of
 from forebay.errors import PlanError
-from forebay.machine.packing import Packing
 from forebay.planner import Costs, Plan
 from forebay.planner import plan as make_plan
 from forebay.planner.settings import Problem
@@ -247,14 +245,11 @@ def prepare(
     if encoder is None and plan.codec is not None:
         encoder = get(plan.codec)
     with loop.library.current():
-        packing = Packing.of(kept.leaves, encoder, loop.library.tier) if encoder is not None else None
-        states = None
-        if encoder is not None and not keeps:  # for when records have no room; what is computed from them stays exact
-            states = Packing.of(loop.layout.leaves, Raw() if encoder.lossy else encoder, loop.library.tier)
+        coding = None if encoder is None else SnapshotCoding.of(plan, loop, kept, encoder)
+    packing = None if coding is None else coding.packing
     rooms = rooms_of(plan, kept, packing, overhead)
     check_plan(plan, loop, kept, packing, rooms)
-    assumed = Assumed(plan.snapshot_bytes, plan.schedule.peak_snapshots, plan.schedule.forward_steps)
-    setup = Setup(loop, keeps, kept, packing, plan.tiers, rooms, where, synchronous, states, assumed)
+    setup = Setup(loop, keeps, kept, coding, plan.tiers, rooms, where, synchronous)
     return Reversal(setup, plan, lossy=encoder is not None and encoder.lossy, note=note)
 
 

@@ -17,6 +17,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from forebay.errors import CorruptionError, DiskError, reading
+from forebay.files import whole
 
 MAGIC = b"forebay1"
 _LENGTH = struct.Struct("<Q")
@@ -31,31 +32,16 @@ def digest(data: Any) -> str:
 
 def digest_of_arrays(arrays: Sequence[NDArray[Any]]) -> str:
     """Return the checksum of arrays of the host, one after the other."""
-    whole = xxhash.xxh3_64()
+    checksum = xxhash.xxh3_64()
     for array in arrays:
-        whole.update(_bytes(array))
-    return whole.hexdigest()
+        checksum.update(_bytes(array))
+    return checksum.hexdigest()
 
 
-def write_whole(path: Path, write: Callable[[Path], None]) -> None:
+def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Have a file written, bring it to the disk, and only then to its place."""
-    part = path.with_name(path.name + UNFINISHED)
-    part.unlink(missing_ok=True)
-    os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    write(part)
-    with open(part, "rb") as file:
-        os.fsync(file.fileno())
-    os.replace(part, path)
-    sync_directory(path.parent)
-
-
-def sync_directory(directory: Path) -> None:
-    """Bring the names in a directory to the disk."""
-    opened = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
+    with whole(path, unfinished=path.with_name(path.name + UNFINISHED)) as part, open(part, "wb") as file:
+        write(file)
 
 
 def write_arrays(path: Path, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -67,13 +53,8 @@ def write_arrays(path: Path, header: Mapping[str, Any], arrays: Mapping[str, NDA
     ]
     text = json.dumps({**header, "arrays": described}).encode()
 
-    def write(part: Path) -> None:
-        with open(part, "wb") as file:
-            file.write(MAGIC + _LENGTH.pack(len(text)) + bytes.fromhex(digest(text)) + text)
-            for data in parts.values():
-                file.write(data)
-
-    write_whole(path, write)
+    start = MAGIC + _LENGTH.pack(len(text)) + bytes.fromhex(digest(text)) + text
+    write_whole(path, lambda file: file.writelines([start, *parts.values()]))
 
 
 def read_arrays(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

@@ -76,7 +76,8 @@ class _Survivor:
             if progress.direction is Direction.FORWARD:
                 progress = self._sweep(progress)
             while progress.step:
-                progress = self._reverse_next(progress)
+                number = max(number for number, start in enumerate(self.starts) if start < progress.step)
+                progress = self._reverse_segment(number, self._state_at(number), progress)
         return self._result(perf_counter() - start, left, resumed)
 
     def _check_loop(self, progress: Progress) -> None:
@@ -102,13 +103,9 @@ class _Survivor:
             probe = digest_of_arrays(self._on_host(state))
             state = self._advance(state, start + 1, stop, replay=False)
             progress = replace(progress, step=stop, probes=progress.probes | {str(start): probe})
-            self.ledger.keep_state(stop, _numbered(self._on_host(state)))
+            self.ledger.keep_state(stop, self._on_host(state))
             self._keep(progress)
         return self._reverse_segment(len(self.starts) - 1, state, progress)
-
-    def _reverse_next(self, progress: Progress) -> Progress:
-        number = max(number for number, start in enumerate(self.starts) if start < progress.step)
-        return self._reverse_segment(number, self._state_at(number), progress)
 
     def _reverse_segment(self, number: int, state: Any, progress: Progress) -> Progress:
         """Reverse a segment from the state at its start, and keep what its callbacks have written."""
@@ -164,8 +161,8 @@ class _Survivor:
         kept = self.ledger.state(self.starts[number])
         if kept is None:
             return self._advance(self._state_at(number - 1), self.starts[number - 1], self.starts[number], replay=True)
-        leaves = enumerate(zip(arrays_of(state), self.layout.leaves, strict=True))
-        return self.layout.build([refilled(array, leaf.spec, kept[str(index)]) for index, (array, leaf) in leaves])
+        leaves = zip(arrays_of(state), self.layout.leaves, kept, strict=True)
+        return self.layout.build([refilled(array, leaf.spec, elements) for array, leaf, elements in leaves])
 
     def _on_host(self, state: Any) -> list[Any]:
         return [to_host(array) for array in self.layout.check(state)]
@@ -190,7 +187,7 @@ class _Survivor:
     def _try_keeping(self) -> tuple[float, int]:
         """Return seconds to keep a segment, its state once and what callbacks write twice, and bytes of the latter."""
         start = perf_counter()
-        self.ledger.keep_state(0, _numbered(list(map(to_host, arrays_of(self.loop.state)))))
+        self.ledger.keep_state(0, list(map(to_host, arrays_of(self.loop.state))))
         middle = perf_counter()
         self._keep(Progress())
         end = perf_counter()
@@ -206,10 +203,6 @@ class _Survivor:
         plan = max(self.plans, key=lambda plan: plan.steps)
         metrics = _merged(self.results, self.reversed, seconds)
         return Result(plan, metrics, "; ".join(notes), steps=left)
-
-
-def _numbered(arrays: Sequence[Any]) -> dict[str, Any]:
-    return {str(index): array for index, array in enumerate(arrays)}
 
 
 def _merged(results: Sequence[Result], starts: Sequence[int], seconds: float) -> Metrics:

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay import planner
-from forebay.engine.layout import in_a_row
 from forebay.errors import BudgetError, WaveError
+from forebay.files import whole
+from forebay.machine.packing import in_a_row, snapshot_bytes
 from forebay.machine.spec import ArraySpec
 from forebay.wave.advice import advice
 from forebay.wave.earth.grid import Grid
 from forebay.wave.earth.stability import check_dispersion, check_dt, choose_dt
-from forebay.wave.files.formats import whole
 from forebay.wave.imaging import imaging_interval
 from forebay.wave.job.inputs import Acquisition, Fields, acquisition_of, layered, media_of, medium_of, wavelet_of
 from forebay.wave.job.job import Job
@@ -69,6 +69,7 @@ def prepare(job: Job, gpus: int = 0) -> Workspace:
     step = check(job, grid, media, acquisition, wavelet)
     Workspace(root).clear()
     for medium, fields in media.items():
+        (root / medium).mkdir(parents=True, exist_ok=True)
         for name, values in fields.items():
             with whole(root / medium / f"{name}.npy") as path, path.open("wb") as file:
                 np.save(file, values)
@@ -172,7 +173,7 @@ def check_budget(job: Job, physics: type[Physics], part: Grid, steps: int, every
 
 def _kept(shape: tuple[int, ...], count: int) -> int:
     """Return the bytes of a snapshot of fields of a shape."""
-    return in_a_row([ArraySpec(shape, np.dtype(np.float32))] * count)[1]
+    return snapshot_bytes(in_a_row([ArraySpec(shape, np.dtype(np.float32)).nbytes] * count))
 
 
 def check_directory(job: Job) -> None:

@@ -24,11 +24,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.errors import WaveError
+from forebay.files import remove, whole
 from forebay.metrics import Metrics, Span
 from forebay.planner import Plan
 from forebay.version import __version__
 from forebay.wave.earth.grid import Grid
-from forebay.wave.files.formats import remove, whole
 from forebay.wave.files.npy import load_array, load_arrays
 from forebay.wave.job.job import Job
 from forebay.wave.job.stack import PartialImage
