@@ -1,6 +1,6 @@
 """Many inputs for one reader, in a process of little memory, with a clock.
 
-    python -m tests.fuzz.campaign READER COUNT [SEED]    tries and tells as JSON what went wrong, how often
+python -m tests.fuzz.campaign READER COUNT [SEED]    tries and tells as JSON what went wrong, how often
 """
 
 import faulthandler
@@ -47,7 +47,9 @@ def failure_of(reader, data, folder):
         return ""
     except (Exception, Hangs) as error:
         frames = traceback.extract_tb(error.__traceback__)
-        where = [frame for frame in frames if "/forebay/" in frame.filename or "\\forebay\\" in frame.filename] or frames
+        where = [
+            frame for frame in frames if "/forebay/" in frame.filename or "\\forebay\\" in frame.filename
+        ] or frames
         return f"{type(error).__name__} in {Path(where[-1].filename).name}:{where[-1].name}"
     return None
 

@@ -13,13 +13,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-
 import numpy as np
+from tests.fuzz.mutation import mutated, mutated_body, mutated_parts
 
 import forebay as fb
 from forebay.codec import Encoded, container, get
 from forebay.errors import ForebayError
-from tests.fuzz.mutation import mutated, mutated_body, mutated_parts
 
 FIELD = np.sin(np.arange(2400, dtype=np.float32) / 7).reshape(12, 10, 20)
 CODECS = ["raw", "cast:float16", "cast:bfloat16", "bounded:1e-3", "dense:1e-3", "zfp:8", "zfp:tol=1e-3", "lossless"]
@@ -212,7 +211,9 @@ def read_encoding(data, folder):
         payload = resealed(payload)
     digest = container.xxh3_128_digest(about + payload)
     lengths = len(about) & 0xFFFF, len(payload)
-    encoded = Encoded.from_bytes(container.HEADER.pack(container.MAGIC, container.VERSION, *lengths, digest) + about + payload)
+    encoded = Encoded.from_bytes(
+        container.HEADER.pack(container.MAGIC, container.VERSION, *lengths, digest) + about + payload
+    )
     encoded.codec.decode(encoded)
     encoded.to_bytes()
 

@@ -65,7 +65,7 @@ def options(
 
 
 def main() -> None:
-    """Run the command line; whatever goes wrong is a sentence and an exit code, and a traceback where it is asked for."""
+    """Run the command line; whatever goes wrong is a sentence and an exit code, and a traceback where asked for."""
     for stream in (sys.stdout, sys.stderr):  # names of files need not be characters that a terminal has
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

@@ -65,7 +65,9 @@ def check_free(nbytes: int, what: str) -> None:
     """Refuse what does not fit into the memory that is free, where that is known."""
     free = free_host_bytes()
     if free is not None and nbytes > free:
-        raise BudgetError(f"{what} takes {to_text(nbytes)} of memory, of which {to_text(free)} are free: make it smaller")
+        raise BudgetError(
+            f"{what} takes {to_text(nbytes)} of memory, of which {to_text(free)} are free: make it smaller"
+        )
 
 
 def disk_capacity(directory: Path) -> Capacity:

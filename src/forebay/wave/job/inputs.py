@@ -134,7 +134,9 @@ def acquisition_of(job: Job, grid: Grid) -> Acquisition:
         assert data.dt is not None and data.length is not None
         dt, length = data.dt, data.length
         if length / dt > MOST_SAMPLES:
-            raise WaveError(f"data.length: expected at most {MOST_SAMPLES:.0e} samples of {dt:.6g} s, not {length:.6g} s")
+            raise WaveError(
+                f"data.length: expected at most {MOST_SAMPLES:.0e} samples of {dt:.6g} s, not {length:.6g} s"
+            )
         samples = round(length / dt) + 1
         if samples < 2:
             raise WaveError(f"data.length: expected more than data.dt, not {data.length} beside {data.dt}")

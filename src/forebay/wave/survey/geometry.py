@@ -118,7 +118,9 @@ def spread(
     lengths = [grid.end[axis] - grid.origin[axis] for axis in range(1, grid.ndim)]
     many = math.prod(counts) * math.prod(length / receiver_spacing + 1 for length in lengths)
     if many > MOST_TRACES:
-        raise WaveError(f"{many:.3g} traces of all shots are more than {MOST_TRACES:.0e}: take fewer shots or receivers")
+        raise WaveError(
+            f"{many:.3g} traces of all shots are more than {MOST_TRACES:.0e}: take fewer shots or receivers"
+        )
     lines, rows = [], []
     for axis, number in enumerate(counts, start=1):
         start, stop = grid.origin[axis], grid.end[axis]
