@@ -59,7 +59,7 @@ def to_bytes(amount: object) -> int:
     if not 0 <= amount <= MOST_BYTES:
         most = to_text(MOST_BYTES)
         raise UnitError(f"{short(amount)} is not an amount of bytes: it must be finite, not negative, at most {most}")
-    return int(amount)
+    return int(amount) if isinstance(amount, Integral) else int(float(amount))
 
 
 def to_text(count: int | float) -> str:
@@ -84,7 +84,7 @@ def short(value: object) -> str:
     >>> short(3751), short(10**400)
     ('3751', 'a number of hundreds of digits')
     """
-    if isinstance(value, Real) and abs(value) >= 2**1000:
+    if isinstance(value, int | float) and abs(value) >= 2**1000:
         return "a number of hundreds of digits"
     return f"{value!r:.80}"
 

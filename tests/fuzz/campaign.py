@@ -40,16 +40,14 @@ def input_of(reader, random):
 
 
 def failure_of(reader, data, folder):
-    """Read an input; return what went wrong, "" where it was refused by an error of ours, and None where it was read."""
+    """Read an input; return what went wrong, "" where an error of ours refused it, and None where it was read."""
     try:
         reader.read(data, folder)
     except ForebayError:
         return ""
     except (Exception, Hangs) as error:
         frames = traceback.extract_tb(error.__traceback__)
-        where = [
-            frame for frame in frames if "/forebay/" in frame.filename or "\\forebay\\" in frame.filename
-        ] or frames
+        where = [frame for frame in frames if "forebay" in Path(frame.filename).parts] or frames
         return f"{type(error).__name__} in {Path(where[-1].filename).name}:{where[-1].name}"
     return None
 

@@ -7,7 +7,7 @@ import io
 import json
 import sys
 from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -67,6 +67,13 @@ def saved(write):
     return file.getvalue()
 
 
+def all_of(*attempts):
+    """Try several things, each of which may be refused."""
+    for attempt in attempts:
+        with suppress(ForebayError):
+            attempt()
+
+
 def text(value):
     return json.dumps(value).encode()
 
@@ -103,11 +110,7 @@ def read_amount(data, folder):
 
 def read_names(data, folder):
     name = decoded(data)
-    for attempt in (lambda: get(name), lambda: str(fb.schedule.named(name, 1000))):
-        try:
-            attempt()
-        except ForebayError:
-            pass
+    all_of(lambda: get(name), lambda: str(fb.schedule.named(name, 1000)))
 
 
 PLANS = [
@@ -211,9 +214,8 @@ def read_encoding(data, folder):
         payload = resealed(payload)
     digest = container.xxh3_128_digest(about + payload)
     lengths = len(about) & 0xFFFF, len(payload)
-    encoded = Encoded.from_bytes(
-        container.HEADER.pack(container.MAGIC, container.VERSION, *lengths, digest) + about + payload
-    )
+    header = container.HEADER.pack(container.MAGIC, container.VERSION, *lengths, digest)
+    encoded = Encoded.from_bytes(header + about + payload)
     encoded.codec.decode(encoded)
     encoded.to_bytes()
 
@@ -235,15 +237,11 @@ def read_npy(data, folder):
 
     path = folder / "x.npy"
     path.write_bytes(data)
-    for attempt in (
+    all_of(
         lambda: np.sum(read_field(path).values),
         lambda: look_at_shots(path, 2),
         lambda: read_shot(path, 0, np.arange(1)),
-    ):
-        try:
-            attempt()
-        except ForebayError:
-            pass
+    )
 
 
 def segy_seeds():
@@ -266,15 +264,11 @@ def read_segy(data, folder):
 
     path = folder / "x.segy"
     path.write_bytes(data)
-    for attempt in (
+    all_of(
         lambda: read_field(path),
         lambda: look_at_shots(path, 2),
         lambda: read_shot(path, 0, np.arange(1)),
-    ):
-        try:
-            attempt()
-        except ForebayError:
-            pass
+    )
 
 
 @cache
@@ -318,15 +312,11 @@ def read_zarr(data, folder):
     from forebay.wave.files.formats import look_at_shots, read_field, read_shot
 
     damaged_files(zarr_files(), data, folder)
-    for attempt in (
+    all_of(
         lambda: read_field(folder / "field.zarr"),
         lambda: look_at_shots(folder / "shots.zarr", 2),
         lambda: read_shot(folder / "shots.zarr", 0, np.arange(3)),
-    ):
-        try:
-            attempt()
-        except ForebayError:
-            pass
+    )
 
 
 # Jobs.
@@ -371,7 +361,7 @@ def read_workspace(data, folder):
 
     damaged_files(workspace_files(), data, folder)
     space = Workspace(folder)
-    for attempt in (
+    all_of(
         lambda: (space.job, space.grid, space.sampling, space.step, space.device, space.notes),
         lambda: (space.geometry, space.boxes, space.geometry.receivers_of(0), space.geometry.traces_of(0)),
         lambda: (space.wavelet, space.fields("model"), space.fields("true", space.boxes[0]), steps_of(space)),
@@ -379,11 +369,7 @@ def read_workspace(data, folder):
         lambda: space.timeline(),
         lambda: (space.part(0), space.summary(0)),
         lambda: space.sweep(),
-    ):
-        try:
-            attempt()
-        except ForebayError:
-            pass
+    )
 
 
 # The command line.

@@ -15,7 +15,7 @@ def _is_number(value: object) -> bool:
 
 def check_number(value: object, name: str) -> None:
     """Refuse what is not a number; infinity is one."""
-    if not isinstance(value, Real) or isinstance(value, bool) or value != value:
+    if not isinstance(value, Real) or value != value:
         raise PlanError(f"{name}={value!r:.80}: give a number")
 
 
