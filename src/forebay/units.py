@@ -3,7 +3,8 @@
 import re
 from dataclasses import dataclass
 from decimal import Decimal, DecimalException
-from numbers import Real
+from math import inf
+from numbers import Integral, Real
 
 from forebay.errors import BudgetError, UnitError
 
@@ -56,10 +57,14 @@ def to_bytes(amount: object) -> int:
         if value > MOST_BYTES:
             raise UnitError(f"{amount[:40]!r} is no amount that a computer has: give {to_text(MOST_BYTES)} at most")
         return int(value.to_integral_value())
-    if not 0 <= amount <= MOST_BYTES:
+    try:
+        count = int(amount) if isinstance(amount, Integral) else float(amount)
+    except OverflowError:  # a fraction, say, larger than all floats
+        count = inf
+    if not 0 <= count <= MOST_BYTES:
         most = to_text(MOST_BYTES)
         raise UnitError(f"{short(amount)} is not an amount of bytes: it must be finite, not negative, at most {most}")
-    return int(amount) if isinstance(amount, Integral) else int(float(amount))
+    return int(count)
 
 
 def to_text(count: int | float) -> str:
