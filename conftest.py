@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from tests.example_counts import ALL
 
 # Shared machines are slow at times: no example fails for its duration.
 settings.register_profile("default", deadline=None, print_blob=True)
@@ -28,6 +29,10 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 # JAX would take three quarters of a GPU that other tests use at the same time.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+
+# XLA's compiler takes most of the time of the tests of JAX, a quarter of it to make fast code of what runs once.
+if not ALL:
+    os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 # What checkpoint_schedules has Numba compile takes seconds in every process, and milliseconds as it stands.
 sys.modules["numba"] = None
