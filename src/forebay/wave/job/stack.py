@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from forebay.wave.survey.geometry import Box
 
-OUTLIER = 100.0
-"""Times the median strength of all shots, 40 dB: above it a shot stands out."""
+OUTLIER = 30.0
+"""Times the median strength of all shots, 30 dB: above it a shot stands out."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -208,7 +208,7 @@ class ImagingTable(Table):
     mute: Depth = 0.0
     """metres from the top in which the final image is faded out"""
     include_outliers: bool = False
-    """whether shots are summed that are more than a hundred times as strong as the median of all"""
+    """whether shots are summed that are more than thirty times as strong as the median of all"""
 
 
 class MemoryTable(Table):
