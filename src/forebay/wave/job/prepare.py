@@ -66,10 +66,11 @@ def prepare(job: Job, gpus: int = 0, tell: Tell | None = None) -> Workspace:
     workspace.sweep()
     for path, sentence in damaged_results(workspace).items():
         shot = workspace.shot_of(path) if path.suffix == ".npz" else None
-        stray = shot is None and path.suffix == ".npz"
-        tell(f"{sentence}: it is left out" if stray else f"{sentence}: it is removed and made again", shot)
-        if not stray:
-            remove(path)
+        if path.suffix == ".npz" and shot is None:
+            tell(f"{sentence}: it is left out", None)
+            continue
+        tell(sentence + (": the next shot makes another" if shot is None else ": it is computed again"), shot)
+        remove(path)
     return workspace
 
 
@@ -168,7 +169,7 @@ def _write_inputs(job: Job, device: str) -> Description:
     for name in written():
         (root / name).unlink(missing_ok=True)
     for folder in (*media, "shots"):
-        (root / folder).mkdir(parents=True, exist_ok=True)
+        (root / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
     for name, values in arrays.items():
         with whole(root / name) as path, path.open("wb") as file:
             np.save(file, values)

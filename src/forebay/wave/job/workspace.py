@@ -49,9 +49,8 @@ UNFINISHED = re.compile(r"\.[0-9a-f]{8}\..+")
 """The name of a file or folder until it is whole."""
 RUN = re.compile(r"run-[0-9a-f]{16}")
 """The name of a run's folder."""
-SUMMARY = frozenset(
-    "shot seconds data reversal every steps phases peak moved ratio worst error note strength".split()  # noqa: SIM905
-)
+SUMMARY = {"shot", "seconds", "data", "reversal", "every", "steps", "phases", "peak", "moved"}
+SUMMARY |= {"ratio", "worst", "error", "note", "strength"}
 """What a shot tells of itself."""
 SHOT = re.compile(r"[0-9]+\.npz")
 """What is taken for a shot's file."""
@@ -253,7 +252,14 @@ class Workspace:
         try:
             yield begun
         finally:
-            remove(begun.drafts)
+            self._discard(begun.drafts)
+
+    def _discard(self, folder: Path) -> None:
+        """Remove the folder of a run; by another name first, so that nobody writes into it meanwhile."""
+        hidden = folder.with_name(f".{token_hex(4)}.{folder.name}")
+        with suppress(FileNotFoundError):
+            folder.replace(hidden)
+            remove(hidden)
 
     def take(self, shot: int) -> None:
         """Take over a shot that a worker of this run wrote, and the plan that it made for all others, if any.
@@ -283,7 +289,7 @@ class Workspace:
             for path in [entry for entry in folder.glob(".*") if UNFINISHED.fullmatch(entry.name)]:
                 remove(path)
         for path in [entry for entry in self.root.glob("run-*") if RUN.fullmatch(entry.name)]:
-            remove(path)
+            self._discard(path)
 
 
 def _load(path: Path, *names: str) -> list[NDArray[Any]]:
