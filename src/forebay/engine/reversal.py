@@ -26,6 +26,7 @@ from forebay.planner.operations import Operation
 from forebay.planner.residency import holdings, ways_back
 from forebay.schedule import Forward, Restore
 from forebay.schedule.online import retainable
+from forebay.tier.capacity import check_spills
 
 
 class Phase(Enum):
@@ -54,7 +55,8 @@ class Setup:
     synchronous: bool
 
     def machine(self) -> ReversalMachine:
-        """Return what it runs on."""
+        """Return what it runs on; refuse a disk that is memory, of which there is too little."""
+        check_spills(self.where, dict(zip(self.tiers, self.rooms.most, strict=False)))
         return self.loop.library.machine(self.where, self.synchronous)
 
     def start(self, machine: ReversalMachine, sampler: Sampler | None, visitor: "Visitor") -> tuple[Executor, Any]:

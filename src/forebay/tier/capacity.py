@@ -1,12 +1,14 @@
 """How much memory each tier of this machine has, and how much of it is free."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from forebay.cuda.available import gpu_count
 from forebay.errors import BudgetError
+from forebay.filesystems import in_memory, kind_of
+from forebay.units import to_text
 
 PIECE = 2 * 2**20
 """Bytes in which the driver of a GPU gives its memory."""
@@ -59,6 +61,17 @@ def disk_capacity(directory: Path) -> Capacity:
     """Look up the disk that a directory lies on."""
     usage = shutil.disk_usage(directory)
     return Capacity(usage.total, usage.free)
+
+
+def check_spills(directory: Path, rooms: Mapping[str, int]) -> None:
+    """Refuse to spill into files that are memory where there is not enough of it for host and disk together."""
+    if rooms.get("disk") and in_memory(directory):
+        needed, free = rooms["disk"] + rooms.get("host", 0), host_capacity().free
+        if needed > free:
+            raise BudgetError(
+                f"{directory} is no disk but memory ({kind_of(directory)}): host and disk budgets would take "
+                f"{to_text(needed)} of it, and {to_text(free)} are free. Name a directory on a disk, or give less"
+            )
 
 
 def _limits(membership: Path, cgroups: Path) -> Iterator[tuple[int, int]]:
