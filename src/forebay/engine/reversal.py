@@ -149,11 +149,7 @@ class Reversal:
         return result
 
     def _back(
-        self,
-        operations: list[Operation],
-        backward: Callable[[Any, int], None],
-        progress: bool | None,
-        retain: bool,
+        self, operations: list[Operation], backward: Callable[[Any, int], None], progress: bool | None, retain: bool
     ) -> Result:
         """Run from the turn to the start."""
         assert self._executor is not None

@@ -50,8 +50,7 @@ class _Survivor:
         self.layout.check_apart(arrays_of(loop.state))
         first = digest_of_arrays(list(map(to_host, arrays_of(loop.state))))
         decided = ledger.open(
-            problem(loop, self.layout, first),
-            lambda: decide(loop, ledger.directory, self.layout, self._try_keeping),
+            problem(loop, self.layout, first), lambda: decide(loop, ledger.directory, self.layout, self._try_keeping)
         )
         self.starts: list[int] = decided["starts"]
         plans = list(map(Plan.from_json, decided["plans"]))
