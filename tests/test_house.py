@@ -25,7 +25,7 @@ FLOORS = [
     {"codec", "schedule"},
     {"cuda", "metrics"},
     {"units", "compiled", "processors", "files"},
-    {"errors", "version"},
+    {"errors", "forking", "version"},
 ]
 """Rooms from the top floor down: each may import itself and what is below it."""
 

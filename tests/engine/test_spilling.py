@@ -18,6 +18,7 @@ from forebay.planner.simulate import Work, simulate
 from forebay.schedule import named
 from tests.engine.test_ordering import all_waits
 from tests.engine.thinning import Thin, ThinLoop
+from tests.spills import spills
 
 STEPS = 16
 WORK = Work(1, 1, 1, 1, 1, (1, 1), (1, 1))
@@ -157,7 +158,7 @@ def test_on_host_and_disk_within_the_budget(filling, assumed, host, disk, thin, 
         plans.add(result.plan.codec)
         assert result.metrics.peak["host"] + (size if result.plan.codec else 0) <= budget["host"]
         assert result.metrics.peak["disk"] <= disk * size
-    assert not list(tmp_path.glob("forebay-*"))
+    assert not spills(tmp_path)
     assert thin in plans or assumed == 1.0
 
 

@@ -16,6 +16,7 @@ from forebay.engine.sampling import Sampler
 from forebay.engine.showing import shown
 from forebay.engine.spilling import Rooms, SnapshotCoding, SpillingExecutor
 from forebay.errors import BudgetError, EngineError
+from forebay.forking import only_here
 from forebay.machine.machine import ReversalMachine
 from forebay.metrics import Metrics
 from forebay.planner import Plan
@@ -103,7 +104,7 @@ class Reversal:
         self._start(Phase.PREPARED)
         try:
             machine = self._setup.machine()
-            self._close = weakref.finalize(self, machine.close)
+            self._close = weakref.finalize(self, only_here(machine.close))
             self._executor, state = self._setup.start(machine, self._sampler, self._visitor)
             final = self._sweep(self._executor, state)
             if (loans := self._executor.callbacks.loans) is not None:

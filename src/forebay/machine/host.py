@@ -94,6 +94,7 @@ class HostReversal(ReversalMachine):
 
     def passed(self, event: Any) -> bool:
         """Tell whether something has been done."""
+        self._threads.check_process()
         return bool(event.done())
 
     def copies(self, lane: str, what: str, step: int, pairs: Sequence[Pair], after: Sequence[Wait]) -> Any:
@@ -117,7 +118,11 @@ class HostReversal(ReversalMachine):
         pairs = [(copied.array, each.array) for copied, each in zip(aside, coded, strict=True)]
         self._compute("save", step, after, partial(copy, pairs))
         task = self._threads.submit("codec", self._encode, step, aside)
-        return Encoding(task, task.result, task.done)
+        return Encoding(task, partial(self._sizes, task), partial(self.passed, task))
+
+    def _sizes(self, task: "Future[list[int]]") -> list[int]:
+        self._threads.check_process()
+        return task.result()
 
     def _encode(self, step: int, coded: Sequence[Coded]) -> list[int]:
         start = perf_counter()
@@ -131,11 +136,13 @@ class HostReversal(ReversalMachine):
 
     def sync(self, after: Sequence[Wait]) -> None:
         """Wait for events, and raise what went wrong in a lane."""
+        self._threads.check_process()
         for wait in after:
             wait.event.result()
 
     def wait(self, step: int, after: Sequence[Wait]) -> None:
         """Wait, and count it as a stall where it was one."""
+        self._threads.check_process()
         for wait in after:
             if not wait.event.done():
                 self.metrics.late += wait.why.startswith("restore")
