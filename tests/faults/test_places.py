@@ -89,7 +89,9 @@ def test_what_is_spilled_into_memory_counts_as_memory(monkeypatch):
         )
 
     assert reverse("revolve:3", 83_000).plan.tiers == ("host", "disk")
-    with pytest.raises(BudgetError, match=r"/dev/shm is no disk but memory \(tmpfs\).*Name a directory on a disk"):
+    with pytest.raises(
+        BudgetError, match=r"free in /dev/shm, which is no disk but memory \(tmpfs\): .*another directory"
+    ):
         reverse("storeall", 900_000)
 
 

@@ -61,14 +61,7 @@ class Request:
         if self.codec is None:
             check_budget(steps, state_bytes, budget, schedule=self.schedule, every=self.chunk or 1)
 
-    def prepare(
-        self,
-        forward: Callable[..., Any],
-        state: Any,
-        steps: int,
-        plan: Plan,
-        note: str,
-    ) -> Reversal:
+    def prepare(self, forward: Callable[..., Any], state: Any, steps: int, plan: Plan, note: str) -> Reversal:
         """Return a reversal that follows a plan."""
         reversal = prepare(
             forward,

@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from forebay.engine.executor import Executor
@@ -26,7 +24,6 @@ from forebay.planner.operations import Operation
 from forebay.planner.residency import holdings, ways_back
 from forebay.schedule import Forward, Restore
 from forebay.schedule.online import retainable
-from forebay.tier.capacity import check_spills
 
 
 class Phase(Enum):
@@ -36,6 +33,10 @@ class Phase(Enum):
     RUNNING = "is running: let its callbacks return first (one that is to end it raises an exception)"
     TURNED = "has been run forward: call backward(), or prepare another"
     ENDED = "has ended or was given up: prepare another, or say retain=True to all backward() but the last"
+
+
+MakeMachine = Callable[[], ReversalMachine]
+"""Returns what a reversal runs on."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +52,7 @@ class Setup:
     tiers: Sequence[str]
     rooms: Rooms
     """bytes of each tier"""
-    where: Path
-    synchronous: bool
-
-    def machine(self) -> ReversalMachine:
-        """Return what it runs on; refuse a disk that is memory, of which there is too little."""
-        check_spills(self.where, dict(zip(self.tiers, self.rooms.most, strict=False)))
-        return self.loop.library.machine(self.where, self.synchronous)
+    machine: MakeMachine
 
     def start(self, machine: ReversalMachine, sampler: Sampler | None, visitor: "Visitor") -> tuple[Executor, Any]:
         """Take the memory, and return what runs operations in it, and a copy of the initial state."""
@@ -155,11 +150,7 @@ class Reversal:
         return result
 
     def _back(
-        self,
-        operations: list[Operation],
-        backward: Callable[[Any, int], None],
-        progress: bool | None,
-        retain: bool,
+        self, operations: list[Operation], backward: Callable[[Any, int], None], progress: bool | None, retain: bool
     ) -> Result:
         """Run from the turn to the start."""
         assert self._executor is not None
@@ -217,9 +208,7 @@ class Reversal:
     def __enter__(self) -> "Reversal":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def _start(self, phase: Phase) -> None:

@@ -1,7 +1,7 @@
 """How much memory each tier of this machine has, and how much of it is free."""
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,15 +63,17 @@ def disk_capacity(directory: Path) -> Capacity:
     return Capacity(usage.total, usage.free)
 
 
-def check_spills(directory: Path, rooms: Mapping[str, int]) -> None:
-    """Refuse to spill into files that are memory where there is not enough of it for host and disk together."""
-    if rooms.get("disk") and in_memory(directory):
-        needed, free = rooms["disk"] + rooms.get("host", 0), host_capacity().free
-        if needed > free:
-            raise BudgetError(
-                f"{directory} is no disk but memory ({kind_of(directory)}): host and disk budgets would take "
-                f"{to_text(needed)} of it, and {to_text(free)} are free. Name a directory on a disk, or give less"
-            )
+def check_spills(directory: Path, nbytes: int, beside: int = 0) -> None:
+    """Refuse to spill more bytes than are free in a directory; where that is memory, `beside` will be taken of it too."""
+    free, where = disk_capacity(directory).free, str(directory)
+    if in_memory(directory):
+        free = max(0, min(free, host_capacity().free - beside))
+        where += f", which is no disk but memory ({kind_of(directory)})"
+    if nbytes > free:
+        raise BudgetError(
+            f"a disk budget of {to_text(nbytes)}, but only {to_text(free)} are free in {where}: "
+            f"give a disk budget of at most {free} bytes, free some room, or choose another directory"
+        )
 
 
 def _limits(membership: Path, cgroups: Path) -> Iterator[tuple[int, int]]:
