@@ -64,7 +64,7 @@ def disk_capacity(directory: Path) -> Capacity:
 
 
 def check_spills(directory: Path, nbytes: int, beside: int = 0) -> None:
-    """Refuse to spill more bytes than are free in a directory; where that is memory, others will be taken beside them."""
+    """Refuse to spill more than is free in a directory; where that is memory, other bytes are taken beside them."""
     free, where = disk_capacity(directory).free, str(directory)
     if in_memory(directory):
         free = max(0, min(free, host_capacity().free - beside))
