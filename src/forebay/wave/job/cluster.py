@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from time import monotonic
@@ -22,10 +23,11 @@ from forebay.wave.job.workspace import Workspace
 from forebay.wave.survey.geometry import part_of
 
 try:
-    dask, distributed = (import_module(name) for name in ("dask", "distributed"))  # type: Any, Any
+    distributed: Any = import_module("distributed")
 except ImportError as error:  # pragma: no cover - an optional library
     raise WaveError("workers need Dask: install Forebay with its extra dask") from error
 
+from forebay.dask.clusters import ask_workers, private_cluster
 from forebay.dask.limits import limits_of
 
 FIELDS = {("acoustic", 2): 12, ("acoustic", 3): 12, ("elastic", 2): 30, ("elastic", 3): 44}
@@ -70,24 +72,23 @@ def _why_none_works(client: Any, address: str | None) -> str:
 
 @contextmanager
 def local(table: RunTable, device: str) -> Iterator["ShotCluster"]:
-    """Start a cluster on this machine."""
+    """Start a cluster on this machine, which nobody else can use."""
     cores, gpus = processors(), gpu_count()
     if device == "gpu" and table.workers > gpus:
         raise WaveError(f"run.workers: expected at most {gpus}, one for each GPU, not {table.workers}")
-    # Workers are started afresh, not forked: the threads of a process that has computed do not survive a fork.
-    afresh = dask.config.set({"distributed.worker.multiprocessing-method": "spawn"})
-    with afresh, _started(table.workers, device, gpus) as workers, distributed.Client(workers) as client:
+    with private_cluster(partial(_start, table.workers, device, gpus)) as client:
         yield ShotCluster(client, table, max(1, cores // table.workers))
 
 
-def _started(workers: int, device: str, gpus: int) -> Any:
+def _start(workers: int, device: str, gpus: int, security: Any) -> Any:
+    quiet = {"dashboard_address": None, "security": security}
     if device == "gpu" and gpus > 1:
         try:
             dask_cuda: Any = import_module("dask_cuda")
         except ImportError as error:
             raise WaveError("several GPUs need dask-cuda: pip install dask-cuda, or set run.workers = 0") from error
-        return dask_cuda.LocalCUDACluster(n_workers=workers)
-    return distributed.LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None)
+        return dask_cuda.LocalCUDACluster(n_workers=workers, **quiet)
+    return distributed.LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, **quiet)
 
 
 @dataclass(frozen=True)
@@ -101,14 +102,14 @@ class ShotCluster:
 
     def gpus(self) -> int:
         """Count the GPUs that every worker has."""
-        return min(self.client.run(gpu_count).values(), default=0)
+        return min(ask_workers(self.client, gpu_count).values(), default=0)
 
     def shots(self, workspace: Workspace, todo: list[int], budget: Budget, shown: ProgressBars) -> dict[int, str]:
         """Migrate shots, each tried as often as the job says, and tell which failed and why."""
         if not todo:
             return {}
         root, topic = str(workspace.root.resolve()), f"forebay-steps-{workspace.run}"
-        if blind := [name for name, sees in self.client.run(_sees, root).items() if not sees]:
+        if blind := [name for name, sees in ask_workers(self.client, _sees, root).items() if not sees]:
             raise WaveError(
                 f"the worker {blind[0]} does not see {root}: choose an output.directory that all of them share"
             )

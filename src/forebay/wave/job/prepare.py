@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay import planner
-from forebay.engine.layout import in_a_row
 from forebay.errors import BudgetError, CorruptionError, WaveError
 from forebay.files import remove, whole
+from forebay.machine.packing import in_a_row, snapshot_bytes
 from forebay.machine.spec import ArraySpec
 from forebay.wave.advice import advice
 from forebay.wave.earth.grid import Grid
@@ -274,7 +274,7 @@ def check_budget(job: Job, physics: type[Physics], part: Grid, steps: int, every
 
 def _kept(shape: tuple[int, ...], count: int) -> int:
     """Return the bytes of a snapshot of fields of a shape."""
-    return in_a_row([ArraySpec(shape, np.dtype(np.float32))] * count)[1]
+    return snapshot_bytes(in_a_row([ArraySpec(shape, np.dtype(np.float32)).nbytes] * count))
 
 
 def check_directory(job: Job) -> None:

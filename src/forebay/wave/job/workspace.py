@@ -20,7 +20,7 @@ import json
 import re
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -30,8 +30,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.errors import ForebayError, WaveError
+from forebay.errors import DiskError, ForebayError, WaveError
 from forebay.files import remove, sync, whole
+from forebay.locks import DirectoryLock
 from forebay.metrics import Metrics, Span
 from forebay.planner import Plan
 from forebay.wave.earth.grid import Grid
@@ -308,18 +309,14 @@ def written() -> list[str]:
 
 @contextmanager
 def locked(root: Path) -> Iterator[None]:
-    """Hold a directory for one run; the kernel lets go of it when the process dies."""
-    try:
-        import fcntl
-    except ImportError as error:
-        raise WaveError("jobs run on Linux only, which lets go of a job's directory when its process dies") from error
+    """Hold a directory for one run; a process that dies lets go of it."""
     try:
         root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise WaveError(f"output.directory: {root} cannot be made ({error.strerror}): choose another folder") from error
-    with (root / "lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise WaveError(f"another run works in {root}: wait for it, or choose another output.directory") from None
+    try:
+        lock = DirectoryLock(root / "lock")
+    except DiskError as error:
+        raise WaveError(f"output.directory: {error}") from error
+    with closing(lock):
         yield
