@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from forebay.engine.executor import Executor
@@ -37,6 +35,10 @@ class Phase(Enum):
     ENDED = "has ended or was given up: prepare another, or say retain=True to all backward() but the last"
 
 
+MakeMachine = Callable[[], ReversalMachine]
+"""Returns what a reversal runs on."""
+
+
 @dataclass(frozen=True)
 class Setup:
     """A loop, where its snapshots go, and how they are kept there."""
@@ -50,12 +52,7 @@ class Setup:
     tiers: Sequence[str]
     rooms: Rooms
     """bytes of each tier"""
-    where: Path
-    synchronous: bool
-
-    def machine(self) -> ReversalMachine:
-        """Return what it runs on."""
-        return self.loop.library.machine(self.where, self.synchronous)
+    machine: MakeMachine
 
     def start(self, machine: ReversalMachine, sampler: Sampler | None, visitor: "Visitor") -> tuple[Executor, Any]:
         """Take the memory, and return what runs operations in it, and a copy of the initial state."""
@@ -153,11 +150,7 @@ class Reversal:
         return result
 
     def _back(
-        self,
-        operations: list[Operation],
-        backward: Callable[[Any, int], None],
-        progress: bool | None,
-        retain: bool,
+        self, operations: list[Operation], backward: Callable[[Any, int], None], progress: bool | None, retain: bool
     ) -> Result:
         """Run from the turn to the start."""
         assert self._executor is not None
@@ -215,9 +208,7 @@ class Reversal:
     def __enter__(self) -> "Reversal":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def _start(self, phase: Phase) -> None:

@@ -1,7 +1,7 @@
 """Reversing a time loop inside a budget: the calls that plan, measure and run it, at once or in two phases."""
 
-import tempfile
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -10,12 +10,13 @@ from forebay.codec.auto import choices
 from forebay.engine.costing import driver_overhead, measured, read_budget, with_codecs, with_unused
 from forebay.engine.library import Library
 from forebay.engine.loop import Record, TimeLoop
-from forebay.engine.online import FOREVER, EndWatch, prepare_learning, prepare_online
+from forebay.engine.online import FOREVER, EndWatch, LearningReversal, OnlineReversal
 from forebay.engine.result import Result
 from forebay.engine.resume import Adjoint, SurvivingLoop, reverse_in_segments
 from forebay.engine.reversal import Reversal, Setup
 from forebay.engine.spilling import SnapshotCoding, check_plan, rooms_of
 from forebay.errors import PlanError
+from forebay.filesystems import spill_directory
 from forebay.planner import Costs, Plan
 from forebay.planner import plan as make_plan
 from forebay.planner.settings import Problem
@@ -181,7 +182,8 @@ def prepare(
         callbacks that launch on streams of their own. None asks ``forward.synchronous``, which the doors of other
         libraries set; without it, it is False.
     directory
-        Where the disk tier keeps its files.
+        Where the disk tier keeps its file. None takes the directory for temporary files or, where that is memory, one
+        on a disk. What is spilled into memory counts as memory.
 
     Examples
     --------
@@ -196,7 +198,7 @@ def prepare(
     (1024.0, [512.0, 256.0, 128.0])
     """
     synchronous = bool(getattr(forward, "synchronous", False)) if synchronous is None else synchronous
-    where = Path(directory) if directory is not None else Path(tempfile.gettempdir())
+    where = Path(directory) if directory is not None else spill_directory()
     learns = _learns(step_costs)
     if steps is None or learns:
         unknown = UNKNOWN_END if steps is None else UNKNOWN_COSTS
@@ -208,9 +210,10 @@ def prepare(
         costs = costs or measured(loop, budget, where, synchronous)
         nbytes, every, overhead = loop.layout.nbytes, loop.every, driver_overhead(loop, False)
         problem = Problem(steps or every, every, nbytes, None, budget, costs, policy, slots, reversals, overhead)
+        machine = partial(loop.library.machine, where, synchronous)
         if steps is None:
-            return prepare_online(loop, watch, problem, schedule, where, synchronous, note)
-        return prepare_learning(loop, problem, schedule, where, synchronous, note)
+            return OnlineReversal(watch, loop, problem, schedule, machine, note)
+        return LearningReversal(loop, problem, schedule, machine, note)
     assert not isinstance(step_costs, str)
     check_steps(steps)
     loop = TimeLoop(forward, state, steps, every, record)
@@ -249,7 +252,8 @@ def prepare(
     packing = None if coding is None else coding.packing
     rooms = rooms_of(plan, kept, packing, overhead)
     check_plan(plan, loop, kept, packing, rooms)
-    setup = Setup(loop, keeps, kept, coding, plan.tiers, rooms, where, synchronous)
+    machine = partial(loop.library.machine, where, synchronous)
+    setup = Setup(loop, keeps, kept, coding, plan.tiers, rooms, machine)
     return Reversal(setup, plan, lossy=encoder is not None and encoder.lossy, note=note)
 
 

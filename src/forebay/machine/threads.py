@@ -24,9 +24,7 @@ class LaneThreads:
     """
 
     def __init__(
-        self,
-        begin: Callable[[], Any] = lambda: None,
-        tell: Callable[[str, str, int, float], None] = lambda *_: None,
+        self, begin: Callable[[], Any] = lambda: None, tell: Callable[[str, str, int, float], None] = lambda *_: None
     ) -> None:
         self._begin, self._tell = begin, tell
         self._threads: dict[str, ThreadPoolExecutor] = {}

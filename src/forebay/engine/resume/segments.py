@@ -12,13 +12,13 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from forebay.engine.host_copies import fill, refilled, to_host
 from forebay.engine.layout import Layout, arrays_of
 from forebay.engine.library import library_of
 from forebay.engine.result import Result
 from forebay.engine.resume.asked import check_adjoint, check_options
 from forebay.engine.resume.decision import SurvivingLoop, decide, problem
 from forebay.engine.resume.files import digest_of_arrays
-from forebay.engine.resume.host_copies import fill, refilled, to_host
 from forebay.engine.resume.ledger import Direction, Ledger, Progress
 from forebay.engine.showing import shown
 from forebay.errors import CorruptionError, StateError
@@ -50,8 +50,7 @@ class _Survivor:
         self.layout.check_apart(arrays_of(loop.state))
         first = digest_of_arrays(list(map(to_host, arrays_of(loop.state))))
         decided = ledger.open(
-            problem(loop, self.layout, first),
-            lambda: decide(loop, ledger.directory, self.layout, self._try_keeping),
+            problem(loop, self.layout, first), lambda: decide(loop, ledger.directory, self.layout, self._try_keeping)
         )
         self.starts: list[int] = decided["starts"]
         plans = list(map(Plan.from_json, decided["plans"]))

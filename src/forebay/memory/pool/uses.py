@@ -113,10 +113,7 @@ class Uses:
             for page in pages:
                 page.events, page.origin = [event], "computed"
             for number, page in enumerate(pages[lease.readable :], lease.readable):
-                if failed and (number >= lease.given or not page.filled):
-                    pager.spoiled(page)
-                else:
-                    pager.wrote(page)
+                pager.wrote(page, filled=not failed or (number < lease.given and page.filled))
         finally:
             self._release(lease)
         if self.closed or failed:  # what goes wrong from here on would hide what went wrong before
