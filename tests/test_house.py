@@ -24,7 +24,8 @@ FLOORS = [
     {"planner", "tier", "footprint"},
     {"codec", "schedule"},
     {"cuda", "metrics"},
-    {"units", "compiled", "processors", "files"},
+    {"locks"},
+    {"units", "compiled", "processors", "files", "filesystems"},
     {"errors", "forking", "version"},
 ]
 """Rooms from the top floor down: each may import itself and what is below it."""

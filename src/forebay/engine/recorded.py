@@ -5,7 +5,6 @@ Recording several steps at once takes their graphs together, but snapshots then 
 recording costs by itself is shared. So the number of steps is one more thing to plan.
 """
 
-import tempfile
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
@@ -19,6 +18,7 @@ from forebay.engine.library import Library
 from forebay.engine.reversal import Reversal
 from forebay.engine.reverse import prepare
 from forebay.errors import BudgetError, PlanError, SlowerError
+from forebay.filesystems import spill_directory
 from forebay.planner import Costs, Plan, check_budget
 from forebay.planner import plan as make_plan
 from forebay.schedule import Schedule
@@ -84,7 +84,7 @@ class Request:
     @property
     def where(self) -> Path:
         """Where the disk tier keeps its files."""
-        return Path(self.directory) if self.directory is not None else Path(tempfile.gettempdir())
+        return Path(self.directory) if self.directory is not None else spill_directory()
 
     def sizes(self, steps: int) -> list[int]:
         """List the numbers of steps that may be recorded at once; a schedule with numbers counts in single steps."""

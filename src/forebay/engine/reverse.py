@@ -1,6 +1,5 @@
 """Reversing a time loop inside a budget: the calls that plan, measure and run it, at once or in two phases."""
 
-import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,6 +16,7 @@ from forebay.engine.resume import Adjoint, SurvivingLoop, reverse_in_segments
 from forebay.engine.reversal import Reversal, Setup
 from forebay.engine.spilling import SnapshotCoding, check_plan, rooms_of
 from forebay.errors import PlanError
+from forebay.filesystems import spill_directory
 from forebay.planner import Costs, Plan
 from forebay.planner import plan as make_plan
 from forebay.planner.settings import Problem
@@ -182,7 +182,8 @@ def prepare(
         callbacks that launch on streams of their own. None asks ``forward.synchronous``, which the doors of other
         libraries set; without it, it is False.
     directory
-        Where the disk tier keeps its files.
+        Where the disk tier keeps its file. None takes the directory for temporary files or, where that is memory, one
+        on a disk. What is spilled into memory counts as memory.
 
     Examples
     --------
@@ -197,7 +198,7 @@ def prepare(
     (1024.0, [512.0, 256.0, 128.0])
     """
     synchronous = bool(getattr(forward, "synchronous", False)) if synchronous is None else synchronous
-    where = Path(directory) if directory is not None else Path(tempfile.gettempdir())
+    where = Path(directory) if directory is not None else spill_directory()
     learns = _learns(step_costs)
     if steps is None or learns:
         unknown = UNKNOWN_END if steps is None else UNKNOWN_COSTS

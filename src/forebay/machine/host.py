@@ -82,7 +82,7 @@ class HostReversal(ReversalMachine):
         if tier == 0:
             self._memory = _pages(nbytes)
         elif nbytes:
-            self._threads.disk = Disk(self._directory, nbytes)
+            self._threads.disk = Disk(self._directory, nbytes, beside=self._memory.nbytes)
 
     def extend(self, tier: int, nbytes: int) -> Region:
         """Allocate further pages, which go with those who use them."""

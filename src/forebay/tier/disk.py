@@ -32,11 +32,10 @@ from numpy.typing import NDArray
 from forebay.errors import BudgetError, CorruptionError, DiskError, DiskFullError, PlanError
 from forebay.forking import leave_to_parent
 from forebay.tier import files
-from forebay.tier.capacity import disk_capacity
+from forebay.tier.capacity import check_spills
 from forebay.tier.sectors import CHUNK, read_chunk, whole_sectors, write_chunk
 from forebay.tier.space import FilePiece, FileRange, FileSpace, pieces
 from forebay.tier.transfer import Transfer, cancelled
-from forebay.units import to_text
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
@@ -78,6 +77,8 @@ class Disk:
         The most bytes to take there; every snapshot takes its size, rounded up to 4 KiB.
     threads
         Chunks in flight. Each thread holds 4 MiB of host memory once it has met a buffer not aligned to 4 KiB.
+    beside
+        Bytes of host memory that are not in use yet and will be: they count where the directory is memory.
 
     Attributes
     ----------
@@ -97,16 +98,12 @@ class Disk:
     [0 1 2 3 4] 4096
     """
 
-    def __init__(self, directory: Path | str, capacity: int, *, threads: int = 8) -> None:
+    def __init__(self, directory: Path | str, capacity: int, *, threads: int = 8, beside: int = 0) -> None:
         directory = Path(directory)
         if not directory.is_dir():
             raise DiskError(f"no directory {directory} to keep snapshots in: create it, or name one that exists")
         files.check_platform()
-        if capacity > (free := disk_capacity(directory).free):
-            raise BudgetError(
-                f"a disk budget of {to_text(capacity)}, but only {to_text(free)} are free in {directory}: "
-                f"give a disk budget of at most {free} bytes, free some room, or choose another directory"
-            )
+        check_spills(directory, capacity, beside)
         self.directory = directory
         self._fd, self._direct = files.open_unnamed(directory)
         self._finalizer = weakref.finalize(self, os.close, self._fd)

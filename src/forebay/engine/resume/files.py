@@ -1,13 +1,11 @@
-"""Files that are whole or not there, whenever the process dies: headers, arrays and checksums, and a lock.
+"""Files that are whole or not there, whenever the process dies: headers, arrays and checksums.
 
 A file is written beside its place, brought to the disk, and renamed. What is read is checked to the last bit.
 """
 
 import json
-import os
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -15,7 +13,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from forebay.errors import CorruptionError, DiskError
+from forebay.errors import CorruptionError
 from forebay.files import whole
 
 MAGIC = b"forebay1"
@@ -79,27 +77,6 @@ def read_arrays(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     except (ValueError, struct.error, OSError) as error:
         raise CorruptionError(f"{path} cannot be read: {error}") from error
     return header, arrays
-
-
-def take_lock(path: Path) -> BinaryIO:
-    """Take the lock of a directory, which ends with the process, however that ends."""
-    try:
-        import fcntl
-    except ImportError as error:
-        raise DiskError("resume= needs file locks as Linux and macOS have them: leave it out here") from error
-    while True:
-        lock = open(os.open(path, os.O_CREAT | os.O_RDWR, 0o600), "rb+")  # noqa: SIM115 - open while it is ours
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.close()
-            raise DiskError(
-                f"another process is at work in {path.parent}: wait for its end, or name another directory"
-            ) from None
-        with suppress(FileNotFoundError):  # who had it before may have removed it as its last deed
-            if os.fstat(lock.fileno()).st_ino == path.stat().st_ino:
-                return lock
-        lock.close()
 
 
 def _bytes(array: NDArray[Any]) -> memoryview:

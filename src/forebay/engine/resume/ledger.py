@@ -21,12 +21,13 @@ from typing import Any, BinaryIO
 
 from numpy.typing import NDArray
 
-from forebay.engine.resume.files import digest, read_arrays, take_lock, write_arrays, write_whole
+from forebay.engine.resume.files import digest, read_arrays, write_arrays, write_whole
 from forebay.errors import CorruptionError, DiskError, PlanError
+from forebay.locks import OWNER, DirectoryLock
 
 VERSION = 1
 MANIFEST, LOCK = "manifest", "lock"
-_OURS = re.compile(r"(manifest|lock|(progress|adjoint|state)-\d+)(\.part)?")
+_OURS = re.compile(r"(manifest|lock|lock\.owner|(progress|adjoint|state)-\d+)(\.part)?")
 
 _KEPT = ("progress", "adjoint")
 """Names of the files that are written with each progress."""
@@ -67,7 +68,7 @@ class Ledger:
             raise DiskError(f"progress cannot be kept in {self.directory}: {error.strerror}") from error
         if strangers:
             raise DiskError(f"{self.directory} holds {strangers[0]!r}: name a directory for this reversal alone")
-        self._lock: BinaryIO = take_lock(self.directory / LOCK)
+        self._lock = DirectoryLock(self.directory / LOCK)
         self.damaged: list[str] = []
         """what could not be read, in words"""
         self._last = max(self._numbers("progress"), default=0)
@@ -155,7 +156,7 @@ class Ledger:
         """Remove everything but the lock, the manifest last."""
         names = sorted((path.name for path in self.directory.iterdir()), key=lambda name: name == MANIFEST)
         for name in names:
-            if name != LOCK and _OURS.fullmatch(name):
+            if name not in (LOCK, LOCK + OWNER) and _OURS.fullmatch(name):
                 (self.directory / name).unlink()
         self._last = 0
 
