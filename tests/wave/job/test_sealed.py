@@ -345,7 +345,6 @@ class TestWorkersOfADeadRun:
         """At random moments of their successor, which is another job or the same."""
         chosen, (sound, foreign) = random.Random(seed), runs
         zombie = self.begun(tmp_path, chosen.choice((OTHER, TEXT)))
-        (tmp_path / "out" / "job.json").unlink()
         refused, part = [], foreign.workspace.part(1)
         metrics = type("Metrics", (), {"timeline": []})
         deeds = (
@@ -364,6 +363,8 @@ class TestWorkersOfADeadRun:
 
         act()  # before its successor begins, nobody can know
         written, refused[:] = len(refused), []
+        for name in ("job.json", "shots"):  # so that another job may begin there
+            remove(tmp_path / "out" / name)
         for name in ("keep", "take", "finished"):
             real = getattr(Workspace, name)
             acting = lambda self, *about, real=real: (self is zombie or act(), real(self, *about))[1]  # noqa: E731
