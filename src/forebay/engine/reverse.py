@@ -202,7 +202,7 @@ def prepare(
     learns = _learns(step_costs)
     if steps is None or learns:
         unknown = UNKNOWN_END if steps is None else UNKNOWN_COSTS
-        known = {"plan": plan, "codec": codec, "policy": None if policy == "min" else policy}
+        known: dict[str, object] = {"plan": plan, "codec": codec, "policy": None if policy == "min" else policy}
         known |= {"step_costs": step_costs} if steps is None else {}
         if given := [name for name, value in known.items() if value is not None]:
             raise PlanError(f"{given[0]}= needs {unknown}")
