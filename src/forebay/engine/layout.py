@@ -12,9 +12,9 @@ from forebay.engine.states.matching import aligned_leaves
 from forebay.engine.states.sharing import sharing, sharing_with_gaps
 from forebay.engine.trees import flatten
 from forebay.errors import StateError
-from forebay.machine.arrays.dispatch import array_library, describe
+from forebay.machine.arrays.dispatch import NUMPY, array_library, describe, region_of
 from forebay.machine.arrays.library import StateLibrary
-from forebay.machine.region import aligned
+from forebay.machine.region import Region, aligned
 from forebay.machine.spec import ArraySpec, Leaf
 from forebay.tier.sectors import SECTOR, whole_sectors
 
@@ -70,14 +70,16 @@ class Layout:
         leaves = zip(flatten(tree)[0], self.leaves, strict=True)
         return self.build([array_library(array).copy_as(array, leaf.spec) for array, leaf in leaves])
 
-    def in_place(self, arrays: Sequence[Any]) -> list[Any]:
-        """List those of its arrays that lie where they were made; JAX's are copies."""
-        pairs = zip(arrays, self.likenesses, strict=True)
-        return [array for array, likeness in pairs if likeness.library.name != "JAX"]
-
     def check(self, tree: Any) -> list[Any]:
         """Take a tree that a callback returned apart, refusing one that differs from this layout."""
         return self._fitted(tree, False)[0]
+
+    def regions(self, arrays: Sequence[Any]) -> list[Region]:
+        """Return where arrays lie that `check` returned."""
+        return [
+            region_of(array) if likeness.device is None else Region(likeness.library.address(array) or 0, leaf.nbytes)
+            for array, leaf, likeness in zip(arrays, self.leaves, self.likenesses, strict=True)
+        ]
 
     def match(self, tree: Any) -> Any:
         """Return a state that forward returned as the initial one was built, refusing one that differs from it.
@@ -107,6 +109,8 @@ class Layout:
 
     def locked(self, tree: Any) -> Any:
         """Return a tree whose arrays of NumPy cannot be written to; other libraries have no such arrays."""
+        if not self._has_numpy:
+            return tree
         arrays = flatten(tree)[0]
         writable = [isinstance(array, np.ndarray) and array.flags.writeable for array in arrays]
         if not any(writable):
@@ -161,6 +165,10 @@ class Layout:
     @cached_property
     def _sizes(self) -> tuple[int, ...]:
         return tuple(leaf.nbytes for leaf in self.leaves)
+
+    @cached_property
+    def _has_numpy(self) -> bool:
+        return any(likeness.library is NUMPY for likeness in self.likenesses)
 
     @property
     def _who(self) -> str:

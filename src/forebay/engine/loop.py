@@ -125,13 +125,15 @@ class TimeLoop:
             return self.advance(state, start, stop)
 
         def visit(snapshot: Any, step: int) -> None:
+            shown = loans.show()
             needed = self.record_of(snapshot, step) if keeps else snapshot
             if not isinstance(needed, Trusted):
                 needed = (self.record_layout or self.layout).locked(needed)
-            loans.show(arrays_of(needed))
             if sampler:
                 sampler.see(step, needed)
             backward(needed, step * self.every)
+            del needed  # what is left of it is backward's
+            loans.allow(shown)
 
         return Callbacks(
             forward=forward,

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from forebay.codec import Codec
 from forebay.machine.arrays.library import ArrayLibrary
+from forebay.machine.lent import Lent
 from forebay.machine.region import Region
 from forebay.machine.spec import ArraySpec, Leaf
 from forebay.metrics import Metrics
@@ -134,6 +135,11 @@ class ReversalMachine(Machine, Protocol):
 
     def arrays(self, region: Region, leaves: Sequence[Leaf]) -> list[Any]:
         """List the arrays that lie in a region, without copying."""
+        raise NotImplementedError
+
+    def lend(self, region: Region, leaves: Sequence[Leaf]) -> Lent:
+        """Return arrays that lie in a region, for callbacks: no others that anybody still refers to."""
+        return Lent(lambda: self.arrays(region, leaves))
 
     def timed(self, what: str, step: int) -> AbstractContextManager[None]:
         """Surround something that the computation does."""

@@ -4,6 +4,7 @@ import importlib
 import sys
 from contextlib import AbstractContextManager
 from functools import cache
+from sys import getrefcount
 from typing import Any
 
 from forebay.cuda.arrays import View, view
@@ -86,6 +87,11 @@ class CupyArrays:
         interface = array.__cuda_array_interface__
         told: tuple[int, ...] | None = interface.get("strides")
         return c_strides(view(array).shape, view(array).dtype.itemsize) if told is None else tuple(told)
+
+    def references(self, array: Any) -> int:
+        """Count those to the array, to its pointer, and to the memory that pointers of views refer to."""
+        data = array.data
+        return getrefcount(array) + getrefcount(data) + getrefcount(data.mem)
 
     def address(self, array: Any) -> int | None:
         """Return where it begins."""
