@@ -87,7 +87,6 @@ class Loans:
         self._cycles = min(self._cycles + 1, 16)
 
     def _is_kept(self) -> bool:
-        *earlier, latest = self._given or [None]
-        kept = [lent for lent in earlier if lent is not None and lent.is_kept()]
-        self._given = kept if latest is None else [*kept, latest]
+        kept = [lent for lent in self._given[:-1] if lent.is_kept()]
+        self._given = [*kept, *self._given[-1:]]
         return bool(kept)

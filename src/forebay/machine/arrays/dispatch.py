@@ -80,7 +80,7 @@ def _jax() -> StateLibrary:
 def array_in(data: NDArray[np.uint8], spec: ArraySpec) -> Any:
     """Return bytes of the host as an array of the library that its spec names, without copying; JAX's is a copy."""
     # Views of an array refer to the last array before memory of another kind: here to one that it alone shares.
-    array = array_at_bytes(np.frombuffer(memoryview(data), np.uint8) if data.nbytes else data, spec)
+    array = array_at_bytes(np.frombuffer(data.data, np.uint8) if data.nbytes else data, spec)
     if spec.kind is None:
         return array
     if isinstance(spec.kind, JaxKind):
