@@ -5,11 +5,10 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import median
-from time import perf_counter
 from typing import Any
 
 import numpy as np
-from harness import digest
+from harness import digest, seconds
 
 import forebay as fb
 from forebay.engine.costing import host_costs
@@ -152,9 +151,7 @@ class Loop:
             spent = []
             for _ in range(3):
                 self.wait()
-                begun = perf_counter()
-                call()
-                spent.append(perf_counter() - begun)
+                spent.append(seconds(call))
             taken[name] = median(spent) / steps
         self.wait()
         machine = library_of(self.start).machine(Path(), False)
