@@ -186,7 +186,7 @@ def test_without_whole_progress_it_starts_anew_and_says_so(names, expected, tmp_
 
 def test_two_at_once_and_directories_of_others_are_refused(tmp_path):
     ledger = Ledger(tmp_path)
-    with pytest.raises(DiskError, match="another process is at work"):
+    with pytest.raises(DiskError, match="another run works in"):
         Loop().reverse(tmp_path)
     ledger.close(finished=True)
     (tmp_path / "thesis.tex").write_text("all of it")

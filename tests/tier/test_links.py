@@ -72,5 +72,5 @@ def test_a_slow_link_is_not_repeated(monkeypatch):
 @pytest.mark.gpu
 @pytest.mark.skipif(gpu_count() == 0, reason=why_not())
 def test_links_of_a_device():
-    found = measure_links(nbytes="64MB")
+    found = measure_links(nbytes="64MB", step=lambda: 1e-3)
     assert all(getattr(found, name) > 0 for name in OF_A_DEVICE)

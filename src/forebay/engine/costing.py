@@ -12,7 +12,15 @@ from forebay.codec.codec import canonical
 from forebay.engine.layout import arrays_of
 from forebay.engine.library import Library
 from forebay.engine.loop import TimeLoop
-from forebay.engine.measure import KINDS, LIMITED, REPEATS, measure_operations
+from forebay.engine.measure import (
+    KINDS,
+    LIMITED,
+    REPEATS,
+    measure_codec,
+    measure_device,
+    measure_host,
+    measure_operations,
+)
 from forebay.errors import BudgetError
 from forebay.machine.arrays.dispatch import array_library
 from forebay.machine.machine import ReversalMachine
@@ -71,7 +79,10 @@ def measured(
     check_step_costs(step_costs, loop.steps)
     nbytes = _probe(loop.layout.nbytes, budget)
     with library.current():
-        costs = library.measure(loop.advance, loop.fresh, nbytes, loop.coarse_steps, disk, synchronous)
+        if library.tier == "device":
+            costs = measure_device(loop, nbytes, disk, synchronous)
+        else:
+            costs = measure_host(loop, nbytes, disk)
         machine = library.machine(disk or Path(), synchronous)
         asks = costs.operations.ahead and costs.forward < LIMITED  # otherwise the host is never the limit
         asked, step = (costs.operations.forward, _stepper(loop)) if asks else (0.0, _nothing)
@@ -158,8 +169,10 @@ def with_codecs(loop: TimeLoop, costs: Costs, encoders: Sequence[Codec], error: 
         with library.current():
             state = loop.advance(loop.fresh(), 0, step) if step else loop.fresh()
             arrays = arrays_of(loop.record_of(state, step))
-            measured = {codec.name: library.measure_codec(layout, codec, arrays, error) for codec in unknown}
-        known |= {name: cost for name, cost in measured.items() if cost is not None}
+            for codec in unknown:
+                machine = library.machine(Path(), False)
+                cost = measure_codec(machine, layout, library.tier, codec, arrays, error)
+                known |= {codec.name: cost} if cost is not None else {}
     for encoder in encoders:
         if encoder.name in known:
             # What a snapshot that does not shrink takes is known, whatever the costs say, and what the codec takes.

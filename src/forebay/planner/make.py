@@ -129,24 +129,7 @@ def plan(
         _refuse(problem, codecs, schedules)
     if best is None or best.seconds >= below:
         raise SlowerError(f"no plan takes less than {seconds_to_text(below)}: ask for any, without below=")
-    chosen = Plan(
-        steps=steps,
-        every=every,
-        state_bytes=state_bytes,
-        record_bytes=record_bytes,
-        keep=best.setting.keep,
-        snapshot_bytes=best.setting.snapshot_bytes,
-        schedule=best.schedule,
-        policy=policy,
-        codec=best.setting.codec,
-        reversals=reversals,
-        budget=budget,
-        slots=best.slots,
-        costs=costs,
-        seconds=best.seconds,
-        prediction=best.prediction,
-        alternatives=tuple(others),
-    )
+    chosen = Plan.of(problem, best, others)
     logger.info("%d steps in %r: %s of %s, %.3g s", steps, budget, chosen.schedule, chosen.keep, chosen.seconds)
     if logger.isEnabledFor(logging.DEBUG):
         logger.debug(chosen.explain())

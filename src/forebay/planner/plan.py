@@ -1,7 +1,7 @@
 """Plans: how a reversal fits into a budget, decided before anything runs."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import isclose
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from forebay.errors import ForebayError, PlanError
 from forebay.metrics import Span
-from forebay.planner.choose import POLICIES, Alternative, operations_of
+from forebay.planner.choose import POLICIES, Alternative, Choice, operations_of
 from forebay.planner.costs import Costs
 from forebay.planner.operations import Operation
 from forebay.planner.settings import Problem, snapshot_size
@@ -57,6 +57,29 @@ class Plan:
     prediction: Prediction
     alternatives: tuple[Alternative, ...]
     """the best of each other kind that was tried, fastest first"""
+
+    @classmethod
+    def of(cls, problem: Problem, choice: Choice, alternatives: Sequence[Alternative] = ()) -> "Plan":
+        """Return the plan that a choice makes of a problem."""
+        setting = choice.setting
+        return cls(
+            steps=problem.steps,
+            every=problem.every,
+            state_bytes=problem.state_bytes,
+            record_bytes=problem.record_bytes,
+            keep=setting.keep,
+            snapshot_bytes=setting.snapshot_bytes,
+            schedule=choice.schedule,
+            policy=problem.policy,
+            codec=setting.codec,
+            reversals=problem.reversals,
+            budget=problem.budget,
+            slots=choice.slots,
+            costs=problem.costs,
+            seconds=choice.seconds,
+            prediction=choice.prediction,
+            alternatives=tuple(alternatives),
+        )
 
     def __repr__(self) -> str:
         slots = ", ".join(f"{tier} {count}" for tier, count in zip(self.tiers, self.slots, strict=True))

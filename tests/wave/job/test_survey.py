@@ -506,8 +506,7 @@ class TestOnDask:
 
         monkeypatch.delattr(os, "sched_getaffinity")
         monkeypatch.setattr(os, "cpu_count", lambda: 6)
-        monkeypatch.setattr(cluster, "_started", lambda *about: nullcontext())
-        monkeypatch.setattr(cluster.distributed, "Client", nullcontext)
+        monkeypatch.setattr(cluster, "private_cluster", nullcontext)
         with cluster.local(RunTable(workers=2), "cpu") as shots:
             assert shots.threads == 3
 

@@ -41,10 +41,8 @@ class Coding:
 
     def beside(self, arrays: int) -> int:
         """Return the bytes that they would take of a device which has so many for arrays."""
-        pair = 2 * self._size
-        return (
-            pair if 4 * self._size * SHARE > 1.01 * (arrays + pair) else 2 * pair
-        )  # budgets are named in three digits
+        pair, rounded = 2 * self._size, 1.01  # budgets are named in three digits
+        return pair if 4 * self._size * SHARE > rounded * (arrays + pair) else 2 * pair
 
     def to_come(self, page: Page) -> list[int]:
         """List the most bytes that the encodings of other arrays take, of those that the host has none of."""

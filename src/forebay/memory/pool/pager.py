@@ -179,19 +179,11 @@ class Pager(PoolMemory):
             self.count("down 1", moved=page.spec.nbytes)
         page.clean = True
 
-    def wrote(self, page: Page) -> None:
-        """Note that the device has newer values of a page than the host."""
-        page.filled = True
-        self.count("down 1", per_use=page.spec.nbytes)
-        self._changed(page)
-
-    def spoiled(self, page: Page) -> None:
-        """Note that a page has no values any more."""
-        page.filled = False
-        self._changed(page)
-
-    def _changed(self, page: Page) -> None:
-        page.clean = False
+    def wrote(self, page: Page, filled: bool = True) -> None:
+        """Note that the device has newer values of a page than the host, or that it has none any more."""
+        page.filled, page.clean = filled, False
+        if filled:
+            self.count("down 1", per_use=page.spec.nbytes)
         if page.codec is not None:
             self.forget_copy(page)
 
