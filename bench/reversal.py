@@ -81,8 +81,8 @@ class Rows:
         # for the host, whose speed changes by the second: what that takes is timed again before each run.
         while not runs or (len(runs) < REPEATS and runs[0][1].metrics.seconds < SHORT):
             if runs:
-                costs = replace(self.costs, operations=loop.host_costs())
-                how |= {"costs": costs, "schedule": runs[0][1].plan.schedule}
+                how["costs"] = replace(self.costs, operations=loop.host_costs())
+                how["schedule"] = runs[0][1].plan.schedule
             loop.reset()
             begun = time.perf_counter()
             result = fb.reverse(loop.forward, backward, loop.start, steps, **how)

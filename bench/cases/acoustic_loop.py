@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -142,8 +143,7 @@ class Loop:
     def host_costs(self, steps: int = 50) -> HostCost:
         """Time how long the host takes for operations, and to ask for a forward and a backward step."""
         steps = min(steps, len(self.wavelet))
-        state = self.working()
-        taken = {}
+        state, taken = self.working(), {}
         for name, call in {
             "forward": lambda: self.forward(state, 0, steps),
             "backward": lambda: [self.backward(self.start, step) for step in range(steps)],
@@ -154,8 +154,8 @@ class Loop:
                 spent.append(seconds(call))
             taken[name] = median(spent) / steps
         self.wait()
-        machine = library_of(self.start).machine(Path(), False)
-        costs = host_costs(machine, self.start, ("device", "host"), lambda: self.forward(state, 0, 1), taken["forward"])
+        make = partial(library_of(self.start).machine, Path(), False)
+        costs = host_costs(make, self.start, ("device", "host"), lambda: self.forward(state, 0, 1), taken["forward"])
         return replace(costs, **taken, ahead=True)
 
     def _time(self, variant: tuple[int, ...]) -> float:

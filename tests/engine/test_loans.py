@@ -108,10 +108,11 @@ class Solver:
 
 
 @pytest.mark.parametrize("codec", [None, "lossless"])
-def test_what_a_solver_refers_to_until_its_next_call_is_let_be(codec):
-    solver = Solver()
+@pytest.mark.parametrize("name", ["numpy", "torch"])
+def test_what_a_solver_refers_to_until_its_next_call_is_let_be(name, codec):
+    solver, library = Solver(), pytest.importorskip(name)
     costs = fb.Costs(1.0, 1.0, 1e9, codecs={"lossless": fb.CodecCost(2, 1e15, 1e15, worst=1.1)})
-    assert reverse(solver, solver.back, codec=codec, costs=costs) == 0
+    assert reverse(solver, solver.back, codec=codec, costs=costs, library=library) == 0
 
 
 def test_garbage_in_circles_is_let_be():

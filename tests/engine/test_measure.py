@@ -53,7 +53,7 @@ def test_a_short_loop_is_timed_from_its_start_again():
 @pytest.mark.parametrize("tiers", [("host",), ("host", "disk")], ids=len)
 def test_every_kind_of_operation_takes_the_host_some_time(tmp_path, tiers):
     before = threading.active_count()
-    cost = asdict(host_costs(HostReversal(tmp_path), (np.zeros((3, 40)), np.zeros(2, np.int8)), tiers))
+    cost = asdict(host_costs(lambda: HostReversal(tmp_path), (np.zeros((3, 40)), np.zeros(2, np.int8)), tiers))
     moving = {"drop", "move"} if len(tiers) > 1 else set()
     assert {name for name, value in cost.items() if value} == {"start", "call", "save", "restore", "take"} | moving
     assert threading.active_count() == before and not list(tmp_path.iterdir())
@@ -64,8 +64,8 @@ def test_a_step_between_other_things_takes_longer_than_in_a_row_and_counts_with_
         sleep(2e-4)
 
     arrays = (np.zeros((3, 40)),)
-    alone = host_costs(HostReversal(tmp_path), arrays, ("host",))
-    cost = host_costs(HostReversal(tmp_path), arrays, ("host",), step, asked=5e-5)
+    alone = host_costs(lambda: HostReversal(tmp_path), arrays, ("host",))
+    cost = host_costs(lambda: HostReversal(tmp_path), arrays, ("host",), step, asked=5e-5)
     assert cost.forward == cost.backward == 5e-5
     assert cost.call > alone.call + 1e-4
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from forebay.codec import Codec
 from forebay.codec.auto import choices
 from forebay.codec.codec import canonical
+from forebay.engine.executor import Callbacks
 from forebay.engine.layout import arrays_of
 from forebay.engine.library import Library
 from forebay.engine.loop import TimeLoop
@@ -83,10 +85,10 @@ def measured(
             costs = measure_device(loop, nbytes, disk, synchronous)
         else:
             costs = measure_host(loop, nbytes, disk)
-        machine = library.machine(disk or Path(), synchronous)
+        make = partial(library.machine, disk or Path(), synchronous)
         asks = costs.operations.ahead and costs.forward < LIMITED  # otherwise the host is never the limit
         asked, step = (costs.operations.forward, _stepper(loop)) if asks else (0.0, _nothing)
-        host = host_costs(machine, loop.arrays, _two_tiers(library.tier, disk), step, asked)
+        host = host_costs(make, loop.arrays, _two_tiers(library.tier, disk), step, asked)
     steps = {"forward": costs.operations.forward / loop.every, "backward": costs.operations.backward / loop.every}
     forward = costs.forward / loop.every
     if step_costs is not None:
@@ -106,7 +108,7 @@ def _nothing() -> None:
 
 
 def host_costs(
-    machine: ReversalMachine,
+    make: Callable[[], ReversalMachine],
     arrays: Sequence[Any],
     tiers: Sequence[str],
     step: Callable[[], None] = _nothing,
@@ -124,8 +126,11 @@ def host_costs(
         return state
 
     still = TimeLoop(forward, first, steps=2 * KINDS, every=1, record=None)
-    callbacks = still.callbacks(True, None, lambda state, number: step(), machine.pause)
-    return measure_operations(machine, still.layout, first, callbacks, tiers, asked)
+
+    def callbacks(machine: ReversalMachine) -> Callbacks:
+        return still.callbacks(True, None, lambda state, number: step(), machine.pause)
+
+    return measure_operations(make, still.layout, first, callbacks, tiers, asked)
 
 
 def _stepper(loop: TimeLoop) -> Callable[[], None]:

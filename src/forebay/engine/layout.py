@@ -110,14 +110,11 @@ class Layout:
             raise StateError(f"{both} share memory, and would be kept apart: give copies, or only one of them")
 
     def locked(self, tree: Any) -> Any:
-        """Return a tree whose arrays of NumPy cannot be written to; other libraries have no such arrays."""
-        if not self._has_numpy:
-            return tree
+        """Return a tree of its own whose arrays of NumPy cannot be written to; other libraries have no such arrays."""
         arrays = flatten(tree)[0]
-        writable = [isinstance(array, np.ndarray) and array.flags.writeable for array in arrays]
-        if not any(writable):
-            return tree
-        return self.build([_locked(array) if can else array for array, can in zip(arrays, writable, strict=True)])
+        if not self._has_numpy:
+            return self.build(arrays)
+        return self.build([_locked(array) if isinstance(array, np.ndarray) else array for array in arrays])
 
     def _fitted(self, tree: Any, copies: bool) -> tuple[list[Any], bool]:
         """Return the arrays of a tree as they have to be, and whether they are the tree's own, in its order."""
@@ -190,6 +187,8 @@ def _path(structure: optree.PyTreeSpec, number: int, name: str) -> str:
 
 
 def _locked(array: Any) -> Any:
+    if not array.flags.writeable:
+        return array
     view = array.view()
     view.flags.writeable = False
     return view

@@ -121,8 +121,9 @@ class TimeLoop:
         def visit(snapshot: Any, step: int) -> None:
             shown = loans.show()
             needed = self.record_of(snapshot, step) if keeps else snapshot
-            if not isinstance(needed, Trusted):
-                needed = (self.record_layout or self.layout).locked(needed)
+            # A tree of its own: who keeps it refers to the arrays once more than we do.
+            is_trusted = isinstance(needed, Trusted)
+            needed = Trusted(needed) if is_trusted else (self.record_layout or self.layout).locked(needed)
             if sampler:
                 sampler.see(step, needed)
             backward(needed, step * self.every)

@@ -129,21 +129,24 @@ class Steps:
 
 
 def measure_operations(
-    machine: ReversalMachine,
+    make: Callable[[], ReversalMachine],
     layout: Layout,
     arrays: Sequence[Any],
-    callbacks: Callbacks,
+    callbacks: Callable[[ReversalMachine], Callbacks],
     tiers: Sequence[str],
     asked: float = 0.0,
 ) -> HostCost:
     """Time the host's part of each kind of operation, with arrays of few elements.
 
     Callbacks ask for next to nothing, which takes `asked` by itself. Each kind is timed in a row. Mixed as they are in
-    a reversal they take longer, which one of those tells.
+    a reversal they take longer, which one of those tells. On machines that have not done anything yet such reversals
+    take longer still, by what the start of a reversal takes.
     """
-    numbers = range(KINDS)
+    numbers, rooms = range(KINDS), [KINDS * layout.nbytes for _ in tiers]
+    mixed = Revolve(2 * KINDS, KINDS // 4)
+    machine = make()
     try:
-        executor = Executor(machine, layout, tiers, [KINDS * layout.nbytes for _ in tiers], callbacks)
+        executor = Executor(machine, layout, tiers, rooms, callbacks(machine))
         state = executor.load(arrays)
 
         def seconds(operations: Sequence[Operation]) -> float:
@@ -166,10 +169,7 @@ def measure_operations(
                 kinds["drop"] = [Evict(number, 0) for number in numbers]
                 kinds["fetch"] = [Fetch(number, 1) for number in numbers]
                 kinds["arrived"] = take  # which waits for the fetches
-            taken = {kind: seconds(operations) / KINDS for kind, operations in kinds.items()}
-            begun = perf_counter()
-            executor.load(arrays)
-            return taken | {"start": perf_counter() - begun}
+            return {kind: seconds(operations) / KINDS for kind, operations in kinds.items()}
 
         rounds = [each() for _ in range(1 + REPEATS)][1:]  # the first finds nothing in caches
         kind = {name: median(taken[name] for taken in rounds) for name in rounds[0]}
@@ -183,17 +183,27 @@ def measure_operations(
             take=max(0.0, kind["take"] - drop),
             drop=drop,
             move=(kind.get("store", 0.0) + kind.get("fetch", 0.0)) / 2,
-            start=kind["start"],
         )
-        mixed = Revolve(2 * KINDS, KINDS // 4)
         alone = Work(0, 0, 0, 0, 0, (), (), host=cost).host_seconds(mixed.steps, mixed.steps, mixed.saves)
-        slower = max(1.0, median(seconds(list(mixed)) for _ in range(REPEATS)) / alone)
+        warm = median(seconds(list(mixed)) for _ in range(REPEATS))
+        slower = max(1.0, warm / alone)
     finally:
         machine.close()
+    started = []
+    for _ in range(REPEATS):
+        machine = make()
+        try:
+            executor = Executor(machine, layout, tiers, rooms, callbacks(machine))
+            begun = perf_counter()
+            executor.run(list(mixed), executor.load(arrays))
+            started.append(perf_counter() - begun)
+        finally:
+            machine.close()
     scaled = {name: slower * value for name, value in asdict(cost).items() if name != "ahead"}
+    start = max(0.0, median(started) - warm)
     # What callbacks ask for is slower too, which is no part of a step in a row of them.
     further = (slower - 1) * asked
-    return HostCost(**scaled | {"forward": asked, "backward": asked, "call": scaled["call"] + further})
+    return HostCost(**scaled | {"forward": asked, "backward": asked, "call": scaled["call"] + further, "start": start})
 
 
 def measure_codec(
