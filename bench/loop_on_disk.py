@@ -4,8 +4,8 @@ Every repetition times the loop's steps and the disk tier by itself, writing and
 loop does, then reverses both loops, and then times all that again. The means are the costs of the predictions, so that
 a disk and a machine that others use too are the same for both sides. The loop "storeall" keeps every state and is
 bound by the disk; "auto" has room for a part of them and recomputes as well. "First saves" are those into memory that
-was never touched, which take more than the copies that are predicted. Last, loops in memory take turns with themselves
-with `resume=`. Takes 5 GB of the directory for three minutes."""
+was never touched, which take more than predicted. Last, loops take turns with `resume=`. Takes 5 GB of the directory.
+"""
 
 import mmap
 import os

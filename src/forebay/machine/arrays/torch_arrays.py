@@ -20,7 +20,6 @@ KNOWN_TO_NUMPY = {
 }
 _storage_references = getattr(torch._C, "_storage_Use_Count", lambda storage: 0)
 """Counts who refers to a storage; private, as is a tensor's `_use_count`: both were seen in torch 2.11 to 2.13."""
-)  # private, as is `_use_count`: seen in torch 2.11 to 2.13
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
