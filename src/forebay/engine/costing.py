@@ -88,7 +88,9 @@ def measured(
         make = partial(library.machine, disk or Path(), synchronous)
         asks = costs.operations.ahead and costs.forward < LIMITED  # otherwise the host is never the limit
         asked, step = (costs.operations.forward, _stepper(loop)) if asks else (0.0, _nothing)
-        host = host_costs(make, loop.arrays, _two_tiers(library.tier, disk), step, asked)
+        # Of a device, the tier below is timed whether the budget has it or not.
+        tiers = ("device", "host") if library.tier == "device" else budget.tiers
+        host = host_costs(make, loop.arrays, tiers, step, asked)
     steps = {"forward": costs.operations.forward / loop.every, "backward": costs.operations.backward / loop.every}
     forward = costs.forward / loop.every
     if step_costs is not None:
@@ -151,11 +153,6 @@ def _few_elements(array: Any) -> Any:
     """Copy the first elements of an array along its last axis; all of it would be copied where it is not in C order."""
     corner = array[(slice(1),) * (array.ndim - 1) + (slice(ELEMENTS),)] if array.ndim else array
     return array_library(array).copy(corner.reshape(-1))
-
-
-def _two_tiers(first: str, disk: Path | None) -> tuple[str, ...]:
-    """Return the first tier and the one below it, whose movements are timed."""
-    return ("device", "host") if first == "device" else ("host",) if disk is None else ("host", "disk")
 
 
 def _probe(nbytes: int, budget: Budget) -> int:

@@ -218,9 +218,9 @@ def test_a_sealed_shot_is_read_by_numpy_as_ever(job):
 def test_a_stray_file_is_named_and_left_out(runs, job, name):
     stray = job.output.directory / "shots" / name
     shutil.copy(job.output.directory / "shots" / "00001.npz", stray)
-    assert verify(job)[0] == [f"{stray} belongs to none of the job's {SHOTS} shots"]
+    assert verify(job)[0] == [f"{stray} belongs to none of the job's {SHOTS} shots, and can be removed"]
     survey, said = run_shown(job)
-    assert "belongs to none of the job's 4 shots: it is left out" in said
+    assert "belongs to none of the job's 4 shots, and can be removed: it is left out" in said
     assert survey.resumed == SHOTS and same(survey, runs[0])
 
 
@@ -327,7 +327,7 @@ class TestWorkersOfADeadRun:
         assert workspace.described and workspace.geometry.count and len(workspace.wavelet)
         return workspace
 
-    @pytest.mark.parametrize("seed", range(3))
+    @pytest.mark.parametrize("seed", range(2))
     def test_what_they_write_is_refused(self, runs, tmp_path, monkeypatch, seed):
         """At random moments of their successor, which is another job or the same."""
         chosen, (sound, foreign) = random.Random(seed), runs
@@ -406,8 +406,9 @@ for line in sys.stdin:
         assert ends.count("refused") > 10
 
 
-def test_shots_that_are_not_finite_or_stand_out_are_set_aside(runs, tmp_path):
+def test_shots_that_are_not_finite_or_stand_out_are_set_aside(runs, tmp_path, monkeypatch):
     """One wrong sample in each of two shots: the image is that of the others."""
+    monkeypatch.setattr("forebay.report.drawing.missing", lambda: ["plotly", "matplotlib"])  # pictures take their time
     workspace = runs[0].workspace
     data = np.stack([work.data_of(workspace, shot, work.shot_of(workspace, shot)) for shot in range(SHOTS)])
     data[1, 110, 20], data[2, 110, 20] = 1e12, 1e37

@@ -56,14 +56,14 @@ def prepare(job: Job, gpus: int = 0, tell: Tell | None = None) -> Workspace:
     check_memory(job, device)
     check_directory(job)
     described, damage = described_in(job, device)
+    workspace = Workspace(root)
+    workspace.sweep()  # first of all, so that nobody of a dead run takes part any more
     for sentence in damage.values():
         tell(f"{sentence}: it is made again", None)
     if described is None or damage:
         described = _write_inputs(job, device)
     with whole(root / "job.json") as path:  # where shots are computed may have changed
         path.write_text(replace(described, job=job).to_json())
-    workspace = Workspace(root)
-    workspace.sweep()
     for path, sentence in damaged_results(workspace).items():
         shot = workspace.shot_of(path) if path.suffix == ".npz" else None
         if path.suffix == ".npz" and shot is None:
@@ -109,7 +109,7 @@ def damaged_results(workspace: Workspace) -> dict[Path, str]:
     for path in workspace.shot_files():
         shot = workspace.shot_of(path)
         if shot is None:
-            strays[path] = f"{path} belongs to none of the job's {workspace.geometry.count} shots"
+            strays[path] = f"{path} belongs to none of the job's {workspace.geometry.count} shots, and can be removed"
         else:
             checks[path] = partial(_check_shot, workspace, shot)
     return _damage(checks) | strays
@@ -167,7 +167,7 @@ def _write_inputs(job: Job, device: str) -> Description:
     arrays = {f"{medium}/{name}.npy": values for medium, fields in media.items() for name, values in fields.items()}
     arrays["wavelet.npy"] = wavelet
     for name in written():
-        (root / name).unlink(missing_ok=True)
+        remove(root / name)
     for folder in (*media, "shots"):
         (root / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
     for name, values in arrays.items():

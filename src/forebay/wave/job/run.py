@@ -90,13 +90,15 @@ def run_job(job: Job, console: Console | None = None, *, repair: bool = False) -
 
             client = opened.enter_context(local(job.run, workspace.device))
         shown = opened.enter_context(ProgressBars(console, count, len(done), steps_of(workspace)[1]))
-        failed = dict.fromkeys(missing, "it was not computed before: run the job without --repair")
-        failed = {shot: reason for shot, reason in failed.items() if shot not in todo}
+        unasked = [shot for shot in missing if shot not in todo]
+        failed = dict.fromkeys(unasked, "it was not computed before: run the job without --repair")
         if todo:  # a finished job keeps its plan, however little memory there is now
             budget = Budget(host=host_capacity().free) if client is None else client.budget(workspace)
             _settle(workspace, budget, console)
-            shots = _here(workspace, todo, shown) if client is None else client.shots(workspace, todo, budget, shown)
-            failed |= shots
+            if client is None:
+                failed |= _here(workspace, todo, shown)
+            else:
+                failed |= client.shots(workspace, todo, budget, shown)
         summaries = _summaries(workspace, failed)
         aside = {} if job.imaging.include_outliers else _aside(summaries)
         chosen = summaries.keys() - aside.keys()
