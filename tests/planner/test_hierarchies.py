@@ -7,7 +7,7 @@ import pytest
 
 import forebay as fb
 from forebay.planner.choose import operations_of
-from forebay.planner.hierarchies import estimate
+from forebay.planner.search.hierarchies import estimate
 from forebay.planner.simulate import Work, simulate
 from forebay.schedule import Drop, Foreign, Forward, Hierarchical, Level, Restore, Save, binomial
 

@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.planner.bounds import least_seconds, unmoved
 from forebay.planner.choose import Setting, extrapolate, operations_of, predict
-from forebay.planner.coarse import Coarse
+from forebay.planner.search.bounds import least_seconds, unmoved
+from forebay.planner.search.coarse import Coarse
 from forebay.planner.simulate import Work, simulate
 from forebay.schedule import Revolve, StoreAll, TwoLevel
 
