@@ -2,14 +2,15 @@
 
 import json
 import os
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-TEMPORARY = Path(tempfile.gettempdir())
+from forebay.filesystems import spill_directory
+
+TEMPORARY = spill_directory()
 
 
 def doctor(

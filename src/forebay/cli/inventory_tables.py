@@ -1,12 +1,14 @@
 """What `forebay doctor` found, as tables for a terminal."""
 
 from collections.abc import Iterable
+from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from forebay.cli.inventory import Inventory
+from forebay.filesystems import in_memory
 from forebay.tier.links import Links
 from forebay.units import seconds_to_text, to_text
 
@@ -59,7 +61,8 @@ def _machine_rows(inventory: Inventory) -> Iterable[tuple[str, str]]:
 def _memory_rows(inventory: Inventory) -> Iterable[tuple[str, str]]:
     for tier, capacity in inventory.memory.items():
         yield tier, f"{to_text(capacity.free)} of {to_text(capacity.total)}" if capacity else NOTHING
-    yield "disk directory", inventory.directory
+    memory = in_memory(Path(inventory.directory))
+    yield "disk directory", inventory.directory + (" (memory, and counted as such: name another)" if memory else "")
 
 
 def _link_rows(links: Links) -> Iterable[tuple[str, str]]:

@@ -11,6 +11,12 @@ def rtm(
         Path, typer.Argument(metavar="JOB", help="A job.toml: model, geometry, wavelet, memory, output, ...")
     ],
     check: Annotated[bool, typer.Option("--check", help="Read and check everything, and migrate nothing.")] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Look for damage in the results of an earlier run, and change nothing.")
+    ] = False,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Compute the damaged shots of an earlier run again, and no others.")
+    ] = False,
     workers: Annotated[int | None, typer.Option(help="Processes on this machine, instead of run.workers.")] = None,
     scheduler: Annotated[str | None, typer.Option(help="Address of a Dask cluster, instead of run.scheduler.")] = None,
     output: Annotated[Path | None, typer.Option(help="Folder of the results, instead of output.directory.")] = None,
@@ -24,10 +30,19 @@ def rtm(
     from forebay.report.page import Picture
     from forebay.wave.job import changed, read_job, run_job  # loaded when a job is run
     from forebay.wave.job.prepare import inspect
+    from forebay.wave.job.prepare import verify as verify_job
     from forebay.wave.job.results import draw_image, draw_model, write_image, write_report
 
     console = Console()
     job = changed(read_job(file), workers=workers, scheduler=scheduler, directory=output)
+    # What the workers of a cluster have is seen when it runs.
+    gpus = 1 if job.run.scheduler else gpu_count()
+    if verify:
+        damage, there = verify_job(job, gpus)
+        for sentence in damage:
+            console.print(sentence, style="red", highlight=False, markup=False, soft_wrap=True)
+        console.print(there, highlight=False, markup=False, soft_wrap=True)
+        raise typer.Exit(1 if damage else 0)
     folder, formats, lacking = job.output.directory, job.output.formats, missing()
     if "matplotlib" in lacking:
         formats = tuple(name for name in formats if name != "png")
@@ -38,11 +53,9 @@ def rtm(
         note = f"there will be no {what}: {needs('it', ' and '.join(lacking), 'plots')}, and run the same command again"
         console.print(note, style="yellow", highlight=False, markup=False, soft_wrap=True)
     if check:
-        # What the workers of a cluster have is seen when it runs.
-        gpus = 1 if job.run.scheduler else gpu_count()
         console.print(inspect(job, gpus), highlight=False, markup=False, soft_wrap=True)
         return
-    survey = run_job(job, console)
+    survey = run_job(job, console, repair=repair)
     written = write_image(survey, folder, formats)
     if not lacking:
         with console.status("writing the report"):
@@ -57,10 +70,13 @@ def rtm(
             write_report(survey, folder / "report.html", pictures, f"Migration: {file.stem}", lead.capitalize())
         written.append(folder / "report.html")
     console.print(f"wrote {', '.join(map(str, written))}", markup=False, soft_wrap=True)
+    for shot, reason in survey.aside.items():
+        console.print(f"shot {shot} is set aside: {reason}", style="red", markup=False, soft_wrap=True)
+    for shot, reason in survey.failed.items():
+        console.print(f"shot {shot} is missing: {reason}", style="red", markup=False, soft_wrap=True)
     if survey.failed:
-        for shot, reason in survey.failed.items():
-            console.print(f"shot {shot} is missing: {reason}", style="red", markup=False)
         console.print(
             f"the image is without them; the same command tries them again, and {folder}/shots tells more", markup=False
         )
+    if survey.failed or survey.aside:
         raise typer.Exit(1)

@@ -12,7 +12,7 @@ from forebay.codec.codec import canonical
 from forebay.engine.layout import arrays_of
 from forebay.engine.library import Library
 from forebay.engine.loop import TimeLoop
-from forebay.engine.measure import KINDS, REPEATS, measure_operations
+from forebay.engine.measure import KINDS, REPEATS, measure_codec, measure_device, measure_host, measure_operations
 from forebay.errors import BudgetError
 from forebay.machine.arrays.dispatch import array_library
 from forebay.machine.machine import ReversalMachine
@@ -71,9 +71,13 @@ def measured(
     check_step_costs(step_costs, loop.steps)
     nbytes = _probe(loop.layout.nbytes, budget)
     with library.current():
-        costs = library.measure(loop.advance, loop.fresh, nbytes, loop.coarse_steps, disk, synchronous)
+        if library.tier == "device":
+            costs = measure_device(loop, nbytes, disk, synchronous)
+        else:
+            costs = measure_host(loop, nbytes, disk)
         machine = library.machine(disk or Path(), synchronous)
-        host = host_costs(machine, loop.arrays, _two_tiers(library.tier, disk))
+        # Of a device, the tier below is timed whether the budget has it or not.
+        host = host_costs(machine, loop.arrays, ("device", "host") if library.tier == "device" else budget.tiers)
     steps = {"forward": costs.operations.forward / loop.every, "backward": costs.operations.backward / loop.every}
     forward = costs.forward / loop.every
     if step_costs is not None:
@@ -102,11 +106,6 @@ def _few_elements(array: Any) -> Any:
     return array_library(array).copy(corner.reshape(-1))
 
 
-def _two_tiers(first: str, disk: Path | None) -> tuple[str, ...]:
-    """Return the first tier and the one below it, whose movements are timed."""
-    return ("device", "host") if first == "device" else ("host",) if disk is None else ("host", "disk")
-
-
 def _probe(nbytes: int, budget: Budget) -> int:
     """Return the bytes that links are timed with: those of a state, or what leaves room for all buffers."""
     on_host = budget.tiers[0] == "host"  # two buffers of memory, and none for the disk
@@ -123,8 +122,10 @@ def with_codecs(loop: TimeLoop, costs: Costs, encoders: Sequence[Codec], error: 
         with library.current():
             state = loop.advance(loop.fresh(), 0, step) if step else loop.fresh()
             arrays = arrays_of(loop.record_of(state, step))
-            measured = {codec.name: library.measure_codec(layout, codec, arrays, error) for codec in unknown}
-        known |= {name: cost for name, cost in measured.items() if cost is not None}
+            for codec in unknown:
+                machine = library.machine(Path(), False)
+                cost = measure_codec(machine, layout, library.tier, codec, arrays, error)
+                known |= {codec.name: cost} if cost is not None else {}
     for encoder in encoders:
         if encoder.name in known:
             # What a snapshot that does not shrink takes is known, whatever the costs say, and what the codec takes.

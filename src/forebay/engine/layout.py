@@ -1,6 +1,6 @@
 """States as trees of arrays: where each array of a snapshot lies in one region, and what a state has to be like."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -14,9 +14,8 @@ from forebay.engine.trees import flatten
 from forebay.errors import StateError
 from forebay.machine.arrays.dispatch import array_library, describe
 from forebay.machine.arrays.library import StateLibrary
-from forebay.machine.region import aligned
-from forebay.machine.spec import ArraySpec, Leaf
-from forebay.tier.sectors import SECTOR, whole_sectors
+from forebay.machine.packing import in_a_row, snapshot_bytes
+from forebay.machine.spec import Leaf
 
 
 class Likeness(NamedTuple):
@@ -59,7 +58,9 @@ class Layout:
             specs.append(spec)
             likenesses.append(Likeness(library, *library.like(array, spec), library.device(array)))
         structure = flatten(structure.unflatten(arrays))[1]  # as it is built: derived dicts are dicts from here on
-        return cls(*in_a_row(specs), structure, tuple(likenesses), name)
+        extents = in_a_row([spec.nbytes for spec in specs])
+        leaves = tuple(Leaf(spec, *extent) for spec, extent in zip(specs, extents, strict=True))
+        return cls(leaves, snapshot_bytes(extents), structure, tuple(likenesses), name)
 
     def build(self, arrays: Sequence[Any]) -> Any:
         """Make the tree from its arrays."""
@@ -168,16 +169,6 @@ class Layout:
 
     def _path(self, number: int) -> str:
         return _path(self.structure, number, self.name)
-
-
-def in_a_row(specs: Iterable[ArraySpec]) -> tuple[tuple[Leaf, ...], int]:
-    """Lay arrays of some specs one after the other, and return the bytes of a snapshot in whole sectors of a disk."""
-    leaves: list[Leaf] = []
-    offset = 0
-    for spec in specs:
-        leaves.append(Leaf(spec, offset, spec.nbytes))
-        offset += aligned(spec.nbytes)
-    return tuple(leaves), max(SECTOR, whole_sectors(offset))
 
 
 def arrays_of(tree: Any) -> list[Any]:

@@ -26,14 +26,7 @@ class Trusted(tuple[Any, ...]):
 class TimeLoop:
     """The callbacks of a user, and what follows from the initial state."""
 
-    def __init__(
-        self,
-        forward: Callable[..., Any],
-        state: Any,
-        steps: int,
-        every: int,
-        record: Record | None,
-    ) -> None:
+    def __init__(self, forward: Callable[..., Any], state: Any, steps: int, every: int, record: Record | None) -> None:
         check_count(every, "every")
         if every < 1:
             raise PlanError(f"every={every}: it must be at least 1")
@@ -106,11 +99,7 @@ class TimeLoop:
             raise StateError(f"record={record!r} names what the state does not have: {error}") from error
 
     def callbacks(
-        self,
-        keeps: bool,
-        sampler: Sampler | None,
-        backward: Callable[[Any, int], None],
-        pause: Callable[[], None],
+        self, keeps: bool, sampler: Sampler | None, backward: Callable[[Any, int], None], pause: Callable[[], None]
     ) -> Callbacks:
         """Return what the engine calls; `keeps` says that snapshots are states."""
         loans = Loans()

@@ -13,10 +13,11 @@ import numpy as np
 from forebay.codec import Codec, quality
 from forebay.engine.executor import Callbacks, Executor
 from forebay.engine.layout import Layout
+from forebay.engine.loop import TimeLoop
 from forebay.errors import CodecError
 from forebay.machine.arrays.dispatch import region_of, stored_view
 from forebay.machine.machine import ReversalMachine
-from forebay.machine.packing import Packing, snapshot_bytes
+from forebay.machine.packing import Packing, in_a_row, snapshot_bytes
 from forebay.machine.spec import Extent
 from forebay.planner import CodecCost, Costs, HostCost, Link
 from forebay.planner.operations import Evict, Fetch, Operation, Store
@@ -41,29 +42,15 @@ KINDS = 16
 Clock = Callable[[Callable[[], Any]], float]
 
 
-def measure_host(
-    forward: Callable[[Any, int, int], Any],
-    fresh: Callable[[], Any],
-    nbytes: int,
-    steps: int,
-    directory: Path | None,
-    synchronous: bool,
-) -> Costs:
+def measure_host(loop: TimeLoop, nbytes: int, directory: Path | None) -> Costs:
     """Time forward on host arrays, copies of a snapshot's size, and the disk; all of it is synchronous."""
-    run = Steps(forward, fresh, steps, _seconds)
+    run = Steps(loop.advance, loop.fresh, loop.coarse_steps, _seconds)
     step, _ = run.typical()
     disk = _disk(nbytes, directory, run) if directory is not None else None
     return Costs(forward=step, backward=step, copy=host_copy(nbytes), disk=disk)
 
 
-def measure_device(
-    forward: Callable[[Any, int, int], Any],
-    fresh: Callable[[], Any],
-    nbytes: int,
-    steps: int,
-    directory: Path | None,
-    synchronous: bool,
-) -> Costs:
+def measure_device(loop: TimeLoop, nbytes: int, directory: Path | None, synchronous: bool) -> Costs:
     """Time forward on GPU arrays by events, and the links of the device with `nbytes`."""
     from forebay.cuda.stream import callers_streams, current, kept_streams, mark, seconds
 
@@ -73,7 +60,7 @@ def measure_device(
         return seconds(start, mark(compute))
 
     def start() -> Any:
-        state = fresh()
+        state = loop.fresh()
         if synchronous:
             mark(compute).sync()  # forward will read the copy on a stream of its own
         return state
@@ -82,7 +69,7 @@ def measure_device(
         for stream in callers_streams():
             streams.compute.wait(stream)  # the state may still be on its way there
         with current(streams.compute) as compute:
-            run = Steps(forward, start, steps, timed)
+            run = Steps(loop.advance, start, loop.coarse_steps, timed)
             step, asked = run.typical()
             # Where steps are this short the host is the limit, and what slows them is lost in its noise.
             links = measure_links(None, min(nbytes, PROBE), None if step < SHORT / 10 else lambda: run()[0])
@@ -225,7 +212,7 @@ def measure_codec(
         median(span.stop - span.start for span in machine.metrics.timeline if span.step and span.what == what)
         for what in ("compress", "decompress")
     )
-    ratio = layout.nbytes / snapshot_bytes(packing.extents(sizes))
+    ratio = layout.nbytes / snapshot_bytes(in_a_row(sizes))
     return CodecCost(
         ratio=ratio if packing.fixed else min(ratio, BELIEVED),
         encode=layout.nbytes / max(encoded, 1e-9),

@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from forebay.engine.executor import Executor
@@ -16,10 +14,10 @@ from forebay.engine.loop import TimeLoop
 from forebay.engine.result import Result
 from forebay.engine.sampling import Sampler
 from forebay.engine.showing import shown
-from forebay.engine.spilling import Assumed, Rooms, SpillingExecutor
+from forebay.engine.spilling import Rooms, SnapshotCoding, SpillingExecutor
 from forebay.errors import BudgetError, EngineError
+from forebay.forking import only_here
 from forebay.machine.machine import ReversalMachine
-from forebay.machine.packing import Packing
 from forebay.metrics import Metrics
 from forebay.planner import Plan
 from forebay.planner.operations import Operation
@@ -37,6 +35,10 @@ class Phase(Enum):
     ENDED = "has ended or was given up: prepare another, or say retain=True to all backward() but the last"
 
 
+MakeMachine = Callable[[], ReversalMachine]
+"""Returns what a reversal runs on."""
+
+
 @dataclass(frozen=True)
 class Setup:
     """A loop, where its snapshots go, and how they are kept there."""
@@ -46,20 +48,11 @@ class Setup:
     """that snapshots are states"""
     kept: Layout
     """of a snapshot"""
-    packing: Packing | None
+    coding: SnapshotCoding | None
     tiers: Sequence[str]
     rooms: Rooms
     """bytes of each tier"""
-    where: Path
-    synchronous: bool
-    states: Packing | None = None
-    """how states are kept where records have no room"""
-    assumed: Assumed | None = None
-    """what a plan takes for granted of encoded snapshots"""
-
-    def machine(self) -> ReversalMachine:
-        """Return what it runs on."""
-        return self.loop.library.machine(self.where, self.synchronous)
+    machine: MakeMachine
 
     def start(self, machine: ReversalMachine, sampler: Sampler | None, visitor: "Visitor") -> tuple[Executor, Any]:
         """Take the memory, and return what runs operations in it, and a copy of the initial state."""
@@ -69,20 +62,10 @@ class Setup:
         def initial() -> Any:
             return executor.load(self.loop.arrays) if self.keeps else self.loop.fresh()
 
-        if self.packing is None:
+        if self.coding is None:
             executor = Executor(machine, self.kept, self.tiers, self.rooms.first, callbacks)
         else:
-            executor = SpillingExecutor(
-                machine,
-                self.kept,
-                self.tiers,
-                self.rooms,
-                callbacks,
-                self.packing,
-                initial,
-                states=None if self.states is None else (self.loop.layout, self.states),
-                assumed=self.assumed,
-            )
+            executor = SpillingExecutor(machine, self.kept, self.tiers, self.rooms, callbacks, self.coding, initial)
         return executor, initial()
 
 
@@ -121,7 +104,7 @@ class Reversal:
         self._start(Phase.PREPARED)
         try:
             machine = self._setup.machine()
-            self._close = weakref.finalize(self, machine.close)
+            self._close = weakref.finalize(self, only_here(machine.close))
             self._executor, state = self._setup.start(machine, self._sampler, self._visitor)
             final = self._sweep(self._executor, state)
             if (loans := self._executor.callbacks.loans) is not None:
@@ -167,11 +150,7 @@ class Reversal:
         return result
 
     def _back(
-        self,
-        operations: list[Operation],
-        backward: Callable[[Any, int], None],
-        progress: bool | None,
-        retain: bool,
+        self, operations: list[Operation], backward: Callable[[Any, int], None], progress: bool | None, retain: bool
     ) -> Result:
         """Run from the turn to the start."""
         assert self._executor is not None
@@ -229,9 +208,7 @@ class Reversal:
     def __enter__(self) -> "Reversal":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def _start(self, phase: Phase) -> None:

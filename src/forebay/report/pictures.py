@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from forebay.files import whole
 from forebay.report.drawing import load_pyplot
 
 WIDTH = 11.0
@@ -49,7 +50,8 @@ def draw_panels(panels: Sequence[Panel], path: Path, columns: int = 1, equal: bo
         _draw(figure, axis, panel, "equal" if equal else "auto")
     for axis in axes.ravel()[len(panels) :]:
         axis.set_visible(False)
-    figure.savefig(path, dpi=120)
+    with whole(path) as unfinished:
+        figure.savefig(unfinished, dpi=120)
     pyplot.close(figure)
 
 

@@ -57,18 +57,6 @@ class Mover:
         """Return where the first bytes of a storage lie."""
         return Region(storage.data_ptr(), nbytes, as_bytes(storage)[:nbytes].numpy())
 
-    def waited(self, event: Any) -> bool:
-        """Tell whether the computation has waited for a copy."""
-        return self.machine.has_waited(event)
-
-    def wait(self, why: str, event: Any) -> None:
-        """Make the computation wait for a copy."""
-        self.machine.hold(Wait(why, event))
-
-    def free_after(self, event: Any) -> bool:
-        """Let memory that a copy uses be freed from any thread; False where only `wait` can do that."""
-        return self.machine.free_after(Wait("end: copied", event))
-
     def encode(self, codec: Any, array: torch.Tensor) -> tuple[torch.UntypedStorage, int]:
         """Encode a tensor."""
         source = array.numpy()

@@ -115,7 +115,8 @@ def encode_tiles(
             for part in range(own):
                 words[at + part] = prefix[part]
             at += own
-            words[at : at + used] = coded[:used]
+            for k in range(used):
+                words[at + k] = coded[k]
             at += used
             words[at : at + (outside + 1) // 2] = 0
             for k in range(outside):
@@ -173,7 +174,8 @@ def decode_tiles(
             whole = whole and (own == 0 or (steps[0] >= 0 and steps[0] < np.inf))
             if whole:
                 restore(symbols, rank, orders, coarse, weights, numbers, room)
-                x[:] = room[0][PAD : PAD + VALUES]
+                for k in range(VALUES):
+                    x[k] = room[0][PAD + k]
                 for k in range(outside):
                     which = np.int64(words[at + used + k // 2] >> np.uint32(16 * (k % 2)) & np.uint32(0xFFFF))
                     whole = whole and which < VALUES
@@ -218,7 +220,8 @@ def reorder(words: Any, end: int, start: int, layout: Any, tiles: int, each: int
             size = own + used + (outside + 1) // 2 + outside * each
         if at < start or at + size > end or to + size > out.size:
             return -1
-        out[to : to + size] = words[at : at + size]
+        for k in range(size):  # to copy a slice takes Numba seconds to compile
+            out[to + k] = words[at + k]
         places[tile] = np.uint32(to >> (shift - 2) | code & RAW)
         to += size
         while to % unit:

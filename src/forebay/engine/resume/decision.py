@@ -16,7 +16,7 @@ from forebay.engine.resume.files import digest
 from forebay.errors import BudgetError, DiskError, PlanError
 from forebay.planner import Costs, Plan
 from forebay.schedule import Foreign, Schedule
-from forebay.schedule.names import split_name
+from forebay.schedule.names import is_auto, split_name
 from forebay.tier.capacity import disk_capacity
 from forebay.tier.sectors import SECTOR, whole_sectors
 from forebay.units import Budget, to_text
@@ -195,8 +195,7 @@ def _named(schedule: Any) -> str:
 
 def _least(schedule: str) -> int:
     """Return the fewest steps that a segment needs for a schedule."""
-    numbers = [] if schedule.strip().lower() == "auto" else split_name(schedule)[1]
-    return max([1, *numbers])
+    return 1 if is_auto(schedule) else max([1, *split_name(schedule)[1]])
 
 
 def _description(layout: Layout) -> str:

@@ -12,13 +12,13 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from forebay.engine.host_copies import fill, refilled, to_host
 from forebay.engine.layout import Layout, arrays_of
 from forebay.engine.library import library_of
 from forebay.engine.result import Result
 from forebay.engine.resume.asked import check_adjoint, check_options
 from forebay.engine.resume.decision import SurvivingLoop, decide, problem
 from forebay.engine.resume.files import digest_of_arrays
-from forebay.engine.resume.host_copies import fill, refilled, to_host
 from forebay.engine.resume.ledger import Direction, Ledger, Progress
 from forebay.engine.showing import shown
 from forebay.errors import CorruptionError, StateError
@@ -50,8 +50,7 @@ class _Survivor:
         self.layout.check_apart(arrays_of(loop.state))
         first = digest_of_arrays(list(map(to_host, arrays_of(loop.state))))
         decided = ledger.open(
-            problem(loop, self.layout, first),
-            lambda: decide(loop, ledger.directory, self.layout, self._try_keeping),
+            problem(loop, self.layout, first), lambda: decide(loop, ledger.directory, self.layout, self._try_keeping)
         )
         self.starts: list[int] = decided["starts"]
         plans = list(map(Plan.from_json, decided["plans"]))
@@ -76,7 +75,8 @@ class _Survivor:
             if progress.direction is Direction.FORWARD:
                 progress = self._sweep(progress)
             while progress.step:
-                progress = self._reverse_next(progress)
+                number = max(number for number, start in enumerate(self.starts) if start < progress.step)
+                progress = self._reverse_segment(number, self._state_at(number), progress)
         return self._result(perf_counter() - start, left, resumed)
 
     def _check_loop(self, progress: Progress) -> None:
@@ -102,13 +102,9 @@ class _Survivor:
             probe = digest_of_arrays(self._on_host(state))
             state = self._advance(state, start + 1, stop, replay=False)
             progress = replace(progress, step=stop, probes=progress.probes | {str(start): probe})
-            self.ledger.keep_state(stop, _numbered(self._on_host(state)))
+            self.ledger.keep_state(stop, self._on_host(state))
             self._keep(progress)
         return self._reverse_segment(len(self.starts) - 1, state, progress)
-
-    def _reverse_next(self, progress: Progress) -> Progress:
-        number = max(number for number, start in enumerate(self.starts) if start < progress.step)
-        return self._reverse_segment(number, self._state_at(number), progress)
 
     def _reverse_segment(self, number: int, state: Any, progress: Progress) -> Progress:
         """Reverse a segment from the state at its start, and keep what its callbacks have written."""
@@ -164,8 +160,8 @@ class _Survivor:
         kept = self.ledger.state(self.starts[number])
         if kept is None:
             return self._advance(self._state_at(number - 1), self.starts[number - 1], self.starts[number], replay=True)
-        leaves = enumerate(zip(arrays_of(state), self.layout.leaves, strict=True))
-        return self.layout.build([refilled(array, leaf.spec, kept[str(index)]) for index, (array, leaf) in leaves])
+        leaves = zip(arrays_of(state), self.layout.leaves, kept, strict=True)
+        return self.layout.build([refilled(array, leaf.spec, elements) for array, leaf, elements in leaves])
 
     def _on_host(self, state: Any) -> list[Any]:
         return [to_host(array) for array in self.layout.check(state)]
@@ -190,7 +186,7 @@ class _Survivor:
     def _try_keeping(self) -> tuple[float, int]:
         """Return seconds to keep a segment, its state once and what callbacks write twice, and bytes of the latter."""
         start = perf_counter()
-        self.ledger.keep_state(0, _numbered(list(map(to_host, arrays_of(self.loop.state)))))
+        self.ledger.keep_state(0, list(map(to_host, arrays_of(self.loop.state))))
         middle = perf_counter()
         self._keep(Progress())
         end = perf_counter()
@@ -206,10 +202,6 @@ class _Survivor:
         plan = max(self.plans, key=lambda plan: plan.steps)
         metrics = _merged(self.results, self.reversed, seconds)
         return Result(plan, metrics, "; ".join(notes), steps=left)
-
-
-def _numbered(arrays: Sequence[Any]) -> dict[str, Any]:
-    return {str(index): array for index, array in enumerate(arrays)}
 
 
 def _merged(results: Sequence[Result], starts: Sequence[int], seconds: float) -> Metrics:

@@ -10,16 +10,15 @@ exactly, with a lossy codec, so that what backward sees keeps its bound.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from forebay.engine.executor import Callbacks, Slot
 from forebay.engine.layout import Layout
 from forebay.engine.spilling.room_making import RoomMaking, SnapshotKind
-from forebay.engine.spilling.rooms import Rooms
+from forebay.engine.spilling.rooms import Rooms, SnapshotCoding
 from forebay.engine.spilling.thinning import SnapshotSizes, forward_steps, next_save, spares
 from forebay.machine.machine import ReversalMachine
-from forebay.machine.packing import Packing
 from forebay.planner.operations import Operation
 from forebay.schedule import Backward, Forward, Restore, binomial
 
@@ -31,21 +30,8 @@ WORTHWHILE = 0.8
 """Of a plan's forward steps, how many at most a reversal with the true sizes must take for the plan to be left."""
 
 
-@dataclass(frozen=True)
-class Assumed:
-    """What a plan takes for granted."""
-
-    snapshot_bytes: float
-    snapshots: int
-    """that are alive at one time, at most"""
-    forward_steps: int
-
-
 class SpillingExecutor(RoomMaking):
-    """Runs operations on a machine, with snapshots encoded.
-
-    `initial` returns the state at step 0 anew. Where records are kept, `states` says how states are encoded.
-    """
+    """Runs operations on a machine, with snapshots encoded; `initial` returns the state at step 0 anew."""
 
     def __init__(
         self,
@@ -54,14 +40,11 @@ class SpillingExecutor(RoomMaking):
         tiers: Sequence[str],
         rooms: Rooms,
         callbacks: Callbacks,
-        packing: Packing,
+        coding: SnapshotCoding,
         initial: Callable[[], Any],
-        *,
-        states: tuple[Layout, Packing] | None = None,
-        assumed: Assumed | None = None,
     ) -> None:
-        super().__init__(machine, layout, tiers, rooms, callbacks, packing)
-        self._initial, self._assumed, self._states_as = initial, assumed, states
+        super().__init__(machine, layout, tiers, rooms, callbacks, coding.packing)
+        self._initial, self._assumed, self._states_as = initial, coding, coding.states
         self._states: SnapshotKind | None = self.kind if callbacks.keeps else None
         self._spares: list[int] = []  # states that go next
         self._steps = self._position = 0
@@ -98,9 +81,9 @@ class SpillingExecutor(RoomMaking):
     def _is_wrong(self) -> bool:
         """Tell whether the plan has no room for what is to come, or so much that another takes far fewer steps."""
         assumed, sizes = self._assumed, self.kind.sizes
-        if assumed is None or len(sizes) < 2:  # the first one tells nothing
+        if len(sizes) < 2:  # the first one tells nothing
             return False
-        held = {key for tier in self.held for key in tier}
+        held = set().union(*self.held)
         if (assumed.snapshots - len(held)) * sizes.expected > TOO_MUCH * self.free_bytes():
             return True
         if not self.callbacks.keeps or sizes.expected > assumed.snapshot_bytes / TOO_MUCH:
@@ -131,7 +114,7 @@ class SpillingExecutor(RoomMaking):
                 self._keep(kind, position, state)
                 each = max(1.0, kind.sizes.expected)
                 free = self.free_bytes() + self._bytes_of_records()
-                whole = sum(self.most) - self._reserved()
+                whole = sum(self.most) - self.working.nbytes - kind.staging.nbytes
                 stop = next_save(position, self._steps, int(free / each), int(whole / each))
             state = self._forward(state, position, stop)
             position = stop
@@ -140,8 +123,7 @@ class SpillingExecutor(RoomMaking):
     def _reverse(self) -> None:
         """Go back through the steps that are left, from the nearest snapshot each time."""
         assert self._left is not None
-        kind = self._state_kind()
-        metrics = self.machine.metrics
+        kind, metrics = self._state_kind(), self.machine.metrics
         while self._left > 0:
             last = self._left - 1
             if not self.callbacks.keeps and self._holds(last):
@@ -151,15 +133,13 @@ class SpillingExecutor(RoomMaking):
             self._left = last
             self._drop(last)
             self._drop(last + STATES)
-        if self._assumed is not None:
-            metrics.recomputed = max(0, metrics.advanced - self._assumed.forward_steps)
+        metrics.recomputed = max(0, metrics.advanced - self._assumed.forward_steps)
 
     def _run_to(self, kind: SnapshotKind | None, last: int) -> Any:
         """Run to a step from the nearest state before it, keeping on the way what the steps before it will need."""
-        shift = 0 if kind is None else kind.shift
-        held = [key - shift for tier in self.held for key in tier] if kind is not None else []
+        held = [] if kind is None else [key - kind.shift for tier in self.held for key in tier]
         position = max((step for step in held if 0 <= step <= last), default=0)
-        if kind is not None and self._holds(position + shift):
+        if kind is not None and position in held:
             state = kind.layout.build(self._decode(kind, position))
         else:
             state = self._initial()
@@ -209,7 +189,7 @@ class SpillingExecutor(RoomMaking):
         self._replans = True
         if fresh is not None and self._left is not None:
             return False  # on the way back, what is there is needed before what comes
-        held, kind = {key for tier in self.held for key in tier}, self._states
+        held, kind = set().union(*self.held), self._states
         if not held:
             return False
         if kind is None or (not self.callbacks.keeps and min(held) < STATES):
@@ -226,9 +206,7 @@ class SpillingExecutor(RoomMaking):
                 key = self._spares.pop(0) + kind.shift
             if key == fresh:
                 return False
-        for tier, slots in enumerate(self.held):
-            if key in slots:
-                self._release(tier, key)
+        self._drop(key)
         self.machine.metrics.lost += 1
         return True
 
@@ -270,10 +248,6 @@ class SpillingExecutor(RoomMaking):
         if between is not None:
             heap.give(between[0], before, between[1])
         return place
-
-    def _reserved(self) -> int:
-        """Count the bytes of the first tier that no snapshot can take: the working state, and places to encode in."""
-        return self.working.nbytes + self.kind.staging.nbytes
 
     def _bytes_of_records(self) -> int:
         """Count the bytes of records, which make room for states."""

@@ -21,7 +21,7 @@ from forebay.engine.spilling.thinning import SnapshotSizes
 from forebay.errors import DeviceError
 from forebay.machine.arrays.dispatch import region_of
 from forebay.machine.machine import ReversalMachine, Wait
-from forebay.machine.packing import Packing, snapshot_bytes
+from forebay.machine.packing import Packing, in_a_row, snapshot_bytes
 from forebay.machine.region import Region
 from forebay.planner.operations import Evict, Store
 
@@ -95,7 +95,7 @@ class RoomMaking(Executor):
             return
         (kind, step, sizes), self._fresh = self._fresh, None
         later, self._later = self._later, []
-        extents = kind.packing.extents(sizes())
+        extents = in_a_row(sizes())
         nbytes, key = snapshot_bytes(extents), step + kind.shift
         kind.sizes.add(step, nbytes)
         self._saved += nbytes

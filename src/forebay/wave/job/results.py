@@ -88,7 +88,7 @@ def write_report(survey: Survey, path: Path, pictures: Sequence[Picture], title:
     workspace, plan, grid = survey.workspace, survey.workspace.plan(), survey.workspace.grid
     every, steps = survey.summaries[0]["every"], survey.summaries[0]["steps"]
     facts = [
-        ("shots", f"{len(survey.summaries)} of {workspace.geometry.count}"),
+        ("shots", f"{len(survey.summaries) - len(survey.aside)} of {workspace.geometry.count}"),
         ("grid", " x ".join(map(str, grid.shape)) + f" at {grid.spacing[0]:.6g} m"),
         ("steps of a shot", f"{steps} of {workspace.step * 1000:.4g} ms"),
         ("imaged every", f"{every} steps, {every * workspace.step * 1000:.4g} ms"),
@@ -106,8 +106,14 @@ def write_report(survey: Survey, path: Path, pictures: Sequence[Picture], title:
     if survey.failed:
         rows = [[str(number), reason] for number, reason in survey.failed.items()]
         sections.append(("Shots that are missing", [TextTable(("shot", "why"), rows)]))
-    if plan is not None:
-        shot, spans = workspace.timeline()
+    if survey.aside:
+        rows = [[str(number), reason] for number, reason in survey.aside.items()]
+        sections.append(("Shots that were set aside", [TextTable(("shot", "why"), rows)]))
+    if survey.damage:
+        sections.append(("What was damaged", [Text("\n".join(survey.damage))]))
+    timeline = workspace.timeline()
+    if plan is not None and timeline is not None:
+        shot, spans = timeline
         ratio = next((summary["ratio"] for summary in survey.summaries if summary["ratio"]), 1.0)
         sections += [
             (f"Memory over time, in shot {shot}", [Chart(memory_chart(plan, spans, _kept(plan) / ratio))]),
