@@ -1,10 +1,9 @@
 """The search for the plan with the smallest predicted time, over schedules, snapshots kept, and codecs.
 
-Most of our schedules are an interval and a number of inner snapshots; the others are levels with prices. In a loop of
-up to SHORT_LOOP steps the search is over all of a fixed set of those. It goes by lower bounds, smallest first: one is
-simulated only while its bound is below the best time so far, so the result is the best of the set. The set does not
-depend on the budget, which only says which of it fit: more budget never makes the result worse. In a longer loop a
-fixed number of schedules on levels is simulated, most with as many snapshots as fit: a good one is found, not the best.
+Most of our schedules are an interval and a number of inner snapshots; the others are levels with prices. The search is
+over all of a fixed set of those, which is sparser for a longer loop. It goes by lower bounds, smallest first: one is
+simulated only while its bound is below the best time so far, so the result is the best of the set. The set does
+not depend on the budget, which only says which of it fit: more budget never makes the result worse.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
