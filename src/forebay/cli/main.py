@@ -1,5 +1,6 @@
 """The command line: one command a file. Commands load what they need when they run, so that help comes at once."""
 
+import signal
 import sys
 from typing import Annotated
 
@@ -12,7 +13,11 @@ from forebay.cli.footprint import footprint
 from forebay.cli.plan import plan
 from forebay.cli.rtm import rtm
 from forebay.errors import ForebayError
+from forebay.report.console import plain
 from forebay.version import __version__
+
+TERMINATED = 128 + signal.SIGTERM
+"""Exit code of a command that was told to end, as shells have it."""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -40,8 +45,15 @@ def options(
 
 def main() -> None:
     """Run the command line; an error of ours is a line that says what to do, not a traceback."""
+    signal.signal(signal.SIGTERM, _terminate)
     try:
         app()
     except (ForebayError, OSError) as error:
-        print(f"forebay: {error}", file=sys.stderr)
+        print(f"forebay: {plain(error)}", file=sys.stderr)
         sys.exit(2)
+
+
+def _terminate(number: int, frame: object) -> None:
+    """End as after Ctrl-C: tiers are closed and files removed on the way out. A second signal changes nothing."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(TERMINATED)

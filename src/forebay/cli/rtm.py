@@ -1,5 +1,6 @@
 """`forebay rtm`: migrate the shots of a job, resuming where an earlier run ended."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -20,6 +21,7 @@ def rtm(
 
     from forebay.cuda.available import gpu_count
     from forebay.errors import WaveError, needs
+    from forebay.report.console import say
     from forebay.report.drawing import missing
     from forebay.report.page import Picture
     from forebay.wave.job import changed, read_job, run_job  # loaded when a job is run
@@ -36,13 +38,17 @@ def rtm(
     if lacking:
         what = "report and no picture" if "matplotlib" in lacking else "report"
         note = f"there will be no {what}: {needs('it', ' and '.join(lacking), 'plots')}, and run the same command again"
-        console.print(note, style="yellow", highlight=False, markup=False, soft_wrap=True)
+        say(console, note, "yellow")
     if check:
         # What the workers of a cluster have is seen when it runs.
         gpus = 1 if job.run.scheduler else gpu_count()
-        console.print(inspect(job, gpus), highlight=False, markup=False, soft_wrap=True)
+        say(console, inspect(job, gpus))
         return
-    survey = run_job(job, console)
+    try:
+        survey = run_job(job, console)
+    except (KeyboardInterrupt, SystemExit):  # Ctrl-C, and SIGTERM as `main` hears it
+        say(console, f"finished shots are kept; to go on, give the same command: forebay rtm {shlex.quote(str(file))}")
+        raise
     written = write_image(survey, folder, formats)
     if not lacking:
         with console.status("writing the report"):
@@ -56,11 +62,9 @@ def rtm(
             lead = f"{survey.workspace.job.physics.kind} migration of {survey.workspace.geometry.count} shots."
             write_report(survey, folder / "report.html", pictures, f"Migration: {file.stem}", lead.capitalize())
         written.append(folder / "report.html")
-    console.print(f"wrote {', '.join(map(str, written))}", markup=False, soft_wrap=True)
+    say(console, f"wrote {', '.join(map(str, written))}")
     if survey.failed:
         for shot, reason in survey.failed.items():
-            console.print(f"shot {shot} is missing: {reason}", style="red", markup=False)
-        console.print(
-            f"the image is without them; the same command tries them again, and {folder}/shots tells more", markup=False
-        )
+            say(console, f"shot {shot} is missing: {reason}", "red")
+        say(console, f"the image is without them; the same command tries them again, and {folder}/shots tells more")
         raise typer.Exit(1)

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from forebay.cuda.available import gpu_count
 from forebay.errors import BudgetError, WaveError
+from forebay.report.console import say
 from forebay.tier.capacity import host_capacity
 from forebay.units import Budget
 from forebay.wave.advice import WaveWarning
@@ -69,11 +70,11 @@ def run_job(job: Job, console: Console | None = None) -> Survey:
             if console.quiet:
                 warnings.warn(note, WaveWarning, stacklevel=2)
             else:
-                console.print(note, style="yellow", highlight=False, soft_wrap=True)
+                say(console, note, "yellow")
         done, count = workspace.finished(), workspace.geometry.count
         todo = [shot for shot in range(count) if shot not in done]
         if done:
-            console.print(f"{len(done)} of {count} shots were finished before")
+            say(console, f"{len(done)} of {count} shots were finished before")
         if job.run.workers:
             from forebay.wave.job.cluster import local
 
@@ -120,7 +121,7 @@ def _settle(workspace: Workspace, budget: Budget, console: Console) -> None:
     if plan is None or workspace.job.memory.budget is not None:
         return
     if reason := too_much(plan, budget):
-        console.print(f"the plan of an earlier run takes {reason}: another one is made", highlight=False)
+        say(console, f"the plan of an earlier run takes {reason}: another one is made")
         workspace.forget_plan()
 
 

@@ -64,7 +64,7 @@ def try_shot(
 
                 numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))
             return _run(workspace, number, budget, tell or (lambda shot, done: None))
-    except Exception:
+    except BaseException:  # a shot that Ctrl-C or SIGTERM ended is marked, too
         workspace.fail(number, traceback.format_exc())
         raise
 
