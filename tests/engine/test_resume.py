@@ -158,7 +158,7 @@ def test_damaged_files_are_named_and_the_last_whole_progress_is_used(expected, t
     assert result.steps < 40
 
 
-@pytest.mark.parametrize("names", [("manifest.json",), ("progress-*",)])
+@pytest.mark.parametrize("names", [("manifest",), ("progress-*",)])
 def test_without_whole_progress_it_starts_anew_and_says_so(names, expected, tmp_path):
     loop = Loop()
     loop.interrupt(tmp_path, 30)
@@ -294,7 +294,7 @@ def test_an_adjoint_without_resume_is_refused():
     assert not loop.forwards
 
 
-@pytest.mark.parametrize("name", ["manifest.json", "progress-3", "lock"])
+@pytest.mark.parametrize("name", ["manifest", "progress-3", "lock"])
 def test_a_folder_where_a_file_belongs_is_refused(name, tmp_path):
     (tmp_path / name).mkdir()
     with pytest.raises(DiskError, match=f"holds '{name}'.*for this reversal alone"):

@@ -109,7 +109,7 @@ def test_as_a_scan_that_keeps_everything(schedule, chunk, host, disk, points, tm
         return loss_of(final, outputs), (final, outputs)
 
     differentiated = jax.value_and_grad(loss, argnums=(0, 1, 2), has_aux=True)
-    wanted = jax.value_and_grad(scanned, argnums=(0, 1, 2), has_aux=True)(state["now"], inputs, params, state)
+    wanted = jax.jit(jax.value_and_grad(scanned, argnums=(0, 1, 2), has_aux=True))(state["now"], inputs, params, state)
     first = differentiated(state["now"], inputs, params)
     assert_close(first, wanted)
     again = differentiated(state["now"], inputs, params)

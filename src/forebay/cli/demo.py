@@ -93,7 +93,8 @@ def show(survey: "Survey", output: Path, console: "Console", moments: tuple[floa
         written = write_image(survey, output, workspace.job.output.formats)
         draw_model(workspace, output / "model.png", "true")
         draw_waves(workspace, workspace.geometry.count // 2, moments, output / "gather.png", output / "snapshots.png")
-        write_trace(workspace.timeline()[1], output / "trace.json")
+        if (timeline := workspace.timeline()) is not None:
+            write_trace(timeline[1], output / "trace.json")
     captions = {
         "image.png": "The image: reflectors where the wave of the source and the data sent back in time meet, evenly "
         "lit, without what is smooth, stronger with depth.",

@@ -76,7 +76,8 @@ def measured(
         else:
             costs = measure_host(loop, nbytes, disk)
         machine = library.machine(disk or Path(), synchronous)
-        host = host_costs(machine, loop.arrays, _two_tiers(library.tier, disk))
+        # Of a device, the tier below is timed whether the budget has it or not.
+        host = host_costs(machine, loop.arrays, ("device", "host") if library.tier == "device" else budget.tiers)
     steps = {"forward": costs.operations.forward / loop.every, "backward": costs.operations.backward / loop.every}
     forward = costs.forward / loop.every
     if step_costs is not None:
@@ -103,11 +104,6 @@ def _few_elements(array: Any) -> Any:
     """Copy the first elements of an array along its last axis; all of it would be copied where it is not in C order."""
     corner = array[(slice(1),) * (array.ndim - 1) + (slice(ELEMENTS),)] if array.ndim else array
     return array_library(array).copy(corner.reshape(-1))
-
-
-def _two_tiers(first: str, disk: Path | None) -> tuple[str, ...]:
-    """Return the first tier and the one below it, whose movements are timed."""
-    return ("device", "host") if first == "device" else ("host",) if disk is None else ("host", "disk")
 
 
 def _probe(nbytes: int, budget: Budget) -> int:

@@ -50,7 +50,7 @@ def draw_panels(panels: Sequence[Panel], path: Path, columns: int = 1, equal: bo
         _draw(figure, axis, panel, "equal" if equal else "auto")
     for axis in axes.ravel()[len(panels) :]:
         axis.set_visible(False)
-    with whole(path) as unfinished:
+    with whole(path, private=False) as unfinished:
         figure.savefig(unfinished, dpi=120)
     pyplot.close(figure)
 

@@ -1,6 +1,6 @@
 """The directory of a reversal that survives: what it is of, how far it has come, and the states to go on from.
 
-    manifest.json     what the reversal is of: a directory that says something else is refused
+    manifest          what the reversal is of: a directory that says something else is refused
     progress-7        how far it has come, and the arrays that its callbacks had written by then; the last two are kept
     adjoint-7         what the caller's own `save` wrote with it
     state-400         the state at step 400, exact, from which steps 400 and following can be run again
@@ -26,8 +26,8 @@ from forebay.errors import CorruptionError, DiskError, PlanError
 from forebay.locks import OWNER, DirectoryLock
 
 VERSION = 1
-MANIFEST, LOCK = "manifest.json", "lock"
-_OURS = re.compile(r"(manifest\.json|lock|lock\.owner|(progress|adjoint|state)-\d+|probe)(\.part)?")
+MANIFEST, LOCK = "manifest", "lock"
+_OURS = re.compile(r"(manifest|lock|lock\.owner|(progress|adjoint|state)-\d+)(\.part)?")
 
 _KEPT = ("progress", "adjoint")
 """Names of the files that are written with each progress."""
@@ -79,12 +79,9 @@ class Ledger:
         problem = json.loads(json.dumps(problem, default=int))  # numbers of NumPy are no others
         if path.exists():
             try:
-                manifest = json.loads(path.read_text())
-                body = manifest["body"]
-                if manifest["digest"] != _text_digest(body):
-                    raise ValueError("its checksum is wrong")
-            except (ValueError, KeyError, TypeError) as error:
-                self._tell(CorruptionError(f"{path} cannot be read: {error}"))
+                body = read_arrays(path)[0]
+            except CorruptionError as error:
+                self._tell(error)
             else:
                 if body["version"] != VERSION:
                     raise PlanError(
@@ -95,8 +92,7 @@ class Ledger:
                 return decided
         self.clear()
         body = {"version": VERSION, "problem": problem, "decided": json.loads(json.dumps(dict(decide())))}
-        text = json.dumps({"digest": _text_digest(body), "body": body}, indent=1)
-        write_whole(path, lambda file: file.write(text.encode()))
+        write_arrays(path, body, {})
         return dict(body["decided"])
 
     def latest(self) -> tuple[Progress, dict[str, NDArray[Any]], bytes]:
@@ -197,7 +193,3 @@ def _check_same(before: Mapping[str, Any], now: Mapping[str, Any], directory: Pa
 def _shortened(value: Any) -> str:
     text = str(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
-
-
-def _text_digest(body: Any) -> str:
-    return digest(json.dumps(body, sort_keys=True).encode())

@@ -207,6 +207,8 @@ class ImagingTable(Table):
     unless told, the whole model"""
     mute: Depth = 0.0
     """metres from the top in which the final image is faded out"""
+    include_outliers: bool = False
+    """whether shots are summed that are more than thirty times as strong as the median of all"""
 
 
 class MemoryTable(Table):
