@@ -2,6 +2,8 @@
 
 import ast
 import json
+import os
+import stat
 import sys
 from pathlib import Path
 
@@ -14,6 +16,9 @@ from forebay.report.console import plain
 EVIL = "[/nope] [red]:bomb: $\\frac{ \x1b[31m\u202e<script>alert(1)</script>"
 FOLDER = "[/nope] [red]:bomb: $\\frac{ \x1b[31m\u202e<b>"
 NO_TEXT = "\udcff"
+
+RESULTS = {"image.npy", "stack.npy", "illumination.npy", "image.png", "model.png", "report.html"}
+"""What a user asks for: others may read it where the umask lets them."""
 
 JOB = """
 [model]
@@ -108,10 +113,18 @@ def test_rtm(folder, forebay_says):
     pytest.importorskip("plotly")
     job = folder / f"{folder.name}.toml"
     job.write_text(JOB)
-    code, said = forebay_says("rtm", job)
+    before = os.umask(0)
+    try:
+        code, said = forebay_says("rtm", job)
+    finally:
+        os.umask(before)
     assert code == 0 and plain(folder / "out" / "image.npy") in said, said
-    page = (folder / "out" / "report.html").read_text()
-    assert ("<b>" not in page.partition("</title>")[0] and "nope" not in folder.name) or "&lt;b&gt;" in page
+    title = (folder / "out" / "report.html").read_text().partition("</title>")[0]
+    assert "<b>" not in title and ("<b>" not in folder.name or "&lt;b&gt;" in title)
+    for path in (folder / "out").rglob("*"):
+        asked_for = path.parent == folder / "out" and path.name in RESULTS
+        mode = stat.S_IMODE(path.stat().st_mode)
+        assert mode == (0o666 if asked_for else 0o700 if path.is_dir() else 0o600), f"{path}: {mode:o}"
     code, said = forebay_says("rtm", folder / "missing.toml")
     assert code == 2 and plain(folder) in said
 

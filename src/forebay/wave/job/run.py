@@ -191,6 +191,9 @@ def _here(workspace: Workspace, todo: list[int], shown: ProgressBars) -> dict[in
             try:
                 summary = try_shot(workspace.root, shot, workspace.run, tell=shown.steps)
                 workspace.take(shot)
+            except (KeyboardInterrupt, SystemExit):  # Ctrl-C, or SIGTERM on the command line
+                workspace.take_failure(shot)
+                raise
             except Exception as error:
                 workspace.take_failure(shot)
                 if isinstance(error, BudgetError) and workspace.plan() is None:
