@@ -85,11 +85,12 @@ def _find(name: str) -> Callable[..., Any]:
         raise ForebayError(f"cannot read {name!r}: write package.module:function, or a command with {{0}} in it")
     sys.path.insert(0, "")
     try:
-        function = getattr(import_module(module), attribute)
-    except ImportError as error:
-        raise ForebayError(f"cannot import {module}: {error}") from error
-    except AttributeError:
-        raise ForebayError(f"{module} has no {attribute}") from None
+        imported = import_module(module)
+    except Exception as error:  # a module may raise anything
+        raise ForebayError(f"cannot import {module}: {error} ({type(error).__name__})") from error
+    if not hasattr(imported, attribute):
+        raise ForebayError(f"{module} has no {attribute}")
+    function = getattr(imported, attribute)
     if not callable(function):
         raise ForebayError(f"{name} is a {type(function).__name__}, not a function")
     return function  # type: ignore[no-any-return]

@@ -13,6 +13,12 @@ def _is_number(value: object) -> bool:
     return isinstance(value, Real) and isfinite(value)
 
 
+def check_number(value: object, name: str) -> None:
+    """Refuse what is not a number; infinity is one."""
+    if not isinstance(value, Real) or value != value:
+        raise PlanError(f"{name}={value!r:.80}: give a number")
+
+
 def _check_seconds(costs: object, *names: str) -> None:
     for name in names:
         if not _is_number(getattr(costs, name)) or getattr(costs, name) < 0:
@@ -178,8 +184,9 @@ MACHINES = {
 def assumed_costs(machine: str | None, state_bytes: int, first_tier: str) -> Costs:
     """Return the costs of a named machine, seen from the tier in which the loop computes; None takes a likely one."""
     machine = machine or ("laptop" if first_tier == "host" else "h200")
-    if machine not in MACHINES:
-        raise PlanError(f"no machine is called {machine!r}: use one of {', '.join(MACHINES)}, or give costs=Costs(...)")
+    if machine not in list(MACHINES):  # a list of names: what is asked for may be anything
+        known = ", ".join(MACHINES)
+        raise PlanError(f"no machine is called {machine!r:.80}: use one of {known}, or give costs=Costs(...)")
     if (first_tier == "host") != (MACHINES[machine].host is None):
         fitting = [name for name, preset in MACHINES.items() if (preset.host is None) == (first_tier == "host")]
         raise PlanError(

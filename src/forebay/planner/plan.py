@@ -187,16 +187,18 @@ class Plan:
 
         try:
             text = source if isinstance(source, str) and source.lstrip().startswith("{") else Path(source).read_text()
-            return _adapter().validate_python(_with_objects(json.loads(text)))
+            data = json.loads(text)
+            json.dumps(data, ensure_ascii=False).encode()  # refuses halves of characters, which cannot be written again
+            return _adapter().validate_python(_with_objects(data))
         except ValidationError as error:
             where = {str(part["loc"][0]) if part["loc"] else part["msg"] for part in error.errors()}
             raise PlanError(f"this is not a plan that Forebay wrote: look at {', '.join(sorted(where))}") from error
         except OSError as error:
             raise PlanError(f"no plan can be read from {source!r}: {error.strerror}") from error
         except (ForebayError, ValueError) as error:
-            raise PlanError(f"this is not a plan that Forebay wrote: {error}") from error
-        except (KeyError, TypeError, AttributeError, ZeroDivisionError) as error:
-            raise PlanError(f"this is not a plan that Forebay wrote: {error!r}") from error
+            raise PlanError(f"this is not a plan that Forebay wrote: {error!s:.300}") from error
+        except Exception as error:  # JSON can say anything, nested as deep as it likes
+            raise PlanError(f"this is not a plan that Forebay wrote: {error!r:.300}") from error
 
 
 @cache

@@ -57,6 +57,20 @@ def host_capacity(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgro
     return Capacity(total, min(free, total))
 
 
+def free_host_bytes() -> int | None:
+    """Look up the memory that this process may still take; None where nobody tells."""
+    return host_capacity().free if Path("/proc/meminfo").exists() else None
+
+
+def check_free(nbytes: int, what: str) -> None:
+    """Refuse what does not fit into the memory that is free, where that is known."""
+    free = free_host_bytes()
+    if free is not None and nbytes > free:
+        raise BudgetError(
+            f"{what} takes {to_text(nbytes)} of memory, of which {to_text(free)} are free: make it smaller"
+        )
+
+
 def disk_capacity(directory: Path) -> Capacity:
     """Look up the disk that a directory lies on."""
     usage = shutil.disk_usage(directory)

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 import warnings
 from pathlib import Path
 from secrets import token_hex
@@ -18,6 +19,7 @@ from typer.testing import CliRunner
 
 from forebay.cli.main import app
 from forebay.errors import ForebayError, WaveError
+from forebay.files import remove
 from forebay.wave import WaveWarning
 from forebay.wave.job import changed, parse, run_job, work
 from forebay.wave.job.prepare import prepare, verify
@@ -284,6 +286,17 @@ def test_shots_without_their_description_are_known_again(runs, job):
     assert survey.resumed == SHOTS and same(survey, runs[0])
 
 
+@pytest.mark.parametrize("how", ["missing", "damaged"])
+def test_the_shots_of_another_job_are_not_lost_with_its_description(runs, job, how):
+    path, text = job.output.directory / "job.json", OTHER
+    before = {shot: shot.read_bytes() for shot in path.parent.glob("shots/*.npz")}
+    path.unlink() if how == "missing" else flipped(path, 0.5)
+    with pytest.raises(WaveError, match="holds shots of another job, and no description of it: choose another"):
+        run_job(parse(text, job.output.directory.parent))
+    assert before == {shot: shot.read_bytes() for shot in path.parent.glob("shots/*.npz")}
+    assert same(run_job(job), runs[0])
+
+
 def damaging(monkeypatch, shot):
     """Have a shot damaged as soon as its run has taken it."""
     real = Workspace.take
@@ -332,7 +345,6 @@ class TestWorkersOfADeadRun:
         """At random moments of their successor, which is another job or the same."""
         chosen, (sound, foreign) = random.Random(seed), runs
         zombie = self.begun(tmp_path, chosen.choice((OTHER, TEXT)))
-        (tmp_path / "out" / "job.json").unlink()
         refused, part = [], foreign.workspace.part(1)
         metrics = type("Metrics", (), {"timeline": []})
         deeds = (
@@ -351,6 +363,8 @@ class TestWorkersOfADeadRun:
 
         act()  # before its successor begins, nobody can know
         written, refused[:] = len(refused), []
+        for name in ("job.json", "shots"):  # so that another job may begin there
+            remove(tmp_path / "out" / name)
         for name in ("keep", "take", "finished"):
             real = getattr(Workspace, name)
             acting = lambda self, *about, real=real: (self is zombie or act(), real(self, *about))[1]  # noqa: E731
@@ -404,6 +418,29 @@ for line in sys.stdin:
                 assert same(run_job(parse(TEXT, folder)), runs[0])  # and when it is over too
             worker.stdin.close()
         assert ends.count("refused") > 10
+
+
+@pytest.mark.slow
+def test_a_cluster_outlives_its_run_and_serves_the_next(runs, tmp_path):
+    """A run is killed while workers of a cluster compute its shots; another job begins in its directory meanwhile."""
+    distributed = pytest.importorskip("distributed")
+    (tmp_path / "dead.toml").write_text(OTHER)
+    begin = "import sys; from pathlib import Path; from forebay.wave.job import changed, read_job, run_job; "
+    begin += "run_job(changed(read_job(Path(sys.argv[1])), scheduler=sys.argv[2]))"
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+        for delay in (0.0, 0.2, 0.4):
+            shutil.rmtree(tmp_path / "out", ignore_errors=True)
+            command = [sys.executable, "-c", begin, str(tmp_path / "dead.toml"), cluster.scheduler_address]
+            with subprocess.Popen(command) as process:
+                while not (tmp_path / "out" / "plan.json").exists() and process.poll() is None:
+                    time.sleep(0.01)
+                time.sleep(delay)
+                process.kill()
+            for name in ("job.json", "shots"):
+                remove(tmp_path / "out" / name)
+            survey = run_job(changed(parse(TEXT, tmp_path), scheduler=cluster.scheduler_address))
+            assert same(survey, runs[0]) and not survey.failed
+            assert same(run_job(parse(TEXT, tmp_path)), runs[0])
 
 
 def test_shots_that_are_not_finite_or_stand_out_are_set_aside(runs, tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ A file is written beside its place, brought to the disk, and renamed. What is re
 """
 
 import json
+import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from forebay.errors import CorruptionError
+from forebay.errors import CorruptionError, reading
 from forebay.files import whole
 
 MAGIC = b"forebay1"
@@ -56,7 +57,7 @@ def write_arrays(path: Path, header: Mapping[str, Any], arrays: Mapping[str, NDA
 
 def read_arrays(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Read what `write_arrays` wrote, refusing a file that is not as it was written."""
-    try:
+    with reading(path, "progress", CorruptionError):
         size = path.stat().st_size
         with open(path, "rb") as file:
             start = file.read(len(MAGIC) + _LENGTH.size + 8)
@@ -67,15 +68,16 @@ def read_arrays(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
             header: dict[str, Any] = json.loads(text)
             arrays = {}
             for each in header.pop("arrays"):
-                array = np.empty(each["shape"], np.dtype(each["type"]))
+                shape, dtype = each["shape"], np.dtype(each["type"])
+                if dtype.hasobject or math.prod(shape) * dtype.itemsize > size:
+                    raise ValueError(f"its array {each['name']!r} cannot be in it")
+                array = np.empty(shape, dtype)
                 data = _bytes(array)
                 if file.readinto(data) != len(data) or digest(data) != each["digest"]:
                     raise ValueError(f"its array {each['name']!r} is damaged")
                 arrays[each["name"]] = array
             if file.read(1):
                 raise ValueError("something follows its end")
-    except (ValueError, struct.error, OSError) as error:
-        raise CorruptionError(f"{path} cannot be read: {error}") from error
     return header, arrays
 
 

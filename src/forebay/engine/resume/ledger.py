@@ -105,7 +105,7 @@ class Ledger:
                 data = path.read_bytes() if progress.saved else b""
                 if progress.saved and digest(data) != progress.saved:
                     raise CorruptionError(f"{path} is not as it was written")
-            except (CorruptionError, OSError, KeyError, ValueError) as error:
+            except (CorruptionError, OSError, KeyError, TypeError, ValueError) as error:
                 self._tell(error)
                 continue
             return progress, arrays, data

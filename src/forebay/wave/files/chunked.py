@@ -6,6 +6,7 @@ of the data of shots, `checksums` has one for each.
 """
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from numpy.typing import NDArray
 from xxhash import xxh3_128
 
 from forebay.errors import WaveError, needs
+from forebay.tier.capacity import check_free
+from forebay.wave.survey.shot import check_real
 
 CHECKSUM, CHECKSUMS = "checksum", "checksums"
 ADVICE = "write it again, or copy it again from where it is whole"
@@ -82,7 +85,10 @@ def create(
 
 
 def read(array: Any, path: Path, which: Any = slice(None)) -> NDArray[Any]:
-    """Read values of an array."""
+    """Read values of an array: numbers alone, since others may be code, and no more than there is memory for."""
+    check_real(path, array.dtype)
+    read = array.shape[1:] if isinstance(which, int) else array.shape
+    check_free(math.prod(read) * array.dtype.itemsize, f"what {path} says that it holds")
     try:
         return np.asarray(array[which])
     except Exception as error:  # codecs raise what they like

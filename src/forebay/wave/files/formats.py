@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.errors import WaveError
+from forebay.errors import WaveError, reading
 from forebay.files import whole
 from forebay.wave.files import chunked
 from forebay.wave.files.npy import load_array
@@ -43,11 +43,12 @@ def read_field(path: Path) -> Volume:
         array = chunked.open_zarr(path)
         if not hasattr(array, "shape"):
             raise WaveError(f"{path} is a Zarr group: name the array in it")
-        values, attributes = chunked.read(array, path), dict(array.attrs)
-        placed = [attributes.get(name) for name in ("spacing", "origin")]
-        chunked.check(values, placed, attributes.get(chunked.CHECKSUM), path)
-        return Volume(values, *(None if lengths is None else tuple(lengths) for lengths in placed))
-    return Volume(_load(path))
+        with reading(path, "Zarr", WaveError):
+            values, attributes = chunked.read(array, path), dict(array.attrs)
+            placed = [attributes.get(name) for name in ("spacing", "origin")]
+            chunked.check(values, placed, attributes.get(chunked.CHECKSUM), path)
+            return Volume(values, *(None if lengths is None else tuple(map(float, lengths)) for lengths in placed))
+    return Volume(load_array(path))
 
 
 def write_field(path: Path, values: NDArray[Any], spacing: Sequence[float], origin: Sequence[float]) -> None:
@@ -127,17 +128,21 @@ def look_at_shots(path: Path, ndim: int) -> ShotFile:
     if kind == "zarr":
         from forebay.wave.survey.geometry import geometry_of
 
-        group = chunked.open_zarr(path)
-        data, attributes = group, dict(group.attrs)
-        dt = float(attributes["dt"]) if "dt" in attributes else None
-        if not hasattr(group, "shape"):
-            members = {name: chunked.member(group, name, path) for name in ("data", "sources", "receivers")}
-            if missing := [name for name, array in members.items() if array is None]:
-                raise WaveError(f"{path}: a Zarr group of shots has data, sources and receivers; it lacks {missing}")
-            data = members["data"]
-            geometry = geometry_of(*(_positions(members[name], dt, path / name) for name in ("sources", "receivers")))
+        with reading(path, "Zarr", WaveError):
+            group = chunked.open_zarr(path)
+            data, attributes = group, dict(group.attrs)
+            dt = float(attributes["dt"]) if "dt" in attributes else None
+            if not hasattr(group, "shape"):
+                members = {name: chunked.member(group, name, path) for name in ("data", "sources", "receivers")}
+                if missing := [name for name, array in members.items() if not hasattr(array, "shape")]:
+                    raise WaveError(
+                        f"{path}: a Zarr group of shots has data, sources and receivers; it lacks {missing}"
+                    )
+                data = members["data"]
+                places = (_positions(members[name], dt, path / name) for name in ("sources", "receivers"))
+                geometry = geometry_of(*places)
     else:
-        data = _load(path)
+        data = load_array(path)
     check_real(path, data.dtype)
     if data.ndim != 3:
         raise WaveError(f"{path}: data of shape {data.shape}; expected shots, samples, receivers")
@@ -152,25 +157,22 @@ def read_shot(path: Path, shot: int, traces: NDArray[Any]) -> NDArray[np.float32
 
         return read_traces(path, traces)
     if kind == "zarr":
-        stored = chunked.open_zarr(path)
-        array = stored if hasattr(stored, "shape") else chunked.member(stored, "data", path)
-        if array is None:
-            raise WaveError(f"{path}: a Zarr group of shots has data; it lacks them")
-        data, written = chunked.read(array, path, shot), array.attrs.get(chunked.CHECKSUMS)
-        if written is not None:
-            each = written if isinstance(written, list) else []
-            chunked.check(data, [shot, stored.attrs.get("dt")], each[shot] if shot < len(each) else "", path)
+        with reading(path, "Zarr", WaveError):
+            stored = chunked.open_zarr(path)
+            array = stored if hasattr(stored, "shape") else chunked.member(stored, "data", path)
+            if not hasattr(array, "shape"):
+                raise WaveError(f"{path}: a Zarr group of shots has data; it lacks them")
+            data, written = chunked.read(array, path, shot), array.attrs.get(chunked.CHECKSUMS)
+            if written is not None:
+                each = written if isinstance(written, list) else []
+                chunked.check(data, [shot, stored.attrs.get("dt")], each[shot] if shot < len(each) else "", path)
     else:
-        data = np.asarray(_load(path)[shot])
+        array = load_array(path)
+        with reading(path, "shots", WaveError):
+            data = np.asarray(array[shot])
     check_real(path, data.dtype)
-    return np.ascontiguousarray(data[:, traces], np.float32)
-
-
-def _load(path: Path) -> NDArray[Any]:
-    try:
-        return load_array(path)
-    except (OSError, ValueError) as error:
-        raise WaveError(f"{path} cannot be read as .npy: {error}") from error
+    with reading(path, f"the traces of shot {shot}", WaveError):
+        return np.ascontiguousarray(data[:, traces], np.float32)
 
 
 def _positions(array: Any, dt: float | None, path: Path) -> NDArray[Any]:

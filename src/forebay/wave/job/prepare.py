@@ -3,6 +3,7 @@
 import math
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +26,7 @@ from forebay.wave.job.description import Description, differences, files_of, fro
 from forebay.wave.job.inputs import Acquisition, Fields, acquisition_of, layered, media_of, medium_of, wavelet_of
 from forebay.wave.job.job import Job
 from forebay.wave.job.place import check_memory, check_tools, device_of
-from forebay.wave.job.seal import digest_of
+from forebay.wave.job.seal import digest_of, open_archive
 from forebay.wave.job.workspace import Workspace, locked, written
 from forebay.wave.physics import Physics, physics_of
 from forebay.wave.survey.geometry import part_of, windows
@@ -166,6 +167,11 @@ def _write_inputs(job: Job, device: str) -> Description:
     step = check(job, grid, media, acquisition, wavelet)
     arrays = {f"{medium}/{name}.npy": values for medium, fields in media.items() for name, values in fields.items()}
     arrays["wavelet.npy"] = wavelet
+    everything = arrays | vars(acquisition.geometry)
+    contents = "".join(checksum_of(np.asarray(everything[name]), name) for name in sorted(everything))
+    advised = notes(job, grid, media, acquisition.dt, wavelet, step)
+    described = Description(job, frozen(job), grid, acquisition.dt, step, device, advised, {}, contents)
+    _refuse_others(root, described.identity)
     for name in written():
         remove(root / name)
     for folder in (*media, "shots"):
@@ -178,11 +184,20 @@ def _write_inputs(job: Job, device: str) -> Description:
     for path in (root / "shots").glob("*.error"):
         if path.stem.isdigit():
             path.unlink()
-    inputs = {name: digest_of(root / name) for name in (*arrays, "geometry.npz")}
-    everything = arrays | vars(acquisition.geometry)
-    contents = "".join(checksum_of(np.asarray(everything[name]), name) for name in sorted(everything))
-    advised = notes(job, grid, media, acquisition.dt, wavelet, step)
-    return Description(job, frozen(job), grid, acquisition.dt, step, device, advised, inputs, contents)
+    return replace(described, inputs={name: digest_of(root / name) for name in (*arrays, "geometry.npz")})
+
+
+def _refuse_others(root: Path, identity: str) -> None:
+    """Refuse a directory in which only another job has left shots that are whole."""
+    whose = set()
+    for path in Workspace(root).shot_files():
+        with suppress(CorruptionError):
+            whose.add(open_archive(path)["job"])
+    if whose and identity not in whose:
+        raise WaveError(
+            f"{root} holds shots of another job, and no description of it: choose another output.directory, or remove "
+            "its folder shots"
+        )
 
 
 def inspect(job: Job, gpus: int = 0) -> str:
