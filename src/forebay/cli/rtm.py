@@ -37,10 +37,8 @@ def rtm(
 
     console = Console()
     job = changed(read_job(file), workers=workers, scheduler=scheduler, directory=output)
-    # What the workers of a cluster have is seen when it runs.
-    gpus = 1 if job.run.scheduler else gpu_count()
     if verify:
-        damage, there = verify_job(job, gpus)
+        damage, there = verify_job(job)
         for sentence in damage:
             say(console, sentence, "red")
         say(console, there)
@@ -55,6 +53,8 @@ def rtm(
         note = f"there will be no {what}: {needs('it', ' and '.join(lacking), 'plots')}, and run the same command again"
         say(console, note, "yellow")
     if check:
+        # What the workers of a cluster have is seen when it runs.
+        gpus = 1 if job.run.scheduler else gpu_count()
         say(console, inspect(job, gpus))
         return
     try:

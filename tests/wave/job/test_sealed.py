@@ -257,7 +257,8 @@ def command(folder, *options):
 
 def test_verify_looks_and_repair_computes_what_is_damaged_and_nothing_else(runs, job, tmp_path):
     root = tmp_path / "out"
-    assert command(tmp_path, "--verify") == (0, "4 of 4 shots are there and whole")
+    for options in ([], ["--scheduler", "tcp://127.0.0.1:1"]):  # nobody is asked, and no device
+        assert command(tmp_path, "--verify", *options) == (0, "4 of 4 shots are there and whole")
     flipped(root / "shots" / "00001.npz", 0.5)
     (root / "shots" / "00003.npz").unlink()
     before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
@@ -465,9 +466,8 @@ def test_shots_that_are_not_finite_or_stand_out_are_set_aside(runs, tmp_path, mo
 
 @pytest.mark.parametrize("memory", ['host = "300kB"\ndisk = "20MB"', 'host = "9MB"', ""])
 def test_another_budget_goes_on_and_gives_the_same_bits(runs, job, memory):
-    shutil.rmtree(job.output.directory / "shots")
-    (job.output.directory / "shots").mkdir()
-    shutil.copy(runs[0].workspace.path(0), job.output.directory / "shots")
+    for shot in range(1, SHOTS):
+        (job.output.directory / "shots" / f"{shot:05d}.npz").unlink()
     other = parse(TEXT.replace('host = "4MB"', memory), job.output.directory.parent)
     survey = run_job(other)
     assert survey.resumed == 1 and same(survey, runs[0])
@@ -480,6 +480,12 @@ def test_where_a_codec_loses_something_the_budget_stays(tmp_path):
     prepare(parse(lossy, tmp_path))
     with pytest.raises(WaveError, match=r"a job with other memory\.host"):
         prepare(parse(lossy.replace("4MB", "9MB"), tmp_path))
+
+
+def test_a_folder_of_shots_that_is_gone_is_made_again(runs, job):
+    shutil.rmtree(job.output.directory / "shots")
+    survey = run_job(job)
+    assert survey.resumed == 0 and not survey.failed and same(survey, runs[0])
 
 
 def test_without_a_console_damage_is_a_warning(job):

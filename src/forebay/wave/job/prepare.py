@@ -65,6 +65,7 @@ def prepare(job: Job, gpus: int = 0, tell: Tell | None = None) -> Workspace:
         described = _write_inputs(job, device)
     with whole(root / "job.json") as path:  # where shots are computed may have changed
         path.write_text(replace(described, job=job).to_json())
+    (root / "shots").mkdir(mode=0o700, exist_ok=True)
     for path, sentence in damaged_results(workspace).items():
         shot = workspace.shot_of(path) if path.suffix == ".npz" else None
         if path.suffix == ".npz" and shot is None:
@@ -75,8 +76,11 @@ def prepare(job: Job, gpus: int = 0, tell: Tell | None = None) -> Workspace:
     return workspace
 
 
-def described_in(job: Job, device: str) -> tuple[Description | None, dict[Path, str]]:
-    """Return what a job's directory says of it, if anything, and what of that and of its inputs is damaged."""
+def described_in(job: Job, device: str | None = None) -> tuple[Description | None, dict[Path, str]]:
+    """Return what a job's directory says of it, if anything, and what of that and of its inputs is damaged.
+
+    Refuse a directory of another job, or of shots that were begun on another device, where one is told.
+    """
     root = job.output.directory
     path = root / "job.json"
     if not path.exists():
@@ -91,7 +95,7 @@ def described_in(job: Job, device: str) -> tuple[Description | None, dict[Path, 
         raise WaveError(
             f"{root} holds a job with other {', '.join(changed)}: choose another output.directory, or remove it"
         )
-    if described.device != device:
+    if device is not None and described.device != device:
         raise WaveError(
             f"the shots of {root} were begun on a {described.device.upper()}, and a {device.upper()} rounds "
             "differently: go on there, set run.device, or choose another output.directory"
@@ -116,13 +120,13 @@ def damaged_results(workspace: Workspace) -> dict[Path, str]:
     return _damage(checks) | strays
 
 
-def verify(job: Job, gpus: int = 0) -> tuple[list[str], str]:
+def verify(job: Job) -> tuple[list[str], str]:
     """Say what of a job's directory is damaged, and how much is there; change nothing."""
     root = job.output.directory
     if not root.is_dir():
         raise WaveError(f"there is no {root} to verify: run the job first")
     with locked(root):
-        return _verified(job, *described_in(job, device_of(job, gpus)))
+        return _verified(job, *described_in(job))
 
 
 def _verified(job: Job, described: Description | None, damage: dict[Path, str]) -> tuple[list[str], str]:
@@ -174,8 +178,8 @@ def _write_inputs(job: Job, device: str) -> Description:
     _refuse_others(root, described.identity)
     for name in written():
         remove(root / name)
-    for folder in (*media, "shots"):
-        (root / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+    for medium in media:
+        (root / medium).mkdir(mode=0o700, parents=True, exist_ok=True)
     for name, values in arrays.items():
         with whole(root / name) as path, path.open("wb") as file:
             np.save(file, values)
