@@ -35,10 +35,8 @@ def rtm(
 
     console = Console()
     job = changed(read_job(file), workers=workers, scheduler=scheduler, directory=output)
-    # What the workers of a cluster have is seen when it runs.
-    gpus = 1 if job.run.scheduler else gpu_count()
     if verify:
-        damage, there = verify_job(job, gpus)
+        damage, there = verify_job(job)
         for sentence in damage:
             console.print(sentence, style="red", highlight=False, markup=False, soft_wrap=True)
         console.print(there, highlight=False, markup=False, soft_wrap=True)
@@ -53,6 +51,8 @@ def rtm(
         note = f"there will be no {what}: {needs('it', ' and '.join(lacking), 'plots')}, and run the same command again"
         console.print(note, style="yellow", highlight=False, markup=False, soft_wrap=True)
     if check:
+        # What the workers of a cluster have is seen when it runs.
+        gpus = 1 if job.run.scheduler else gpu_count()
         console.print(inspect(job, gpus), highlight=False, markup=False, soft_wrap=True)
         return
     survey = run_job(job, console, repair=repair)

@@ -174,11 +174,8 @@ class Reversal:
         """Return the operations that follow: those of the plan, unless snapshots are retained or have been."""
         if self._later and not retain:
             return self._later
-        held, peak, steps = (
-            holdings(self._done, len(self._setup.tiers)),
-            self.plan.prediction.peak,
-            self.plan.schedule.steps,
-        )
+        held = holdings(self._done, len(self._setup.tiers))
+        peak, steps = self.plan.prediction.peak, self.plan.schedule.steps
         kept = sorted(set().union(*held))
         choices: Sequence[Sequence[int]] = [kept if retain else []]
         if retain and self._setup.keeps:
@@ -189,7 +186,12 @@ class Reversal:
         return way
 
     def _result(self, metrics: Metrics, operations: Sequence[Operation]) -> Result:
-        _count(metrics, self.plan, operations, self._setup.kept.nbytes)
+        """Return what was measured, with what follows from the operations that were carried out."""
+        if len(self.plan.slots) > 1:
+            # Against moving every snapshot, and each as it is.
+            nbytes, restores = self._setup.kept.nbytes, sum(isinstance(each, Restore) for each in operations)
+            metrics.avoided["up 1"] = max(0, restores * nbytes - metrics.moved["up 1"])
+            metrics.avoided["down 1"] = max(0, self.plan.schedule.saves * nbytes - metrics.moved["down 1"])
         return Result(self.plan, metrics, self.note)
 
     def close(self) -> None:
@@ -240,12 +242,3 @@ def _before_turn(operations: Sequence[Operation], steps: int) -> int:
     """Count the operations up to the end of the loop."""
     ends = (number for number, each in enumerate(operations, 1) if isinstance(each, Forward) and each.stop == steps)
     return next(ends)
-
-
-def _count(metrics: Metrics, plan: Plan, operations: Sequence[Operation], nbytes: int) -> None:
-    """Fill in what follows from the operations that were carried out."""
-    restores = sum(isinstance(operation, Restore) for operation in operations)
-    if len(plan.slots) > 1:
-        # Against moving every snapshot, and each as it is.
-        metrics.avoided["up 1"] = max(0, restores * nbytes - metrics.moved["up 1"])
-        metrics.avoided["down 1"] = max(0, plan.schedule.saves * nbytes - metrics.moved["down 1"])

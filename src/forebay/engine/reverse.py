@@ -202,8 +202,10 @@ def prepare(
     learns = _learns(step_costs)
     if steps is None or learns:
         unknown = UNKNOWN_END if steps is None else UNKNOWN_COSTS
-        known = {"plan": plan, "codec": codec, "policy": None if policy == "min" else policy}
-        _check_known(unknown, **known | ({"step_costs": step_costs} if steps is None else {}))
+        known: dict[str, object] = {"plan": plan, "codec": codec, "policy": None if policy == "min" else policy}
+        known |= {"step_costs": step_costs} if steps is None else {}
+        if given := [name for name, value in known.items() if value is not None]:
+            raise PlanError(f"{given[0]}= needs {unknown}")
         watch = EndWatch(forward)
         loop = TimeLoop(watch if steps is None else forward, state, FOREVER if steps is None else steps, every, record)
         budget, note = read_budget(budget, loop.library)
@@ -262,13 +264,6 @@ def _learns(step_costs: Sequence[float] | str | None) -> bool:
     if isinstance(step_costs, str) and step_costs != "learn":
         raise PlanError(f"step_costs={step_costs!r}: give a number for each step, or 'learn'")
     return isinstance(step_costs, str)
-
-
-def _check_known(unknown: str, **given: object) -> None:
-    """Refuse what is made for something, or from it, that is not known."""
-    for name, value in given.items():
-        if value is not None:
-            raise PlanError(f"{name}= needs {unknown}")
 
 
 def _check_agreement(

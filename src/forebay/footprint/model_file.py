@@ -4,7 +4,6 @@ Nothing pickled is written or read, and nothing that a file names is imported.
 """
 
 import json
-import os
 from dataclasses import asdict
 from math import inf
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from forebay.errors import reading
+from forebay.files import whole
 from forebay.footprint.errors import FootprintError
 from forebay.footprint.fit.footprint import Footprint
 from forebay.footprint.measure.conditions import Conditions
@@ -41,9 +41,8 @@ def write(model: Footprint, path: Path) -> None:
         },
         indent=2,
     )
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")  # nobody finds half a model
-    unfinished.write_text(text + "\n")
-    unfinished.replace(path)
+    with whole(path) as unfinished:  # nobody finds half a model
+        unfinished.write_text(text + "\n")
 
 
 def read(path: Path) -> dict[str, Any]:

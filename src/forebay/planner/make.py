@@ -85,7 +85,7 @@ def plan(
     --------
     >>> chosen = plan(steps=3751, state_bytes="1.13GB", budget=Budget(device="8GB", host="64GB"), reversals=100)
     >>> print(chosen.schedule, chosen.slots)
-    hierarchical:7,56@12.7 (7, 56)
+    hierarchical:7,54@12.7 (7, 56)
     >>> Plan.from_json(chosen.to_json()) == chosen
     True
     """

@@ -20,7 +20,7 @@ from heapq import heappop, heappush
 
 from forebay.metrics import Span
 from forebay.planner.costs import NO_HOST_COST, HostCost
-from forebay.planner.operations import Compute, Evict, Fetch, Operation, Store
+from forebay.planner.operations import Compute, Evict, Fetch, Operation, Store, spelled
 from forebay.schedule import Backward, Drop, Forward, Restore, Save
 
 
@@ -173,7 +173,7 @@ def simulate(
 
     last_restored = -1
     pending_restore = False  # a restore is a swap if the snapshot is dropped next
-    for operation in operations:
+    for operation in spelled(operations):
         if pending_restore:
             pending_restore = False
             step = last_restored
@@ -329,8 +329,8 @@ def host_pace(actions: Sequence[Operation], work: Work, asked: float) -> float:
     """
     if not asked:
         return 0.0
-    counts, cost = Counter(map(type, actions)), work.host
+    counts, cost = Counter(map(type, spelled(actions))), work.host
     takes = counts[Drop]  # each comes right after its restore
     asked -= counts[Save] * cost.save + takes * (cost.take + cost.drop) + (counts[Restore] - takes) * cost.restore
-    standing = sum(action.seconds for action in actions if isinstance(action, Compute))
+    standing = sum(action.seconds for action in spelled(actions) if isinstance(action, Compute))
     return max(0.0, asked) / standing if standing else 0.0

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from forebay.cuda.arrays import View, view
 from forebay.errors import BudgetError
 from forebay.machine.host import HostMachine
 from forebay.machine.machine import Move, TensorMachine, Wait
@@ -100,8 +101,6 @@ class CudaMover(Mover):
 
     def encode(self, codec: Any, array: torch.Tensor) -> tuple[torch.UntypedStorage, int]:
         """Enqueue the encoding of a tensor; where its size depends on the data, wait to learn it."""
-        from forebay.cuda.arrays import view
-
         source = view(array)
         room = torch.empty(codec.max_bytes(source.shape, source.dtype), dtype=torch.uint8, device=self.device)
         with self._cuda.current():
@@ -115,8 +114,6 @@ class CudaMover(Mover):
 
     def decode(self, codec: Any, payload: torch.UntypedStorage, nbytes: int, out: torch.Tensor) -> None:
         """Enqueue the decoding into a tensor."""
-        from forebay.cuda.arrays import View, view
-
         with self._cuda.current():
             encoding = View.at(payload.data_ptr(), (nbytes,), np.uint8)
             codec.decode_device(encoding, view(out), self._cuda.computing())

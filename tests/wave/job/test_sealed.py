@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 import warnings
 from pathlib import Path
 from secrets import token_hex
@@ -18,6 +19,7 @@ from typer.testing import CliRunner
 
 from forebay.cli.main import app
 from forebay.errors import ForebayError, WaveError
+from forebay.files import remove
 from forebay.wave import WaveWarning
 from forebay.wave.job import changed, parse, run_job, work
 from forebay.wave.job.prepare import prepare, verify
@@ -255,7 +257,8 @@ def command(folder, *options):
 
 def test_verify_looks_and_repair_computes_what_is_damaged_and_nothing_else(runs, job, tmp_path):
     root = tmp_path / "out"
-    assert command(tmp_path, "--verify") == (0, "4 of 4 shots are there and whole")
+    for options in ([], ["--scheduler", "tcp://127.0.0.1:1"]):  # nobody is asked, and no device
+        assert command(tmp_path, "--verify", *options) == (0, "4 of 4 shots are there and whole")
     flipped(root / "shots" / "00001.npz", 0.5)
     (root / "shots" / "00003.npz").unlink()
     before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
@@ -282,6 +285,17 @@ def test_shots_without_their_description_are_known_again(runs, job):
     survey, said = run_shown(job)
     assert "job.json is missing, and shots are there: it is made again" in said
     assert survey.resumed == SHOTS and same(survey, runs[0])
+
+
+@pytest.mark.parametrize("how", ["missing", "damaged"])
+def test_the_shots_of_another_job_are_not_lost_with_its_description(runs, job, how):
+    path, text = job.output.directory / "job.json", OTHER
+    before = {shot: shot.read_bytes() for shot in path.parent.glob("shots/*.npz")}
+    path.unlink() if how == "missing" else flipped(path, 0.5)
+    with pytest.raises(WaveError, match="holds shots of another job, and no description of it: choose another"):
+        run_job(parse(text, job.output.directory.parent))
+    assert before == {shot: shot.read_bytes() for shot in path.parent.glob("shots/*.npz")}
+    assert same(run_job(job), runs[0])
 
 
 def damaging(monkeypatch, shot):
@@ -332,7 +346,6 @@ class TestWorkersOfADeadRun:
         """At random moments of their successor, which is another job or the same."""
         chosen, (sound, foreign) = random.Random(seed), runs
         zombie = self.begun(tmp_path, chosen.choice((OTHER, TEXT)))
-        (tmp_path / "out" / "job.json").unlink()
         refused, part = [], foreign.workspace.part(1)
         metrics = type("Metrics", (), {"timeline": []})
         deeds = (
@@ -351,6 +364,8 @@ class TestWorkersOfADeadRun:
 
         act()  # before its successor begins, nobody can know
         written, refused[:] = len(refused), []
+        for name in ("job.json", "shots"):  # so that another job may begin there
+            remove(tmp_path / "out" / name)
         for name in ("keep", "take", "finished"):
             real = getattr(Workspace, name)
             acting = lambda self, *about, real=real: (self is zombie or act(), real(self, *about))[1]  # noqa: E731
@@ -406,6 +421,29 @@ for line in sys.stdin:
         assert ends.count("refused") > 10
 
 
+@pytest.mark.slow
+def test_a_cluster_outlives_its_run_and_serves_the_next(runs, tmp_path):
+    """A run is killed while workers of a cluster compute its shots; another job begins in its directory meanwhile."""
+    distributed = pytest.importorskip("distributed")
+    (tmp_path / "dead.toml").write_text(OTHER)
+    begin = "import sys; from pathlib import Path; from forebay.wave.job import changed, read_job, run_job; "
+    begin += "run_job(changed(read_job(Path(sys.argv[1])), scheduler=sys.argv[2]))"
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+        for delay in (0.0, 0.2, 0.4):
+            shutil.rmtree(tmp_path / "out", ignore_errors=True)
+            command = [sys.executable, "-c", begin, str(tmp_path / "dead.toml"), cluster.scheduler_address]
+            with subprocess.Popen(command) as process:
+                while not (tmp_path / "out" / "plan.json").exists() and process.poll() is None:
+                    time.sleep(0.01)
+                time.sleep(delay)
+                process.kill()
+            for name in ("job.json", "shots"):
+                remove(tmp_path / "out" / name)
+            survey = run_job(changed(parse(TEXT, tmp_path), scheduler=cluster.scheduler_address))
+            assert same(survey, runs[0]) and not survey.failed
+            assert same(run_job(parse(TEXT, tmp_path)), runs[0])
+
+
 def test_shots_that_are_not_finite_or_stand_out_are_set_aside(runs, tmp_path, monkeypatch):
     """One wrong sample in each of two shots: the image is that of the others."""
     monkeypatch.setattr("forebay.report.drawing.missing", lambda: ["plotly", "matplotlib"])  # pictures take their time
@@ -428,9 +466,8 @@ def test_shots_that_are_not_finite_or_stand_out_are_set_aside(runs, tmp_path, mo
 
 @pytest.mark.parametrize("memory", ['host = "300kB"\ndisk = "20MB"', 'host = "9MB"', ""])
 def test_another_budget_goes_on_and_gives_the_same_bits(runs, job, memory):
-    shutil.rmtree(job.output.directory / "shots")
-    (job.output.directory / "shots").mkdir()
-    shutil.copy(runs[0].workspace.path(0), job.output.directory / "shots")
+    for shot in range(1, SHOTS):
+        (job.output.directory / "shots" / f"{shot:05d}.npz").unlink()
     other = parse(TEXT.replace('host = "4MB"', memory), job.output.directory.parent)
     survey = run_job(other)
     assert survey.resumed == 1 and same(survey, runs[0])
@@ -443,6 +480,12 @@ def test_where_a_codec_loses_something_the_budget_stays(tmp_path):
     prepare(parse(lossy, tmp_path))
     with pytest.raises(WaveError, match=r"a job with other memory\.host"):
         prepare(parse(lossy.replace("4MB", "9MB"), tmp_path))
+
+
+def test_a_folder_of_shots_that_is_gone_is_made_again(runs, job):
+    shutil.rmtree(job.output.directory / "shots")
+    survey = run_job(job)
+    assert survey.resumed == 0 and not survey.failed and same(survey, runs[0])
 
 
 def test_without_a_console_damage_is_a_warning(job):

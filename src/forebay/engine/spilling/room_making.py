@@ -16,7 +16,7 @@ from typing import Any
 
 from forebay.engine.executor import Callbacks, Executor, Slot
 from forebay.engine.layout import Layout
-from forebay.engine.spilling.rooms import Rooms
+from forebay.engine.spilling.rooms import Rooms, SnapshotCoding
 from forebay.engine.spilling.thinning import SnapshotSizes
 from forebay.errors import DeviceError
 from forebay.machine.arrays.dispatch import region_of
@@ -49,7 +49,10 @@ class SnapshotKind:
 
 
 class RoomMaking(Executor):
-    """Runs operations on a machine, with snapshots encoded; a plan's movements are wishes."""
+    """Runs operations on a machine, with snapshots encoded; a plan's movements are wishes.
+
+    `initial` returns the state at step 0 anew.
+    """
 
     even = False
 
@@ -60,8 +63,10 @@ class RoomMaking(Executor):
         tiers: Sequence[str],
         rooms: Rooms,
         callbacks: Callbacks,
-        packing: Packing,
+        coding: SnapshotCoding,
+        initial: Callable[[], Any],
     ) -> None:
+        self.coding, self.initial = coding, initial
         self.most = list(rooms.most)
         """bytes of each tier that snapshots and staging may take"""
         self._grown: list[list[tuple[int, Region]]] = [[] for _ in tiers]  # further memory, by its offset
@@ -70,9 +75,8 @@ class RoomMaking(Executor):
         self._saved = self._packed = 0  # bytes of all snapshots, and of those that were moved together
         super().__init__(machine, layout, tiers, rooms.first, callbacks)
         self.most[0] += layout.nbytes  # the working state
-        self.kind = SnapshotKind(
-            layout, packing, self._allocate(0, packing.most)[0], self.working.region, SnapshotSizes()
-        )
+        staging = self._allocate(0, coding.packing.most)[0]
+        self.kind = SnapshotKind(layout, coding.packing, staging, self.working.region, SnapshotSizes())
 
     @abstractmethod
     def _give_up(self, fresh: int | None) -> bool:

@@ -3,6 +3,7 @@
 import math
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +26,7 @@ from forebay.wave.job.description import Description, differences, files_of, fro
 from forebay.wave.job.inputs import Acquisition, Fields, acquisition_of, layered, media_of, medium_of, wavelet_of
 from forebay.wave.job.job import Job
 from forebay.wave.job.place import check_memory, check_tools, device_of
-from forebay.wave.job.seal import digest_of
+from forebay.wave.job.seal import digest_of, open_archive
 from forebay.wave.job.workspace import Workspace, locked, written
 from forebay.wave.physics import Physics, physics_of
 from forebay.wave.survey.geometry import part_of, windows
@@ -64,6 +65,7 @@ def prepare(job: Job, gpus: int = 0, tell: Tell | None = None) -> Workspace:
         described = _write_inputs(job, device)
     with whole(root / "job.json") as path:  # where shots are computed may have changed
         path.write_text(replace(described, job=job).to_json())
+    (root / "shots").mkdir(mode=0o700, exist_ok=True)
     for path, sentence in damaged_results(workspace).items():
         shot = workspace.shot_of(path) if path.suffix == ".npz" else None
         if path.suffix == ".npz" and shot is None:
@@ -74,8 +76,11 @@ def prepare(job: Job, gpus: int = 0, tell: Tell | None = None) -> Workspace:
     return workspace
 
 
-def described_in(job: Job, device: str) -> tuple[Description | None, dict[Path, str]]:
-    """Return what a job's directory says of it, if anything, and what of that and of its inputs is damaged."""
+def described_in(job: Job, device: str | None = None) -> tuple[Description | None, dict[Path, str]]:
+    """Return what a job's directory says of it, if anything, and what of that and of its inputs is damaged.
+
+    Refuse a directory of another job, or of shots that were begun on another device, where one is told.
+    """
     root = job.output.directory
     path = root / "job.json"
     if not path.exists():
@@ -90,7 +95,7 @@ def described_in(job: Job, device: str) -> tuple[Description | None, dict[Path, 
         raise WaveError(
             f"{root} holds a job with other {', '.join(changed)}: choose another output.directory, or remove it"
         )
-    if described.device != device:
+    if device is not None and described.device != device:
         raise WaveError(
             f"the shots of {root} were begun on a {described.device.upper()}, and a {device.upper()} rounds "
             "differently: go on there, set run.device, or choose another output.directory"
@@ -115,13 +120,13 @@ def damaged_results(workspace: Workspace) -> dict[Path, str]:
     return _damage(checks) | strays
 
 
-def verify(job: Job, gpus: int = 0) -> tuple[list[str], str]:
+def verify(job: Job) -> tuple[list[str], str]:
     """Say what of a job's directory is damaged, and how much is there; change nothing."""
     root = job.output.directory
     if not root.is_dir():
         raise WaveError(f"there is no {root} to verify: run the job first")
     with locked(root):
-        return _verified(job, *described_in(job, device_of(job, gpus)))
+        return _verified(job, *described_in(job))
 
 
 def _verified(job: Job, described: Description | None, damage: dict[Path, str]) -> tuple[list[str], str]:
@@ -166,10 +171,15 @@ def _write_inputs(job: Job, device: str) -> Description:
     step = check(job, grid, media, acquisition, wavelet)
     arrays = {f"{medium}/{name}.npy": values for medium, fields in media.items() for name, values in fields.items()}
     arrays["wavelet.npy"] = wavelet
+    everything = arrays | vars(acquisition.geometry)
+    contents = "".join(checksum_of(np.asarray(everything[name]), name) for name in sorted(everything))
+    advised = notes(job, grid, media, acquisition.dt, wavelet, step)
+    described = Description(job, frozen(job), grid, acquisition.dt, step, device, advised, {}, contents)
+    _refuse_others(root, described.identity)
     for name in written():
         remove(root / name)
-    for folder in (*media, "shots"):
-        (root / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+    for medium in media:
+        (root / medium).mkdir(mode=0o700, parents=True, exist_ok=True)
     for name, values in arrays.items():
         with whole(root / name) as path, path.open("wb") as file:
             np.save(file, values)
@@ -178,11 +188,20 @@ def _write_inputs(job: Job, device: str) -> Description:
     for path in (root / "shots").glob("*.error"):
         if path.stem.isdigit():
             path.unlink()
-    inputs = {name: digest_of(root / name) for name in (*arrays, "geometry.npz")}
-    everything = arrays | vars(acquisition.geometry)
-    contents = "".join(checksum_of(np.asarray(everything[name]), name) for name in sorted(everything))
-    advised = notes(job, grid, media, acquisition.dt, wavelet, step)
-    return Description(job, frozen(job), grid, acquisition.dt, step, device, advised, inputs, contents)
+    return replace(described, inputs={name: digest_of(root / name) for name in (*arrays, "geometry.npz")})
+
+
+def _refuse_others(root: Path, identity: str) -> None:
+    """Refuse a directory in which only another job has left shots that are whole."""
+    whose = set()
+    for path in Workspace(root).shot_files():
+        with suppress(CorruptionError):
+            whose.add(open_archive(path)["job"])
+    if whose and identity not in whose:
+        raise WaveError(
+            f"{root} holds shots of another job, and no description of it: choose another output.directory, or remove "
+            "its folder shots"
+        )
 
 
 def inspect(job: Job, gpus: int = 0) -> str:

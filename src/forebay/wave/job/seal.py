@@ -81,8 +81,8 @@ def seal_archive(path: Path, **whose: Any) -> None:
         file.write(written.encode())
 
 
-def open_archive(path: Path, **whose: Any) -> None:
-    """Refuse an archive that is damaged or belongs elsewhere."""
+def open_archive(path: Path, **whose: Any) -> dict[str, Any]:
+    """Return the seal of an archive, refusing one that is damaged or belongs elsewhere."""
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
@@ -100,6 +100,7 @@ def open_archive(path: Path, **whose: Any) -> None:
     if seal["checksum"] != written:
         raise damaged(path, "its checksum does not match")
     _check(path, seal, whose)
+    return seal
 
 
 def damaged(path: Path, why: str) -> CorruptionError:
