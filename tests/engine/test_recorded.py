@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.example_counts import fewer
 
 import forebay as fb
 from forebay.engine.recorded import Recording, Request, plan_recorded
+from tests.example_counts import fewer
 
 STATE = 10**6
 
