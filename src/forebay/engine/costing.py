@@ -1,7 +1,8 @@
 """What a plan is made from: the budget, and what the loop, its links and its codecs cost, timed on the first steps."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -9,10 +10,19 @@ from typing import Any
 from forebay.codec import Codec
 from forebay.codec.auto import choices
 from forebay.codec.codec import canonical
+from forebay.engine.executor import Callbacks
 from forebay.engine.layout import arrays_of
 from forebay.engine.library import Library
 from forebay.engine.loop import TimeLoop
-from forebay.engine.measure import KINDS, REPEATS, measure_codec, measure_device, measure_host, measure_operations
+from forebay.engine.measure import (
+    KINDS,
+    LIMITED,
+    REPEATS,
+    measure_codec,
+    measure_device,
+    measure_host,
+    measure_operations,
+)
 from forebay.errors import BudgetError
 from forebay.machine.arrays.dispatch import array_library
 from forebay.machine.machine import ReversalMachine
@@ -75,9 +85,12 @@ def measured(
             costs = measure_device(loop, nbytes, disk, synchronous)
         else:
             costs = measure_host(loop, nbytes, disk)
-        machine = library.machine(disk or Path(), synchronous)
+        make = partial(library.machine, disk or Path(), synchronous)
+        asks = costs.operations.ahead and costs.forward < LIMITED  # otherwise the host is never the limit
+        asked, step = (costs.operations.forward, _stepper(loop)) if asks else (0.0, _nothing)
         # Of a device, the tier below is timed whether the budget has it or not.
-        host = host_costs(machine, loop.arrays, ("device", "host") if library.tier == "device" else budget.tiers)
+        tiers = ("device", "host") if library.tier == "device" else budget.tiers
+        host = host_costs(make, loop.arrays, tiers, step, asked)
     steps = {"forward": costs.operations.forward / loop.every, "backward": costs.operations.backward / loop.every}
     forward = costs.forward / loop.every
     if step_costs is not None:
@@ -92,12 +105,48 @@ def measured(
     )
 
 
-def host_costs(machine: ReversalMachine, arrays: Sequence[Any], tiers: Sequence[str]) -> HostCost:
-    """Time the host's part of each kind of operation, as a reversal has it, with a few elements of each array."""
+def _nothing() -> None:
+    return
+
+
+def host_costs(
+    make: Callable[[], ReversalMachine],
+    arrays: Sequence[Any],
+    tiers: Sequence[str],
+    step: Callable[[], None] = _nothing,
+    asked: float = 0.0,
+) -> HostCost:
+    """Time the host's part of each kind of operation, as a reversal has it, with a few elements of each array.
+
+    `step` asks for a real step, which takes `asked` where many are asked for in a row. Between other things it takes
+    longer, and the difference counts with each call.
+    """
     first = list(map(_few_elements, arrays))
-    still = TimeLoop(lambda state, start, stop: state, first, steps=2 * KINDS, every=1, record=None)
-    callbacks = still.callbacks(True, None, lambda state, step: None, machine.pause)
-    return measure_operations(machine, still.layout, first, callbacks, tiers)
+
+    def forward(state: Any, start: int, stop: int) -> Any:
+        step()
+        return state
+
+    still = TimeLoop(forward, first, steps=2 * KINDS, every=1, record=None)
+
+    def callbacks(machine: ReversalMachine) -> Callbacks:
+        return still.callbacks(True, None, lambda state, number: step(), machine.pause)
+
+    return measure_operations(make, still.layout, first, callbacks, tiers, asked)
+
+
+def _stepper(loop: TimeLoop) -> Callable[[], None]:
+    """Return what runs the next step of a loop, and after the last the first again."""
+    state, reached = loop.fresh(), 0
+
+    def step() -> None:
+        nonlocal state, reached
+        if reached == loop.coarse_steps:
+            state, reached = None, 0  # its memory may be what the next one takes
+            state = loop.fresh()
+        state, reached = loop.advance_unchecked(state, reached), reached + 1
+
+    return step
 
 
 def _few_elements(array: Any) -> Any:
