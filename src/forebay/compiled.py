@@ -195,7 +195,7 @@ def _writers() -> Any:
             if folder is None or held.descriptor is not None:
                 return
             with suppress(OSError):  # where a folder can no longer be written to, Numba says so itself
-                folder.mkdir(parents=True, exist_ok=True)
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
                 held.descriptor, held.depth = _lock(folder), 0
                 _remove_outdated(folder, dispatcher.py_func)
 
