@@ -287,7 +287,8 @@ def entered(
         work, slots = setting.work, setting.slots
         for schedule in schedules[setting.keep]:
             fitting = schedule.peak_snapshots <= sum(slots) and not (levels and schedule.peak_snapshots <= slots[0])
-            if fitting and not (levels and schedule.steps > SHORT_LOOP):
+            # In a longer loop only those are looked at whose segments hardly leave the first tier: others move much.
+            if fitting and not (levels and schedule.steps > SHORT_LOOP and schedule.inner > slots[0]):
                 bound = least_seconds(schedule, work, slots) + least_pinning(schedule, setting)
                 yield Entry(bound, next(order), 0, setting, schedule)
         if levels and setting.keep == "states" and setting.policy == "min" and len(slots) > 1:
