@@ -3,6 +3,7 @@
 import threading
 import time
 from dataclasses import asdict
+from time import sleep
 
 import numpy as np
 import pytest
@@ -53,10 +54,22 @@ def test_a_short_loop_is_timed_from_its_start_again():
 @pytest.mark.parametrize("tiers", [("host",), ("host", "disk")], ids=len)
 def test_every_kind_of_operation_takes_the_host_some_time(tmp_path, tiers):
     before = threading.active_count()
-    cost = asdict(host_costs(HostReversal(tmp_path), (np.zeros((3, 40)), np.zeros(2, np.int8)), tiers))
+    cost = asdict(host_costs(lambda: HostReversal(tmp_path), (np.zeros((3, 40)), np.zeros(2, np.int8)), tiers))
     moving = {"drop", "move"} if len(tiers) > 1 else set()
-    assert {name for name, value in cost.items() if value} == {"call", "save", "restore", "take"} | moving
+    timed = {name for name, value in cost.items() if value}
+    assert timed - {"start"} == {"call", "save", "restore", "take"} | moving
     assert threading.active_count() == before and not list(tmp_path.iterdir())
+
+
+def test_a_step_between_other_things_takes_longer_than_in_a_row_and_counts_with_its_call(tmp_path):
+    def step():
+        sleep(2e-4)
+
+    arrays = (np.zeros((3, 40)),)
+    alone = host_costs(lambda: HostReversal(tmp_path), arrays, ("host",))
+    cost = host_costs(lambda: HostReversal(tmp_path), arrays, ("host",), step, asked=5e-5)
+    assert cost.forward == cost.backward == 5e-5
+    assert cost.call > alone.call + 1e-4
 
 
 def test_a_loop_of_tiny_steps_is_predicted_to_wait_for_the_host():

@@ -3,11 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import forebay as fb
 from forebay.engine.recorded import Recording, Request, plan_recorded
+from tests.example_counts import fewer
 
 STATE = 10**6
 
@@ -28,7 +29,7 @@ def fastest(steps, budget, costs, recording, request):
     return min((plan.seconds for plan in found), default=None)
 
 
-@settings(max_examples=20)
+@fewer(8, of=20)
 @given(
     st.integers(1, 60),
     st.sampled_from([2, 3, 5, 9, 20, 60]),

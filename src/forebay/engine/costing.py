@@ -1,7 +1,8 @@
 """What a plan is made from: the budget, and what the loop, its links and its codecs cost, timed on the first steps."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -9,11 +10,13 @@ from typing import Any
 from forebay.codec import Codec
 from forebay.codec.auto import choices
 from forebay.codec.codec import canonical
+from forebay.engine.executor import Callbacks
 from forebay.engine.layout import arrays_of
 from forebay.engine.library import Library
 from forebay.engine.loop import TimeLoop
 from forebay.engine.measure import (
     KINDS,
+    LIMITED,
     MANY,
     REPEATS,
     SHORT,
@@ -27,11 +30,13 @@ from forebay.machine.arrays.dispatch import array_library
 from forebay.machine.machine import ReversalMachine
 from forebay.machine.packing import Packing
 from forebay.planner import Costs, HostCost, Plan
-from forebay.planner.make import check_step_costs
-from forebay.tier.capacity import PIECE
+from forebay.planner.make import check_budget, check_step_costs
+from forebay.tier.capacity import PIECE, free_host_bytes
 from forebay.tier.sectors import SECTOR
 from forebay.units import Budget, to_text
 
+WORKING_STATES = 4
+"""What a loop on the host takes beside snapshots: its state, what `forward` makes of it, and two on the way there."""
 ELEMENTS = 16
 """Elements of each array that operations are timed with: next to nothing is computed or moved."""
 
@@ -47,6 +52,51 @@ def read_budget(budget: Budget | str | int | None, library: Library) -> tuple[Bu
     if budget.tiers[0] != library.tier:
         raise BudgetError(f"the arrays are on the {library.tier}, so the budget must start there, not with {budget!r}")
     return budget, note
+
+
+def there_is(budget: Budget | str | int | None, loop: TimeLoop, steps: int | None) -> tuple[Budget, str]:
+    """Read a budget for a loop, or take one; where the host has less than it allows, take that, and say so.
+
+    Whoever takes more than a control group allows is killed without a word. What a reversal can use at all is counted.
+    """
+    budget, note = read_budget(budget, loop.library)
+    free = host_room(loop) if "host" in budget.tiers else None
+    if free is None:
+        return budget, note
+    record = loop.record_layout.nbytes if loop.record_layout else 0
+    everything = 5 * (loop.coarse_steps + 1) * max(loop.layout.nbytes, record) // 4  # encodings may be longer
+    if (budget["host"] if steps is None else min(budget["host"], everything)) <= free:
+        return budget, note
+    less = f"the budget allows {to_text(budget['host'])} of the host, of which {to_text(free)} are there: taking those"
+    budget = budget.with_tier("host", free)
+    if steps is not None:
+        try:
+            check_budget(steps, loop.layout.nbytes, budget, record_bytes=record or None, every=loop.every)
+        except BudgetError as error:
+            raise BudgetError(f"{less}; {error}") from error
+    return budget, f"{note}; {less}" if note else less
+
+
+def check_host(plan: Plan, loop: TimeLoop) -> None:
+    """Refuse a plan that takes more of the host than is there."""
+    need, free = plan.peak_bytes.get("host", 0), host_room(loop)
+    if free is not None and need > free:
+        raise BudgetError(
+            f"the plan takes {to_text(need)} of the host, of which {to_text(free)} are there: make another, with a "
+            f"host budget of at most {free} bytes, or free some memory"
+        )
+
+
+def host_room(loop: TimeLoop) -> int | None:
+    """Return the bytes of the host for snapshots: what is free, less working states; None where nobody tells."""
+    free = free_host_bytes()
+    if free is None:
+        return None
+    if loop.library.tier == "device":
+        from forebay.cuda.slab import kept_bytes  # it needs cuda.core
+
+        return free + kept_bytes()
+    return max(0, free - WORKING_STATES * loop.layout.nbytes)
 
 
 def driver_overhead(loop: TimeLoop, encoded: bool) -> int:
@@ -84,9 +134,12 @@ def measured(
             costs = measure_device(loop, nbytes, disk, synchronous)
         else:
             costs = measure_host(loop, nbytes, disk)
-        machine = library.machine(disk or Path(), synchronous)
+        make = partial(library.machine, disk or Path(), synchronous)
+        asks = costs.operations.ahead and costs.forward < LIMITED  # otherwise the host is never the limit
+        asked, step = (costs.operations.forward, _stepper(loop)) if asks else (0.0, _nothing)
         # Of a device, the tier below is timed whether the budget has it or not.
-        host = host_costs(machine, loop.arrays, ("device", "host") if library.tier == "device" else budget.tiers)
+        tiers = ("device", "host") if library.tier == "device" else budget.tiers
+        host = host_costs(make, loop.arrays, tiers, step, asked)
     steps = {"forward": costs.operations.forward / loop.every, "backward": costs.operations.backward / loop.every}
     forward = costs.forward / loop.every
     if step_costs is not None:
@@ -108,12 +161,48 @@ def _timed_cost(step_costs: Sequence[float], every: int, short: bool) -> float:
     return (median(means) if means else 0.0) or fmean(step_costs)
 
 
-def host_costs(machine: ReversalMachine, arrays: Sequence[Any], tiers: Sequence[str]) -> HostCost:
-    """Time the host's part of each kind of operation, as a reversal has it, with a few elements of each array."""
+def _nothing() -> None:
+    return
+
+
+def host_costs(
+    make: Callable[[], ReversalMachine],
+    arrays: Sequence[Any],
+    tiers: Sequence[str],
+    step: Callable[[], None] = _nothing,
+    asked: float = 0.0,
+) -> HostCost:
+    """Time the host's part of each kind of operation, as a reversal has it, with a few elements of each array.
+
+    `step` asks for a real step, which takes `asked` where many are asked for in a row. Between other things it takes
+    longer, and the difference counts with each call.
+    """
     first = list(map(_few_elements, arrays))
-    still = TimeLoop(lambda state, start, stop: state, first, steps=2 * KINDS, every=1, record=None)
-    callbacks = still.callbacks(True, None, lambda state, step: None, machine.pause)
-    return measure_operations(machine, still.layout, first, callbacks, tiers)
+
+    def forward(state: Any, start: int, stop: int) -> Any:
+        step()
+        return state
+
+    still = TimeLoop(forward, first, steps=2 * KINDS, every=1, record=None)
+
+    def callbacks(machine: ReversalMachine) -> Callbacks:
+        return still.callbacks(True, None, lambda state, number: step(), machine.pause)
+
+    return measure_operations(make, still.layout, first, callbacks, tiers, asked)
+
+
+def _stepper(loop: TimeLoop) -> Callable[[], None]:
+    """Return what runs the next step of a loop, and after the last the first again."""
+    state, reached = loop.fresh(), 0
+
+    def step() -> None:
+        nonlocal state, reached
+        if reached == loop.coarse_steps:
+            state, reached = None, 0  # its memory may be what the next one takes
+            state = loop.fresh()
+        state, reached = loop.advance_unchecked(state, reached), reached + 1
+
+    return step
 
 
 def _few_elements(array: Any) -> Any:

@@ -12,9 +12,10 @@ from forebay.engine.states.matching import aligned_leaves
 from forebay.engine.states.sharing import sharing, sharing_with_gaps
 from forebay.engine.trees import flatten
 from forebay.errors import StateError
-from forebay.machine.arrays.dispatch import array_library, describe
+from forebay.machine.arrays.dispatch import NUMPY, array_library, describe, region_of
 from forebay.machine.arrays.library import StateLibrary
 from forebay.machine.packing import in_a_row, snapshot_bytes
+from forebay.machine.region import Region
 from forebay.machine.spec import Leaf
 
 
@@ -71,14 +72,16 @@ class Layout:
         leaves = zip(flatten(tree)[0], self.leaves, strict=True)
         return self.build([array_library(array).copy_as(array, leaf.spec) for array, leaf in leaves])
 
-    def in_place(self, arrays: Sequence[Any]) -> list[Any]:
-        """List those of its arrays that lie where they were made; JAX's are copies."""
-        pairs = zip(arrays, self.likenesses, strict=True)
-        return [array for array, likeness in pairs if likeness.library.name != "JAX"]
-
     def check(self, tree: Any) -> list[Any]:
         """Take a tree that a callback returned apart, refusing one that differs from this layout."""
         return self._fitted(tree, False)[0]
+
+    def regions(self, arrays: Sequence[Any]) -> list[Region]:
+        """Return where arrays lie that `check` returned."""
+        return [
+            region_of(array) if likeness.device is None else Region(likeness.library.address(array) or 0, leaf.nbytes)
+            for array, leaf, likeness in zip(arrays, self.leaves, self.likenesses, strict=True)
+        ]
 
     def match(self, tree: Any) -> Any:
         """Return a state that forward returned as the initial one was built, refusing one that differs from it.
@@ -107,12 +110,11 @@ class Layout:
             raise StateError(f"{both} share memory, and would be kept apart: give copies, or only one of them")
 
     def locked(self, tree: Any) -> Any:
-        """Return a tree whose arrays of NumPy cannot be written to; other libraries have no such arrays."""
+        """Return a tree of its own whose arrays of NumPy cannot be written to; other libraries have no such arrays."""
         arrays = flatten(tree)[0]
-        writable = [isinstance(array, np.ndarray) and array.flags.writeable for array in arrays]
-        if not any(writable):
-            return tree
-        return self.build([_locked(array) if can else array for array, can in zip(arrays, writable, strict=True)])
+        if not self._has_numpy:
+            return self.build(arrays)
+        return self.build([_locked(array) if isinstance(array, np.ndarray) else array for array in arrays])
 
     def _fitted(self, tree: Any, copies: bool) -> tuple[list[Any], bool]:
         """Return the arrays of a tree as they have to be, and whether they are the tree's own, in its order."""
@@ -163,6 +165,10 @@ class Layout:
     def _sizes(self) -> tuple[int, ...]:
         return tuple(leaf.nbytes for leaf in self.leaves)
 
+    @cached_property
+    def _has_numpy(self) -> bool:
+        return any(likeness.library is NUMPY for likeness in self.likenesses)
+
     @property
     def _who(self) -> str:
         return f"{'forward' if self.name == 'state' else self.name} returned"
@@ -181,6 +187,8 @@ def _path(structure: optree.PyTreeSpec, number: int, name: str) -> str:
 
 
 def _locked(array: Any) -> Any:
+    if not array.flags.writeable:
+        return array
     view = array.view()
     view.flags.writeable = False
     return view

@@ -35,7 +35,7 @@ SHORTEST = 1e-9
 FOREVER = 1 << 62
 """Steps of a loop before its end is known."""
 MOST = 1 << 17
-"""Slots of a tier that are used at most: as many steps are then kept all."""
+"""Slots of a tier that are used at most: a loop of no more steps keeps them all."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class TurnPlanned(Reversal):
 
     @abstractmethod
     def _setting_of(self, problem: Problem, schedule: Any) -> Setting:
-        """Return how snapshots are kept, where a schedule was asked for."""
+        """Return how snapshots are kept, as far as the schedule that was asked for says."""
 
     def _planned(self, schedule: Schedule, problem: Problem) -> Plan:
         """Return the plan that has been followed to the turn, and that will be from there."""

@@ -103,6 +103,10 @@ class Reversal:
         """
         self._start(Phase.PREPARED)
         try:
+            if self._plan is not None:  # before the clock of the machine begins
+                operations = self._plan.operations()
+                turned = _before_turn(operations, self._plan.schedule.steps)
+                self._done, self._later = operations[:turned], operations[turned:]
             machine = self._setup.machine()
             self._close = weakref.finalize(self, only_here(machine.close))
             self._executor, state = self._setup.start(machine, self._sampler, self._visitor)
@@ -119,9 +123,6 @@ class Reversal:
 
     def _sweep(self, executor: Executor, state: Any) -> Any:
         """Run to the turn, and leave behind what has been done and what comes later."""
-        operations = self.plan.operations()
-        turned = _before_turn(operations, self.plan.schedule.steps)
-        self._done, self._later = operations[:turned], operations[turned:]
         return executor.run(self._done, state)
 
     def backward(

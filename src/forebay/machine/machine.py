@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from forebay.codec import Codec
 from forebay.machine.arrays.dispatch import array_in
 from forebay.machine.arrays.library import ArrayLibrary
+from forebay.machine.lent import Lent
 from forebay.machine.region import Region
 from forebay.machine.spec import ArraySpec, Leaf
 from forebay.metrics import Metrics
@@ -145,6 +146,10 @@ class ReversalMachine(Machine, Protocol):
     def arrays(self, region: Region, leaves: Sequence[Leaf]) -> list[Any]:
         """List the arrays that lie in a region, each of its library, without copying; JAX's are copies."""
         return [array_in(region.cut(leaf.offset, leaf.nbytes).bytes, leaf.spec) for leaf in leaves]
+
+    def lend(self, region: Region, leaves: Sequence[Leaf]) -> Lent:
+        """Return arrays that lie in a region, for callbacks: no others that anybody still refers to."""
+        return Lent(lambda: self.arrays(region, leaves))
 
     def timed(self, what: str, step: int) -> AbstractContextManager[None]:
         """Surround something that the computation does."""

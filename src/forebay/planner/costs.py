@@ -61,7 +61,7 @@ class HostCost:
     """of a step, where it runs ahead: how long forward takes to ask the device for it"""
     backward: float = 0.0
     call: float = 0.0
-    """of the engine, for each call of forward or of backward"""
+    """for each call of forward or of backward, beside what their steps take"""
     save: float = 0.0
     restore: float = 0.0
     take: float = 0.0
@@ -70,6 +70,8 @@ class HostCost:
     """a drop or an eviction"""
     move: float = 0.0
     """the start of a movement"""
+    start: float = 0.0
+    """of a whole reversal, before its first operation"""
     ahead: bool = False
     """whether the host runs ahead of a device; otherwise its seconds add to those of the computation"""
 

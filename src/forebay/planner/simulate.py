@@ -109,7 +109,7 @@ def simulate(
         seconds of the host for each second of the operations that stand for others
     """
     tiers = len(slots)
-    compute = forward = backward = save = restore = stall = idle = slowed = 0.0
+    forward = backward = save = restore = stall = slowed = 0.0
     up, down = [0.0] * tiers, [0.0] * tiers  # when each link is free
     up_from, down_from = [0.0] * tiers, [0.0] * tiers  # since when it has been busy without a break until then
     up_last, down_last = [-1] * tiers, [-1] * tiers  # the step of its last movement
@@ -127,7 +127,9 @@ def simulate(
     if cost != NO_HOST_COST:
         hosted = {Forward: cost.call, Backward: cost.call + cost.backward, Save: cost.save, Drop: cost.drop}
         hosted |= {Store: cost.move, Fetch: cost.move, Evict: cost.drop, Restore: 0.0, Compute: 0.0}
-    host = encoded = 0.0  # when the host is done with an operation, and when the size of the last encoding is there
+    # When the host is done with an operation, and when the size of the last encoding is there.
+    host = compute = idle = cost.start
+    encoded = 0.0
 
     def take_slot(tier: int) -> float:
         in_use[tier] += 1

@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from forebay.codec import get
 from forebay.codec.auto import choices
 from forebay.engine.layout import Layout
 from forebay.engine.result import Result
@@ -141,13 +142,23 @@ def decide(
             options["record"] = loop.record_from(start)
             forward = loop.forward_from(start, replay=True)
             plans[kinds[-1]] = loop.plan(forward, loop.state, stop - start, **options)[0]
+    if options["budget"] is not whole.budget:
+        options |= {"costs": whole.costs, "record": loop.options.get("record")}
+        whole = loop.plan(loop.forward_from(0, replay=True), loop.state, loop.steps, **options)[0]
+    in_segments = starts[-1] * whole.costs.forward + sum(plans[kind].prediction.seconds for kind in kinds)
     return {
         "starts": starts,
+        "whole": whole.to_json() if _is_exact(whole) and whole.prediction.seconds < in_segments else None,
         "plans": [plan.to_json() for plan in plans.values()],
         "plan numbers": list(map(list(plans).index, kinds)),
         "seconds": whole.seconds,
         "note": note,
     }
+
+
+def _is_exact(plan: Plan) -> bool:
+    """Tell whether what callbacks see does not depend on where a plan keeps snapshots."""
+    return plan.codec is None or not get(plan.codec).lossy
 
 
 def _room_of_progress(nbytes: int) -> int:

@@ -19,7 +19,6 @@ from forebay.engine.layout import Layout
 from forebay.engine.spilling.rooms import Rooms, SnapshotCoding
 from forebay.engine.spilling.thinning import SnapshotSizes
 from forebay.errors import DeviceError
-from forebay.machine.arrays.dispatch import region_of
 from forebay.machine.machine import ReversalMachine, Wait
 from forebay.machine.packing import Packing, in_a_row, snapshot_bytes
 from forebay.machine.region import Region
@@ -90,7 +89,7 @@ class RoomMaking(Executor):
     def _encode(self, kind: SnapshotKind, step: int, tree: Any) -> None:
         self._settle()
         arrays = kind.layout.check(tree)
-        coded = kind.packing.coded(list(map(region_of, arrays)), kind.staging.region, kind.packing.worst)
+        coded = kind.packing.coded(kind.layout.regions(arrays), kind.staging.region, kind.packing.worst)
         self._fresh = kind, step, self.machine.encode("compute", step, coded, []).sizes
 
     def _settle(self) -> None:
