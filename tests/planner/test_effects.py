@@ -154,7 +154,7 @@ MIB = 2**20
 
 
 @pytest.mark.parametrize(
-    ("budget", "overhead", "slots"), [(8, 4, 8), (9, 4, 8), (12, 4, 8), (13, 4, 9), (32, 4, 28), (40, 0, 40)]
+    ("budget", "overhead", "slots"), [(32, 4, 32), (33, 4, 32), (36, 4, 32), (37, 4, 33), (40, 0, 40)]
 )
 def test_what_a_driver_takes_is_left_free(budget, overhead, slots):
     plan = fb.plan(50, MIB, budget * MIB, overhead=overhead * MIB, schedule="revolve")

@@ -110,7 +110,7 @@ class Problem:
         )
 
 
-SMALL_BUDGET = 8 * 2**20
+SMALL_BUDGET = 32 * 2**20
 """Bytes up to which a budget is filled whatever the overhead, which would leave little of it."""
 
 
@@ -119,8 +119,8 @@ def fillable(budget: int, overhead: int) -> int:
 
     Examples
     --------
-    >>> [fillable(budget * 2**20, overhead=4 * 2**20) // 2**20 for budget in (1, 8, 9, 12, 13, 100)]
-    [1, 8, 8, 8, 9, 96]
+    >>> [fillable(budget * 2**20, overhead=4 * 2**20) // 2**20 for budget in (1, 32, 33, 36, 37, 100)]
+    [1, 32, 32, 32, 33, 96]
     """
     return min(budget, max(SMALL_BUDGET, budget - overhead))
 
