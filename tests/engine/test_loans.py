@@ -1,5 +1,7 @@
 """A forward that keeps its input is refused wherever that memory is used again; what does no harm is let be."""
 
+import gc
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,12 @@ from forebay.errors import StateError
 STEPS = 40
 KEPT = r"forward kept an array.*x\.copy\(\)"
 COSTS = fb.Costs(1.0, 1.0, 1e9)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def little_to_collect():
+    """Keep the collector, which reversals ask here again and again, from looking through what other tests left."""
+    gc.freeze()
 
 
 def reverse(forward, backward=None, schedule="revolve:3", library=np, where={}, **more):  # noqa: B006

@@ -3,12 +3,13 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import forebay as fb
 from forebay.engine.recorded import Recording, Request, plan_recorded
 from forebay.tier.capacity import PIECE
+from tests.example_counts import fewer
 
 STATE = 10**6
 
@@ -30,7 +31,7 @@ def fastest(steps, budget, costs, recording, request):
     return min((plan.seconds for plan in found), default=None)
 
 
-@settings(max_examples=20)
+@fewer(8, of=20)
 @given(
     st.integers(1, 60),
     st.sampled_from([2, 3, 5, 9, 20, 60]),

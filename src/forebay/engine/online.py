@@ -35,7 +35,7 @@ SHORTEST = 1e-9
 FOREVER = 1 << 62
 """Steps of a loop before its end is known."""
 MOST = 1 << 17
-"""Slots of a tier that are used at most: as many steps are then kept all."""
+"""Slots of a tier that are used at most: a loop of no more steps keeps them all."""
 
 
 @dataclass(frozen=True)

@@ -256,14 +256,7 @@ def _merged(results: Sequence[Result], starts: Sequence[int], seconds: float) ->
     begin = 0.0
     for result, start in zip(results, starts, strict=True):
         part = result.metrics
-        for name, spent in part.phases.items():
-            whole.phases[name] += spent
-        whole.moved += part.moved
-        whole.avoided += part.avoided
-        whole.peak |= part.peak
-        whole.ratios += part.ratios
-        for name in ("hits", "misses", "late", "spilled", "lost", "recomputed", "advanced", "replanned"):
-            setattr(whole, name, getattr(whole, name) + getattr(part, name))
+        whole.add_counts(part)
         whole.samples = [sample._replace(step=sample.step + start) for sample in part.samples] + whole.samples
         whole.timeline += [span._replace(start=span.start + begin, stop=span.stop + begin) for span in part.timeline]
         begin += part.seconds

@@ -1,4 +1,4 @@
-"""How many bytes of each tier a plan's snapshots get: those of the plan, and more where their sizes are a guess."""
+"""How a plan's snapshots are encoded, and how many bytes of each tier they get: more where their sizes are a guess."""
 
 from dataclasses import dataclass
 
@@ -40,9 +40,10 @@ class SnapshotCoding:
     @classmethod
     def of(cls, plan: Plan, loop: TimeLoop, kept: Layout, codec: Codec) -> "SnapshotCoding":
         """Return what becomes of a plan's snapshots with a codec; what is computed from states stays exact."""
-        packing, tier, states = Packing.of(kept.leaves, codec, loop.library.tier), loop.library.tier, None
+        tier, states = loop.library.tier, None
         if plan.keep == "records":
             states = loop.layout, Packing.of(loop.layout.leaves, Raw() if codec.lossy else codec, tier)
+        packing = Packing.of(kept.leaves, codec, tier)
         return cls(packing, states, plan.snapshot_bytes, plan.schedule.peak_snapshots, plan.schedule.forward_steps)
 
 

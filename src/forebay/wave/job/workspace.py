@@ -257,7 +257,7 @@ class Workspace:
     def _discard(self, folder: Path) -> None:
         """Remove the folder of a run; by another name first, so that nobody writes into it meanwhile."""
         hidden = folder.with_name(f".{token_hex(4)}.{folder.name}")
-        with suppress(FileNotFoundError):
+        with suppress(OSError):  # a disk may refuse while somebody still writes there: the next run tries again
             folder.replace(hidden)
             remove(hidden)
 
