@@ -1,4 +1,4 @@
-"""Files and folders that are whole or not there, whenever the process dies, and that nobody else may read."""
+"""Files and folders that are whole or not there, whenever the process dies, and that are their owner's unless told."""
 
 import os
 import shutil
@@ -9,7 +9,7 @@ from secrets import token_hex
 
 
 @contextmanager
-def whole(path: Path, *, folder: bool = False, unfinished: Path | None = None) -> Iterator[Path]:
+def whole(path: Path, *, folder: bool = False, unfinished: Path | None = None, private: bool = True) -> Iterator[Path]:
     """Yield another name for a file or folder until it is whole: a process that dies before leaves the old one.
 
     What was written under that name is brought to the disk and then renamed.
@@ -22,13 +22,15 @@ def whole(path: Path, *, folder: bool = False, unfinished: Path | None = None) -
         Whether a folder is written.
     unfinished
         The other name; unless told, a hidden one that nobody else takes.
+    private
+        Whether nobody else may read it, or the process's umask decides that, as for results that a user has named.
     """
     unfinished = unfinished or path.with_name(f".{token_hex(4)}.{path.name}")
     remove(unfinished)
     if folder:
-        unfinished.mkdir(mode=0o700)
+        unfinished.mkdir(mode=0o700 if private else 0o777)
     else:
-        os.close(os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        os.close(os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600 if private else 0o666))
     try:
         yield unfinished
         for entry in (*unfinished.rglob("*"), unfinished) if folder else (unfinished,):

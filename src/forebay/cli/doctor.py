@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from forebay.filesystems import spill_directory
+from forebay.report.console import plain
 
 TEMPORARY = spill_directory()
 
@@ -45,6 +46,6 @@ def _check(directory: Path) -> None:
     else:
         return
     raise typer.BadParameter(
-        f"{directory} {reason}: give a directory that you can write to, for example --directory {TEMPORARY}",
+        plain(f"{directory} {reason}: give a directory that you can write to, for example --directory {TEMPORARY}"),
         param_hint="--directory",
     )

@@ -10,6 +10,7 @@ from typing import Annotated, Any, overload
 import typer
 
 from forebay.errors import ForebayError
+from forebay.report.console import plain
 from forebay.units import to_bytes, to_text
 
 PICTURES = (".png", ".svg", ".pdf", ".jpg")
@@ -51,7 +52,7 @@ def footprint(
         learned = learn(**what, **how)
         if model is not None:
             learned.save(model)
-    typer.echo(learned.explain())
+    typer.echo(plain(learned.explain()))
     typer.echo(f"\n{lengths}: {learned.predict(lengths)}")
     if allowed is not None:
         chunks = learned.chunks(lengths, allowed, threads=threads, **near)
@@ -59,9 +60,9 @@ def footprint(
     try:
         draw(learned, picture, lengths)
     except FootprintError as error:  # all else was asked for too, and is said
-        typer.echo(f"no picture: {error}")
+        typer.echo(plain(f"no picture: {error}"))
     else:
-        typer.echo(f"measured against predicted: {picture}")
+        typer.echo(plain(f"measured against predicted: {picture}"))
 
 
 @overload

@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from forebay.cli.inventory import Inventory
 from forebay.filesystems import in_memory
+from forebay.report.console import say, shown
 from forebay.tier.links import Links
 from forebay.units import seconds_to_text, to_text
 
@@ -20,12 +20,11 @@ def show(inventory: Inventory, console: Console) -> None:
     console.print(_facts("Machine", _machine_rows(inventory)))
     console.print(_libraries(inventory))
     if inventory.forebay is None:
-        console.print("Forebay is not installed, so what it needs is unknown. In its folder: [bold]pip install .")
+        say(console, "Forebay is not installed, so what it needs is unknown. In its folder: pip install .")
     for missing in inventory.missing:
-        names, command = ", ".join(missing.libraries), escape(missing.command)
-        console.print(f"missing: {names}. Get with: [bold]{command}[/bold]", soft_wrap=True)
+        say(console, f"missing: {', '.join(missing.libraries)}. Get with: {missing.command}")
     if inventory.no_gpu:
-        console.print(f"no GPU: {escape(inventory.no_gpu)}", soft_wrap=True)
+        say(console, f"no GPU: {inventory.no_gpu}")
     console.print(_facts("Memory (free of total)", _memory_rows(inventory)))
     if inventory.links:
         console.print(_facts("Links", _link_rows(inventory.links)))
@@ -34,16 +33,15 @@ def show(inventory: Inventory, console: Console) -> None:
 def _facts(title: str, rows: Iterable[tuple[str, str]]) -> Table:
     table = Table(title=title, title_justify="left", show_header=False)
     for row in rows:
-        table.add_row(*(escape(cell) for cell in row))
+        table.add_row(*map(shown, row))
     return table
 
 
 def _libraries(inventory: Inventory) -> Table:
     table = Table("extra", "library", "wanted", "installed", title="Libraries", title_justify="left")
     for library in inventory.libraries:
-        installed = escape(library.installed or "missing")
-        state = installed if library.ok else f"[red]{installed}[/red]"
-        table.add_row(library.extra or "core", escape(library.name), library.wanted or "any", state)
+        state = shown(library.installed or "missing", "" if library.ok else "red")
+        table.add_row(*map(shown, (library.extra or "core", library.name, library.wanted or "any")), state)
     return table
 
 

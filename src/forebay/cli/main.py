@@ -2,6 +2,7 @@
 
 import io
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -17,10 +18,11 @@ from forebay.cli.footprint import footprint
 from forebay.cli.plan import plan
 from forebay.cli.rtm import rtm
 from forebay.errors import ForebayError
+from forebay.report.console import plain
 from forebay.version import __version__
 
-REFUSED, BUG, INTERRUPTED = 2, 70, 130
-"""Exit codes: of what its user can change, of what only a programmer can, and of Ctrl-C."""
+REFUSED, BUG, INTERRUPTED, TERMINATED = 2, 70, 130, 128 + signal.SIGTERM
+"""Exit codes: of what its user can change, of what only a programmer can, of Ctrl-C, and of SIGTERM."""
 TRACEBACK = "FOREBAY_TRACEBACK"
 """The variable with which errors show where they were raised."""
 
@@ -69,13 +71,14 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):  # names of files need not be characters that a terminal has
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    signal.signal(signal.SIGTERM, _terminate)
     try:
         app()
     except Exception as error:
         if os.environ.get(TRACEBACK):
             traceback.print_exc()
         code, sentence = verdict(error)
-        print(f"forebay: {sentence}", file=sys.stderr)
+        print(f"forebay: {plain(sentence)}", file=sys.stderr)
         sys.exit(code)
 
 
@@ -99,3 +102,9 @@ def verdict(error: Exception) -> tuple[int, str]:
         f"this is a bug of Forebay, which did not expect {what[:300]}. Please report it with what you typed and the "
         f"traceback, which {TRACEBACK}=1 shows"
     )
+
+
+def _terminate(number: int, frame: object) -> None:
+    """End as after Ctrl-C: tiers are closed and files removed on the way out. A second signal changes nothing."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(TERMINATED)

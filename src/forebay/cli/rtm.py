@@ -1,5 +1,6 @@
 """`forebay rtm`: migrate the shots of a job, resuming where an earlier run ended."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -26,6 +27,7 @@ def rtm(
 
     from forebay.cuda.available import gpu_count
     from forebay.errors import WaveError, needs
+    from forebay.report.console import say
     from forebay.report.drawing import missing
     from forebay.report.page import Picture
     from forebay.wave.job import changed, read_job, run_job  # loaded when a job is run
@@ -38,8 +40,8 @@ def rtm(
     if verify:
         damage, there = verify_job(job)
         for sentence in damage:
-            console.print(sentence, style="red", highlight=False, markup=False, soft_wrap=True)
-        console.print(there, highlight=False, markup=False, soft_wrap=True)
+            say(console, sentence, "red")
+        say(console, there)
         raise typer.Exit(1 if damage else 0)
     folder, formats, lacking = job.output.directory, job.output.formats, missing()
     if "matplotlib" in lacking:
@@ -49,13 +51,17 @@ def rtm(
     if lacking:
         what = "report and no picture" if "matplotlib" in lacking else "report"
         note = f"there will be no {what}: {needs('it', ' and '.join(lacking), 'plots')}, and run the same command again"
-        console.print(note, style="yellow", highlight=False, markup=False, soft_wrap=True)
+        say(console, note, "yellow")
     if check:
         # What the workers of a cluster have is seen when it runs.
         gpus = 1 if job.run.scheduler else gpu_count()
-        console.print(inspect(job, gpus), highlight=False, markup=False, soft_wrap=True)
+        say(console, inspect(job, gpus))
         return
-    survey = run_job(job, console, repair=repair)
+    try:
+        survey = run_job(job, console, repair=repair)
+    except (KeyboardInterrupt, SystemExit):  # Ctrl-C, and SIGTERM as `main` hears it
+        say(console, f"finished shots are kept; to go on, give the same command: forebay rtm {shlex.quote(str(file))}")
+        raise
     written = write_image(survey, folder, formats)
     if not lacking:
         with console.status("writing the report"):
@@ -69,14 +75,12 @@ def rtm(
             lead = f"{survey.workspace.job.physics.kind} migration of {survey.workspace.geometry.count} shots."
             write_report(survey, folder / "report.html", pictures, f"Migration: {file.stem}", lead.capitalize())
         written.append(folder / "report.html")
-    console.print(f"wrote {', '.join(map(str, written))}", markup=False, soft_wrap=True)
+    say(console, f"wrote {', '.join(map(str, written))}")
     for shot, reason in survey.aside.items():
-        console.print(f"shot {shot} is set aside: {reason}", style="red", markup=False, soft_wrap=True)
+        say(console, f"shot {shot} is set aside: {reason}", "red")
     for shot, reason in survey.failed.items():
-        console.print(f"shot {shot} is missing: {reason}", style="red", markup=False, soft_wrap=True)
+        say(console, f"shot {shot} is missing: {reason}", "red")
     if survey.failed:
-        console.print(
-            f"the image is without them; the same command tries them again, and {folder}/shots tells more", markup=False
-        )
+        say(console, f"the image is without them; the same command tries them again, and {folder}/shots tells more")
     if survey.failed or survey.aside:
         raise typer.Exit(1)

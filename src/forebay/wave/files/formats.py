@@ -55,7 +55,7 @@ def write_field(path: Path, values: NDArray[Any], spacing: Sequence[float], orig
     """Write values on a grid, whole or not at all."""
     kind = kind_of(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with whole(path, folder=kind == "zarr") as unfinished:
+    with whole(path, folder=kind == "zarr", private=False) as unfinished:
         if kind == "segy":
             from forebay.wave.files.segy import write_volume
 
@@ -74,7 +74,7 @@ def write_shots(path: Path, geometry: Geometry, gathers: Sequence[NDArray[Any]],
     """Write the data of shots, samples by receivers each: Zarr and SEG-Y with positions, .npy without."""
     kind = kind_of(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with whole(path, folder=kind == "zarr") as unfinished:
+    with whole(path, folder=kind == "zarr", private=False) as unfinished:
         if kind == "segy":
             from forebay.wave.files.segy import write_shots as write
 

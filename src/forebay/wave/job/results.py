@@ -1,5 +1,6 @@
 """What a job leaves behind: the image in files, pictures, and a page that tells how it was made."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,7 @@ def write_report(survey: Survey, path: Path, pictures: Sequence[Picture], title:
         name: values for name, values in phases.items() if any(values)
     }
     labels = [str(shot["shot"]) for shot in survey.summaries]
+    told = json.dumps(workspace.job.model_dump(mode="json", exclude_none=True), indent=2, ensure_ascii=False)
     sections: list[tuple[str, Sequence[Element]]] = [("", [Facts(facts)]), ("Pictures", pictures)]
     if survey.failed:
         rows = [[str(number), reason] for number, reason in survey.failed.items()]
@@ -123,7 +125,10 @@ def write_report(survey: Survey, path: Path, pictures: Sequence[Picture], title:
         ("Where the time of each shot went", [Chart(bars_chart(series, labels, "shot", "seconds"))]),
         ("Each shot", [_table(survey)]),
         *([("The plan", [Text(plan.explain())])] if plan is not None else []),
-        ("The job", [Text(workspace.job.model_dump_json(indent=2, exclude_none=True))]),
+        (
+            "The job",
+            [Text(told)],
+        ),
     ]
     write_page(path, title, lead, sections)
 

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from forebay.cuda.available import gpu_count
 from forebay.errors import BudgetError, CorruptionError, WaveError
+from forebay.report.console import say
 from forebay.tier.capacity import host_capacity
 from forebay.units import Budget
 from forebay.wave.advice import WaveWarning
@@ -79,12 +80,12 @@ def run_job(job: Job, console: Console | None = None, *, repair: bool = False) -
             if console.quiet:
                 warnings.warn(note, WaveWarning, stacklevel=2)
             else:
-                console.print(note, style="yellow", highlight=False, markup=False, soft_wrap=True)
+                say(console, note, "yellow")
         done, count = workspace.finished(), workspace.geometry.count
         missing = [shot for shot in range(count) if shot not in done]
         todo = [shot for shot in missing if not repair or shot in damage.values()]
         if done:
-            console.print(f"{len(done)} of {count} shots were finished before")
+            say(console, f"{len(done)} of {count} shots were finished before")
         if job.run.workers:
             from forebay.wave.job.cluster import local
 
@@ -177,7 +178,7 @@ def _settle(workspace: Workspace, budget: Budget, console: Console) -> None:
         made = {tier: plan.budget[tier] for tier in tiers}
         reason = "" if made == {tier: told[tier] for tier in told.tiers} else f"was made for {plan.budget}"
     if reason:
-        console.print(f"the plan of an earlier run {reason}: another one is made", highlight=False, markup=False)
+        say(console, f"the plan of an earlier run {reason}: another one is made")
         workspace.forget_plan()
 
 
@@ -190,6 +191,9 @@ def _here(workspace: Workspace, todo: list[int], shown: ProgressBars) -> dict[in
             try:
                 summary = try_shot(workspace.root, shot, workspace.run, tell=shown.steps)
                 workspace.take(shot)
+            except (KeyboardInterrupt, SystemExit):  # Ctrl-C, or SIGTERM on the command line
+                workspace.take_failure(shot)
+                raise
             except Exception as error:
                 workspace.take_failure(shot)
                 if isinstance(error, BudgetError) and workspace.plan() is None:

@@ -68,7 +68,7 @@ def try_shot(
 
                 numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))
             return _run(workspace, number, budget, tell or (lambda shot, done: None))
-    except Exception:
+    except BaseException:  # a shot that Ctrl-C or SIGTERM ended is marked, too
         with suppress(WaveError, OSError):  # of a run that is over nobody wants to know, and a full disk is told anyway
             workspace.fail(number, traceback.format_exc())
         raise
@@ -96,7 +96,7 @@ def _run(workspace: Workspace, number: int, budget: Budget | None, tell: Tell) -
     box, plan = workspace.boxes[number], workspace.plan()
     model = medium_of(job, workspace.fields("model", box), part_of(workspace.grid, box), put)
     directory = job.memory.directory or workspace.root
-    directory.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     migration = migrate(
         shot,
         model,
