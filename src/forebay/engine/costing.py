@@ -28,11 +28,13 @@ from forebay.machine.arrays.dispatch import array_library
 from forebay.machine.machine import ReversalMachine
 from forebay.machine.packing import Packing
 from forebay.planner import Costs, HostCost, Plan
-from forebay.planner.make import check_step_costs
-from forebay.tier.capacity import PIECE
+from forebay.planner.make import check_budget, check_step_costs
+from forebay.tier.capacity import PIECE, free_host_bytes
 from forebay.tier.sectors import SECTOR
 from forebay.units import Budget, to_text
 
+WORKING_STATES = 4
+"""What a loop on the host takes beside snapshots: its state, what `forward` makes of it, and two on the way there."""
 ELEMENTS = 16
 """Elements of each array that operations are timed with: next to nothing is computed or moved."""
 
@@ -48,6 +50,51 @@ def read_budget(budget: Budget | str | int | None, library: Library) -> tuple[Bu
     if budget.tiers[0] != library.tier:
         raise BudgetError(f"the arrays are on the {library.tier}, so the budget must start there, not with {budget!r}")
     return budget, note
+
+
+def there_is(budget: Budget | str | int | None, loop: TimeLoop, steps: int | None) -> tuple[Budget, str]:
+    """Read a budget for a loop, or take one; where the host has less than it allows, take that, and say so.
+
+    Whoever takes more than a control group allows is killed without a word. What a reversal can use at all is counted.
+    """
+    budget, note = read_budget(budget, loop.library)
+    free = host_room(loop) if "host" in budget.tiers else None
+    if free is None:
+        return budget, note
+    record = loop.record_layout.nbytes if loop.record_layout else 0
+    everything = 5 * (loop.coarse_steps + 1) * max(loop.layout.nbytes, record) // 4  # encodings may be longer
+    if (budget["host"] if steps is None else min(budget["host"], everything)) <= free:
+        return budget, note
+    less = f"the budget allows {to_text(budget['host'])} of the host, of which {to_text(free)} are there: taking those"
+    budget = budget.with_tier("host", free)
+    if steps is not None:
+        try:
+            check_budget(steps, loop.layout.nbytes, budget, record_bytes=record or None, every=loop.every)
+        except BudgetError as error:
+            raise BudgetError(f"{less}; {error}") from error
+    return budget, f"{note}; {less}" if note else less
+
+
+def check_host(plan: Plan, loop: TimeLoop) -> None:
+    """Refuse a plan that takes more of the host than is there."""
+    need, free = plan.peak_bytes.get("host", 0), host_room(loop)
+    if free is not None and need > free:
+        raise BudgetError(
+            f"the plan takes {to_text(need)} of the host, of which {to_text(free)} are there: make another, with a "
+            f"host budget of at most {free} bytes, or free some memory"
+        )
+
+
+def host_room(loop: TimeLoop) -> int | None:
+    """Return the bytes of the host for snapshots: what is free, less working states; None where nobody tells."""
+    free = free_host_bytes()
+    if free is None:
+        return None
+    if loop.library.tier == "device":
+        from forebay.cuda.slab import kept_bytes  # it needs cuda.core
+
+        return free + kept_bytes()
+    return max(0, free - WORKING_STATES * loop.layout.nbytes)
 
 
 def driver_overhead(loop: TimeLoop, encoded: bool) -> int:

@@ -7,7 +7,7 @@ from typing import Any, TypedDict, Unpack
 
 from forebay.codec import Codec, get
 from forebay.codec.auto import choices
-from forebay.engine.costing import driver_overhead, measured, read_budget, with_codecs, with_unused
+from forebay.engine.costing import check_host, driver_overhead, measured, there_is, with_codecs, with_unused
 from forebay.engine.library import Library
 from forebay.engine.loop import Record, TimeLoop
 from forebay.engine.online import FOREVER, EndWatch, LearningReversal, OnlineReversal
@@ -208,7 +208,7 @@ def prepare(
             raise PlanError(f"{given[0]}= needs {unknown}")
         watch = EndWatch(forward)
         loop = TimeLoop(watch if steps is None else forward, state, FOREVER if steps is None else steps, every, record)
-        budget, note = read_budget(budget, loop.library)
+        budget, note = there_is(budget, loop, steps)
         costs = costs or measured(loop, budget, where, synchronous)
         nbytes, every, overhead = loop.layout.nbytes, loop.every, driver_overhead(loop, False)
         problem = Problem(steps or every, every, nbytes, None, budget, costs, policy, slots, reversals, overhead)
@@ -223,8 +223,9 @@ def prepare(
     note, overhead = "", driver_overhead(loop, bool(encoders))
     if plan is not None:
         _check_agreement(plan, budget, encoders, loop.library)
+        check_host(plan, loop)
     else:
-        budget, note = read_budget(budget, loop.library)
+        budget, note = there_is(budget, loop, steps)
         costs = with_codecs(loop, costs or measured(loop, budget, where, synchronous, step_costs), encoders, error)
         plan = make_plan(
             steps,
