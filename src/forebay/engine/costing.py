@@ -99,17 +99,14 @@ def host_room(loop: TimeLoop) -> int | None:
     return max(0, free - WORKING_STATES * loop.layout.nbytes)
 
 
-def driver_overhead(loop: TimeLoop, encoded: bool) -> int:
+def driver_overhead(tier: str, encoded: bool, arrays: int = 0) -> int:
     """Return the bytes of a device that its driver takes beyond snapshots and the working state, at most.
 
     It gives memory in pieces. Part of one is lost at the end of the slab, and the streams of the first reversal of a
     process take another; a codec takes one for its kernels and part of one for its scratch. Where records are kept,
-    each array of the working state has an allocation, and part of a piece, of its own.
+    each of the `arrays` of the working state has an allocation, and part of a piece, of its own.
     """
-    if loop.library.tier != "device":
-        return 0
-    arrays = len(loop.layout.leaves) if loop.record_layout else 0
-    return PIECE * (2 + 2 * encoded + arrays)
+    return PIECE * (2 + 2 * encoded + arrays) if tier == "device" else 0
 
 
 def with_unused(note: str, codec: str | Codec | Sequence[str | Codec] | None, plan: Plan) -> str:
