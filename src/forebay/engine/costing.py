@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 from forebay.codec import Codec
@@ -17,7 +17,9 @@ from forebay.engine.loop import TimeLoop
 from forebay.engine.measure import (
     KINDS,
     LIMITED,
+    MANY,
     REPEATS,
+    SHORT,
     measure_codec,
     measure_device,
     measure_host,
@@ -97,17 +99,14 @@ def host_room(loop: TimeLoop) -> int | None:
     return max(0, free - WORKING_STATES * loop.layout.nbytes)
 
 
-def driver_overhead(loop: TimeLoop, encoded: bool) -> int:
+def driver_overhead(tier: str, encoded: bool, arrays: int = 0) -> int:
     """Return the bytes of a device that its driver takes beyond snapshots and the working state, at most.
 
     It gives memory in pieces. Part of one is lost at the end of the slab, and the streams of the first reversal of a
     process take another; a codec takes one for its kernels and part of one for its scratch. Where records are kept,
-    each array of the working state has an allocation, and part of a piece, of its own.
+    each of the `arrays` of the working state has an allocation, and part of a piece, of its own.
     """
-    if loop.library.tier != "device":
-        return 0
-    arrays = len(loop.layout.leaves) if loop.record_layout else 0
-    return PIECE * (2 + 2 * encoded + arrays)
+    return PIECE * (2 + 2 * encoded + arrays) if tier == "device" else 0
 
 
 def with_unused(note: str, codec: str | Codec | Sequence[str | Codec] | None, plan: Plan) -> str:
@@ -141,8 +140,7 @@ def measured(
     steps = {"forward": costs.operations.forward / loop.every, "backward": costs.operations.backward / loop.every}
     forward = costs.forward / loop.every
     if step_costs is not None:
-        timed = step_costs[loop.every : (1 + REPEATS) * loop.every]
-        forward *= fmean(step_costs) / (fmean(timed) if sum(timed) else fmean(step_costs))
+        forward *= fmean(step_costs) / _timed_cost(step_costs, loop.every, costs.forward < SHORT)
     return replace(
         costs,
         forward=forward,
@@ -150,6 +148,14 @@ def measured(
         operations=replace(host, **steps, ahead=costs.operations.ahead),
         measured=True,
     )
+
+
+def _timed_cost(step_costs: Sequence[float], every: int, short: bool) -> float:
+    """Return what a step costs of those that were timed: the median of the calls, each of several steps where short."""
+    many, first = (MANY * every, 2 * every) if short else (every, every)
+    calls = (step_costs[first + number * many : first + (number + 1) * many] for number in range(REPEATS))
+    means = [fmean(timed) for timed in calls if len(timed)]
+    return (median(means) if means else 0.0) or fmean(step_costs)
 
 
 def _nothing() -> None:

@@ -210,7 +210,11 @@ def prepare(
         loop = TimeLoop(watch if steps is None else forward, state, FOREVER if steps is None else steps, every, record)
         budget, note = there_is(budget, loop, steps)
         costs = costs or measured(loop, budget, where, synchronous)
-        nbytes, every, overhead = loop.layout.nbytes, loop.every, driver_overhead(loop, False)
+        nbytes, every, overhead = (
+            loop.layout.nbytes,
+            loop.every,
+            driver_overhead(loop.library.tier, False, loop.allocations),
+        )
         problem = Problem(steps or every, every, nbytes, None, budget, costs, policy, slots, reversals, overhead)
         machine = partial(loop.library.machine, where, synchronous)
         if steps is None:
@@ -220,7 +224,7 @@ def prepare(
     check_steps(steps)
     loop = TimeLoop(forward, state, steps, every, record)
     encoders, error = choices(codec)
-    note, overhead = "", driver_overhead(loop, bool(encoders))
+    note, overhead = "", driver_overhead(loop.library.tier, bool(encoders), loop.allocations)
     if plan is not None:
         _check_agreement(plan, budget, encoders, loop.library)
         check_host(plan, loop)
