@@ -41,10 +41,10 @@ for number in range(count):
     except KeyboardInterrupt as error:
         kept.append(error)  # with all the frames that it passed
         interrupted += 1
-    for _ in range(200):
+    for _ in range(2000):  # a thread that was opening it closes it when the disk has answered
         if not spills(directory):
             break
-        time.sleep(0.005)
+        time.sleep(0.01)
     if spills(directory):
         print("left", "".join(traceback.format_exception(kept[-1])) if kept else "without an exception")
         break
