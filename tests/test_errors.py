@@ -168,3 +168,20 @@ def test_readers_wrap_whatever_is_raised_and_leave_our_errors_as_they_are():
         assert caught.value.__cause__ is raised
     with pytest.raises(CodecError, match=r"^ours$"), reading(*about):
         raise CodecError("ours")
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"schedule": "revolve:3"}, {"codec": "cast:float16"}, {"steps": None}], ids=str
+)
+def test_stop_iteration_of_a_callback_stays_itself(options):
+    def stop(*arguments):
+        raise StopIteration("mine")
+
+    def later(state, start, stop_at):
+        return stop() if stop_at > 5 else state
+
+    callbacks = [{"forward": later}] if "steps" in options else [{"forward": later}, {"backward": stop}, {"turn": stop}]
+    for given in (*callbacks, {"record": stop}):
+        loop = {"forward": lambda s, a, b: s, "backward": lambda s, t: None, "state": STATE, "steps": 20} | given
+        with pytest.raises(StopIteration, match="mine"):
+            fb.reverse(**loop | {"budget": "64kB"} | options)

@@ -134,7 +134,7 @@ def main(folder, case, kills, seed):
     first = 0
     while not ((folder / "again/manifest").exists() and list((folder / "again").glob("progress-*"))):
         assert not in_child(folder / "again", case, again, first, ending)
-        first += 3
+        first += 12
     os.truncate(logs[1], 0)
     assert in_child(folder / "again", case, again, None, ending)
     left = kills

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 from forebay.codec import Codec
@@ -17,7 +17,9 @@ from forebay.engine.loop import TimeLoop
 from forebay.engine.measure import (
     KINDS,
     LIMITED,
+    MANY,
     REPEATS,
+    SHORT,
     measure_codec,
     measure_device,
     measure_host,
@@ -28,11 +30,13 @@ from forebay.machine.arrays.dispatch import array_library
 from forebay.machine.machine import ReversalMachine
 from forebay.machine.packing import Packing
 from forebay.planner import Costs, HostCost, Plan
-from forebay.planner.make import check_step_costs
-from forebay.tier.capacity import PIECE
+from forebay.planner.make import check_budget, check_step_costs
+from forebay.tier.capacity import PIECE, free_host_bytes
 from forebay.tier.sectors import SECTOR
 from forebay.units import Budget, to_text
 
+WORKING_STATES = 4
+"""What a loop on the host takes beside snapshots: its state, what `forward` makes of it, and two on the way there."""
 ELEMENTS = 16
 """Elements of each array that operations are timed with: next to nothing is computed or moved."""
 
@@ -50,17 +54,59 @@ def read_budget(budget: Budget | str | int | None, library: Library) -> tuple[Bu
     return budget, note
 
 
-def driver_overhead(loop: TimeLoop, encoded: bool) -> int:
+def there_is(budget: Budget | str | int | None, loop: TimeLoop, steps: int | None) -> tuple[Budget, str]:
+    """Read a budget for a loop, or take one; where the host has less than it allows, take that, and say so.
+
+    Whoever takes more than a control group allows is killed without a word. What a reversal can use at all is counted.
+    """
+    budget, note = read_budget(budget, loop.library)
+    free = host_room(loop) if "host" in budget.tiers else None
+    if free is None:
+        return budget, note
+    record = loop.record_layout.nbytes if loop.record_layout else 0
+    everything = 5 * (loop.coarse_steps + 1) * max(loop.layout.nbytes, record) // 4  # encodings may be longer
+    if (budget["host"] if steps is None else min(budget["host"], everything)) <= free:
+        return budget, note
+    less = f"the budget allows {to_text(budget['host'])} of the host, of which {to_text(free)} are there: taking those"
+    budget = budget.with_tier("host", free)
+    if steps is not None:
+        try:
+            check_budget(steps, loop.layout.nbytes, budget, record_bytes=record or None, every=loop.every)
+        except BudgetError as error:
+            raise BudgetError(f"{less}; {error}") from error
+    return budget, f"{note}; {less}" if note else less
+
+
+def check_host(plan: Plan, loop: TimeLoop) -> None:
+    """Refuse a plan that takes more of the host than is there."""
+    need, free = plan.peak_bytes.get("host", 0), host_room(loop)
+    if free is not None and need > free:
+        raise BudgetError(
+            f"the plan takes {to_text(need)} of the host, of which {to_text(free)} are there: make another, with a "
+            f"host budget of at most {free} bytes, or free some memory"
+        )
+
+
+def host_room(loop: TimeLoop) -> int | None:
+    """Return the bytes of the host for snapshots: what is free, less working states; None where nobody tells."""
+    free = free_host_bytes()
+    if free is None:
+        return None
+    if loop.library.tier == "device":
+        from forebay.cuda.slab import kept_bytes  # it needs cuda.core
+
+        return free + kept_bytes()
+    return max(0, free - WORKING_STATES * loop.layout.nbytes)
+
+
+def driver_overhead(tier: str, encoded: bool, arrays: int = 0) -> int:
     """Return the bytes of a device that its driver takes beyond snapshots and the working state, at most.
 
     It gives memory in pieces. Part of one is lost at the end of the slab, and the streams of the first reversal of a
     process take another; a codec takes one for its kernels and part of one for its scratch. Where records are kept,
-    each array of the working state has an allocation, and part of a piece, of its own.
+    each of the `arrays` of the working state has an allocation, and part of a piece, of its own.
     """
-    if loop.library.tier != "device":
-        return 0
-    arrays = len(loop.layout.leaves) if loop.record_layout else 0
-    return PIECE * (2 + 2 * encoded + arrays)
+    return PIECE * (2 + 2 * encoded + arrays) if tier == "device" else 0
 
 
 def with_unused(note: str, codec: str | Codec | Sequence[str | Codec] | None, plan: Plan) -> str:
@@ -94,8 +140,7 @@ def measured(
     steps = {"forward": costs.operations.forward / loop.every, "backward": costs.operations.backward / loop.every}
     forward = costs.forward / loop.every
     if step_costs is not None:
-        timed = step_costs[loop.every : (1 + REPEATS) * loop.every]
-        forward *= fmean(step_costs) / (fmean(timed) if sum(timed) else fmean(step_costs))
+        forward *= fmean(step_costs) / _timed_cost(step_costs, loop.every, costs.forward < SHORT)
     return replace(
         costs,
         forward=forward,
@@ -103,6 +148,14 @@ def measured(
         operations=replace(host, **steps, ahead=costs.operations.ahead),
         measured=True,
     )
+
+
+def _timed_cost(step_costs: Sequence[float], every: int, short: bool) -> float:
+    """Return what a step costs of those that were timed: the median of the calls, each of several steps where short."""
+    many, first = (MANY * every, 2 * every) if short else (every, every)
+    calls = (step_costs[first + number * many : first + (number + 1) * many] for number in range(REPEATS))
+    means = [fmean(timed) for timed in calls if len(timed)]
+    return (median(means) if means else 0.0) or fmean(step_costs)
 
 
 def _nothing() -> None:

@@ -46,6 +46,11 @@ class TimeLoop:
                 self.record_layout = Layout.of(self._taken(record, state, 0), "record")
 
     @property
+    def allocations(self) -> int:
+        """Of the working state beside the engine's memory: where it may keep records, each array has one."""
+        return len(self.layout.leaves) if self.record_layout else 0
+
+    @property
     def coarse_steps(self) -> int:
         """Steps of the schedule."""
         return -(-self.steps // self.every)

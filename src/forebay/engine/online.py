@@ -104,7 +104,7 @@ class TurnPlanned(Reversal):
 
     @abstractmethod
     def _setting_of(self, problem: Problem, schedule: Any) -> Setting:
-        """Return how snapshots are kept, where a schedule was asked for."""
+        """Return how snapshots are kept, as far as the schedule that was asked for says."""
 
     def _planned(self, schedule: Schedule, problem: Problem) -> Plan:
         """Return the plan that has been followed to the turn, and that will be from there."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from forebay.codec import Codec
 from forebay.codec.auto import choices
-from forebay.engine.costing import read_budget
+from forebay.engine.costing import driver_overhead, read_budget
 from forebay.engine.library import Library
 from forebay.engine.reversal import Reversal
 from forebay.engine.reverse import prepare
@@ -151,6 +151,7 @@ def plan_recorded(
                 schedule=request.schedule,
                 codec=codecs,
                 every=size,
+                overhead=driver_overhead(tier, bool(codecs)),
                 below=inf if best is None else best.seconds,
             )
         except SlowerError:

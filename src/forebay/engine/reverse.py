@@ -7,7 +7,7 @@ from typing import Any, TypedDict, Unpack
 
 from forebay.codec import Codec, get
 from forebay.codec.auto import choices
-from forebay.engine.costing import driver_overhead, measured, read_budget, with_codecs, with_unused
+from forebay.engine.costing import check_host, driver_overhead, measured, there_is, with_codecs, with_unused
 from forebay.engine.library import Library
 from forebay.engine.loop import Record, TimeLoop
 from forebay.engine.online import FOREVER, EndWatch, LearningReversal, OnlineReversal
@@ -208,9 +208,13 @@ def prepare(
             raise PlanError(f"{given[0]}= needs {unknown}")
         watch = EndWatch(forward)
         loop = TimeLoop(watch if steps is None else forward, state, FOREVER if steps is None else steps, every, record)
-        budget, note = read_budget(budget, loop.library)
+        budget, note = there_is(budget, loop, steps)
         costs = costs or measured(loop, budget, where, synchronous)
-        nbytes, every, overhead = loop.layout.nbytes, loop.every, driver_overhead(loop, False)
+        nbytes, every, overhead = (
+            loop.layout.nbytes,
+            loop.every,
+            driver_overhead(loop.library.tier, False, loop.allocations),
+        )
         problem = Problem(steps or every, every, nbytes, None, budget, costs, policy, slots, reversals, overhead)
         machine = partial(loop.library.machine, where, synchronous)
         if steps is None:
@@ -220,11 +224,12 @@ def prepare(
     check_steps(steps)
     loop = TimeLoop(forward, state, steps, every, record)
     encoders, error = choices(codec)
-    note, overhead = "", driver_overhead(loop, bool(encoders))
+    note, overhead = "", driver_overhead(loop.library.tier, bool(encoders), loop.allocations)
     if plan is not None:
         _check_agreement(plan, budget, encoders, loop.library)
+        check_host(plan, loop)
     else:
-        budget, note = read_budget(budget, loop.library)
+        budget, note = there_is(budget, loop, steps)
         costs = with_codecs(loop, costs or measured(loop, budget, where, synchronous, step_costs), encoders, error)
         plan = make_plan(
             steps,

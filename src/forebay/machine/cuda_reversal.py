@@ -143,9 +143,7 @@ class CudaReversal(CudaMachine):
         """Return the event at which the compute stream has done what was enqueued so far."""
         return self.mark_on(self._compute)
 
-    def moment(self) -> Mark:
-        """Return the event at which the compute stream has done what was enqueued so far."""
-        return self.mark()
+    moment = mark
 
     def between(self, start: Mark, stop: Mark) -> float:
         """Return the device's seconds between two events, waiting for the second."""

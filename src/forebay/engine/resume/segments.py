@@ -195,8 +195,8 @@ class _Survivor:
     def _advance(self, state: Any, start: int, stop: int, replay: bool) -> Any:
         if start == stop:
             return state
-        told = {"replay": replay} if self.loop.takes_replay else {}
-        return self.layout.match(self.loop.forward(state, start, stop, **told))
+        named = {"replay": replay} if self.loop.takes_replay else {}
+        return self.layout.match(self.loop.forward(state, start, stop, **named))
 
     def _state_at(self, number: int) -> Any:
         """Return the state at the start of a segment: as kept, or run to again where that is damaged."""

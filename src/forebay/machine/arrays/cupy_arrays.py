@@ -85,8 +85,8 @@ class CupyArrays:
     def strides(self, array: Any) -> tuple[int, ...]:
         """Return the strides, which are not told where they are those of C order."""
         interface = array.__cuda_array_interface__
-        told: tuple[int, ...] | None = interface.get("strides")
-        return c_strides(view(array).shape, view(array).dtype.itemsize) if told is None else tuple(told)
+        strides: tuple[int, ...] | None = interface.get("strides")
+        return c_strides(view(array).shape, view(array).dtype.itemsize) if strides is None else tuple(strides)
 
     def references(self, array: Any) -> int:
         """Count those to the array, to its pointer, and to the memory that pointers of views refer to."""
