@@ -21,6 +21,7 @@ EXAMPLES = {"command line": 8, "shape": 25, "zarr": 20, "segy": 30}
 SLOW = {"workspace", "whole job"}
 """Readers that have a migration run before they begin."""
 SHARE = {"command line": 0.003, "whole job": 0.01, "workspace": 0.02, "zarr": 0.02, "shape": 0.05, "model": 0.05}
+SHARE |= {"name": 0.02, "segy": 0.3}
 """Of the inputs that each reader has in the long form, where an input takes long."""
 INPUTS = 1_000_000
 

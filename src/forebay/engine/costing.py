@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 from forebay.codec import Codec
@@ -17,7 +17,9 @@ from forebay.engine.loop import TimeLoop
 from forebay.engine.measure import (
     KINDS,
     LIMITED,
+    MANY,
     REPEATS,
+    SHORT,
     measure_codec,
     measure_device,
     measure_host,
@@ -138,8 +140,7 @@ def measured(
     steps = {"forward": costs.operations.forward / loop.every, "backward": costs.operations.backward / loop.every}
     forward = costs.forward / loop.every
     if step_costs is not None:
-        timed = step_costs[loop.every : (1 + REPEATS) * loop.every]
-        forward *= fmean(step_costs) / (fmean(timed) if sum(timed) else fmean(step_costs))
+        forward *= fmean(step_costs) / _timed_cost(step_costs, loop.every, costs.forward < SHORT)
     return replace(
         costs,
         forward=forward,
@@ -147,6 +148,14 @@ def measured(
         operations=replace(host, **steps, ahead=costs.operations.ahead),
         measured=True,
     )
+
+
+def _timed_cost(step_costs: Sequence[float], every: int, short: bool) -> float:
+    """Return what a step costs of those that were timed: the median of the calls, each of several steps where short."""
+    many, first = (MANY * every, 2 * every) if short else (every, every)
+    calls = (step_costs[first + number * many : first + (number + 1) * many] for number in range(REPEATS))
+    means = [fmean(timed) for timed in calls if len(timed)]
+    return (median(means) if means else 0.0) or fmean(step_costs)
 
 
 def _nothing() -> None:

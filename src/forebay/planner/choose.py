@@ -287,7 +287,8 @@ def entered(
         work, slots = setting.work, setting.slots
         for schedule in schedules[setting.keep]:
             fitting = schedule.peak_snapshots <= sum(slots) and not (levels and schedule.peak_snapshots <= slots[0])
-            if fitting and not (levels and schedule.steps > SHORT_LOOP):
+            # In a longer loop only those are looked at whose segments hardly leave the first tier: others move much.
+            if fitting and not (levels and schedule.steps > SHORT_LOOP and schedule.inner > slots[0]):
                 bound = least_seconds(schedule, work, slots) + least_pinning(schedule, setting)
                 yield Entry(bound, next(order), 0, setting, schedule)
         if levels and setting.keep == "states" and setting.policy == "min" and len(slots) > 1:
@@ -303,13 +304,16 @@ def entered(
 def look_at(entries: list[Entry], search: Leader, schedules: dict[str, list[Segmented]], *, limited: bool) -> None:
     """Simulate what may be better than the best so far, smallest bound first; leave the others in the heap."""
     order = count(len(entries))
+    schedules_made: dict[Recipe, Hierarchical | None] = {}  # settings share them
     limited = limited and any(schedule.steps > SHORT_LOOP for listed in schedules.values() for schedule in listed)
     while entries and entries[0].bound < search.limit:
         if limited and search.best is not None and search.effort > EFFORT:
             return
         bound, _, stage, setting, schedule = heappop(entries)
         if isinstance(schedule, Recipe):
-            made = schedule.make(schedules[setting.keep][0].steps, setting.work)
+            if schedule not in schedules_made:
+                schedules_made[schedule] = schedule.make(schedules[setting.keep][0].steps, setting.work)
+            made = schedules_made[schedule]
             if made is not None:
                 bound = max(bound, unmoved(made, setting.work, 1).seconds + least_pinning(made, setting))
                 heappush(entries, Entry(bound, next(order), 0, setting, made))

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from forebay.planner.operations import Compute, Fall, Operation, Rise
 from forebay.planner.simulate import Work
 from forebay.schedule import Drop, Hierarchical, Restore, Save, binomial
+from forebay.schedule.levels.worth import Stretch
 from forebay.schedule.segmented import Segmented
-from forebay.schedule.worth import Stretch
 
 
 class Envelope(NamedTuple):

@@ -1,7 +1,7 @@
 """The schedules on levels with prices that `choose` tries: which they are, and what each takes at least.
 
 Which there are depends on the loop and the costs alone. The budget only says which of them fit. What they take is
-estimated for all at once: the table of `forebay.schedule.worth` is made for many levels and prices side by side.
+estimated for all at once: the table of `forebay.schedule.levels.worth` is made for many levels and prices side by side.
 It tells the forward steps and saves of loops that earn the most; those of the loop itself lie between two of them.
 """
 
@@ -13,14 +13,15 @@ from numpy.typing import NDArray
 
 from forebay.planner.simulate import Work
 from forebay.schedule import Hierarchical, Level, binomial
-from forebay.schedule.worth import longest
+from forebay.schedule.levels.exact import LONGEST, MOST, tabulate
+from forebay.schedule.levels.worth import longest
 
 SHORT_LOOP = 400
 """Steps up to which every schedule is looked at."""
-SHARES, MORE_SHARES = (0.1, 0.25, 0.5, 1.0), (0.15, 0.35, 0.7)
-"""Prices that are tried, as shares of the seconds that a snapshot takes down and up again."""
-TINY_LOOP = 100
-"""Steps up to which more prices are tried."""
+SHARES, MORE_SHARES = (0.1, 0.25, 0.5, 1.0), (0.05, 0.15, 0.3, 0.4, 0.6, 0.7, 0.85, 1.5)
+"""Prices that are tried, as shares of the seconds that a snapshot takes down and up again; more on two tiers."""
+FEW_FIRST = 4
+"""Snapshots of the first level up to which more prices are tried in short loops."""
 MORE_TIMES = (2.0, 4.0, 16.0, 64.0, 256.0)
 """Prices of longer loops beside them: without these, saves with a price would be too many to look at."""
 LARGEST_FIRST, MOST_SAVES = 256, 2048
@@ -70,6 +71,8 @@ class Recipe(NamedTuple):
     alive: float
     """snapshots at the turn"""
     levels: tuple[Level, ...]
+    exact: bool = False
+    """whether it is known to be so"""
 
     def __str__(self) -> str:
         return "hierarchical:" + ",".join(map(str, self.levels))
@@ -95,20 +98,25 @@ class Recipe(NamedTuple):
     def least(self, steps: int, work: Work, slots: tuple[int, ...], pin: float) -> float:
         """Return the seconds that it takes at least; a slot of the second tier takes `pin` seconds."""
         within = thoroughness(steps, work)
-        forward, saves = (1 - within.steps_within) * self.forward_steps, (1 - within.saves_within) * self.saves
+        forward, saves, alive = self.forward_steps, self.saves, self.alive
+        if not self.exact:
+            forward, saves = (1 - within.steps_within) * forward, (1 - within.saves_within) * saves
+            alive *= ALIVE
         still, sweep = _still(steps, work, forward, saves), steps * work.forward
         above = down = up = 0.0
         for link in range(len(slots) - 1):
             above += slots[link]
-            moved = max(0.0, ALIVE * self.alive - above)
+            moved = max(0.0, alive - above)
             down, up = max(down, moved * work.down[link]), max(up, moved * work.up[link])
-        pinned = pin * min(max(0.0, ALIVE * self.alive - slots[0]), slots[1])
+        pinned = pin * min(max(0.0, alive - slots[0]), slots[1])
         return max(sweep, down) + max(still - sweep, up) + pinned
 
 
 def thoroughness(steps: int, work: Work) -> Thoroughness:
     """Return how well schedules of a loop are estimated."""
-    return ALL if steps <= SHORT_LOOP else SOME if len(work.up) == 1 else FEW
+    if steps > SHORT_LOOP:
+        return SOME if len(work.up) == 1 else FEW
+    return ALL if len(work.up) == 1 else ALL._replace(firsts=FEW.firsts, dense=FEW.dense)
 
 
 def most_splits(work: Work) -> int:
@@ -134,12 +142,16 @@ def spread(most: int, growth: float, dense: int = 24) -> list[int]:
     return sorted(numbers | {number for number in (most - 1, most) if number > 0})
 
 
-def prices(steps: int, work: Work) -> list[float]:
+def prices(steps: int, work: Work, first: int) -> list[float]:
     """List the prices that are tried: shares of the steps that a snapshot's way down and up again takes."""
     trips = np.cumsum(np.add(work.up, work.down)) / work.forward
+    shares: tuple[float, ...] = SHARES
     if steps > SHORT_LOOP:
-        return [_rounded(share * trips[-1]) for share in (*SHARES, *MORE_TIMES)]
-    return [_rounded(share * trip) for trip in trips for share in SHARES + MORE_SHARES * (steps <= TINY_LOOP)]
+        shares += MORE_TIMES
+    elif len(trips) == 1 and first <= FEW_FIRST:
+        shares += MORE_SHARES
+    shorter = [share * trip for trip in trips[:-1] for share in SHARES[1::2]] if steps <= SHORT_LOOP else []
+    return [_rounded(price) for price in shorter + [share * trips[-1] for share in shares]]
 
 
 def recipes(steps: int, work: Work, device: int, room: int, below: float) -> list[Recipe]:
@@ -157,7 +169,21 @@ def recipes(steps: int, work: Work, device: int, room: int, below: float) -> lis
     ]
     if not firsts:
         return []
-    variants = [(first, price) for first in firsts for price in prices(steps, work)]
+    listed = []
+    if steps < LONGEST:
+        most = min(MOST, saves[-1])
+        for first in firsts:
+            figures = tabulate(steps + 1, first, most, prices(steps, work, first))
+            for number, price in enumerate(prices(steps, work, first)):
+                for count in saves:
+                    if count <= MOST and fewest <= first + count <= room:
+                        forward, saved, splits, alive = (float(figure[number, count]) for figure in figures)
+                        levels = Level(first), Level(count, price)
+                        listed.append(Recipe(forward, saved, splits, alive, levels, exact=True))
+        saves = [count for count in saves if count > MOST]
+        if not saves or len(work.up) > 1:  # snapshots on a disk pay where they are few
+            return listed
+    variants = [(first, price) for first in firsts for price in prices(steps, work, first)]
     totals = np.add.outer(np.arange(saves[-1] + 1), [first for first, _ in variants])
     wanted = np.zeros(totals.shape, bool)
     wanted[saves] = True
@@ -169,11 +195,11 @@ def recipes(steps: int, work: Work, device: int, room: int, below: float) -> lis
     if steps > SHORT_LOOP:
         possible &= estimated.splits <= most_splits(work)
     counts, numbers = np.nonzero(possible)
-    levels = [
+    pairs = [
         (Level(variants[number][0]), Level(count, variants[number][1]))
         for count, number in zip(counts.tolist(), numbers.tolist(), strict=True)
     ]
-    return list(map(Recipe, *(column[possible].tolist() for column in estimated), levels))
+    return listed + list(map(Recipe, *(column[possible].tolist() for column in estimated), pairs))
 
 
 def _rounded(price: float) -> float:

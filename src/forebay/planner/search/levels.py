@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from forebay.planner.search.coarse import DEEPEST, Coarse
 from forebay.planner.simulate import Work
 from forebay.schedule import Hierarchical, binomial
-from forebay.schedule.worth import Stretch
+from forebay.schedule.levels.worth import Stretch
 
 Numbers = NDArray[np.float64]
 Kind = tuple[int, Stretch]
