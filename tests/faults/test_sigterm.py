@@ -96,3 +96,24 @@ finally:
 """
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert (ended.returncode, ended.stdout) == (143, "closed\n")
+
+
+def test_a_signal_in_the_middle_of_a_finalizer_is_not_lost():
+    script = """
+import os, signal, sys, time
+from forebay.cli import main
+
+class Dying:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.01)
+
+def app():
+    Dying()
+    time.sleep(60)
+
+main.app = app
+main.main()
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50)
+    assert (ended.returncode, ended.stderr) == (143, "")

@@ -87,6 +87,11 @@ def test_auto_keeps_up_with_a_sweep_of_dynamic_programming(seed):
     assert compare(seed, most_steps=80) <= 1.02
 
 
+@pytest.mark.parametrize("seed", [32, 161])
+def test_auto_keeps_up_where_splits_need_a_table(seed):
+    assert compare(seed, most_steps=350) <= 1.02
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(500))
 def test_auto_keeps_up_with_the_sweep_on_many_problems(seed):

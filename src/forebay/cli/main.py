@@ -4,6 +4,7 @@ import io
 import os
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from functools import wraps
@@ -72,6 +73,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     signal.signal(signal.SIGTERM, _terminate)
+    sys.unraisablehook = _again
     try:
         app()
     except Exception as error:
@@ -108,3 +110,12 @@ def _terminate(number: int, frame: object) -> None:
     """End as after Ctrl-C: tiers are closed and files removed on the way out. A second signal changes nothing."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sys.exit(TERMINATED)
+
+
+def _again(ignored: Any) -> None:
+    """Send SIGTERM again where it came in the middle of a finalizer, of which Python ignores all exceptions."""
+    if isinstance(ignored.exc_value, SystemExit):
+        signal.signal(signal.SIGTERM, _terminate)
+        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    else:
+        sys.__unraisablehook__(ignored)

@@ -83,6 +83,7 @@ class Reversal:
         self._sampler = Sampler(loop.record_layout or loop.layout, loop.coarse_steps) if lossy else None
         self._visitor = Visitor()
         self._phase, self._entering = Phase.PREPARED, threading.Lock()
+        self._runner: int | None = None  # the thread that runs it, or ran it last
         self._executor: Executor | None = None
         self._close: Callable[[], object] = lambda: None
         self._done: list[Operation] = []
@@ -211,15 +212,18 @@ class Reversal:
     def __enter__(self) -> "Reversal":
         return self
 
-    def __exit__(self, *_error: object) -> None:
-        self.close()
+    def __exit__(self, *error: object) -> None:
+        if error[0] is not None and self._phase is Phase.RUNNING and self._runner == threading.get_ident():
+            self._end()  # Ctrl-C came before anything was run, and nothing else is to be said
+        else:
+            self.close()
 
     def _start(self, phase: Phase) -> None:
         """Begin what comes after a phase, in one thread only."""
         with self._entering:
             if self._phase is not phase:
                 raise EngineError(f"this reversal {self._phase.value}")
-            self._phase = Phase.RUNNING
+            self._runner, self._phase = threading.get_ident(), Phase.RUNNING
 
 
 class Visitor:

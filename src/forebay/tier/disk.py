@@ -33,6 +33,7 @@ from forebay.errors import BudgetError, CorruptionError, DiskError, DiskFullErro
 from forebay.forking import leave_to_parent
 from forebay.tier import files
 from forebay.tier.capacity import check_spills
+from forebay.tier.files import SpillFile
 from forebay.tier.sectors import CHUNK, read_chunk, whole_sectors, write_chunk
 from forebay.tier.space import FilePiece, FileRange, FileSpace, pieces
 from forebay.tier.transfer import Transfer, cancelled
@@ -105,8 +106,8 @@ class Disk:
         files.check_platform()
         check_spills(directory, capacity, beside)
         self.directory = directory
-        self._fd, self._direct = files.open_unnamed(directory)
-        self._finalizer = weakref.finalize(self, os.close, self._fd)
+        self._file = SpillFile()
+        self._finalizer = weakref.finalize(self, self._file.close)
         self.capacity = capacity
         self.used = self.peak = 0
         self._promised = 0  # bytes of all snapshots not dropped, written or yet to be
@@ -117,6 +118,12 @@ class Disk:
         self._closed = False
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="forebay-disk")
+        try:
+            self._pool.submit(self._file.open, directory).result()
+        except BaseException:
+            self._pool.shutdown()
+            self._file.close()
+            raise
         leave_to_parent(self)
 
     def write(self, step: int, data: NDArray[Any] | memoryview | bytearray) -> "Future[None]":
@@ -183,8 +190,10 @@ class Disk:
             # Tasks in the queue see that we are closed, and return: after Ctrl-C, too, all end within a chunk. We wait
             # for futures because a join that Ctrl-C ends takes running threads for dead (in CPython before 3.13).
             wait([*self._futures])
-            self._pool.shutdown()
-            self._finalizer()
+            try:
+                self._pool.shutdown()
+            finally:
+                self._finalizer()
             self._snapshots.clear()
             self._space = FileSpace()
             self.used = self._promised = 0
@@ -193,7 +202,8 @@ class Disk:
         """Let go of the file in a forked child: it is the parent's, which keeps it, and so are the threads."""
         self._closed, self._lock, self._pool = True, threading.Lock(), ThreadPoolExecutor(1)
         self._futures, self._waiting = set(), deque()
-        self._finalizer()
+        self._finalizer.detach()
+        self._file.abandon()
 
     def __enter__(self) -> Self:
         return self
@@ -251,7 +261,7 @@ class Disk:
             self._space.give(snapshot.ranges)
             if not snapshot.whole:  # others may have filled the disk: give back what is kept for speed only
                 with suppress(OSError):
-                    os.ftruncate(self._fd, self._space.trim())
+                    os.ftruncate(self._file.fd, self._space.trim())
             self._start_writes()
 
     # What the threads do: the lock is free.
@@ -259,7 +269,7 @@ class Disk:
     def _allocated(self, snapshot: _Snapshot, grown: FileRange) -> Iterable[FilePiece]:
         """Make the file as large as a snapshot needs it, and return where that lies."""
         self._check_moving()
-        files.allocate(self._fd, grown)
+        files.allocate(self._file.fd, grown)
         return self._pieces(snapshot)
 
     def _pieces(self, snapshot: _Snapshot) -> Iterable[FilePiece]:
@@ -267,18 +277,18 @@ class Disk:
 
     def _write_piece(self, snapshot: _Snapshot, data: NDArray[np.uint8], piece: FilePiece) -> None:
         self._check_moving()
-        snapshot.checksums[piece.start] = write_chunk(self._fd, data[piece.start : piece.stop], piece.offset)
+        snapshot.checksums[piece.start] = write_chunk(self._file.fd, data[piece.start : piece.stop], piece.offset)
 
     def _read_piece(self, snapshot: _Snapshot, out: NDArray[np.uint8], piece: FilePiece) -> None:
         self._check_moving()
-        if not read_chunk(self._fd, out[piece.start : piece.stop], piece.offset, snapshot.checksums[piece.start]):
+        if not read_chunk(self._file.fd, out[piece.start : piece.stop], piece.offset, snapshot.checksums[piece.start]):
             raise _corruption(
                 snapshot, self.directory, f"something from byte {piece.start} to {piece.stop} has changed"
             )
 
     def _uncache(self, snapshot: _Snapshot, written: bool) -> None:
-        if not self._direct:
-            files.uncache(self._fd, snapshot.ranges, written=written)
+        if not self._file.direct:
+            files.uncache(self._file.fd, snapshot.ranges, written=written)
 
     def _check_moving(self) -> None:
         if self._closed:

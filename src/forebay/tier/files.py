@@ -8,6 +8,7 @@ import errno
 import os
 import secrets
 import sys
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -24,6 +25,39 @@ def check_platform() -> None:
     """Refuse the disk tier where the system has not what it needs."""
     if sys.platform != "linux":
         raise DiskError("the disk tier needs Linux, for O_DIRECT and fallocate: leave the disk out of the budget")
+
+
+class SpillFile:
+    """A file that has no name, and goes when it is closed.
+
+    `open` is for a thread of its own: signals interrupt the main thread, at the worst after a file was opened and
+    before anybody knows.
+    """
+
+    def __init__(self) -> None:
+        self.fd, self.direct = -1, False
+        self._closed, self._lock = False, threading.Lock()
+
+    def open(self, directory: Path) -> None:
+        """Open it in a directory, unless it was closed meanwhile."""
+        fd, direct = open_unnamed(directory)
+        with self._lock:
+            if self._closed:
+                os.close(fd)
+            else:
+                self.fd, self.direct = fd, direct
+
+    def close(self) -> None:
+        """Let go of it; again is no harm."""
+        with self._lock:
+            if self.fd >= 0:
+                os.close(self.fd)
+            self.fd, self._closed = -1, True
+
+    def abandon(self) -> None:
+        """Let go of it in a forked child, whoever had the lock."""
+        self._lock = threading.Lock()
+        self.close()
 
 
 def open_unnamed(directory: Path) -> tuple[int, bool]:

@@ -11,15 +11,18 @@ import time
 import warnings
 from contextlib import nullcontext
 from importlib.util import find_spec
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from rich.console import Console
 
+from forebay import planner
 from forebay.cuda.available import gpu_count
 from forebay.engine import library
 from forebay.errors import BudgetError, DiskFullError, WaveError
 from forebay.tier.capacity import Capacity
+from forebay.units import Budget
 from forebay.wave import AcousticModel, Shot, WaveWarning, migrate, ricker, simulate
 from forebay.wave.files.formats import read_field, write_shots
 from forebay.wave.job import run, work
@@ -273,6 +276,16 @@ def test_a_plan_that_was_made_where_there_was_more_memory_is_made_anew(whole, tm
         survey = run_job(parse(UNLIMITED, tmp_path), console)
     assert "where 1MB are left: another one is made" in printed.get()
     assert survey.workspace.plan().peak_bytes["host"] <= 10**6 and same(survey, whole)
+
+
+@pytest.mark.parametrize(("left", "kept"), [("64kB", False), ("8MB", True)])
+def test_a_plan_for_the_budget_of_the_job_is_made_anew_where_there_is_less(left, kept):
+    told = Budget(host="4MB")
+    plans = [planner.plan(100, 40960, told)]
+    memory = SimpleNamespace(budget=told)
+    space = SimpleNamespace(plan=lambda: plans[0], job=SimpleNamespace(memory=memory), forget_plan=plans.clear)
+    run._settle(space, Budget(host=left), Console(quiet=True))
+    assert bool(plans) == kept
 
 
 def test_a_finished_job_keeps_its_plan_however_little_memory_is_left(tmp_path, monkeypatch):

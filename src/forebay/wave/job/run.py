@@ -169,10 +169,9 @@ def _settle(workspace: Workspace, budget: Budget, console: Console) -> None:
     plan, told = workspace.plan(), workspace.job.memory.budget
     if plan is None:
         return
-    if told is None:
-        reason = too_much(plan, budget)
-        reason = reason and f"takes {reason}"
-    else:
+    reason = too_much(plan, budget)
+    reason = reason and f"takes {reason}"
+    if told is not None and not reason:
         # Where the job leaves the device open, the plan has half of what was free on it.
         tiers = [tier for tier in plan.budget.tiers if tier in told.tiers or tier != "device"]
         made = {tier: plan.budget[tier] for tier in tiers}
