@@ -1,9 +1,11 @@
 // The kernels of the codec "dense"; docs/dense-format.md describes the encoding, model.py, planes.py and host.py are
 // their twins.
 //
-// A thread block encodes or decodes one tile of 4096 values in shared memory, in the order of prediction: coarse grids
-// first, then the points between two, in the middle of four, and of eight. Value k belongs to thread k mod 128, so that
-// a warp has rows of 32, which it turns into words by ballots. Then each thread has a row of words.
+// An array is a pyramid of grids: each has every other point, along all axes, of the one below it. A launch takes one
+// grid on from the one above. A cell is a point of the upper grid with the new points after it, a tile has 512 cells of
+// a volume, and a thread block encodes or decodes it: first the new points between two old ones, then those in the
+// middle of four, then of eight. A thread has some cells one after the other along y. The same point of all cells that
+// a warp has side by side is a row, which a ballot turns into a word.
 //
 // DOUBLE (0 or 1) and RANK (1, 2 or 3) are given by the compiler's command line.
 
@@ -11,92 +13,28 @@
 #define RANK 3
 #endif
 #ifndef ENCODE_BLOCKS  // thread blocks a multiprocessor, at least
-#define ENCODE_BLOCKS (DOUBLE ? 4 : 6)
+#define ENCODE_BLOCKS (DOUBLE ? 3 : 5)
 #endif
 #ifndef DECODE_BLOCKS
-#define DECODE_BLOCKS (DOUBLE ? 4 : 7)
+#define DECODE_BLOCKS (DOUBLE ? 3 : 6)
 #endif
 
 #include "../bounded/common.cuh"
 
 constexpr int THREADS = 128, WARPS = THREADS / 32;
-constexpr int VALUES = 4096, ROWS = VALUES / 32, MINE = VALUES / THREADS;
-constexpr int LEVELS = 12 / RANK, KINDS = 1 << RANK;
-constexpr int SIDE = 1 << LEVELS;
-constexpr int SECTIONS = 9;
-constexpr int DEEPEST = 16, LOWEST = 22;
-constexpr int TOO_LARGE = 1 << 22;  // for a symbol
-constexpr int HEAD = 8, FLAGS = 4;  // words before the bits of a tile, and where those of its rows begin
-constexpr int STAGED = 3584;        // words; no tile has more bits than 26 a value
+constexpr int TURNS = RANK == 3 ? 4 : RANK == 2 ? 8 : 16;  // cells of a thread
+constexpr int KINDS = (1 << RANK) - 1;                     // new points of a cell, by the axes they are off
+constexpr int ROWS = TURNS * KINDS;                        // of a warp
+constexpr int CELLS = THREADS * TURNS, SYMBOLS = CELLS * KINDS;
+constexpr int SIDE = RANK == 3 ? 8 : RANK == 2 ? 32 : 2048;  // cells along an axis
+constexpr int HALO = SIDE + 3;                                // with one before and two after
+constexpr int MANY = 32768;                                   // for a symbol
+constexpr int HEAD = 4;                                       // words: a bit for each row
+constexpr int CHUNKS = (SYMBOLS + 31) / 32;                   // of 32 symbols each, that are not zero
+constexpr int BITS_ROOM = (WARPS * ROWS * (4 + 32) + 4 * CHUNKS) / 32 + 2;
+constexpr int LINE_PITCH = RANK == 3 ? 24 : HALO;             // off the banks of other lanes
+constexpr int PLANE_PITCH = RANK == 3 ? HALO * LINE_PITCH : RANK == 2 ? HALO : 0;
 
-__device__ inline int section_of(int row) { return row < 2 ? 0 : row < 16 ? 1 : row / 16 + 1; }
-__device__ inline int first_row(int section) { return section == 0 ? 0 : section == 1 ? 2 : (section - 1) * 16; }
-
-// The axes along which points of a kind lie between others, the slowest in the highest bit, and back.
-__device__ inline int axes_of(int kind) {
-    return RANK == 3 ? 0x73561240u >> 4 * kind & 7 : RANK == 2 ? 0x3120u >> 4 * kind & 3 : kind;
-}
-__device__ inline int kind_of(int axes) {
-    return RANK == 3 ? 0x74516230u >> 4 * axes & 7 : RANK == 2 ? 0x3120u >> 4 * axes & 3 : axes;
-}
-
-// The points of a kind, of a volume on its finest level, are kept off the banks of those of other kinds.
-constexpr int FIELD = VALUES + 64;
-__device__ inline int slot(int k) { return RANK == 3 ? k + (k >> 9) * 8 : k; }
-
-// Where a value lies in its tile.
-struct Point {
-    int z, y, x;
-};
-
-__device__ inline Point point_of(int k) {
-    if (k == 0) return Point{0, 0, 0};
-    const int level = (31 - __clz(k)) / RANK, bits = RANK * level, axes = axes_of(k >> bits);
-    const int stride = SIDE >> (level + 1), most = (1 << level) - 1;
-    const auto at = [&](int shift, int axis) { return ((k >> shift & most) * 2 + (axes >> axis & 1)) * stride; };
-    return Point{RANK == 3 ? at(2 * level, 2) : 0, RANK >= 2 ? at(level, 1) : 0, at(0, 0)};
-}
-
-__device__ inline int index_of(Point p) {
-    const int all = p.z | p.y | p.x;
-    if (all == 0) return 0;
-    const int low = __ffs(all) - 1, level = LEVELS - 1 - low;
-    const int axes = (p.z >> low & 1) * 4 | (p.y >> low & 1) * 2 | (p.x >> low & 1);
-    const int place = (p.z >> (low + 1)) << 2 * level | (p.y >> (low + 1)) << level | p.x >> (low + 1);
-    return kind_of(axes) << RANK * level | place;
-}
-
-// The part of the array that is a tile. Values past the end of the array repeat its last ones.
-struct Tile {
-    i64 base, plane, line;
-    int depth, height, width;  // that exist
-    __device__ Tile(u32 tile, i64 n2, i64 n1, i64 n0, u32 t1, u32 t0) : plane(n1 * n0), line(n0) {
-        const u32 row = tile / t0, tz = row / t1;
-        const i64 z = (i64)tz * (RANK == 3 ? 16 : 1), y = (i64)(row - tz * t1) * (RANK == 3 ? 16 : RANK == 2 ? 64 : 1);
-        const i64 x = (i64)(tile - row * t0) * SIDE;
-        base = z * plane + y * line + x;
-        depth = part(n2 - z, RANK == 3 ? 16 : 1), height = part(n1 - y, RANK == 3 ? 16 : RANK == 2 ? 64 : 1);
-        width = part(n0 - x, SIDE);
-    }
-    __device__ static inline int part(i64 left, int side) { return left < side ? (int)left : side; }
-    __device__ inline int values() const { return depth * height * width; }
-    __device__ inline bool has(Point p) const { return p.z < depth && p.y < height && p.x < width; }
-    __device__ inline i64 at(Point p) const {
-        return base + min(p.z, depth - 1) * plane + min(p.y, height - 1) * line + min(p.x, width - 1);
-    }
-};
-
-__device__ inline Point natural(int k) {
-    return RANK == 3 ? Point{k >> 8, k >> 4 & 15, k & 15} : RANK == 2 ? Point{0, k >> 6, k & 63} : Point{0, 0, k};
-}
-
-__device__ inline real add(real a, real b) {
-#if DOUBLE
-    return __dadd_rn(a, b);
-#else
-    return __fadd_rn(a, b);
-#endif
-}
 __device__ inline real times(real a, real b) {
 #if DOUBLE
     return __dmul_rn(a, b);
@@ -104,114 +42,208 @@ __device__ inline real times(real a, real b) {
     return __fmul_rn(a, b);
 #endif
 }
+__device__ inline real add(real a, real b) {
+#if DOUBLE
+    return __dadd_rn(a, b);
+#else
+    return __fadd_rn(a, b);
+#endif
+}
+__device__ inline real fused(real a, real b, real c) {
+#if DOUBLE
+    return __fma_rn(a, b, c);
+#else
+    return __fmaf_rn(a, b, c);
+#endif
+}
+constexpr real MAGIC = DOUBLE ? 6755399441055744.0 : 12582912.0;
+
+constexpr real NONE = (real)LARGEST + (real)LARGEST;  // stands for what does not exist, and never fits
+
+struct __align__(2 * sizeof(real)) Pair {
+    real even, odd;
+};
+
 // A number, or zero in the place of what is none.
 __device__ inline real number(real x) { return add(x, -x) == 0 ? x : 0; }
 
-// What neighbours along an axis say of a point: `a` of `count` on that axis.
-__device__ inline real along(const real* known, int a, int count, int stride) {
-    const bool last = a == count - 1, first = a == 0, before = a == count - 2;
-    real u0, u1, u2, u3;
-    if (count == 1) {
-        u0 = 0, u1 = 1, u2 = 0, u3 = 0;
-    } else if (count == 2) {
-        u0 = last ? -0.5 : 0, u1 = last ? 1.5 : 0.5, u2 = last ? 0 : 0.5, u3 = 0;
+// Where the cells of a thread lie in their tile: the first, and whether others follow along y or, of a line, along x.
+struct Cell {
+    int z, y, x;
+    __device__ Cell(int warp, int lane) {
+        z = RANK == 3 ? (warp & 1) * 4 + (lane >> 3) : 0;
+        y = RANK == 3 ? (warp >> 1) * TURNS : RANK == 2 ? warp * TURNS : 0;
+        x = RANK == 3 ? lane & 7 : RANK == 2 ? lane : warp * (32 * TURNS) + lane;
+    }
+};
+constexpr int TURN_Y = RANK > 1 ? 1 : 0, TURN_X = RANK > 1 ? 0 : 32;
+
+// The part of a grid that is a tile.
+struct Tile {
+    i64 z, y, x;               // of its first point
+    int depth, height, width;  // points that exist
+    __device__ Tile(u32 tile, i64 m2, i64 m1, i64 m0, u32 t1, u32 t0) {
+        const u32 row = tile / t0, tz = row / t1;
+        z = (i64)tz * (RANK == 3 ? 2 * SIDE : 1), y = (i64)(row - tz * t1) * (RANK >= 2 ? 2 * SIDE : 1);
+        x = (i64)(tile - row * t0) * (2 * SIDE);
+        depth = part(m2 - z, RANK == 3 ? 2 * SIDE : 1), height = part(m1 - y, RANK >= 2 ? 2 * SIDE : 1);
+        width = part(m0 - x, 2 * SIDE);
+    }
+    __device__ static inline int part(i64 left, int side) { return left < side ? (int)left : side; }
+    __device__ inline bool has(int pz, int py, int px) const { return pz < depth && py < height && px < width; }
+    __device__ inline bool full() const {
+        return width == 2 * SIDE && (RANK < 2 || height == 2 * SIDE) && (RANK < 3 || depth == 2 * SIDE);
+    }
+    // Points that are not of the grid above.
+    __device__ inline int fresh() const {
+        return depth * height * width - (depth + 1) / 2 * ((height + 1) / 2) * ((width + 1) / 2);
+    }
+};
+
+// The point of a kind in a cell. The kind's bits are the axes along which it lies off: 4 is z, 2 is y, 1 is x.
+struct Point {
+    int z, y, x;
+    __device__ Point(const Cell& c, int kind, int turn)
+        : z(2 * c.z + (kind >> 2 & 1)), y(2 * (c.y + turn * TURN_Y) + (kind >> 1 & 1)),
+          x(2 * (c.x + turn * TURN_X) + (kind & 1)) {}
+};
+
+// Neighbours of a cell along an axis, and what they count for a point after it.
+struct Taps {
+    int before, after, beyond;  // in the field
+    real first, second, third, fourth;
+    bool inside;
+    __device__ Taps(int at, int pitch) {
+        const bool begins = at == 0, ends = at == SIDE - 1, nearly = at == SIDE - 2;
+        before = begins ? 0 : -pitch, after = ends ? 0 : pitch, beyond = ends || nearly ? 0 : 2 * pitch;
+        first = begins ? 0 : ends ? -0.5 : nearly ? -0.125 : -0.0625;
+        second = begins ? 0.375 : ends ? 1.5 : nearly ? 0.75 : 0.5625;
+        third = begins ? 0.75 : ends ? 0 : nearly ? 0.375 : 0.5625;
+        fourth = begins ? -0.125 : ends || nearly ? 0 : -0.0625;
+        inside = !ends;
+    }
+    __device__ inline real of(const real* at) const {
+        return fused(fourth, at[beyond], fused(third, at[after], fused(second, at[0], times(first, at[before]))));
+    }
+};
+
+__device__ inline real between(real a, real b, real c, real d) {
+    return fused((real)-0.0625, d, fused((real)0.5625, c, fused((real)0.5625, b, times((real)-0.0625, a))));
+}
+
+// What an axis counts, beside others. Where points lie after the last cell along all of them, all count.
+__device__ inline real share(bool mine, int inside, int all) {
+    const int used = inside ? inside : all;
+    return mine || !inside ? used == 1 ? (real)1 : used == 2 ? (real)0.5 : (real)(1.0 / 3) : (real)0;
+}
+
+struct Room {
+    real coarse[RANK == 3 ? HALO * PLANE_PITCH : RANK == 2 ? HALO * PLANE_PITCH : HALO];
+    real field[RANK == 1 ? 1 : (KINDS - 1) * CELLS];
+};
+constexpr int FIELD_Y = RANK == 3 ? SIDE * SIDE : SIDE, FIELD_Z = SIDE;
+
+// Bring the points of the grid above that surround a tile; past its ends, the last ones. Whether all of them are 0.
+__device__ inline bool surround(const real* __restrict__ above, const Tile& tile, i64 m2, i64 m1, i64 m0, real* coarse) {
+    const i64 n2 = (m2 + 1) / 2, n1 = (m1 + 1) / 2, n0 = (m0 + 1) / 2;
+    const auto within = [](i64 at, i64 n) { return at < 0 ? 0 : at < n ? at : n - 1; };
+    bool nothing = true;
+    const auto take = [&](const real* from, real* to) {
+        const real x = number(*from);
+        nothing = nothing && x == 0;
+        *to = x;
+    };
+    if (RANK == 3) {
+        const int z = threadIdx.x / HALO, x = threadIdx.x - z * HALO;
+        if (z < HALO) {
+            const real* line = above + within(tile.z / 2 + z - 1, n2) * n1 * n0 + within(tile.x / 2 + x - 1, n0);
+            real* to = coarse + z * LINE_PITCH + x;
+#pragma unroll
+            for (int y = 0; y < HALO; ++y)
+                take(line + within(tile.y / 2 + y - 1, n1) * n0, to + y * PLANE_PITCH);
+        }
     } else {
-        u0 = last ? -1.25 : first ? 0 : before ? -0.125 : -0.0625;
-        u1 = last ? 1.875 : first ? 0.375 : before ? 0.75 : 0.5625;
-        u2 = last ? 0.375 : first ? 0.75 : before ? 0.375 : 0.5625;
-        u3 = last || before ? 0 : first ? -0.125 : -0.0625;
+        const int lines = RANK == 2 ? HALO : 1;
+#pragma unroll 4
+        for (int k = threadIdx.x; k < lines * HALO; k += THREADS) {
+            const int y = k / HALO, x = k - y * HALO;
+            const i64 line = RANK == 2 ? within(tile.y / 2 + y - 1, n1) * n0 : 0;
+            take(above + line + within(tile.x / 2 + x - 1, n0), coarse + k);
+        }
     }
-    const int third = last ? max(a - 2, 0) : a + 1;
-    const real t0 = known[(max(a - 1, 0) - a) * stride], t1 = known[0];
-    const real t2 = known[(third - a) * stride], t3 = known[(min(a + 2, count - 1) - a) * stride];
-    return add(add(times(u0, t0), times(u1, t1)), add(times(u2, t2), times(u3, t3)));
+    return nothing;
 }
 
-// What is predicted of a point of a kind on a level. The field has the values known before in the order of their grid,
-// and then those of each kind likewise.
-template <int LEVEL>
-__device__ inline real predict(const real* field, int kind, int place) {
-    constexpr int COUNT = 1 << LEVEL, SIZE = 1 << RANK * LEVEL;
-    const int axes = axes_of(kind);
-    int inside = 0, odd = 0;
+// Predict all new points of a tile, and let `settle(kind, turn, guess)` say what becomes of each.
+template <typename Settle>
+__device__ inline void predict(Room& room, const Cell& cell, const Settle& settle) {
+    const real* coarse = room.coarse;
+    if (RANK == 3) coarse += (cell.y + 1) * PLANE_PITCH + (cell.z + 1) * LINE_PITCH + cell.x + 1;
+    if (RANK == 2) coarse += (cell.y + 1) * PLANE_PITCH + cell.x + 1;
+    if (RANK == 1) coarse += cell.x + 1;
+    real* field = room.field + (RANK == 1 ? 0 : cell.y * FIELD_Y + cell.z * FIELD_Z + cell.x);
+    const auto here = [&](int kind, int turn) { return field + (kind - 1) * CELLS + turn * FIELD_Y; };
+    const auto know = [&](int kind, int turn, real guess) {
+        const real value = settle(kind, turn, guess);
+        if (kind < KINDS) *here(kind, turn) = value;
+    };
+    const auto line = [&](const real* at, int pitch) { return between(at[-pitch], at[0], at[pitch], at[2 * pitch]); };
 #pragma unroll
-    for (int axis = RANK - 1; axis >= 0; --axis) {
-        const bool between = axes >> axis & 1;
-        odd += between, inside += between && (place >> LEVEL * axis & (COUNT - 1)) < COUNT - 1;
+    for (int turn = 0; turn < TURNS; ++turn) {
+        const real* at = coarse + turn * (RANK > 1 ? PLANE_PITCH : TURN_X);
+        know(1, turn, line(at, 1));
+        if (RANK > 1) know(2, turn, line(at, PLANE_PITCH));
+        if (RANK > 2) know(4, turn, line(at, LINE_PITCH));
     }
-    const int used = inside ? inside : odd;
-    const real share = used == 1 ? (real)1 : used == 2 ? (real)0.5 : (real)(1.0 / 3);
-    real total = 0;
+    if (RANK == 1) return;
+    __syncthreads();
+    const Taps along_z(RANK == 3 ? cell.z : 1, FIELD_Z), along_x(cell.x, 1);
 #pragma unroll
-    for (int axis = RANK - 1; axis >= 0; --axis) {
-        const int a = place >> LEVEL * axis & (COUNT - 1);
-        if (!(axes >> axis & 1)) continue;
-        const real* known = field + slot(kind_of(axes ^ 1 << axis) * SIZE) + place;
-        // Times zero where it is not used: what overflows is no number then, as on the CPU.
-        const real mine = inside && a == COUNT - 1 ? (real)0 : share;
-        total = add(total, times(mine, along(known, a, COUNT, 1 << LEVEL * axis)));
+    for (int turn = 0; turn < TURNS; ++turn) {
+        const Taps along_y(cell.y + turn, FIELD_Y);
+        const bool z = along_z.inside, y = along_y.inside, x = along_x.inside;
+        const real yx = times(share(y, y + x, 2), along_y.of(here(1, turn)));
+        know(3, turn, fused(share(x, y + x, 2), along_x.of(here(2, turn)), yx));
+        if (RANK == 2) continue;
+        const real zx = times(share(z, z + x, 2), along_z.of(here(1, turn)));
+        know(5, turn, fused(share(x, z + x, 2), along_x.of(here(4, turn)), zx));
+        const real zy = times(share(z, z + y, 2), along_z.of(here(2, turn)));
+        know(6, turn, fused(share(y, z + y, 2), along_y.of(here(4, turn)), zy));
     }
-    return total;
-}
-
-// Lay the values of the level before onto the grid that the next begins with.
-template <int LEVEL>
-__device__ inline void lay_out(real* field) {
-    constexpr int SIZE = 1 << RANK * LEVEL, BEFORE = SIZE >> RANK, EVERY = (SIZE + THREADS - 1) / THREADS;
-    real values[EVERY];
-#pragma unroll
-    for (int i = 0; i < EVERY; ++i) {
-        const int k = i * THREADS + threadIdx.x;
-        if (k < SIZE) values[i] = field[slot(k)];
-    }
+    if (RANK == 2) return;
     __syncthreads();
 #pragma unroll
-    for (int i = 0; i < EVERY; ++i) {
-        const int k = i * THREADS + threadIdx.x, place = k & (BEFORE - 1), axes = axes_of(k / BEFORE);
-        int to = 0;
-#pragma unroll
-        for (int axis = RANK - 1; axis >= 0; --axis) {
-            const int a = place >> (LEVEL - 1) * axis & ((1 << (LEVEL - 1)) - 1);
-            to |= (2 * a + (axes >> axis & 1)) << LEVEL * axis;
-        }
-        if (k < SIZE) field[to] = values[i];  // where there are less than 512, a slot is its number
-    }
-    __syncthreads();
-}
-
-// Work through the levels from one on: points between two others, in the middle of four, and of eight. Loops stay
-// loops: unrolled, they would not fit into the cache of instructions.
-template <int LEVEL, typename Work>
-__device__ inline void each_level(real* field, const Work& work) {
-    if constexpr (LEVEL < LEVELS) {
-        constexpr int SIZE = 1 << RANK * LEVEL;
-        if constexpr (LEVEL > 0) lay_out<LEVEL>(field);
-        int from = 1;
-#pragma unroll 1
-        for (int phase = 0; phase < RANK; ++phase) {
-            const int to = phase == RANK - 1 ? KINDS : from + RANK;
-#pragma unroll 1
-            for (int k = from * SIZE + threadIdx.x; k < to * SIZE; k += THREADS)
-                work(k, predict<LEVEL>(field, k / SIZE, k & (SIZE - 1)));
-            __syncthreads();
-            from = to;
-        }
-        each_level<LEVEL + 1>(field, work);
+    for (int turn = 0; turn < TURNS; ++turn) {
+        const Taps along_y(cell.y + turn, FIELD_Y);
+        const bool z = along_z.inside, y = along_y.inside, x = along_x.inside;
+        const real first = times(share(z, z + y + x, 3), along_z.of(here(3, turn)));
+        const real both = fused(share(y, z + y + x, 3), along_y.of(here(5, turn)), first);
+        know(7, turn, fused(share(x, z + y + x, 3), along_x.of(here(6, turn)), both));
     }
 }
 
-// The sum of what the threads before this one have; `total` becomes that of all.
-__device__ inline int before(int mine, int* sums, int& total) {
-    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+__device__ constexpr int row_of(int kind, int turn) { return (kind - 1) * TURNS + turn; }
+
+__device__ inline u32 lanes_before() { return (1u << (threadIdx.x & 31)) - 1; }
+
+// The sum of what the lanes before this one have.
+__device__ inline int before(int mine) {
+    const int lane = threadIdx.x & 31;
     int sum = mine;
 #pragma unroll
     for (int by = 1; by < 32; by *= 2) {
         const int other = __shfl_up_sync(ALL, sum, by);
         sum += lane >= by ? other : 0;
     }
-    if (lane == 31) sums[warp] = sum;
+    return sum - mine;
+}
+
+// Likewise of all threads before this one, and of all.
+__device__ inline int before(int mine, int* sums, int& total) {
+    const int warp = threadIdx.x >> 5;
+    int sum = before(mine) + mine, earlier = 0;
+    if ((threadIdx.x & 31) == 31) sums[warp] = sum;
     __syncthreads();
-    int earlier = 0;
     total = 0;
 #pragma unroll
     for (int w = 0; w < WARPS; ++w) earlier += w < warp ? sums[w] : 0, total += sums[w];
@@ -219,290 +251,330 @@ __device__ inline int before(int mine, int* sums, int& total) {
     return earlier + sum - mine;
 }
 
-__device__ inline u32 gathered(u32 bits, u32 among) {
-    u32 result = 0;
-    for (u32 one = 1; among; among &= among - 1, one <<= 1) result |= bits & among & (0u - among) ? one : 0;
-    return result;
-}
-
-__device__ inline u32 scattered(u32 bits, u32 among) {
-    u32 result = 0;
-    for (; among; among &= among - 1, bits >>= 1) result |= bits & 1 ? among & (0u - among) : 0;
-    return result;
-}
-
-// The groups of four bits that are not zero, and the bits of groups.
-__device__ inline u32 groups(u32 mask) {
-    u32 some = mask | mask >> 1;
-    some = (some | some >> 2) & 0x11111111;
-    some = (some | some >> 3) & 0x03030303;
-    some = (some | some >> 6) & 0x000f000f;
-    return (some | some >> 12) & 0xff;
-}
-
-__device__ inline u32 members(u32 flags) {
-    u32 some = (flags | flags << 12) & 0x000f000f;
-    some = (some | some << 6) & 0x03030303;
-    some = (some | some << 3) & 0x11111111;
-    return some * 15;
+// Which bytes of a mask are not zero.
+__device__ inline u32 bytes_of(u32 mask) {
+    return (mask & 0xff ? 1 : 0) | (mask & 0xff00 ? 2 : 0) | (mask & 0xff0000 ? 4 : 0) | (mask >> 24 ? 8 : 0);
 }
 
 __device__ inline void put(u32* words, int at, u32 bits, int count) {
-    if (!count) return;
     atomicOr(words + (at >> 5), bits << (at & 31));
     if ((at & 31) + count > 32) atomicOr(words + (at >> 5) + 1, bits >> (32 - (at & 31)));
 }
 
-__device__ inline u32 get(const u32* words, int at, int count) {
-    if (!count) return 0;
-    u32 bits = words[at >> 5] >> (at & 31);
-    if ((at & 31) + count > 32) bits |= words[(at >> 5) + 1] << (32 - (at & 31));
-    return count == 32 ? bits : bits & ((1u << count) - 1);
-}
+__device__ inline int width_of(u32 code) { return 32 - __clz(code | 1); }
 
-__device__ inline u32 lanes_before(int lane) { return (1u << lane) - 1; }
-
-__device__ inline void copy_value(u32* __restrict__ to, const real* from) {
+__device__ inline void copy_value(u32* __restrict__ to, const u32* __restrict__ from) {
 #pragma unroll
-    for (int part = 0; part < BITS / 32; ++part) to[part] = ((const u32*)from)[part];
+    for (int part = 0; part < BITS / 32; ++part) to[part] = from[part];
 }
 
-// Copy the values of a tile that exist, in the order of prediction, to words or from them.
-template <bool ENCODE>
-__device__ __noinline__ void copy_raw(real* __restrict__ array, Tile tile, u32* __restrict__ words, int* sums) {
-    int done = 0;
+// Work through the new points of a tile that exist, row by row: `work(kind, turn, number)`, the number among them.
+template <typename Work>
+__device__ inline void each_fresh(const Tile& tile, const Cell& cell, int* sums, const Work& work) {
+    int mine = 0, all;
 #pragma unroll 1
-    for (int k = threadIdx.x; k < VALUES; k += THREADS) {
-        const Point point = point_of(k);
-        const bool here = tile.has(point);
-        int all;
-        const int at = done + before(here, sums, all);
-        u32* value = (u32*)(array + tile.at(point));
-#pragma unroll
-        for (int part = 0; part < BITS / 32; ++part) {
-            u32* word = words + at * (BITS / 32) + part;
-            if (here && ENCODE) *word = value[part];
-            if (here && !ENCODE) value[part] = *word;
+    for (int kind = 1; kind <= KINDS; ++kind)
+#pragma unroll 1
+        for (int turn = 0; turn < TURNS; ++turn) {
+            const Point p(cell, kind, turn);
+            mine += __popc(__ballot_sync(ALL, tile.has(p.z, p.y, p.x)));
         }
-        done += all;
+    int at = before((threadIdx.x & 31) == 0 ? mine : 0, sums, all);
+    at = __shfl_sync(ALL, at, 0);
+#pragma unroll 1
+    for (int kind = 1; kind <= KINDS; ++kind)
+#pragma unroll 1
+        for (int turn = 0; turn < TURNS; ++turn) {
+            const Point p(cell, kind, turn);
+            const bool here = tile.has(p.z, p.y, p.x);
+            const u32 who = __ballot_sync(ALL, here);
+            if (here) work(kind, turn, at + __popc(who & lanes_before()));
+            at += __popc(who);
+        }
+}
+
+struct Sums {
+    int rows, bytes, symbols, exact;
+};
+
+extern "C" __global__ void __launch_bounds__(256)
+    anchors(const real* __restrict__ array, i64 sz, i64 sy, i64 sx, i64 m2, i64 m1, i64 m0, real* __restrict__ to) {
+    const i64 stride = (i64)gridDim.x * 256;
+    for (i64 k = (i64)blockIdx.x * 256 + threadIdx.x; k < m2 * m1 * m0; k += stride) {
+        const i64 row = k / m0, z = row / m1;
+        to[k] = array[z * sz + (row - z * m1) * sy + (k - row * m0) * sx];
     }
 }
 
-// The field while values are predicted, and words after that.
-union Room {
-    real field[FIELD];
-    struct {
-        u32 planes[DEEPEST + 1][ROWS], signs[ROWS], stage[STAGED];
-    };
-    __device__ Room() {}
-};
-
-// They have less than 24 bits, their sign included.
-struct Symbols {
-    u16 low[VALUES];
-    signed char high[VALUES];
-    __device__ inline void put(int k, int symbol) { low[k] = (u16)symbol, high[k] = (signed char)(symbol >> 16); }
-    __device__ inline int get(int k) const { return (int)high[k] * 65536 + low[k]; }
-};
-
-struct Section {
-    u32 total, every;  // of the magnitudes of its symbols: their sum, and their bits
-    int low, depth, words;
-};
-
+// Encode the new points of a grid: `array` has them at these strides, `above` has the decoded points of the grid above,
+// and `known` is for those of this one, where it is not the last.
 extern "C" __global__ void __launch_bounds__(THREADS, ENCODE_BLOCKS)
-    encode(const real* __restrict__ array, u8* __restrict__ out, i64 n2, i64 n1, i64 n0, u32 t1, u32 t0, u32 tiles,
+    encode(const real* __restrict__ array, i64 sz, i64 sy, i64 sx, const real* __restrict__ above,
+           real* __restrict__ known, u8* __restrict__ out, i64 m2, i64 m1, i64 m0, u32 t1, u32 t0, u32 number_of_first,
            u32 shift, const signed char* __restrict__ weights) {
-    __shared__ __align__(16) char memory[sizeof(Room)];
-    __shared__ Section sections[SECTIONS];
-    __shared__ Symbols symbols;
-    __shared__ u32 exact[ROWS];
-    __shared__ int sums[WARPS];
+    __shared__ __align__(16) char memory[sizeof(Room) > SYMBOLS * 2 ? sizeof(Room) : SYMBOLS * 2];
+    __shared__ u32 bits[BITS_ROOM], rest[16];
+    __shared__ u8 widths[CHUNKS];
+    __shared__ Sums sums[WARPS];
+    __shared__ int scan[WARPS];
     __shared__ u64 begin;
     Room& room = *(Room*)memory;
-    real* field = room.field;
-    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, row = threadIdx.x;
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    const u32 number_of_tile = number_of_first + blockIdx.x;
     Header* header = (Header*)out;
-    const Tile tile(blockIdx.x, n2, n1, n0, t1, t0);
+    const Tile tile(blockIdx.x, m2, m1, m0, t1, t0);
+    const Cell cell(warp, lane);
     real step = (real)header->step, bound = (real)header->bound;
     if (weights) {
-        const Quanta own = scaled(header->bound, header->step, weights[blockIdx.x]);
+        const Quanta own = scaled(header->bound, header->step, weights[number_of_tile]);
         bound = own.bound, step = own.step;
     }
     const real inverse = 1 / step, test = bound > TINY ? bound : TINY;
-    bool nothing = true;
-#pragma unroll 8
-    for (int k = threadIdx.x; k < VALUES; k += THREADS) {
-        const Point point = natural(k);
-        const real x = __ldcs(array + tile.at(point));
-        field[slot(index_of(point))] = x;
-        nothing = nothing && quantise(x, inverse) == ZERO && within(x, 0, test);
+    const auto address = [&](const Point& p) {
+        return array + (tile.z + p.z) * sz + (tile.y + p.y) * sy + (tile.x + p.x) * sx;
+    };
+    const auto spot = [&](const Point& p) { return known + ((tile.z + p.z) * m1 + tile.y + p.y) * m0 + tile.x + p.x; };
+
+    bool nothing = surround(above, tile, m2, m1, m0, room.coarse);
+    real values[ROWS];
+    if (tile.full()) {
+        if (sx == 1 && ((u64)array | sy * sizeof(real) | sz * sizeof(real)) % (2 * sizeof(real)) == 0) {
+#pragma unroll
+            for (int turn = 0; turn < TURNS; ++turn)
+#pragma unroll
+                for (int kind = 0; kind < KINDS; kind += 2) {
+                    const Pair pair = *(const Pair*)address(Point(cell, kind, turn));
+                    if (kind) values[row_of(kind, turn)] = pair.even;
+                    values[row_of(kind + 1, turn)] = pair.odd;
+                }
+        } else {
+#pragma unroll
+            for (int turn = 0; turn < TURNS; ++turn)
+#pragma unroll
+                for (int kind = 1; kind <= KINDS; ++kind)
+                    values[row_of(kind, turn)] = *address(Point(cell, kind, turn));
+        }
+    } else {
+#pragma unroll
+        for (int turn = 0; turn < TURNS; ++turn)
+#pragma unroll
+            for (int kind = 1; kind <= KINDS; ++kind) {
+                const Point p(cell, kind, turn);
+                values[row_of(kind, turn)] = tile.has(p.z, p.y, p.x) ? *address(p) : NONE;
+            }
     }
-    if (threadIdx.x < SECTIONS) sections[threadIdx.x] = Section{0, 0, 0, 0, 0};
-    exact[row] = 0;
+#pragma unroll
+    for (int row = 0; row < ROWS; ++row)
+        nothing = nothing && (values[row] < 0 ? -values[row] : values[row]) < test &&
+                  quantise(values[row], inverse) == ZERO;
+    const bool writes = known != nullptr;
+    if (writes)
+#pragma unroll
+        for (int turn = 0; turn < TURNS; ++turn) {
+            const Point p(cell, 0, turn);
+            if (tile.has(p.z, p.y, p.x)) {
+                const i64 n1 = (m1 + 1) / 2, n0 = (m0 + 1) / 2;
+                *spot(p) = above[((tile.z + p.z) / 2 * n1 + (tile.y + p.y) / 2) * n0 + (tile.x + p.x) / 2];
+            }
+        }
     if (__syncthreads_and(nothing)) {
-        if (threadIdx.x == 0) ((u32*)(out + HEADER))[blockIdx.x] = 0;
+        if (threadIdx.x == 0) ((u32*)(out + HEADER))[number_of_tile] = 0;
+        if (writes)
+#pragma unroll
+            for (int turn = 0; turn < TURNS; ++turn)
+#pragma unroll
+                for (int kind = 1; kind <= KINDS; ++kind) {
+                    const Point p(cell, kind, turn);
+                    if (tile.has(p.z, p.y, p.x)) *spot(p) = 0;
+                }
         return;
     }
 
-    const auto settle = [&](int k, real guess) {
-        const real x = field[slot(k)];
-        const int q = quantise(add(x, -guess), inverse), symbol = (int)((u32)q - (u32)ZERO);
-        const real near = add(guess, restore(q, step));
-        const bool fits = within(x, near, test) && symbol > -TOO_LARGE && symbol < TOO_LARGE;
-        symbols.put(k, fits ? symbol : 0);
-        field[slot(k)] = fits ? near : number(guess);
-        if (!fits) atomicOr(exact + k / 32, 1u << k % 32);
+    int symbols[ROWS];
+    u32 exact = 0;
+    predict(room, cell, [&](int kind, int turn, real guess) {
+        const int row = row_of(kind, turn);
+        const real x = values[row], t = fused(add(x, -guess), inverse, MAGIC), off = add(t, -MAGIC);
+        real near = fused(off, step, guess);
+        const real far = add(x, -near);
+        const bool fits = (far < 0 ? -far : far) < test && (off < 0 ? -off : off) < MANY;
+#if DOUBLE
+        symbols[row] = __double2loint(t);
+#else
+        symbols[row] = __float_as_int(t) - ZERO;
+#endif
+        const Point p(cell, kind, turn);
+        real decoded = near;
+        if (!fits) {
+            near = number(guess), decoded = x, symbols[row] = 0;
+            if (tile.has(p.z, p.y, p.x)) exact |= 1u << row;
+        }
+        if (writes && tile.has(p.z, p.y, p.x)) *spot(p) = decoded;
+        return near;
+    });
+
+    // What is not zero, one after the other, in the order of rows.
+    u16* list = (u16*)memory;
+    int count = 0;
+    u32 mine = 0;
+    __syncthreads();
+#pragma unroll
+    for (int row = 0; row < ROWS; ++row) {
+        const int symbol = symbols[row];
+        const u32 mask = __ballot_sync(ALL, symbol != 0);
+        if (!mask) continue;
+        if (lane == row) mine = mask;
+        const u32 magnitude = symbol < 0 ? -symbol : symbol, code = 2 * magnitude - 2 + (symbol < 0);
+        if (symbol) list[warp * (ROWS * 32) + count + __popc(mask & lanes_before())] = (u16)code;
+        count += __popc(mask);
+    }
+    const u32 rows = __ballot_sync(ALL, mine != 0), some = bytes_of(mine);
+    const int bytes_before = before(__popc(some)), exact_before = before(__popc(exact));
+    if (lane == 31)
+        sums[warp] = Sums{__popc(rows), bytes_before + (int)__popc(some), count, exact_before + (int)__popc(exact)};
+    for (int k = threadIdx.x; k < BITS_ROOM; k += THREADS) bits[k] = 0;
+    if (threadIdx.x < 16) rest[threadIdx.x] = 0;
+    __syncthreads();
+    Sums all{0, 0, 0, 0}, earlier{0, 0, 0, 0};
+    int ends[WARPS];
+#pragma unroll
+    for (int w = 0; w < WARPS; ++w) {
+        const Sums s = sums[w];
+        if (w == warp) earlier = all;
+        all.rows += s.rows, all.bytes += s.bytes, all.symbols += s.symbols, all.exact += s.exact;
+        ends[w] = all.symbols;
+    }
+    if (!all.symbols && !all.exact) {
+        if (threadIdx.x == 0) ((u32*)(out + HEADER))[number_of_tile] = 0;
+        return;
+    }
+    const auto code_at = [&](int k) -> u32 {
+        const int w = (k >= ends[0]) + (k >= ends[1]) + (k >= ends[2]);
+        const int start = w == 0 ? 0 : w == 1 ? ends[0] : w == 2 ? ends[1] : ends[2];
+        return k < all.symbols ? list[w * (ROWS * 32) + k - start] : 0;
     };
-    if (threadIdx.x == 0) settle(0, 0);
-    __syncthreads();
-    each_level<0>(field, settle);
-
-    // Of each section, how many of the lowest bits are written as they are.
-#pragma unroll 4
-    for (int i = 0; i < MINE; ++i) {
-        const int symbol = symbols.get(i * THREADS + threadIdx.x);
-        const u32 magnitude = symbol < 0 ? -symbol : symbol, every = __reduce_or_sync(ALL, magnitude);
-        if (!every) continue;
-        const u32 total = __reduce_add_sync(ALL, magnitude);
-        Section& mine = sections[section_of(i * WARPS + warp)];
-        if (lane == 0) atomicOr(&mine.every, every), atomicAdd(&mine.total, total);
-    }
-    for (int k = threadIdx.x; k < STAGED; k += THREADS) room.stage[k] = 0;
-    __syncthreads();
-    if (threadIdx.x < SECTIONS) {
-        Section& mine = sections[threadIdx.x];
-        const int count = first_row(threadIdx.x + 1) - first_row(threadIdx.x);
-        int low = max(0, 28 - __clz(mine.every));
-        while (4 * (u64)mine.total > (u64)(5 * count * 32) << low) ++low;
-        mine.low = low;
-    }
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        int words = HEAD;
-        for (int k = 0; k < SECTIONS; ++k) {
-            sections[k].words = words;
-            words += sections[k].low * (first_row(k + 1) - first_row(k));
-        }
-    }
-    __syncthreads();
-
-    // Rows of symbols become words.
-#pragma unroll 1
-    for (int i = 0; i < MINE; ++i) {
-        const int here = i * WARPS + warp, section = section_of(here), low = sections[section].low;
-        const int symbol = symbols.get(i * THREADS + threadIdx.x) + (1 << low >> 1), rest = symbol >> low, magnitude = rest < 0 ? -rest : rest;
-        for (int bit = 0; bit < low; ++bit) {
-            const u32 word = __ballot_sync(ALL, symbol >> bit & 1);
-            if (lane == 0) room.stage[sections[section].words + (here - first_row(section)) * low + bit] = word;
-        }
-        const u32 sign = __ballot_sync(ALL, rest < 0);
-        int depth = 0;
-        u32 mask = __ballot_sync(ALL, magnitude > 0);
-        while (mask) {
-            if (lane == 0) room.planes[depth][here] = mask;
-            mask = __ballot_sync(ALL, magnitude > ++depth);
-        }
+    const int chunks = (all.symbols + 31) / 32, flags = (all.rows + 1) & ~1;
+    for (int chunk = warp; chunk < chunks; chunk += WARPS) {
+        const int width = width_of(__reduce_or_sync(ALL, code_at(chunk * 32 + lane)));
         if (lane == 0) {
-            room.planes[depth][here] = 0, room.signs[here] = sign;
-            if (depth) atomicMax(&sections[section].depth, depth);
+            widths[chunk] = width;
+            put(bits, 4 * (flags + 2 * all.bytes + chunk), width - 1, 4);
         }
     }
+    if (mine) {
+        put(bits, 4 * (earlier.rows + __popc(rows & lanes_before())), some, 4);
+        int at = 4 * flags + 8 * (earlier.bytes + bytes_before);
+        for (u32 left = mine, byte = 0; byte < 4; ++byte, left >>= 8)
+            if (left & 0xff) put(bits, at, left & 0xff, 8), at += 8;
+    }
     __syncthreads();
+    int words;
+    const int partly = all.symbols & 31, own_chunk = threadIdx.x;
+    static_assert(CHUNKS <= THREADS, "a chunk for each thread");
+    const int own_width = own_chunk < chunks ? widths[own_chunk] : 0;
+    const int own_words = own_chunk == chunks - 1 && partly ? (own_width * partly + 31) / 32 : own_width;
+    const int place = before(own_words, scan, words);
 
-    // Each thread writes the bits of its row.
-    const Section& last = sections[SECTIONS - 1];
-    int at = 32 * (last.words + last.low * (ROWS - first_row(SECTIONS - 1))), total, deepest = 0;
-    for (int k = 0; k < SECTIONS; ++k) deepest = max(deepest, sections[k].depth);
-    const int depth = sections[section_of(row)].depth;
-    u32 mask = room.planes[0][row];
-    const u32 flags = groups(mask), some = members(flags);
-    put(room.stage, at + before(mask ? 8 : 0, sums, total), flags, mask ? 8 : 0);
-    at += total;
-    put(room.stage, at + before(__popc(some), sums, total), gathered(mask, some), __popc(some));
-    at += total;
-    put(room.stage, at + before(__popc(mask), sums, total), gathered(room.signs[row], mask), __popc(mask));
-    at += total;
-    const u32 rows = __ballot_sync(ALL, mask != 0);
-    for (int plane = 1; plane < deepest; ++plane) {
-        const u32 next = mask ? room.planes[plane][row] : 0;
-        const int count = plane < depth ? __popc(mask) : 0;
-        put(room.stage, at + before(count, sums, total), gathered(next, mask), count);
-        at += total;
-        mask = next;
-    }
-    if (lane == 0) room.stage[FLAGS + warp] = rows;
-    const int used = (at + 31) >> 5, failed = before(__popc(exact[row]), sums, total), count = total;
-    if (threadIdx.x < SECTIONS) {
-        const Section& mine = sections[threadIdx.x];
-        atomicOr(room.stage + 1 + threadIdx.x / 3, (u32)(mine.low | mine.depth << 5) << 10 * (threadIdx.x % 3));
-    }
-    if (threadIdx.x == 0) room.stage[0] = count;
-
-    // Room in the encoding.
-    const int each = BITS / 32, own = weights ? each : 0, values = tile.values();
-    int size = own + used + (count + 1) / 2 + count * each;
-    const bool raw = size >= values * each, empty = count == 0 && deepest == 0 && used == HEAD;
-    if (raw) size = values * each;
-    const u64 units = empty ? 0 : ((u64)size * 4 + (1ull << shift) - 1) >> shift;
+    const int each = BITS / 32, own = weights ? each : 0, fresh = tile.fresh();
+    const int bit_words = (4 * (flags + 2 * all.bytes + chunks) + 31) / 32;
+    int size = own + HEAD + bit_words + words + (all.exact + 1) / 2 + all.exact * each;
+    const bool raw = size >= fresh * each;
+    if (raw) size = fresh * each;
+    const u64 units = ((u64)size * 4 + (1ull << shift) - 1) >> shift;
     if (threadIdx.x == 0) {
-        begin = units ? atomicAdd(&header->size, units << shift) : 0;
-        ((u32*)(out + HEADER))[blockIdx.x] = (u32)(begin >> shift) | (raw && units ? RAW : 0);
+        begin = atomicAdd(&header->size, units << shift);
+        ((u32*)(out + HEADER))[number_of_tile] = (u32)(begin >> shift) | (raw ? RAW : 0);
     }
+    __shared__ u16 chunk_places[CHUNKS];
+    if (own_chunk < chunks) chunk_places[own_chunk] = place;
     __syncthreads();
-    if (!units) return;
     u32* to = (u32*)(out + begin);
     if (raw) {
-        copy_raw<true>(const_cast<real*>(array), tile, to, sums);
+        each_fresh(tile, cell, scan, [&](int kind, int turn, int at) {
+            const Point p(cell, kind, turn);
+            copy_value(to + at * each, (const u32*)address(p));
+            if (writes) *spot(p) = *address(p);
+        });
         return;
     }
     if (own && threadIdx.x == 0) put_step((u8*)to, step);
     to += own;
-    for (int k = threadIdx.x; k < used; k += THREADS) to[k] = room.stage[k];
-    to += used;
-    u32* kept = to + (count + 1) / 2;
-    int number = failed;
-    for (u32 left = exact[row]; left; left &= left - 1, ++number) {
-        const int k = row * 32 + __ffs(left) - 1;
-        ((u16*)to)[number] = (u16)k;
-        copy_value(kept + number * each, array + tile.at(point_of(k)));
+    if (lane == 0) to[warp] = rows | (u32)(all.exact >> 4 * warp & 15) << 28;
+    to += HEAD;
+    for (int k = threadIdx.x; k < bit_words; k += THREADS) to[k] = bits[k];
+    to += bit_words;
+    for (int chunk = warp; chunk < chunks; chunk += WARPS) {
+        const u32 code = code_at(chunk * 32 + lane);
+        const int width = widths[chunk];
+        u32 word = 0;
+        for (int bit = 0; bit < width; ++bit) {
+            const u32 plane = __ballot_sync(ALL, code >> bit & 1);
+            if (lane == bit) word = plane;
+        }
+        u32* there = to + chunk_places[chunk];
+        if (chunk == chunks - 1 && partly) {
+            if (lane < width) put(rest, lane * partly, word, partly);
+            __syncwarp();
+            if (lane < (width * partly + 31) / 32) there[lane] = rest[lane];
+        } else if (lane < width) {
+            there[lane] = word;
+        }
     }
-    if (count % 2 && threadIdx.x == 0) ((u16*)to)[count] = 0;
+    if (!all.exact) return;
+    to += words;
+    u32* kept = to + (all.exact + 1) / 2;
+    int number = earlier.exact + exact_before;
+    for (u32 left = exact; left; left &= left - 1, ++number) {
+        const int row = __ffs(left) - 1;
+        ((u16*)to)[number] = (u16)((warp * ROWS + row) * 32 + lane);
+        copy_value(kept + number * each, (const u32*)address(Point(cell, row / TURNS + 1, row % TURNS)));
+    }
+    if (all.exact % 2 && threadIdx.x == 0) ((u16*)to)[all.exact] = 0;
 }
 
-// What decoding takes of shared memory: words of rows, and the field.
-struct Words {
-    u32 planes[DEEPEST + 1][ROWS], signs[ROWS];
-};
-
+// Decode the new points of a grid, and put them together with those of the grid above.
 extern "C" __global__ void __launch_bounds__(THREADS, DECODE_BLOCKS)
-    decode(const u8* __restrict__ payload, u64 nbytes, real* __restrict__ array, u32 magic, u32 kind, i64 n2, i64 n1,
-           i64 n0, u32 t1, u32 t0, u32 tiles, u32 shift, u32* __restrict__ flag) {
-    __shared__ real field[FIELD];
-    __shared__ Words words;
-    __shared__ Section sections[SECTIONS];
-    __shared__ int sums[WARPS];
-    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, row = threadIdx.x;
-    const Tile tile(blockIdx.x, n2, n1, n0, t1, t0);
+    decode(const u8* __restrict__ payload, u64 nbytes, const real* __restrict__ above, real* __restrict__ known,
+           u32 magic, u32 kind_of_array, i64 n2, i64 n1, i64 n0, i64 m2, i64 m1, i64 m0, u32 t1, u32 t0,
+           u32 number_of_first, u32 tiles, u64 start, u32 shift, u32* __restrict__ flag) {
+    __shared__ __align__(16) char memory[sizeof(Room)];
+    __shared__ __align__(16) u16 list[SYMBOLS];
+    __shared__ u8 widths[CHUNKS];
+    __shared__ u16 chunk_places[CHUNKS];
+    __shared__ int scan[WARPS];
+    Room& room = *(Room*)memory;
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    const Tile tile(blockIdx.x, m2, m1, m0, t1, t0);
+    const Cell cell(warp, lane);
     const Header* header = (const Header*)payload;
-    const u64 start = (HEADER + 4 * (u64)tiles + (1ull << shift) - 1) >> shift << shift;
     // The same in all threads; nothing is read outside of the payload.
-    bool whole = nbytes >= start && header->magic == magic && header->kind == kind && header->n2 == n2 &&
+    bool whole = nbytes >= start && header->magic == magic && header->kind == kind_of_array && header->n2 == n2 &&
                  header->n1 == n1 && header->n0 == n0 && header->tiles == tiles && header->size >= start &&
                  header->size <= nbytes && header->size % 4 == 0 && possible(header->bound) && possible(header->step);
-    const u32 place = whole ? ((const u32*)(payload + HEADER))[blockIdx.x] : RAW;
+    const u32 place = whole ? ((const u32*)(payload + HEADER))[number_of_first + blockIdx.x] : 0;
     real step = whole ? (real)header->step : 0;
-    const u64 end = whole ? header->size : 0;
-    const int each = BITS / 32, own = kind >> 24 ? each : 0;
-    u64 from = (u64)(place & ~RAW) << shift;
-    bool coded = false;
-    if (place) whole = whole && from >= start;
-    if (place & RAW) {
-        whole = whole && from + (u64)tile.values() * sizeof(real) <= end;
-        if (whole) {
-            copy_raw<false>(array, tile, (u32*)(payload + from), sums);
-            return;
-        }
+    const u64 end = whole ? header->size : 0, from = (u64)(place & ~RAW) << shift;
+    const int each = BITS / 32, own = kind_of_array >> 24 ? each : 0;
+    const auto spot = [&](const Point& p) { return known + ((tile.z + p.z) * m1 + tile.y + p.y) * m0 + tile.x + p.x; };
+    const auto old = [&](const Point& p) {
+        const i64 c1 = (m1 + 1) / 2, c0 = (m0 + 1) / 2;
+        return above[((tile.z + p.z) / 2 * c1 + (tile.y + p.y) / 2) * c0 + (tile.x + p.x) / 2];
+    };
+    if (!whole) {
+        if (threadIdx.x == 0) atomicOr(flag, DAMAGED);
+        for (int turn = 0; turn < TURNS; ++turn)
+            for (int kind = 0; kind <= KINDS; ++kind) {
+                const Point p(cell, kind, turn);
+                if (tile.has(p.z, p.y, p.x)) *spot(p) = 0;
+            }
+        return;
+    }
+    const bool blank = surround(above, tile, m2, m1, m0, room.coarse);
+    const int fresh = tile.fresh();
+    bool coded = false, raw = place & RAW;
+    if (place) whole = from >= start;
+    if (raw) {
+        whole = whole && from + (u64)fresh * sizeof(real) <= end;
     } else if (place) {
         whole = whole && from + (own + HEAD) * 4 <= end;
         if (whole && own) {
@@ -512,88 +584,122 @@ extern "C" __global__ void __launch_bounds__(THREADS, DECODE_BLOCKS)
         coded = whole;
     }
     const u32* data = (const u32*)(payload + from) + own;
-    const u64 left = coded ? (end - from) / 4 - own : 0;  // words
-    int used = HEAD, count = 0;
+    const int left = coded ? (int)min((end - from) / 4 - own, (u64)1 << 24) : 0;  // words
+
+    int used = HEAD, exact = 0;
+    u32 mine = 0, rows = 0;
+    int start_of_row = 0;
     if (coded) {
-        for (int k = 0; k < SECTIONS; ++k) {
-            const u32 told = data[1 + k / 3] >> 10 * (k % 3) & 1023;
-            const int low = told & 31, depth = told >> 5;
-            coded = coded && low <= LOWEST && depth <= DEEPEST;
-            if (threadIdx.x == k) sections[k] = Section{0, 0, low, depth, used};
-            used += low * (first_row(k + 1) - first_row(k));
+        int all_rows = 0, row = 0, bytes, symbols, words;
+#pragma unroll
+        for (int w = 0; w < WARPS; ++w) {
+            const u32 head = data[w], mask = head & ((1u << ROWS) - 1);
+            exact |= (int)(head >> 28) << 4 * w;
+            if (w == warp) rows = mask, row = all_rows + __popc(mask & lanes_before());
+            all_rows += __popc(mask);
         }
+        const int flags = (all_rows + 1) & ~1;
+        const bool flagged = rows >> lane & 1;
+        coded = HEAD + (4 * flags + 31) / 32 <= left;
+        const u8* packed = (const u8*)(data + HEAD);
+        const u32 some = coded && flagged ? packed[row / 2] >> 4 * (row & 1) & 15 : 0;
+        int at = before(__popc(some), scan, bytes);
+        coded = coded && HEAD + (4 * flags + 8 * bytes + 31) / 32 <= left;
+        at += flags / 2;
+        if (coded)
+            for (int byte = 0; byte < 4; ++byte)
+                if (some >> byte & 1) mine |= (u32)packed[at++] << 8 * byte;
+        start_of_row = before(__popc(mine), scan, symbols);
+        const int chunks = (symbols + 31) / 32, partly = symbols & 31, nibble = flags + 2 * bytes + (int)threadIdx.x;
+        used = HEAD + (4 * (flags + 2 * bytes + chunks) + 31) / 32;
+        coded = coded && used <= left;
+        int width = 0;
+        if (coded && threadIdx.x < chunks) width = (packed[nibble / 2] >> 4 * (nibble & 1) & 15) + 1;
+        const int own_words = threadIdx.x == chunks - 1 && partly ? (width * partly + 31) / 32 : width;
+        const int chunk_place = before(own_words, scan, words);
+        if (threadIdx.x < chunks) widths[threadIdx.x] = width, chunk_places[threadIdx.x] = chunk_place;
+        coded = coded && (u64)used + words + (exact + 1) / 2 + (u64)exact * each <= left;
         __syncthreads();
-        int at = 32 * used, total, deepest = 0;
-        const bool flagged = data[FLAGS + warp] >> lane & 1;
-        int mine = before(flagged ? 8 : 0, sums, total);
-        coded = coded && (u64)(at + total + 31) / 32 <= left;
-        u32 mask = coded && flagged ? members(get(data, at + mine, 8)) : 0;
-        at += total;
-        mine = before(__popc(mask), sums, total);
-        coded = coded && (u64)(at + total + 31) / 32 <= left;
-        mask = coded ? scattered(get(data, at + mine, __popc(mask)), mask) : 0;
-        at += total;
-        mine = before(__popc(mask), sums, total);
-        coded = coded && (u64)(at + total + 31) / 32 <= left;
-        words.planes[0][row] = mask;
-        words.signs[row] = coded ? scattered(get(data, at + mine, __popc(mask)), mask) : 0;
-        at += total;
-        for (int k = 0; k < SECTIONS; ++k) deepest = max(deepest, min(sections[k].depth, DEEPEST));
-        const int depth = sections[section_of(row)].depth;
-        for (int plane = 1; plane < deepest; ++plane) {
-            const int bits = plane < depth ? __popc(mask) : 0;
-            mine = before(bits, sums, total);
-            coded = coded && (u64)(at + total + 31) / 32 <= left;
-            mask = coded && bits ? scattered(get(data, at + mine, bits), mask) : 0;
-            words.planes[plane][row] = mask;
-            at += total;
+        for (int chunk = warp; coded && chunk < chunks; chunk += WARPS) {
+            const u32* there = data + used + chunk_places[chunk];
+            const int bits = widths[chunk];
+            u32 word = 0, code = 0;
+            if (chunk == chunks - 1 && partly) {
+                const int bit = lane * partly;
+                if (lane < bits) {
+                    word = there[bit >> 5] >> (bit & 31);
+                    if ((bit & 31) + partly > 32) word |= there[(bit >> 5) + 1] << (32 - (bit & 31));
+                }
+            } else if (lane < bits) {
+                word = there[lane];
+            }
+            for (int bit = 0; bit < bits; ++bit) code |= (__shfl_sync(ALL, word, bit) >> lane & 1) << bit;
+            list[chunk * 32 + lane] = (u16)code;
         }
-        used = (at + 31) / 32;
-        count = coded ? data[0] : 0;
-        coded = coded && (u32)count <= VALUES && (u64)used + (count + 1) / 2 + (u64)count * each <= left;
-        for (int k = threadIdx.x; coded && k < count; k += THREADS) whole = whole && ((u16*)(data + used))[k] < VALUES;
-        whole = __syncthreads_and(whole && coded);
+        used += words;
+        for (int k = threadIdx.x; coded && k < exact; k += THREADS) whole = whole && ((u16*)(data + used))[k] < SYMBOLS;
+        whole = whole && coded;
     }
-    if (!whole || !place) {
-        if (!whole && threadIdx.x == 0) atomicOr(flag, DAMAGED);
-        for (int k = threadIdx.x; k < VALUES; k += THREADS)
-            if (tile.has(natural(k))) array[tile.at(natural(k))] = 0;
+    if (!whole) atomicOr(flag, DAMAGED);
+    whole = __syncthreads_and(whole);
+    coded = coded && whole;
+    if (__syncthreads_and(blank && !coded && !(raw && whole))) {
+#pragma unroll
+        for (int turn = 0; turn < TURNS; ++turn)
+#pragma unroll
+            for (int kind = 0; kind <= KINDS; ++kind) {
+                const Point p(cell, kind, turn);
+                if (tile.has(p.z, p.y, p.x)) *spot(p) = kind ? (real)0 : old(p);
+            }
         return;
     }
-
-    const auto symbol_at = [&](int k) {
-        const int here = k / 32, lane = k & 31, section = section_of(here), low = sections[section].low;
-        const int depth = sections[section].depth;
-        int rest = 0;
-        for (int plane = 0; plane < depth; ++plane) {
-            const u32 mask = words.planes[plane][here];
-            if (!mask) break;
-            rest += mask >> lane & 1;
-        }
-        if (words.signs[here] >> lane & 1) rest = -rest;
-        int symbol = (int)((u32)rest << low);
-        const u32* plain = data + sections[section].words + (here - first_row(section)) * low;
-        for (int bit = 0; bit < low; ++bit) symbol += (plain[bit] >> lane & 1) << bit;
-        return symbol - (1 << low >> 1);
-    };
-    const auto settle = [&](int k, real guess) {
-        field[slot(k)] = number(add(guess, restore((int)((u32)symbol_at(k) + (u32)ZERO), step)));
-    };
-    if (threadIdx.x == 0) settle(0, 0);
-    __syncthreads();
-    each_level<0>(field, settle);
-#pragma unroll 8
-    for (int k = threadIdx.x; k < VALUES; k += THREADS) {
-        const Point p = natural(k);
-        const int axes = (p.z & 1) * 4 | (p.y & 1) * 2 | (p.x & 1), half = LEVELS - 1;
-        const int index = kind_of(axes) * (VALUES >> RANK) | (p.z >> 1) << 2 * half | (p.y >> 1) << half | p.x >> 1;
-        if (tile.has(p)) array[tile.at(p)] = field[slot(index)];
+    real values[ROWS];
+#pragma unroll
+    for (int row = 0; row < ROWS; ++row) {
+        const u32 mask = coded ? __shfl_sync(ALL, mine, row) : 0;
+        values[row] = 0;
+        if (!mask) continue;
+        const int first = __shfl_sync(ALL, start_of_row, row);
+        if (!(mask >> lane & 1)) continue;
+        const int code = list[first + __popc(mask & lanes_before())], magnitude = (code >> 1) + 1;
+        values[row] = (real)(code & 1 ? -magnitude : magnitude);
     }
-    if (!count) return;
+    const bool careful = exact != 0;
+    predict(room, cell, [&](int kind, int turn, real guess) {
+        const int row = row_of(kind, turn);
+        real near = fused(values[row], step, guess);
+        if (careful || !coded) near = number(near);
+        values[row] = near;
+        return near;
+    });
+    const bool pairs = tile.full() && ((u64)known | m0 * sizeof(real)) % sizeof(Pair) == 0;
+#pragma unroll
+    for (int turn = 0; turn < TURNS; ++turn)
+#pragma unroll
+        for (int kind = 0; kind <= KINDS; kind += 2) {
+            const Point p(cell, kind, turn);
+            const bool here = tile.has(p.z, p.y, p.x);
+            const real even = kind ? values[row_of(kind, turn)] : here ? old(p) : (real)0;
+            const real odd = values[row_of(kind + 1, turn)];
+            if (pairs) {
+                *(Pair*)spot(p) = Pair{even, odd};
+            } else {
+                if (here) *spot(p) = even;
+                if (tile.has(p.z, p.y, p.x + 1)) *(spot(p) + 1) = odd;
+            }
+        }
+    if (raw && whole) {
+        __syncthreads();
+        each_fresh(tile, cell, scan, [&](int kind, int turn, int at) {
+            copy_value((u32*)spot(Point(cell, kind, turn)), (const u32*)(payload + from) + at * each);
+        });
+    }
+    if (!coded || !exact) return;
     __syncthreads();
-    const u32* kept = data + used + (count + 1) / 2;
-    for (int k = threadIdx.x; k < count; k += THREADS) {
-        const Point p = point_of(((const u16*)(data + used))[k]);
-        if (tile.has(p)) copy_value((u32*)(array + tile.at(p)), (const real*)(kept + k * each));
+    const u32* kept = data + used + (exact + 1) / 2;
+    for (int k = threadIdx.x; k < exact; k += THREADS) {
+        const int which = ((const u16*)(data + used))[k], row = which / 32 % ROWS;
+        const Point p(Cell(which / 32 / ROWS, which % 32), row / TURNS + 1, row % TURNS);
+        if (tile.has(p.z, p.y, p.x)) copy_value((u32*)spot(p), kept + k * each);
     }
 }
