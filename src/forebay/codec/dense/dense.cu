@@ -58,7 +58,7 @@ __device__ inline real fused(real a, real b, real c) {
 }
 constexpr real MAGIC = DOUBLE ? 6755399441055744.0 : 12582912.0;
 
-constexpr real NONE = (real)LARGEST + (real)LARGEST;  // stands for what does not exist, and never fits
+__device__ inline real none() { return (real)LARGEST * 2; }  // stands for what does not exist, and never fits
 
 struct __align__(2 * sizeof(real)) Pair {
     real even, odd;
@@ -360,7 +360,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, ENCODE_BLOCKS)
 #pragma unroll
             for (int kind = 1; kind <= KINDS; ++kind) {
                 const Point p(cell, kind, turn);
-                values[row_of(kind, turn)] = tile.has(p.z, p.y, p.x) ? *address(p) : NONE;
+                values[row_of(kind, turn)] = tile.has(p.z, p.y, p.x) ? *address(p) : none();
             }
     }
 #pragma unroll
