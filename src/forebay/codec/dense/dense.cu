@@ -35,27 +35,19 @@ constexpr int BITS_ROOM = (WARPS * ROWS * (4 + 32) + 4 * CHUNKS) / 32 + 2;
 constexpr int LINE_PITCH = RANK == 3 ? 24 : HALO;             // off the banks of other lanes
 constexpr int PLANE_PITCH = RANK == 3 ? HALO * LINE_PITCH : RANK == 2 ? HALO : 0;
 
-__device__ inline real times(real a, real b) {
 #if DOUBLE
-    return __dmul_rn(a, b);
+__device__ inline real add(real a, real b) { return __dadd_rn(a, b); }
+__device__ inline real times(real a, real b) { return __dmul_rn(a, b); }
+__device__ inline real fused(real a, real b, real c) { return __fma_rn(a, b, c); }
+__device__ inline real magnitude(real a) { return fabs(a); }
+__device__ inline int integer(real t) { return __double2loint(t); }
 #else
-    return __fmul_rn(a, b);
+__device__ inline real add(real a, real b) { return __fadd_rn(a, b); }
+__device__ inline real times(real a, real b) { return __fmul_rn(a, b); }
+__device__ inline real fused(real a, real b, real c) { return __fmaf_rn(a, b, c); }
+__device__ inline real magnitude(real a) { return fabsf(a); }
+__device__ inline int integer(real t) { return __float_as_int(t) - ZERO; }
 #endif
-}
-__device__ inline real add(real a, real b) {
-#if DOUBLE
-    return __dadd_rn(a, b);
-#else
-    return __fadd_rn(a, b);
-#endif
-}
-__device__ inline real fused(real a, real b, real c) {
-#if DOUBLE
-    return __fma_rn(a, b, c);
-#else
-    return __fmaf_rn(a, b, c);
-#endif
-}
 constexpr real MAGIC = DOUBLE ? 6755399441055744.0 : 12582912.0;
 
 __device__ inline real none() { return (real)LARGEST * 2; }  // stands for what does not exist, and never fits
@@ -112,18 +104,25 @@ struct Point {
 struct Taps {
     int before, after, beyond;  // in the field
     real first, second, third, fourth;
-    bool inside;
-    __device__ Taps(int at, int pitch) {
-        const bool begins = at == 0, ends = at == SIDE - 1, nearly = at == SIDE - 2;
+    __device__ Taps(bool begins, bool nearly, bool ends, int pitch) {
         before = begins ? 0 : -pitch, after = ends ? 0 : pitch, beyond = ends || nearly ? 0 : 2 * pitch;
         first = begins ? 0 : ends ? -0.5 : nearly ? -0.125 : -0.0625;
         second = begins ? 0.375 : ends ? 1.5 : nearly ? 0.75 : 0.5625;
         third = begins ? 0.75 : ends ? 0 : nearly ? 0.375 : 0.5625;
         fourth = begins ? -0.125 : ends || nearly ? 0 : -0.0625;
-        inside = !ends;
     }
-    __device__ inline real of(const real* at) const {
-        return fused(fourth, at[beyond], fused(third, at[after], fused(second, at[0], times(first, at[before]))));
+    __device__ Taps(int at, int pitch) : Taps(at == 0, at == SIDE - 2, at == SIDE - 1, pitch) {}
+    // Of a cell whose own value is known already.
+    __device__ inline real of(const real* at, real own) const {
+        return mixed(at[before], own, at[after], at[beyond]);
+    }
+    // Along the cells of a thread.
+    __device__ inline real of(const real* at, const real (&own)[TURNS], int turn) const {
+        return mixed(turn > 0 ? own[turn - 1] : at[before], own[turn], turn + 1 < TURNS ? own[turn + 1] : at[after],
+                     turn + 2 < TURNS ? own[turn + 2] : at[beyond]);
+    }
+    __device__ inline real mixed(real a, real b, real c, real d) const {
+        return fused(fourth, d, fused(third, c, fused(second, b, times(first, a))));
     }
 };
 
@@ -131,17 +130,26 @@ __device__ inline real between(real a, real b, real c, real d) {
     return fused((real)-0.0625, d, fused((real)0.5625, c, fused((real)0.5625, b, times((real)-0.0625, a))));
 }
 
-// What an axis counts, beside others. Where points lie after the last cell along all of them, all count.
-__device__ inline real share(bool mine, int inside, int all) {
-    const int used = inside ? inside : all;
-    return mine || !inside ? used == 1 ? (real)1 : used == 2 ? (real)0.5 : (real)(1.0 / 3) : (real)0;
-}
+// What axes count for points that lie off along several. Where they lie after the last cell along all, all count.
+struct Shares {
+    real yx_y, yx_x, zx_z, zx_x, zy_z, zy_y, all_z, all_y, all_x;
+    __device__ Shares(bool z, bool y, bool x) {
+        const auto two = [](bool mine, bool other) { return mine ? other ? (real)0.5 : (real)1 : other ? (real)0 : (real)0.5; };
+        yx_y = two(y, x), yx_x = two(x, y), zx_z = two(z, x), zx_x = two(x, z), zy_z = two(z, y), zy_y = two(y, z);
+        const int inside = z + y + x;
+        const real each = inside == 1 ? (real)1 : inside == 2 ? (real)0.5 : (real)(1.0 / 3);
+        all_z = z || !inside ? each : 0, all_y = y || !inside ? each : 0, all_x = x || !inside ? each : 0;
+    }
+};
 
 struct Room {
     real coarse[RANK == 3 ? HALO * PLANE_PITCH : RANK == 2 ? HALO * PLANE_PITCH : HALO];
-    real field[RANK == 1 ? 1 : (KINDS - 1) * CELLS];
+    real field[KINDS * CELLS];  // what is known of new points, kind by kind
 };
-constexpr int FIELD_Y = RANK == 3 ? SIDE * SIDE : SIDE, FIELD_Z = SIDE;
+constexpr int FIELD_Y = RANK == 3 ? SIDE * SIDE : RANK == 2 ? SIDE : 32, FIELD_Z = SIDE;
+
+// Where a thread's part of the field begins.
+__device__ inline int field_of(const Cell& cell) { return RANK == 1 ? cell.x : cell.y * FIELD_Y + cell.z * FIELD_Z + cell.x; }
 
 // Bring the points of the grid above that surround a tile; past its ends, the last ones. Whether all of them are 0.
 __device__ inline bool surround(const real* __restrict__ above, const Tile& tile, i64 m2, i64 m1, i64 m0, real* coarse) {
@@ -156,11 +164,17 @@ __device__ inline bool surround(const real* __restrict__ above, const Tile& tile
     if (RANK == 3) {
         const int z = threadIdx.x / HALO, x = threadIdx.x - z * HALO;
         if (z < HALO) {
-            const real* line = above + within(tile.z / 2 + z - 1, n2) * n1 * n0 + within(tile.x / 2 + x - 1, n0);
+            const i64 first = tile.y / 2 - 1;
+            const real* from = above + within(tile.z / 2 + z - 1, n2) * n1 * n0 + within(tile.x / 2 + x - 1, n0);
             real* to = coarse + z * LINE_PITCH + x;
+            if (first >= 0 && first + HALO <= n1) {
+                from += first * n0;
 #pragma unroll
-            for (int y = 0; y < HALO; ++y)
-                take(line + within(tile.y / 2 + y - 1, n1) * n0, to + y * PLANE_PITCH);
+                for (int y = 0; y < HALO; ++y, from += n0) take(from, to + y * PLANE_PITCH);
+            } else {
+#pragma unroll 1
+                for (int y = 0; y < HALO; ++y) take(from + within(first + y, n1) * n0, to + y * PLANE_PITCH);
+            }
         }
     } else {
         const int lines = RANK == 2 ? HALO : 1;
@@ -174,52 +188,92 @@ __device__ inline bool surround(const real* __restrict__ above, const Tile& tile
     return nothing;
 }
 
-// Predict all new points of a tile, and let `settle(kind, turn, guess)` say what becomes of each.
-template <typename Settle>
+// Predict all new points of a tile, and let `settle(kind, turn, guess)` say what becomes of each. Those from which no
+// others are predicted go to the field only where ALL_KINDS do.
+template <bool ALL_KINDS, typename Settle>
 __device__ inline void predict(Room& room, const Cell& cell, const Settle& settle) {
     const real* coarse = room.coarse;
     if (RANK == 3) coarse += (cell.y + 1) * PLANE_PITCH + (cell.z + 1) * LINE_PITCH + cell.x + 1;
     if (RANK == 2) coarse += (cell.y + 1) * PLANE_PITCH + cell.x + 1;
     if (RANK == 1) coarse += cell.x + 1;
-    real* field = room.field + (RANK == 1 ? 0 : cell.y * FIELD_Y + cell.z * FIELD_Z + cell.x);
+    real* field = room.field + field_of(cell);
+    real own[KINDS + 1][TURNS];
     const auto here = [&](int kind, int turn) { return field + (kind - 1) * CELLS + turn * FIELD_Y; };
     const auto know = [&](int kind, int turn, real guess) {
-        const real value = settle(kind, turn, guess);
-        if (kind < KINDS) *here(kind, turn) = value;
+        own[kind][turn] = settle(kind, turn, guess);
+        if (ALL_KINDS || kind < KINDS) *here(kind, turn) = own[kind][turn];
     };
-    const auto line = [&](const real* at, int pitch) { return between(at[-pitch], at[0], at[pitch], at[2 * pitch]); };
+    real column[TURNS + 3];  // of the grid above
+#pragma unroll
+    for (int turn = 0; turn < (RANK > 1 ? TURNS + 3 : TURNS); ++turn)
+        column[turn] = RANK > 1 ? coarse[(turn - 1) * PLANE_PITCH] : coarse[turn * TURN_X];
 #pragma unroll
     for (int turn = 0; turn < TURNS; ++turn) {
         const real* at = coarse + turn * (RANK > 1 ? PLANE_PITCH : TURN_X);
-        know(1, turn, line(at, 1));
-        if (RANK > 1) know(2, turn, line(at, PLANE_PITCH));
-        if (RANK > 2) know(4, turn, line(at, LINE_PITCH));
+        const real mine = column[RANK > 1 ? turn + 1 : turn];
+        know(1, turn, between(at[-1], mine, at[1], at[2]));
+        if (RANK > 1) know(2, turn, between(column[turn], mine, column[turn + 2], column[turn + 3]));
+        if (RANK > 2) know(4, turn, between(at[-LINE_PITCH], mine, at[LINE_PITCH], at[2 * LINE_PITCH]));
     }
     if (RANK == 1) return;
     __syncthreads();
     const Taps along_z(RANK == 3 ? cell.z : 1, FIELD_Z), along_x(cell.x, 1);
+    const bool lowest = cell.y == 0, highest = cell.y == SIDE - TURNS;
+    const bool z = RANK == 3 && cell.z < SIDE - 1, x = cell.x < SIDE - 1;
+    const Shares usual(z, true, x), last(z, !highest, x);
+    const auto line_x = [&](int kind, int turn) { return along_x.of(here(kind, turn), own[kind][turn]); };
+    const auto line_z = [&](int kind, int turn) { return along_z.of(here(kind, turn), own[kind][turn]); };
+    const auto line_y = [&](int kind, int turn) {
+        const Taps along_y(turn == 0 && lowest, turn == TURNS - 2 && highest, turn == TURNS - 1 && highest, FIELD_Y);
+        return along_y.of(here(kind, turn), own[kind], turn);
+    };
 #pragma unroll
     for (int turn = 0; turn < TURNS; ++turn) {
-        const Taps along_y(cell.y + turn, FIELD_Y);
-        const bool z = along_z.inside, y = along_y.inside, x = along_x.inside;
-        const real yx = times(share(y, y + x, 2), along_y.of(here(1, turn)));
-        know(3, turn, fused(share(x, y + x, 2), along_x.of(here(2, turn)), yx));
+        const Shares& share = turn == TURNS - 1 ? last : usual;
+        know(3, turn, fused(share.yx_x, line_x(2, turn), times(share.yx_y, line_y(1, turn))));
         if (RANK == 2) continue;
-        const real zx = times(share(z, z + x, 2), along_z.of(here(1, turn)));
-        know(5, turn, fused(share(x, z + x, 2), along_x.of(here(4, turn)), zx));
-        const real zy = times(share(z, z + y, 2), along_z.of(here(2, turn)));
-        know(6, turn, fused(share(y, z + y, 2), along_y.of(here(4, turn)), zy));
+        know(5, turn, fused(share.zx_x, line_x(4, turn), times(share.zx_z, line_z(1, turn))));
+        know(6, turn, fused(share.zy_y, line_y(4, turn), times(share.zy_z, line_z(2, turn))));
     }
     if (RANK == 2) return;
     __syncthreads();
 #pragma unroll
     for (int turn = 0; turn < TURNS; ++turn) {
-        const Taps along_y(cell.y + turn, FIELD_Y);
-        const bool z = along_z.inside, y = along_y.inside, x = along_x.inside;
-        const real first = times(share(z, z + y + x, 3), along_z.of(here(3, turn)));
-        const real both = fused(share(y, z + y + x, 3), along_y.of(here(5, turn)), first);
-        know(7, turn, fused(share(x, z + y + x, 3), along_x.of(here(6, turn)), both));
+        const Shares& share = turn == TURNS - 1 ? last : usual;
+        const real both = fused(share.all_y, line_y(5, turn), times(share.all_z, line_z(3, turn)));
+        know(7, turn, fused(share.all_x, line_x(6, turn), both));
     }
+}
+
+// Work through the cells of a thread: `work(turn, kind, first of a pair)`, where the pair's kinds are `kind` and the
+// next. The strides are those of the grid in an array.
+template <typename Real, typename Work>
+__device__ inline void each_pair(Real* array, const Tile& tile, const Cell& cell, i64 sz, i64 sy, i64 sx, const Work& work) {
+    Real* at = array + (tile.z + 2 * cell.z) * sz + (tile.y + 2 * cell.y) * sy + (tile.x + 2 * cell.x) * sx;
+    const i64 next = RANK > 1 ? 2 * sy : 2 * TURN_X * sx;
+#pragma unroll
+    for (int turn = 0; turn < TURNS; ++turn, at += next) {
+        work(turn, 0, at);
+        if (RANK > 1) work(turn, 2, at + sy);
+        if (RANK > 2) work(turn, 4, at + sz);
+        if (RANK > 2) work(turn, 6, at + sz + sy);
+    }
+}
+
+// Write the points of a tile, new ones out of the field and old ones, one by one.
+__device__ inline void write_points(real* known, const real* __restrict__ above, const Tile& tile, const Cell& cell,
+                                    i64 m1, i64 m0, const real* field) {
+    const i64 n1 = (m1 + 1) / 2, n0 = (m0 + 1) / 2;
+#pragma unroll 1
+    for (int turn = 0; turn < TURNS; ++turn)
+#pragma unroll 1
+        for (int kind = 0; kind <= KINDS; ++kind) {
+            const Point p(cell, kind, turn);
+            if (!tile.has(p.z, p.y, p.x)) continue;
+            const i64 z = tile.z + p.z, y = tile.y + p.y, x = tile.x + p.x;
+            known[(z * m1 + y) * m0 + x] = kind ? field[(kind - 1) * CELLS + field_of(cell) + turn * FIELD_Y]
+                                                : above[(z / 2 * n1 + y / 2) * n0 + x / 2];
+        }
 }
 
 __device__ constexpr int row_of(int kind, int turn) { return (kind - 1) * TURNS + turn; }
@@ -308,126 +362,126 @@ extern "C" __global__ void __launch_bounds__(256)
 
 // Encode the new points of a grid: `array` has them at these strides, `above` has the decoded points of the grid above,
 // and `known` is for those of this one, where it is not the last.
-extern "C" __global__ void __launch_bounds__(THREADS, ENCODE_BLOCKS)
-    encode(const real* __restrict__ array, i64 sz, i64 sy, i64 sx, const real* __restrict__ above,
-           real* __restrict__ known, u8* __restrict__ out, i64 m2, i64 m1, i64 m0, u32 t1, u32 t0, u32 number_of_first,
-           u32 shift, const signed char* __restrict__ weights) {
-    __shared__ __align__(16) char memory[sizeof(Room) > SYMBOLS * 2 ? sizeof(Room) : SYMBOLS * 2];
-    __shared__ u32 bits[BITS_ROOM], rest[16];
+template <bool LAST>
+__device__ inline void encode_tile(const real* __restrict__ array, i64 sz, i64 sy, i64 sx,
+                                   const real* __restrict__ above, real* __restrict__ known, u8* __restrict__ out,
+                                   i64 m2, i64 m1, i64 m0, u32 t1, u32 t0, u32 number_of_first, u32 shift,
+                                   const signed char* __restrict__ weights) {
+    __shared__ __align__(16) char memory[sizeof(Room)];
+    __shared__ u32 bits[BITS_ROOM], rest[16], masks[THREADS];
+    __shared__ u16 chunk_places[CHUNKS], spare[THREADS];
     __shared__ u8 widths[CHUNKS];
     __shared__ Sums sums[WARPS];
     __shared__ int scan[WARPS];
     __shared__ u64 begin;
     Room& room = *(Room*)memory;
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    const u32 number_of_tile = number_of_first + blockIdx.x;
-    Header* header = (Header*)out;
     const Tile tile(blockIdx.x, m2, m1, m0, t1, t0);
     const Cell cell(warp, lane);
+    Header* header = (Header*)out;
+    u32* my_place = (u32*)(out + HEADER) + number_of_first + blockIdx.x;
     real step = (real)header->step, bound = (real)header->bound;
     if (weights) {
-        const Quanta own = scaled(header->bound, header->step, weights[number_of_tile]);
+        const Quanta own = scaled(header->bound, header->step, weights[number_of_first + blockIdx.x]);
         bound = own.bound, step = own.step;
     }
     const real inverse = 1 / step, test = bound > TINY ? bound : TINY;
     const auto address = [&](const Point& p) {
         return array + (tile.z + p.z) * sz + (tile.y + p.y) * sy + (tile.x + p.x) * sx;
     };
-    const auto spot = [&](const Point& p) { return known + ((tile.z + p.z) * m1 + tile.y + p.y) * m0 + tile.x + p.x; };
 
-    bool nothing = surround(above, tile, m2, m1, m0, room.coarse);
+    const bool blank = surround(above, tile, m2, m1, m0, room.coarse);
     real values[ROWS];
-    if (tile.full()) {
-        if (sx == 1 && ((u64)array | sy * sizeof(real) | sz * sizeof(real)) % (2 * sizeof(real)) == 0) {
-#pragma unroll
-            for (int turn = 0; turn < TURNS; ++turn)
-#pragma unroll
-                for (int kind = 0; kind < KINDS; kind += 2) {
-                    const Pair pair = *(const Pair*)address(Point(cell, kind, turn));
-                    if (kind) values[row_of(kind, turn)] = pair.even;
-                    values[row_of(kind + 1, turn)] = pair.odd;
-                }
-        } else {
-#pragma unroll
-            for (int turn = 0; turn < TURNS; ++turn)
-#pragma unroll
-                for (int kind = 1; kind <= KINDS; ++kind)
-                    values[row_of(kind, turn)] = *address(Point(cell, kind, turn));
-        }
+    if (LAST && tile.full() && ((u64)array | (u64)sy * sizeof(real) | (u64)sz * sizeof(real)) % sizeof(Pair) == 0) {
+        each_pair(array, tile, cell, sz, sy, 1, [&](int turn, int kind, const real* at) {
+            const Pair pair = *(const Pair*)at;
+            if (kind) values[row_of(kind, turn)] = pair.even;
+            values[row_of(kind + 1, turn)] = pair.odd;
+        });
     } else {
-#pragma unroll
+        real* mine = room.field + field_of(cell);
+#pragma unroll 1
         for (int turn = 0; turn < TURNS; ++turn)
 #pragma unroll
             for (int kind = 1; kind <= KINDS; ++kind) {
                 const Point p(cell, kind, turn);
-                values[row_of(kind, turn)] = tile.has(p.z, p.y, p.x) ? *address(p) : none();
+                mine[(kind - 1) * CELLS + turn * FIELD_Y] = tile.has(p.z, p.y, p.x) ? *address(p) : none();
             }
+#pragma unroll
+        for (int turn = 0; turn < TURNS; ++turn)
+#pragma unroll
+            for (int kind = 1; kind <= KINDS; ++kind)
+                values[row_of(kind, turn)] = mine[(kind - 1) * CELLS + turn * FIELD_Y];
     }
+    if (__syncthreads_and(blank)) {
+        bool nothing = true;
 #pragma unroll
-    for (int row = 0; row < ROWS; ++row)
-        nothing = nothing && (values[row] < 0 ? -values[row] : values[row]) < test &&
-                  quantise(values[row], inverse) == ZERO;
-    const bool writes = known != nullptr;
-    if (writes)
-#pragma unroll
-        for (int turn = 0; turn < TURNS; ++turn) {
-            const Point p(cell, 0, turn);
-            if (tile.has(p.z, p.y, p.x)) {
-                const i64 n1 = (m1 + 1) / 2, n0 = (m0 + 1) / 2;
-                *spot(p) = above[((tile.z + p.z) / 2 * n1 + (tile.y + p.y) / 2) * n0 + (tile.x + p.x) / 2];
-            }
+        for (int row = 0; row < ROWS; ++row)
+            nothing = nothing && magnitude(values[row]) < test && fused(values[row], inverse, MAGIC) == MAGIC;
+        if (__syncthreads_and(nothing)) {
+            if (threadIdx.x == 0) *my_place = 0;
+            if (LAST) return;
+#pragma unroll 1
+            for (int k = threadIdx.x; k < KINDS * CELLS; k += THREADS) room.field[k] = 0;
+            __syncthreads();
+            write_points(known, above, tile, cell, m1, m0, room.field);
+            return;
         }
-    if (__syncthreads_and(nothing)) {
-        if (threadIdx.x == 0) ((u32*)(out + HEADER))[number_of_tile] = 0;
-        if (writes)
-#pragma unroll
-            for (int turn = 0; turn < TURNS; ++turn)
-#pragma unroll
-                for (int kind = 1; kind <= KINDS; ++kind) {
-                    const Point p(cell, kind, turn);
-                    if (tile.has(p.z, p.y, p.x)) *spot(p) = 0;
-                }
-        return;
     }
 
+    // First as if all fitted, which is quick.
     int symbols[ROWS];
     u32 exact = 0;
-    predict(room, cell, [&](int kind, int turn, real guess) {
-        const int row = row_of(kind, turn);
-        const real x = values[row], t = fused(add(x, -guess), inverse, MAGIC), off = add(t, -MAGIC);
-        real near = fused(off, step, guess);
-        const real far = add(x, -near);
-        const bool fits = (far < 0 ? -far : far) < test && (off < 0 ? -off : off) < MANY;
-#if DOUBLE
-        symbols[row] = __double2loint(t);
-#else
-        symbols[row] = __float_as_int(t) - ZERO;
-#endif
-        const Point p(cell, kind, turn);
-        real decoded = near;
-        if (!fits) {
-            near = number(guess), decoded = x, symbols[row] = 0;
-            if (tile.has(p.z, p.y, p.x)) exact |= 1u << row;
+    bool fits = true;
+    if (tile.full())
+        predict<!LAST>(room, cell, [&](int kind, int turn, real guess) {
+            const int row = row_of(kind, turn);
+            const real x = values[row], t = fused(add(x, -guess), inverse, MAGIC), off = add(t, -MAGIC);
+            const real near = fused(off, step, guess);
+            symbols[row] = integer(t);
+            fits = fits && magnitude(add(x, -near)) < test && magnitude(off) < MANY;
+            return near;
+        });
+    if (!__syncthreads_and(fits && tile.full()))
+        predict<!LAST>(room, cell, [&](int kind, int turn, real guess) {
+            const int row = row_of(kind, turn);
+            const Point p(cell, kind, turn);
+            const bool here = tile.has(p.z, p.y, p.x);
+            const real x = here ? *address(p) : none(), t = fused(add(x, -guess), inverse, MAGIC), off = add(t, -MAGIC);
+            const real near = fused(off, step, guess);
+            const bool good = magnitude(add(x, -near)) < test && magnitude(off) < MANY;
+            symbols[row] = good ? integer(t) : 0;
+            exact |= !good && here ? 1u << row : 0;
+            return good ? near : number(guess);
+        });
+    if (!LAST) {
+        write_points(known, above, tile, cell, m1, m0, room.field);
+        for (u32 left = exact; left; left &= left - 1) {
+            const Point p(cell, (__ffs(left) - 1) / TURNS + 1, (__ffs(left) - 1) % TURNS);
+            known[((tile.z + p.z) * m1 + tile.y + p.y) * m0 + tile.x + p.x] = *address(p);
         }
-        if (writes && tile.has(p.z, p.y, p.x)) *spot(p) = decoded;
-        return near;
-    });
+    }
 
     // What is not zero, one after the other, in the order of rows.
     u16* list = (u16*)memory;
-    int count = 0;
-    u32 mine = 0;
+    u16 *mine_of_list = list + warp * (ROWS * 32), *end_of_list = mine_of_list;
+    const u32 earlier_lanes = lanes_before();
+    masks[threadIdx.x] = 0;
     __syncthreads();
 #pragma unroll
     for (int row = 0; row < ROWS; ++row) {
         const int symbol = symbols[row];
         const u32 mask = __ballot_sync(ALL, symbol != 0);
         if (!mask) continue;
-        if (lane == row) mine = mask;
-        const u32 magnitude = symbol < 0 ? -symbol : symbol, code = 2 * magnitude - 2 + (symbol < 0);
-        if (symbol) list[warp * (ROWS * 32) + count + __popc(mask & lanes_before())] = (u16)code;
-        count += __popc(mask);
+        if (lane == 0) masks[warp * 32 + row] = mask;
+        const u32 code = 2 * (u32)(symbol < 0 ? -symbol : symbol) - 2 + (symbol < 0);
+        u16* to = end_of_list + __popc(mask & earlier_lanes);
+        *(symbol ? to : spare + threadIdx.x) = (u16)code;
+        end_of_list += __popc(mask);
     }
+    __syncwarp();
+    const int count = end_of_list - mine_of_list;
+    const u32 mine = masks[threadIdx.x];
     const u32 rows = __ballot_sync(ALL, mine != 0), some = bytes_of(mine);
     const int bytes_before = before(__popc(some)), exact_before = before(__popc(exact));
     if (lane == 31)
@@ -445,7 +499,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, ENCODE_BLOCKS)
         ends[w] = all.symbols;
     }
     if (!all.symbols && !all.exact) {
-        if (threadIdx.x == 0) ((u32*)(out + HEADER))[number_of_tile] = 0;
+        if (threadIdx.x == 0) *my_place = 0;
         return;
     }
     const auto code_at = [&](int k) -> u32 {
@@ -483,9 +537,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, ENCODE_BLOCKS)
     const u64 units = ((u64)size * 4 + (1ull << shift) - 1) >> shift;
     if (threadIdx.x == 0) {
         begin = atomicAdd(&header->size, units << shift);
-        ((u32*)(out + HEADER))[number_of_tile] = (u32)(begin >> shift) | (raw ? RAW : 0);
+        *my_place = (u32)(begin >> shift) | (raw ? RAW : 0);
     }
-    __shared__ u16 chunk_places[CHUNKS];
     if (own_chunk < chunks) chunk_places[own_chunk] = place;
     __syncthreads();
     u32* to = (u32*)(out + begin);
@@ -493,7 +546,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, ENCODE_BLOCKS)
         each_fresh(tile, cell, scan, [&](int kind, int turn, int at) {
             const Point p(cell, kind, turn);
             copy_value(to + at * each, (const u32*)address(p));
-            if (writes) *spot(p) = *address(p);
+            if (!LAST) known[((tile.z + p.z) * m1 + tile.y + p.y) * m0 + tile.x + p.x] = *address(p);
         });
         return;
     }
@@ -532,15 +585,30 @@ extern "C" __global__ void __launch_bounds__(THREADS, ENCODE_BLOCKS)
     if (all.exact % 2 && threadIdx.x == 0) ((u16*)to)[all.exact] = 0;
 }
 
+extern "C" __global__ void __launch_bounds__(THREADS, ENCODE_BLOCKS)
+    encode(const real* __restrict__ array, i64 sz, i64 sy, i64 sx, const real* __restrict__ above,
+           real* __restrict__ known, u8* __restrict__ out, i64 m2, i64 m1, i64 m0, u32 t1, u32 t0, u32 number_of_first,
+           u32 shift, const signed char* __restrict__ weights) {
+    encode_tile<true>(array, sz, sy, sx, above, known, out, m2, m1, m0, t1, t0, number_of_first, shift, weights);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, ENCODE_BLOCKS)
+    encode_above(const real* __restrict__ array, i64 sz, i64 sy, i64 sx, const real* __restrict__ above,
+                 real* __restrict__ known, u8* __restrict__ out, i64 m2, i64 m1, i64 m0, u32 t1, u32 t0,
+                 u32 number_of_first, u32 shift, const signed char* __restrict__ weights) {
+    encode_tile<false>(array, sz, sy, sx, above, known, out, m2, m1, m0, t1, t0, number_of_first, shift, weights);
+}
+
 // Decode the new points of a grid, and put them together with those of the grid above.
 extern "C" __global__ void __launch_bounds__(THREADS, DECODE_BLOCKS)
     decode(const u8* __restrict__ payload, u64 nbytes, const real* __restrict__ above, real* __restrict__ known,
            u32 magic, u32 kind_of_array, i64 n2, i64 n1, i64 n0, i64 m2, i64 m1, i64 m0, u32 t1, u32 t0,
            u32 number_of_first, u32 tiles, u64 start, u32 shift, u32* __restrict__ flag) {
     __shared__ __align__(16) char memory[sizeof(Room)];
-    __shared__ __align__(16) u16 list[SYMBOLS];
+    __shared__ __align__(16) short list[SYMBOLS];
     __shared__ u8 widths[CHUNKS];
-    __shared__ u16 chunk_places[CHUNKS];
+    __shared__ u16 chunk_places[CHUNKS], starts[THREADS];
+    __shared__ u32 masks[THREADS];
     __shared__ int scan[WARPS];
     Room& room = *(Room*)memory;
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
@@ -556,13 +624,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, DECODE_BLOCKS)
     const u64 end = whole ? header->size : 0, from = (u64)(place & ~RAW) << shift;
     const int each = BITS / 32, own = kind_of_array >> 24 ? each : 0;
     const auto spot = [&](const Point& p) { return known + ((tile.z + p.z) * m1 + tile.y + p.y) * m0 + tile.x + p.x; };
-    const auto old = [&](const Point& p) {
-        const i64 c1 = (m1 + 1) / 2, c0 = (m0 + 1) / 2;
-        return above[((tile.z + p.z) / 2 * c1 + (tile.y + p.y) / 2) * c0 + (tile.x + p.x) / 2];
-    };
     if (!whole) {
         if (threadIdx.x == 0) atomicOr(flag, DAMAGED);
+#pragma unroll 1
         for (int turn = 0; turn < TURNS; ++turn)
+#pragma unroll 1
             for (int kind = 0; kind <= KINDS; ++kind) {
                 const Point p(cell, kind, turn);
                 if (tile.has(p.z, p.y, p.x)) *spot(p) = 0;
@@ -634,7 +700,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, DECODE_BLOCKS)
                 word = there[lane];
             }
             for (int bit = 0; bit < bits; ++bit) code |= (__shfl_sync(ALL, word, bit) >> lane & 1) << bit;
-            list[chunk * 32 + lane] = (u16)code;
+            const int sign = -(int)(code & 1);
+            list[chunk * 32 + lane] = (short)(((int)(code >> 1) + 1 ^ sign) - sign);
         }
         used += words;
         for (int k = threadIdx.x; coded && k < exact; k += THREADS) whole = whole && ((u16*)(data + used))[k] < SYMBOLS;
@@ -643,51 +710,39 @@ extern "C" __global__ void __launch_bounds__(THREADS, DECODE_BLOCKS)
     if (!whole) atomicOr(flag, DAMAGED);
     whole = __syncthreads_and(whole);
     coded = coded && whole;
-    if (__syncthreads_and(blank && !coded && !(raw && whole))) {
-#pragma unroll
-        for (int turn = 0; turn < TURNS; ++turn)
-#pragma unroll
-            for (int kind = 0; kind <= KINDS; ++kind) {
-                const Point p(cell, kind, turn);
-                if (tile.has(p.z, p.y, p.x)) *spot(p) = kind ? (real)0 : old(p);
-            }
-        return;
-    }
+    const bool zeros = __syncthreads_and(blank && !coded && !(raw && whole));
     real values[ROWS];
+    masks[threadIdx.x] = coded ? mine : 0, starts[threadIdx.x] = start_of_row;
+    __syncwarp();
+    const u32 earlier_lanes = lanes_before();
 #pragma unroll
     for (int row = 0; row < ROWS; ++row) {
-        const u32 mask = coded ? __shfl_sync(ALL, mine, row) : 0;
+        const u32 mask = masks[warp * 32 + row];
         values[row] = 0;
-        if (!mask) continue;
-        const int first = __shfl_sync(ALL, start_of_row, row);
-        if (!(mask >> lane & 1)) continue;
-        const int code = list[first + __popc(mask & lanes_before())], magnitude = (code >> 1) + 1;
-        values[row] = (real)(code & 1 ? -magnitude : magnitude);
+        if (mask >> lane & 1) values[row] = (real)list[starts[warp * 32 + row] + __popc(mask & earlier_lanes)];
     }
-    const bool careful = exact != 0;
-    predict(room, cell, [&](int kind, int turn, real guess) {
-        const int row = row_of(kind, turn);
-        real near = fused(values[row], step, guess);
-        if (careful || !coded) near = number(near);
-        values[row] = near;
-        return near;
-    });
-    const bool pairs = tile.full() && ((u64)known | m0 * sizeof(real)) % sizeof(Pair) == 0;
-#pragma unroll
-    for (int turn = 0; turn < TURNS; ++turn)
-#pragma unroll
-        for (int kind = 0; kind <= KINDS; kind += 2) {
-            const Point p(cell, kind, turn);
-            const bool here = tile.has(p.z, p.y, p.x);
-            const real even = kind ? values[row_of(kind, turn)] : here ? old(p) : (real)0;
-            const real odd = values[row_of(kind + 1, turn)];
-            if (pairs) {
-                *(Pair*)spot(p) = Pair{even, odd};
-            } else {
-                if (here) *spot(p) = even;
-                if (tile.has(p.z, p.y, p.x + 1)) *(spot(p) + 1) = odd;
-            }
-        }
+    if (!zeros) {
+        const bool careful = exact != 0 || !coded;
+        predict<true>(room, cell, [&](int kind, int turn, real guess) {
+            real& value = values[row_of(kind, turn)];
+            value = fused(value, step, guess);
+            if (careful) value = number(value);
+            return value;
+        });
+    }
+    if (tile.full() && ((u64)known | m0 * sizeof(real)) % sizeof(Pair) == 0) {
+        const i64 c1 = (m1 + 1) / 2, c0 = (m0 + 1) / 2;
+        const real* old = above + ((tile.z / 2 + cell.z) * c1 + tile.y / 2 + cell.y) * c0 + tile.x / 2 + cell.x;
+        each_pair(known, tile, cell, m1 * m0, m0, 1, [&](int turn, int kind, real* at) {
+            const real even = kind ? values[row_of(kind, turn)] : old[turn * (RANK > 1 ? c0 : TURN_X)];
+            *(Pair*)at = Pair{even, values[row_of(kind + 1, turn)]};
+        });
+    } else {
+        if (zeros)
+            for (int row = 0; row < ROWS; ++row)
+                room.field[row / TURNS * CELLS + field_of(cell) + row % TURNS * FIELD_Y] = 0;
+        write_points(known, above, tile, cell, m1, m0, room.field);
+    }
     if (raw && whole) {
         __syncthreads();
         each_fresh(tile, cell, scan, [&](int kind, int turn, int at) {
