@@ -65,9 +65,9 @@ class Dense(Bounded):
         with _grids(tiling, stream) as places:
             for level, known in zip(tiling.levels, (*places, 0), strict=True):
                 strides = (n1 * n0 * level.stride, n0 * level.stride, level.stride)
-                where = (*level.extents, *level.counts[1:], level.first, tiling.shift, weights)
+                where = (*level.extents, *level.counts[1:], level.first, tiling.shift, level.fine, weights)
                 args = (array, *strides, above, known, out, *where)
-                module.launch("encode", level.tiles, THREADS, args, stream)
+                module.launch("encode_above" if known else "encode", level.tiles, THREADS, args, stream)
                 above = known
 
     def decode_device(self, payload: "View", out: "View", stream: "Stream") -> None:
@@ -83,7 +83,7 @@ class Dense(Bounded):
             module, above = module_of(self.source, reals.dtype, tiling.rank), payload.pointer + tiling.anchors[0]
             for level, known in zip(tiling.levels, (*places, reals.pointer), strict=True):
                 where = (*level.extents, *level.counts[1:], level.first, tiling.tiles, tiling.start, tiling.shift)
-                args = (payload, payload.nbytes, above, known, *about, *where, flag)
+                args = (payload, payload.nbytes, above, known, *about, *where, level.fine, flag)
                 module.launch("decode", level.tiles, THREADS, args, stream)
                 above = known
 

@@ -9,7 +9,7 @@ from forebay.codec.bounded.rows import fill, load
 from forebay.codec.bounded.tiles import jit
 from forebay.codec.dense.format import HEAD, WARPS
 from forebay.codec.dense.model import COARSE, EVERY, FIELD, PAD, VALUES, quantise, restore
-from forebay.codec.dense.planes import ONE, measure, pack, row_of, unpack
+from forebay.codec.dense.planes import ONE, exact_of, measure, pack, row_of, unpack
 from forebay.codec.dense.tiles import exists, fresh_of, full, gather, index_of, locate, scatter, surround
 from forebay.codec.dense.words import absolute, below
 
@@ -106,12 +106,12 @@ def encode_tiles(
     raw, spare, symbols = x.view(np.uint32), np.empty(LANES, array.dtype), np.zeros(VALUES, np.int32)
     unfit, exact = np.zeros((8, MOST_ROWS), np.uint32), np.empty(VALUES, np.int64)
     coded, packed, codes = np.zeros(MOST_WORDS, np.uint32), np.zeros(1024, np.uint8), np.zeros(VALUES + 32, np.int32)
-    near = np.empty(2, array.dtype)
+    near, old = np.empty(2, array.dtype), np.empty(cells, array.dtype)
     prefix = near.view(np.uint32)
     at = start
     for tile in range(tiles[0], tiles[1]):
         place = locate(tile, rank, grid, counts)
-        blank = surround(above, grid, place, rank, coarse, field)
+        blank = surround(above, grid, place, rank, coarse, old)
         gather(array, extents, stride, place, rank, x)
         if own:
             exponent = exponents[first + tile] + 128
@@ -123,7 +123,7 @@ def encode_tiles(
             places[first + tile] = 0
             if known.size:
                 field[PAD + cells : PAD + VALUES] = 0
-                scatter(field, grid, place, rank, known)
+                scatter(old, field, grid, place, rank, known)
             continue
         outside = 0
         if quantise(x, rank, coarse, about, five, field, symbols, unfit, spare):
@@ -165,7 +165,7 @@ def encode_tiles(
         if known.size:
             if kept:
                 field[PAD + cells : PAD + VALUES] = x[cells:]
-            scatter(field, grid, place, rank, known)
+            scatter(old, field, grid, place, rank, known)
             for k in range(0 if kept else outside):
                 to = spot_of(exact[k], rank)
                 known[index_of(to, rank, place, grid, 1)] = x[to]
@@ -195,11 +195,11 @@ def decode_tiles(
     coarse, field, steps = np.zeros(COARSE, known.dtype), np.zeros(FIELD, known.dtype), np.zeros(VALUES, known.dtype)
     spare, codes = np.empty(LANES, known.dtype), np.zeros(VALUES + 32, known.dtype)
     masks, near, value = np.zeros((WARPS, 32), np.uint32), np.empty(2, known.dtype), np.empty(2, known.dtype)
-    prefix, parts = near.view(np.uint32), value.view(np.uint32)
+    prefix, parts, old = near.view(np.uint32), value.view(np.uint32), np.empty(cells, known.dtype)
     damaged = 0
     for tile in range(tiles[0], tiles[1]):
         place = locate(tile, rank, grid, counts)
-        blank = surround(above, grid, place, rank, coarse, field)
+        blank = surround(above, grid, place, rank, coarse, old)
         code = np.int64(places[first + tile])
         at = (code & PLACE) << (shift - 2)
         whole, outside, used = code == 0 or at >= start, 0, 0
@@ -215,8 +215,7 @@ def decode_tiles(
             used = unpack(words[at:end], rank, masks, codes, steps) if at < end else -1
             whole = used > 0 and (own == 0 or (mine >= 0 and mine < np.inf))
             if whole:
-                for warp in range(WARPS):
-                    outside |= np.int64(words[at + warp] >> np.uint32(28)) << 4 * warp
+                outside = exact_of(words[at:end])
                 after = at + used + (outside + 1) // 2
                 whole = outside <= VALUES - cells and after + outside * each <= end
             if whole:
@@ -232,7 +231,7 @@ def decode_tiles(
             if not coded:
                 steps[:] = 0
             restore(steps, rank, coarse, about, mine, outside > 0 or not coded, field, spare)
-        scatter(field, grid, place, rank, known)
+        scatter(old, field, grid, place, rank, known)
         if kept and whole:
             for k in range(VALUES - cells):
                 to = spot_of(k, rank)
@@ -261,7 +260,7 @@ def reorder(words: Any, end: int, layout: Any, level: Any, each: int, places: An
     """Copy the tiles of a grid in order, from a word on; return that after the last, or -1 where one is damaged."""
     rank, _, shift, own = layout
     _, grid, counts, first = level
-    masks, start = np.zeros((WARPS, 32), np.uint32), to
+    masks = np.zeros((WARPS, 32), np.uint32)
     for tile in range(counts[0] * counts[1] * counts[2]):
         code = np.int64(places[first + tile])
         at = (code & PLACE) << (shift - 2)
@@ -272,9 +271,7 @@ def reorder(words: Any, end: int, layout: Any, level: Any, each: int, places: An
             if at + own >= end:
                 return -1
             used = measure(words[at + own : end], rank, masks)[3]
-            outside = 0
-            for warp in range(WARPS if used > 0 else 0):
-                outside |= np.int64(words[at + own + warp] >> np.uint32(28)) << 4 * warp
+            outside = exact_of(words[at + own : end]) if used > 0 else 0
             size = own + used + (outside + 1) // 2 + outside * each if used > 0 else -1
         if size < 0 or at + size > end or to + size > out.size:
             return -1

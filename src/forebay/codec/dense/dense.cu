@@ -30,6 +30,7 @@ constexpr int SIDE = RANK == 3 ? 8 : RANK == 2 ? 32 : 2048;  // cells along an a
 constexpr int HALO = SIDE + 3;                                // with one before and two after
 constexpr int MANY = 32768;                                   // for a symbol
 constexpr int HEAD = 4;                                       // words: a bit for each row
+constexpr u32 PLAIN = 1u << 31;                               // in the last of them: zeros are symbols as others are
 constexpr int CHUNKS = (SYMBOLS + 31) / 32;                   // of 32 symbols each, that are not zero
 constexpr int BITS_ROOM = (WARPS * ROWS * (4 + 32) + 4 * CHUNKS) / 32 + 2;
 constexpr int LINE_PITCH = RANK == 3 ? 24 : HALO;             // off the banks of other lanes
@@ -127,7 +128,7 @@ struct Taps {
 };
 
 __device__ inline real between(real a, real b, real c, real d) {
-    return fused((real)-0.0625, d, fused((real)0.5625, c, fused((real)0.5625, b, times((real)-0.0625, a))));
+    return fused((real)0.5625, add(b, c), times((real)-0.0625, add(a, d)));
 }
 
 // What axes count for points that lie off along several. Where they lie after the last cell along all, all count.
@@ -245,6 +246,8 @@ __device__ inline void predict(Room& room, const Cell& cell, const Settle& settl
     }
 }
 
+__device__ constexpr int row_of(int kind, int turn) { return (kind - 1) * TURNS + turn; }
+
 // Work through the cells of a thread: `work(turn, kind, first of a pair)`, where the pair's kinds are `kind` and the
 // next. The strides are those of the grid in an array.
 template <typename Real, typename Work>
@@ -260,10 +263,23 @@ __device__ inline void each_pair(Real* array, const Tile& tile, const Cell& cell
     }
 }
 
-// Write the points of a tile, new ones out of the field and old ones, one by one.
+// Write the points of a tile, old ones and new ones: `value(kind, turn)`, or out of the field where some do not exist.
+template <typename Value>
 __device__ inline void write_points(real* known, const real* __restrict__ above, const Tile& tile, const Cell& cell,
-                                    i64 m1, i64 m0, const real* field) {
+                                    i64 m1, i64 m0, const real* field, const Value& value) {
     const i64 n1 = (m1 + 1) / 2, n0 = (m0 + 1) / 2;
+    if (tile.full()) {
+        const real* old = above + ((tile.z / 2 + cell.z) * n1 + tile.y / 2 + cell.y) * n0 + tile.x / 2 + cell.x;
+        const bool aligned = ((u64)known | m0 * sizeof(real)) % sizeof(Pair) == 0;
+        each_pair(known, tile, cell, m1 * m0, m0, 1, [&](int turn, int kind, real* at) {
+            const real even = kind ? value(kind, turn) : old[turn * (RANK > 1 ? n0 : TURN_X)];
+            if (aligned)
+                *(Pair*)at = Pair{even, value(kind + 1, turn)};
+            else
+                at[0] = even, at[1] = value(kind + 1, turn);
+        });
+        return;
+    }
 #pragma unroll 1
     for (int turn = 0; turn < TURNS; ++turn)
 #pragma unroll 1
@@ -275,8 +291,6 @@ __device__ inline void write_points(real* known, const real* __restrict__ above,
                                                 : above[(z / 2 * n1 + y / 2) * n0 + x / 2];
         }
 }
-
-__device__ constexpr int row_of(int kind, int turn) { return (kind - 1) * TURNS + turn; }
 
 __device__ inline u32 lanes_before() { return (1u << (threadIdx.x & 31)) - 1; }
 
@@ -361,12 +375,12 @@ extern "C" __global__ void __launch_bounds__(256)
 }
 
 // Encode the new points of a grid: `array` has them at these strides, `above` has the decoded points of the grid above,
-// and `known` is for those of this one, where it is not the last.
+// and `known` is for those of this one, where it is not the last. The step is `fine` of the header's.
 template <bool LAST>
 __device__ inline void encode_tile(const real* __restrict__ array, i64 sz, i64 sy, i64 sx,
                                    const real* __restrict__ above, real* __restrict__ known, u8* __restrict__ out,
                                    i64 m2, i64 m1, i64 m0, u32 t1, u32 t0, u32 number_of_first, u32 shift,
-                                   const signed char* __restrict__ weights) {
+                                   double fine, const signed char* __restrict__ weights) {
     __shared__ __align__(16) char memory[sizeof(Room)];
     __shared__ u32 bits[BITS_ROOM], rest[16], masks[THREADS];
     __shared__ u16 chunk_places[CHUNKS], spare[THREADS];
@@ -380,11 +394,13 @@ __device__ inline void encode_tile(const real* __restrict__ array, i64 sz, i64 s
     const Cell cell(warp, lane);
     Header* header = (Header*)out;
     u32* my_place = (u32*)(out + HEADER) + number_of_first + blockIdx.x;
-    real step = (real)header->step, bound = (real)header->bound;
+    double wide = header->step;
+    real bound = (real)header->bound;
     if (weights) {
         const Quanta own = scaled(header->bound, header->step, weights[number_of_first + blockIdx.x]);
-        bound = own.bound, step = own.step;
+        bound = own.bound, wide = own.step;
     }
+    const real step = (real)(wide * fine);
     const real inverse = 1 / step, test = bound > TINY ? bound : TINY;
     const auto address = [&](const Point& p) {
         return array + (tile.z + p.z) * sz + (tile.y + p.y) * sy + (tile.x + p.x) * sx;
@@ -397,6 +413,11 @@ __device__ inline void encode_tile(const real* __restrict__ array, i64 sz, i64 s
             const Pair pair = *(const Pair*)at;
             if (kind) values[row_of(kind, turn)] = pair.even;
             values[row_of(kind + 1, turn)] = pair.odd;
+        });
+    } else if (tile.full()) {
+        each_pair(array, tile, cell, sz, sy, sx, [&](int turn, int kind, const real* at) {
+            if (kind) values[row_of(kind, turn)] = at[0];
+            values[row_of(kind + 1, turn)] = at[sx];
         });
     } else {
         real* mine = room.field + field_of(cell);
@@ -424,7 +445,7 @@ __device__ inline void encode_tile(const real* __restrict__ array, i64 sz, i64 s
 #pragma unroll 1
             for (int k = threadIdx.x; k < KINDS * CELLS; k += THREADS) room.field[k] = 0;
             __syncthreads();
-            write_points(known, above, tile, cell, m1, m0, room.field);
+            write_points(known, above, tile, cell, m1, m0, room.field, [](int, int) { return (real)0; });
             return;
         }
     }
@@ -442,7 +463,8 @@ __device__ inline void encode_tile(const real* __restrict__ array, i64 sz, i64 s
             fits = fits && magnitude(add(x, -near)) < test && magnitude(off) < MANY;
             return near;
         });
-    if (!__syncthreads_and(fits && tile.full()))
+    const bool careful = !__syncthreads_and(fits && tile.full());
+    if (careful)
         predict<!LAST>(room, cell, [&](int kind, int turn, real guess) {
             const int row = row_of(kind, turn);
             const Point p(cell, kind, turn);
@@ -455,7 +477,9 @@ __device__ inline void encode_tile(const real* __restrict__ array, i64 sz, i64 s
             return good ? near : number(guess);
         });
     if (!LAST) {
-        write_points(known, above, tile, cell, m1, m0, room.field);
+        write_points(known, above, tile, cell, m1, m0, room.field, [&](int kind, int turn) {
+            return room.field[(kind - 1) * CELLS + field_of(cell) + turn * FIELD_Y];
+        });
         for (u32 left = exact; left; left &= left - 1) {
             const Point p(cell, (__ffs(left) - 1) / TURNS + 1, (__ffs(left) - 1) % TURNS);
             known[((tile.z + p.z) * m1 + tile.y + p.y) * m0 + tile.x + p.x] = *address(p);
@@ -481,9 +505,9 @@ __device__ inline void encode_tile(const real* __restrict__ array, i64 sz, i64 s
     }
     __syncwarp();
     const int count = end_of_list - mine_of_list;
-    const u32 mine = masks[threadIdx.x];
-    const u32 rows = __ballot_sync(ALL, mine != 0), some = bytes_of(mine);
-    const int bytes_before = before(__popc(some)), exact_before = before(__popc(exact));
+    u32 mine = masks[threadIdx.x], rows = __ballot_sync(ALL, mine != 0);
+    const u32 some = bytes_of(mine);
+    const int bytes_before = before(__popc(some)), exact_before = careful ? before(__popc(exact)) : 0;
     if (lane == 31)
         sums[warp] = Sums{__popc(rows), bytes_before + (int)__popc(some), count, exact_before + (int)__popc(exact)};
     for (int k = threadIdx.x; k < BITS_ROOM; k += THREADS) bits[k] = 0;
@@ -501,6 +525,19 @@ __device__ inline void encode_tile(const real* __restrict__ array, i64 sz, i64 s
     if (!all.symbols && !all.exact) {
         if (threadIdx.x == 0) *my_place = 0;
         return;
+    }
+    const bool plain = 4 * all.symbols >= 3 * SYMBOLS;
+    if (plain) {
+        mine = rows = 0;
+        all.rows = all.bytes = 0, all.symbols = SYMBOLS;
+#pragma unroll
+        for (int w = 0; w < WARPS; ++w) ends[w] = (w + 1) * (ROWS * 32);
+#pragma unroll
+        for (int row = 0; row < ROWS; ++row) {
+            const int symbol = symbols[row];
+            mine_of_list[row * 32 + lane] = (u16)(2 * (u32)(symbol < 0 ? -symbol : symbol) - (symbol < 0));
+        }
+        __syncthreads();
     }
     const auto code_at = [&](int k) -> u32 {
         const int w = (k >= ends[0]) + (k >= ends[1]) + (k >= ends[2]);
@@ -552,7 +589,7 @@ __device__ inline void encode_tile(const real* __restrict__ array, i64 sz, i64 s
     }
     if (own && threadIdx.x == 0) put_step((u8*)to, step);
     to += own;
-    if (lane == 0) to[warp] = rows | (u32)(all.exact >> 4 * warp & 15) << 28;
+    if (lane == 0) to[warp] = rows | (u32)(all.exact >> 4 * warp & 15) << 28 | (plain && warp == WARPS - 1 ? PLAIN : 0);
     to += HEAD;
     for (int k = threadIdx.x; k < bit_words; k += THREADS) to[k] = bits[k];
     to += bit_words;
@@ -588,22 +625,22 @@ __device__ inline void encode_tile(const real* __restrict__ array, i64 sz, i64 s
 extern "C" __global__ void __launch_bounds__(THREADS, ENCODE_BLOCKS)
     encode(const real* __restrict__ array, i64 sz, i64 sy, i64 sx, const real* __restrict__ above,
            real* __restrict__ known, u8* __restrict__ out, i64 m2, i64 m1, i64 m0, u32 t1, u32 t0, u32 number_of_first,
-           u32 shift, const signed char* __restrict__ weights) {
-    encode_tile<true>(array, sz, sy, sx, above, known, out, m2, m1, m0, t1, t0, number_of_first, shift, weights);
+           u32 shift, double fine, const signed char* __restrict__ weights) {
+    encode_tile<true>(array, sz, sy, sx, above, known, out, m2, m1, m0, t1, t0, number_of_first, shift, fine, weights);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, ENCODE_BLOCKS)
     encode_above(const real* __restrict__ array, i64 sz, i64 sy, i64 sx, const real* __restrict__ above,
                  real* __restrict__ known, u8* __restrict__ out, i64 m2, i64 m1, i64 m0, u32 t1, u32 t0,
-                 u32 number_of_first, u32 shift, const signed char* __restrict__ weights) {
-    encode_tile<false>(array, sz, sy, sx, above, known, out, m2, m1, m0, t1, t0, number_of_first, shift, weights);
+                 u32 number_of_first, u32 shift, double fine, const signed char* __restrict__ weights) {
+    encode_tile<false>(array, sz, sy, sx, above, known, out, m2, m1, m0, t1, t0, number_of_first, shift, fine, weights);
 }
 
 // Decode the new points of a grid, and put them together with those of the grid above.
 extern "C" __global__ void __launch_bounds__(THREADS, DECODE_BLOCKS)
     decode(const u8* __restrict__ payload, u64 nbytes, const real* __restrict__ above, real* __restrict__ known,
            u32 magic, u32 kind_of_array, i64 n2, i64 n1, i64 n0, i64 m2, i64 m1, i64 m0, u32 t1, u32 t0,
-           u32 number_of_first, u32 tiles, u64 start, u32 shift, u32* __restrict__ flag) {
+           u32 number_of_first, u32 tiles, u64 start, u32 shift, double fine, u32* __restrict__ flag) {
     __shared__ __align__(16) char memory[sizeof(Room)];
     __shared__ __align__(16) short list[SYMBOLS];
     __shared__ u8 widths[CHUNKS];
@@ -620,7 +657,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, DECODE_BLOCKS)
                  header->n1 == n1 && header->n0 == n0 && header->tiles == tiles && header->size >= start &&
                  header->size <= nbytes && header->size % 4 == 0 && possible(header->bound) && possible(header->step);
     const u32 place = whole ? ((const u32*)(payload + HEADER))[number_of_first + blockIdx.x] : 0;
-    real step = whole ? (real)header->step : 0;
+    real step = whole ? (real)(header->step * fine) : 0;
     const u64 end = whole ? header->size : 0, from = (u64)(place & ~RAW) << shift;
     const int each = BITS / 32, own = kind_of_array >> 24 ? each : 0;
     const auto spot = [&](const Point& p) { return known + ((tile.z + p.z) * m1 + tile.y + p.y) * m0 + tile.x + p.x; };
@@ -656,11 +693,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, DECODE_BLOCKS)
     u32 mine = 0, rows = 0;
     int start_of_row = 0;
     if (coded) {
+        const bool plain = data[WARPS - 1] & PLAIN;
         int all_rows = 0, row = 0, bytes, symbols, words;
 #pragma unroll
         for (int w = 0; w < WARPS; ++w) {
-            const u32 head = data[w], mask = head & ((1u << ROWS) - 1);
-            exact |= (int)(head >> 28) << 4 * w;
+            const u32 head = data[w], mask = plain ? 0 : head & ((1u << ROWS) - 1);
+            exact |= (int)((w == WARPS - 1 ? head & ~PLAIN : head) >> 28) << 4 * w;
             if (w == warp) rows = mask, row = all_rows + __popc(mask & lanes_before());
             all_rows += __popc(mask);
         }
@@ -676,6 +714,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, DECODE_BLOCKS)
             for (int byte = 0; byte < 4; ++byte)
                 if (some >> byte & 1) mine |= (u32)packed[at++] << 8 * byte;
         start_of_row = before(__popc(mine), scan, symbols);
+        if (plain) mine = lane < ROWS ? ALL : 0, start_of_row = (warp * ROWS + lane) * 32, symbols = SYMBOLS;
         const int chunks = (symbols + 31) / 32, partly = symbols & 31, nibble = flags + 2 * bytes + (int)threadIdx.x;
         used = HEAD + (4 * (flags + 2 * bytes + chunks) + 31) / 32;
         coded = coded && used <= left;
@@ -701,7 +740,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, DECODE_BLOCKS)
             }
             for (int bit = 0; bit < bits; ++bit) code |= (__shfl_sync(ALL, word, bit) >> lane & 1) << bit;
             const int sign = -(int)(code & 1);
-            list[chunk * 32 + lane] = (short)(((int)(code >> 1) + 1 ^ sign) - sign);
+            const int size = plain ? (int)(code + 1) >> 1 : (int)(code >> 1) + 1;
+            list[chunk * 32 + lane] = (short)((size ^ sign) - sign);
         }
         used += words;
         for (int k = threadIdx.x; coded && k < exact; k += THREADS) whole = whole && ((u16*)(data + used))[k] < SYMBOLS;
@@ -730,19 +770,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, DECODE_BLOCKS)
             return value;
         });
     }
-    if (tile.full() && ((u64)known | m0 * sizeof(real)) % sizeof(Pair) == 0) {
-        const i64 c1 = (m1 + 1) / 2, c0 = (m0 + 1) / 2;
-        const real* old = above + ((tile.z / 2 + cell.z) * c1 + tile.y / 2 + cell.y) * c0 + tile.x / 2 + cell.x;
-        each_pair(known, tile, cell, m1 * m0, m0, 1, [&](int turn, int kind, real* at) {
-            const real even = kind ? values[row_of(kind, turn)] : old[turn * (RANK > 1 ? c0 : TURN_X)];
-            *(Pair*)at = Pair{even, values[row_of(kind + 1, turn)]};
-        });
-    } else {
-        if (zeros)
-            for (int row = 0; row < ROWS; ++row)
-                room.field[row / TURNS * CELLS + field_of(cell) + row % TURNS * FIELD_Y] = 0;
-        write_points(known, above, tile, cell, m1, m0, room.field);
-    }
+    if (zeros && !tile.full())
+        for (int row = 0; row < ROWS; ++row)
+            room.field[row / TURNS * CELLS + field_of(cell) + row % TURNS * FIELD_Y] = 0;
+    write_points(known, above, tile, cell, m1, m0, room.field,
+                 [&](int kind, int turn) { return values[row_of(kind, turn)]; });
     if (raw && whole) {
         __syncthreads();
         each_fresh(tile, cell, scan, [&](int kind, int turn, int at) {

@@ -28,22 +28,19 @@ def encode(array: NDArray[Any], out: NDArray[np.uint8], tiling: DenseTiling, ask
     dtype, flat, room = array.dtype, array.reshape(-1), Room.within(out, tiling)
     words, places = room.words, room.places
     bound, step = quanta_of(asked, dtype, range_of(flat, tiling, threads))
-    numbers, weighted = _numbers(dtype, bound, step), scales_of(asked, bound, step, dtype)
+    weighted = scales_of(asked, bound, step, dtype)
     made, end = _tables(geometry(tiling.rank, dtype)), tiling.start // 4
     above = flat.reshape(tiling.extents)[(slice(None, None, TOPS[tiling.rank]),) * 3].reshape(-1)
     _anchors(words, tiling, dtype)[:] = above
     for level in tiling.levels:
         known = np.empty(np.prod(level.extents) if level.stride > 1 else 0, dtype)
-        begins = _first_words(level, tiling, end, threads)
+        begins, numbers = _first_words(level, tiling, end, threads), _numbers(dtype, bound, step * level.fine)
+        given = (flat, above, known, _layout(tiling), _level(level), made)
+        finer = (weighted[0], (weighted[1] * np.array([[1.0], [level.fine]])).astype(dtype))
 
-        def encode_share(
-            share: Share, level: Level = level, above: Any = above, known: Any = known, begins: Any = begins
-        ) -> tuple[int, int]:
-            begin, about = begins[share[0]], (_layout(tiling), _level(level), made)
-            after = coder.encode_tiles(
-                flat, above, known, *about, share, numbers, weighted, words, places, begin
-            )
-            return begin, after
+        def encode_share(share: Share, given: Any = given, begins: Any = begins, how: Any = (numbers, finer)) -> Share:
+            begin = begins[share[0]]
+            return begin, coder.encode_tiles(*given, share, *how, words, places, begin)
 
         shares = shares_of(level.tiles, threads, level.tiles)
         end = join(words, end, places[level.first :], shares, each_share(encode_share, shares), tiling.shift)
@@ -59,10 +56,10 @@ def decode(payload: NDArray[np.uint8], out: NDArray[Any], tiling: DenseTiling, t
     for level in tiling.levels:
         known = np.empty(np.prod(level.extents), out.dtype) if level.stride > 1 else out.reshape(-1)
 
-        def decode_share(share: Share, level: Level = level, above: Any = above, known: Any = known) -> int:
-            about = (_layout(tiling), _level(level), made)
-            given = (words, end, tiling.start // 4, above, known)
-            return coder.decode_tiles(*given, *about, share, out.dtype.type(step), places)
+        given = (words, end, tiling.start // 4, above, known, _layout(tiling), _level(level), made)
+
+        def decode_share(share: Share, given: Any = given, fine: Any = out.dtype.type(step * level.fine)) -> int:
+            return coder.decode_tiles(*given, share, fine, places)
 
         damaged += sum(each_share(decode_share, shares_of(level.tiles, threads, level.tiles)))
         above = known

@@ -39,10 +39,9 @@ def origin(rank: int, row: int) -> int:
 @jit
 def between(coarse: Any, at: int, pitch: int, apart: int) -> Any:
     """Return what old points along an axis say of a row of new ones."""
-    outer, inner = fill(coarse.dtype.type(-1 / 16)), fill(coarse.dtype.type(9 / 16))
-    near = fused(inner, load_pieces(coarse, at, apart), outer * load_pieces(coarse, at - pitch, apart))
-    far = fused(inner, load_pieces(coarse, at + pitch, apart), near)
-    return fused(outer, load_pieces(coarse, at + 2 * pitch, apart), far)
+    near = load_pieces(coarse, at, apart) + load_pieces(coarse, at + pitch, apart)
+    far = load_pieces(coarse, at - pitch, apart) + load_pieces(coarse, at + 2 * pitch, apart)
+    return fused(fill(coarse.dtype.type(9 / 16)), near, fill(coarse.dtype.type(-1 / 16)) * far)
 
 
 @jit

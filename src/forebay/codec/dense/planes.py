@@ -11,6 +11,8 @@ from forebay.codec.dense.format import HEAD, WARPS
 from forebay.codec.dense.words import chosen, count_of, load_some, other_than, reals_of, store_some
 
 ONE = np.uint32(1)
+PLAIN = np.uint32(1 << 31)
+"""In the last word of the head: zeros are symbols as others are."""
 
 
 @jit
@@ -57,6 +59,17 @@ def pack(symbols: Any, rank: int, words: Any, packed: Any, codes: Any) -> int:
             packed[flagged // 2] |= some << 4 * (flagged % 2)
             flagged += 1
         words[warp] = rows
+    if 8 * count >= 5 * (4096 - cells):
+        count = 0
+        for warp in range(WARPS):
+            words[warp] = PLAIN if warp == WARPS - 1 else np.uint32(0)
+            for number in range(kinds * turns):
+                symbol = load(symbols, (number // turns + 1) * cells + row_of(warp, number % turns, rank) * LANES)
+                sign = symbol >> fill(np.int32(31))
+                magnitude = (symbol ^ sign) - sign
+                store(magnitude + magnitude + sign, codes, count)
+                count += LANES
+        return write_chunks(codes, count, packed, 0, 64, words)
     return write_chunks(codes, count, packed, (flagged + 1) // 2, filled, words)
 
 
@@ -67,11 +80,10 @@ def write_chunks(codes: Any, count: int, packed: Any, begin: int, filled: int, w
     size = begin + filled - 64
     chunks = (count + LANES - 1) // LANES
     used = HEAD + (2 * size + chunks + 7) // 8
-    for k in range(HEAD, used):
-        words[k] = 0
-    for k in range(size):
-        byte = np.uint32(packed[k] if k < begin else packed[64 + k - begin])
-        words[HEAD + k // 4] |= byte << np.uint32(8 * (k % 4))
+    for k in range(64, filled):
+        packed[begin + k - 64] = packed[k]
+    packed[size : 4 * (used - HEAD)] = 0
+    words[HEAD:used] = packed.view(np.uint32)[: used - HEAD]
     for chunk in range(chunks):
         code = load(codes, chunk * LANES)
         width = max(1, width_of(any_of(code)))
@@ -95,6 +107,15 @@ def write_chunks(codes: Any, count: int, packed: Any, begin: int, filled: int, w
 
 
 @jit
+def exact_of(words: Any) -> int:
+    """Return how many exact values a head tells of."""
+    count = 0
+    for warp in range(WARPS):
+        count |= np.int64(words[warp] >> np.uint32(28)) << 4 * warp
+    return count & 0x7FFF
+
+
+@jit
 def byte_of(words: Any, k: int) -> int:
     """Return a byte after the head of a tile."""
     return np.int64(words[HEAD + k // 4] >> np.uint32(8 * (k % 4)) & np.uint32(255))  # type: ignore[return-value]
@@ -107,7 +128,8 @@ def measure(words: Any, rank: int, masks: Any) -> tuple[int, int, int, int]:
     flagged = 0
     if words.size < HEAD:
         return 0, 0, 0, -1
-    for warp in range(WARPS):
+    plain = words[WARPS - 1] & PLAIN != 0
+    for warp in range(0 if plain else WARPS):
         flagged += count_of(words[warp] & np.uint32((1 << rows_of_warp) - 1))
     begin = (flagged + 1) // 2
     if HEAD + (begin + 3) // 4 > words.size:
@@ -122,8 +144,8 @@ def measure(words: Any, rank: int, masks: Any) -> tuple[int, int, int, int]:
     at, row = begin, 0
     for warp in range(WARPS):
         for number in range(rows_of_warp):
-            mask = 0
-            if words[warp] >> np.uint32(number) & ONE:
+            mask = 0xFFFFFFFF if plain else 0
+            if not plain and words[warp] >> np.uint32(number) & ONE:
                 some = byte_of(words, row // 2) >> 4 * (row % 2) & 15
                 row += 1
                 for byte in range(4):
@@ -150,7 +172,7 @@ def unpack(words: Any, rank: int, masks: Any, codes: Any, steps: Any) -> int:
     count, nibbles, at, end = measure(words, rank, masks)
     if end < 0:
         return -1
-    zeros, ones = fill(np.int32(0)), fill(np.int32(1))
+    zeros, ones, plain = fill(np.int32(0)), fill(np.int32(1)), words[WARPS - 1] & PLAIN != 0
     for chunk in range((count + LANES - 1) // LANES):
         nibble, lanes, code = nibbles + chunk, min(LANES, count - chunk * LANES), zeros
         width = (byte_of(words, nibble // 2) >> 4 * (nibble % 2) & 15) + 1
@@ -163,7 +185,8 @@ def unpack(words: Any, rank: int, masks: Any, codes: Any, steps: Any) -> int:
                     plane |= words[place + 1] << np.uint32(32 - bit * lanes % 32)
             code = code | chosen(plane, fill(np.int32(1 << bit)), zeros)
         at += (width * lanes + 31) // 32
-        magnitude, sign = (code >> ones) + ones, zeros - (code & ones)
+        sign = zeros - (code & ones)
+        magnitude = (code + ones) >> ones if plain else (code >> ones) + ones
         store(reals_of((magnitude ^ sign) - sign, codes), codes, chunk * LANES)
     cells, turns = 4096 >> rank, 4 if rank == 3 else 8 if rank == 2 else 16
     at = 0

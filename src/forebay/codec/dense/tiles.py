@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from forebay.codec.bounded.format import LANES
-from forebay.codec.bounded.rows import load, store
+from forebay.codec.bounded.rows import any_of, bits_of, load, load_half, store
 from forebay.codec.bounded.tiles import jit
 from forebay.codec.dense.model import PAD, finite
 from forebay.codec.dense.words import load_evens, load_odds, load_pieces, store_pairs
@@ -98,57 +98,65 @@ def gather(array: Any, extents: Any, stride: int, place: Any, rank: int, x: Any)
 
 
 @jit
-def surround(above: Any, extents: Any, place: Any, rank: int, coarse: Any, field: Any) -> bool:
+def surround(above: Any, extents: Any, place: Any, rank: int, coarse: Any, old: Any) -> bool:
     """Copy the old points in a tile and around it, the last ones past the end; tell whether all of them are 0.
 
-    Those in the tile go before the field's new ones as they are.
+    Those in the tile go to `old` as they are; others become numbers.
     """
     n2, n1, n0 = (extents[0] + 1) // 2, (extents[1] + 1) // 2, (extents[2] + 1) // 2
     z0, y0, x0 = place[0] // 2, place[1] // 2, place[2] // 2
     planes, lines = (11, 11) if rank == 3 else (35 if rank == 2 else 1, 1)
     wide = 11 if rank == 3 else 35 if rank == 2 else 2051
-    nothing, at = True, 0
+    inner, at = x0 > 0 and x0 + wide - 1 <= n0, 0
     for plane in range(planes):
         y = min(max(y0 + plane - 1, 0), n1 - 1) if rank > 1 else 0
         for line in range(lines):
             z = min(max(z0 + line - 1, 0), n2 - 1) if rank == 3 else 0
             begin = (z * n1 + y) * n0
-            if x0 > 0 and x0 + wide - 1 <= n0:
+            if inner and rank == 3 and begin + x0 + 15 <= above.size:
+                store(load_half(above, begin + x0 - 1), coarse, at)  # what is more than a line is written over
+            elif inner:
                 for k in range(wide):
-                    value = finite(above[begin + x0 + k - 1])
-                    coarse[at + k] = value
-                    nothing &= value == 0
+                    coarse[at + k] = above[begin + x0 + k - 1]
             else:
                 for k in range(wide):
-                    value = finite(above[begin + min(max(x0 + k - 1, 0), n0 - 1)])
-                    coarse[at + k] = value
-                    nothing &= value == 0
+                    coarse[at + k] = above[begin + min(max(x0 + k - 1, 0), n0 - 1)]
             at += 12 if rank == 3 else 36
+    some = any_of(bits_of(load(coarse, 0)))
+    odd = some & type(some)(0)
+    for k in range(0, coarse.size, LANES):
+        values = load(coarse, k)
+        some |= any_of(bits_of(values))
+        odd |= any_of(bits_of(values - values))
+    nothing = some == 0
+    if odd:
+        for k in range(coarse.size):
+            coarse[k] = finite(coarse[k])
     if full(place):
         for row in range((4096 >> rank) // LANES):
             z, y, x = cell_of(row * LANES, rank)
             begin = ((z0 + z) * n1 + y0 + y) * n0 + x0 + x
-            store(load_pieces(above, begin, n1 * n0 if rank == 3 else LANES // 4), field, PAD + row * LANES)
+            store(load_pieces(above, begin, n1 * n0 if rank == 3 else LANES // 4), old, row * LANES)
         return nothing
     for cell in range(4096 >> rank):
         z, y, x = cell_of(cell, rank)
         z, y, x = min(z0 + z, n2 - 1), min(y0 + y, n1 - 1), min(x0 + x, n0 - 1)
-        field[PAD + cell] = above[(z * n1 + y) * n0 + x]
+        old[cell] = above[(z * n1 + y) * n0 + x]
     return nothing
 
 
 @jit
-def scatter(field: Any, extents: Any, place: Any, rank: int, known: Any) -> None:
-    """Copy the points of a tile, the old ones too, to where they belong in their grid."""
+def scatter(old: Any, field: Any, extents: Any, place: Any, rank: int, known: Any) -> None:
+    """Copy the points of a tile, old and new ones, to where they belong in their grid."""
     cells = 4096 >> rank
     if full(place):
         for kind in range(0, 1 << rank, 2):
             for row in range(cells // LANES):
                 at, apart = begin_of(kind, row, rank, place, extents)
-                evens = load(field, PAD + kind * cells + row * LANES)
+                evens = load(field, PAD + kind * cells + row * LANES) if kind else load(old, row * LANES)
                 odds = load(field, PAD + (kind + 1) * cells + row * LANES)
                 store_pairs(evens, odds, known, at, apart)
         return
     for k in range(4096):
         if exists(k, rank, place):
-            known[index_of(k, rank, place, extents, 1)] = field[PAD + k]
+            known[index_of(k, rank, place, extents, 1)] = field[PAD + k] if k >= cells else old[k]
