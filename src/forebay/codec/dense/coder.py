@@ -193,7 +193,7 @@ def decode_tiles(
     _, grid, counts, first = level
     each, cells = known.itemsize // 4, VALUES >> rank
     coarse, field, steps = np.zeros(COARSE, known.dtype), np.zeros(FIELD, known.dtype), np.zeros(VALUES, known.dtype)
-    spare, codes = np.empty(LANES, known.dtype), np.zeros(VALUES + 32, known.dtype)
+    spare, codes = np.empty(LANES, known.dtype), np.zeros(VALUES + 32, np.int32)
     masks, near, value = np.zeros((WARPS, 32), np.uint32), np.empty(2, known.dtype), np.empty(2, known.dtype)
     prefix, parts, old = near.view(np.uint32), value.view(np.uint32), np.empty(cells, known.dtype)
     damaged = 0

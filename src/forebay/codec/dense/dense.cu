@@ -30,6 +30,7 @@ constexpr int SIDE = RANK == 3 ? 8 : RANK == 2 ? 32 : 2048;  // cells along an a
 constexpr int HALO = SIDE + 3;                                // with one before and two after
 constexpr int MANY = 32768;                                   // for a symbol
 constexpr int HEAD = 4;                                       // words: a bit for each row
+constexpr int MOSTLY = 22;                                    // symbols that are not zero: zeros are written then too
 constexpr u32 PLAIN = 1u << 31;                               // in the last of them: zeros are symbols as others are
 constexpr int CHUNKS = (SYMBOLS + 31) / 32;                   // of 32 symbols each, that are not zero
 constexpr int BITS_ROOM = (WARPS * ROWS * (4 + 32) + 4 * CHUNKS) / 32 + 2;
@@ -152,38 +153,42 @@ constexpr int FIELD_Y = RANK == 3 ? SIDE * SIDE : RANK == 2 ? SIDE : 32, FIELD_Z
 // Where a thread's part of the field begins.
 __device__ inline int field_of(const Cell& cell) { return RANK == 1 ? cell.x : cell.y * FIELD_Y + cell.z * FIELD_Z + cell.x; }
 
-// Bring the points of the grid above that surround a tile; past its ends, the last ones. Whether all of them are 0.
+// Bring the points of the grid above that surround a tile; past its beginnings, the first ones, and past its ends the
+// last two go on as a straight line, along one axis. Whether all of them are 0.
 __device__ inline bool surround(const real* __restrict__ above, const Tile& tile, i64 m2, i64 m1, i64 m0, real* coarse) {
     const i64 n2 = (m2 + 1) / 2, n1 = (m1 + 1) / 2, n0 = (m0 + 1) / 2;
+    const i64 z0 = tile.z / 2 - 1, y0 = tile.y / 2 - 1, x0 = tile.x / 2 - 1;
     const auto within = [](i64 at, i64 n) { return at < 0 ? 0 : at < n ? at : n - 1; };
+    const auto past = [](i64 at, i64 n) { return n < 2 || at < n ? 0 : at == n ? 1 : 2; };
     bool nothing = true;
-    const auto take = [&](const real* from, real* to) {
-        const real x = number(*from);
+    const auto keep = [&](real x, real* to) {
+        x = number(x);
         nothing = nothing && x == 0;
         *to = x;
     };
+    const auto take = [&](i64 z, i64 y, i64 x, real* to) {
+        const real* from = above + (within(z, n2) * n1 + within(y, n1)) * n0 + within(x, n0);
+        const int pz = past(z, n2), py = past(y, n1), px = past(x, n0), by = pz ? pz : py ? py : px;
+        const real last = number(*from);
+        keep(by ? fused((real)by, add(last, -number(from[pz ? -n1 * n0 : py ? -n0 : -1])), last) : last, to);
+    };
     if (RANK == 3) {
         const int z = threadIdx.x / HALO, x = threadIdx.x - z * HALO;
-        if (z < HALO) {
-            const i64 first = tile.y / 2 - 1;
-            const real* from = above + within(tile.z / 2 + z - 1, n2) * n1 * n0 + within(tile.x / 2 + x - 1, n0);
-            real* to = coarse + z * LINE_PITCH + x;
-            if (first >= 0 && first + HALO <= n1) {
-                from += first * n0;
+        real* to = coarse + z * LINE_PITCH + x;
+        if (z0 >= 0 && z0 + HALO <= n2 && y0 >= 0 && y0 + HALO <= n1 && x0 >= 0 && x0 + HALO <= n0) {
+            const real* from = above + ((z0 + z) * n1 + y0) * n0 + x0 + x;
+            if (z < HALO)
 #pragma unroll
-                for (int y = 0; y < HALO; ++y, from += n0) take(from, to + y * PLANE_PITCH);
-            } else {
+                for (int y = 0; y < HALO; ++y, from += n0) keep(*from, to + y * PLANE_PITCH);
+        } else if (z < HALO) {
 #pragma unroll 1
-                for (int y = 0; y < HALO; ++y) take(from + within(first + y, n1) * n0, to + y * PLANE_PITCH);
-            }
+            for (int y = 0; y < HALO; ++y) take(z0 + z, y0 + y, x0 + x, to + y * PLANE_PITCH);
         }
     } else {
-        const int lines = RANK == 2 ? HALO : 1;
-#pragma unroll 4
-        for (int k = threadIdx.x; k < lines * HALO; k += THREADS) {
+#pragma unroll 1
+        for (int k = threadIdx.x; k < (RANK == 2 ? HALO : 1) * HALO; k += THREADS) {
             const int y = k / HALO, x = k - y * HALO;
-            const i64 line = RANK == 2 ? within(tile.y / 2 + y - 1, n1) * n0 : 0;
-            take(above + line + within(tile.x / 2 + x - 1, n0), coarse + k);
+            take(0, RANK == 2 ? y0 + y : 0, x0 + x, coarse + k);
         }
     }
     return nothing;
@@ -319,8 +324,13 @@ __device__ inline int before(int mine, int* sums, int& total) {
     return earlier + sum - mine;
 }
 
-// Which bytes of a mask are not zero.
+// Symbols as numbers from zero on, and back.
+__device__ inline u32 code_of(int symbol) { return 2 * (u32)(symbol < 0 ? -symbol : symbol) - (symbol < 0); }
+__device__ inline int symbol_of(int code) { return ((code + 1 >> 1) ^ -(code & 1)) + (code & 1); }
+
+// Which bytes of a mask are not zero; none is told where all lanes are listed.
 __device__ inline u32 bytes_of(u32 mask) {
+    if (mask == ALL) return 0;
     return (mask & 0xff ? 1 : 0) | (mask & 0xff00 ? 2 : 0) | (mask & 0xff0000 ? 4 : 0) | (mask >> 24 ? 8 : 0);
 }
 
@@ -497,11 +507,12 @@ __device__ inline void encode_tile(const real* __restrict__ array, i64 sz, i64 s
         const int symbol = symbols[row];
         const u32 mask = __ballot_sync(ALL, symbol != 0);
         if (!mask) continue;
-        if (lane == 0) masks[warp * 32 + row] = mask;
-        const u32 code = 2 * (u32)(symbol < 0 ? -symbol : symbol) - 2 + (symbol < 0);
-        u16* to = end_of_list + __popc(mask & earlier_lanes);
-        *(symbol ? to : spare + threadIdx.x) = (u16)code;
-        end_of_list += __popc(mask);
+        const bool mostly = __popc(mask) >= MOSTLY;
+        const u32 listed = mostly ? ALL : mask;
+        if (lane == 0) masks[warp * 32 + row] = listed;
+        u16* to = end_of_list + __popc(listed & earlier_lanes);
+        *(symbol || mostly ? to : spare + threadIdx.x) = (u16)(code_of(symbol) - !mostly);
+        end_of_list += __popc(listed);
     }
     __syncwarp();
     const int count = end_of_list - mine_of_list;
@@ -533,10 +544,7 @@ __device__ inline void encode_tile(const real* __restrict__ array, i64 sz, i64 s
 #pragma unroll
         for (int w = 0; w < WARPS; ++w) ends[w] = (w + 1) * (ROWS * 32);
 #pragma unroll
-        for (int row = 0; row < ROWS; ++row) {
-            const int symbol = symbols[row];
-            mine_of_list[row * 32 + lane] = (u16)(2 * (u32)(symbol < 0 ? -symbol : symbol) - (symbol < 0));
-        }
+        for (int row = 0; row < ROWS; ++row) mine_of_list[row * 32 + lane] = (u16)code_of(symbols[row]);
         __syncthreads();
     }
     const auto code_at = [&](int k) -> u32 {
@@ -555,7 +563,7 @@ __device__ inline void encode_tile(const real* __restrict__ array, i64 sz, i64 s
     if (mine) {
         put(bits, 4 * (earlier.rows + __popc(rows & lanes_before())), some, 4);
         int at = 4 * flags + 8 * (earlier.bytes + bytes_before);
-        for (u32 left = mine, byte = 0; byte < 4; ++byte, left >>= 8)
+        for (u32 left = some ? mine : 0, byte = 0; byte < 4; ++byte, left >>= 8)
             if (left & 0xff) put(bits, at, left & 0xff, 8), at += 8;
     }
     __syncthreads();
@@ -642,7 +650,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, DECODE_BLOCKS)
            u32 magic, u32 kind_of_array, i64 n2, i64 n1, i64 n0, i64 m2, i64 m1, i64 m0, u32 t1, u32 t0,
            u32 number_of_first, u32 tiles, u64 start, u32 shift, double fine, u32* __restrict__ flag) {
     __shared__ __align__(16) char memory[sizeof(Room)];
-    __shared__ __align__(16) short list[SYMBOLS];
+    __shared__ __align__(16) u16 list[SYMBOLS];
     __shared__ u8 widths[CHUNKS];
     __shared__ u16 chunk_places[CHUNKS], starts[THREADS];
     __shared__ u32 masks[THREADS];
@@ -713,6 +721,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, DECODE_BLOCKS)
         if (coded)
             for (int byte = 0; byte < 4; ++byte)
                 if (some >> byte & 1) mine |= (u32)packed[at++] << 8 * byte;
+        if (coded && flagged && !some) mine = ALL;
         start_of_row = before(__popc(mine), scan, symbols);
         if (plain) mine = lane < ROWS ? ALL : 0, start_of_row = (warp * ROWS + lane) * 32, symbols = SYMBOLS;
         const int chunks = (symbols + 31) / 32, partly = symbols & 31, nibble = flags + 2 * bytes + (int)threadIdx.x;
@@ -739,9 +748,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, DECODE_BLOCKS)
                 word = there[lane];
             }
             for (int bit = 0; bit < bits; ++bit) code |= (__shfl_sync(ALL, word, bit) >> lane & 1) << bit;
-            const int sign = -(int)(code & 1);
-            const int size = plain ? (int)(code + 1) >> 1 : (int)(code >> 1) + 1;
-            list[chunk * 32 + lane] = (short)((size ^ sign) - sign);
+            list[chunk * 32 + lane] = (u16)code;
         }
         used += words;
         for (int k = threadIdx.x; coded && k < exact; k += THREADS) whole = whole && ((u16*)(data + used))[k] < SYMBOLS;
@@ -759,7 +766,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, DECODE_BLOCKS)
     for (int row = 0; row < ROWS; ++row) {
         const u32 mask = masks[warp * 32 + row];
         values[row] = 0;
-        if (mask >> lane & 1) values[row] = (real)list[starts[warp * 32 + row] + __popc(mask & earlier_lanes)];
+        if (!(mask >> lane & 1)) continue;
+        const int code = list[starts[warp * 32 + row] + __popc(mask & earlier_lanes)];
+        values[row] = (real)symbol_of(code + (mask != ALL));
     }
     if (!zeros) {
         const bool careful = exact != 0 || !coded;

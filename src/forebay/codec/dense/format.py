@@ -54,7 +54,7 @@ class Level:
     @property
     def fine(self) -> float:
         """What its step is of the array's: errors of points from which many are predicted cost most."""
-        return (13 / 16) ** (self.stride.bit_length() - 1)
+        return (7 / 8) ** (self.stride.bit_length() - 1)
 
     def fresh_before(self, rank: int) -> NDArray[np.int64]:
         """Count the new points before each tile, and after the last."""

@@ -11,6 +11,9 @@ from forebay.codec.dense.format import HEAD, WARPS
 from forebay.codec.dense.words import chosen, count_of, load_some, other_than, reals_of, store_some
 
 ONE = np.uint32(1)
+MOSTLY = 22
+"""Symbols of a row that are not zero from which on zeros are written like others."""
+EVERY = np.uint32(0xFFFFFFFF)
 PLAIN = np.uint32(1 << 31)
 """In the last word of the head: zeros are symbols as others are."""
 
@@ -47,9 +50,15 @@ def pack(symbols: Any, rank: int, words: Any, packed: Any, codes: Any) -> int:
                 continue
             sign = symbol >> fill(np.int32(31))
             magnitude = (symbol ^ sign) - sign
-            store_some(magnitude + magnitude - fill(np.int32(2)) - sign, mask, codes, count)
-            count += count_of(mask)
+            code = magnitude + magnitude + sign
             rows |= ONE << np.uint32(number)
+            if count_of(mask) >= MOSTLY:
+                store(code, codes, count)
+                count += LANES
+                flagged += 1
+                continue
+            store_some(code - fill(np.int32(1)), mask, codes, count)
+            count += count_of(mask)
             some = 0
             for byte in range(4):
                 part = mask >> np.uint32(8 * byte) & np.uint32(255)
@@ -59,7 +68,7 @@ def pack(symbols: Any, rank: int, words: Any, packed: Any, codes: Any) -> int:
             packed[flagged // 2] |= some << 4 * (flagged % 2)
             flagged += 1
         words[warp] = rows
-    if 8 * count >= 5 * (4096 - cells):
+    if 4 * count >= 3 * (4096 - cells):
         count = 0
         for warp in range(WARPS):
             words[warp] = PLAIN if warp == WARPS - 1 else np.uint32(0)
@@ -148,6 +157,7 @@ def measure(words: Any, rank: int, masks: Any) -> tuple[int, int, int, int]:
             if not plain and words[warp] >> np.uint32(number) & ONE:
                 some = byte_of(words, row // 2) >> 4 * (row % 2) & 15
                 row += 1
+                mask = 0 if some else 0xFFFFFFFF
                 for byte in range(4):
                     if some >> byte & 1:
                         mask |= byte_of(words, at) << 8 * byte
@@ -172,7 +182,7 @@ def unpack(words: Any, rank: int, masks: Any, codes: Any, steps: Any) -> int:
     count, nibbles, at, end = measure(words, rank, masks)
     if end < 0:
         return -1
-    zeros, ones, plain = fill(np.int32(0)), fill(np.int32(1)), words[WARPS - 1] & PLAIN != 0
+    zeros, ones = fill(np.int32(0)), fill(np.int32(1))
     for chunk in range((count + LANES - 1) // LANES):
         nibble, lanes, code = nibbles + chunk, min(LANES, count - chunk * LANES), zeros
         width = (byte_of(words, nibble // 2) >> 4 * (nibble % 2) & 15) + 1
@@ -185,15 +195,18 @@ def unpack(words: Any, rank: int, masks: Any, codes: Any, steps: Any) -> int:
                     plane |= words[place + 1] << np.uint32(32 - bit * lanes % 32)
             code = code | chosen(plane, fill(np.int32(1 << bit)), zeros)
         at += (width * lanes + 31) // 32
-        sign = zeros - (code & ones)
-        magnitude = (code + ones) >> ones if plain else (code >> ones) + ones
-        store(reals_of((magnitude ^ sign) - sign, codes), codes, chunk * LANES)
+        store(code, codes, chunk * LANES)
     cells, turns = 4096 >> rank, 4 if rank == 3 else 8 if rank == 2 else 16
     at = 0
     for warp in range(WARPS):
         for number in range(((1 << rank) - 1) * turns):
             to = (number // turns + 1) * cells + row_of(warp, number % turns, rank) * LANES
             mask = masks[warp, number]
-            store(load_some(mask, codes, at), steps, to)
+            if mask == 0:
+                store(reals_of(zeros, steps), steps, to)
+                continue
+            code = load_some(mask, codes, at) + fill(np.int32(mask != EVERY))
+            symbol = (((code + ones) >> ones) ^ (zeros - (code & ones))) + (code & ones)
+            store(reals_of(chosen(mask, symbol, zeros), steps), steps, to)
             at += count_of(mask)
     return end  # type: ignore[no-any-return]

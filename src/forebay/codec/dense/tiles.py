@@ -98,8 +98,31 @@ def gather(array: Any, extents: Any, stride: int, place: Any, rank: int, x: Any)
 
 
 @jit
+def past(at: int, n: int) -> int:
+    """Return how far a place is past the end of an axis: not, by one point, or by more."""
+    return 0 if n < 2 or at < n else 1 if at == n else 2
+
+
+@jit
+def beyond(above: Any, z: int, y: int, x: int, n2: int, n1: int, n0: int) -> Any:
+    """Return an old point: before the beginning the first, past an end what the last two lead to, along one axis."""
+    nz, ny, nx = min(max(z, 0), n2 - 1), min(max(y, 0), n1 - 1), min(max(x, 0), n0 - 1)
+    at = (nz * n1 + ny) * n0 + nx
+    by, apart = past(z, n2), n1 * n0
+    if by == 0:
+        by, apart = past(y, n1), n0
+    if by == 0:
+        by, apart = past(x, n0), 1
+    last = finite(above[at])
+    if by == 0:
+        return last
+    change = last - finite(above[at - apart])
+    return last + change if by == 1 else last + (change + change)
+
+
+@jit
 def surround(above: Any, extents: Any, place: Any, rank: int, coarse: Any, old: Any) -> bool:
-    """Copy the old points in a tile and around it, the last ones past the end; tell whether all of them are 0.
+    """Copy the old points in a tile and around it, as `beyond` has it; tell whether all of them are 0.
 
     Those in the tile go to `old` as they are; others become numbers.
     """
@@ -109,18 +132,18 @@ def surround(above: Any, extents: Any, place: Any, rank: int, coarse: Any, old: 
     wide = 11 if rank == 3 else 35 if rank == 2 else 2051
     inner, at = x0 > 0 and x0 + wide - 1 <= n0, 0
     for plane in range(planes):
-        y = min(max(y0 + plane - 1, 0), n1 - 1) if rank > 1 else 0
+        y = y0 + plane - 1 if rank > 1 else 0
         for line in range(lines):
-            z = min(max(z0 + line - 1, 0), n2 - 1) if rank == 3 else 0
+            z = z0 + line - 1 if rank == 3 else 0
             begin = (z * n1 + y) * n0
-            if inner and rank == 3 and begin + x0 + 15 <= above.size:
-                store(load_half(above, begin + x0 - 1), coarse, at)  # what is more than a line is written over
-            elif inner:
+            if not inner or z < 0 or z >= n2 or y < 0 or y >= n1:
                 for k in range(wide):
-                    coarse[at + k] = above[begin + x0 + k - 1]
+                    coarse[at + k] = beyond(above, z, y, x0 + k - 1, n2, n1, n0)
+            elif rank == 3 and begin + x0 + 15 <= above.size:
+                store(load_half(above, begin + x0 - 1), coarse, at)  # what is more than a line is written over
             else:
                 for k in range(wide):
-                    coarse[at + k] = above[begin + min(max(x0 + k - 1, 0), n0 - 1)]
+                    coarse[at + k] = above[begin + x0 + k - 1]
             at += 12 if rank == 3 else 36
     some = any_of(bits_of(load(coarse, 0)))
     odd = some & type(some)(0)
