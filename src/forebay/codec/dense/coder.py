@@ -106,7 +106,7 @@ def encode_tiles(
     raw, spare, symbols = x.view(np.uint32), np.empty(LANES, array.dtype), np.zeros(VALUES, np.int32)
     unfit, exact = np.zeros((8, MOST_ROWS), np.uint32), np.empty(VALUES, np.int64)
     coded, packed, codes = np.zeros(MOST_WORDS, np.uint32), np.zeros(1024, np.uint8), np.zeros(VALUES + 32, np.int32)
-    near, old = np.empty(2, array.dtype), np.empty(cells, array.dtype)
+    near, old, few = np.empty(2, array.dtype), np.empty(cells, array.dtype), np.zeros(VALUES + 32, np.int32)
     prefix = near.view(np.uint32)
     at = start
     for tile in range(tiles[0], tiles[1]):
@@ -128,7 +128,7 @@ def encode_tiles(
         outside = 0
         if quantise(x, rank, coarse, about, five, field, symbols, unfit, spare):
             outside = find_exact(unfit, rank, place, exact)
-        used = pack(symbols, rank, coded, packed, codes)
+        used = pack(symbols, rank, coded, packed, codes, few)
         size = own + used + (outside + 1) // 2 + outside * each
         fresh, here = fresh_of(place), at >> (shift - 2)
         kept = size >= fresh * each and (used > HEAD or outside)

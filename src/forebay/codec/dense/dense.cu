@@ -30,7 +30,6 @@ constexpr int SIDE = RANK == 3 ? 8 : RANK == 2 ? 32 : 2048;  // cells along an a
 constexpr int HALO = SIDE + 3;                                // with one before and two after
 constexpr int MANY = 32768;                                   // for a symbol
 constexpr int HEAD = 4;                                       // words: a bit for each row
-constexpr int MOSTLY = 22;                                    // symbols that are not zero: zeros are written then too
 constexpr u32 PLAIN = 1u << 31;                               // in the last of them: zeros are symbols as others are
 constexpr int CHUNKS = (SYMBOLS + 31) / 32;                   // of 32 symbols each, that are not zero
 constexpr int BITS_ROOM = (WARPS * ROWS * (4 + 32) + 4 * CHUNKS) / 32 + 2;
@@ -372,7 +371,7 @@ __device__ inline void each_fresh(const Tile& tile, const Cell& cell, int* sums,
 }
 
 struct Sums {
-    int rows, bytes, symbols, exact;
+    int rows, bytes, full, few, exact;  // rows, their bytes, rows that are listed whole, symbols of others, exact values
 };
 
 extern "C" __global__ void __launch_bounds__(256)
@@ -498,7 +497,8 @@ __device__ inline void encode_tile(const real* __restrict__ array, i64 sz, i64 s
 
     // What is not zero, one after the other, in the order of rows.
     u16* list = (u16*)memory;
-    u16 *mine_of_list = list + warp * (ROWS * 32), *end_of_list = mine_of_list;
+    u16* mine_of_list = list + warp * (ROWS * 32);  // rows that are listed whole from its beginning, others from its end
+    int full = 0, few = 0;
     const u32 earlier_lanes = lanes_before();
     masks[threadIdx.x] = 0;
     __syncthreads();
@@ -507,52 +507,56 @@ __device__ inline void encode_tile(const real* __restrict__ array, i64 sz, i64 s
         const int symbol = symbols[row];
         const u32 mask = __ballot_sync(ALL, symbol != 0);
         if (!mask) continue;
-        const bool mostly = __popc(mask) >= MOSTLY;
-        const u32 listed = mostly ? ALL : mask;
-        if (lane == 0) masks[warp * 32 + row] = listed;
-        u16* to = end_of_list + __popc(listed & earlier_lanes);
-        *(symbol || mostly ? to : spare + threadIdx.x) = (u16)(code_of(symbol) - !mostly);
-        end_of_list += __popc(listed);
+        const u32 code = code_of(symbol);
+        const int zeros = 32 - __popc(mask);
+        const bool mostly = zeros <= 12 && zeros * width_of(__reduce_or_sync(ALL, code)) < 32;
+        if (lane == 0) masks[warp * 32 + row] = mostly ? ALL : mask;
+        const int at = mostly ? full * 32 + lane : ROWS * 32 - 1 - few - __popc(mask & earlier_lanes);
+        *(symbol || mostly ? mine_of_list + at : spare + threadIdx.x) = (u16)(code - !mostly);
+        full += mostly, few += mostly ? 0 : 32 - zeros;
     }
     __syncwarp();
-    const int count = end_of_list - mine_of_list;
     u32 mine = masks[threadIdx.x], rows = __ballot_sync(ALL, mine != 0);
     const u32 some = bytes_of(mine);
     const int bytes_before = before(__popc(some)), exact_before = careful ? before(__popc(exact)) : 0;
     if (lane == 31)
-        sums[warp] = Sums{__popc(rows), bytes_before + (int)__popc(some), count, exact_before + (int)__popc(exact)};
+        sums[warp] = Sums{__popc(rows), bytes_before + (int)__popc(some), full, few, exact_before + (int)__popc(exact)};
     for (int k = threadIdx.x; k < BITS_ROOM; k += THREADS) bits[k] = 0;
     if (threadIdx.x < 16) rest[threadIdx.x] = 0;
     __syncthreads();
-    Sums all{0, 0, 0, 0}, earlier{0, 0, 0, 0};
-    int ends[WARPS];
+    Sums all{0, 0, 0, 0, 0}, earlier{0, 0, 0, 0, 0};
+    int full_ends[WARPS], few_ends[WARPS];
 #pragma unroll
     for (int w = 0; w < WARPS; ++w) {
         const Sums s = sums[w];
         if (w == warp) earlier = all;
-        all.rows += s.rows, all.bytes += s.bytes, all.symbols += s.symbols, all.exact += s.exact;
-        ends[w] = all.symbols;
+        all.rows += s.rows, all.bytes += s.bytes, all.full += s.full, all.few += s.few, all.exact += s.exact;
+        full_ends[w] = all.full * 32, few_ends[w] = all.few;
     }
-    if (!all.symbols && !all.exact) {
+    int listed = all.full * 32 + all.few;
+    if (!listed && !all.exact) {
         if (threadIdx.x == 0) *my_place = 0;
         return;
     }
-    const bool plain = 4 * all.symbols >= 3 * SYMBOLS;
+    const bool plain = 8 * listed >= 7 * SYMBOLS;
     if (plain) {
         mine = rows = 0;
-        all.rows = all.bytes = 0, all.symbols = SYMBOLS;
-#pragma unroll
-        for (int w = 0; w < WARPS; ++w) ends[w] = (w + 1) * (ROWS * 32);
+        all.rows = all.bytes = 0, listed = SYMBOLS;
 #pragma unroll
         for (int row = 0; row < ROWS; ++row) mine_of_list[row * 32 + lane] = (u16)code_of(symbols[row]);
         __syncthreads();
     }
     const auto code_at = [&](int k) -> u32 {
+        if (plain) return list[k];
+        if (k >= listed) return 0;
+        const bool whole = k < all.full * 32;
+        const int(&ends)[WARPS] = whole ? full_ends : few_ends;
+        k -= whole ? 0 : all.full * 32;
         const int w = (k >= ends[0]) + (k >= ends[1]) + (k >= ends[2]);
-        const int start = w == 0 ? 0 : w == 1 ? ends[0] : w == 2 ? ends[1] : ends[2];
-        return k < all.symbols ? list[w * (ROWS * 32) + k - start] : 0;
+        k -= w == 0 ? 0 : w == 1 ? ends[0] : w == 2 ? ends[1] : ends[2];
+        return list[w * (ROWS * 32) + (whole ? k : ROWS * 32 - 1 - k)];
     };
-    const int chunks = (all.symbols + 31) / 32, flags = (all.rows + 1) & ~1;
+    const int chunks = (listed + 31) / 32, flags = (all.rows + 1) & ~1;
     for (int chunk = warp; chunk < chunks; chunk += WARPS) {
         const int width = width_of(__reduce_or_sync(ALL, code_at(chunk * 32 + lane)));
         if (lane == 0) {
@@ -568,7 +572,7 @@ __device__ inline void encode_tile(const real* __restrict__ array, i64 sz, i64 s
     }
     __syncthreads();
     int words;
-    const int partly = all.symbols & 31, own_chunk = threadIdx.x;
+    const int partly = listed & 31, own_chunk = threadIdx.x;
     static_assert(CHUNKS <= THREADS, "a chunk for each thread");
     const int own_width = own_chunk < chunks ? widths[own_chunk] : 0;
     const int own_words = own_chunk == chunks - 1 && partly ? (own_width * partly + 31) / 32 : own_width;
@@ -722,7 +726,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, DECODE_BLOCKS)
             for (int byte = 0; byte < 4; ++byte)
                 if (some >> byte & 1) mine |= (u32)packed[at++] << 8 * byte;
         if (coded && flagged && !some) mine = ALL;
-        start_of_row = before(__popc(mine), scan, symbols);
+        const bool entire = mine == ALL;
+        start_of_row = before(entire ? 1 << 16 : __popc(mine), scan, symbols);
+        start_of_row = entire ? (start_of_row >> 16) * 32 : (symbols >> 16) * 32 + (start_of_row & 0xffff);
+        symbols = (symbols >> 16) * 32 + (symbols & 0xffff);
         if (plain) mine = lane < ROWS ? ALL : 0, start_of_row = (warp * ROWS + lane) * 32, symbols = SYMBOLS;
         const int chunks = (symbols + 31) / 32, partly = symbols & 31, nibble = flags + 2 * bytes + (int)threadIdx.x;
         used = HEAD + (4 * (flags + 2 * bytes + chunks) + 31) / 32;

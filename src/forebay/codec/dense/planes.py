@@ -11,8 +11,6 @@ from forebay.codec.dense.format import HEAD, WARPS
 from forebay.codec.dense.words import chosen, count_of, load_some, other_than, reals_of, store_some
 
 ONE = np.uint32(1)
-MOSTLY = 22
-"""Symbols of a row that are not zero from which on zeros are written like others."""
 EVERY = np.uint32(0xFFFFFFFF)
 PLAIN = np.uint32(1 << 31)
 """In the last word of the head: zeros are symbols as others are."""
@@ -27,18 +25,18 @@ def row_of(warp: int, turn: int, rank: int) -> int:
 
 
 @jit
-def pack(symbols: Any, rank: int, words: Any, packed: Any, codes: Any) -> int:
+def pack(symbols: Any, rank: int, words: Any, packed: Any, codes: Any, few: Any) -> int:
     """Write the symbols of a tile from the first of `words` on; return how many words they take.
 
     Parameters
     ----------
     packed
         Room for bytes: the flags of rows, which come before their masks and the widths, and from 64 on the masks.
-    codes
-        Room for all symbols that are not zero.
+    codes, few
+        Room for all symbols; and for those of rows that are mostly zero, which come last.
     """
     cells, kinds, turns = 4096 >> rank, (1 << rank) - 1, 4 if rank == 3 else 8 if rank == 2 else 16
-    zeros, count, flagged, filled = fill(np.int32(0)), 0, 0, 64
+    zeros, count, fewer, flagged, filled = fill(np.int32(0)), 0, 0, 0, 64
     packed[:64] = 0
     for warp in range(WARPS):
         rows = np.uint32(0)
@@ -52,13 +50,14 @@ def pack(symbols: Any, rank: int, words: Any, packed: Any, codes: Any) -> int:
             magnitude = (symbol ^ sign) - sign
             code = magnitude + magnitude + sign
             rows |= ONE << np.uint32(number)
-            if count_of(mask) >= MOSTLY:
+            blanks = LANES - count_of(mask)
+            if blanks <= 12 and blanks * width_of(any_of(code)) < LANES:  # zeros take less than telling of them
                 store(code, codes, count)
                 count += LANES
                 flagged += 1
                 continue
-            store_some(code - fill(np.int32(1)), mask, codes, count)
-            count += count_of(mask)
+            store_some(code - fill(np.int32(1)), mask, few, fewer)
+            fewer += count_of(mask)
             some = 0
             for byte in range(4):
                 part = mask >> np.uint32(8 * byte) & np.uint32(255)
@@ -68,7 +67,9 @@ def pack(symbols: Any, rank: int, words: Any, packed: Any, codes: Any) -> int:
             packed[flagged // 2] |= some << 4 * (flagged % 2)
             flagged += 1
         words[warp] = rows
-    if 4 * count >= 3 * (4096 - cells):
+    codes[count : count + fewer] = few[:fewer]
+    count += fewer
+    if 8 * count >= 7 * (4096 - cells):
         count = 0
         for warp in range(WARPS):
             words[warp] = PLAIN if warp == WARPS - 1 else np.uint32(0)
@@ -197,7 +198,10 @@ def unpack(words: Any, rank: int, masks: Any, codes: Any, steps: Any) -> int:
         at += (width * lanes + 31) // 32
         store(code, codes, chunk * LANES)
     cells, turns = 4096 >> rank, 4 if rank == 3 else 8 if rank == 2 else 16
-    at = 0
+    whole, few = 0, 0
+    for warp in range(WARPS):
+        for number in range(((1 << rank) - 1) * turns):
+            few += LANES if masks[warp, number] == EVERY else 0
     for warp in range(WARPS):
         for number in range(((1 << rank) - 1) * turns):
             to = (number // turns + 1) * cells + row_of(warp, number % turns, rank) * LANES
@@ -205,8 +209,11 @@ def unpack(words: Any, rank: int, masks: Any, codes: Any, steps: Any) -> int:
             if mask == 0:
                 store(reals_of(zeros, steps), steps, to)
                 continue
-            code = load_some(mask, codes, at) + fill(np.int32(mask != EVERY))
+            code = load_some(mask, codes, whole if mask == EVERY else few) + fill(np.int32(mask != EVERY))
             symbol = (((code + ones) >> ones) ^ (zeros - (code & ones))) + (code & ones)
             store(reals_of(chosen(mask, symbol, zeros), steps), steps, to)
-            at += count_of(mask)
+            if mask == EVERY:
+                whole += LANES
+            else:
+                few += count_of(mask)
     return end  # type: ignore[no-any-return]
