@@ -76,7 +76,9 @@ def emulated(payload, array, weighted, seed=0, exponents=None, encodes=False):
         nine = np.concatenate((pitches, how.extents, level.extents)).astype(np.int64)
         about = [MAGIC, how.kind, *level.counts[1:], level.first, how.tiles, how.shift]
         seven = np.array(about, np.uint32)
-        pointers = [ctypes.c_void_p(one.ctypes.data if one is not None else None) for one in (array, nine, above, known)]
+        pointers = [
+            ctypes.c_void_p(one.ctypes.data if one is not None else None) for one in (array, nine, above, known)
+        ]
         flag |= library.launch(
             level.tiles,
             seed,

@@ -112,7 +112,8 @@ class Bounded(Codec):
         exponents = self.weight.exponents(array.shape, _planes(array.dtype), tiling) if self.weight else None
         narrow = numbers.narrow(array.dtype)
         asked = host.Asked(self.bound, self.relative, narrow, exponents)
-        return self._host().encode(numbers.reals(array), out, tiling, asked, self.threads)
+        encode = self._host().encode
+        return int(encode(numbers.reals(array), out, tiling, asked, self.threads))
 
     def decode_host(self, payload: NDArray[np.uint8], out: NDArray[Any]) -> None:
         """Decode with Numba."""

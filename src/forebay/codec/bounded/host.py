@@ -154,9 +154,7 @@ def extremes_of(flat: NDArray[Any], tiling: Tiling, places: NDArray[np.uint32], 
         return finite_range(flat, bits)
     bands = tiling.tiles // tiling.counts[2] if tiling.rank > 1 else tiling.tiles
     shares = shares_of(tiling.tiles, threads, bands)
-    ends = np.array(
-        each_share(lambda share: tile_extremes(bits, layout(tiling), share, places), shares), bits.dtype
-    )
+    ends = np.array(each_share(lambda share: tile_extremes(bits, layout(tiling), share, places), shares), bits.dtype)
     unsigned = ends.view(f"u{tiling.itemsize}")
     top, bottom, least = ends[:, 0].max(), unsigned[:, 1].max(), unsigned[:, 2].min()
     high, low, near = np.array([top, *np.array([bottom, least]).view(bits.dtype)]).view(flat.dtype)

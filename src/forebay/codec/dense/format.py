@@ -35,7 +35,7 @@ PAIRS = ((3, 2, 1), (5, 4, 1), (6, 4, 2), (7, 4, 2, 1))
 
 
 @dataclass(frozen=True)
-class Level:
+class Floor:
     """One grid of the pyramid, and the tiles of its new points."""
 
     stride: int
@@ -78,15 +78,15 @@ class DenseTiling(Tiling):
         return TILES[self.rank]
 
     @cached_property
-    def levels(self) -> tuple[Level, ...]:
+    def levels(self) -> tuple[Floor, ...]:
         """The grids from the top on, without that of the points that are kept as they are."""
-        levels: list[Level] = []
+        levels: list[Floor] = []
         stride = TOPS[self.rank] // 2
         while stride:
             extents = self.grid(stride)
             n2, n1, n0 = (-(-extent // side) for extent, side in zip(extents, self.tile, strict=True))
             first = levels[-1].first + levels[-1].tiles if levels else 0
-            levels.append(Level(stride, extents, (n2, n1, n0), first))
+            levels.append(Floor(stride, extents, (n2, n1, n0), first))
             stride //= 2
         return tuple(levels)
 

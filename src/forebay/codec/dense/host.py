@@ -19,7 +19,7 @@ from forebay.codec.bounded.host import (
     shares_of,
 )
 from forebay.codec.dense import coder
-from forebay.codec.dense.format import TOPS, DenseTiling, Geometry, Level, geometry
+from forebay.codec.dense.format import TOPS, DenseTiling, Floor, Geometry, geometry
 from forebay.errors import EncodingError
 
 
@@ -40,7 +40,7 @@ def encode(array: NDArray[Any], out: NDArray[np.uint8], tiling: DenseTiling, ask
 
         def encode_share(share: Share, given: Any = given, begins: Any = begins, how: Any = (numbers, finer)) -> Share:
             begin = begins[share[0]]
-            return begin, coder.encode_tiles(*given, share, *how, words, places, begin)
+            return begin, coder.encode_tiles(*given, share, *how, words, places, begin)  # type: ignore[call-arg]
 
         shares = shares_of(level.tiles, threads, level.tiles)
         end = join(words, end, places[level.first :], shares, each_share(encode_share, shares), tiling.shift)
@@ -58,8 +58,10 @@ def decode(payload: NDArray[np.uint8], out: NDArray[Any], tiling: DenseTiling, t
 
         given = (words, end, tiling.start // 4, above, known, _layout(tiling), _level(level), made)
 
-        def decode_share(share: Share, given: Any = given, fine: Any = out.dtype.type(step * level.fine)) -> int:
-            return coder.decode_tiles(*given, share, fine, places)
+        fine = out.dtype.type(step * level.fine)
+
+        def decode_share(share: Share, given: Any = given, fine: Any = fine) -> int:
+            return coder.decode_tiles(*given, share, fine, places)  # type: ignore[call-arg]
 
         damaged += sum(each_share(decode_share, shares_of(level.tiles, threads, level.tiles)))
         above = known
@@ -85,7 +87,7 @@ def _layout(tiling: DenseTiling) -> tuple[Any, ...]:
     return tiling.rank, tiling.extents, tiling.shift, tiling.weighted * tiling.itemsize // 4
 
 
-def _level(level: Level) -> tuple[Any, ...]:
+def _level(level: Floor) -> tuple[Any, ...]:
     return level.stride, level.extents, level.counts, level.first
 
 
@@ -99,7 +101,7 @@ def _anchors(words: NDArray[np.uint32], tiling: DenseTiling, dtype: np.dtype[Any
     return words.view(np.uint8)[at : at + count * dtype.itemsize].view(dtype)
 
 
-def _first_words(level: Level, tiling: DenseTiling, end: int, threads: int) -> dict[int, int]:
+def _first_words(level: Floor, tiling: DenseTiling, end: int, threads: int) -> dict[int, int]:
     """Return where the first tile of each share may begin, were those before it all kept as they are."""
     unit, shares = (1 << tiling.shift) // 4, shares_of(level.tiles, threads, level.tiles)
     if len(shares) == 1:

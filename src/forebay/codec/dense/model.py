@@ -143,9 +143,7 @@ def quantise(
 
 
 @jit
-def restore(
-    steps: Any, rank: int, coarse: Any, about: Any, step: Any, careful: bool, field: Any, spare: Any
-) -> None:
+def restore(steps: Any, rank: int, coarse: Any, about: Any, step: Any, careful: bool, field: Any, spare: Any) -> None:
     """Undo what `quantise` did, into the field; `steps` has the symbols as numbers."""
     cells = 4096 >> rank
     for number in range((1 << rank) - 1):

@@ -119,10 +119,10 @@ def write_chunks(codes: Any, count: int, packed: Any, begin: int, filled: int, w
 @jit
 def exact_of(words: Any) -> int:
     """Return how many exact values a head tells of."""
-    count = 0
+    count: Any = 0
     for warp in range(WARPS):
         count |= np.int64(words[warp] >> np.uint32(28)) << 4 * warp
-    return count & 0x7FFF
+    return count & 0x7FFF  # type: ignore[no-any-return]
 
 
 @jit
@@ -216,4 +216,4 @@ def unpack(words: Any, rank: int, masks: Any, codes: Any, steps: Any) -> int:
                 whole += LANES
             else:
                 few += count_of(mask)
-    return end  # type: ignore[no-any-return]
+    return end

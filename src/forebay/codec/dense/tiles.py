@@ -160,12 +160,12 @@ def surround(above: Any, extents: Any, place: Any, rank: int, coarse: Any, old: 
             z, y, x = cell_of(row * LANES, rank)
             begin = ((z0 + z) * n1 + y0 + y) * n0 + x0 + x
             store(load_pieces(above, begin, n1 * n0 if rank == 3 else LANES // 4), old, row * LANES)
-        return nothing
+        return bool(nothing)
     for cell in range(4096 >> rank):
         z, y, x = cell_of(cell, rank)
         z, y, x = min(z0 + z, n2 - 1), min(y0 + y, n1 - 1), min(x0 + x, n0 - 1)
         old[cell] = above[(z * n1 + y) * n0 + x]
-    return nothing
+    return bool(nothing)
 
 
 @jit

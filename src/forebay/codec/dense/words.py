@@ -87,8 +87,9 @@ def reals_of(typing: Any, row: Any, like: Any) -> Any:
     return result(row, like), make
 
 
-def _places(context: Any, builder: Any, array: Any, value: Any, index: Any, pitch: Any, lanes: int) -> list[Any]:
+def _places(context: Any, builder: Any, array: Any, where: Any, lanes: int) -> list[Any]:
     """Return the addresses of the pieces of a row, as far apart as a pitch says."""
+    value, index, pitch = where
     data = context.make_array(array)(context, builder, value).data
     vector = ir.VectorType(context.get_value_type(array.dtype), lanes)
     places = []
@@ -105,7 +106,7 @@ def _picked(builder: Any, one: Any, other: Any, lanes: list[int]) -> Any:
 def _joined(builder: Any, parts: list[Any]) -> Any:
     while len(parts) > 1:
         lanes = list(range(2 * parts[0].type.count))
-        parts = [_picked(builder, *parts[k : k + 2], lanes) for k in range(0, len(parts), 2)]
+        parts = [_picked(builder, parts[k], parts[k + 1], lanes) for k in range(0, len(parts), 2)]
     return parts[0]
 
 
@@ -114,7 +115,7 @@ def load_pieces(typing: Any, array: Any, at: Any, pitch: Any) -> Any:
     """Read a row whose four pieces lie apart."""
 
     def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        places = _places(context, builder, array, *args, PIECE)
+        places = _places(context, builder, array, args, PIECE)
         return _joined(builder, [builder.load(place, align=array.dtype.bitwidth // 8) for place in places])
 
     return Row(array.dtype)(array, types.intp, types.intp), make
@@ -125,7 +126,7 @@ def load_evens(typing: Any, array: Any, at: Any, pitch: Any) -> Any:
     """Read every other value of four pieces that lie apart."""
 
     def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        places = _places(context, builder, array, *args, 2 * PIECE)
+        places = _places(context, builder, array, args, 2 * PIECE)
         pieces = [builder.load(place, align=array.dtype.bitwidth // 8) for place in places]
         return _joined(builder, [_picked(builder, piece, piece, list(range(0, 2 * PIECE, 2))) for piece in pieces])
 
@@ -137,7 +138,7 @@ def load_odds(typing: Any, array: Any, at: Any, pitch: Any) -> Any:
     """Read the values after those."""
 
     def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        places = _places(context, builder, array, *args, 2 * PIECE)
+        places = _places(context, builder, array, args, 2 * PIECE)
         pieces = [builder.load(place, align=array.dtype.bitwidth // 8) for place in places]
         return _joined(builder, [_picked(builder, piece, piece, list(range(1, 2 * PIECE, 2))) for piece in pieces])
 
@@ -149,9 +150,9 @@ def store_pairs(typing: Any, evens: Any, odds: Any, array: Any, at: Any, pitch: 
     """Write the values of two rows in turn, to four pieces that lie apart."""
 
     def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        for k, place in enumerate(_places(context, builder, array, *args[2:], 2 * PIECE)):
+        for k, place in enumerate(_places(context, builder, array, args[2:], 2 * PIECE)):
             lanes = [k * PIECE + lane // 2 + lane % 2 * LANES for lane in range(2 * PIECE)]
-            builder.store(_picked(builder, *args[:2], lanes), place, align=array.dtype.bitwidth // 8)
+            builder.store(_picked(builder, args[0], args[1], lanes), place, align=array.dtype.bitwidth // 8)
         return context.get_dummy_value()
 
     return types.none(evens, odds, array, types.intp, types.intp), make
