@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from tests.example_counts import ALL
 
 # Shared machines are slow at times: no example fails for its duration.
 settings.register_profile("default", deadline=None, print_blob=True)
@@ -29,6 +30,10 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 # JAX would take three quarters of a GPU that other tests use at the same time.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
+# XLA's compiler takes most of the time of the tests of JAX, a quarter of it to make fast code of what runs once.
+if not ALL:
+    os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+
 # What checkpoint_schedules has Numba compile takes seconds in every process, and milliseconds as it stands.
 sys.modules["numba"] = None
 with suppress(ImportError):
@@ -40,10 +45,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_finish():
-    """Keep the collector from looking through all that was imported again and again: tests ask for it often."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Keep the collector from looking through all that is imported again and again, now and whenever tests ask it."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(autouse=True)

@@ -9,6 +9,7 @@ Takes 96 GB of host memory and about two minutes on an H200.
 """
 
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 from cases import wavefields
@@ -19,6 +20,7 @@ from reversal import Rows
 
 import forebay as fb
 from forebay.engine.library import library_of
+from forebay.engine.measure import measure_codec
 
 
 @benchmark(
@@ -36,7 +38,8 @@ def main(asked: Any, report: Report) -> None:
         fill(loop, report)
         loop.release()
         cost = codec_cost(codec, loop.start[0], loop.cupy, loop.seconds)
-        asked_for = library_of(loop.start).measure_codec(loop.layout, codec, list(loop.start), None)
+        machine = library_of(loop.start).machine(Path(), False)
+        asked_for = measure_codec(machine, loop.layout, "device", codec, list(loop.start), None)
         cost = replace(cost, encode_host=asked_for.encode_host, decode_host=asked_for.decode_host)
         loop.release()
         report.facts[f"codec on {field}"] = asdict(cost)

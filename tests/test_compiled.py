@@ -122,3 +122,17 @@ def test_a_function_without_a_file_is_compiled_and_not_kept():
     space = {}
     exec("def twice(x): return x + x", space)
     assert kept(space["twice"])(2) == 4
+
+
+def test_what_is_damaged_or_cut_short_is_compiled_again(folder):
+    def cut(data):
+        return data[: len(data) // 2]
+
+    def change(data):
+        return data[:-9] + bytes([data[-9] ^ 1]) + data[-8:]
+
+    for suffix, damage in (("nbc", change), ("nbi", cut)):
+        for path in files(folder, suffix):
+            path.write_bytes(damage(path.read_bytes()))
+        assert result(start(folder, "1.5")) == ["3.0", "0"]
+    assert result(start(folder, "1.5")) == ["3.0", "1"]

@@ -24,8 +24,9 @@ FLOORS = [
     {"planner", "tier", "footprint"},
     {"codec", "schedule"},
     {"cuda", "metrics"},
-    {"units", "compiled", "processors"},
-    {"errors", "version"},
+    {"locks"},
+    {"units", "compiled", "processors", "files", "filesystems"},
+    {"errors", "forking", "version"},
 ]
 """Rooms from the top floor down: each may import itself and what is below it."""
 

@@ -3,18 +3,19 @@
 import math
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
-from time import perf_counter
 from typing import Any
 
 import numpy as np
-from harness import digest
+from harness import digest, seconds
 
 import forebay as fb
 from forebay.engine.costing import host_costs
 from forebay.engine.layout import Layout
 from forebay.engine.library import library_of
+from forebay.planner import HostCost
 from forebay.tier.capacity import PIECE
 from forebay.tier.links import measure_links
 from forebay.units import to_text
@@ -139,11 +140,10 @@ class Loop:
         forward = self.seconds(lambda: self.forward(state, 0, steps)) / steps
         return forward, self.seconds(lambda: [self.backward(self.start, step) for step in range(steps)]) / steps
 
-    def asked_seconds(self, steps: int = 50) -> dict[str, float]:
-        """Time how long the host takes to ask for a forward and a backward step."""
+    def host_costs(self, steps: int = 50) -> HostCost:
+        """Time how long the host takes for operations, and to ask for a forward and a backward step."""
         steps = min(steps, len(self.wavelet))
-        state = self.working()
-        taken = {}
+        state, taken = self.working(), {}
         for name, call in {
             "forward": lambda: self.forward(state, 0, steps),
             "backward": lambda: [self.backward(self.start, step) for step in range(steps)],
@@ -151,12 +151,12 @@ class Loop:
             spent = []
             for _ in range(3):
                 self.wait()
-                begun = perf_counter()
-                call()
-                spent.append(perf_counter() - begun)
+                spent.append(seconds(call))
             taken[name] = median(spent) / steps
         self.wait()
-        return taken
+        make = partial(library_of(self.start).machine, Path(), False)
+        costs = host_costs(make, self.start, ("device", "host"), lambda: self.forward(state, 0, 1), taken["forward"])
+        return replace(costs, **taken, ahead=True)
 
     def _time(self, variant: tuple[int, ...]) -> float:
         self._compile(variant)
@@ -204,11 +204,8 @@ def prepared(asked: Any, report: Any, steps: int) -> tuple[Loop, fb.Budget, fb.C
     links = measure_links(None, min(nbytes, 2**28), None if asked.tiny else loop.timer(steps=4))
     both = min(1.0, links.pinned_both / min(links.pinned_up, links.pinned_down))
     loop.release()
-    library = library_of(loop.start)
-    operations = host_costs(library.machine(Path(), False), loop.start, ("device", "host"))
-    operations = replace(operations, **loop.asked_seconds(), ahead=True)
     link = fb.Link(up=nbytes / up, down=nbytes / down, both=both, beside=links.beside or 1.0)
-    costs = fb.Costs(forward, backward, nbytes / copy, link, operations=operations)
+    costs = fb.Costs(forward, backward, nbytes / copy, link, operations=loop.host_costs())
     points = math.prod(extent - 2 * RADIUS for extent in loop.shape)
     speeds = {"forward_Gpoints": points / forward / 1e9, "backward_Gpoints": points / backward / 1e9}
     setting = {"shape": loop.shape, "steps": steps, "state_bytes": nbytes, "host_bytes": budget["host"]}

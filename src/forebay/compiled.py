@@ -7,10 +7,12 @@ where sources change, numbers begin anew over files that are still there. So her
 - files are named after the sources, the options and Numba's version, and none is ever numbered twice;
 - one process at a time writes, under a lock of the operating system that ends with the process.
 
-A process that is killed between the list and the file leaves a name without a file: that variant is compiled again.
+A process that is killed between the list and the file leaves a name without a file: that variant is compiled again. So
+is one whose list or file is damaged, of which a checksum tells.
 """
 
 import os
+import pickle
 import re
 import threading
 from collections.abc import Callable
@@ -28,6 +30,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 LOCK = "forebay.lock"
 """The file in a folder of kept code that is locked while some is written."""
+CHECKSUM = 16
+"""Bytes of the checksum that a file of kept code begins with."""
 
 
 def kept(function: F, **options: Any) -> F:
@@ -43,9 +47,57 @@ def kept(function: F, **options: Any) -> F:
         compiled = numba.njit(cache=True, **options)(_named(function, options))
         folder = Path(compiled.stats.cache_path)
         if _lockable(folder):
+            _check_files(compiled)
             _writers().folders[compiled] = folder
             return compiled  # type: ignore[no-any-return]
     return numba.njit(**options)(function)  # type: ignore[no-any-return]
+
+
+def _check_files(compiled: Any) -> None:
+    """Have the files of a function carry checksums: what is damaged or cut short is compiled again, not run.
+
+    What is private here was seen in Numba 0.59 to 0.68.
+    """
+    files = compiled._cache._cache_file
+    checked = object.__new__(_checked_files())
+    checked.__dict__.update(files.__dict__)
+    compiled._cache._cache_file = checked
+
+
+@cache
+def _checked_files() -> Any:
+    from numba.core.caching import IndexDataCacheFile
+
+    class CheckedFiles(IndexDataCacheFile):  # type: ignore[misc]
+        """The list of a function's variants, and the code of each, all behind their checksums."""
+
+        def _load_index(self) -> Any:
+            with suppress(OSError):
+                version, stamp, variants = self._read(self._index_path)
+                return variants if (version, stamp) == (self._version, self._source_stamp) else {}
+            return {}
+
+        def _save_index(self, overloads: Any) -> None:
+            self._write(self._index_path, (self._version, self._source_stamp, overloads))
+
+        def _load_data(self, name: str) -> Any:
+            return self._read(self._data_path(name))
+
+        def _save_data(self, name: str, data: Any) -> None:
+            self._write(self._data_path(name), data)
+
+        def _read(self, path: str) -> Any:
+            content = Path(path).read_bytes()
+            if content[:CHECKSUM] != blake2b(content[CHECKSUM:], digest_size=CHECKSUM).digest():
+                raise OSError(f"{path} is damaged")  # for Numba, as good as not there
+            return pickle.loads(content[CHECKSUM:])
+
+        def _write(self, path: str, what: Any) -> None:
+            content = self._dump(what)
+            with self._open_for_write(path) as file:
+                file.write(blake2b(content, digest_size=CHECKSUM).digest() + content)
+
+    return CheckedFiles
 
 
 def _check_calls(function: Any) -> None:
@@ -143,7 +195,7 @@ def _writers() -> Any:
             if folder is None or held.descriptor is not None:
                 return
             with suppress(OSError):  # where a folder can no longer be written to, Numba says so itself
-                folder.mkdir(parents=True, exist_ok=True)
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
                 held.descriptor, held.depth = _lock(folder), 0
                 _remove_outdated(folder, dispatcher.py_func)
 

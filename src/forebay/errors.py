@@ -1,5 +1,8 @@
 """What can go wrong; every message says what to do about it."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class ForebayError(Exception):
     """Any error that Forebay raises on purpose."""
@@ -59,6 +62,40 @@ class EngineError(ForebayError, RuntimeError):
 
 class WaveError(ForebayError, ValueError):
     """A model, a geometry or a time step with which no wave can be computed; the message names what works."""
+
+
+@contextmanager
+def reading(source: object, kind: str, raised: type[ForebayError]) -> Iterator[None]:
+    """Raise an error of ours for whatever is raised over a file or a text that was damaged or made by others.
+
+    Parameters
+    ----------
+    source
+        The path of the file, or what else the message begins with.
+    kind
+        What it was read as.
+    raised
+        The class of the error.
+
+    Examples
+    --------
+    >>> with reading("plan.json", "JSON", PlanError):
+    ...     [][3]
+    Traceback (most recent call last):
+        ...
+    forebay.errors.PlanError: plan.json cannot be read as JSON: list index out of range (IndexError)
+    """
+    try:
+        yield
+    except ForebayError:
+        raise
+    except MemoryError as error:
+        raise raised(f"{source} cannot be read as {kind}: it does not fit into memory, or is damaged") from error
+    except OSError as error:
+        raise raised(f"{source} cannot be read as {kind}: {error.strerror or error}") from error
+    except Exception as error:
+        why = " ".join(str(error).split())[:300]
+        raise raised(f"{source} cannot be read as {kind}: {why} ({type(error).__name__})") from error
 
 
 def needs(what: str, library: str, extra: str) -> str:

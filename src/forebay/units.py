@@ -2,7 +2,8 @@
 
 import re
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Decimal, DecimalException
+from math import inf
 from numbers import Integral, Real
 
 from forebay.errors import BudgetError, UnitError
@@ -23,6 +24,9 @@ UNITS = {
 }
 _AMOUNT = re.compile(r"\s*([0-9][0-9_]*(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z]*)\s*")
 _BY_LOWER_CASE = {name.lower(): factor for name, factor in UNITS.items()}
+
+MOST_BYTES = 2**63 - 1
+"""The largest amount that is read: more than any computer has, and what files and libraries count up to."""
 
 TIERS = ("device", "host", "disk")
 """The tiers, fastest first."""
@@ -46,11 +50,21 @@ def to_bytes(amount: object) -> int:
                 f"cannot read {amount!r} as bytes: write a number and one of {', '.join(UNITS)}, "
                 "for example '8GB' or '512MiB'"
             )
-        value = Decimal(match[1].replace("_", "")) * (_BY_LOWER_CASE[unit] if unit else 1)
+        try:
+            value = Decimal(match[1].replace("_", "")) * (_BY_LOWER_CASE[unit] if unit else 1)
+        except DecimalException:  # an exponent beyond those that decimals have
+            value = Decimal("Infinity")
+        if value > MOST_BYTES:
+            raise UnitError(f"{amount[:40]!r} is no amount that a computer has: give {to_text(MOST_BYTES)} at most")
         return int(value.to_integral_value())
-    if not 0 <= float(amount) < float("inf"):
-        raise UnitError(f"{amount!r} is not an amount of bytes: it must be finite and not negative")
-    return int(float(amount)) if not isinstance(amount, Integral) else int(amount)
+    try:
+        count = int(amount) if isinstance(amount, Integral) else float(amount)
+    except OverflowError:  # a fraction, say, larger than all floats
+        count = inf
+    if not 0 <= count <= MOST_BYTES:
+        most = to_text(MOST_BYTES)
+        raise UnitError(f"{short(amount)} is not an amount of bytes: it must be finite, not negative, at most {most}")
+    return int(count)
 
 
 def to_text(count: int | float) -> str:
@@ -65,6 +79,19 @@ def to_text(count: int | float) -> str:
         if count >= 0.9995 * UNITS[unit]:
             return f"{_three_digits(count / UNITS[unit])}{unit}"
     return f"{count:.0f}B"
+
+
+def short(value: object) -> str:
+    """Write a value in a message, without hundreds of digits.
+
+    Examples
+    --------
+    >>> short(3751), short(10**400)
+    ('3751', 'a number of hundreds of digits')
+    """
+    if isinstance(value, int | float) and abs(value) >= 2**1000:
+        return "a number of hundreds of digits"
+    return f"{value!r:.80}"
 
 
 def seconds_to_text(seconds: float) -> str:

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.codec.bounds import assert_alike, check_compiles, check_damage_on_gpu, check_gpu_agrees, values
 from tests.codec.fibers import built, on_cpu, whole
 
 from forebay.codec import Encoded, get
 from forebay.codec.bounded import Bounded
 from forebay.codec.bounded.codec import NUMBERS, SOURCE, WARPS, decoder, defines
 from forebay.codec.bounded.format import MAGIC, tiling_of
-from forebay.cuda.available import gpu_count, why_not
-from forebay.errors import CodecError, DeviceError, EncodingError
+from forebay.errors import CodecError, EncodingError
 
 FIXTURES = Path(__file__).parent / "fixtures"
 NAMES = ["bounded:1e-3", "bounded:1e-6", "bounded:abs=0.01", "bounded:abs=1e-13"]
@@ -219,20 +219,6 @@ def test_volumes_whose_lines_begin_anywhere_have_decoders_of_their_own():
     assert decoder(512, tiling_of((310, 676, 676), np.dtype("float32")))[1:] == (39 * 43 * 11, 128)
 
 
-@pytest.fixture
-def cupy():
-    if gpu_count() == 0:
-        pytest.skip(why_not())
-    return pytest.importorskip("cupy")
-
-
-@pytest.fixture
-def stream(cupy):
-    from forebay.cuda.stream import create_streams
-
-    return create_streams().compute
-
-
 @pytest.mark.parametrize(
     ("arch", "dtype", "rank"),
     [
@@ -243,14 +229,7 @@ def stream(cupy):
     ],
 )
 def test_all_kernels_compile_without_a_gpu(arch, dtype, rank):
-    pytest.importorskip("cuda.core")
-    from forebay.cuda.kernels import compile_only
-
-    try:
-        binary = compile_only(SOURCE, arch, fmad=False, defines=defines(np.dtype(dtype), rank))
-    except DeviceError as error:
-        pytest.skip(str(error))
-    assert binary.startswith(b"\x7fELF")
+    check_compiles(SOURCE, arch, defines(np.dtype(dtype), rank))
 
 
 def test_encodings_that_a_gpu_made_decode_on_the_cpu():
@@ -264,58 +243,17 @@ def test_encodings_that_a_gpu_made_decode_on_the_cpu():
             assert encoded.to_bytes() == codec.encode(original).to_bytes()
 
 
-def values(kind, shape, dtype):
-    rng = np.random.default_rng(11)
-    axes = np.indices(shape, dtype=np.float64)
-    waves = sum(np.sin((0.1 + 0.03 * k) * axis) for k, axis in enumerate(axes))
-    array = np.full(shape, 3 + waves, dtype)
-    flat = array.reshape(-1)
-    if kind == "special" and flat.size:
-        for value in (np.nan, np.inf, -np.inf, np.finfo(dtype).max, np.finfo(dtype).smallest_subnormal, -0.0):
-            flat[rng.integers(0, flat.size, 1 + flat.size // 700)] = value
-    elif kind == "noise":
-        flat.view(f"u{flat.itemsize}")[:] = rng.integers(0, 2**63, flat.size, dtype=np.uint64)
-    elif kind == "sparse":
-        flat[flat < 4] = 0
-    return array
-
-
-def assert_alike(one, other):
-    """Compare bits: NaN with their payloads, zeros with their signs."""
-    assert (one.shape, one.dtype) == (other.shape, other.dtype)
-    assert one.tobytes() == other.tobytes()
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("kind", ["wave", "special", "noise", "sparse"])
 def test_cpu_and_gpu_agree(cupy, stream, shape, dtype, kind):
-    array = values(kind, shape, dtype)
-    on_device = cupy.asarray(array)
-    cupy.cuda.get_current_stream().synchronize()
-    for name in NAMES:
-        codec = get(name)
-        here, there = codec.encode(array), codec.encode(on_device, stream=stream)
-        assert there.nbytes == here.nbytes
-        assert there.to_bytes() == here.to_bytes()
-        out = cupy.full(shape, 7, dtype)
-        cupy.cuda.get_current_stream().synchronize()
-        codec.decode(there, out, stream=stream)
-        stream.sync()
-        assert_alike(out.get(), codec.decode(here))
+    check_gpu_agrees([get(name) for name in NAMES], values(kind, shape, dtype), cupy, stream)
 
 
 @pytest.mark.parametrize(("mantissa", "double"), [(10, 0), (7, 0), (0, 1)])
 def test_conversions_compile_without_a_gpu(mantissa, double):
-    pytest.importorskip("cuda.core")
-    from forebay.cuda.kernels import compile_only
-
-    try:
-        binary = compile_only(NUMBERS, "sm_90", fmad=False, defines={"MANTISSA": mantissa, "DOUBLE": double})
-    except DeviceError as error:
-        pytest.skip(str(error))
-    assert binary.startswith(b"\x7fELF")
+    check_compiles(NUMBERS, "sm_90", {"MANTISSA": mantissa, "DOUBLE": double})
 
 
 @pytest.mark.gpu
@@ -325,16 +263,8 @@ def test_conversions_compile_without_a_gpu(mantissa, double):
 def test_cpu_and_gpu_agree_on_other_types_and_weights(cupy, stream, shape, dtype, weighted):
     array = values("special", shape, "float16" if dtype == "float16" else "float32").astype(dtype)
     weight = np.geomspace(1e-9, 4, array.size).reshape(shape) if weighted else None
-    on_device = cupy.asarray(array)
-    cupy.cuda.get_current_stream().synchronize()
-    for codec in (Bounded(1e-3, weight=weight), Bounded(abs=1e-2, weight=weight)):
-        here, there = codec.encode(array), codec.encode(on_device, stream=stream)
-        assert there.to_bytes() == here.to_bytes()
-        out = cupy.full(shape, 7, dtype)
-        cupy.cuda.get_current_stream().synchronize()
-        codec.decode(there, out, stream=stream)
-        stream.sync()
-        assert_alike(out.get(), codec.decode(here))
+    codecs = Bounded(1e-3, weight=weight), Bounded(abs=1e-2, weight=weight)
+    check_gpu_agrees(codecs, array, cupy, stream)
 
 
 @pytest.mark.gpu
@@ -382,32 +312,7 @@ def test_nothing_is_written_beside_the_room_or_the_array(cupy, stream):
 @pytest.mark.gpu
 @pytest.mark.parametrize("shape", [(5001,), (67, 45), (33, 37, 53)])
 def test_damaged_bytes_raise_the_flag_and_do_no_harm(cupy, stream, shape):
-    from forebay.codec.device import check_damage
-    from forebay.cuda.arrays import View
-
-    array = values("special", shape, "float32")
-    codec = get("bounded:1e-4")
-    whole = codec.encode(array)
-    rng = np.random.default_rng(5)
-    noticed = 0
-    guarded = cupy.full(array.size + 128, 5, "float32")
-    for _ in range(60):
-        payload = whole.payload[: whole.nbytes].copy()
-        at = rng.integers(0, payload.size, rng.integers(1, 40))
-        payload[at] = rng.integers(0, 256, at.size)
-        if rng.random() < 0.3:
-            payload = payload[: rng.integers(8, payload.size)]
-        on_device = cupy.asarray(payload)
-        cupy.cuda.get_current_stream().synchronize()
-        room = View.at(on_device.data.ptr, (payload.nbytes,), np.uint8)
-        codec.decode_device(room, View.at(guarded.data.ptr + 256, shape, "float32"), stream)
-        try:
-            check_damage(stream)
-        except EncodingError:
-            noticed += 1
-    assert noticed > 20
-    assert (guarded[:64] == 5).all() and (guarded[64 + array.size :] == 5).all()
-    check_damage(stream)  # reported once
+    check_damage_on_gpu(get("bounded:1e-4"), shape, cupy, stream)
 
 
 @pytest.mark.gpu

@@ -23,6 +23,7 @@ HOSTILE = [
     {"shape": None},
     {"shape": [1] * 100},
     {"shape": [2**70]},
+    {"shape": [12, 2**61, 0]},
     {"dtype": "O"},
     {"dtype": "<f99"},
     {"dtype": "S999999999"},

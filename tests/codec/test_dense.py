@@ -1,6 +1,5 @@
 """`dense` on the CPU: the bound holds for every value of every input, in fewer bytes than `bounded` takes."""
 
-import struct
 from hashlib import blake2b
 
 import numpy as np
@@ -8,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from tests.codec.bounds import check_damage_on_cpu, roundtrip, wave
 from tests.example_counts import ALL, fewer
 
 from forebay.codec import Encoded, get
@@ -20,28 +20,6 @@ from forebay.errors import CodecError, EncodingError
 
 SHAPES = [(), (0,), (0, 4), (1,), (5,), (4096,), (9000,), (3, 3), (70, 45), (64, 130), (9, 17, 33), (16, 32, 48)]
 SHAPES += [(2, 3, 9, 17, 33), (1, 40, 1, 50)]
-
-
-def wave(shape, dtype="float32"):
-    axes = np.indices(shape, dtype=np.float64)
-    return np.asarray(3 + sum(np.sin((0.1 + 0.03 * k) * axis) for k, axis in enumerate(axes))).astype(dtype)
-
-
-def roundtrip(array, codec):
-    """Encode and decode, checking all that is promised of any input; give both."""
-    encoded = codec.encode(array)
-    decoded = codec.decode(encoded)
-    assert (decoded.shape, decoded.dtype) == (array.shape, array.dtype)
-    assert 0 < encoded.nbytes <= codec.max_bytes(array.shape, array.dtype)
-    assert struct.unpack_from("<Q", encoded.payload.tobytes())[0] == encoded.nbytes
-    finite = np.isfinite(array)
-    bits = (np.ascontiguousarray(one).reshape(-1).view(f"u{one.itemsize}") for one in (decoded, array))
-    assert np.array_equal(*(one[~finite.reshape(-1)] for one in bits))
-    exact, near = array[finite].astype(np.longdouble), decoded[finite].astype(np.longdouble)
-    if exact.size:
-        allowed = np.longdouble(codec.bound) * (np.ptp(exact) if codec.relative else 1)
-        assert np.abs(exact - near).max() <= allowed
-    return encoded, decoded
 
 
 @pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
@@ -158,23 +136,7 @@ def test_every_symbol_is_of_a_point_of_its_own(rank):
 
 @pytest.mark.parametrize("shape", [(9000,), (70, 45), (24, 32, 40)])
 def test_damage_is_refused_or_decodes_to_something_without_harm(shape):
-    array = wave(shape)
-    array.reshape(-1)[::97] = np.nan
-    codec = get("dense:1e-4")
-    whole = codec.encode(array)
-    rng = np.random.default_rng(3)
-    refused = 0
-    for _ in range(300):
-        payload = whole.payload[: whole.nbytes].copy()
-        at = rng.integers(0, payload.size, rng.integers(1, 9))
-        payload[at] = rng.integers(0, 256, at.size)
-        if rng.random() < 0.3:
-            payload = payload[: rng.integers(0, payload.size)]
-        try:
-            codec.decode(Encoded(codec, array.shape, array.dtype, payload, lambda payload=payload: payload.nbytes))
-        except EncodingError:
-            refused += 1
-    assert refused > 50
+    check_damage_on_cpu(get("dense:1e-4"), shape)
 
 
 def test_an_encoding_of_bounded_is_none_of_dense():

@@ -5,12 +5,12 @@ Without a GPU, the kernels are compiled as plain C++ and run thread by thread.
 
 import ctypes
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.codec.bounds import assert_alike, check_compiles, check_damage_on_gpu, check_gpu_agrees, values
 from tests.codec.fibers import built, on_cpu, whole
 
 from forebay.codec import Encoded, get
@@ -18,8 +18,7 @@ from forebay.codec.bounded.codec import defines
 from forebay.codec.bounded.format import HEADER
 from forebay.codec.dense import Dense
 from forebay.codec.dense.format import MAGIC, tiling_of
-from forebay.cuda.available import gpu_count, why_not
-from forebay.errors import DeviceError, EncodingError
+from forebay.errors import EncodingError
 
 ENTRY = r"""
 static const real *array, *above; static real *known; static u8 *payload; static u64 nbytes, start;
@@ -47,7 +46,6 @@ extern "C" u32 launch(u32 blocks, u32 seed, const real *given, const i64 *nine, 
     return flag_;
 }
 """
-FIXTURES = Path(__file__).parent / "fixtures"
 SHAPES = [
     (),
     (0, 3),
@@ -114,27 +112,6 @@ def encoded_by_kernel(codec, array, here, seed=0):
     emulated(room[:-64], array, codec.weight is not None, seed, exponents, encodes=True)
     assert (room[-64:] == 0xAB).all()
     return Encoded(codec, array.shape, array.dtype, room, lambda: int(room[:8].view(np.uint64)[0]))
-
-
-def values(kind, shape, dtype):
-    rng = np.random.default_rng(11)
-    axes = np.indices(shape, dtype=np.float64)
-    array = np.full(shape, 3 + sum(np.sin((0.1 + 0.03 * k) * axis) for k, axis in enumerate(axes)), dtype)
-    flat = array.reshape(-1)
-    if kind == "special" and flat.size:
-        for value in (np.nan, np.inf, -np.inf, np.finfo(dtype).max, np.finfo(dtype).smallest_subnormal, -0.0):
-            flat[rng.integers(0, flat.size, 1 + flat.size // 700)] = value
-    elif kind == "noise":
-        flat.view(f"u{flat.itemsize}")[:] = rng.integers(0, 2**63, flat.size, dtype=np.uint64)
-    elif kind == "sparse":
-        flat[flat < 4] = 0
-    return array
-
-
-def assert_alike(one, other):
-    """Compare bits: NaN with their payloads, zeros with their signs."""
-    assert (one.shape, one.dtype) == (other.shape, other.dtype)
-    assert one.tobytes() == other.tobytes()
 
 
 @on_cpu
@@ -205,28 +182,7 @@ def test_the_decoder_notices_what_the_cpu_notices(seed, kind, among):
     ],
 )
 def test_all_kernels_compile_without_a_gpu(arch, dtype, rank):
-    pytest.importorskip("cuda.core")
-    from forebay.cuda.kernels import compile_only
-
-    try:
-        binary = compile_only(Dense.source, arch, fmad=False, defines=defines(np.dtype(dtype), rank))
-    except DeviceError as error:
-        pytest.skip(str(error))
-    assert binary.startswith(b"\x7fELF")
-
-
-@pytest.fixture
-def cupy():
-    if gpu_count() == 0:
-        pytest.skip(why_not())
-    return pytest.importorskip("cupy")
-
-
-@pytest.fixture
-def stream(cupy):
-    from forebay.cuda.stream import create_streams
-
-    return create_streams().compute
+    check_compiles(Dense.source, arch, defines(np.dtype(dtype), rank))
 
 
 @pytest.mark.gpu
@@ -235,43 +191,12 @@ def stream(cupy):
 @pytest.mark.parametrize("kind", ["wave", "special", "noise", "sparse"])
 def test_cpu_and_gpu_agree(cupy, stream, shape, dtype, kind):
     array = np.asarray(values(kind, shape, dtype if dtype != "complex64" else "float32")).astype(dtype)
-    on_device = cupy.asarray(array)
     weight = np.geomspace(1e-9, 4, array.size).reshape(shape) if array.size else None
-    cupy.cuda.get_current_stream().synchronize()
-    for codec in (get("dense:1e-3"), get("dense:1e-6"), get("dense:abs=1e-13"), Dense(1e-3, weight=weight)):
-        here, there = codec.encode(array), codec.encode(on_device, stream=stream)
-        assert there.to_bytes() == here.to_bytes()
-        out = cupy.full(shape, 7, dtype)
-        cupy.cuda.get_current_stream().synchronize()
-        codec.decode(there, out, stream=stream)
-        stream.sync()
-        assert_alike(out.get(), codec.decode(here))
+    codecs = get("dense:1e-3"), get("dense:1e-6"), get("dense:abs=1e-13"), Dense(1e-3, weight=weight)
+    check_gpu_agrees(codecs, array, cupy, stream)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("shape", [(9001,), (67, 45), (33, 37, 53)])
 def test_damaged_bytes_raise_the_flag_and_do_no_harm(cupy, stream, shape):
-    from forebay.codec.device import check_damage
-    from forebay.cuda.arrays import View
-
-    codec = get("dense:1e-4")
-    encoded = codec.encode(values("special", shape, "float32"))
-    rng = np.random.default_rng(5)
-    guarded = cupy.full(int(np.prod(shape)) + 128, 5, "float32")
-    noticed = 0
-    for _ in range(60):
-        payload = encoded.payload[: encoded.nbytes].copy()
-        at = rng.integers(0, payload.size, rng.integers(1, 40))
-        payload[at] = rng.integers(0, 256, at.size)
-        if rng.random() < 0.3:
-            payload = payload[: rng.integers(8, payload.size)]
-        on_device = cupy.asarray(payload)
-        cupy.cuda.get_current_stream().synchronize()
-        room = View.at(on_device.data.ptr, (payload.nbytes,), np.uint8)
-        codec.decode_device(room, View.at(guarded.data.ptr + 256, shape, "float32"), stream)
-        try:
-            check_damage(stream)
-        except EncodingError:
-            noticed += 1
-    assert noticed > 20
-    assert (guarded[:64] == 5).all() and (guarded[-64:] == 5).all()
+    check_damage_on_gpu(get("dense:1e-4"), shape, cupy, stream)

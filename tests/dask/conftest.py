@@ -36,7 +36,7 @@ def known():
     return Known
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")  # an idle cluster takes a part of a core
 def client():
     with (
         distributed.LocalCluster(

@@ -286,7 +286,7 @@ def test_reversals_know_that_operators_have_streams_of_their_own(monkeypatch):
     asked = []
 
     def prepared(setup, *_given, **_options):
-        asked.append(setup.synchronous)
+        asked.append(setup.machine.args[-1])
         raise ZeroDivisionError
 
     monkeypatch.setattr(sys.modules["forebay.engine.reverse"], "Reversal", prepared)

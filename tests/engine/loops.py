@@ -2,6 +2,11 @@
 
 import numpy as np
 
+import forebay as fb
+from forebay.engine.layout import Layout
+
+COSTS = fb.Costs(1e-3, 1e-3, 1e9, disk=fb.Link(1e9, 1e9))
+
 
 class Loop:
     """Two float fields stepped in place with their roles swapped, and a counter of another type."""
@@ -45,3 +50,20 @@ class Loop:
                 states.append((step, *(state[key].tobytes() for key in keys)))
             state = Loop.forward(Loop(functional=True), state, step, step + 1, True)
         return states[::-1], state["u"].tobytes()
+
+
+LOOP = Loop()
+"""Never run itself: what others are compared with."""
+
+SNAPSHOT = Layout.of(LOOP.state).nbytes
+
+
+def budget_of(slots):
+    """Return a budget of so many snapshots in the host's memory, and on disk where a second number is given."""
+    return fb.Budget(**{tier: count * SNAPSHOT for tier, count in zip(("host", "disk"), slots, strict=False)})
+
+
+def assert_within(slots, result):
+    """Compare the most bytes that a reversal held with such a budget."""
+    for tier, count in zip(("host", "disk"), slots, strict=False):
+        assert result.metrics.peak[tier] <= count * SNAPSHOT

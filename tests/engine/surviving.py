@@ -121,21 +121,32 @@ def steps_in(path):
 
 
 def main(folder, case, kills, seed):
-    """Kill it so many times, in as many reversals as that takes; compare with one that nothing disturbs."""
+    """Kill it so many times, in as many reversals as that takes; compare with one that nothing disturbs.
+
+    What is lost is told against a reversal that begins with progress, and so has nothing in memory: that of an
+    undisturbed one may hold what would be run forward again.
+    """
     moments, ending = random.Random(seed), folder / "image.npy"
-    images, logs = [], [folder / "alone.log", folder / "killed.log"]
-    alone, killed = (os.open(log, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600) for log in logs)
+    images, logs = [], [folder / "alone.log", folder / "again.log", folder / "killed.log"]
+    alone, again, killed = (os.open(log, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600) for log in logs)
     assert in_child(folder / "alone", case, alone, None, ending)
     expected = np.load(ending).tobytes()
+    first = 0
+    while not ((folder / "again/manifest").exists() and list((folder / "again").glob("progress-*"))):
+        assert not in_child(folder / "again", case, again, first, ending)
+        first += 12
+    os.truncate(logs[1], 0)
+    assert in_child(folder / "again", case, again, None, ending)
     left = kills
     while left:
         while not in_child(folder / "killed", case, killed, moments.randrange(250) if left else None, ending):
             left -= 1
         images.append(np.load(ending).tobytes())
         assert not list((folder / "killed").iterdir())
-    once, all_steps = map(steps_in, logs)
+    undisturbed, once, all_steps = map(steps_in, logs)
     lost = [steps - len(images) * needed for steps, needed in zip(all_steps, once, strict=True)]
-    print(json.dumps({"equal": {*images} == {expected}, "lost": lost}))
+    more = [steps - len(images) * needed for steps, needed in zip(all_steps, undisturbed, strict=True)]
+    print(json.dumps({"equal": {*images} == {expected}, "lost": lost, "more": more}))
 
 
 if __name__ == "__main__":

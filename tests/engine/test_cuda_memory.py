@@ -1,11 +1,17 @@
 """What a reversal takes of a GPU, in the pieces of the driver: never more than its budget and the working state."""
 
+import os
+
 import pytest
 
 import forebay as fb
 from forebay.cuda.available import gpu_count
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(gpu_count() == 0, reason="no GPU")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(gpu_count() == 0, reason="no GPU"),
+    pytest.mark.skipif("PYTEST_XDIST_WORKER" in os.environ, reason="the card's free memory is everyone's: run alone"),
+]
 
 COSTS = fb.Costs(1e-4, 1e-4, 1e12, host=fb.Link(5e10, 5e10))
 FIELD = 1_000_003  # elements, so that nothing ends with a piece

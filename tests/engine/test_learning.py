@@ -4,14 +4,9 @@ import numpy as np
 import pytest
 
 import forebay as fb
-from forebay.engine.layout import Layout
 from forebay.machine.host import HostReversal
 from forebay.schedule import Forward, Weighted, check
-from tests.engine.loops import Loop
-
-LOOP = Loop()
-SNAPSHOT = Layout.of(LOOP.state).nbytes
-COSTS = fb.Costs(1e-3, 1e-3, 1e9, disk=fb.Link(1e9, 1e9))
+from tests.engine.loops import COSTS, LOOP, SNAPSHOT, Loop, assert_within, budget_of
 
 
 class ClockedLoop(Loop):
@@ -40,7 +35,7 @@ def uneven(steps, seed):
 
 @pytest.mark.parametrize("slots", [(1,), (3,), (40,), (2, 3), (1, 1)], ids=str)
 def test_whatever_steps_cost_bits_are_those_of_keeping_everything(slots, tmp_path, monkeypatch):
-    budget = fb.Budget(**{tier: n * SNAPSHOT for tier, n in zip(("host", "disk"), slots, strict=False)})
+    budget = budget_of(slots)
     for seed, steps in enumerate((1, 2, 3, 7, 24, 40)):
         loop = ClockedLoop(uneven(steps, seed), monkeypatch)
         schedule = f"weighted:{sum(slots)}" if seed % 2 else "auto"
@@ -48,8 +43,7 @@ def test_whatever_steps_cost_bits_are_those_of_keeping_everything(slots, tmp_pat
         assert (loop.seen, loop.turned) == (LOOP.expect(steps)[0], [LOOP.expect(steps)[1]])
         assert loop.first_times == list(range(steps)) and check(result.plan.schedule)
         assert result.costs.steps == pytest.approx(loop.costs)
-        for tier, most in zip(("host", "disk"), slots, strict=False):
-            assert result.metrics.peak[tier] <= most * SNAPSHOT
+        assert_within(slots, result)
         again = Loop()
         plan = fb.Plan.from_json(result.plan.to_json())
         fb.reverse(again.forward, again.backward, again.state, steps, plan=plan, directory=tmp_path)

@@ -1,9 +1,12 @@
 """A forward that keeps its input is refused wherever that memory is used again; what does no harm is let be."""
 
+import gc
+
 import numpy as np
 import pytest
 
 import forebay as fb
+from forebay.cuda.available import gpu_count
 from forebay.errors import StateError
 
 STEPS = 40
@@ -11,7 +14,13 @@ KEPT = r"forward kept an array.*x\.copy\(\)"
 COSTS = fb.Costs(1.0, 1.0, 1e9)
 
 
-def reverse(forward, backward=None, schedule="revolve:3", library=np, **more):
+@pytest.fixture(autouse=True, scope="module")
+def little_to_collect():
+    """Keep the collector, which reversals ask here again and again, from looking through what other tests left."""
+    gc.freeze()
+
+
+def reverse(forward, backward=None, schedule="revolve:3", library=np, where={}, **more):  # noqa: B006
     """Reverse 40 steps of x -> x / 2 + step, and tell how many states are wrong."""
     wrong, x = [], np.arange(8.0)
     expected = [x]
@@ -21,19 +30,24 @@ def reverse(forward, backward=None, schedule="revolve:3", library=np, **more):
     def see(state, step):
         if backward:
             backward(state)
-        if not np.array_equal(np.asarray(state["p"]), expected[step]):
+        if not np.array_equal(on_host(state["p"]), expected[step]):
             wrong.append(step)
 
-    state = {"p": library.asarray(np.arange(8.0))}
+    state = {"p": library.asarray(np.arange(8.0), **where)}
     fb.reverse(forward, see, state, STEPS, budget="1MB", schedule=schedule, costs=more.pop("costs", COSTS), **more)
     return len(wrong)
 
 
-class Buffers:
-    """Steps from one buffer into the other, and keeps its input as the next one."""
+def on_host(array):
+    return array.cpu().numpy() if hasattr(array, "cpu") else array.get() if hasattr(array, "get") else array
 
-    def __init__(self, library=np):
-        self.spare, self.multiply = library.empty(8, dtype=library.float64), library.multiply
+
+class Buffers:
+    """Steps from one buffer into the other, and keeps its input as the next one, or a view of it."""
+
+    def __init__(self, library=np, where={}, kept=lambda array: array):  # noqa: B006
+        self.spare, self.multiply = library.empty(8, dtype=library.float64, **where), library.multiply
+        self.kept = kept
 
     def __call__(self, state, start, stop):
         x = state["p"]
@@ -41,7 +55,7 @@ class Buffers:
             out = self.spare
             self.multiply(x, 0.5, out=out)
             out += step
-            self.spare, x = x, out
+            self.spare, x = self.kept(x), out
         return {"p": x}
 
 
@@ -64,6 +78,21 @@ def test_two_buffers_of_torch_are_refused():
         reverse(Buffers(torch), library=torch)
 
 
+VIEWS = {
+    "view": lambda array: array[:],
+    "shape": lambda array: array.reshape(2, 4).reshape(8),
+    "own": lambda array: array.view() if isinstance(array, np.ndarray) else array.detach(),
+}
+
+
+@pytest.mark.parametrize("kept", VIEWS)
+@pytest.mark.parametrize("name", ["numpy", "torch"])
+def test_buffers_that_are_views_are_refused(name, kept):
+    library = pytest.importorskip(name)
+    with pytest.raises(StateError, match=KEPT):
+        reverse(Buffers(library, kept=VIEWS[kept]), library=library)
+
+
 def test_two_buffers_are_refused_where_snapshots_are_encoded():
     costs = fb.Costs(1.0, 1.0, 1e9, codecs={"lossless": fb.CodecCost(2, 1e15, 1e15, worst=1.1)})
     with pytest.raises(StateError, match=KEPT):
@@ -74,20 +103,24 @@ def test_two_buffers_are_let_be_where_nothing_is_used_again():
     assert reverse(Buffers(), schedule="storeall") == 0
 
 
+class Solver:
+    """Refers to what it was given last."""
+
+    def __call__(self, state, start, stop):
+        self.state, self.p, self.inside = state, state["p"], state["p"][1:-1]
+        self.itself = self  # a circle
+        return step_in_place({"p": self.p}, start, stop)
+
+    def back(self, state):
+        self.adjoint, self.part = state, state["p"][2:]
+
+
 @pytest.mark.parametrize("codec", [None, "lossless"])
-def test_what_a_solver_refers_to_until_its_next_call_is_let_be(codec):
-    class Solver:
-        def __call__(self, state, start, stop):
-            self.state, self.p, self.inside = state, state["p"], state["p"][1:-1]
-            self.itself = self  # a circle
-            return step_in_place({"p": self.p}, start, stop)
-
-        def back(self, state):
-            self.adjoint = state
-
-    solver = Solver()
+@pytest.mark.parametrize("name", ["numpy", "torch"])
+def test_what_a_solver_refers_to_until_its_next_call_is_let_be(name, codec):
+    solver, library = Solver(), pytest.importorskip(name)
     costs = fb.Costs(1.0, 1.0, 1e9, codecs={"lossless": fb.CodecCost(2, 1e15, 1e15, worst=1.1)})
-    assert reverse(solver, solver.back, codec=codec, costs=costs) == 0
+    assert reverse(solver, solver.back, codec=codec, costs=costs, library=library) == 0
 
 
 def test_garbage_in_circles_is_let_be():
@@ -143,3 +176,23 @@ def test_garbage_is_collected_ever_more_seldom(monkeypatch):
     finally:
         loans.gc.enable()
     assert 1 <= len(calls) <= 6
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(gpu_count() == 0, reason="no GPU")
+@pytest.mark.parametrize("name", ["cupy", "torch"])
+class TestOnAGpu:
+    def test_buffers_are_refused(self, name):
+        library, where = pytest.importorskip(name), {"device": "cuda"} if name == "torch" else {}
+        own = (lambda array: array.detach()) if name == "torch" else (lambda array: array.view())
+        for kept in (lambda array: array, VIEWS["view"], VIEWS["shape"], own):
+            for schedule in ("revolve:3", "twolevel:4"):
+                with pytest.raises(StateError, match=KEPT):
+                    reverse(Buffers(library, where, kept), library=library, where=where, schedule=schedule)
+
+    def test_what_is_referred_to_until_the_next_call_is_let_be(self, name):
+        library, where = pytest.importorskip(name), {"device": "cuda"} if name == "torch" else {}
+        solver, kept = Solver(), []
+        for schedule in ("revolve:3", "uniform:4", "storeall"):
+            more = {"library": library, "where": where, "schedule": schedule, "turn": kept.append}
+            assert reverse(solver, solver.back, **more) == 0

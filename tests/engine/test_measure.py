@@ -1,7 +1,9 @@
 """What is timed before a plan is made: steps one after the other, and each kind of operation."""
 
 import threading
+import time
 from dataclasses import asdict
+from time import sleep
 
 import numpy as np
 import pytest
@@ -52,10 +54,22 @@ def test_a_short_loop_is_timed_from_its_start_again():
 @pytest.mark.parametrize("tiers", [("host",), ("host", "disk")], ids=len)
 def test_every_kind_of_operation_takes_the_host_some_time(tmp_path, tiers):
     before = threading.active_count()
-    cost = asdict(host_costs(HostReversal(tmp_path), (np.zeros((3, 40)), np.zeros(2, np.int8)), tiers))
+    cost = asdict(host_costs(lambda: HostReversal(tmp_path), (np.zeros((3, 40)), np.zeros(2, np.int8)), tiers))
     moving = {"drop", "move"} if len(tiers) > 1 else set()
-    assert {name for name, value in cost.items() if value} == {"call", "save", "restore", "take"} | moving
+    timed = {name for name, value in cost.items() if value}
+    assert timed - {"start"} == {"call", "save", "restore", "take"} | moving
     assert threading.active_count() == before and not list(tmp_path.iterdir())
+
+
+def test_a_step_between_other_things_takes_longer_than_in_a_row_and_counts_with_its_call(tmp_path):
+    def step():
+        sleep(2e-4)
+
+    arrays = (np.zeros((3, 40)),)
+    alone = host_costs(lambda: HostReversal(tmp_path), arrays, ("host",))
+    cost = host_costs(lambda: HostReversal(tmp_path), arrays, ("host",), step, asked=5e-5)
+    assert cost.forward == cost.backward == 5e-5
+    assert cost.call > alone.call + 1e-4
 
 
 def test_a_loop_of_tiny_steps_is_predicted_to_wait_for_the_host():
@@ -63,3 +77,15 @@ def test_a_loop_of_tiny_steps_is_predicted_to_wait_for_the_host():
     predicted = result.plan.prediction
     assert predicted.host > predicted.save + predicted.restore
     assert "host" in result.explain()
+
+
+def test_given_costs_are_scaled_by_the_steps_that_were_timed():
+    """Short steps are timed several in one call: three dear ones at the start are not what the clock has seen."""
+
+    def forward(state, start, stop):
+        time.sleep(2e-4 * (stop - start))
+        return state
+
+    options = {"budget": "1MB", "step_costs": [1.0, 100.0, 100.0, 100.0] + [1.0] * 96, "progress": False}
+    result = fb.reverse(forward, lambda state, step: None, (np.zeros(8),), 100, **options)
+    assert result.plan.costs.forward > 2e-4

@@ -11,11 +11,7 @@ from forebay.machine.virtual import VirtualReversal
 from forebay.planner.residency import holdings, reside_online, ways_back
 from forebay.schedule import Forward, Online
 from forebay.schedule.online import retainable
-from tests.engine.loops import Loop
-
-LOOP = Loop()
-SNAPSHOT = Layout.of(LOOP.state).nbytes
-COSTS = fb.Costs(1e-3, 1e-3, 1e9, disk=fb.Link(1e9, 1e9))
+from tests.engine.loops import COSTS, LOOP, SNAPSHOT, Loop, assert_within, budget_of
 
 
 class EndingLoop(Loop):
@@ -44,14 +40,13 @@ def run(end, budget, late=False, **more):
 @pytest.mark.parametrize("late", [False, True], ids=["told", "asked"])
 @pytest.mark.parametrize("slots", [(1,), (3,), (40,), (2, 3), (1, 1)], ids=str)
 def test_every_end_gives_the_bits_of_keeping_everything(slots, late, tmp_path):
-    budget = fb.Budget(**{tier: n * SNAPSHOT for tier, n in zip(("host", "disk"), slots, strict=False)})
+    budget = budget_of(slots)
     for end in (1, 2, 3, 6, 7, 23, 40):
         loop, result = run(end, budget, late, directory=tmp_path)
         assert (loop.seen, loop.turned) == (LOOP.expect(end)[0], [LOOP.expect(end)[1]])
         assert loop.first_times == list(range(end))
         assert result.plan.steps == end and result.plan.schedule == Online(end, sum(slots))
-        for tier, most in zip(("host", "disk"), slots, strict=False):
-            assert result.metrics.peak[tier] <= most * SNAPSHOT
+        assert_within(slots, result)
     assert not list(tmp_path.iterdir())
 
 

@@ -3,11 +3,13 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import forebay as fb
 from forebay.engine.recorded import Recording, Request, plan_recorded
+from forebay.tier.capacity import PIECE
+from tests.example_counts import fewer
 
 STATE = 10**6
 
@@ -22,13 +24,14 @@ def fastest(steps, budget, costs, recording, request):
         known = replace(costs, backward=recording.step + recording.overhead / size)
         left = budget.with_tier("device", budget["device"] - graphs)
         try:
-            found.append(fb.plan(steps, STATE, left, costs=known, schedule=request.schedule, every=size))
+            more = {"schedule": request.schedule, "every": size, "overhead": 2 * PIECE}
+            found.append(fb.plan(steps, STATE, left, costs=known, **more))
         except fb.BudgetError:
             continue
     return min((plan.seconds for plan in found), default=None)
 
 
-@settings(max_examples=20)
+@fewer(8, of=20)
 @given(
     st.integers(1, 60),
     st.sampled_from([2, 3, 5, 9, 20, 60]),
@@ -48,6 +51,15 @@ def test_no_other_number_of_steps_is_faster(steps, device, host, link, graph, ov
     except fb.BudgetError:
         found = None
     assert found == wanted
+
+
+def test_what_the_driver_takes_is_left_free():
+    budget = fb.Budget(device=60 * STATE)
+    request = Request(budget, "revolve", None, None, None, None, None)
+    for codecs, slots in (([], 55), (["cast:float16"], 51)):
+        costs = fb.Costs(1.0, 1.0, 1e9, codecs={"cast:float16": fb.CodecCost(1.0, 1e9, 1e9, 1.0, 1.0)})
+        plan = plan_recorded(90, STATE, budget, costs, Recording(10**9, 0.0, 2.0), request, codecs=codecs)
+        assert plan.slots == (slots,)
 
 
 def test_a_loop_in_pytorch_names_a_codec_that_does_not_pay():

@@ -6,7 +6,7 @@ import re
 import stat
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -22,8 +22,8 @@ SEGMENT = 10
 """Steps of the longest segment that the loops of `surviving` are cut into."""
 
 KILLED = [
-    *(("states", 4, seed) for seed in range(1)),
-    *(("lossy states", 4, seed) for seed in range(1)),
+    ("states", 3, 0),
+    ("lossy states", 3, 0),
     *(pytest.param(case, 50, seed, marks=pytest.mark.slow) for case in CASES for seed in range(2)),
 ]
 
@@ -36,8 +36,9 @@ def test_killed_at_random_moments_it_goes_on_bit_equal_and_loses_a_segment_at_mo
     told = json.loads(said.stdout)
     assert told["equal"]
     forward, backward = told["lost"]
-    assert 0 <= forward <= kills * 2 * SEGMENT
+    assert forward <= kills * 2 * SEGMENT
     assert 0 <= backward <= kills * SEGMENT
+    assert min(told["more"]) >= 0
 
 
 class InterruptedLoopError(Exception):
@@ -103,6 +104,19 @@ def test_an_interrupted_reversal_goes_on_where_it_was_and_leaves_nothing(expecte
     assert not list((tmp_path / "here").iterdir())
 
 
+@pytest.mark.parametrize("after", [1, 30, 59])
+def test_a_loop_that_memory_holds_is_run_forward_once(after, expected, tmp_path):
+    loop, options = Loop(), {"schedule": "storeall", "codec": "lossless" if after == 30 else None}
+    options["costs"] = replace(SLOW, codecs={"lossless": fb.CodecCost(2, 1e12, 1e12)})
+    result = loop.reverse(tmp_path / "whole", **options)
+    assert loop.image.tobytes() == expected.tobytes() and loop.forwards == STEPS == result.plan.steps
+    loop.image[:] = 0
+    loop.interrupt(tmp_path / "halves", after, **options)
+    result = loop.reverse(tmp_path / "halves", **options)
+    assert loop.image.tobytes() == expected.tobytes()
+    assert result.steps <= STEPS - after + 4 and loop.forwards <= result.steps + 1
+
+
 @pytest.mark.parametrize(
     ("change", "named"),
     [
@@ -158,7 +172,7 @@ def test_damaged_files_are_named_and_the_last_whole_progress_is_used(expected, t
     assert result.steps < 40
 
 
-@pytest.mark.parametrize("names", [("manifest.json",), ("progress-*",)])
+@pytest.mark.parametrize("names", [("manifest",), ("progress-*",)])
 def test_without_whole_progress_it_starts_anew_and_says_so(names, expected, tmp_path):
     loop = Loop()
     loop.interrupt(tmp_path, 30)
@@ -172,7 +186,7 @@ def test_without_whole_progress_it_starts_anew_and_says_so(names, expected, tmp_
 
 def test_two_at_once_and_directories_of_others_are_refused(tmp_path):
     ledger = Ledger(tmp_path)
-    with pytest.raises(DiskError, match="another process is at work"):
+    with pytest.raises(DiskError, match="another run works in"):
         Loop().reverse(tmp_path)
     ledger.close(finished=True)
     (tmp_path / "thesis.tex").write_text("all of it")
@@ -294,7 +308,7 @@ def test_an_adjoint_without_resume_is_refused():
     assert not loop.forwards
 
 
-@pytest.mark.parametrize("name", ["manifest.json", "progress-3", "lock"])
+@pytest.mark.parametrize("name", ["manifest", "progress-3", "lock"])
 def test_a_folder_where_a_file_belongs_is_refused(name, tmp_path):
     (tmp_path / name).mkdir()
     with pytest.raises(DiskError, match=f"holds '{name}'.*for this reversal alone"):

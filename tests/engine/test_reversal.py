@@ -13,6 +13,7 @@ import forebay as fb
 from forebay.engine.reverse import Options
 from forebay.errors import EngineError
 from tests.engine.loops import Loop
+from tests.spills import spills
 
 SNAPSHOT = 4096
 MANY = fb.Costs(1e-3, 1e-3, 1e9, disk=fb.Link(1e9, 1e9))
@@ -23,7 +24,7 @@ STEPS = 40
 def nothing_is_left(tmp_path):
     before = set(threading.enumerate())
     yield
-    assert not list(tmp_path.glob("forebay-*"))
+    assert not spills(tmp_path)
     assert set(threading.enumerate()) <= before
 
 
@@ -61,7 +62,7 @@ def test_several_wait_at_once_and_go_on_in_any_order_and_thread(schedule, tmp_pa
 def test_one_that_is_not_needed_any_more_gives_everything_back(how, tmp_path):
     loop = Loop()
     reversal = waiting(loop, tmp_path)
-    assert list(tmp_path.glob("forebay-*"))
+    assert spills(tmp_path)
     if how == "closed":
         reversal.close()
         reversal.close()
@@ -74,7 +75,7 @@ def test_one_that_is_not_needed_any_more_gives_everything_back(how, tmp_path):
             del reversal
         finally:
             gc.enable()
-    assert not list(tmp_path.glob("forebay-*")) and not loop.seen
+    assert not spills(tmp_path) and not loop.seen
 
 
 def test_phases_out_of_order_are_refused_with_what_to_do(tmp_path):

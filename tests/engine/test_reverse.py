@@ -13,6 +13,7 @@ import pytest
 import forebay as fb
 from forebay.errors import EngineError, StateError
 from tests.engine.loops import Loop
+from tests.spills import bytes_on_disk, spills
 
 SNAPSHOT = 4096
 MANY = fb.Costs(1e-3, 1e-3, 1e9, disk=fb.Link(1e9, 1e9))
@@ -22,7 +23,7 @@ MANY = fb.Costs(1e-3, 1e-3, 1e9, disk=fb.Link(1e9, 1e9))
 def nothing_is_left(tmp_path):
     before = set(threading.enumerate())
     yield
-    assert not list(tmp_path.glob("forebay-*"))
+    assert not spills(tmp_path)
     for thread in set(threading.enumerate()) - before:
         thread.join(timeout=5)  # a progress bar's ends a moment after it was told to
     assert set(threading.enumerate()) <= before
@@ -290,10 +291,10 @@ fb.reverse(forward, backward, (np.zeros(1000),), 1000, budget=budget, schedule="
 def test_ctrl_c_leaves_no_files_and_no_stuck_threads(tmp_path):
     child = subprocess.Popen([sys.executable, "-c", INTERRUPTED, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert child.stdout.readline() == "there\n"
-    assert list(tmp_path.glob("forebay-*"))
+    assert spills(tmp_path, child.pid)
     child.send_signal(2)
     assert child.wait(timeout=120) != 0
-    assert not list(tmp_path.glob("forebay-*"))
+    assert not list(tmp_path.iterdir())
 
 
 def test_progress_is_shown_on_request(capfd, monkeypatch):
@@ -309,16 +310,17 @@ def test_damage_on_the_disk_is_caught(tmp_path):
 
     def turn(state):
         for _ in range(100):  # the writes of the first sweep may still be under way
-            files = list(tmp_path.glob("forebay-*/*.snapshot"))
-            if len(files) >= 46:
+            if bytes_on_disk(tmp_path) >= 46 * 4096:
                 break
             time.sleep(0.02)
         time.sleep(0.2)
-        for path in files:
-            with open(path, "r+b") as file:
-                file.seek(5)
+        (path,) = spills(tmp_path)
+        with open(path, "r+b") as file:
+            for start in range(0, bytes_on_disk(tmp_path), 4096):
+                file.seek(start + 5)
                 file.write(b"\x55\xaa")
-                os.fsync(file.fileno())
+            file.flush()
+            os.fsync(file.fileno())
 
     with pytest.raises(fb.ForebayError, match=r"checksum|damaged|corrupt|changed"):
         fb.reverse(

@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 
 import forebay as fb
-from tests.engine.loops import Loop
+from tests.engine.loops import COSTS, Loop
 
 POINTS, STEPS = 8, 60
 RNG = np.random.default_rng(3)
 PARAMETERS, START, V, W = RNG.uniform(0.5, 1, (4, POINTS))
-COSTS = fb.Costs(1e-3, 1e-3, 1e9, disk=fb.Link(1e9, 1e9))
 OUTER = 16
 PLANS = [("revolve:3", 9, 0), ("twolevel:8,2", 3, 60), ("storeall", 1, 99)]
 

@@ -9,7 +9,7 @@ import forebay as fb
 from forebay.codec import register, registry
 from forebay.engine.executor import Callbacks
 from forebay.engine.layout import Layout
-from forebay.engine.spilling import Assumed, Rooms, SpillingExecutor
+from forebay.engine.spilling import Rooms, SnapshotCoding, SpillingExecutor
 from forebay.errors import EngineError
 from forebay.machine.packing import Packing
 from forebay.machine.virtual import VirtualReversal
@@ -18,6 +18,7 @@ from forebay.planner.simulate import Work, simulate
 from forebay.schedule import named
 from tests.engine.test_ordering import all_waits
 from tests.engine.thinning import Thin, ThinLoop
+from tests.spills import spills
 
 STEPS = 16
 WORK = Work(1, 1, 1, 1, 1, (1, 1), (1, 1))
@@ -58,17 +59,10 @@ def run(schedule, slots, policy, filling, seed, without=None, keep="states", ass
     tiers = ("first", "second", "third")[: len(slots)]
     most = [room * (1 + seed % 2) for room in rooms]  # some grow
     states = Layout.of(loop.state)
-    executor = SpillingExecutor(
-        machine,
-        layout,
-        tiers,
-        Rooms(tuple(rooms), tuple(most)),
-        callbacks,
-        packing,
-        initial,
-        assumed=Assumed(assumed * layout.nbytes, schedule.peak_snapshots, schedule.forward_steps),
-        states=(states, Packing.of(states.leaves, Thin(), "host")) if keep == "records" else None,
-    )
+    exact = (states, Packing.of(states.leaves, Thin(), "host")) if keep == "records" else None
+    counts = schedule.peak_snapshots, schedule.forward_steps
+    coding = SnapshotCoding(packing, exact, assumed * layout.nbytes, *counts)
+    executor = SpillingExecutor(machine, layout, tiers, Rooms(tuple(rooms), tuple(most)), callbacks, coding, initial)
     executor.run(operations, initial())
     machine.finish()
     for tier, room in zip(tiers, most, strict=True):
@@ -164,7 +158,7 @@ def test_on_host_and_disk_within_the_budget(filling, assumed, host, disk, thin, 
         plans.add(result.plan.codec)
         assert result.metrics.peak["host"] + (size if result.plan.codec else 0) <= budget["host"]
         assert result.metrics.peak["disk"] <= disk * size
-    assert not list(tmp_path.glob("forebay-*"))
+    assert not spills(tmp_path)
     assert thin in plans or assumed == 1.0
 
 

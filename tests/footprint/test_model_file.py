@@ -145,7 +145,7 @@ def test_anything_else_is_refused(tmp_path, content):
 
 
 def test_a_missing_file_and_a_wrong_wish_are_refused(tmp_path):
-    with pytest.raises(FootprintError, match="cannot read"):
+    with pytest.raises(FootprintError, match="cannot be read as a footprint"):
         load(tmp_path / "none.json")
     with pytest.raises(FootprintError, match="'refuse', 'relearn' or 'accept'"):
         load(tmp_path / "none.json", changed="ignore")

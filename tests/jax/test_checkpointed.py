@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from tests.spills import spills
 
 import forebay as fb
 from forebay.errors import StateError
@@ -23,9 +24,9 @@ QUICK = fb.Costs(1e-3, 1e-3, 1e9, disk=fb.Link(1e9, 1e9))
 def nothing_is_left(tmp_path):
     before = set(threading.enumerate())
     yield
-    if list(tmp_path.glob("forebay-*")) or not set(threading.enumerate()) <= before:
+    if spills(tmp_path) or not set(threading.enumerate()) <= before:
         gc.collect()  # which takes long, and is needed only where an exception holds on to something
-    assert not list(tmp_path.glob("forebay-*"))
+    assert not spills(tmp_path)
     assert set(threading.enumerate()) <= before
 
 
@@ -108,7 +109,7 @@ def test_as_a_scan_that_keeps_everything(schedule, chunk, host, disk, points, tm
         return loss_of(final, outputs), (final, outputs)
 
     differentiated = jax.value_and_grad(loss, argnums=(0, 1, 2), has_aux=True)
-    wanted = jax.value_and_grad(scanned, argnums=(0, 1, 2), has_aux=True)(state["now"], inputs, params, state)
+    wanted = jax.jit(jax.value_and_grad(scanned, argnums=(0, 1, 2), has_aux=True))(state["now"], inputs, params, state)
     first = differentiated(state["now"], inputs, params)
     assert_close(first, wanted)
     again = differentiated(state["now"], inputs, params)
@@ -182,9 +183,9 @@ def test_several_backward_passes_and_several_loops_at_once():
 def test_what_is_dropped_leaves_nothing(tmp_path):
     disk = {"budget": fb.Budget(host="9kB", disk="1MB"), "schedule": "storeall", "chunk": 1, "directory": tmp_path}
     _, pull = jax.vjp(lambda weight: run(weight, **disk), WEIGHT)
-    assert list(tmp_path.glob("forebay-*"))
+    assert spills(tmp_path)
     del pull
-    assert not list(tmp_path.glob("forebay-*"))
+    assert not spills(tmp_path)
 
 
 def test_not_differentiated_it_is_a_scan_that_jit_takes():

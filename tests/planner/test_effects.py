@@ -7,11 +7,11 @@ from random import Random
 import pytest
 
 import forebay as fb
-from forebay.planner.bounds import least_seconds
 from forebay.planner.choose import Setting, operations_of, predict
-from forebay.planner.coarse import Coarse
 from forebay.planner.costs import HostCost
 from forebay.planner.operations import Evict, Fetch, Store
+from forebay.planner.search.bounds import least_seconds
+from forebay.planner.search.coarse import Coarse
 from forebay.planner.simulate import Work, simulate
 from forebay.schedule import Backward, Drop, Forward, Restore, Save, TwoLevel
 

@@ -7,7 +7,7 @@ import pytest
 
 import forebay as fb
 from forebay.planner.choose import operations_of
-from forebay.planner.hierarchies import estimate
+from forebay.planner.search.hierarchies import estimate
 from forebay.planner.simulate import Work, simulate
 from forebay.schedule import Drop, Foreign, Forward, Hierarchical, Level, Restore, Save, binomial
 
@@ -87,6 +87,11 @@ def test_auto_keeps_up_with_a_sweep_of_dynamic_programming(seed):
     assert compare(seed, most_steps=80) <= 1.02
 
 
+@pytest.mark.parametrize("seed", [32, 161])
+def test_auto_keeps_up_where_splits_need_a_table(seed):
+    assert compare(seed, most_steps=350) <= 1.02
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(500))
 def test_auto_keeps_up_with_the_sweep_on_many_problems(seed):
@@ -109,6 +114,27 @@ SALT = 310 * 676 * 676 * 8
 def test_auto_keeps_up_on_named_machines(machine, budget, swept):
     plan = fb.plan(3751, SALT, fb.Budget(**budget), machine=machine, reversals=100)
     assert plan.seconds <= 1.02 * swept
+
+
+@pytest.mark.parametrize("steps", [3751, pytest.param(100_000, marks=pytest.mark.slow)])
+def test_more_budget_never_predicts_more_time_in_long_loops(steps):
+    """One schedule after the other of the smaller budget is one of the larger's too."""
+    costs = fb.Costs(1e-3, 1e-3, 2e12, host=fb.Link(SALT / 25e-3, SALT / 25e-3))
+    for device, host in ((7, 53), (3, 14)):
+        budgets = [fb.Budget(device=(device + more) * SALT, host=(host + 2 * more) * SALT) for more in range(3)]
+        seconds = [fb.plan(steps, SALT, budget, costs=costs).seconds for budget in budgets]
+        assert seconds == sorted(seconds, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("machine", "budget", "old"),
+    [
+        ("laptop", {"host": "12GB", "disk": "400GB"}, 44406),
+        ("h200", {"device": "120GB", "host": "400GB"}, 353),
+    ],
+)
+def test_schedules_of_segments_are_no_better_in_long_loops(machine, budget, old):
+    assert fb.plan(100_000, SALT, fb.Budget(**budget), machine=machine, reversals=168).seconds < old
 
 
 def test_estimates_are_close_to_the_schedules():

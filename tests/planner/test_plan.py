@@ -182,7 +182,7 @@ budgets = st.builds(
 )
 
 
-@settings(max_examples=40)
+@fewer(12, of=40)
 @given(st.integers(1, 150), budgets, st.sampled_from([0.5, 2, 25, 100]), st.sampled_from([None, 400]))
 def test_peaks_stay_within_every_budget(steps, budget, x, record):
     plan = fb.plan(steps, STATE, budget, costs=costs(x), record_bytes=record and record * 10**6, every=3)
@@ -199,7 +199,7 @@ def check_more_budget(steps, budget, x, tier, data):
     assert larger.seconds <= fewer.seconds * (1 + 1e-9)
 
 
-@settings(max_examples=20)
+@fewer(6, of=20)
 @given(st.integers(1, 60), budgets, st.sampled_from([0.5, 2, 25, 100]), st.sampled_from(TIERS), st.data())
 def test_more_budget_or_another_tier_never_predicts_more_time(steps, budget, x, tier, data):
     check_more_budget(steps, budget, x, tier, data)
@@ -212,7 +212,7 @@ def test_more_budget_never_predicts_more_time_in_longer_loops(steps, budget, x, 
     check_more_budget(steps, budget, x, tier, data)
 
 
-@fewer(8, of=20)
+@fewer(4, of=20)
 @given(st.integers(1, 150), budgets, st.sampled_from([0.5, 2, 25, 100]), st.floats(0.5, 2))
 def test_a_plan_below_a_time_is_the_fastest_or_there_is_none(steps, budget, x, factor):
     fastest = fb.plan(steps, STATE, budget, costs=costs(x))
@@ -231,7 +231,7 @@ def test_a_budget_that_cannot_work_is_refused_as_such_whatever_the_time():
 
 @pytest.mark.parametrize(
     ("steps", "disk"),
-    [(50, 10), pytest.param(150, 20, marks=pytest.mark.slow), pytest.param(150, 200, marks=pytest.mark.slow)],
+    [(25, 10), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((50, 10), (150, 20), (150, 200)))],
 )
 def test_pinning_never_makes_more_host_slower(steps, disk):
     known = costs(1.0, copy=0.01, pin=1e-8)

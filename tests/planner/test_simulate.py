@@ -2,11 +2,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.planner.bounds import least_seconds, unmoved
 from forebay.planner.choose import Setting, extrapolate, operations_of, predict
-from forebay.planner.coarse import Coarse
+from forebay.planner.search.bounds import least_seconds, unmoved
+from forebay.planner.search.coarse import Coarse
+from forebay.planner.search.levels import bounds_of_levels
 from forebay.planner.simulate import Work, simulate
-from forebay.schedule import Revolve, StoreAll, TwoLevel
+from forebay.schedule import Hierarchical, Level, Revolve, StoreAll, TwoLevel
 
 seconds = st.floats(0.01, 10)
 
@@ -47,6 +48,18 @@ def test_the_coarse_prediction_is_the_whole_simulation(problem):
     assert (coarse.fetched, coarse.stored, coarse.peak) == (whole.fetched, whole.stored, whole.peak)
     for part in ("forward", "backward", "save", "restore"):
         assert getattr(coarse, part) == pytest.approx(getattr(whole, part), rel=1e-9)
+
+
+@given(problems(), st.integers(1, 6), st.integers(1, 20), st.floats(0.1, 100))
+def test_levels_are_predicted_in_short_and_bounded_from_below(problem, first, saves, price):
+    steps, (_, slots, work) = problem[0].steps, problem
+    schedule = Hierarchical(steps, (Level(min(first, steps)), Level(min(saves, steps), price)))
+    whole, coarse = in_full(schedule, slots, work), in_short(schedule, slots, work)
+    assert coarse.seconds == pytest.approx(whole.seconds, rel=1e-9)
+    assert (coarse.fetched, coarse.stored, coarse.peak) == (whole.fetched, whole.stored, whole.peak)
+    if schedule.peak_snapshots > slots[0]:
+        for bounds in bounds_of_levels(schedule, work, slots):
+            assert max(bounds.moving, bounds.stalled) <= whole.seconds * (1 + 1e-9)
 
 
 @given(problems())

@@ -79,21 +79,22 @@ def run(text: str, output: Path, console: "Console", moments: tuple[float, ...])
 def show(survey: "Survey", output: Path, console: "Console", moments: tuple[float, ...]) -> None:
     """Draw model, image, a gather and snapshots, write the report, and say where all of it is."""
     from rich.panel import Panel
-    from rich.text import Text
 
     from forebay.metrics.timeline import write_trace
+    from forebay.report.console import say, shown
     from forebay.report.page import Picture
     from forebay.wave.job.results import draw_model, draw_waves, write_image, write_report
 
     workspace = survey.workspace
     plan = workspace.plan()
     assert plan is not None
-    console.print(Panel(Text(plan.explain()), title="the plan of each shot", title_align="left"), highlight=False)
+    console.print(Panel(shown(plan.explain()), title="the plan of each shot", title_align="left"), highlight=False)
     with console.status("drawing"):
         written = write_image(survey, output, workspace.job.output.formats)
         draw_model(workspace, output / "model.png", "true")
         draw_waves(workspace, workspace.geometry.count // 2, moments, output / "gather.png", output / "snapshots.png")
-        write_trace(workspace.timeline()[1], output / "trace.json")
+        if (timeline := workspace.timeline()) is not None:
+            write_trace(timeline[1], output / "trace.json")
     captions = {
         "image.png": "The image: reflectors where the wave of the source and the data sent back in time meet, evenly "
         "lit, without what is smooth, stronger with depth.",
@@ -109,5 +110,5 @@ def show(survey: "Survey", output: Path, console: "Console", moments: tuple[floa
     write_report(survey, output / "report.html", pictures, "A salt body, imaged by reverse time migration", lead)
     names = [path.name for path in written] + [name for name in captions if name != "image.png"]
     names += ["trace.json", "job.toml"]
-    console.print(f"pictures and data in {output}: {', '.join(names)}", markup=False, soft_wrap=True)
-    console.print(f"open {(output / 'report.html').resolve()} in a browser", markup=False, soft_wrap=True)
+    say(console, f"pictures and data in {output}: {', '.join(names)}")
+    say(console, f"open {(output / 'report.html').resolve()} in a browser")

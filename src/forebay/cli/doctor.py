@@ -2,14 +2,16 @@
 
 import json
 import os
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-TEMPORARY = Path(tempfile.gettempdir())
+from forebay.filesystems import spill_directory
+from forebay.report.console import plain
+
+TEMPORARY = spill_directory()
 
 
 def doctor(
@@ -44,6 +46,6 @@ def _check(directory: Path) -> None:
     else:
         return
     raise typer.BadParameter(
-        f"{directory} {reason}: give a directory that you can write to, for example --directory {TEMPORARY}",
+        plain(f"{directory} {reason}: give a directory that you can write to, for example --directory {TEMPORARY}"),
         param_hint="--directory",
     )

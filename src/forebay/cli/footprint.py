@@ -10,6 +10,7 @@ from typing import Annotated, Any, overload
 import typer
 
 from forebay.errors import ForebayError
+from forebay.report.console import plain
 from forebay.units import to_bytes, to_text
 
 PICTURES = (".png", ".svg", ".pdf", ".jpg")
@@ -51,7 +52,7 @@ def footprint(
         learned = learn(**what, **how)
         if model is not None:
             learned.save(model)
-    typer.echo(learned.explain())
+    typer.echo(plain(learned.explain()))
     typer.echo(f"\n{lengths}: {learned.predict(lengths)}")
     if allowed is not None:
         chunks = learned.chunks(lengths, allowed, threads=threads, **near)
@@ -59,9 +60,9 @@ def footprint(
     try:
         draw(learned, picture, lengths)
     except FootprintError as error:  # all else was asked for too, and is said
-        typer.echo(f"no picture: {error}")
+        typer.echo(plain(f"no picture: {error}"))
     else:
-        typer.echo(f"measured against predicted: {picture}")
+        typer.echo(plain(f"measured against predicted: {picture}"))
 
 
 @overload
@@ -84,11 +85,12 @@ def _find(name: str) -> Callable[..., Any]:
         raise ForebayError(f"cannot read {name!r}: write package.module:function, or a command with {{0}} in it")
     sys.path.insert(0, "")
     try:
-        function = getattr(import_module(module), attribute)
-    except ImportError as error:
-        raise ForebayError(f"cannot import {module}: {error}") from error
-    except AttributeError:
-        raise ForebayError(f"{module} has no {attribute}") from None
+        imported = import_module(module)
+    except Exception as error:  # a module may raise anything
+        raise ForebayError(f"cannot import {module}: {error} ({type(error).__name__})") from error
+    if not hasattr(imported, attribute):
+        raise ForebayError(f"{module} has no {attribute}")
+    function = getattr(imported, attribute)
     if not callable(function):
         raise ForebayError(f"{name} is a {type(function).__name__}, not a function")
     return function  # type: ignore[no-any-return]

@@ -1,12 +1,14 @@
 """What `forebay doctor` found, as tables for a terminal."""
 
 from collections.abc import Iterable
+from pathlib import Path
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from forebay.cli.inventory import Inventory
+from forebay.filesystems import in_memory
+from forebay.report.console import say, shown
 from forebay.tier.links import Links
 from forebay.units import seconds_to_text, to_text
 
@@ -18,12 +20,11 @@ def show(inventory: Inventory, console: Console) -> None:
     console.print(_facts("Machine", _machine_rows(inventory)))
     console.print(_libraries(inventory))
     if inventory.forebay is None:
-        console.print("Forebay is not installed, so what it needs is unknown. In its folder: [bold]pip install .")
+        say(console, "Forebay is not installed, so what it needs is unknown. In its folder: pip install .")
     for missing in inventory.missing:
-        names, command = ", ".join(missing.libraries), escape(missing.command)
-        console.print(f"missing: {names}. Get with: [bold]{command}[/bold]", soft_wrap=True)
+        say(console, f"missing: {', '.join(missing.libraries)}. Get with: {missing.command}")
     if inventory.no_gpu:
-        console.print(f"no GPU: {escape(inventory.no_gpu)}", soft_wrap=True)
+        say(console, f"no GPU: {inventory.no_gpu}")
     console.print(_facts("Memory (free of total)", _memory_rows(inventory)))
     if inventory.links:
         console.print(_facts("Links", _link_rows(inventory.links)))
@@ -32,16 +33,15 @@ def show(inventory: Inventory, console: Console) -> None:
 def _facts(title: str, rows: Iterable[tuple[str, str]]) -> Table:
     table = Table(title=title, title_justify="left", show_header=False)
     for row in rows:
-        table.add_row(*(escape(cell) for cell in row))
+        table.add_row(*map(shown, row))
     return table
 
 
 def _libraries(inventory: Inventory) -> Table:
     table = Table("extra", "library", "wanted", "installed", title="Libraries", title_justify="left")
     for library in inventory.libraries:
-        installed = escape(library.installed or "missing")
-        state = installed if library.ok else f"[red]{installed}[/red]"
-        table.add_row(library.extra or "core", escape(library.name), library.wanted or "any", state)
+        state = shown(library.installed or "missing", "" if library.ok else "red")
+        table.add_row(*map(shown, (library.extra or "core", library.name, library.wanted or "any")), state)
     return table
 
 
@@ -59,7 +59,8 @@ def _machine_rows(inventory: Inventory) -> Iterable[tuple[str, str]]:
 def _memory_rows(inventory: Inventory) -> Iterable[tuple[str, str]]:
     for tier, capacity in inventory.memory.items():
         yield tier, f"{to_text(capacity.free)} of {to_text(capacity.total)}" if capacity else NOTHING
-    yield "disk directory", inventory.directory
+    memory = in_memory(Path(inventory.directory))
+    yield "disk directory", inventory.directory + (" (memory, and counted as such: name another)" if memory else "")
 
 
 def _link_rows(links: Links) -> Iterable[tuple[str, str]]:

@@ -10,6 +10,7 @@ from forebay.errors import PlanError
 from forebay.planner import MACHINES, CodecCost, Costs
 from forebay.planner import plan as make_plan
 from forebay.planner.costs import assumed_costs
+from forebay.report.console import plain
 from forebay.units import Budget, to_bytes
 
 
@@ -58,7 +59,7 @@ def plan(
         from forebay.report.timeline import draw_timelines
 
         draw_timelines({str(plan.schedule): plan}, picture)
-    typer.echo(plan.to_json() if json else plan.explain())
+    typer.echo(plan.to_json() if json else plain(plan.explain()))
 
 
 def _read(path: Path) -> Costs:

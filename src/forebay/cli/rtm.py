@@ -1,5 +1,6 @@
 """`forebay rtm`: migrate the shots of a job, resuming where an earlier run ended."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,12 @@ def rtm(
         Path, typer.Argument(metavar="JOB", help="A job.toml: model, geometry, wavelet, memory, output, ...")
     ],
     check: Annotated[bool, typer.Option("--check", help="Read and check everything, and migrate nothing.")] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Look for damage in the results of an earlier run, and change nothing.")
+    ] = False,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Compute the damaged shots of an earlier run again, and no others.")
+    ] = False,
     workers: Annotated[int | None, typer.Option(help="Processes on this machine, instead of run.workers.")] = None,
     scheduler: Annotated[str | None, typer.Option(help="Address of a Dask cluster, instead of run.scheduler.")] = None,
     output: Annotated[Path | None, typer.Option(help="Folder of the results, instead of output.directory.")] = None,
@@ -20,14 +27,22 @@ def rtm(
 
     from forebay.cuda.available import gpu_count
     from forebay.errors import WaveError, needs
+    from forebay.report.console import say
     from forebay.report.drawing import missing
     from forebay.report.page import Picture
     from forebay.wave.job import changed, read_job, run_job  # loaded when a job is run
     from forebay.wave.job.prepare import inspect
+    from forebay.wave.job.prepare import verify as verify_job
     from forebay.wave.job.results import draw_image, draw_model, write_image, write_report
 
     console = Console()
     job = changed(read_job(file), workers=workers, scheduler=scheduler, directory=output)
+    if verify:
+        damage, there = verify_job(job)
+        for sentence in damage:
+            say(console, sentence, "red")
+        say(console, there)
+        raise typer.Exit(1 if damage else 0)
     folder, formats, lacking = job.output.directory, job.output.formats, missing()
     if "matplotlib" in lacking:
         formats = tuple(name for name in formats if name != "png")
@@ -36,13 +51,17 @@ def rtm(
     if lacking:
         what = "report and no picture" if "matplotlib" in lacking else "report"
         note = f"there will be no {what}: {needs('it', ' and '.join(lacking), 'plots')}, and run the same command again"
-        console.print(note, style="yellow", highlight=False, markup=False, soft_wrap=True)
+        say(console, note, "yellow")
     if check:
         # What the workers of a cluster have is seen when it runs.
         gpus = 1 if job.run.scheduler else gpu_count()
-        console.print(inspect(job, gpus), highlight=False, markup=False, soft_wrap=True)
+        say(console, inspect(job, gpus))
         return
-    survey = run_job(job, console)
+    try:
+        survey = run_job(job, console, repair=repair)
+    except (KeyboardInterrupt, SystemExit):  # Ctrl-C, and SIGTERM as `main` hears it
+        say(console, f"finished shots are kept; to go on, give the same command: forebay rtm {shlex.quote(str(file))}")
+        raise
     written = write_image(survey, folder, formats)
     if not lacking:
         with console.status("writing the report"):
@@ -56,11 +75,12 @@ def rtm(
             lead = f"{survey.workspace.job.physics.kind} migration of {survey.workspace.geometry.count} shots."
             write_report(survey, folder / "report.html", pictures, f"Migration: {file.stem}", lead.capitalize())
         written.append(folder / "report.html")
-    console.print(f"wrote {', '.join(map(str, written))}", markup=False, soft_wrap=True)
+    say(console, f"wrote {', '.join(map(str, written))}")
+    for shot, reason in survey.aside.items():
+        say(console, f"shot {shot} is set aside: {reason}", "red")
+    for shot, reason in survey.failed.items():
+        say(console, f"shot {shot} is missing: {reason}", "red")
     if survey.failed:
-        for shot, reason in survey.failed.items():
-            console.print(f"shot {shot} is missing: {reason}", style="red", markup=False)
-        console.print(
-            f"the image is without them; the same command tries them again, and {folder}/shots tells more", markup=False
-        )
+        say(console, f"the image is without them; the same command tries them again, and {folder}/shots tells more")
+    if survey.failed or survey.aside:
         raise typer.Exit(1)

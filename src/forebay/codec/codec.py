@@ -230,6 +230,8 @@ def _shape(written: Any) -> tuple[int, ...]:
 
 def _check_size(codec: "Codec", shape: tuple[int, ...], dtype: np.dtype[Any], nbytes: int) -> None:
     """Refuse an array that no such payload can be of, before it takes memory."""
+    if math.prod(max(extent, 1) for extent in shape) * max(dtype.itemsize, 1) >= 2**63:  # even of none of them
+        raise EncodingError(f"the encoding is damaged: an array cannot have the shape {list(shape)}")
     whole = math.prod(shape) * dtype.itemsize
     if whole > codec.most_ratio * nbytes:
         raise EncodingError(f"the encoding is damaged: {nbytes} bytes of {codec.name} cannot hold an array of {whole}")

@@ -149,6 +149,12 @@ def kept_pinned(nbytes: int) -> Iterator[PinnedSlab]:
         _give_back(slab)
 
 
+def kept_bytes() -> int:
+    """Return the bytes that are kept for the next borrower."""
+    with _lock:
+        return sum(slab.nbytes for slab in _kept)
+
+
 _kept: list[PinnedSlab] = []  # one, or none while it is lent
 _lock = threading.Lock()
 

@@ -62,9 +62,10 @@ class Mark:
     given, those of the context that is current.
     """
 
-    __slots__ = ("_event", "_spare")
+    __slots__ = ("_event", "_spare", "stream")
 
     def __init__(self, stream: Stream, spare: list[Any] | None = None) -> None:
+        self.stream = stream
         self._spare = spare_events() if spare is None else spare
         try:
             self._event = self._spare.pop()

@@ -10,6 +10,7 @@ import distributed
 import psutil  # type: ignore[import-untyped]
 from dask.system import CPU_COUNT
 
+from forebay.dask.clusters import ask_workers
 from forebay.errors import BudgetError
 from forebay.footprint.measure.process import MMAP_THRESHOLD
 from forebay.units import to_text
@@ -54,7 +55,7 @@ def limits_of(client: distributed.Client | None = None, *functions: Callable[...
     if client is None:
         fix_allocation()
         return _of_this_process()
-    answers = list(client.run(_describe, functions).values())
+    answers = list(ask_workers(client, _describe, functions).values())
     if not answers:
         raise BudgetError("the cluster has no workers: start some, or wait for them with client.wait_for_workers(1)")
     tightest = min(answers, key=lambda worker: worker["bytes"] / worker["threads"])

@@ -1,28 +1,42 @@
 """What a plan is made from: the budget, and what the loop, its links and its codecs cost, timed on the first steps."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 from forebay.codec import Codec
 from forebay.codec.auto import choices
 from forebay.codec.codec import canonical
+from forebay.engine.executor import Callbacks
 from forebay.engine.layout import arrays_of
 from forebay.engine.library import Library
 from forebay.engine.loop import TimeLoop
-from forebay.engine.measure import KINDS, REPEATS, measure_operations
+from forebay.engine.measure import (
+    KINDS,
+    LIMITED,
+    MANY,
+    REPEATS,
+    SHORT,
+    measure_codec,
+    measure_device,
+    measure_host,
+    measure_operations,
+)
 from forebay.errors import BudgetError
 from forebay.machine.arrays.dispatch import array_library
 from forebay.machine.machine import ReversalMachine
 from forebay.machine.packing import Packing
 from forebay.planner import Costs, HostCost, Plan
-from forebay.planner.make import check_step_costs
-from forebay.tier.capacity import PIECE
+from forebay.planner.make import check_budget, check_step_costs
+from forebay.tier.capacity import PIECE, free_host_bytes
 from forebay.tier.sectors import SECTOR
 from forebay.units import Budget, to_text
 
+WORKING_STATES = 4
+"""What a loop on the host takes beside snapshots: its state, what `forward` makes of it, and two on the way there."""
 ELEMENTS = 16
 """Elements of each array that operations are timed with: next to nothing is computed or moved."""
 
@@ -40,17 +54,59 @@ def read_budget(budget: Budget | str | int | None, library: Library) -> tuple[Bu
     return budget, note
 
 
-def driver_overhead(loop: TimeLoop, encoded: bool) -> int:
+def there_is(budget: Budget | str | int | None, loop: TimeLoop, steps: int | None) -> tuple[Budget, str]:
+    """Read a budget for a loop, or take one; where the host has less than it allows, take that, and say so.
+
+    Whoever takes more than a control group allows is killed without a word. What a reversal can use at all is counted.
+    """
+    budget, note = read_budget(budget, loop.library)
+    free = host_room(loop) if "host" in budget.tiers else None
+    if free is None:
+        return budget, note
+    record = loop.record_layout.nbytes if loop.record_layout else 0
+    everything = 5 * (loop.coarse_steps + 1) * max(loop.layout.nbytes, record) // 4  # encodings may be longer
+    if (budget["host"] if steps is None else min(budget["host"], everything)) <= free:
+        return budget, note
+    less = f"the budget allows {to_text(budget['host'])} of the host, of which {to_text(free)} are there: taking those"
+    budget = budget.with_tier("host", free)
+    if steps is not None:
+        try:
+            check_budget(steps, loop.layout.nbytes, budget, record_bytes=record or None, every=loop.every)
+        except BudgetError as error:
+            raise BudgetError(f"{less}; {error}") from error
+    return budget, f"{note}; {less}" if note else less
+
+
+def check_host(plan: Plan, loop: TimeLoop) -> None:
+    """Refuse a plan that takes more of the host than is there."""
+    need, free = plan.peak_bytes.get("host", 0), host_room(loop)
+    if free is not None and need > free:
+        raise BudgetError(
+            f"the plan takes {to_text(need)} of the host, of which {to_text(free)} are there: make another, with a "
+            f"host budget of at most {free} bytes, or free some memory"
+        )
+
+
+def host_room(loop: TimeLoop) -> int | None:
+    """Return the bytes of the host for snapshots: what is free, less working states; None where nobody tells."""
+    free = free_host_bytes()
+    if free is None:
+        return None
+    if loop.library.tier == "device":
+        from forebay.cuda.slab import kept_bytes  # it needs cuda.core
+
+        return free + kept_bytes()
+    return max(0, free - WORKING_STATES * loop.layout.nbytes)
+
+
+def driver_overhead(tier: str, encoded: bool, arrays: int = 0) -> int:
     """Return the bytes of a device that its driver takes beyond snapshots and the working state, at most.
 
     It gives memory in pieces. Part of one is lost at the end of the slab, and the streams of the first reversal of a
     process take another; a codec takes one for its kernels and part of one for its scratch. Where records are kept,
-    each array of the working state has an allocation, and part of a piece, of its own.
+    each of the `arrays` of the working state has an allocation, and part of a piece, of its own.
     """
-    if loop.library.tier != "device":
-        return 0
-    arrays = len(loop.layout.leaves) if loop.record_layout else 0
-    return PIECE * (2 + 2 * encoded + arrays)
+    return PIECE * (2 + 2 * encoded + arrays) if tier == "device" else 0
 
 
 def with_unused(note: str, codec: str | Codec | Sequence[str | Codec] | None, plan: Plan) -> str:
@@ -71,14 +127,20 @@ def measured(
     check_step_costs(step_costs, loop.steps)
     nbytes = _probe(loop.layout.nbytes, budget)
     with library.current():
-        costs = library.measure(loop.advance, loop.fresh, nbytes, loop.coarse_steps, disk, synchronous)
-        machine = library.machine(disk or Path(), synchronous)
-        host = host_costs(machine, loop.arrays, _two_tiers(library.tier, disk))
+        if library.tier == "device":
+            costs = measure_device(loop, nbytes, disk, synchronous)
+        else:
+            costs = measure_host(loop, nbytes, disk)
+        make = partial(library.machine, disk or Path(), synchronous)
+        asks = costs.operations.ahead and costs.forward < LIMITED  # otherwise the host is never the limit
+        asked, step = (costs.operations.forward, _stepper(loop)) if asks else (0.0, _nothing)
+        # Of a device, the tier below is timed whether the budget has it or not.
+        tiers = ("device", "host") if library.tier == "device" else budget.tiers
+        host = host_costs(make, loop.arrays, tiers, step, asked)
     steps = {"forward": costs.operations.forward / loop.every, "backward": costs.operations.backward / loop.every}
     forward = costs.forward / loop.every
     if step_costs is not None:
-        timed = step_costs[loop.every : (1 + REPEATS) * loop.every]
-        forward *= fmean(step_costs) / (fmean(timed) if sum(timed) else fmean(step_costs))
+        forward *= fmean(step_costs) / _timed_cost(step_costs, loop.every, costs.forward < SHORT)
     return replace(
         costs,
         forward=forward,
@@ -88,23 +150,62 @@ def measured(
     )
 
 
-def host_costs(machine: ReversalMachine, arrays: Sequence[Any], tiers: Sequence[str]) -> HostCost:
-    """Time the host's part of each kind of operation, as a reversal has it, with a few elements of each array."""
+def _timed_cost(step_costs: Sequence[float], every: int, short: bool) -> float:
+    """Return what a step costs of those that were timed: the median of the calls, each of several steps where short."""
+    many, first = (MANY * every, 2 * every) if short else (every, every)
+    calls = (step_costs[first + number * many : first + (number + 1) * many] for number in range(REPEATS))
+    means = [fmean(timed) for timed in calls if len(timed)]
+    return (median(means) if means else 0.0) or fmean(step_costs)
+
+
+def _nothing() -> None:
+    return
+
+
+def host_costs(
+    make: Callable[[], ReversalMachine],
+    arrays: Sequence[Any],
+    tiers: Sequence[str],
+    step: Callable[[], None] = _nothing,
+    asked: float = 0.0,
+) -> HostCost:
+    """Time the host's part of each kind of operation, as a reversal has it, with a few elements of each array.
+
+    `step` asks for a real step, which takes `asked` where many are asked for in a row. Between other things it takes
+    longer, and the difference counts with each call.
+    """
     first = list(map(_few_elements, arrays))
-    still = TimeLoop(lambda state, start, stop: state, first, steps=2 * KINDS, every=1, record=None)
-    callbacks = still.callbacks(True, None, lambda state, step: None, machine.pause)
-    return measure_operations(machine, still.layout, first, callbacks, tiers)
+
+    def forward(state: Any, start: int, stop: int) -> Any:
+        step()
+        return state
+
+    still = TimeLoop(forward, first, steps=2 * KINDS, every=1, record=None)
+
+    def callbacks(machine: ReversalMachine) -> Callbacks:
+        return still.callbacks(True, None, lambda state, number: step(), machine.pause)
+
+    return measure_operations(make, still.layout, first, callbacks, tiers, asked)
+
+
+def _stepper(loop: TimeLoop) -> Callable[[], None]:
+    """Return what runs the next step of a loop, and after the last the first again."""
+    state, reached = loop.fresh(), 0
+
+    def step() -> None:
+        nonlocal state, reached
+        if reached == loop.coarse_steps:
+            state, reached = None, 0  # its memory may be what the next one takes
+            state = loop.fresh()
+        state, reached = loop.advance_unchecked(state, reached), reached + 1
+
+    return step
 
 
 def _few_elements(array: Any) -> Any:
     """Copy the first elements of an array along its last axis; all of it would be copied where it is not in C order."""
     corner = array[(slice(1),) * (array.ndim - 1) + (slice(ELEMENTS),)] if array.ndim else array
     return array_library(array).copy(corner.reshape(-1))
-
-
-def _two_tiers(first: str, disk: Path | None) -> tuple[str, ...]:
-    """Return the first tier and the one below it, whose movements are timed."""
-    return ("device", "host") if first == "device" else ("host",) if disk is None else ("host", "disk")
 
 
 def _probe(nbytes: int, budget: Budget) -> int:
@@ -123,8 +224,10 @@ def with_codecs(loop: TimeLoop, costs: Costs, encoders: Sequence[Codec], error: 
         with library.current():
             state = loop.advance(loop.fresh(), 0, step) if step else loop.fresh()
             arrays = arrays_of(loop.record_of(state, step))
-            measured = {codec.name: library.measure_codec(layout, codec, arrays, error) for codec in unknown}
-        known |= {name: cost for name, cost in measured.items() if cost is not None}
+            for codec in unknown:
+                machine = library.machine(Path(), False)
+                cost = measure_codec(machine, layout, library.tier, codec, arrays, error)
+                known |= {codec.name: cost} if cost is not None else {}
     for encoder in encoders:
         if encoder.name in known:
             # What a snapshot that does not shrink takes is known, whatever the costs say, and what the codec takes.

@@ -14,7 +14,6 @@ from typing import Any
 from forebay.engine.layout import Layout
 from forebay.engine.states.loans import Loans
 from forebay.errors import EngineError
-from forebay.machine.arrays.dispatch import region_of
 from forebay.machine.machine import ReversalMachine, Wait
 from forebay.machine.region import Region
 from forebay.machine.spec import Extent
@@ -143,10 +142,8 @@ class Executor:
         slot.ready = self._copy_in(step, slot, arrays, room)
 
     def _copy_in(self, step: int, slot: Slot, arrays: Sequence[Any], after: Sequence[Wait]) -> Any:
-        pairs = [
-            (slot.region.cut(leaf.offset, leaf.nbytes), region_of(array))
-            for leaf, array in zip(self.layout.leaves, arrays, strict=True)
-        ]
+        targets = [slot.region.cut(leaf.offset, leaf.nbytes) for leaf in self.layout.leaves]
+        pairs = list(zip(targets, self.layout.regions(arrays), strict=True))
         return self.machine.copies("compute", "save", step, pairs, after)
 
     def _restore(self, step: int, last: bool) -> list[Any]:
@@ -169,11 +166,11 @@ class Executor:
         return self._lent(self.working.region, self.layout, self.callbacks.keeps)
 
     def _lent(self, region: Region, layout: Layout, is_state: bool) -> list[Any]:
-        """List the arrays in the region of a working state, or of a record; a GPU's are always the same objects."""
-        arrays = self.machine.arrays(region, layout.leaves)
-        if self.callbacks.loans is not None and is_state and region.array is not None:
-            self.callbacks.loans.lend(layout.in_place(arrays))
-        return arrays
+        """List the arrays in the region of a working state, or of a record."""
+        lent = self.machine.lend(region, layout.leaves)
+        if self.callbacks.loans is not None and is_state:
+            self.callbacks.loans.lend(lent)
+        return lent.arrays
 
     def _count(self, step: int) -> None:
         """Count a restore as a hit or a miss."""

@@ -1,6 +1,6 @@
 """States as trees of arrays: where each array of a snapshot lies in one region, and what a state has to be like."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -12,11 +12,11 @@ from forebay.engine.states.matching import aligned_leaves
 from forebay.engine.states.sharing import sharing, sharing_with_gaps
 from forebay.engine.trees import flatten
 from forebay.errors import StateError
-from forebay.machine.arrays.dispatch import array_library, describe
+from forebay.machine.arrays.dispatch import NUMPY, array_library, describe, region_of
 from forebay.machine.arrays.library import StateLibrary
-from forebay.machine.region import aligned
-from forebay.machine.spec import ArraySpec, Leaf
-from forebay.tier.sectors import SECTOR, whole_sectors
+from forebay.machine.packing import in_a_row, snapshot_bytes
+from forebay.machine.region import Region
+from forebay.machine.spec import Leaf
 
 
 class Likeness(NamedTuple):
@@ -59,7 +59,9 @@ class Layout:
             specs.append(spec)
             likenesses.append(Likeness(library, *library.like(array, spec), library.device(array)))
         structure = flatten(structure.unflatten(arrays))[1]  # as it is built: derived dicts are dicts from here on
-        return cls(*in_a_row(specs), structure, tuple(likenesses), name)
+        extents = in_a_row([spec.nbytes for spec in specs])
+        leaves = tuple(Leaf(spec, *extent) for spec, extent in zip(specs, extents, strict=True))
+        return cls(leaves, snapshot_bytes(extents), structure, tuple(likenesses), name)
 
     def build(self, arrays: Sequence[Any]) -> Any:
         """Make the tree from its arrays."""
@@ -70,14 +72,16 @@ class Layout:
         leaves = zip(flatten(tree)[0], self.leaves, strict=True)
         return self.build([array_library(array).copy_as(array, leaf.spec) for array, leaf in leaves])
 
-    def in_place(self, arrays: Sequence[Any]) -> list[Any]:
-        """List those of its arrays that lie where they were made; JAX's are copies."""
-        pairs = zip(arrays, self.likenesses, strict=True)
-        return [array for array, likeness in pairs if likeness.library.name != "JAX"]
-
     def check(self, tree: Any) -> list[Any]:
         """Take a tree that a callback returned apart, refusing one that differs from this layout."""
         return self._fitted(tree, False)[0]
+
+    def regions(self, arrays: Sequence[Any]) -> list[Region]:
+        """Return where arrays lie that `check` returned."""
+        return [
+            region_of(array) if likeness.device is None else Region(likeness.library.address(array) or 0, leaf.nbytes)
+            for array, leaf, likeness in zip(arrays, self.leaves, self.likenesses, strict=True)
+        ]
 
     def match(self, tree: Any) -> Any:
         """Return a state that forward returned as the initial one was built, refusing one that differs from it.
@@ -106,12 +110,11 @@ class Layout:
             raise StateError(f"{both} share memory, and would be kept apart: give copies, or only one of them")
 
     def locked(self, tree: Any) -> Any:
-        """Return a tree whose arrays of NumPy cannot be written to; other libraries have no such arrays."""
+        """Return a tree of its own whose arrays of NumPy cannot be written to; other libraries have no such arrays."""
         arrays = flatten(tree)[0]
-        writable = [isinstance(array, np.ndarray) and array.flags.writeable for array in arrays]
-        if not any(writable):
-            return tree
-        return self.build([_locked(array) if can else array for array, can in zip(arrays, writable, strict=True)])
+        if not self._has_numpy:
+            return self.build(arrays)
+        return self.build([_locked(array) if isinstance(array, np.ndarray) else array for array in arrays])
 
     def _fitted(self, tree: Any, copies: bool) -> tuple[list[Any], bool]:
         """Return the arrays of a tree as they have to be, and whether they are the tree's own, in its order."""
@@ -162,22 +165,16 @@ class Layout:
     def _sizes(self) -> tuple[int, ...]:
         return tuple(leaf.nbytes for leaf in self.leaves)
 
+    @cached_property
+    def _has_numpy(self) -> bool:
+        return any(likeness.library is NUMPY for likeness in self.likenesses)
+
     @property
     def _who(self) -> str:
         return f"{'forward' if self.name == 'state' else self.name} returned"
 
     def _path(self, number: int) -> str:
         return _path(self.structure, number, self.name)
-
-
-def in_a_row(specs: Iterable[ArraySpec]) -> tuple[tuple[Leaf, ...], int]:
-    """Lay arrays of some specs one after the other, and return the bytes of a snapshot in whole sectors of a disk."""
-    leaves: list[Leaf] = []
-    offset = 0
-    for spec in specs:
-        leaves.append(Leaf(spec, offset, spec.nbytes))
-        offset += aligned(spec.nbytes)
-    return tuple(leaves), max(SECTOR, whole_sectors(offset))
 
 
 def arrays_of(tree: Any) -> list[Any]:
@@ -190,6 +187,8 @@ def _path(structure: optree.PyTreeSpec, number: int, name: str) -> str:
 
 
 def _locked(array: Any) -> Any:
+    if not array.flags.writeable:
+        return array
     view = array.view()
     view.flags.writeable = False
     return view

@@ -3,18 +3,16 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from forebay.codec import Codec
-from forebay.engine import measure
-from forebay.engine.layout import Layout, arrays_of
+from forebay.engine.layout import arrays_of
 from forebay.errors import StateError
 from forebay.machine.arrays import dispatch
 from forebay.machine.host import HostReversal
 from forebay.machine.machine import ReversalMachine
-from forebay.planner import CodecCost, Costs
-from forebay.tier.capacity import device_capacity, host_capacity
+from forebay.tier.capacity import host_capacity
 
 
 @dataclass(frozen=True)
@@ -25,14 +23,9 @@ class Library:
     """the first tier: device or host"""
     machine: Callable[[Path, bool], ReversalMachine]
     """makes what a reversal runs on, which calls back synchronously or not"""
-    measure: Callable[..., Costs]
     free_bytes: Callable[[], int]
     current: Callable[[], AbstractContextManager[None]] = nullcontext
     """makes the GPU of the arrays current, and afterwards the one that was"""
-
-    def measure_codec(self, layout: Layout, codec: Codec, arrays: list[Any], error: float | None) -> CodecCost | None:
-        """Time a codec on the arrays of a state."""
-        return measure.measure_codec(self.machine(Path(), False), layout, self.tier, codec, arrays, error)
 
 
 def library_of(state: Any) -> Library:
@@ -45,7 +38,7 @@ def library_of(state: Any) -> Library:
     if any(on_host) != all(on_host):
         raise StateError("some arrays of the state are on the host and some on a GPU: move them to one place")
     if on_host[0]:
-        return _host()
+        return Library("host", lambda where, synchronous: HostReversal(where), lambda: host_capacity().free)
     devices = {library.device(array) for library, array in zip(libraries, arrays, strict=True)} - {None}
     if len(devices) > 1:
         places = " and ".join(f"cuda:{device}" for device in sorted(devices, key=str))
@@ -53,33 +46,14 @@ def library_of(state: Any) -> Library:
     return _device(next(iter(devices), None), dispatch.device_library(dispatch.describe(arrays[0])))
 
 
-def _host() -> Library:
-    return Library(
-        tier="host",
-        machine=lambda where, synchronous: HostReversal(where),
-        measure=measure.measure_host,
-        free_bytes=lambda: host_capacity().free,
-    )
-
-
 def _device(index: int | None, arrays: Any) -> Library:
-    from forebay.cuda.driver import current_device, on_device  # they need cuda.core
+    from forebay.cuda.driver import current_device, device_memory, on_device  # they need cuda.core
     from forebay.machine.cuda_reversal import CudaReversal
 
     device = current_device().device_id if index is None else index
 
     def free_bytes() -> int:
         with on_device(device):
-            capacity = device_capacity()
-        return capacity.free if capacity else 0
+            return device_memory()[0]
 
-    def machine(where: Path, synchronous: bool) -> CudaReversal:
-        return CudaReversal(device, arrays, where, synchronous)
-
-    return Library(
-        tier="device",
-        machine=machine,
-        measure=measure.measure_device,
-        free_bytes=free_bytes,
-        current=lambda: on_device(device),
-    )
+    return Library("device", partial(CudaReversal, device, arrays), free_bytes, partial(on_device, device))

@@ -26,14 +26,7 @@ class Trusted(tuple[Any, ...]):
 class TimeLoop:
     """The callbacks of a user, and what follows from the initial state."""
 
-    def __init__(
-        self,
-        forward: Callable[..., Any],
-        state: Any,
-        steps: int,
-        every: int,
-        record: Record | None,
-    ) -> None:
+    def __init__(self, forward: Callable[..., Any], state: Any, steps: int, every: int, record: Record | None) -> None:
         check_count(every, "every")
         if every < 1:
             raise PlanError(f"every={every}: it must be at least 1")
@@ -51,6 +44,11 @@ class TimeLoop:
             # The first record is not kept: it may be a copy on the device.
             with self.library.current():
                 self.record_layout = Layout.of(self._taken(record, state, 0), "record")
+
+    @property
+    def allocations(self) -> int:
+        """Of the working state beside the engine's memory: where it may keep records, each array has one."""
+        return len(self.layout.leaves) if self.record_layout else 0
 
     @property
     def coarse_steps(self) -> int:
@@ -83,6 +81,11 @@ class TimeLoop:
             self._furthest = last
         return state
 
+    def advance_unchecked(self, state: Any, start: int) -> Any:
+        """Run one step of the schedule forward again, on a state that nobody keeps."""
+        told = {"replay": True} if self._takes_replay else {}
+        return self._forward(state, start * self.every, min((start + 1) * self.every, self.steps), **told)
+
     def _like(self, state: Any) -> Any:
         """Return a new state as the initial one is built."""
         return state if isinstance(state, Trusted) else self.layout.match(state)
@@ -106,11 +109,7 @@ class TimeLoop:
             raise StateError(f"record={record!r} names what the state does not have: {error}") from error
 
     def callbacks(
-        self,
-        keeps: bool,
-        sampler: Sampler | None,
-        backward: Callable[[Any, int], None],
-        pause: Callable[[], None],
+        self, keeps: bool, sampler: Sampler | None, backward: Callable[[Any, int], None], pause: Callable[[], None]
     ) -> Callbacks:
         """Return what the engine calls; `keeps` says that snapshots are states."""
         loans = Loans()
@@ -125,13 +124,16 @@ class TimeLoop:
             return self.advance(state, start, stop)
 
         def visit(snapshot: Any, step: int) -> None:
+            shown = loans.show()
             needed = self.record_of(snapshot, step) if keeps else snapshot
-            if not isinstance(needed, Trusted):
-                needed = (self.record_layout or self.layout).locked(needed)
-            loans.show(arrays_of(needed))
+            # A tree of its own: who keeps it refers to the arrays once more than we do.
+            is_trusted = isinstance(needed, Trusted)
+            needed = Trusted(needed) if is_trusted else (self.record_layout or self.layout).locked(needed)
             if sampler:
                 sampler.see(step, needed)
             backward(needed, step * self.every)
+            del needed  # what is left of it is backward's
+            loans.allow(shown)
 
         return Callbacks(
             forward=forward,

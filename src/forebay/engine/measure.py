@@ -13,10 +13,11 @@ import numpy as np
 from forebay.codec import Codec, quality
 from forebay.engine.executor import Callbacks, Executor
 from forebay.engine.layout import Layout
+from forebay.engine.loop import TimeLoop
 from forebay.errors import CodecError
 from forebay.machine.arrays.dispatch import region_of, stored_view
 from forebay.machine.machine import ReversalMachine
-from forebay.machine.packing import Packing, snapshot_bytes
+from forebay.machine.packing import Packing, in_a_row, snapshot_bytes
 from forebay.machine.spec import Extent
 from forebay.planner import CodecCost, Costs, HostCost, Link
 from forebay.planner.operations import Evict, Fetch, Operation, Store
@@ -28,6 +29,8 @@ from forebay.tier.links import host_copy, measure_links
 REPEATS = 3
 SHORT = 1e-3
 """Seconds below which several steps are timed in one call: alone, the time to ask for a step would count as its own."""
+LIMITED = SHORT / 10
+"""Seconds of a device's step below which the host may be the limit."""
 MANY = 8
 PROBE = 2**28
 """Bytes that are moved at most to time a link of a device."""
@@ -41,29 +44,15 @@ KINDS = 16
 Clock = Callable[[Callable[[], Any]], float]
 
 
-def measure_host(
-    forward: Callable[[Any, int, int], Any],
-    fresh: Callable[[], Any],
-    nbytes: int,
-    steps: int,
-    directory: Path | None,
-    synchronous: bool,
-) -> Costs:
+def measure_host(loop: TimeLoop, nbytes: int, directory: Path | None) -> Costs:
     """Time forward on host arrays, copies of a snapshot's size, and the disk; all of it is synchronous."""
-    run = Steps(forward, fresh, steps, _seconds)
+    run = Steps(loop.advance, loop.fresh, loop.coarse_steps, _seconds)
     step, _ = run.typical()
     disk = _disk(nbytes, directory, run) if directory is not None else None
     return Costs(forward=step, backward=step, copy=host_copy(nbytes), disk=disk)
 
 
-def measure_device(
-    forward: Callable[[Any, int, int], Any],
-    fresh: Callable[[], Any],
-    nbytes: int,
-    steps: int,
-    directory: Path | None,
-    synchronous: bool,
-) -> Costs:
+def measure_device(loop: TimeLoop, nbytes: int, directory: Path | None, synchronous: bool) -> Costs:
     """Time forward on GPU arrays by events, and the links of the device with `nbytes`."""
     from forebay.cuda.stream import callers_streams, current, kept_streams, mark, seconds
 
@@ -73,7 +62,7 @@ def measure_device(
         return seconds(start, mark(compute))
 
     def start() -> Any:
-        state = fresh()
+        state = loop.fresh()
         if synchronous:
             mark(compute).sync()  # forward will read the copy on a stream of its own
         return state
@@ -82,10 +71,10 @@ def measure_device(
         for stream in callers_streams():
             streams.compute.wait(stream)  # the state may still be on its way there
         with current(streams.compute) as compute:
-            run = Steps(forward, start, steps, timed)
+            run = Steps(loop.advance, start, loop.coarse_steps, timed)
             step, asked = run.typical()
             # Where steps are this short the host is the limit, and what slows them is lost in its noise.
-            links = measure_links(None, min(nbytes, PROBE), None if step < SHORT / 10 else lambda: run()[0])
+            links = measure_links(None, min(nbytes, PROBE), None if step < LIMITED else lambda: run()[0])
             compute.record().sync()
     assert links.device_copy and links.pinned_up and links.pinned_down and links.pinned_both
     both = min(1.0, links.pinned_both / min(links.pinned_up, links.pinned_down))
@@ -140,15 +129,24 @@ class Steps:
 
 
 def measure_operations(
-    machine: ReversalMachine, layout: Layout, arrays: Sequence[Any], callbacks: Callbacks, tiers: Sequence[str]
+    make: Callable[[], ReversalMachine],
+    layout: Layout,
+    arrays: Sequence[Any],
+    callbacks: Callable[[ReversalMachine], Callbacks],
+    tiers: Sequence[str],
+    asked: float = 0.0,
 ) -> HostCost:
-    """Time the host's part of each kind of operation, with arrays of few elements and callbacks that do nothing.
+    """Time the host's part of each kind of operation, with arrays of few elements.
 
-    Each kind is timed in a row. Mixed as they are in a reversal they take longer, which one of those tells.
+    Callbacks ask for next to nothing, which takes `asked` by itself. Each kind is timed in a row. Mixed as they are in
+    a reversal they take longer, which one of those tells. On machines that have not done anything yet such reversals
+    take longer still, by what the start of a reversal takes.
     """
-    numbers = range(KINDS)
+    numbers, rooms = range(KINDS), [KINDS * layout.nbytes for _ in tiers]
+    mixed = Revolve(2 * KINDS, KINDS // 4)
+    machine = make()
     try:
-        executor = Executor(machine, layout, tiers, [KINDS * layout.nbytes for _ in tiers], callbacks)
+        executor = Executor(machine, layout, tiers, rooms, callbacks(machine))
         state = executor.load(arrays)
 
         def seconds(operations: Sequence[Operation]) -> float:
@@ -177,19 +175,35 @@ def measure_operations(
         kind = {name: median(taken[name] for taken in rounds) for name in rounds[0]}
         drop = kind.get("drop", 0.0)
         cost = HostCost(
-            call=kind["call"] / 2,
+            forward=asked,
+            backward=asked,
+            call=max(0.0, kind["call"] / 2 - asked),
             save=kind["save"],
             restore=kind["restore"],
             take=max(0.0, kind["take"] - drop),
             drop=drop,
             move=(kind.get("store", 0.0) + kind.get("fetch", 0.0)) / 2,
         )
-        mixed = Revolve(2 * KINDS, KINDS // 4)
-        alone = Work(0, 0, 0, 0, 0, (), (), host=cost).host_seconds(mixed.steps, mixed.forward_steps, mixed.saves)
-        slower = max(1.0, median(seconds(list(mixed)) for _ in range(REPEATS)) / alone)
+        alone = Work(0, 0, 0, 0, 0, (), (), host=cost).host_seconds(mixed.steps, mixed.steps, mixed.saves)
+        warm = median(seconds(list(mixed)) for _ in range(REPEATS))
+        slower = max(1.0, warm / alone)
     finally:
         machine.close()
-    return HostCost(**{name: slower * value for name, value in asdict(cost).items() if name != "ahead"})
+    started = []
+    for _ in range(REPEATS):
+        machine = make()
+        try:
+            executor = Executor(machine, layout, tiers, rooms, callbacks(machine))
+            begun = perf_counter()
+            executor.run(list(mixed), executor.load(arrays))
+            started.append(perf_counter() - begun)
+        finally:
+            machine.close()
+    scaled = {name: slower * value for name, value in asdict(cost).items() if name != "ahead"}
+    start = max(0.0, median(started) - warm)
+    # What callbacks ask for is slower too, which is no part of a step in a row of them.
+    further = (slower - 1) * asked
+    return HostCost(**scaled | {"forward": asked, "backward": asked, "call": scaled["call"] + further, "start": start})
 
 
 def measure_codec(
@@ -225,7 +239,7 @@ def measure_codec(
         median(span.stop - span.start for span in machine.metrics.timeline if span.step and span.what == what)
         for what in ("compress", "decompress")
     )
-    ratio = layout.nbytes / snapshot_bytes(packing.extents(sizes))
+    ratio = layout.nbytes / snapshot_bytes(in_a_row(sizes))
     return CodecCost(
         ratio=ratio if packing.fixed else min(ratio, BELIEVED),
         encode=layout.nbytes / max(encoded, 1e-9),

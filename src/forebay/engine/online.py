@@ -1,27 +1,27 @@
 """Loops whose end, or whose costs, nobody knows: snapshots are kept as they go, and a plan is made at the turn."""
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import update_wrapper
 from itertools import accumulate
 from math import ceil
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from forebay.engine.executor import Executor
 from forebay.engine.loop import TimeLoop
-from forebay.engine.reversal import Reversal, Setup
+from forebay.engine.reversal import MakeMachine, Reversal, Setup
 from forebay.engine.spilling import Rooms
 from forebay.errors import BudgetError, PlanError, StateError
 from forebay.planner import Plan, check_budget, plan
-from forebay.planner.choose import Setting
+from forebay.planner.choose import Choice, Setting
 from forebay.planner.residency import StreamedResidency, reside_back
 from forebay.planner.settings import Problem, check_tiers
 from forebay.planner.simulate import simulate
 from forebay.schedule import Action, Drop, Foreign, Forward, Online, Save, Schedule
 from forebay.schedule.learning import LearningSweep
-from forebay.schedule.names import split_name
+from forebay.schedule.names import is_auto, split_name
 from forebay.schedule.online import back, unending
 from forebay.schedule.segmented import check_count, check_steps
 from forebay.schedule.weighted import WeightedSplits
@@ -35,7 +35,7 @@ SHORTEST = 1e-9
 FOREVER = 1 << 62
 """Steps of a loop before its end is known."""
 MOST = 1 << 17
-"""Slots of a tier that are used at most: as many steps are then kept all."""
+"""Slots of a tier that are used at most: a loop of no more steps keeps them all."""
 
 
 @dataclass(frozen=True)
@@ -96,9 +96,15 @@ class EndWatch:
 class TurnPlanned(Reversal):
     """A reversal whose first sweep finds out what its plan is made from, at the turn."""
 
-    def __init__(self, setup: Setup, problem: Problem, setting: Setting, note: str) -> None:
-        super().__init__(setup, None, note=note)
-        self._problem, self._setting = problem, setting
+    def __init__(self, loop: TimeLoop, problem: Problem, schedule: Any, machine: MakeMachine, note: str) -> None:
+        self._problem, self._setting = problem, self._setting_of(problem, schedule)
+        sizes = tuple(count * problem.state_bytes for count in self._setting.slots)
+        tiers, rooms = problem.budget.tiers[: len(sizes)], Rooms(sizes, sizes)
+        super().__init__(Setup(loop, True, loop.layout, None, tiers, rooms, machine), None, note=note)
+
+    @abstractmethod
+    def _setting_of(self, problem: Problem, schedule: Any) -> Setting:
+        """Return how snapshots are kept, as far as the schedule that was asked for says."""
 
     def _planned(self, schedule: Schedule, problem: Problem) -> Plan:
         """Return the plan that has been followed to the turn, and that will be from there."""
@@ -106,32 +112,22 @@ class TurnPlanned(Reversal):
         work = problem.work("states", None, len(setting.slots))
         prediction = simulate(operations, (*setting.slots[:-1], len(operations)), work)
         pinned = prediction.peak[1] if len(setting.slots) > 1 else 0
-        return Plan(
-            steps=problem.steps,
-            every=problem.every,
-            state_bytes=problem.state_bytes,
-            record_bytes=None,
-            keep="states",
-            snapshot_bytes=problem.state_bytes,
-            schedule=schedule,
-            policy="min",
-            codec=None,
-            reversals=problem.reversals,
-            budget=problem.budget,
-            slots=setting.slots,
-            costs=problem.costs,
-            seconds=prediction.seconds + setting.pin * pinned,
-            prediction=prediction,
-            alternatives=(),
-        )
+        seconds = prediction.seconds + setting.pin * pinned
+        return Plan.of(problem, Choice(seconds, setting, schedule, setting.slots, prediction))
 
 
 class OnlineReversal(TurnPlanned):
     """A reversal whose first sweep ends where the loop says so."""
 
-    def __init__(self, watch: EndWatch, setup: Setup, problem: Problem, setting: Setting, note: str) -> None:
-        super().__init__(setup, problem, setting, note)
+    def __init__(
+        self, watch: EndWatch, loop: TimeLoop, problem: Problem, schedule: Any, machine: MakeMachine, note: str
+    ) -> None:
+        super().__init__(loop, problem, schedule, machine, note)
         self._watch = watch
+
+    def _setting_of(self, problem: Problem, schedule: Any) -> Setting:
+        setting = _roomiest(problem)
+        return replace(setting, slots=_limited([min(count, MOST) for count in setting.slots], schedule, "online"))
 
     def _sweep(self, executor: Executor, state: Any) -> Any:
         loop, slots = self._setup.loop, self._setting.slots
@@ -162,6 +158,24 @@ class OnlineReversal(TurnPlanned):
 
 class LearningReversal(TurnPlanned):
     """A reversal whose first sweep times its steps, and keeps snapshots as they turn out."""
+
+    def _setting_of(self, problem: Problem, schedule: Any) -> Setting:
+        problem = replace(problem, costs=replace(problem.costs, steps=()))
+        setting = _roomiest(problem)
+        slots = _limited(setting.slots, schedule, "weighted")
+        if is_auto(schedule):  # as many as would be used if all steps were equal
+            equal = plan(
+                problem.steps,
+                problem.state_bytes,
+                problem.budget,
+                costs=problem.costs,
+                every=problem.every,
+                slots=problem.slots,
+                reversals=problem.reversals,
+                overhead=problem.overhead,
+            )
+            slots = tuple(count for count in equal.prediction.peak if count)
+        return replace(setting, slots=slots)
 
     def _sweep(self, executor: Executor, state: Any) -> Any:
         loop, slots, tiers = self._setup.loop, self._setting.slots, StreamedResidency(self._setting.slots)
@@ -195,58 +209,6 @@ class LearningReversal(TurnPlanned):
         return state
 
 
-def prepare_online(
-    loop: TimeLoop,
-    watch: EndWatch,
-    problem: Problem,
-    schedule: str | Any,
-    where: Path,
-    synchronous: bool,
-    note: str,
-) -> OnlineReversal:
-    """Prepare the reversal of a loop of unknown end, with all the slots of a budget, or as many as `schedule` says."""
-    setting = _roomiest(problem)
-    setting = replace(setting, slots=_limited([min(count, MOST) for count in setting.slots], schedule, "online"))
-    return OnlineReversal(watch, _setup(loop, problem, setting, where, synchronous), problem, setting, note)
-
-
-def prepare_learning(
-    loop: TimeLoop, problem: Problem, schedule: str | Any, where: Path, synchronous: bool, note: str
-) -> LearningReversal:
-    """Prepare the reversal of a loop of unknown costs, with as many slots as would be used if all steps were equal."""
-    problem = replace(problem, costs=replace(problem.costs, steps=()))
-    setting = _roomiest(problem)
-    slots = _limited(setting.slots, schedule, "weighted")
-    if _is_auto(schedule):
-        equal = plan(
-            problem.steps,
-            problem.state_bytes,
-            problem.budget,
-            costs=problem.costs,
-            every=problem.every,
-            slots=problem.slots,
-            reversals=problem.reversals,
-            overhead=problem.overhead,
-        )
-        slots = tuple(count for count in equal.prediction.peak if count)
-    setting = replace(setting, slots=slots)
-    return LearningReversal(_setup(loop, problem, setting, where, synchronous), problem, setting, note)
-
-
-def _setup(loop: TimeLoop, problem: Problem, setting: Setting, where: Path, synchronous: bool) -> Setup:
-    bytes_of_slots = tuple(count * problem.state_bytes for count in setting.slots)
-    return Setup(
-        loop=loop,
-        keeps=True,
-        kept=loop.layout,
-        packing=None,
-        tiers=problem.budget.tiers[: len(setting.slots)],
-        rooms=Rooms(bytes_of_slots, bytes_of_slots),
-        where=where,
-        synchronous=synchronous,
-    )
-
-
 def _lap(problem: Problem) -> int:
     """Return the steps of the schedule that are timed as one."""
     by_time = WORTHWHILE / (problem.costs.forward * problem.every)
@@ -267,7 +229,7 @@ def _roomiest(problem: Problem) -> Setting:
 
 def _limited(slots: Sequence[int], schedule: str | Any, name: str) -> tuple[int, ...]:
     """Return the slots to use of each tier, the fastest first."""
-    if _is_auto(schedule):
+    if is_auto(schedule):
         return tuple(slots)
     family, numbers = split_name(schedule) if isinstance(schedule, str) else ("", [])
     if family == name and numbers:
@@ -281,7 +243,3 @@ def _limited(slots: Sequence[int], schedule: str | Any, name: str) -> tuple[int,
         return tuple(count for count in used if count > 0)
     where = "steps=None" if name == "online" else "step_costs='learn'"
     raise PlanError(f"schedule={schedule}: with {where} it is 'auto', or '{name}:20' for that many snapshots")
-
-
-def _is_auto(schedule: str | Any) -> bool:
-    return isinstance(schedule, str) and schedule.strip().lower() == "auto"

@@ -5,7 +5,6 @@ Recording several steps at once takes their graphs together, but snapshots then 
 recording costs by itself is shared. So the number of steps is one more thing to plan.
 """
 
-import tempfile
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
@@ -14,15 +13,16 @@ from typing import Any
 
 from forebay.codec import Codec
 from forebay.codec.auto import choices
-from forebay.engine.costing import read_budget
+from forebay.engine.costing import driver_overhead, read_budget
 from forebay.engine.library import Library
 from forebay.engine.reversal import Reversal
 from forebay.engine.reverse import prepare
 from forebay.errors import BudgetError, PlanError, SlowerError
+from forebay.filesystems import spill_directory
 from forebay.planner import Costs, Plan, check_budget
 from forebay.planner import plan as make_plan
 from forebay.schedule import Schedule
-from forebay.schedule.names import split_name
+from forebay.schedule.names import is_auto, split_name
 from forebay.schedule.segmented import check_count, check_steps
 from forebay.units import Budget, to_text
 
@@ -48,7 +48,7 @@ class Request:
                 raise PlanError(f"chunk={self.chunk}: it must be at least 1")
         if self.budget is not None:
             read_budget(self.budget, library)
-        if isinstance(self.schedule, str) and not self._is_auto:
+        if isinstance(self.schedule, str) and not is_auto(self.schedule):
             split_name(self.schedule)
         choices(self.codec)
         if self.plan is not None and self.chunk is not None and self.plan.every != min(self.chunk, steps):
@@ -61,14 +61,7 @@ class Request:
         if self.codec is None:
             check_budget(steps, state_bytes, budget, schedule=self.schedule, every=self.chunk or 1)
 
-    def prepare(
-        self,
-        forward: Callable[..., Any],
-        state: Any,
-        steps: int,
-        plan: Plan,
-        note: str,
-    ) -> Reversal:
+    def prepare(self, forward: Callable[..., Any], state: Any, steps: int, plan: Plan, note: str) -> Reversal:
         """Return a reversal that follows a plan."""
         reversal = prepare(
             forward,
@@ -84,24 +77,20 @@ class Request:
         return reversal
 
     @property
-    def _is_auto(self) -> bool:
-        return isinstance(self.schedule, str) and self.schedule.strip().lower() == "auto"
-
-    @property
     def asks_for_nothing(self) -> bool:
         """That a loop may be recorded as a whole, where there is room for its graph."""
-        return self._is_auto and self.codec is None and self.chunk is None and self.plan is None
+        return is_auto(self.schedule) and self.codec is None and self.chunk is None and self.plan is None
 
     @property
     def where(self) -> Path:
         """Where the disk tier keeps its files."""
-        return Path(self.directory) if self.directory is not None else Path(tempfile.gettempdir())
+        return Path(self.directory) if self.directory is not None else spill_directory()
 
     def sizes(self, steps: int) -> list[int]:
         """List the numbers of steps that may be recorded at once; a schedule with numbers counts in single steps."""
         if self.chunk is not None:
             return [min(self.chunk, steps)]
-        if not self._is_auto and (not isinstance(self.schedule, str) or split_name(self.schedule)[1]):
+        if not is_auto(self.schedule) and (not isinstance(self.schedule, str) or split_name(self.schedule)[1]):
             return [1]
         return [2**power for power in range(steps.bit_length()) if 2**power < steps or power == 0]
 
@@ -162,6 +151,7 @@ def plan_recorded(
                 schedule=request.schedule,
                 codec=codecs,
                 every=size,
+                overhead=driver_overhead(tier, bool(codecs)),
                 below=inf if best is None else best.seconds,
             )
         except SlowerError:

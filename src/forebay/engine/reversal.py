@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from forebay.engine.executor import Executor
@@ -16,10 +14,10 @@ from forebay.engine.loop import TimeLoop
 from forebay.engine.result import Result
 from forebay.engine.sampling import Sampler
 from forebay.engine.showing import shown
-from forebay.engine.spilling import Assumed, Rooms, SpillingExecutor
+from forebay.engine.spilling import Rooms, SnapshotCoding, SpillingExecutor
 from forebay.errors import BudgetError, EngineError
+from forebay.forking import only_here
 from forebay.machine.machine import ReversalMachine
-from forebay.machine.packing import Packing
 from forebay.metrics import Metrics
 from forebay.planner import Plan
 from forebay.planner.operations import Operation
@@ -37,6 +35,10 @@ class Phase(Enum):
     ENDED = "has ended or was given up: prepare another, or say retain=True to all backward() but the last"
 
 
+MakeMachine = Callable[[], ReversalMachine]
+"""Returns what a reversal runs on."""
+
+
 @dataclass(frozen=True)
 class Setup:
     """A loop, where its snapshots go, and how they are kept there."""
@@ -46,20 +48,11 @@ class Setup:
     """that snapshots are states"""
     kept: Layout
     """of a snapshot"""
-    packing: Packing | None
+    coding: SnapshotCoding | None
     tiers: Sequence[str]
     rooms: Rooms
     """bytes of each tier"""
-    where: Path
-    synchronous: bool
-    states: Packing | None = None
-    """how states are kept where records have no room"""
-    assumed: Assumed | None = None
-    """what a plan takes for granted of encoded snapshots"""
-
-    def machine(self) -> ReversalMachine:
-        """Return what it runs on."""
-        return self.loop.library.machine(self.where, self.synchronous)
+    machine: MakeMachine
 
     def start(self, machine: ReversalMachine, sampler: Sampler | None, visitor: "Visitor") -> tuple[Executor, Any]:
         """Take the memory, and return what runs operations in it, and a copy of the initial state."""
@@ -69,20 +62,10 @@ class Setup:
         def initial() -> Any:
             return executor.load(self.loop.arrays) if self.keeps else self.loop.fresh()
 
-        if self.packing is None:
+        if self.coding is None:
             executor = Executor(machine, self.kept, self.tiers, self.rooms.first, callbacks)
         else:
-            executor = SpillingExecutor(
-                machine,
-                self.kept,
-                self.tiers,
-                self.rooms,
-                callbacks,
-                self.packing,
-                initial,
-                states=None if self.states is None else (self.loop.layout, self.states),
-                assumed=self.assumed,
-            )
+            executor = SpillingExecutor(machine, self.kept, self.tiers, self.rooms, callbacks, self.coding, initial)
         return executor, initial()
 
 
@@ -100,6 +83,7 @@ class Reversal:
         self._sampler = Sampler(loop.record_layout or loop.layout, loop.coarse_steps) if lossy else None
         self._visitor = Visitor()
         self._phase, self._entering = Phase.PREPARED, threading.Lock()
+        self._runner: int | None = None  # the thread that runs it, or ran it last
         self._executor: Executor | None = None
         self._close: Callable[[], object] = lambda: None
         self._done: list[Operation] = []
@@ -120,8 +104,12 @@ class Reversal:
         """
         self._start(Phase.PREPARED)
         try:
+            if self._plan is not None:  # before the clock of the machine begins
+                operations = self._plan.operations()
+                turned = _before_turn(operations, self._plan.schedule.steps)
+                self._done, self._later = operations[:turned], operations[turned:]
             machine = self._setup.machine()
-            self._close = weakref.finalize(self, machine.close)
+            self._close = weakref.finalize(self, only_here(machine.close))
             self._executor, state = self._setup.start(machine, self._sampler, self._visitor)
             final = self._sweep(self._executor, state)
             if (loans := self._executor.callbacks.loans) is not None:
@@ -136,9 +124,6 @@ class Reversal:
 
     def _sweep(self, executor: Executor, state: Any) -> Any:
         """Run to the turn, and leave behind what has been done and what comes later."""
-        operations = self.plan.operations()
-        turned = _before_turn(operations, self.plan.schedule.steps)
-        self._done, self._later = operations[:turned], operations[turned:]
         return executor.run(self._done, state)
 
     def backward(
@@ -167,11 +152,7 @@ class Reversal:
         return result
 
     def _back(
-        self,
-        operations: list[Operation],
-        backward: Callable[[Any, int], None],
-        progress: bool | None,
-        retain: bool,
+        self, operations: list[Operation], backward: Callable[[Any, int], None], progress: bool | None, retain: bool
     ) -> Result:
         """Run from the turn to the start."""
         assert self._executor is not None
@@ -195,11 +176,8 @@ class Reversal:
         """Return the operations that follow: those of the plan, unless snapshots are retained or have been."""
         if self._later and not retain:
             return self._later
-        held, peak, steps = (
-            holdings(self._done, len(self._setup.tiers)),
-            self.plan.prediction.peak,
-            self.plan.schedule.steps,
-        )
+        held = holdings(self._done, len(self._setup.tiers))
+        peak, steps = self.plan.prediction.peak, self.plan.schedule.steps
         kept = sorted(set().union(*held))
         choices: Sequence[Sequence[int]] = [kept if retain else []]
         if retain and self._setup.keeps:
@@ -210,7 +188,12 @@ class Reversal:
         return way
 
     def _result(self, metrics: Metrics, operations: Sequence[Operation]) -> Result:
-        _count(metrics, self.plan, operations, self._setup.kept.nbytes)
+        """Return what was measured, with what follows from the operations that were carried out."""
+        if len(self.plan.slots) > 1:
+            # Against moving every snapshot, and each as it is.
+            nbytes, restores = self._setup.kept.nbytes, sum(isinstance(each, Restore) for each in operations)
+            metrics.avoided["up 1"] = max(0, restores * nbytes - metrics.moved["up 1"])
+            metrics.avoided["down 1"] = max(0, self.plan.schedule.saves * nbytes - metrics.moved["down 1"])
         return Result(self.plan, metrics, self.note)
 
     def close(self) -> None:
@@ -229,17 +212,18 @@ class Reversal:
     def __enter__(self) -> "Reversal":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+    def __exit__(self, *error: object) -> None:
+        if error[0] is not None and self._phase is Phase.RUNNING and self._runner == threading.get_ident():
+            self._end()  # Ctrl-C came before anything was run, and nothing else is to be said
+        else:
+            self.close()
 
     def _start(self, phase: Phase) -> None:
         """Begin what comes after a phase, in one thread only."""
         with self._entering:
             if self._phase is not phase:
                 raise EngineError(f"this reversal {self._phase.value}")
-            self._phase = Phase.RUNNING
+            self._runner, self._phase = threading.get_ident(), Phase.RUNNING
 
 
 class Visitor:
@@ -263,12 +247,3 @@ def _before_turn(operations: Sequence[Operation], steps: int) -> int:
     """Count the operations up to the end of the loop."""
     ends = (number for number, each in enumerate(operations, 1) if isinstance(each, Forward) and each.stop == steps)
     return next(ends)
-
-
-def _count(metrics: Metrics, plan: Plan, operations: Sequence[Operation], nbytes: int) -> None:
-    """Fill in what follows from the operations that were carried out."""
-    restores = sum(isinstance(operation, Restore) for operation in operations)
-    if len(plan.slots) > 1:
-        # Against moving every snapshot, and each as it is.
-        metrics.avoided["up 1"] = max(0, restores * nbytes - metrics.moved["up 1"])
-        metrics.avoided["down 1"] = max(0, plan.schedule.saves * nbytes - metrics.moved["down 1"])

@@ -1,23 +1,22 @@
 """Reversing a time loop inside a budget: the calls that plan, measure and run it, at once or in two phases."""
 
-import tempfile
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from forebay.codec import Codec, get
 from forebay.codec.auto import choices
-from forebay.codec.raw import Raw
-from forebay.engine.costing import driver_overhead, measured, read_budget, with_codecs, with_unused
+from forebay.engine.costing import check_host, driver_overhead, measured, there_is, with_codecs, with_unused
 from forebay.engine.library import Library
 from forebay.engine.loop import Record, TimeLoop
-from forebay.engine.online import FOREVER, EndWatch, prepare_learning, prepare_online
+from forebay.engine.online import FOREVER, EndWatch, LearningReversal, OnlineReversal
 from forebay.engine.result import Result
 from forebay.engine.resume import Adjoint, SurvivingLoop, reverse_in_segments
 from forebay.engine.reversal import Reversal, Setup
-from forebay.engine.spilling import Assumed, check_plan, rooms_of
+from forebay.engine.spilling import SnapshotCoding, check_plan, rooms_of
 from forebay.errors import PlanError
-from forebay.machine.packing import Packing
+from forebay.filesystems import spill_directory
 from forebay.planner import Costs, Plan
 from forebay.planner import plan as make_plan
 from forebay.planner.settings import Problem
@@ -183,7 +182,8 @@ def prepare(
         callbacks that launch on streams of their own. None asks ``forward.synchronous``, which the doors of other
         libraries set; without it, it is False.
     directory
-        Where the disk tier keeps its files.
+        Where the disk tier keeps its file. None takes the directory for temporary files or, where that is memory, one
+        on a disk. What is spilled into memory counts as memory.
 
     Examples
     --------
@@ -198,30 +198,38 @@ def prepare(
     (1024.0, [512.0, 256.0, 128.0])
     """
     synchronous = bool(getattr(forward, "synchronous", False)) if synchronous is None else synchronous
-    where = Path(directory) if directory is not None else Path(tempfile.gettempdir())
+    where = Path(directory) if directory is not None else spill_directory()
     learns = _learns(step_costs)
     if steps is None or learns:
         unknown = UNKNOWN_END if steps is None else UNKNOWN_COSTS
-        known = {"plan": plan, "codec": codec, "policy": None if policy == "min" else policy}
-        _check_known(unknown, **known | ({"step_costs": step_costs} if steps is None else {}))
+        known: dict[str, object] = {"plan": plan, "codec": codec, "policy": None if policy == "min" else policy}
+        known |= {"step_costs": step_costs} if steps is None else {}
+        if given := [name for name, value in known.items() if value is not None]:
+            raise PlanError(f"{given[0]}= needs {unknown}")
         watch = EndWatch(forward)
         loop = TimeLoop(watch if steps is None else forward, state, FOREVER if steps is None else steps, every, record)
-        budget, note = read_budget(budget, loop.library)
+        budget, note = there_is(budget, loop, steps)
         costs = costs or measured(loop, budget, where, synchronous)
-        nbytes, every, overhead = loop.layout.nbytes, loop.every, driver_overhead(loop, False)
+        nbytes, every, overhead = (
+            loop.layout.nbytes,
+            loop.every,
+            driver_overhead(loop.library.tier, False, loop.allocations),
+        )
         problem = Problem(steps or every, every, nbytes, None, budget, costs, policy, slots, reversals, overhead)
+        machine = partial(loop.library.machine, where, synchronous)
         if steps is None:
-            return prepare_online(loop, watch, problem, schedule, where, synchronous, note)
-        return prepare_learning(loop, problem, schedule, where, synchronous, note)
+            return OnlineReversal(watch, loop, problem, schedule, machine, note)
+        return LearningReversal(loop, problem, schedule, machine, note)
     assert not isinstance(step_costs, str)
     check_steps(steps)
     loop = TimeLoop(forward, state, steps, every, record)
     encoders, error = choices(codec)
-    note, overhead = "", driver_overhead(loop, bool(encoders))
+    note, overhead = "", driver_overhead(loop.library.tier, bool(encoders), loop.allocations)
     if plan is not None:
         _check_agreement(plan, budget, encoders, loop.library)
+        check_host(plan, loop)
     else:
-        budget, note = read_budget(budget, loop.library)
+        budget, note = there_is(budget, loop, steps)
         costs = with_codecs(loop, costs or measured(loop, budget, where, synchronous, step_costs), encoders, error)
         plan = make_plan(
             steps,
@@ -247,14 +255,12 @@ def prepare(
     if encoder is None and plan.codec is not None:
         encoder = get(plan.codec)
     with loop.library.current():
-        packing = Packing.of(kept.leaves, encoder, loop.library.tier) if encoder is not None else None
-        states = None
-        if encoder is not None and not keeps:  # for when records have no room; what is computed from them stays exact
-            states = Packing.of(loop.layout.leaves, Raw() if encoder.lossy else encoder, loop.library.tier)
+        coding = None if encoder is None else SnapshotCoding.of(plan, loop, kept, encoder)
+    packing = None if coding is None else coding.packing
     rooms = rooms_of(plan, kept, packing, overhead)
     check_plan(plan, loop, kept, packing, rooms)
-    assumed = Assumed(plan.snapshot_bytes, plan.schedule.peak_snapshots, plan.schedule.forward_steps)
-    setup = Setup(loop, keeps, kept, packing, plan.tiers, rooms, where, synchronous, states, assumed)
+    machine = partial(loop.library.machine, where, synchronous)
+    setup = Setup(loop, keeps, kept, coding, plan.tiers, rooms, machine)
     return Reversal(setup, plan, lossy=encoder is not None and encoder.lossy, note=note)
 
 
@@ -263,13 +269,6 @@ def _learns(step_costs: Sequence[float] | str | None) -> bool:
     if isinstance(step_costs, str) and step_costs != "learn":
         raise PlanError(f"step_costs={step_costs!r}: give a number for each step, or 'learn'")
     return isinstance(step_costs, str)
-
-
-def _check_known(unknown: str, **given: object) -> None:
-    """Refuse what is made for something, or from it, that is not known."""
-    for name, value in given.items():
-        if value is not None:
-            raise PlanError(f"{name}= needs {unknown}")
 
 
 def _check_agreement(

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.codec import quality
+from forebay.engine.host_copies import to_host
 from forebay.engine.layout import Layout, arrays_of
 from forebay.machine.arrays.dispatch import array_library, stored_view
 from forebay.metrics import Distortion
@@ -32,10 +33,9 @@ class Sampler:
         self._before: dict[int, Any] = {}
         self._after: dict[int, Any] = {}
         random = np.random.default_rng(0)
-        specs = [leaf.spec for leaf in layout.leaves]
         self._bricks = [
             [_brick(spec.shape, random) for _ in range(BRICKS)] if spec.dtype.kind == "f" and all(spec.shape) else []
-            for spec in specs
+            for spec in (leaf.spec for leaf in layout.leaves)
         ]
 
     def stops(self, start: int, stop: int) -> Iterator[int]:
@@ -98,7 +98,7 @@ def _compare(step: int, leaves: Iterable[tuple[list[Any], list[Any], Callable[[]
         if scale is None:
             continue
         span = scale()
-        pairs = [(_on_host(exact), _on_host(lossy)) for exact, lossy in zip(before, after, strict=True)]
+        pairs = [(to_host(exact), to_host(lossy)) for exact, lossy in zip(before, after, strict=True)]
         differences = [quality.compare(*pair) for pair in pairs]
         error = max(difference.worst for difference in differences)
         squares = sum(each.squares for each in differences) / sum(each.count for each in differences)
@@ -115,10 +115,3 @@ def _similarity(exact: NDArray[Any], lossy: NDArray[Any], span: float) -> float:
     exact, lossy = exact.reshape(shape), lossy.reshape(shape)
     window = min([7, *(extent - 1 + extent % 2 for extent in exact.shape if extent > 1)])
     return quality.ssim(exact, lossy, window, span) if exact.size > 1 and window >= 3 else 1.0
-
-
-def _on_host(array: Any) -> NDArray[Any]:
-    if isinstance(array, np.ndarray):
-        return array
-    host: NDArray[Any] = array.cpu().numpy() if hasattr(array, "detach") else array.get()
-    return host

@@ -10,11 +10,14 @@ LONG = 5.0
 @contextmanager
 def shown(title: str, total: int, seconds: float, wanted: bool | None, done: int = 0) -> Iterator[Callable[[], None]]:
     """Show how many of `total` are done, where that is wanted; what is yielded is called after each."""
+    if not (seconds > LONG if wanted is None else wanted):
+        yield lambda: None
+        return
     from rich.console import Console  # they take their time to load
     from rich.progress import Progress
 
     console = Console(stderr=True)
-    if not (wanted or (wanted is None and console.is_terminal and seconds > LONG)):
+    if wanted is None and not console.is_terminal:
         yield lambda: None
         return
     with Progress(console=console, transient=True) as bar:

@@ -109,20 +109,16 @@ def _register(kind: type[Any]) -> bool:
     if issubclass(kind, dict):
         register(_take_dict, _build_dict)
     elif issubclass(kind, tuple | list):
-        register(_take_items, _items_builder(kind))
-    elif kind.__module__.partition(".")[0] == "xarray" and (functions := _labelled(kind)) is not None:
-        register(*functions)
+        register(_take_items, lambda _, items: kind(items))
+    elif kind.__module__.partition(".")[0] == "xarray" and kind.__name__ in ("Dataset", "DataArray"):
+        from forebay.engine.states import labelled  # it needs xarray
+
+        register(labelled.take, labelled.build)
     elif records.is_record(kind):
         register(records.take, partial(records.build, kind), path_entry_type=optree.GetAttrEntry)
     else:
         return False
     return True
-
-
-def _labelled(kind: type[Any]) -> Any:
-    from forebay.engine.states import labelled  # it needs xarray
-
-    return labelled.NODES.get(kind)
 
 
 def _take_dict(tree: Any) -> tuple[Any, Any, Any]:
@@ -138,7 +134,3 @@ def _take_items(tree: Any) -> tuple[Any, Any]:
         kind = type(tree).__name__
         raise StateError(f"the attributes {list(own)} of a {kind} would be lost: tell how with forebay.register_state")
     return tuple(tree), None
-
-
-def _items_builder(kind: type[Any]) -> Callable[[Any, Any], Any]:
-    return lambda _, items: kind(items)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from forebay.errors import reading
 from forebay.footprint.errors import FootprintError
 from forebay.footprint.learn import learn
 from forebay.footprint.measure.gauge import DEVICE, device_gauge, host_gauge
@@ -43,6 +44,8 @@ def load(
     if changed not in ("refuse", "relearn", "accept"):
         raise FootprintError(f"changed={changed!r}: say 'refuse', 'relearn' or 'accept'")
     model = Model(**read(Path(path)))
+    with reading(path, "a footprint", FootprintError):  # samples that no model can be made of were damaged
+        model.at(model.samples[0].lengths, model.samples[0].features)
     names, ndims = model.layout.names, model.layout.ndims
     ndim = dict(zip(names, ndims, strict=True)) if names else ndims if len(ndims) > 1 else ndims[0]
     was = {"ndim": ndim, "dtype": model.dtype.name, "library": model.conditions.library}

@@ -4,18 +4,21 @@ Nothing pickled is written or read, and nothing that a file names is imported.
 """
 
 import json
-import os
 from dataclasses import asdict
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from forebay.errors import reading
+from forebay.files import whole
 from forebay.footprint.errors import FootprintError
 from forebay.footprint.fit.footprint import Footprint
 from forebay.footprint.measure.conditions import Conditions
-from forebay.footprint.measure.inputs import InputLayout
+from forebay.footprint.measure.inputs import LONGEST, InputLayout
 from forebay.footprint.measure.sample import Sample
+from forebay.units import MOST_BYTES
 
 KIND, FORMAT = "forebay footprint", 1
 
@@ -38,16 +41,15 @@ def write(model: Footprint, path: Path) -> None:
         },
         indent=2,
     )
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")  # nobody finds half a model
-    unfinished.write_text(text + "\n")
-    unfinished.replace(path)
+    with whole(path) as unfinished:  # nobody finds half a model
+        unfinished.write_text(text + "\n")
 
 
 def read(path: Path) -> dict[str, Any]:
     """Return the fields of a model as they were written, whatever has changed since."""
     from pydantic import TypeAdapter  # late: only models from files need it
 
-    try:
+    with reading(path, "a footprint", FootprintError):
         content: dict[str, Any] = json.loads(path.read_text())
         if content["kind"] != KIND or content["format"] != FORMAT:
             raise FootprintError(f"{path} is not a footprint of a kind that this version reads: learn it again")
@@ -56,7 +58,7 @@ def read(path: Path) -> dict[str, Any]:
         if not samples or any(len(sample.lengths) != sum(layout.ndims) for sample in samples):
             raise FootprintError(f"{path} has no samples, or ones of another number of axes: learn it again")
         risk = float(content["risk"])
-        if not 0 < risk < 0.5:
+        if not 1e-12 < risk < 0.5:
             raise FootprintError(f"{path} has a risk of {risk:g}, which is not between 0 and 0.5: learn it again")
         _check(path, samples)
         return {
@@ -68,10 +70,6 @@ def read(path: Path) -> dict[str, Any]:
             "risk": risk,
             "notes": tuple(map(str, content["notes"])),
         }
-    except (KeyError, TypeError, ValueError, OSError) as error:
-        if isinstance(error, FootprintError):
-            raise
-        raise FootprintError(f"cannot read a footprint from {path}: {error}") from error
 
 
 def _check(path: Path, samples: list[Sample]) -> None:
@@ -81,7 +79,10 @@ def _check(path: Path, samples: list[Sample]) -> None:
             np.dtype(sample.output_dtype or "float32")
         except TypeError:
             raise FootprintError(f"{path} names an output of dtype {sample.output_dtype!r}: learn it again") from None
-        if min(sample.lengths) < 1 or sample.host < 0 or not sample.seconds >= 0:
+        measured = (sample.host, sample.device or 0, sample.floor, sample.inputs or 0)
+        if not 1 <= min(sample.lengths) <= max(sample.lengths) <= LONGEST:
+            raise FootprintError(f"{path} has a sample of lengths that cannot be, {sample.lengths}: learn it again")
+        if not all(0 <= count <= MOST_BYTES for count in measured) or not 0 <= sample.seconds < inf:
             raise FootprintError(f"{path} has a sample that cannot be, {sample}: learn it again")
         if set(sample.features) != set(samples[0].features) or (sample.device is None) != (samples[0].device is None):
             raise FootprintError(f"{path} has samples of different features or places: learn it again")

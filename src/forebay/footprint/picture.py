@@ -27,7 +27,7 @@ def draw(model: Footprint, path: Path, lengths: tuple[int, ...] | None = None, h
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(12, 5), layout="constrained")
     _against(left, model, held_out)
     _along(right, model, lengths, held_out)
-    figure.suptitle(f"Footprint of {model.name}", fontweight="bold")
+    figure.suptitle(f"Footprint of {model.name}", fontweight="bold", parse_math=False)
     figure.savefig(path, dpi=110)
     pyplot.close(figure)
 

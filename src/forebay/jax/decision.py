@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from forebay.engine.costing import read_budget, with_unused
-from forebay.engine.layout import in_a_row
 from forebay.engine.library import Library, library_of
 from forebay.engine.recorded import Request
 from forebay.errors import BudgetError, StateError
@@ -15,6 +14,7 @@ from forebay.jax.devices import Leaves, device_of, free_bytes, is_traced
 from forebay.jax.fitting import fitted, least_room, sizes_of
 from forebay.jax.nest import Lengths, Sizes, choose, counts_to_text, least_bytes, nested_bytes
 from forebay.jax.planning import planned
+from forebay.machine.packing import in_a_row, snapshot_bytes
 from forebay.machine.spec import ArraySpec
 from forebay.planner import Plan
 from forebay.schedule import Backward, Forward, Save
@@ -103,8 +103,8 @@ def decide(
     device = device_of(leaves)
     may_move = device.platform == "cpu" or budget["host"] > 0 or not _may_nest(request)
     if may_move:
-        specs = [ArraySpec(leaf.shape, np.dtype(leaf.dtype)) for leaf in state]
-        request.check_budget(compiled.count, in_a_row(specs)[1], budget)
+        kept = [ArraySpec(leaf.shape, np.dtype(leaf.dtype)).nbytes for leaf in state]
+        request.check_budget(compiled.count, snapshot_bytes(in_a_row(kept)), budget)
     room = _room(budget, allowed, device)
     needs_graph = max(request.sizes(compiled.count)) > 1 or request.asks_for_nothing
     sizes = sizes_of(compiled, state, inputs, params) if needs_graph else Sizes(0, 0)

@@ -38,7 +38,8 @@ MARKED = 2**24
 NOTICED = 20e-6
 """Seconds from which a wait of the computation is called a stall: less is the cost of the events themselves."""
 
-_NOTHING = nullcontext()
+NOTHING = nullcontext()
+"""What surrounds something without doing anything."""
 
 
 class Copied(NamedTuple):
@@ -97,7 +98,7 @@ class CudaMachine:
     def current(self) -> AbstractContextManager[None]:
         """Make the device current: a thread of autograd, or one that collects garbage, may not have used it yet."""
         there = self._here.entered and self.library.current_device() == self.device
-        return _NOTHING if there else self._enter()
+        return NOTHING if there else self._enter()
 
     @contextmanager
     def _enter(self) -> Iterator[None]:
@@ -195,10 +196,10 @@ class CudaMachine:
         self._spans.append((lane, what, step, start, stop))
         return stop
 
-    def _read_times(self) -> None:
-        """Tell the metrics of spans that have ended, in their order."""
+    def _read_times(self, all_ended: bool = False) -> None:
+        """Tell the metrics of spans that have ended, in their order; `all_ended` spares asking each."""
         metrics, times = self.metrics, dict[Mark, float]()
-        while self._spans and self._spans[0][-1].is_done:
+        while self._spans and (all_ended or self._spans[0][-1].is_done):
             lane, what, step, start, stop = self._spans.popleft()
             begun = times.pop(start, None)  # the end of one is often the start of the next
             begun = self._time_of(start) if begun is None else begun

@@ -17,7 +17,7 @@ from forebay.errors import StateError
 from forebay.machine.arrays.dispatch import array_library, view_of
 from forebay.machine.arrays.library import DeviceLibrary
 from forebay.machine.cuda import CudaMachine, hold
-from forebay.machine.machine import Wait
+from forebay.machine.machine import UseRegions, Wait
 from forebay.machine.region import Region
 from forebay.machine.spec import ArraySpec
 
@@ -98,14 +98,7 @@ class CudaPool(CudaMachine):
             self.mark_on(stream).sync()
         return data
 
-    def enter(
-        self,
-        index: int,
-        after: Sequence[Wait],
-        reads: Sequence[Region],
-        writes: Sequence[Region],
-        overwrites: Sequence[Region],
-    ) -> None:
+    def enter(self, index: int, after: Sequence[Wait], regions: UseRegions) -> None:
         """Make the caller's stream wait for the copies that have not ended."""
         with self.current():
             stream = self._computing()

@@ -5,9 +5,9 @@ are enqueued at once and ordered by CUDA events. Movements to and from the disk 
 wait for an event by itself; a copy up that has to wait for the disk is enqueued by the thread of its lane.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,29 @@ from forebay.cuda.slab import DeviceSlab, kept_pinned
 from forebay.cuda.stream import Mark, callers_streams, current, seconds
 from forebay.machine.arrays.dispatch import device_library
 from forebay.machine.arrays.library import DeviceLibrary
-from forebay.machine.cuda import CudaMachine, events_of
+from forebay.machine.cuda import NOTHING, CudaMachine, events_of
+from forebay.machine.lent import Lent
 from forebay.machine.machine import Pair, Wait
 from forebay.machine.region import Region
 from forebay.machine.spec import Leaf
 from forebay.machine.threads import LaneThreads
 from forebay.tier.disk import Disk
+
+
+class _Timed:
+    """Surrounds something that the computation does: there is one for every call, so it is no generator."""
+
+    __slots__ = ("_machine", "_step", "_what")
+
+    def __init__(self, machine: "CudaReversal", what: str, step: int) -> None:
+        self._machine, self._what, self._step = machine, what, step
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, *_error: object) -> None:
+        if kind is None:
+            self._machine.end_of(self._what, self._step)
 
 
 class CudaReversal(CudaMachine):
@@ -35,7 +52,7 @@ class CudaReversal(CudaMachine):
         self._compute = self.streams.compute
         self.lanes |= {"compute": self._compute}
         self._threads = LaneThreads(lambda: switch_to(device))
-        self._known: dict[int, list[Any]] = {}  # arrays by the address of their region
+        self._known: dict[tuple[int, int], list[Lent]] = {}  # by the address of their region, and how many arrays
         self._away: list[tuple[float, float]] = []  # when it left and entered, each time
         self._entered = ExitStack()  # what belongs to a thread, and is left while the reversal waits
         self._left: list[Mark] = []  # when it left and entered
@@ -83,14 +100,16 @@ class CudaReversal(CudaMachine):
 
     def current(self) -> AbstractContextManager[None]:
         """Do nothing: whoever calls has entered, and the threads of the lanes have begun on the device."""
-        return nullcontext()
+        return NOTHING
 
     def copies(self, lane: str, what: str, step: int, pairs: Sequence[Pair], after: Sequence[Wait]) -> Any:
         """Enqueue copies; what involves the disk, or has to wait for it, goes through the lane's thread."""
         if lane.endswith(" 2"):
             return self._threads.transfer(lane, what, step, pairs, partial(self.sync, after))
-        if lane != "compute" and any(isinstance(wait.event, Future) for wait in after):
-            return self._threads.submit(lane, super().copies, lane, what, step, pairs, after)
+        if lane != "compute":
+            for wait in after:
+                if isinstance(wait.event, Future):
+                    return self._threads.submit(lane, super().copies, lane, what, step, pairs, after)
         return super().copies(lane, what, step, pairs, after)
 
     def _begin(self, lane: str, step: int, after: Sequence[Wait]) -> Mark:
@@ -105,13 +124,18 @@ class CudaReversal(CudaMachine):
             self._last = end  # one event between any two things
         return end
 
+    def end_of(self, what: str, step: int) -> None:
+        """Time what the computation has done since the last event."""
+        self._end("compute", what, step, self._last)
+
     def wait(self, step: int, after: Sequence[Wait]) -> None:
-        """Make the compute stream wait."""
-        events = list(events_of(after))
+        """Make the compute stream wait, but for what it did itself, and for what has been done."""
+        compute = self._compute
+        events = [event for event in events_of(after) if event.stream is not compute and not event.is_done]
         if not events:
             return
         for event in events:
-            event.hold(self._compute)
+            event.hold(compute)
         late = any(wait.why.startswith("restore") for wait in after)
         self._end("compute", "late" if late else "stall", step, self._last)
 
@@ -119,9 +143,7 @@ class CudaReversal(CudaMachine):
         """Return the event at which the compute stream has done what was enqueued so far."""
         return self.mark_on(self._compute)
 
-    def moment(self) -> Mark:
-        """Return the event at which the compute stream has done what was enqueued so far."""
-        return self.mark()
+    moment = mark
 
     def between(self, start: Mark, stop: Mark) -> float:
         """Return the device's seconds between two events, waiting for the second."""
@@ -138,22 +160,25 @@ class CudaReversal(CudaMachine):
 
     def arrays(self, region: Region, leaves: Sequence[Leaf]) -> list[Any]:
         """List the arrays that lie in a region, in the library they came from."""
-        if region.pointer not in self._known:
-            self._known[region.pointer] = [
-                device_library(leaf.spec).array_at(region.pointer + leaf.offset, leaf.spec) for leaf in leaves
-            ]
-        return self._known[region.pointer]
+        return [device_library(leaf.spec).array_at(region.pointer + leaf.offset, leaf.spec) for leaf in leaves]
 
-    @contextmanager
-    def timed(self, what: str, step: int) -> Iterator[None]:
+    def lend(self, region: Region, leaves: Sequence[Leaf]) -> Lent:
+        """Return arrays that lie in a region: such as nobody refers to, or new ones, which take long to make."""
+        known = self._known.setdefault((region.pointer, len(leaves)), [])
+        for lent in known:
+            if lent.is_idle():
+                return lent
+        known.append(Lent(lambda: self.arrays(region, leaves)))
+        return known[-1]
+
+    def timed(self, what: str, step: int) -> "_Timed":
         """Time something that the computation does; where it is synchronous, let it find the stream idle."""
         self.pause()
-        yield
-        self._end("compute", what, step, self._last)
+        return _Timed(self, what, step)
 
     def _time_of(self, moment: Mark) -> float:
         """Return its seconds since the start, those away left out."""
-        time = super()._time_of(moment)
+        time = moment.since(self._start)
         return time - sum(min(time, entered) - left for left, entered in self._away if time > left)
 
     def finish(self) -> None:
@@ -164,7 +189,7 @@ class CudaReversal(CudaMachine):
             last.sync()
         times = [moment.since(self._start) for moment in self._left]
         self._away = list(zip(times[::2], times[1::2], strict=True))
-        self._read_times()
+        self._read_times(all_ended=True)
         self.metrics.seconds = self._time_of(end)
         self.check_codecs(self._compute)
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
-from itertools import accumulate
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -14,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.machine.arrays.dispatch import array_in
 from forebay.machine.machine import Coded, Encoding, Move, Pair, ReversalMachine, TensorMachine, Wait
-from forebay.machine.region import Region, aligned
-from forebay.machine.spec import ArraySpec, Leaf
+from forebay.machine.packing import in_a_row, snapshot_bytes
+from forebay.machine.region import Region
+from forebay.machine.spec import ArraySpec
 from forebay.machine.threads import LaneThreads
 from forebay.metrics import Metrics, Span
 from forebay.tier.disk import Disk
@@ -83,7 +82,7 @@ class HostReversal(ReversalMachine):
         if tier == 0:
             self._memory = _pages(nbytes)
         elif nbytes:
-            self._threads.disk = Disk(self._directory, nbytes)
+            self._threads.disk = Disk(self._directory, nbytes, beside=self._memory.nbytes)
 
     def extend(self, tier: int, nbytes: int) -> Region:
         """Allocate further pages, which go with those who use them."""
@@ -95,6 +94,7 @@ class HostReversal(ReversalMachine):
 
     def passed(self, event: Any) -> bool:
         """Tell whether something has been done."""
+        self._threads.check_process()
         return bool(event.done())
 
     def copies(self, lane: str, what: str, step: int, pairs: Sequence[Pair], after: Sequence[Wait]) -> Any:
@@ -111,15 +111,18 @@ class HostReversal(ReversalMachine):
 
     def encode(self, lane: str, step: int, coded: Sequence[Coded], after: Sequence[Wait]) -> Encoding:
         """Copy arrays aside at once, and encode them in a thread while the computation goes on."""
-        *starts, end = accumulate((aligned(each.spec.nbytes) for each in coded), initial=0)
-        if self._aside is None or self._aside.nbytes < end:
-            self._aside = _pages(max(1, end))
-        rooms = [self._aside.cut(start, each.spec.nbytes) for start, each in zip(starts, coded, strict=True)]
-        aside = [each._replace(array=room) for room, each in zip(rooms, coded, strict=True)]
-        pairs = [(room, each.array) for room, each in zip(rooms, coded, strict=True)]
+        extents = in_a_row([each.spec.nbytes for each in coded])
+        if self._aside is None or self._aside.nbytes < snapshot_bytes(extents):
+            self._aside = _pages(snapshot_bytes(extents))
+        aside = [each._replace(array=self._aside.cut(*extent)) for each, extent in zip(coded, extents, strict=True)]
+        pairs = [(copied.array, each.array) for copied, each in zip(aside, coded, strict=True)]
         self._compute("save", step, after, partial(copy, pairs))
         task = self._threads.submit("codec", self._encode, step, aside)
-        return Encoding(task, task.result, task.done)
+        return Encoding(task, partial(self._sizes, task), partial(self.passed, task))
+
+    def _sizes(self, task: "Future[list[int]]") -> list[int]:
+        self._threads.check_process()
+        return task.result()
 
     def _encode(self, step: int, coded: Sequence[Coded]) -> list[int]:
         start = perf_counter()
@@ -131,17 +134,15 @@ class HostReversal(ReversalMachine):
         """Decode at once."""
         return self._compute("decompress", step, after, partial(decode, coded))
 
-    def arrays(self, region: Region, leaves: Sequence[Leaf]) -> list[Any]:
-        """List the arrays that lie in a region."""
-        return arrays_in(region, leaves)
-
     def sync(self, after: Sequence[Wait]) -> None:
         """Wait for events, and raise what went wrong in a lane."""
+        self._threads.check_process()
         for wait in after:
             wait.event.result()
 
     def wait(self, step: int, after: Sequence[Wait]) -> None:
         """Wait, and count it as a stall where it was one."""
+        self._threads.check_process()
         for wait in after:
             if not wait.event.done():
                 self.metrics.late += wait.why.startswith("restore")
@@ -199,11 +200,6 @@ def copy(pairs: Sequence[Pair]) -> None:
     """Copy regions, or arrays of the host, into regions."""
     for target, source in pairs:
         copy_in(target.bytes, source.bytes)
-
-
-def arrays_in(region: Region, leaves: Sequence[Leaf]) -> list[Any]:
-    """List the arrays that lie in a region, each of its library."""
-    return [array_in(region.cut(leaf.offset, leaf.nbytes).bytes, leaf.spec) for leaf in leaves]
 
 
 def encode(coded: Sequence[Coded]) -> list[int]:

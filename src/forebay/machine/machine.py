@@ -15,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.codec import Codec
+from forebay.machine.arrays.dispatch import array_in
 from forebay.machine.arrays.library import ArrayLibrary
+from forebay.machine.lent import Lent
 from forebay.machine.region import Region
 from forebay.machine.spec import ArraySpec, Leaf
 from forebay.metrics import Metrics
@@ -68,6 +70,15 @@ class Move(NamedTuple):
     target: Region
     source: Region
     after: Sequence[Wait]
+
+
+class UseRegions(NamedTuple):
+    """Where the arrays of a use lie."""
+
+    reads: Sequence[Region]
+    writes: Sequence[Region]
+    overwrites: Sequence[Region]
+    """which come without values"""
 
 
 class Machine(Protocol):
@@ -133,7 +144,12 @@ class ReversalMachine(Machine, Protocol):
         return
 
     def arrays(self, region: Region, leaves: Sequence[Leaf]) -> list[Any]:
-        """List the arrays that lie in a region, without copying."""
+        """List the arrays that lie in a region, each of its library, without copying; JAX's are copies."""
+        return [array_in(region.cut(leaf.offset, leaf.nbytes).bytes, leaf.spec) for leaf in leaves]
+
+    def lend(self, region: Region, leaves: Sequence[Leaf]) -> Lent:
+        """Return arrays that lie in a region, for callbacks: no others that anybody still refers to."""
+        return Lent(lambda: self.arrays(region, leaves))
 
     def timed(self, what: str, step: int) -> AbstractContextManager[None]:
         """Surround something that the computation does."""
@@ -172,15 +188,8 @@ class PoolMachine(Machine, Protocol):
     def read(self, source: Region, after: Sequence[Wait]) -> NDArray[np.uint8]:
         """Copy a region of the device to the host, and wait for it."""
 
-    def enter(
-        self,
-        index: int,
-        after: Sequence[Wait],
-        reads: Sequence[Region],
-        writes: Sequence[Region],
-        overwrites: Sequence[Region],
-    ) -> None:
-        """Begin a use, and make its computation wait; what it overwrites comes without values."""
+    def enter(self, index: int, after: Sequence[Wait], regions: UseRegions) -> None:
+        """Begin a use, and make its computation wait."""
 
     def leave(self, index: int) -> Any:
         """End a use, and return the event at which its computation and all before it has ended."""

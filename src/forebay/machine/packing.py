@@ -32,7 +32,7 @@ class Packing:
         # What a codec takes for an array, it takes once for all that are alike.
         alike = {(codec.name, spec.shape, spec.dtype): codec for codec, spec in zip(codecs, specs, strict=True)}
         scratch = sum(codec.scratch_bytes(shape, dtype) for (_, shape, dtype), codec in alike.items())
-        return cls(leaves, codecs, _in_a_row(sizes), scratch if tier == "device" else 0)
+        return cls(leaves, codecs, in_a_row(sizes), scratch if tier == "device" else 0)
 
     @property
     def fixed(self) -> bool:
@@ -55,21 +55,18 @@ class Packing:
             for codec, leaf, array, extent in zip(self.codecs, self.leaves, arrays, extents, strict=True)
         ]
 
-    def extents(self, sizes: Sequence[int]) -> tuple[Extent, ...]:
-        """Lay encodings of these sizes one after the other."""
-        return _in_a_row(sizes)
-
 
 def handles(codec: Codec, spec: ArraySpec, tier: str) -> bool:
     """Tell whether a codec knows such arrays where they are."""
     return codec.handles_on_device(spec.shape, spec.dtype) if tier == "device" else codec.handles(spec.dtype)
 
 
-def _in_a_row(sizes: Sequence[int]) -> tuple[Extent, ...]:
+def in_a_row(sizes: Sequence[int]) -> tuple[Extent, ...]:
+    """Lay so many bytes each one after the other."""
     starts = accumulate(map(aligned, sizes), initial=0)
     return tuple(Extent(start, size) for start, size in zip(starts, sizes, strict=False))
 
 
 def snapshot_bytes(extents: Sequence[Extent]) -> int:
     """Return the bytes of a snapshot in whole sectors of a disk."""
-    return max(SECTOR, whole_sectors(extents[-1].offset + extents[-1].nbytes))
+    return max([SECTOR, *(whole_sectors(extent.offset + extent.nbytes) for extent in extents[-1:])])

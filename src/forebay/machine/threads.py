@@ -7,6 +7,8 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 
+from forebay.errors import EngineError
+from forebay.forking import leave_to_parent
 from forebay.machine.machine import Pair
 from forebay.metrics import Metrics
 from forebay.tier.disk import Disk
@@ -22,9 +24,7 @@ class LaneThreads:
     """
 
     def __init__(
-        self,
-        begin: Callable[[], Any] = lambda: None,
-        tell: Callable[[str, str, int, float], None] = lambda *_: None,
+        self, begin: Callable[[], Any] = lambda: None, tell: Callable[[str, str, int, float], None] = lambda *_: None
     ) -> None:
         self._begin, self._tell = begin, tell
         self._threads: dict[str, ThreadPoolExecutor] = {}
@@ -32,9 +32,21 @@ class LaneThreads:
         self._under_way: defaultdict[str, deque[Future[None]]] = defaultdict(deque)
         self._ended: defaultdict[str, float] = defaultdict(float)  # when the last transfer of a lane did
         self.disk: Disk | None = None
+        self._abandoned = False
+        leave_to_parent(self)
+
+    def abandon(self) -> None:
+        """Forget the threads in a forked child, which has none of them."""
+        self._abandoned, self._threads, self._tasks = True, {}, []
+
+    def check_process(self) -> None:
+        """Raise in a forked child: what it waits for would never come."""
+        if self._abandoned:
+            raise EngineError("this reversal belongs to the process that was forked: end the child, or prepare another")
 
     def submit(self, lane: str, call: Callable[..., Any], *arguments: Any) -> "Future[Any]":
         """Have a lane call something, after what it was given before."""
+        self.check_process()
         if lane not in self._threads:
             self._threads[lane] = ThreadPoolExecutor(1, f"forebay-{lane}", initializer=self._begin)
         task = self._threads[lane].submit(call, *arguments)
@@ -92,6 +104,7 @@ class LaneThreads:
 
     def finish(self, metrics: Metrics) -> None:
         """Wait for everything, raise what went wrong, and tell what the disk held."""
+        self.check_process()
         for task in self._tasks:
             task.result()
         if self.disk is not None:

@@ -16,9 +16,9 @@ from forebay.errors import EngineError, StateError
 from forebay.machine import host
 from forebay.machine.arrays.dispatch import NUMPY, array_in
 from forebay.machine.lanes import Event, Lanes, Task
-from forebay.machine.machine import Coded, Encoding, Move, Pair, ReversalMachine, TensorMachine, Wait
+from forebay.machine.machine import Coded, Encoding, Move, Pair, ReversalMachine, TensorMachine, UseRegions, Wait
 from forebay.machine.region import Region
-from forebay.machine.spec import ArraySpec, Leaf
+from forebay.machine.spec import ArraySpec
 from forebay.metrics import Metrics
 
 
@@ -147,10 +147,6 @@ class VirtualReversal(VirtualMachine, ReversalMachine):
         """Return an event that is done: the computation runs at once."""
         return Event(done=True)
 
-    def arrays(self, region: Region, leaves: Sequence[Leaf]) -> list[Any]:
-        """List the arrays that lie in a region."""
-        return host.arrays_in(region, leaves)
-
     @contextmanager
     def timed(self, what: str, step: int) -> Iterator[None]:
         """Let the lanes run before and after."""
@@ -203,16 +199,9 @@ class VirtualPool(VirtualMachine):
         self.sync(after)
         return source.bytes.copy()
 
-    def enter(
-        self,
-        index: int,
-        after: Sequence[Wait],
-        reads: Sequence[Region],
-        writes: Sequence[Region],
-        overwrites: Sequence[Region],
-    ) -> None:
+    def enter(self, index: int, after: Sequence[Wait], regions: UseRegions) -> None:
         """Hand out what will be in the regions once the events are done, and all that was computed before."""
-        before = self.lanes.waiting("compute")
+        before, (reads, writes, overwrites) = self.lanes.waiting("compute"), regions
         with self.lanes.rehearsal():
             self.lanes.wait([*self.lanes.needed(after), *before])
             handed = {region.pointer: region.bytes.copy() for region in (*reads, *writes)}

@@ -123,6 +123,17 @@ class Metrics:
             self.phases[span.what] += span.stop - span.start
         self.timeline.append(span)
 
+    def add_counts(self, part: "Metrics") -> None:
+        """Add the counters of a part, such as a segment of a reversal; its samples and timeline stay its own."""
+        for name, spent in part.phases.items():
+            self.phases[name] += spent
+        self.moved += part.moved
+        self.avoided += part.avoided
+        self.peak |= part.peak
+        self.ratios += part.ratios
+        for name in ("hits", "misses", "late", "spilled", "lost", "recomputed", "advanced", "replanned"):
+            setattr(self, name, getattr(self, name) + getattr(part, name))
+
     def table(self) -> "Table":
         """Lay the counters out for a terminal."""
         from rich.table import Table  # it takes its time to load

@@ -1,25 +1,25 @@
 """The search for the plan with the smallest predicted time, over schedules, snapshots kept, and codecs.
 
-Most of our schedules are an interval and a number of inner snapshots; the others are levels with prices. In a loop of
-up to SHORT_LOOP steps the search is over all of a fixed set of those. It goes by lower bounds, smallest first: one is
-simulated only while its bound is below the best time so far, so the result is the best of the set. The set does not
-depend on the budget, which only says which of it fit: more budget never makes the result worse. In a longer loop a
-fixed number of schedules on levels is simulated, most with as many snapshots as fit: a good one is found, not the best.
+Most of our schedules are an interval and a number of inner snapshots; the others are levels with prices. The search is
+over all of a fixed set of those, which is sparser for a longer loop. It goes by lower bounds, smallest first: one is
+simulated only while its bound is below the best time so far, so the result is the best of the set. The set does
+not depend on the budget, which only says which of it fit: more budget never makes the result worse.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import count
 from math import inf
 from typing import NamedTuple
 
-from forebay.planner.bounds import least_seconds, unmoved
-from forebay.planner.coarse import DEEPEST, Coarse
-from forebay.planner.hierarchies import SHORT_LOOP, Recipe, recipes, spread, walk
 from forebay.planner.operations import Operation
 from forebay.planner.residency import reside_lru, reside_min, reside_online
+from forebay.planner.search.bounds import least_seconds, unmoved
+from forebay.planner.search.coarse import DEEPEST, Coarse
+from forebay.planner.search.hierarchies import SHORT_LOOP, Recipe, recipes, spread
+from forebay.planner.search.levels import bounds_of_levels
+from forebay.planner.search.stack import reside_stack
 from forebay.planner.simulate import Prediction, Work, host_pace, simulate
 from forebay.schedule import Hierarchical, Online, Revolve, Schedule, StoreAll, TwoLevel, Uniform, ZCut
 from forebay.schedule.segmented import Segmented
@@ -84,11 +84,17 @@ def predict(schedule: Schedule, slots: tuple[int, ...], setting: Setting) -> Pre
         return still
     inner = schedule.inner if isinstance(schedule, Segmented) else schedule.levels[0].snapshots
     shallow = min(inner, slots[0]) < DEEPEST
-    actions = Coarse(setting.work, slots[0]).operations(schedule) if shallow else list(schedule)
-    operations = operations_of(actions, slots, "min")
+    if not shallow:
+        actions: list[Operation] = list(schedule)
+        operations = operations_of(actions, slots, "min")
+    else:
+        actions = Coarse(setting.work, slots[0]).operations(schedule)
+        operations = reside_stack(actions, slots[0]) if len(slots) > 1 else actions
+        for tier in range(1, len(slots) - 1):
+            operations = reside_min(operations, tier, slots[tier])
     asked = setting.work.host_seconds(schedule.steps, schedule.forward_steps, schedule.saves)
     pace = host_pace(actions, setting.work, asked) if shallow else 0.0
-    moving = simulate(operations, (*slots[:-1], len(operations)), setting.work, pace=pace)
+    moving = simulate(operations, (*slots[:-1], len(schedule)), setting.work, pace=pace)
     return replace(moving, forward=still.forward, backward=still.backward, save=still.save, restore=still.restore)
 
 
@@ -101,16 +107,20 @@ def evaluate(schedule: Schedule, slots: tuple[int, ...], setting: Setting) -> Ch
     return Choice(seconds, setting, schedule, slots, prediction)
 
 
-def count_misses(schedule: Segmented, setting: Setting) -> float:
+def count_misses(schedule: Segmented | Hierarchical, setting: Setting) -> float:
     """Bound the seconds of a schedule by counting the fetches inside its segments, without a simulation."""
+    if isinstance(schedule, Hierarchical):
+        return max(bounds.moving for bounds in bounds_of_levels(schedule, setting.work, setting.slots))
     return least_seconds(schedule, setting.work, setting.slots, Coarse(setting.work, setting.slots[0]))
 
 
-def extrapolate(schedule: Segmented, setting: Setting) -> float:
-    """Bound the seconds of a schedule of many segments from those of two and of three.
+def extrapolate(schedule: Segmented | Hierarchical, setting: Setting) -> float:
+    """Bound the seconds of a schedule of many segments from those of two and of three, or of levels by their stalls.
 
     Each further segment takes at least as long as the first ones: the tiers are emptier and the links freer at first.
     """
+    if isinstance(schedule, Hierarchical):
+        return max(bounds.stalled for bounds in bounds_of_levels(schedule, setting.work, setting.slots))
     few, more = 2, 3
     if schedule.majors <= 2 * more or schedule.interval == 1 or setting.policy != "min":
         return 0.0
@@ -200,15 +210,6 @@ class Leader:
         """Seconds that a choice must be below to be of interest."""
         return self.below if self.best is None else min(self.below, self.best.seconds)
 
-    def seconds_of(self, setting: Setting, schedule: Hierarchical) -> float:
-        """Simulate a schedule if it may be the best, and return what it takes, or takes at least."""
-        least = unmoved(schedule, setting.work, 1).seconds + least_pinning(schedule, setting)
-        if least >= self.limit:
-            return least
-        choice = evaluate(schedule, setting.slots, setting)
-        self.take(choice)
-        return choice.seconds if fits(choice) else inf
-
     def take(self, choice: Choice) -> None:
         """Compare a choice with the best so far."""
         self.effort += choice.prediction.movements
@@ -253,67 +254,86 @@ def choose(
     levels
         whether schedules on levels with prices are tried for states too
     """
-    order, search = count(), Leader(below)
-    entries: list[Entry] = []
-    for setting in settings:
-        for schedule in schedules[setting.keep]:
-            if schedule.peak_snapshots <= sum(setting.slots) and not (levels and is_long(schedule, setting)):
-                bound = least_seconds(schedule, setting.work, setting.slots) + least_pinning(schedule, setting)
-                entries.append(Entry(bound, next(order), 0, setting, schedule))
-        if levels and setting.keep == "states" and setting.policy == "min":
-            steps = schedules[setting.keep][0].steps
-            if steps <= SHORT_LOOP:
-                listed = first_looked_at(steps, setting, search)
-                entries += (Entry(recipe.least, next(order), 0, setting, recipe) for recipe in listed)
-            elif not any(same_but_larger(setting, other) for other in settings):
-                walk(steps, setting.work, setting.slots, partial(search.seconds_of, setting))
-    heapify(entries)
-    long = any(schedule.steps > SHORT_LOOP for listed in schedules.values() for schedule in listed)
-    while entries and entries[0].bound < search.limit:
-        bound, _, stage, setting, entered = heappop(entries)
-        if search.best is not None and search.effort > EFFORT and long:
-            break
-        if isinstance(entered, Recipe):
-            made = entered.make(schedules[setting.keep][0].steps)
-            if made is not None:
-                bound = unmoved(made, setting.work, 1).seconds + least_pinning(made, setting)
-                heappush(entries, Entry(bound, next(order), 0, setting, made))
-        elif isinstance(entered, Segmented) and stage < len(TIGHTER):
-            bound = max(bound, TIGHTER[stage](entered, setting) + least_pinning(entered, setting))
-            search.effort += TIGHTENING
-            heappush(entries, Entry(bound, next(order), stage + 1, setting, entered))
-        else:
-            search.take(evaluate(entered, setting.slots, setting))
+    search = Leader(below)
+    still = [
+        (setting, schedule)
+        for setting in sorted(settings, key=lambda setting: len(setting.slots))
+        for schedule in schedules[setting.keep]
+        if levels and schedule.peak_snapshots <= setting.slots[0]
+    ]
+    for setting, schedule in still:  # it takes no simulation, and the others then need to be better
+        search.take(evaluate(schedule, setting.slots, setting))
+    for tiers in sorted({len(setting.slots) for setting in settings}):
+        alike = [setting for setting in settings if len(setting.slots) == tiers]
+        entries = list(entered(alike, schedules, search, levels=levels))
+        heapify(entries)
+        look_at(entries, search, schedules, limited=not levels)
+        for entry in sorted(entries, key=lambda entry: entry[:2]):
+            bounded = Alternative(describe(entry.schedule, entry.setting), entry.bound, exact=False)
+            search.alternatives.setdefault(kind_of(entry.schedule, entry.setting), bounded)
     best, alternatives = search.best, search.alternatives
-    for bound, _, _, setting, entered in sorted(entries, key=lambda entry: entry[:2]):
-        bounded = Alternative(describe(entered, setting), bound, exact=False)
-        alternatives.setdefault(kind_of(entered, setting), bounded)
     if best is not None:
         del alternatives[kind_of(best.schedule, best.setting)]
     return best, sorted(alternatives.values(), key=lambda alternative: alternative.seconds)
 
 
-def same_but_larger(setting: Setting, other: Setting) -> bool:
-    """Return whether another setting differs in more slots of the host alone."""
-    kinds = [(each.keep, each.codec, len(each.slots)) for each in (setting, other)]
-    return kinds[0] == kinds[1] and len(setting.slots) == 3 and setting.slots[1] < other.slots[1]
+def entered(
+    settings: Sequence[Setting], schedules: dict[str, list[Segmented]], search: Leader, *, levels: bool
+) -> Iterator[Entry]:
+    """Yield what may be the best in some of the settings, each with its first bound."""
+    order = count()
+    shared: dict[tuple[Work, int], list[Recipe]] = {}
+    for setting in settings:
+        work, slots = setting.work, setting.slots
+        for schedule in schedules[setting.keep]:
+            fitting = schedule.peak_snapshots <= sum(slots) and not (levels and schedule.peak_snapshots <= slots[0])
+            # In a longer loop only those are looked at whose segments hardly leave the first tier: others move much.
+            if fitting and not (levels and schedule.steps > SHORT_LOOP and schedule.inner > slots[0]):
+                bound = least_seconds(schedule, work, slots) + least_pinning(schedule, setting)
+                yield Entry(bound, next(order), 0, setting, schedule)
+        if levels and setting.keep == "states" and setting.policy == "min" and len(slots) > 1:
+            steps = schedules["states"][0].steps
+            if (work, slots[0]) not in shared:
+                room = max(sum(other.slots) for other in settings if (other.work, other.slots[0]) == (work, slots[0]))
+                shared[work, slots[0]] = recipes(steps, work, slots[0], room, search.limit)
+            fitted = [recipe for recipe in shared[work, slots[0]] if recipe.snapshots <= sum(slots)]
+            for recipe in first_looked_at(steps, fitted, setting, search):
+                yield Entry(recipe.least(steps, work, slots, setting.pin), next(order), 0, setting, recipe)
 
 
-def first_looked_at(steps: int, setting: Setting, search: Leader) -> list[Recipe]:
-    """List the schedules on levels that may be the best, once the most promising of them have been simulated."""
-    listed = recipes(steps, setting.work, setting.slots, search.limit)
+def look_at(entries: list[Entry], search: Leader, schedules: dict[str, list[Segmented]], *, limited: bool) -> None:
+    """Simulate what may be better than the best so far, smallest bound first; leave the others in the heap."""
+    order = count(len(entries))
+    schedules_made: dict[Recipe, Hierarchical | None] = {}  # settings share them
+    limited = limited and any(schedule.steps > SHORT_LOOP for listed in schedules.values() for schedule in listed)
+    while entries and entries[0].bound < search.limit:
+        if limited and search.best is not None and search.effort > EFFORT:
+            return
+        bound, _, stage, setting, schedule = heappop(entries)
+        if isinstance(schedule, Recipe):
+            if schedule not in schedules_made:
+                schedules_made[schedule] = schedule.make(schedules[setting.keep][0].steps, setting.work)
+            made = schedules_made[schedule]
+            if made is not None:
+                bound = max(bound, unmoved(made, setting.work, 1).seconds + least_pinning(made, setting))
+                heappush(entries, Entry(bound, next(order), 0, setting, made))
+        elif stage < len(TIGHTER) and schedule.peak_snapshots > setting.slots[0]:
+            bound = max(bound, TIGHTER[stage](schedule, setting) + least_pinning(schedule, setting))
+            search.effort += TIGHTENING
+            heappush(entries, Entry(bound, next(order), stage + 1, setting, schedule))
+        else:
+            search.take(evaluate(schedule, setting.slots, setting))
+
+
+def first_looked_at(steps: int, listed: list[Recipe], setting: Setting, search: Leader) -> list[Recipe]:
+    """Simulate the most promising schedules on levels of a short loop, and list those that may be better still."""
     looked = 0
-    for recipe in sorted(listed, key=lambda recipe: recipe.guess):
-        schedule = recipe.make(steps) if looked < FIRST_LOOKS else None
+    for recipe in sorted(listed, key=lambda recipe: recipe.guess(steps, setting.work)) if steps <= SHORT_LOOP else ():
+        schedule = recipe.make(steps, setting.work) if looked < FIRST_LOOKS else None
         if schedule is not None:
             search.take(evaluate(schedule, setting.slots, setting))
             looked += 1
-    return [recipe for recipe in listed if recipe.least < search.limit]
-
-
-def is_long(schedule: Segmented, setting: Setting) -> bool:
-    """Return whether a schedule moves much in a loop that is too long to look at all: one on levels does better."""
-    return SHORT_LOOP < schedule.steps != schedule.majors and schedule.peak_snapshots > setting.slots[0]
+    return listed
 
 
 def kind_of(schedule: Schedule | Recipe, setting: Setting) -> str:

@@ -13,6 +13,12 @@ def _is_number(value: object) -> bool:
     return isinstance(value, Real) and isfinite(value)
 
 
+def check_number(value: object, name: str) -> None:
+    """Refuse what is not a number; infinity is one."""
+    if not isinstance(value, Real) or value != value:
+        raise PlanError(f"{name}={value!r:.80}: give a number")
+
+
 def _check_seconds(costs: object, *names: str) -> None:
     for name in names:
         if not _is_number(getattr(costs, name)) or getattr(costs, name) < 0:
@@ -55,7 +61,7 @@ class HostCost:
     """of a step, where it runs ahead: how long forward takes to ask the device for it"""
     backward: float = 0.0
     call: float = 0.0
-    """of the engine, for each call of forward or of backward"""
+    """for each call of forward or of backward, beside what their steps take"""
     save: float = 0.0
     restore: float = 0.0
     take: float = 0.0
@@ -64,6 +70,8 @@ class HostCost:
     """a drop or an eviction"""
     move: float = 0.0
     """the start of a movement"""
+    start: float = 0.0
+    """of a whole reversal, before its first operation"""
     ahead: bool = False
     """whether the host runs ahead of a device; otherwise its seconds add to those of the computation"""
 
@@ -178,8 +186,9 @@ MACHINES = {
 def assumed_costs(machine: str | None, state_bytes: int, first_tier: str) -> Costs:
     """Return the costs of a named machine, seen from the tier in which the loop computes; None takes a likely one."""
     machine = machine or ("laptop" if first_tier == "host" else "h200")
-    if machine not in MACHINES:
-        raise PlanError(f"no machine is called {machine!r}: use one of {', '.join(MACHINES)}, or give costs=Costs(...)")
+    if machine not in list(MACHINES):  # a list of names: what is asked for may be anything
+        known = ", ".join(MACHINES)
+        raise PlanError(f"no machine is called {machine!r:.80}: use one of {known}, or give costs=Costs(...)")
     if (first_tier == "host") != (MACHINES[machine].host is None):
         fitting = [name for name, preset in MACHINES.items() if (preset.host is None) == (first_tier == "host")]
         raise PlanError(

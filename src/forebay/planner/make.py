@@ -10,7 +10,7 @@ import numpy as np
 
 from forebay.errors import BudgetError, PlanError, SlowerError
 from forebay.planner.choose import POLICIES, Alternative, candidates, choose, evaluate, fits
-from forebay.planner.costs import Costs, assumed_costs
+from forebay.planner.costs import Costs, assumed_costs, check_number
 from forebay.planner.plan import Plan
 from forebay.planner.settings import Problem, budget_to_fill, check_tiers, reserved, slot_size, worst_size
 from forebay.planner.uneven import choose_uneven
@@ -18,9 +18,12 @@ from forebay.schedule import Revolve, Schedule, StoreAll, foreign, named
 from forebay.schedule.names import FAMILIES, split_name
 from forebay.schedule.segmented import Segmented, check_count, check_steps
 from forebay.schedule.weighted import summed
-from forebay.units import Budget, seconds_to_text, to_bytes, to_text
+from forebay.units import MOST_BYTES, Budget, seconds_to_text, short, to_bytes, to_text
 
 logger = logging.getLogger("forebay.planner")
+
+MOST_STEPS = 10**9
+"""Calls of backward up to which a plan is found in seconds."""
 
 
 def plan(
@@ -82,15 +85,26 @@ def plan(
     --------
     >>> chosen = plan(steps=3751, state_bytes="1.13GB", budget=Budget(device="8GB", host="64GB"), reversals=100)
     >>> print(chosen.schedule, chosen.slots)
-    hierarchical:7,56@12.7 (7, 56)
+    hierarchical:7,54@12.7 (7, 56)
     >>> Plan.from_json(chosen.to_json()) == chosen
     True
     """
     check_steps(steps)
-    for name, value in (("every", every), ("reversals", reversals), ("slots", 1 if slots is None else slots)):
+    for name, value, least in (
+        ("every", every, 1),
+        ("reversals", reversals, 1),
+        ("slots", 1 if slots is None else slots, 1),
+        ("overhead", overhead, 0),
+    ):
         check_count(value, name)
-        if value < 1:
-            raise PlanError(f"{name}={value}: it must be at least 1")
+        if not least <= value <= MOST_BYTES:
+            raise PlanError(f"{name}={short(value)}: it must be at least {least}, and a number that a computer has")
+    if -(-steps // every) > MOST_STEPS:
+        raise PlanError(
+            f"{short(steps)} steps, of which backward is called for each {short(every)}: a plan is made for up to "
+            f"{MOST_STEPS:.0e} calls; let every step of the loop do more"
+        )
+    check_number(below, "below")
     steps, every, reversals = int(steps), int(every), int(reversals)
     slots = None if slots is None else int(slots)
     if policy not in list(POLICIES):
@@ -104,10 +118,7 @@ def plan(
         costs = assumed_costs(machine, state_bytes, budget.tiers[0])
     costs = with_step_costs(costs, step_costs, steps)
     check_tiers(budget, costs)
-    codecs = [codec] if isinstance(codec, str) else list(codec or ())
-    for name in codecs:
-        if name not in costs.codecs:
-            raise PlanError(f"nothing is known of codec {name!r}: give its ratio and speed in costs.codecs")
+    codecs = _codecs(codec, costs)
     every = min(every, steps)
     problem = Problem(steps, every, state_bytes, record_bytes, budget, costs, policy, slots, reversals, overhead)
     settings = list(problem.settings(codecs))
@@ -129,28 +140,22 @@ def plan(
         _refuse(problem, codecs, schedules)
     if best is None or best.seconds >= below:
         raise SlowerError(f"no plan takes less than {seconds_to_text(below)}: ask for any, without below=")
-    chosen = Plan(
-        steps=steps,
-        every=every,
-        state_bytes=state_bytes,
-        record_bytes=record_bytes,
-        keep=best.setting.keep,
-        snapshot_bytes=best.setting.snapshot_bytes,
-        schedule=best.schedule,
-        policy=policy,
-        codec=best.setting.codec,
-        reversals=reversals,
-        budget=budget,
-        slots=best.slots,
-        costs=costs,
-        seconds=best.seconds,
-        prediction=best.prediction,
-        alternatives=tuple(others),
-    )
+    chosen = Plan.of(problem, best, others)
     logger.info("%d steps in %r: %s of %s, %.3g s", steps, budget, chosen.schedule, chosen.keep, chosen.seconds)
     if logger.isEnabledFor(logging.DEBUG):
         logger.debug(chosen.explain())
     return chosen
+
+
+def _codecs(codec: str | Sequence[str] | None, costs: Costs) -> list[str]:
+    """Return the names of codecs as a list, refusing those of which nothing is known."""
+    if not isinstance(codec, str | Sequence | None):
+        raise PlanError(f"codec={codec!r:.80}: give the name of a codec, or a list of names")
+    codecs = [codec] if isinstance(codec, str) else list(codec or ())
+    for name in codecs:
+        if not isinstance(name, str) or name not in costs.codecs:
+            raise PlanError(f"nothing is known of codec {name!r:.80}: give its ratio and speed in costs.codecs")
+    return codecs
 
 
 def check_budget(

@@ -4,9 +4,10 @@ Tiers are counted from 0, the fastest. The computation carries a plan's operatio
 beside it. A movement starts once its snapshot is there and a slot is free, and what needs it waits for it.
 """
 
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from forebay.schedule import Action
+from forebay.schedule import Action, Drop, Restore, Save
 
 
 class Store(NamedTuple):
@@ -36,4 +37,26 @@ class Compute(NamedTuple):
     seconds: float
 
 
-Operation = Action | Compute | Store | Fetch | Evict
+class Rise(NamedTuple):
+    """Save snapshots that never leave the first tier, each after a computation: in simulations only."""
+
+    operations: tuple[Compute | Save, ...]
+
+
+class Fall(NamedTuple):
+    """Drop such snapshots, each after a computation and its restore: in simulations only."""
+
+    operations: tuple[Compute | Restore | Drop, ...]
+
+
+SingleOperation = Action | Compute | Store | Fetch | Evict
+Operation = SingleOperation | Rise | Fall
+
+
+def spelled(operations: Iterable[Operation]) -> Iterator[SingleOperation]:
+    """Yield operations with those inside of rises and falls."""
+    for operation in operations:
+        if isinstance(operation, Rise | Fall):
+            yield from operation.operations
+        else:
+            yield operation

@@ -1,7 +1,7 @@
 """Plans: how a reversal fits into a budget, decided before anything runs."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import isclose
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from forebay.errors import ForebayError, PlanError
 from forebay.metrics import Span
-from forebay.planner.choose import POLICIES, Alternative, operations_of
+from forebay.planner.choose import POLICIES, Alternative, Choice, operations_of
 from forebay.planner.costs import Costs
 from forebay.planner.operations import Operation
 from forebay.planner.settings import Problem, snapshot_size
@@ -57,6 +57,29 @@ class Plan:
     prediction: Prediction
     alternatives: tuple[Alternative, ...]
     """the best of each other kind that was tried, fastest first"""
+
+    @classmethod
+    def of(cls, problem: Problem, choice: Choice, alternatives: Sequence[Alternative] = ()) -> "Plan":
+        """Return the plan that a choice makes of a problem."""
+        setting = choice.setting
+        return cls(
+            steps=problem.steps,
+            every=problem.every,
+            state_bytes=problem.state_bytes,
+            record_bytes=problem.record_bytes,
+            keep=setting.keep,
+            snapshot_bytes=setting.snapshot_bytes,
+            schedule=choice.schedule,
+            policy=problem.policy,
+            codec=setting.codec,
+            reversals=problem.reversals,
+            budget=problem.budget,
+            slots=choice.slots,
+            costs=problem.costs,
+            seconds=choice.seconds,
+            prediction=choice.prediction,
+            alternatives=tuple(alternatives),
+        )
 
     def __repr__(self) -> str:
         slots = ", ".join(f"{tier} {count}" for tier, count in zip(self.tiers, self.slots, strict=True))
@@ -164,16 +187,18 @@ class Plan:
 
         try:
             text = source if isinstance(source, str) and source.lstrip().startswith("{") else Path(source).read_text()
-            return _adapter().validate_python(_with_objects(json.loads(text)))
+            data = json.loads(text)
+            json.dumps(data, ensure_ascii=False).encode()  # refuses halves of characters, which cannot be written again
+            return _adapter().validate_python(_with_objects(data))
         except ValidationError as error:
             where = {str(part["loc"][0]) if part["loc"] else part["msg"] for part in error.errors()}
             raise PlanError(f"this is not a plan that Forebay wrote: look at {', '.join(sorted(where))}") from error
         except OSError as error:
             raise PlanError(f"no plan can be read from {source!r}: {error.strerror}") from error
         except (ForebayError, ValueError) as error:
-            raise PlanError(f"this is not a plan that Forebay wrote: {error}") from error
-        except (KeyError, TypeError, AttributeError, ZeroDivisionError) as error:
-            raise PlanError(f"this is not a plan that Forebay wrote: {error!r}") from error
+            raise PlanError(f"this is not a plan that Forebay wrote: {error!s:.300}") from error
+        except Exception as error:  # JSON can say anything, nested as deep as it likes
+            raise PlanError(f"this is not a plan that Forebay wrote: {error!r:.300}") from error
 
 
 @cache

@@ -12,7 +12,7 @@ from forebay.planner.simulate import Work
 from forebay.schedule.weighted import summed
 from forebay.units import Budget
 
-HOST_SLOTS = tuple(2**power for power in range(20))
+HOST_SLOTS = tuple(4**power for power in range(10))
 """Slots of the host that are tried where pinning them costs time and a disk lies below."""
 
 

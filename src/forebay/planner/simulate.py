@@ -20,7 +20,7 @@ from heapq import heappop, heappush
 
 from forebay.metrics import Span
 from forebay.planner.costs import NO_HOST_COST, HostCost
-from forebay.planner.operations import Compute, Evict, Fetch, Operation, Store
+from forebay.planner.operations import Compute, Evict, Fetch, Operation, Store, spelled
 from forebay.schedule import Backward, Drop, Forward, Restore, Save
 
 
@@ -109,7 +109,7 @@ def simulate(
         seconds of the host for each second of the operations that stand for others
     """
     tiers = len(slots)
-    compute = forward = backward = save = restore = stall = idle = slowed = 0.0
+    forward = backward = save = restore = stall = slowed = 0.0
     up, down = [0.0] * tiers, [0.0] * tiers  # when each link is free
     up_from, down_from = [0.0] * tiers, [0.0] * tiers  # since when it has been busy without a break until then
     up_last, down_last = [-1] * tiers, [-1] * tiers  # the step of its last movement
@@ -127,7 +127,9 @@ def simulate(
     if cost != NO_HOST_COST:
         hosted = {Forward: cost.call, Backward: cost.call + cost.backward, Save: cost.save, Drop: cost.drop}
         hosted |= {Store: cost.move, Fetch: cost.move, Evict: cost.drop, Restore: 0.0, Compute: 0.0}
-    host = encoded = 0.0  # when the host is done with an operation, and when the size of the last encoding is there
+    # When the host is done with an operation, and when the size of the last encoding is there.
+    host = compute = idle = cost.start
+    encoded = 0.0
 
     def take_slot(tier: int) -> float:
         in_use[tier] += 1
@@ -173,7 +175,7 @@ def simulate(
 
     last_restored = -1
     pending_restore = False  # a restore is a swap if the snapshot is dropped next
-    for operation in operations:
+    for operation in spelled(operations):
         if pending_restore:
             pending_restore = False
             step = last_restored
@@ -329,8 +331,8 @@ def host_pace(actions: Sequence[Operation], work: Work, asked: float) -> float:
     """
     if not asked:
         return 0.0
-    counts, cost = Counter(map(type, actions)), work.host
+    counts, cost = Counter(map(type, spelled(actions))), work.host
     takes = counts[Drop]  # each comes right after its restore
     asked -= counts[Save] * cost.save + takes * (cost.take + cost.drop) + (counts[Restore] - takes) * cost.restore
-    standing = sum(action.seconds for action in actions if isinstance(action, Compute))
+    standing = sum(action.seconds for action in spelled(actions) if isinstance(action, Compute))
     return max(0.0, asked) / standing if standing else 0.0

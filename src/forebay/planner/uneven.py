@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from forebay.planner.choose import Alternative, Choice, Setting, choose, describe, evaluate, fits
-from forebay.planner.hierarchies import spread
+from forebay.planner.search.hierarchies import spread
 from forebay.schedule import Schedule, Weighted
 from forebay.schedule.segmented import Segmented
 

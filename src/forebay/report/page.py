@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from forebay.files import whole
 from forebay.report.drawing import load
 
 TEMPLATE = Path(__file__).with_name("page.html")
@@ -91,4 +92,5 @@ def write_page(path: Path, title: str, lead: str, sections: Sequence[tuple[str, 
     charts = any(element.kind == Chart.kind for _, elements in sections for element in elements)
     script = load("plotly.offline", "a chart").get_plotlyjs() if charts else ""
     page = environment.get_template(TEMPLATE.name).render(title=title, lead=lead, sections=sections, script=script)
-    path.write_text(page)
+    with whole(path, private=False) as unfinished:
+        unfinished.write_text(page, encoding="utf-8", errors="backslashreplace")  # names need not be text

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from forebay.files import whole
 from forebay.report.drawing import load_pyplot
 
 WIDTH = 11.0
@@ -49,7 +50,8 @@ def draw_panels(panels: Sequence[Panel], path: Path, columns: int = 1, equal: bo
         _draw(figure, axis, panel, "equal" if equal else "auto")
     for axis in axes.ravel()[len(panels) :]:
         axis.set_visible(False)
-    figure.savefig(path, dpi=120)
+    with whole(path, private=False) as unfinished:
+        figure.savefig(unfinished, dpi=120)
     pyplot.close(figure)
 
 
@@ -71,7 +73,7 @@ def _draw(figure: Any, axis: Any, panel: Panel, aspect: str) -> None:
     axis.set_ylim(panel.extent[2:])
     if panel.label:
         figure.colorbar(drawn, ax=axis, shrink=0.8, pad=0.01, label=panel.label)
-    axis.set_title(panel.title, loc="left", fontsize=11)
+    axis.set_title(panel.title, loc="left", fontsize=11, parse_math=False)
     axis.set_xlabel(panel.across)
     axis.set_ylabel(panel.down)
 

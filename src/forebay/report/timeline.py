@@ -59,7 +59,7 @@ def draw_timeline(steps: Any, lanes: Any, plan: Plan, spans: Sequence[Span], tit
     """
     _draw_steps(steps, plan, spans)
     _draw_lanes(lanes, plan, spans)
-    steps.set_title(title, loc="left", fontweight="bold")
+    steps.set_title(title, loc="left", fontweight="bold", parse_math=False)
     steps.sharex(lanes)
     steps.tick_params(labelbottom=False)
     lanes.set_xlabel(f"{how} seconds")

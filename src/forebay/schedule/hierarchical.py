@@ -1,8 +1,8 @@
 """Snapshots on levels with prices: many saves where they are cheap, and few, well placed, where they are not.
 
 Herrmann and Pallez, "H-Revolve", ACM TOMS 46 (2020): a stretch is split by a save of its own level, which costs a price
-in forward steps, or reversed with the snapshots of the level above. `forebay.schedule.worth` finds the splits without
-their table over all lengths.
+in forward steps, or reversed with the snapshots of the level above. `forebay.schedule.levels` finds the splits: those
+of short loops by their table over all lengths, and others without one.
 """
 
 from collections.abc import Iterator
@@ -13,8 +13,9 @@ from typing import NamedTuple
 from forebay.errors import ScheduleError
 from forebay.schedule import binomial
 from forebay.schedule.actions import Action, Drop, Forward, Restore, Save, Schedule
+from forebay.schedule.levels.exact import LONGEST, MOST, ExactSplits, exact_splits
+from forebay.schedule.levels.worth import Splits, Stretch, find_splits
 from forebay.schedule.segmented import check_count, check_steps
-from forebay.schedule.worth import Splits, Stretch, find_splits
 
 
 class Level(NamedTuple):
@@ -53,7 +54,7 @@ class Hierarchical(Schedule):
 
     steps: int
     levels: tuple[Level, ...]
-    splits: Splits = field(init=False, repr=False, compare=False)
+    splits: Splits | ExactSplits = field(init=False, repr=False, compare=False)
     counts: Counts = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -66,7 +67,7 @@ class Hierarchical(Schedule):
                 raise ScheduleError(f"a level of {level.snapshots} snapshots: give 1 to {self.steps}")
             if not isfinite(level.price) or level.price < 0 or (number == 0 and level.price):
                 raise ScheduleError(f"a price of {level.price}: the first level has none, the others 0 or more")
-        object.__setattr__(self, "splits", find_splits(self.steps + 1, self.levels))
+        object.__setattr__(self, "splits", _splits(self.steps + 1, self.levels))
         object.__setattr__(self, "counts", _count(self.splits, self.steps + 1))
 
     def __iter__(self) -> Iterator[Action]:
@@ -126,7 +127,14 @@ class Hierarchical(Schedule):
         return "hierarchical:" + ",".join(map(str, self.levels))
 
 
-def _count(splits: Splits, visits: int) -> Counts:
+def _splits(visits: int, levels: tuple[Level, ...]) -> Splits | ExactSplits:
+    """Find the splits: the best ones where a table is small, and otherwise those by the worth of a visit."""
+    if len(levels) == 2 and visits <= LONGEST and levels[1].snapshots <= MOST:
+        return exact_splits(visits, levels[0].snapshots, *levels[1])
+    return find_splits(visits, levels)
+
+
+def _count(splits: Splits | ExactSplits, visits: int) -> Counts:
     """Take each kind of stretch apart once: those of one length and place recur."""
     forward, saves, priced, peak = 0, 1, 0, 1
     here = {(visits, splits.root): (1, 1)}  # how often there is such a stretch, and the most snapshots alive beside

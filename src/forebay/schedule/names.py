@@ -46,6 +46,11 @@ def split_name(text: str) -> tuple[str, list[int]]:
     return family, [int(part.partition("@")[0]) for part in parts]
 
 
+def is_auto(schedule: object) -> bool:
+    """Tell whether the planner is to find the schedule."""
+    return isinstance(schedule, str) and schedule.strip().lower() == "auto"
+
+
 def _parts(text: str) -> tuple[str, list[str]]:
     family, _, rest = text.strip().lower().partition(":")
     parts = [part.strip() for part in rest.split(",")] if rest else []

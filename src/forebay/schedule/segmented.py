@@ -7,6 +7,7 @@ from typing import TypeVar
 from forebay.errors import ScheduleError
 from forebay.schedule import binomial
 from forebay.schedule.actions import Action, Drop, Forward, Restore, Save, Schedule
+from forebay.units import short
 
 Number = TypeVar("Number", int, float)
 
@@ -87,13 +88,13 @@ def check_steps(steps: int) -> None:
     """Refuse a loop without steps."""
     check_count(steps, "steps")
     if steps < 1:
-        raise ScheduleError(f"a reversal needs at least one step, not {steps}")
+        raise ScheduleError(f"a reversal needs at least one step, not {short(steps)}")
 
 
 def check_count(value: object, what: str) -> None:
     """Refuse what is not a whole number."""
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise ScheduleError(f"{what} must be a whole number, not {value!r}")
+        raise ScheduleError(f"{what} must be a whole number, not {value!r:.80}")
 
 
 def check_snapshots(steps: int, snapshots: int) -> None:
@@ -101,9 +102,9 @@ def check_snapshots(steps: int, snapshots: int) -> None:
     check_steps(steps)
     check_count(snapshots, "snapshots")
     if snapshots < 1:
-        raise ScheduleError(f"a reversal needs at least one snapshot, the state at step 0, not {snapshots}")
+        raise ScheduleError(f"a reversal needs at least one snapshot, the state at step 0, not {short(snapshots)}")
     if snapshots > steps:
         raise ScheduleError(
-            f"{snapshots} snapshots are more than the {steps} states there are to keep: "
+            f"{short(snapshots)} snapshots are more than the {steps} states there are to keep: "
             f"give {steps} or fewer, or 'storeall'"
         )

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from forebay.cuda.available import gpu_count
 from forebay.errors import BudgetError
+from forebay.filesystems import in_memory, kind_of
+from forebay.units import to_text
 
 PIECE = 2 * 2**20
 """Bytes in which the driver of a GPU gives its memory."""
@@ -55,10 +57,37 @@ def host_capacity(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgro
     return Capacity(total, min(free, total))
 
 
+def free_host_bytes() -> int | None:
+    """Look up the memory that this process may still take; None where nobody tells."""
+    return host_capacity().free if Path("/proc/meminfo").exists() else None
+
+
+def check_free(nbytes: int, what: str) -> None:
+    """Refuse what does not fit into the memory that is free, where that is known."""
+    free = free_host_bytes()
+    if free is not None and nbytes > free:
+        raise BudgetError(
+            f"{what} takes {to_text(nbytes)} of memory, of which {to_text(free)} are free: make it smaller"
+        )
+
+
 def disk_capacity(directory: Path) -> Capacity:
     """Look up the disk that a directory lies on."""
     usage = shutil.disk_usage(directory)
     return Capacity(usage.total, usage.free)
+
+
+def check_spills(directory: Path, nbytes: int, beside: int = 0) -> None:
+    """Refuse to spill more than is free in a directory; where that is memory, other bytes are taken beside them."""
+    free, where = disk_capacity(directory).free, str(directory)
+    if in_memory(directory):
+        free = max(0, min(free, host_capacity().free - beside))
+        where += f", which is no disk but memory ({kind_of(directory)})"
+    if nbytes > free:
+        raise BudgetError(
+            f"a disk budget of {to_text(nbytes)}, but only {to_text(free)} are free in {where}: "
+            f"give a disk budget of at most {free} bytes, free some room, or choose another directory"
+        )
 
 
 def _limits(membership: Path, cgroups: Path) -> Iterator[tuple[int, int]]:

@@ -1,10 +1,8 @@
 """Measuring what the links of this machine carry: between host and device, inside each, and to a disk."""
 
-import errno
 import mmap
 import os
 import statistics
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +12,7 @@ import numpy as np
 
 from forebay.cuda.available import gpu_count
 from forebay.tier.capacity import disk_capacity
+from forebay.tier.files import open_unnamed
 from forebay.tier.sectors import whole_sectors
 from forebay.units import to_bytes, to_text
 
@@ -174,16 +173,17 @@ def _with_device(links: Links, nbytes: int, step: Callable[[], float] | None) ->
 
 
 def _with_disk(links: Links, directory: Path, nbytes: int) -> Links:
-    block = min(DISK_BLOCK, whole_sectors(nbytes))
-    nbytes = max(nbytes // block, 1) * block
+    block = mmap.mmap(-1, min(DISK_BLOCK, whole_sectors(nbytes)))  # on a page boundary, as O_DIRECT asks
+    nbytes = max(nbytes // len(block), 1) * len(block)
     if disk_capacity(directory).free < 2 * nbytes:
         return replace(links, disk_method=f"not measured: the disk has no {to_text(2 * nbytes)} free")
+    block.write(np.random.default_rng(0).bytes(len(block)))  # file systems that compress shall gain nothing
+    file, direct = open_unnamed(directory)
     try:
-        method, (write, read) = _DIRECT, _medians(lambda: _write_and_read(directory, nbytes, block, direct=True))
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
-            raise
-        method, (write, read) = _FLUSHED, _medians(lambda: _write_and_read(directory, nbytes, block, direct=False))
+        write, read = _medians(lambda: _write_and_read(file, nbytes, block))
+    finally:
+        os.close(file)
+    method = _DIRECT if direct else _FLUSHED
     return replace(links, disk_write=nbytes / write, disk_read=nbytes / read, disk_method=method)
 
 
@@ -191,29 +191,19 @@ _DIRECT = "O_DIRECT"
 _FLUSHED = "fsync and posix_fadvise(DONTNEED), because this file system takes no O_DIRECT"
 
 
-def _write_and_read(directory: Path, nbytes: int, block_bytes: int, direct: bool) -> tuple[float, float]:
-    """Time one file written and read; it has no name while it is there, so that nothing is ever left behind."""
-    block = mmap.mmap(-1, block_bytes)  # on a page boundary, as O_DIRECT asks
-    block.write(np.random.default_rng(0).bytes(block_bytes))  # file systems that compress shall gain nothing
-    file, name = tempfile.mkstemp(prefix="forebay-", dir=directory)
-    os.close(file)
-    try:
-        file = os.open(name, os.O_RDWR | (os.O_DIRECT if direct else 0))
-    finally:
-        os.unlink(name)
-    try:
-        start = perf_counter()
-        _whole(nbytes, lambda: os.writev(file, [block]))
-        os.fsync(file)
-        write = perf_counter() - start
-        if not direct:
-            os.posix_fadvise(file, 0, nbytes, os.POSIX_FADV_DONTNEED)
-        os.lseek(file, 0, os.SEEK_SET)
-        start = perf_counter()
-        _whole(nbytes, lambda: os.readv(file, [block]))
-        return write, perf_counter() - start
-    finally:
-        os.close(file)
+def _write_and_read(file: int, nbytes: int, block: mmap.mmap) -> tuple[float, float]:
+    """Time a file written anew, and read."""
+    os.ftruncate(file, 0)
+    os.lseek(file, 0, os.SEEK_SET)
+    start = perf_counter()
+    _whole(nbytes, lambda: os.writev(file, [block]))
+    os.fsync(file)
+    write = perf_counter() - start
+    os.posix_fadvise(file, 0, nbytes, os.POSIX_FADV_DONTNEED)
+    os.lseek(file, 0, os.SEEK_SET)
+    start = perf_counter()
+    _whole(nbytes, lambda: os.readv(file, [block]))
+    return write, perf_counter() - start
 
 
 def _whole(nbytes: int, transfer: Callable[[], int]) -> None:

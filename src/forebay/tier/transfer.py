@@ -1,42 +1,38 @@
-"""One buffer on its way to or from one file, chunk by chunk in the threads of a pool."""
+"""One buffer on its way to or from a file, piece by piece in the threads of a pool."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 
-import numpy as np
-from numpy.typing import NDArray
-
-from forebay.tier.sectors import CHUNK
+from forebay.tier.space import FilePiece
 
 
 class Transfer:
-    """Opens a file, moves every chunk of a buffer at once, closes the file, and tells.
+    """Begins, moves every piece of a buffer at once, ends, and tells.
 
-    The buffer belongs to it until `future` is done. `move` is handed file descriptor, part and number of each chunk;
-    `close_file` the descriptor, if the file was opened. At the end `tell` is handed the error, if there was one, and
-    returns what `future` shall raise. All but that may fail in any thread; the first error is the one that is told.
+    The buffer belongs to it until `future` is done. `move` is handed each piece; `end` is called if it had begun. At
+    last `tell` is handed the error, if there was one, and returns what `future` shall raise. All but that may fail in
+    any thread; the first error is the one that is told.
     """
 
     def __init__(
         self,
-        data: NDArray[np.uint8],
-        move: Callable[[int, NDArray[np.uint8], int], None],
-        close_file: Callable[[int], None],
+        move: Callable[[FilePiece], None],
+        end: Callable[[], None],
         tell: Callable[[BaseException | None], BaseException | None],
     ) -> None:
         self.future: Future[None] = Future()
         self.future.set_running_or_notify_cancel()  # the kernel may be using the buffer: no cancelling from outside
-        self._data, self._move, self._close_file, self._tell = data, move, close_file, tell
-        self._fd: int | None = None
+        self._move, self._end_moving, self._tell = move, end, tell
+        self._begun = False
         self._error: BaseException | None = None
         self._tasks = 0
         self._lock = threading.Lock()
 
-    def start(self, pool: ThreadPoolExecutor, open_file: Callable[[], int]) -> None:
-        """Hand the work to the threads, and return; `open_file` gives the file descriptor."""
+    def start(self, pool: ThreadPoolExecutor, begin: Callable[[], Iterable[FilePiece]]) -> None:
+        """Hand the work to the threads, and return; `begin` returns the pieces."""
         try:
-            self._submit(pool, self._open, pool, open_file)
+            self._submit(pool, self._begin, pool, begin)
         except CancelledError as error:
             self.future.set_exception(error)
 
@@ -66,15 +62,16 @@ class Transfer:
         if last:
             self._end()
 
-    def _open(self, pool: ThreadPoolExecutor, open_file: Callable[[], int]) -> None:
-        self._fd = open_file()
-        for number, offset in enumerate(range(0, self._data.size, CHUNK)):
-            self._submit(pool, self._move, self._fd, self._data[offset : offset + CHUNK], number)
+    def _begin(self, pool: ThreadPoolExecutor, begin: Callable[[], Iterable[FilePiece]]) -> None:
+        parts = begin()
+        self._begun = True
+        for piece in parts:
+            self._submit(pool, self._move, piece)
 
     def _end(self) -> None:
         try:
-            if self._fd is not None:
-                self._close_file(self._fd)
+            if self._begun:
+                self._end_moving()
         except OSError as error:
             self._error = self._error or error
         failure = self._tell(self._error)

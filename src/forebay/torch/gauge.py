@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from forebay.machine.machine import Wait
 from forebay.planner import Link
 from forebay.tier.links import speed
 from forebay.torch.mover import Mover, new_storage
@@ -55,7 +56,7 @@ class HostGauge:
             nonlocal ready
             start = self.mark()
             (ready,) = mover.down([(storage, nbytes, piece)]) if down else mover.up([(piece, storage, nbytes, ready)])
-            mover.wait("link: copied", ready)
+            mover.machine.hold(Wait("link: copied", ready))
             return self.seconds(start, self.mark())
 
         down, up = (speed(nbytes, partial(copy, way)) for way in (True, False))

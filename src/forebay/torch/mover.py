@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from forebay.cuda.arrays import View, view
 from forebay.errors import BudgetError
 from forebay.machine.host import HostMachine
 from forebay.machine.machine import Move, TensorMachine, Wait
@@ -57,18 +58,6 @@ class Mover:
         """Return where the first bytes of a storage lie."""
         return Region(storage.data_ptr(), nbytes, as_bytes(storage)[:nbytes].numpy())
 
-    def waited(self, event: Any) -> bool:
-        """Tell whether the computation has waited for a copy."""
-        return self.machine.has_waited(event)
-
-    def wait(self, why: str, event: Any) -> None:
-        """Make the computation wait for a copy."""
-        self.machine.hold(Wait(why, event))
-
-    def free_after(self, event: Any) -> bool:
-        """Let memory that a copy uses be freed from any thread; False where only `wait` can do that."""
-        return self.machine.free_after(Wait("end: copied", event))
-
     def encode(self, codec: Any, array: torch.Tensor) -> tuple[torch.UntypedStorage, int]:
         """Encode a tensor."""
         source = array.numpy()
@@ -112,8 +101,6 @@ class CudaMover(Mover):
 
     def encode(self, codec: Any, array: torch.Tensor) -> tuple[torch.UntypedStorage, int]:
         """Enqueue the encoding of a tensor; where its size depends on the data, wait to learn it."""
-        from forebay.cuda.arrays import view
-
         source = view(array)
         room = torch.empty(codec.max_bytes(source.shape, source.dtype), dtype=torch.uint8, device=self.device)
         with self._cuda.current():
@@ -127,8 +114,6 @@ class CudaMover(Mover):
 
     def decode(self, codec: Any, payload: torch.UntypedStorage, nbytes: int, out: torch.Tensor) -> None:
         """Enqueue the decoding into a tensor."""
-        from forebay.cuda.arrays import View, view
-
         with self._cuda.current():
             encoding = View.at(payload.data_ptr(), (nbytes,), np.uint8)
             codec.decode_device(encoding, view(out), self._cuda.computing())

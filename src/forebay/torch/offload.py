@@ -170,8 +170,5 @@ _unpack = methodcaller("tensor")
 def _together(parts: list[Metrics]) -> Metrics:
     total = Metrics(title="saved tensors")
     for metrics in parts:
-        total.moved += metrics.moved
-        total.hits, total.misses = total.hits + metrics.hits, total.misses + metrics.misses
-        total.ratios += metrics.ratios
-        total.peak |= metrics.peak
+        total.add_counts(metrics)
     return total

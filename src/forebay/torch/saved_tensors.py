@@ -14,6 +14,7 @@ from weakref import ref
 import torch
 
 from forebay.codec import Codec
+from forebay.machine.machine import Wait
 from forebay.machine.slabs import Piece
 from forebay.metrics import Metrics
 from forebay.torch.mover import Fall, Mover, Rise, new_storage
@@ -85,7 +86,7 @@ class Entry:
     def __del__(self) -> None:
         # It may end in any thread, in the middle of anything: the store takes note when it is next used.
         under_way = self.storage if self.ready is not None else None
-        if under_way is not None and self.store.mover.free_after(self.ready):
+        if under_way is not None and self.store.mover.machine.free_after(Wait("end: copied", self.ready)):
             under_way = None  # else it goes along, so that nobody is given the memory that a copy still uses
         self.store.ended.append((self.size if self.storage is not None else 0, self.away, self.ready, under_way))
         _free_weak_ref(self.weak)
@@ -271,9 +272,9 @@ class TensorStore:
         self.held -= entry.size
 
     def _wait(self, why: str, event: Any) -> None:
-        if not self.mover.waited(event):
+        if not self.mover.machine.has_waited(event):
             with self.watch():
-                self.mover.wait(why, event)
+                self.mover.machine.hold(Wait(why, event))
 
     def fetch(self, *entries: Entry) -> None:
         """Begin to bring entries back, those that have left."""

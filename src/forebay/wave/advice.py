@@ -11,7 +11,7 @@ from forebay.wave.survey.wavelet import highest_frequency
 
 
 class WaveWarning(UserWarning):
-    """Waves or images that will be computed as asked for, with an error that could be avoided; it says how."""
+    """Waves or images that could be computed with a smaller error, or have to be computed again; it says how or why."""
 
 
 def advice(

@@ -157,10 +157,10 @@ class Repeated:
                     arrays.append(memory.take_exact(3 * nbytes))
                 elif chance < 0.65 and arrays:
                     array = arrays.pop(0)
-                    memory.give(array, [])
+                    memory.give(array)
                     memory.unpromise(array.region.nbytes)
                 else:
-                    memory.give(rooms.pop(nbytes % len(rooms)), [])
+                    memory.give(rooms.pop(nbytes % len(rooms)))
             except BudgetError as error:
                 return number, fb.Budget(host=str(error).split("Budget(host='")[1].split("'")[0])["host"]
             assert memory.held <= budget

@@ -53,7 +53,7 @@ class TimedMachine(VirtualPool):
     def fill(self, target, array, after):
         return self.spend("compute", after, 0)
 
-    def enter(self, index, after, reads, writes, overwrites):
+    def enter(self, index, after, regions):
         self.spend("compute", after, 0)
 
     def leave(self, index):

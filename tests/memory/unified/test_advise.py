@@ -87,7 +87,7 @@ class TestStream:
             is_initialized=lambda: True, current_stream=lambda device=None: SimpleNamespace(cuda_stream=2)
         )
         monkeypatch.setitem(sys.modules, "cupy", cupy)
-        monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+        monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda, Tensor=()))
         made = SimpleNamespace(from_handle=lambda handle: SimpleNamespace(handle=handle))
         monkeypatch.setattr(stream, "Stream", made)
         monkeypatch.setattr(managed, "describe", lambda pointer, nbytes: {"kind": "managed"})

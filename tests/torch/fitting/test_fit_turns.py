@@ -15,6 +15,7 @@ from tests.torch.models import AMPLE, Transformer, equal, problem, step  # noqa:
 from tests.torch.models import deterministic as deterministic  # noqa: E402
 
 from forebay import Budget  # noqa: E402
+from forebay.machine.host import HostMachine  # noqa: E402
 from forebay.planner import Link  # noqa: E402
 from forebay.torch import fit, plan_of  # noqa: E402
 from forebay.torch.fit import _of  # noqa: E402
@@ -35,7 +36,7 @@ def clock(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(HostGauge, "mark", lambda gauge: clock.now)
     monkeypatch.setattr(Mover, "down", lambda mover, several: ["copied"] * len(several))
-    monkeypatch.setattr(Mover, "wait", lambda mover, why, event: setattr(clock, "now", clock.now + 1))
+    monkeypatch.setattr(HostMachine, "hold", lambda machine, wait: setattr(clock, "now", clock.now + 1))
     return clock
 
 

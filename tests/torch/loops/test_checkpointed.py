@@ -5,6 +5,7 @@ import threading
 
 import pytest
 import torch
+from tests.spills import spills
 from tests.torch.cases import crossed
 from tests.torch.loops.shared import assert_equal, forget_plans
 from torch import nn
@@ -24,9 +25,9 @@ def nothing_is_left(tmp_path):
     torch.manual_seed(1)
     forget_plans()
     yield
-    if list(tmp_path.glob("forebay-*")) or not set(threading.enumerate()) <= before:
+    if spills(tmp_path) or not set(threading.enumerate()) <= before:
         gc.collect()  # which takes long, and is needed only where an exception holds on to something
-    assert not list(tmp_path.glob("forebay-*"))
+    assert not spills(tmp_path)
     assert set(threading.enumerate()) <= before
 
 
@@ -518,7 +519,7 @@ def test_what_is_given_up_leaves_nothing(how, tmp_path):
         )
 
     final, outputs = run()
-    assert list(tmp_path.glob("forebay-*"))
+    assert spills(tmp_path)
     gc.disable()  # what is given up is given back at once, not when somebody collects garbage
     try:
         if how == "failed on the way back":
@@ -530,7 +531,7 @@ def test_what_is_given_up_leaves_nothing(how, tmp_path):
             armed.append(1)
             with pytest.raises(ZeroDivisionError):
                 run()
-        assert not list(tmp_path.glob("forebay-*"))
+        assert not spills(tmp_path)
     finally:
         gc.enable()
 

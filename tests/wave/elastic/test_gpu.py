@@ -233,7 +233,8 @@ def test_images_are_those_of_the_cpu(there, seen, every):
             agree(one, other, 2e-5)  # sums of products, and over all steps
 
 
-@pytest.mark.parametrize("order", [pytest.param(4, marks=pytest.mark.slow), 8])
+@pytest.mark.slow  # nine seconds of compilers
+@pytest.mark.parametrize("order", [4, 8])
 def test_images_in_three_dimensions(there, any_wavelet, order):
     model = random_rock((13, 14, 17), absorb=6, free_surface=True, fluid=False)
     quiet = mixed_shot(model, samples=40)

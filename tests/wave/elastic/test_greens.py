@@ -159,10 +159,10 @@ def test_a_wave_travels_along_a_free_surface_at_its_speed():
 
 def test_nothing_pushes_on_a_free_surface():
     """What a surface returns of a pressure wave from straight below is that wave, as velocities, doubled."""
-    grid = Grid((61, 301), 10.0, absorb=30, free_surface=True)
-    deep = Grid((161, 301), 10.0, (-1000.0, 0.0), absorb=30)
+    grid = Grid((61, 201), 10.0, absorb=30, free_surface=True)
+    deep = Grid((161, 201), 10.0, (-1000.0, 0.0), absorb=30)
     shot = Shot(
-        (500.0, 1500.0), [(0.0, 1500.0)], ricker(12.0, 0.001, 420), 0.001, sends="explosion", hears="velocity z"
+        (500.0, 1000.0), [(0.0, 1000.0)], ricker(12.0, 0.001, 420), 0.001, sends="explosion", hears="velocity z"
     )
     surface, through = simulate(shot, uniform(grid)), simulate(shot, uniform(deep))
     assert np.linalg.norm(surface - 2 * through) < 0.06 * np.linalg.norm(surface)

@@ -11,15 +11,18 @@ import time
 import warnings
 from contextlib import nullcontext
 from importlib.util import find_spec
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from rich.console import Console
 
+from forebay import planner
 from forebay.cuda.available import gpu_count
 from forebay.engine import library
 from forebay.errors import BudgetError, DiskFullError, WaveError
 from forebay.tier.capacity import Capacity
+from forebay.units import Budget
 from forebay.wave import AcousticModel, Shot, WaveWarning, migrate, ricker, simulate
 from forebay.wave.files.formats import read_field, write_shots
 from forebay.wave.job import run, work
@@ -61,16 +64,21 @@ formats = ["npy", "png"]
 """
 
 
-def job_in(folder, more=""):
+UNLIMITED = TEXT.replace('host = "600kB"\ndisk = "20MB"\n', "")
+AMPLE = TEXT.replace('host = "600kB"\ndisk = "20MB"', 'host = "8MB"')
+"""The same job, to the bit, whose plan is found soon."""
+
+
+def job_in(folder, more="", text=AMPLE):
     folder.mkdir(exist_ok=True)
-    (folder / "job.toml").write_text(TEXT + more)
-    return parse(TEXT + more, folder)
+    (folder / "job.toml").write_text(text + more)
+    return parse(text + more, folder)
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """Run the job once, without incidents."""
-    return run_job(job_in(tmp_path_factory.mktemp("whole")))
+    """Run the job once, without incidents, in little memory."""
+    return run_job(job_in(tmp_path_factory.mktemp("whole"), text=TEXT))
 
 
 def same(one, other):
@@ -93,14 +101,14 @@ def test_reflectors_are_where_they_are(whole):
 
 
 def test_what_might_be_better_is_said_once_for_all_shots(tmp_path):
-    more = "[imaging]\nevery = 30\n"
+    more, text = "[imaging]\nevery = 30\n", AMPLE.replace(f"shots = {SHOTS}", "shots = 2")
     with pytest.warns(WaveWarning) as told:
-        run_job(job_in(tmp_path / "a", more))
+        run_job(job_in(tmp_path / "a", more, text))
     assert len([one for one in told if one.category is WaveWarning]) == 2
     console = Console(record=True, width=200, file=io.StringIO())
     with warnings.catch_warnings():
         warnings.simplefilter("error", WaveWarning)
-        run_job(job_in(tmp_path / "b", more), console)
+        run_job(job_in(tmp_path / "b", more, text), console)
     text = console.export_text()
     assert text.count("take absorb of at least") == text.count("take every of at most") == 1
 
@@ -184,13 +192,6 @@ def failing(monkeypatch, shot, times):
     monkeypatch.setattr(work, "_run", run)
 
 
-def test_a_shot_that_fails_is_tried_again(whole, tmp_path, monkeypatch):
-    failing(monkeypatch, 2, times=1)
-    survey = run_job(job_in(tmp_path))
-    assert not survey.failed and same(survey, whole)
-    assert not list((survey.workspace.root / "shots").glob("*.error"))
-
-
 def test_a_shot_that_keeps_failing_is_reported_and_loses_no_other(whole, tmp_path, monkeypatch):
     failing(monkeypatch, 2, times=99)
     job = job_in(tmp_path)
@@ -240,7 +241,7 @@ def test_a_budget_that_no_plan_fits_into_ends_the_run_at_the_first_shot(tmp_path
     assert tried == [0]
 
 
-def test_steps_of_all_shots_are_counted_and_the_time_left_is_told(tmp_path, monkeypatch):
+def test_a_shot_that_fails_is_tried_again_and_all_steps_and_the_time_left_are_told(whole, tmp_path, monkeypatch):
     failing(monkeypatch, 2, times=1)
     told, real = [], ProgressBars.steps
     monkeypatch.setattr(
@@ -249,6 +250,8 @@ def test_steps_of_all_shots_are_counted_and_the_time_left_is_told(tmp_path, monk
     console = Console(width=200)
     with console.capture() as printed:
         survey = run_job(job_in(tmp_path), console)
+    assert not survey.failed and same(survey, whole)
+    assert not list((survey.workspace.root / "shots").glob("*.error"))
     steps = survey.summaries[0]["steps"]
     assert work.steps_of(survey.workspace) == (steps, 3 * steps)  # modelled, forward and back
     for shot in range(SHOTS):
@@ -262,22 +265,31 @@ def test_steps_of_all_shots_are_counted_and_the_time_left_is_told(tmp_path, monk
 
 
 def test_a_plan_that_was_made_where_there_was_more_memory_is_made_anew(whole, tmp_path, monkeypatch):
-    told = TEXT.replace('host = "600kB"\ndisk = "20MB"\n', "")
     failing(monkeypatch, 3, times=99)
-    first = run_job(parse(told, tmp_path))
+    first = run_job(parse(UNLIMITED, tmp_path))
     assert first.failed and first.workspace.plan().peak_bytes["host"] > 10**6
     monkeypatch.undo()
     monkeypatch.setattr(run, "host_capacity", lambda: Capacity(10**6, 10**6))
     monkeypatch.setattr(library, "host_capacity", lambda: Capacity(10**6, 10**6))
     console = Console(width=200)
     with console.capture() as printed:
-        survey = run_job(parse(told, tmp_path), console)
+        survey = run_job(parse(UNLIMITED, tmp_path), console)
     assert "where 1MB are left: another one is made" in printed.get()
     assert survey.workspace.plan().peak_bytes["host"] <= 10**6 and same(survey, whole)
 
 
+@pytest.mark.parametrize(("left", "kept"), [("64kB", False), ("8MB", True)])
+def test_a_plan_for_the_budget_of_the_job_is_made_anew_where_there_is_less(left, kept):
+    told = Budget(host="4MB")
+    plans = [planner.plan(100, 40960, told)]
+    memory = SimpleNamespace(budget=told)
+    space = SimpleNamespace(plan=lambda: plans[0], job=SimpleNamespace(memory=memory), forget_plan=plans.clear)
+    run._settle(space, Budget(host=left), Console(quiet=True))
+    assert bool(plans) == kept
+
+
 def test_a_finished_job_keeps_its_plan_however_little_memory_is_left(tmp_path, monkeypatch):
-    told = TEXT.replace('host = "600kB"\ndisk = "20MB"\n', "").replace(f"shots = {SHOTS}", "shots = 1")
+    told = UNLIMITED.replace(f"shots = {SHOTS}", "shots = 1")
     first = run_job(parse(told, tmp_path))
     monkeypatch.setattr(run, "host_capacity", lambda: Capacity(10**5, 10**5))
     again = run_job(parse(told, tmp_path))
@@ -290,10 +302,11 @@ def test_a_finished_job_keeps_its_plan_however_little_memory_is_left(tmp_path, m
     assert "The plan" not in page and "Where the time of each shot went" in page
 
 
-def test_a_shot_migrates_in_its_part_of_the_model(whole, tmp_path):
-    survey = run_job(job_in(tmp_path, "[imaging]\naperture = 100.0\n").model_copy())
-    assert same(survey, whole)  # receivers are everywhere, so every part is the whole
-    told = TEXT.replace("receiver_spacing = 80.0", "receiver_spacing = 80.0\nmax_offset = 800.0")
+def test_a_shot_migrates_in_its_part_of_the_model_whose_top_is_quiet_where_that_is_asked_for(whole, tmp_path):
+    survey = run_job(job_in(tmp_path, "[imaging]\naperture = 100.0\nmute = 800.0\n").model_copy())
+    assert np.array_equal(survey.stack.image, whole.stack.image)  # receivers are everywhere, so every part is the whole
+    assert not survey.image[:10].any() and np.array_equal(survey.image[20:], whole.image[20:])
+    told = AMPLE.replace("receiver_spacing = 80.0", "receiver_spacing = 80.0\nmax_offset = 800.0")
     narrow = run_job(parse(told + "[imaging]\naperture = 400.0\n", tmp_path / "narrow"))
     workspace = narrow.workspace
     box = workspace.boxes[0]
@@ -320,7 +333,7 @@ def test_recorded_shots_at_another_sampling_give_the_same_image(whole, tmp_path)
         gathers.append(simulate(fine, model))
     write_shots(tmp_path / "shots.npy", workspace.geometry, gathers, 0.002)
     np.save(tmp_path / "v.npy", workspace.fields("model")["velocity"])
-    told = TEXT.replace('name = "layers"\nshape = [60, 120]\nsmooth = 80.0', 'velocity = "v.npy"\nspacing = 40.0')
+    told = AMPLE.replace('name = "layers"\nshape = [60, 120]\nsmooth = 80.0', 'velocity = "v.npy"\nspacing = 40.0')
     told = told.replace("dt = 0.008\nlength = 1.4", 'file = "shots.npy"\ndt = 0.002')
     survey = run_job(parse(told, tmp_path))
     assert survey.workspace.sampling == 0.002 and "true" not in os.listdir(tmp_path / "out")
@@ -343,11 +356,6 @@ def test_results_are_written_in_every_format(whole, tmp_path):
     assert {path.name for path in written} == {f"image.{name}" for name in formats} | {"stack.npy", "illumination.npy"}
     for name in set(formats) - {"png"}:
         assert np.array_equal(read_field(tmp_path / f"image.{name}").values, whole.image)
-
-
-def test_the_top_of_the_image_is_quiet_where_that_is_asked_for(whole, tmp_path):
-    survey = run_job(job_in(tmp_path, "[imaging]\nmute = 800.0\n"))
-    assert not survey.image[:10].any() and np.array_equal(survey.image[20:], whole.image[20:])
 
 
 VOLUME = """
@@ -488,10 +496,9 @@ class TestOnDask:
         from forebay.dask.limits import WorkerLimits
         from forebay.wave.job import cluster
 
-        told = TEXT.replace('host = "600kB"\ndisk = "20MB"\n', "")
         monkeypatch.setattr(cluster, "limits_of", lambda *about: WorkerLimits(10**6, 1, 2))
         with pytest.raises(BudgetError, match="a worker has 1MB for its tasks, and a shot works with"):
-            run_job(changed(parse(told, tmp_path), scheduler=client.scheduler.address))
+            run_job(changed(parse(UNLIMITED, tmp_path), scheduler=client.scheduler.address))
 
     def test_a_scheduler_that_does_not_answer_is_named(self, tmp_path, monkeypatch):
         from forebay.wave.job import cluster
@@ -506,8 +513,7 @@ class TestOnDask:
 
         monkeypatch.delattr(os, "sched_getaffinity")
         monkeypatch.setattr(os, "cpu_count", lambda: 6)
-        monkeypatch.setattr(cluster, "_started", lambda *about: nullcontext())
-        monkeypatch.setattr(cluster.distributed, "Client", nullcontext)
+        monkeypatch.setattr(cluster, "private_cluster", nullcontext)
         with cluster.local(RunTable(workers=2), "cpu") as shots:
             assert shots.threads == 3
 
@@ -550,8 +556,7 @@ class TestOnDask:
     @pytest.mark.slow
     def test_workers_of_their_own_take_their_budget_from_their_limits(self, whole, tmp_path):
         pytest.importorskip("distributed")
-        told = TEXT.replace('host = "600kB"\ndisk = "20MB"\n', "")
-        survey = run_job(changed(parse(told, tmp_path), workers=2))
+        survey = run_job(changed(parse(UNLIMITED, tmp_path), workers=2))
         assert same(survey, whole)
         assert 10**6 < survey.workspace.plan().budget["host"] < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 

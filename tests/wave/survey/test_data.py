@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.errors import WaveError
+from forebay.files import whole
 from forebay.wave import Grid, Shot, ricker
-from forebay.wave.files.formats import kind_of, look_at_shots, read_field, read_shot, whole, write_field, write_shots
+from forebay.wave.files.formats import kind_of, look_at_shots, read_field, read_shot, write_field, write_shots
 from forebay.wave.files.npy import load_array, load_arrays
 from forebay.wave.job.stack import PartialImage, tree_sum
 from forebay.wave.job.work import mute

@@ -221,7 +221,8 @@ def reorder(words: Any, end: int, start: int, layout: Any, tiles: int, each: int
             size = after + total - at
         if at < start or at + size > end or to + size > out.size:
             return -1
-        out[to : to + size] = words[at : at + size]
+        for k in range(size):  # to copy a slice takes Numba seconds to compile
+            out[to + k] = words[at + k]
         places[tile] = np.uint32(to >> (shift - 2) | code & RAW)
         to += size
         while to % unit:

@@ -24,8 +24,6 @@ SIDE = 8
 ROWS = SIDE * SIDE
 """A tile is 64 rows of 32 lanes: a lane owns a brick of 8 x 8 values, and a row is the same place of all bricks."""
 VALUES = ROWS * LANES
-WIDTHS = ROWS // 2
-"""Bytes in which a tile says how wide its rows are, four bits each."""
 ESCAPE = 15
 """A width that does not fit into four bits follows as a byte."""
 EXACT = 32

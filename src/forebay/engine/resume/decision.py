@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from forebay.codec import get
 from forebay.codec.auto import choices
 from forebay.engine.layout import Layout
 from forebay.engine.result import Result
@@ -16,7 +17,7 @@ from forebay.engine.resume.files import digest
 from forebay.errors import BudgetError, DiskError, PlanError
 from forebay.planner import Costs, Plan
 from forebay.schedule import Foreign, Schedule
-from forebay.schedule.names import split_name
+from forebay.schedule.names import is_auto, split_name
 from forebay.tier.capacity import disk_capacity
 from forebay.tier.sectors import SECTOR, whole_sectors
 from forebay.units import Budget, to_text
@@ -141,13 +142,23 @@ def decide(
             options["record"] = loop.record_from(start)
             forward = loop.forward_from(start, replay=True)
             plans[kinds[-1]] = loop.plan(forward, loop.state, stop - start, **options)[0]
+    if options["budget"] is not whole.budget:
+        options |= {"costs": whole.costs, "record": loop.options.get("record")}
+        whole = loop.plan(loop.forward_from(0, replay=True), loop.state, loop.steps, **options)[0]
+    in_segments = starts[-1] * whole.costs.forward + sum(plans[kind].prediction.seconds for kind in kinds)
     return {
         "starts": starts,
+        "whole": whole.to_json() if _is_exact(whole) and whole.prediction.seconds < in_segments else None,
         "plans": [plan.to_json() for plan in plans.values()],
         "plan numbers": list(map(list(plans).index, kinds)),
         "seconds": whole.seconds,
         "note": note,
     }
+
+
+def _is_exact(plan: Plan) -> bool:
+    """Tell whether what callbacks see does not depend on where a plan keeps snapshots."""
+    return plan.codec is None or not get(plan.codec).lossy
 
 
 def _room_of_progress(nbytes: int) -> int:
@@ -195,8 +206,7 @@ def _named(schedule: Any) -> str:
 
 def _least(schedule: str) -> int:
     """Return the fewest steps that a segment needs for a schedule."""
-    numbers = [] if schedule.strip().lower() == "auto" else split_name(schedule)[1]
-    return max([1, *numbers])
+    return 1 if is_auto(schedule) else max([1, *split_name(schedule)[1]])
 
 
 def _description(layout: Layout) -> str:

@@ -1,13 +1,12 @@
-"""Files that are whole or not there, whenever the process dies: headers, arrays and checksums, and a lock.
+"""Files that are whole or not there, whenever the process dies: headers, arrays and checksums.
 
 A file is written beside its place, brought to the disk, and renamed. What is read is checked to the last bit.
 """
 
 import json
-import os
+import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -15,7 +14,8 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from forebay.errors import CorruptionError, DiskError
+from forebay.errors import CorruptionError, reading
+from forebay.files import whole
 
 MAGIC = b"forebay1"
 _LENGTH = struct.Struct("<Q")
@@ -30,31 +30,16 @@ def digest(data: Any) -> str:
 
 def digest_of_arrays(arrays: Sequence[NDArray[Any]]) -> str:
     """Return the checksum of arrays of the host, one after the other."""
-    whole = xxhash.xxh3_64()
+    checksum = xxhash.xxh3_64()
     for array in arrays:
-        whole.update(_bytes(array))
-    return whole.hexdigest()
+        checksum.update(_bytes(array))
+    return checksum.hexdigest()
 
 
-def write_whole(path: Path, write: Callable[[Path], None]) -> None:
+def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Have a file written, bring it to the disk, and only then to its place."""
-    part = path.with_name(path.name + UNFINISHED)
-    part.unlink(missing_ok=True)
-    os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    write(part)
-    with open(part, "rb") as file:
-        os.fsync(file.fileno())
-    os.replace(part, path)
-    sync_directory(path.parent)
-
-
-def sync_directory(directory: Path) -> None:
-    """Bring the names in a directory to the disk."""
-    opened = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
+    with whole(path, unfinished=path.with_name(path.name + UNFINISHED)) as part, open(part, "wb") as file:
+        write(file)
 
 
 def write_arrays(path: Path, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -66,18 +51,13 @@ def write_arrays(path: Path, header: Mapping[str, Any], arrays: Mapping[str, NDA
     ]
     text = json.dumps({**header, "arrays": described}).encode()
 
-    def write(part: Path) -> None:
-        with open(part, "wb") as file:
-            file.write(MAGIC + _LENGTH.pack(len(text)) + bytes.fromhex(digest(text)) + text)
-            for data in parts.values():
-                file.write(data)
-
-    write_whole(path, write)
+    start = MAGIC + _LENGTH.pack(len(text)) + bytes.fromhex(digest(text)) + text
+    write_whole(path, lambda file: file.writelines([start, *parts.values()]))
 
 
 def read_arrays(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Read what `write_arrays` wrote, refusing a file that is not as it was written."""
-    try:
+    with reading(path, "progress", CorruptionError):
         size = path.stat().st_size
         with open(path, "rb") as file:
             start = file.read(len(MAGIC) + _LENGTH.size + 8)
@@ -88,37 +68,17 @@ def read_arrays(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
             header: dict[str, Any] = json.loads(text)
             arrays = {}
             for each in header.pop("arrays"):
-                array = np.empty(each["shape"], np.dtype(each["type"]))
+                shape, dtype = each["shape"], np.dtype(each["type"])
+                if dtype.hasobject or math.prod(shape) * dtype.itemsize > size:
+                    raise ValueError(f"its array {each['name']!r} cannot be in it")
+                array = np.empty(shape, dtype)
                 data = _bytes(array)
                 if file.readinto(data) != len(data) or digest(data) != each["digest"]:
                     raise ValueError(f"its array {each['name']!r} is damaged")
                 arrays[each["name"]] = array
             if file.read(1):
                 raise ValueError("something follows its end")
-    except (ValueError, struct.error, OSError) as error:
-        raise CorruptionError(f"{path} cannot be read: {error}") from error
     return header, arrays
-
-
-def take_lock(path: Path) -> BinaryIO:
-    """Take the lock of a directory, which ends with the process, however that ends."""
-    try:
-        import fcntl
-    except ImportError as error:
-        raise DiskError("resume= needs file locks as Linux and macOS have them: leave it out here") from error
-    while True:
-        lock = open(os.open(path, os.O_CREAT | os.O_RDWR, 0o600), "rb+")  # noqa: SIM115 - open while it is ours
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.close()
-            raise DiskError(
-                f"another process is at work in {path.parent}: wait for its end, or name another directory"
-            ) from None
-        with suppress(FileNotFoundError):  # who had it before may have removed it as its last deed
-            if os.fstat(lock.fileno()).st_ino == path.stat().st_ino:
-                return lock
-        lock.close()
 
 
 def _bytes(array: NDArray[Any]) -> memoryview:

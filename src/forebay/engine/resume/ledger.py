@@ -1,6 +1,6 @@
 """The directory of a reversal that survives: what it is of, how far it has come, and the states to go on from.
 
-    manifest.json     what the reversal is of: a directory that says something else is refused
+    manifest          what the reversal is of: a directory that says something else is refused
     progress-7        how far it has come, and the arrays that its callbacks had written by then; the last two are kept
     adjoint-7         what the caller's own `save` wrote with it
     state-400         the state at step 400, exact, from which steps 400 and following can be run again
@@ -13,7 +13,7 @@ the progress before the last could need.
 import json
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -21,12 +21,13 @@ from typing import Any, BinaryIO
 
 from numpy.typing import NDArray
 
-from forebay.engine.resume.files import digest, read_arrays, take_lock, write_arrays, write_whole
+from forebay.engine.resume.files import digest, read_arrays, write_arrays, write_whole
 from forebay.errors import CorruptionError, DiskError, PlanError
+from forebay.locks import OWNER, DirectoryLock
 
 VERSION = 1
-MANIFEST, LOCK = "manifest.json", "lock"
-_OURS = re.compile(r"(manifest\.json|lock|(progress|adjoint|state)-\d+|probe)(\.part)?")
+MANIFEST, LOCK = "manifest", "lock"
+_OURS = re.compile(r"(manifest|lock|lock\.owner|(progress|adjoint|state)-\d+)(\.part)?")
 
 _KEPT = ("progress", "adjoint")
 """Names of the files that are written with each progress."""
@@ -67,7 +68,7 @@ class Ledger:
             raise DiskError(f"progress cannot be kept in {self.directory}: {error.strerror}") from error
         if strangers:
             raise DiskError(f"{self.directory} holds {strangers[0]!r}: name a directory for this reversal alone")
-        self._lock: BinaryIO = take_lock(self.directory / LOCK)
+        self._lock = DirectoryLock(self.directory / LOCK)
         self.damaged: list[str] = []
         """what could not be read, in words"""
         self._last = max(self._numbers("progress"), default=0)
@@ -78,12 +79,9 @@ class Ledger:
         problem = json.loads(json.dumps(problem, default=int))  # numbers of NumPy are no others
         if path.exists():
             try:
-                manifest = json.loads(path.read_text())
-                body = manifest["body"]
-                if manifest["digest"] != _text_digest(body):
-                    raise ValueError("its checksum is wrong")
-            except (ValueError, KeyError, TypeError) as error:
-                self._tell(CorruptionError(f"{path} cannot be read: {error}"))
+                body = read_arrays(path)[0]
+            except CorruptionError as error:
+                self._tell(error)
             else:
                 if body["version"] != VERSION:
                     raise PlanError(
@@ -94,8 +92,7 @@ class Ledger:
                 return decided
         self.clear()
         body = {"version": VERSION, "problem": problem, "decided": json.loads(json.dumps(dict(decide())))}
-        text = json.dumps({"digest": _text_digest(body), "body": body}, indent=1)
-        write_whole(path, lambda part: _write_text(part, text))
+        write_arrays(path, body, {})
         return dict(body["decided"])
 
     def latest(self) -> tuple[Progress, dict[str, NDArray[Any]], bytes]:
@@ -108,7 +105,7 @@ class Ledger:
                 data = path.read_bytes() if progress.saved else b""
                 if progress.saved and digest(data) != progress.saved:
                     raise CorruptionError(f"{path} is not as it was written")
-            except (CorruptionError, OSError, KeyError, ValueError) as error:
+            except (CorruptionError, OSError, KeyError, TypeError, ValueError) as error:
                 self._tell(error)
                 continue
             return progress, arrays, data
@@ -124,7 +121,7 @@ class Ledger:
         described = asdict(progress)
         if save is not None:
             path = self._path("adjoint", number)
-            write_whole(path, lambda part: _write_by(save, part))
+            write_whole(path, save)
             described["saved"] = digest(path.read_bytes())
         write_arrays(self._path("progress", number), described, arrays)
         self._last = number
@@ -137,14 +134,14 @@ class Ledger:
         """Return the bytes that progress takes on the disk."""
         return sum(self._path(name, number).stat().st_size for name in _KEPT for number in self._numbers(name))
 
-    def keep_state(self, step: int, arrays: Mapping[str, NDArray[Any]]) -> None:
+    def keep_state(self, step: int, arrays: Sequence[NDArray[Any]]) -> None:
         """Write the state at a step."""
-        write_arrays(self._path("state", step), {"step": step}, arrays)
+        write_arrays(self._path("state", step), {"step": step}, {str(index): each for index, each in enumerate(arrays)})
 
-    def state(self, step: int) -> dict[str, NDArray[Any]] | None:
+    def state(self, step: int) -> list[NDArray[Any]] | None:
         """Read the state at a step; None where it is damaged, which is told."""
         try:
-            return read_arrays(self._path("state", step))[1]
+            return list(read_arrays(self._path("state", step))[1].values())
         except CorruptionError as error:
             self._tell(error)
             return None
@@ -159,7 +156,7 @@ class Ledger:
         """Remove everything but the lock, the manifest last."""
         names = sorted((path.name for path in self.directory.iterdir()), key=lambda name: name == MANIFEST)
         for name in names:
-            if name != LOCK and _OURS.fullmatch(name):
+            if name not in (LOCK, LOCK + OWNER) and _OURS.fullmatch(name):
                 (self.directory / name).unlink()
         self._last = 0
 
@@ -196,16 +193,3 @@ def _check_same(before: Mapping[str, Any], now: Mapping[str, Any], directory: Pa
 def _shortened(value: Any) -> str:
     text = str(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
-
-
-def _text_digest(body: Any) -> str:
-    return digest(json.dumps(body, sort_keys=True).encode())
-
-
-def _write_text(path: Path, text: str) -> None:
-    path.write_text(text)
-
-
-def _write_by(save: Callable[[BinaryIO], None], path: Path) -> None:
-    with open(path, "wb") as file:
-        save(file)

@@ -1,24 +1,27 @@
-"""A loop cut into segments, each reversed by a plan of its own, with progress kept on the disk between them.
+"""A loop cut into segments, with progress kept on the disk between them.
 
 The first sweep keeps the state at the start of each segment, exactly as it was. Then the segments are reversed, the
 last first, each from the state at its start, with the whole budget. What a segment does follows from that state alone,
 so a process that takes up after another gives the same bits, whatever the codec.
+
+So every segment but the last is run forward once more. Where one plan of the whole loop is quicker than that, and what
+callbacks see does not depend on the plan, the first process carries that out, and keeps the same progress on its way.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from forebay.engine.host_copies import fill, refilled, to_host
 from forebay.engine.layout import Layout, arrays_of
 from forebay.engine.library import library_of
 from forebay.engine.result import Result
 from forebay.engine.resume.asked import check_adjoint, check_options
 from forebay.engine.resume.decision import SurvivingLoop, decide, problem
 from forebay.engine.resume.files import digest_of_arrays
-from forebay.engine.resume.host_copies import fill, refilled, to_host
 from forebay.engine.resume.ledger import Direction, Ledger, Progress
 from forebay.engine.showing import shown
 from forebay.errors import CorruptionError, StateError
@@ -50,12 +53,12 @@ class _Survivor:
         self.layout.check_apart(arrays_of(loop.state))
         first = digest_of_arrays(list(map(to_host, arrays_of(loop.state))))
         decided = ledger.open(
-            problem(loop, self.layout, first),
-            lambda: decide(loop, ledger.directory, self.layout, self._try_keeping),
+            problem(loop, self.layout, first), lambda: decide(loop, ledger.directory, self.layout, self._try_keeping)
         )
         self.starts: list[int] = decided["starts"]
         plans = list(map(Plan.from_json, decided["plans"]))
         self.plans = [plans[number] for number in decided["plan numbers"]]  # of each segment
+        self.whole = None if decided.get("whole") is None else Plan.from_json(decided["whole"])
         self.seconds: float = decided["seconds"]
         self.note: str = decided["note"]
         self.results: list[Result] = []
@@ -73,10 +76,13 @@ class _Survivor:
         coarse = -(-loop.steps // loop.every)
         done = coarse - -(-left // loop.every)
         with shown(f"reversing in {len(self.starts)} segments", coarse, self.seconds, wanted, done) as self.tick:
-            if progress.direction is Direction.FORWARD:
+            if self.whole is not None and not resumed:
+                self._reverse_whole(self.whole)
+            elif progress.direction is Direction.FORWARD:
                 progress = self._sweep(progress)
             while progress.step:
-                progress = self._reverse_next(progress)
+                number = max(number for number, start in enumerate(self.starts) if start < progress.step)
+                progress = self._reverse_segment(number, self._state_at(number), progress)
         return self._result(perf_counter() - start, left, resumed)
 
     def _check_loop(self, progress: Progress) -> None:
@@ -93,6 +99,43 @@ class _Survivor:
                 f"more than its state; go on with the loop that {self.ledger.directory} is of, or name another"
             )
 
+    def _reverse_whole(self, plan: Plan) -> None:
+        """Reverse all segments by one plan, keeping progress where each of them starts."""
+        loop, swept, reached = self.loop, self.starts[1:], Progress()
+        probed = {start + 1 for start in self.starts[:-1]}
+
+        def forward(state: Any, first: int, last: int, replay: bool) -> Any:
+            nonlocal reached
+            cuts = () if replay else sorted(cut for cut in {*swept, *probed} if first < cut <= last)
+            for cut in cuts:
+                state, first = self._advance(state, first, cut, replay), cut
+                if cut in probed:
+                    probe = digest_of_arrays(self._on_host(state))
+                    reached = replace(reached, probes=reached.probes | {str(cut - 1): probe})
+                if cut in swept:
+                    self.ledger.keep_state(cut, self._on_host(state))
+                    reached = replace(reached, step=cut)
+                    self._keep(reached)
+            return self._advance(state, first, last, replay)
+
+        def turn(final: Any) -> None:
+            nonlocal reached
+            if loop.turn is not None:
+                loop.turn(final)
+            reached = Progress(Direction.BACKWARD, loop.steps, reached.probes)
+            self._keep(reached)
+
+        def backward(needed: Any, step: int) -> None:
+            nonlocal reached
+            loop.backward(needed, step)
+            self.tick()
+            if step in swept:
+                reached = replace(reached, step=step)
+                self._keep(reached)
+                self.ledger.forget_states(above=step)
+
+        self._reverse(0, forward, backward, loop.state, loop.steps, turn, plan)
+
     def _sweep(self, progress: Progress) -> Progress:
         """Run forward to the last segment, and reverse that."""
         number = self.starts.index(progress.step)
@@ -102,13 +145,9 @@ class _Survivor:
             probe = digest_of_arrays(self._on_host(state))
             state = self._advance(state, start + 1, stop, replay=False)
             progress = replace(progress, step=stop, probes=progress.probes | {str(start): probe})
-            self.ledger.keep_state(stop, _numbered(self._on_host(state)))
+            self.ledger.keep_state(stop, self._on_host(state))
             self._keep(progress)
         return self._reverse_segment(len(self.starts) - 1, state, progress)
-
-    def _reverse_next(self, progress: Progress) -> Progress:
-        number = max(number for number, start in enumerate(self.starts) if start < progress.step)
-        return self._reverse_segment(number, self._state_at(number), progress)
 
     def _reverse_segment(self, number: int, state: Any, progress: Progress) -> Progress:
         """Reverse a segment from the state at its start, and keep what its callbacks have written."""
@@ -129,32 +168,35 @@ class _Survivor:
             loop.backward(needed, step + start)
             self.tick()
 
-        options = {name: loop.options[name] for name in ("codec", "every", "directory") if name in loop.options}
-        self.results.append(
-            loop.reverse(
-                loop.forward_from(start, replay=not first),
-                backward,
-                state,
-                stop - start,
-                turn=turn,
-                plan=self.plans[number],
-                record=loop.record_from(start),
-                synchronous=loop.synchronous,
-                progress=False,
-                **options,
-            )
-        )
-        self.reversed.append(start)
+        forward = loop.forward_from(start, replay=not first)
+        self._reverse(start, forward, backward, state, stop - start, turn, self.plans[number])
         reached = replace(reached, step=start)
         self._keep(reached)
         self.ledger.forget_states(above=start)  # the progress before this one needs that of its own start
         return reached
 
+    def _reverse(
+        self,
+        start: int,
+        forward: Callable[..., Any],
+        backward: Callable[[Any, int], None],
+        state: Any,
+        steps: int,
+        turn: Callable[[Any], None],
+        plan: Plan,
+    ) -> None:
+        """Carry a plan out that starts at a step, and note what it did."""
+        loop = self.loop
+        options = {name: loop.options[name] for name in ("codec", "every", "directory") if name in loop.options}
+        options |= {"record": loop.record_from(start), "synchronous": loop.synchronous, "progress": False}
+        self.results.append(loop.reverse(forward, backward, state, steps, turn=turn, plan=plan, **options))
+        self.reversed.append(start)
+
     def _advance(self, state: Any, start: int, stop: int, replay: bool) -> Any:
         if start == stop:
             return state
-        told = {"replay": replay} if self.loop.takes_replay else {}
-        return self.layout.match(self.loop.forward(state, start, stop, **told))
+        named = {"replay": replay} if self.loop.takes_replay else {}
+        return self.layout.match(self.loop.forward(state, start, stop, **named))
 
     def _state_at(self, number: int) -> Any:
         """Return the state at the start of a segment: as kept, or run to again where that is damaged."""
@@ -164,8 +206,8 @@ class _Survivor:
         kept = self.ledger.state(self.starts[number])
         if kept is None:
             return self._advance(self._state_at(number - 1), self.starts[number - 1], self.starts[number], replay=True)
-        leaves = enumerate(zip(arrays_of(state), self.layout.leaves, strict=True))
-        return self.layout.build([refilled(array, leaf.spec, kept[str(index)]) for index, (array, leaf) in leaves])
+        leaves = zip(arrays_of(state), self.layout.leaves, kept, strict=True)
+        return self.layout.build([refilled(array, leaf.spec, elements) for array, leaf, elements in leaves])
 
     def _on_host(self, state: Any) -> list[Any]:
         return [to_host(array) for array in self.layout.check(state)]
@@ -190,7 +232,7 @@ class _Survivor:
     def _try_keeping(self) -> tuple[float, int]:
         """Return seconds to keep a segment, its state once and what callbacks write twice, and bytes of the latter."""
         start = perf_counter()
-        self.ledger.keep_state(0, _numbered(list(map(to_host, arrays_of(self.loop.state)))))
+        self.ledger.keep_state(0, list(map(to_host, arrays_of(self.loop.state))))
         middle = perf_counter()
         self._keep(Progress())
         end = perf_counter()
@@ -203,13 +245,9 @@ class _Survivor:
         if resumed:
             notes.append(f"resumed with {left} of {self.loop.steps} steps to go back through")
         notes += self.ledger.damaged
-        plan = max(self.plans, key=lambda plan: plan.steps)
+        plan = self.whole if self.whole is not None and not resumed else max(self.plans, key=lambda plan: plan.steps)
         metrics = _merged(self.results, self.reversed, seconds)
         return Result(plan, metrics, "; ".join(notes), steps=left)
-
-
-def _numbered(arrays: Sequence[Any]) -> dict[str, Any]:
-    return {str(index): array for index, array in enumerate(arrays)}
 
 
 def _merged(results: Sequence[Result], starts: Sequence[int], seconds: float) -> Metrics:
@@ -218,14 +256,7 @@ def _merged(results: Sequence[Result], starts: Sequence[int], seconds: float) ->
     begin = 0.0
     for result, start in zip(results, starts, strict=True):
         part = result.metrics
-        for name, spent in part.phases.items():
-            whole.phases[name] += spent
-        whole.moved += part.moved
-        whole.avoided += part.avoided
-        whole.peak |= part.peak
-        whole.ratios += part.ratios
-        for name in ("hits", "misses", "late", "spilled", "lost", "recomputed", "advanced", "replanned"):
-            setattr(whole, name, getattr(whole, name) + getattr(part, name))
+        whole.add_counts(part)
         whole.samples = [sample._replace(step=sample.step + start) for sample in part.samples] + whole.samples
         whole.timeline += [span._replace(start=span.start + begin, stop=span.stop + begin) for span in part.timeline]
         begin += part.seconds

@@ -9,17 +9,13 @@ Records cannot be gone on from. Where they have no room, states are kept from th
 exactly, with a lossy codec, so that what backward sees keeps its bound.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from forebay.engine.executor import Callbacks, Slot
-from forebay.engine.layout import Layout
+from forebay.engine.executor import Slot
 from forebay.engine.spilling.room_making import RoomMaking, SnapshotKind
-from forebay.engine.spilling.rooms import Rooms
 from forebay.engine.spilling.thinning import SnapshotSizes, forward_steps, next_save, spares
-from forebay.machine.machine import ReversalMachine
-from forebay.machine.packing import Packing
 from forebay.planner.operations import Operation
 from forebay.schedule import Backward, Forward, Restore, binomial
 
@@ -31,42 +27,15 @@ WORTHWHILE = 0.8
 """Of a plan's forward steps, how many at most a reversal with the true sizes must take for the plan to be left."""
 
 
-@dataclass(frozen=True)
-class Assumed:
-    """What a plan takes for granted."""
-
-    snapshot_bytes: float
-    snapshots: int
-    """that are alive at one time, at most"""
-    forward_steps: int
-
-
 class SpillingExecutor(RoomMaking):
-    """Runs operations on a machine, with snapshots encoded.
+    """Runs operations on a machine, with snapshots encoded, by a plan or without it."""
 
-    `initial` returns the state at step 0 anew. Where records are kept, `states` says how states are encoded.
-    """
-
-    def __init__(
-        self,
-        machine: ReversalMachine,
-        layout: Layout,
-        tiers: Sequence[str],
-        rooms: Rooms,
-        callbacks: Callbacks,
-        packing: Packing,
-        initial: Callable[[], Any],
-        *,
-        states: tuple[Layout, Packing] | None = None,
-        assumed: Assumed | None = None,
-    ) -> None:
-        super().__init__(machine, layout, tiers, rooms, callbacks, packing)
-        self._initial, self._assumed, self._states_as = initial, assumed, states
-        self._states: SnapshotKind | None = self.kind if callbacks.keeps else None
-        self._spares: list[int] = []  # states that go next
-        self._steps = self._position = 0
-        self._left: int | None = None  # steps to go back through, once the loop has come to its end
-        self._replans = False
+    _steps = _position = 0
+    _left: int | None = None  # steps to go back through, once the loop has come to its end
+    _replans = False
+    _states: SnapshotKind | None = None  # how states are kept beside records
+    _states_asked = False  # whether there has been an attempt to make a place for them
+    _spares: Sequence[int] = ()  # states that go next
 
     def run(self, operations: Sequence[Operation], state: Any) -> Any:
         """Carry operations out from a working state as far as their plan holds, and what is left of them without it."""
@@ -97,10 +66,10 @@ class SpillingExecutor(RoomMaking):
 
     def _is_wrong(self) -> bool:
         """Tell whether the plan has no room for what is to come, or so much that another takes far fewer steps."""
-        assumed, sizes = self._assumed, self.kind.sizes
-        if assumed is None or len(sizes) < 2:  # the first one tells nothing
+        assumed, sizes = self.coding, self.kind.sizes
+        if len(sizes) < 2:  # the first one tells nothing
             return False
-        held = {key for tier in self.held for key in tier}
+        held = set().union(*self.held)
         if (assumed.snapshots - len(held)) * sizes.expected > TOO_MUCH * self.free_bytes():
             return True
         if not self.callbacks.keeps or sizes.expected > assumed.snapshot_bytes / TOO_MUCH:
@@ -131,7 +100,7 @@ class SpillingExecutor(RoomMaking):
                 self._keep(kind, position, state)
                 each = max(1.0, kind.sizes.expected)
                 free = self.free_bytes() + self._bytes_of_records()
-                whole = sum(self.most) - self._reserved()
+                whole = sum(self.most) - self.working.nbytes - kind.staging.nbytes
                 stop = next_save(position, self._steps, int(free / each), int(whole / each))
             state = self._forward(state, position, stop)
             position = stop
@@ -140,8 +109,7 @@ class SpillingExecutor(RoomMaking):
     def _reverse(self) -> None:
         """Go back through the steps that are left, from the nearest snapshot each time."""
         assert self._left is not None
-        kind = self._state_kind()
-        metrics = self.machine.metrics
+        kind, metrics = self._state_kind(), self.machine.metrics
         while self._left > 0:
             last = self._left - 1
             if not self.callbacks.keeps and self._holds(last):
@@ -151,18 +119,16 @@ class SpillingExecutor(RoomMaking):
             self._left = last
             self._drop(last)
             self._drop(last + STATES)
-        if self._assumed is not None:
-            metrics.recomputed = max(0, metrics.advanced - self._assumed.forward_steps)
+        metrics.recomputed = max(0, metrics.advanced - self.coding.forward_steps)
 
     def _run_to(self, kind: SnapshotKind | None, last: int) -> Any:
         """Run to a step from the nearest state before it, keeping on the way what the steps before it will need."""
-        shift = 0 if kind is None else kind.shift
-        held = [key - shift for tier in self.held for key in tier] if kind is not None else []
+        held = [] if kind is None else [key - kind.shift for tier in self.held for key in tier]
         position = max((step for step in held if 0 <= step <= last), default=0)
-        if kind is not None and self._holds(position + shift):
+        if kind is not None and position in held:
             state = kind.layout.build(self._decode(kind, position))
         else:
-            state = self._initial()
+            state = self.initial()
         while position < last:
             records = 0 if self.callbacks.keeps else int(self.free_bytes() / self._record_bytes(position, last))
             if kind is None or last - position <= records:
@@ -209,7 +175,7 @@ class SpillingExecutor(RoomMaking):
         self._replans = True
         if fresh is not None and self._left is not None:
             return False  # on the way back, what is there is needed before what comes
-        held, kind = {key for tier in self.held for key in tier}, self._states
+        held, kind = set().union(*self.held), self.kind if self.callbacks.keeps else self._states
         if not held:
             return False
         if kind is None or (not self.callbacks.keeps and min(held) < STATES):
@@ -221,38 +187,38 @@ class SpillingExecutor(RoomMaking):
             if steps[0] == 0 and fresh != kind.shift:
                 key = kind.shift  # the state at step 0 can be had again at any time
             else:
-                self._spares = [step for step in self._spares if step in steps]
-                self._spares = self._spares or spares(steps, self._steps) or steps[-1:]
-                key = self._spares.pop(0) + kind.shift
+                known = [step for step in self._spares if step in steps]
+                spare, *self._spares = known or spares(steps, self._steps) or steps[-1:]
+                key = spare + kind.shift
             if key == fresh:
                 return False
-        for tier, slots in enumerate(self.held):
-            if key in slots:
-                self._release(tier, key)
+        self._drop(key)
         self.machine.metrics.lost += 1
         return True
 
     def _state_kind(self) -> SnapshotKind | None:
         """Return how states are kept; where the plan keeps records, make a place for both first, if there is room."""
-        if self._states is None and self._states_as is not None:
-            (layout, packing), self._states_as = self._states_as, None
-            more = layout.nbytes - self.layout.nbytes if self.tiers[0] == "host" else 0  # threads encode a copy
-            needed, staging = packing.most + max(0, more), self.kind.staging
-            if self.working.nbytes + needed + packing.most > self.most[0]:
-                return None
-            self.heaps[0].give(staging.offset, staging.nbytes, staging.uses())
-            if self.most[0] - self.heaps[0].nbytes >= needed:  # in one piece with snapshots it would part them
-                self.most[0] -= needed
-                staging = Slot(self.machine.extend(0, needed), 0, 0)
-            else:
-                while not self._make_room(0, needed) and self._give_up(None):
-                    pass
-                fits = self.heaps[0].fits(needed)
-                staging = self._allocate_behind(needed if fits else staging.nbytes)
-                if not fits:
-                    self.kind = replace(self.kind, staging=staging)
-                    return None
-            self.kind = replace(self.kind, staging=staging)
+        if self.callbacks.keeps:
+            return self.kind
+        if self.coding.states is None or self._states_asked:
+            return self._states
+        self._states_asked = True
+        layout, packing = self.coding.states
+        more = layout.nbytes - self.layout.nbytes if self.tiers[0] == "host" else 0  # threads encode a copy
+        needed, staging, fits = packing.most + max(0, more), self.kind.staging, True
+        if self.working.nbytes + needed + packing.most > self.most[0]:
+            return None
+        self.heaps[0].give(staging.offset, staging.nbytes, staging.uses())
+        if self.most[0] - self.heaps[0].nbytes >= needed:  # in one piece with snapshots it would part them
+            self.most[0] -= needed
+            staging = Slot(self.machine.extend(0, needed), 0, 0)
+        else:
+            while not self._make_room(0, needed) and self._give_up(None):
+                pass
+            fits = self.heaps[0].fits(needed)
+            staging = self._allocate_behind(needed if fits else staging.nbytes)
+        self.kind = replace(self.kind, staging=staging)
+        if fits:
             working, sizes = self.machine.extend(0, layout.nbytes), SnapshotSizes()
             sizes.add(0, packing.most)
             self._states = SnapshotKind(layout, packing, staging, working, sizes, STATES)
@@ -270,10 +236,6 @@ class SpillingExecutor(RoomMaking):
         if between is not None:
             heap.give(between[0], before, between[1])
         return place
-
-    def _reserved(self) -> int:
-        """Count the bytes of the first tier that no snapshot can take: the working state, and places to encode in."""
-        return self.working.nbytes + self.kind.staging.nbytes
 
     def _bytes_of_records(self) -> int:
         """Count the bytes of records, which make room for states."""

@@ -16,12 +16,11 @@ from typing import Any
 
 from forebay.engine.executor import Callbacks, Executor, Slot
 from forebay.engine.layout import Layout
-from forebay.engine.spilling.rooms import Rooms
+from forebay.engine.spilling.rooms import Rooms, SnapshotCoding
 from forebay.engine.spilling.thinning import SnapshotSizes
 from forebay.errors import DeviceError
-from forebay.machine.arrays.dispatch import region_of
 from forebay.machine.machine import ReversalMachine, Wait
-from forebay.machine.packing import Packing, snapshot_bytes
+from forebay.machine.packing import Packing, in_a_row, snapshot_bytes
 from forebay.machine.region import Region
 from forebay.planner.operations import Evict, Store
 
@@ -49,7 +48,10 @@ class SnapshotKind:
 
 
 class RoomMaking(Executor):
-    """Runs operations on a machine, with snapshots encoded; a plan's movements are wishes."""
+    """Runs operations on a machine, with snapshots encoded; a plan's movements are wishes.
+
+    `initial` returns the state at step 0 anew.
+    """
 
     even = False
 
@@ -60,8 +62,10 @@ class RoomMaking(Executor):
         tiers: Sequence[str],
         rooms: Rooms,
         callbacks: Callbacks,
-        packing: Packing,
+        coding: SnapshotCoding,
+        initial: Callable[[], Any],
     ) -> None:
+        self.coding, self.initial = coding, initial
         self.most = list(rooms.most)
         """bytes of each tier that snapshots and staging may take"""
         self._grown: list[list[tuple[int, Region]]] = [[] for _ in tiers]  # further memory, by its offset
@@ -70,9 +74,8 @@ class RoomMaking(Executor):
         self._saved = self._packed = 0  # bytes of all snapshots, and of those that were moved together
         super().__init__(machine, layout, tiers, rooms.first, callbacks)
         self.most[0] += layout.nbytes  # the working state
-        self.kind = SnapshotKind(
-            layout, packing, self._allocate(0, packing.most)[0], self.working.region, SnapshotSizes()
-        )
+        staging = self._allocate(0, coding.packing.most)[0]
+        self.kind = SnapshotKind(layout, coding.packing, staging, self.working.region, SnapshotSizes())
 
     @abstractmethod
     def _give_up(self, fresh: int | None) -> bool:
@@ -86,7 +89,7 @@ class RoomMaking(Executor):
     def _encode(self, kind: SnapshotKind, step: int, tree: Any) -> None:
         self._settle()
         arrays = kind.layout.check(tree)
-        coded = kind.packing.coded(list(map(region_of, arrays)), kind.staging.region, kind.packing.worst)
+        coded = kind.packing.coded(kind.layout.regions(arrays), kind.staging.region, kind.packing.worst)
         self._fresh = kind, step, self.machine.encode("compute", step, coded, []).sizes
 
     def _settle(self) -> None:
@@ -95,7 +98,7 @@ class RoomMaking(Executor):
             return
         (kind, step, sizes), self._fresh = self._fresh, None
         later, self._later = self._later, []
-        extents = kind.packing.extents(sizes())
+        extents = in_a_row(sizes())
         nbytes, key = snapshot_bytes(extents), step + kind.shift
         kind.sizes.add(step, nbytes)
         self._saved += nbytes

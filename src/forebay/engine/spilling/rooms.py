@@ -1,7 +1,9 @@
-"""How many bytes of each tier a plan's snapshots get: those of the plan, and more where their sizes are a guess."""
+"""How a plan's snapshots are encoded, and how many bytes of each tier they get: more where their sizes are a guess."""
 
 from dataclasses import dataclass
 
+from forebay.codec import Codec
+from forebay.codec.raw import Raw
 from forebay.engine.layout import Layout
 from forebay.engine.loop import TimeLoop
 from forebay.errors import PlanError
@@ -21,6 +23,28 @@ class Rooms:
     """taken at the start, because pinning them costs time"""
     most: tuple[int, ...]
     """what the budget leaves, into which they grow as they are needed"""
+
+
+@dataclass(frozen=True)
+class SnapshotCoding:
+    """How snapshots are encoded, and what a plan takes for granted of that."""
+
+    packing: Packing
+    states: tuple[Layout, Packing] | None
+    """how states are kept where records have no room"""
+    snapshot_bytes: float
+    snapshots: int
+    """that are alive at one time, at most"""
+    forward_steps: int
+
+    @classmethod
+    def of(cls, plan: Plan, loop: TimeLoop, kept: Layout, codec: Codec) -> "SnapshotCoding":
+        """Return what becomes of a plan's snapshots with a codec; what is computed from states stays exact."""
+        tier, states = loop.library.tier, None
+        if plan.keep == "records":
+            states = loop.layout, Packing.of(loop.layout.leaves, Raw() if codec.lossy else codec, tier)
+        packing = Packing.of(kept.leaves, codec, tier)
+        return cls(packing, states, plan.snapshot_bytes, plan.schedule.peak_snapshots, plan.schedule.forward_steps)
 
 
 def rooms_of(plan: Plan, kept: Layout, packing: Packing | None, overhead: int) -> Rooms:

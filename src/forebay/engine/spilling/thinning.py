@@ -17,7 +17,7 @@ NEWEST = 0.25
 SHARE = 8
 """One in so many snapshots is chosen at once to be given up, one after the other, before they are looked at anew."""
 LOOKED_AT = 32
-"""SnapshotSizes of a stretch that are looked at, at most about."""
+"""Sizes of a stretch that are looked at, at most about."""
 
 
 class SnapshotSizes:

@@ -36,41 +36,24 @@ class Frame:
         return ", ".join([*kept, f"indexes {sorted(map(str, self.indexed))}"])[:300]
 
 
-def take_dataset(dataset: Any) -> tuple[Any, Any, Any]:
-    """Take a dataset apart into the arrays of its variables, by name."""
-    frame = Frame(dataset)
-    return tuple(dataset.variables[name].data for name in frame.names), frame, frame.names
+def take(labelled: Any) -> tuple[Any, Any, Any]:
+    """Take a dataset apart into the arrays of its variables, by name; an array into its elements, and coordinates."""
+    frame = Frame(labelled)
+    if isinstance(labelled, xarray.Dataset):
+        return tuple(labelled.variables[name].data for name in frame.names), frame, frame.names
+    coordinates = (labelled.coords.variables[name].data for name in frame.names)
+    return (labelled.variable.data, *coordinates), frame, ("data", *frame.names)
 
 
-def build_dataset(frame: Frame, arrays: Any) -> Any:
-    """Put other arrays into a dataset."""
-    template, named = frame.template, dict(zip(frame.names, arrays, strict=True))
-    data = {name: named[name] for name in template.data_vars}
-    return _with_coordinates(template.copy(data=data), template, named)
-
-
-def take_array(array: Any) -> tuple[Any, Any, Any]:
-    """Take an array apart into its elements and those of its coordinates."""
-    frame = Frame(array)
-    coordinates = tuple(array.coords.variables[name].data for name in frame.names)
-    return (array.variable.data, *coordinates), frame, ("data", *frame.names)
-
-
-def build_array(frame: Frame, arrays: Any) -> Any:
-    """Put other elements into an array."""
-    data, *coordinates = arrays
-    named = dict(zip(frame.names, coordinates, strict=True))
-    return _with_coordinates(frame.template.copy(data=data), frame.template, named)
-
-
-def _with_coordinates(made: Any, template: Any, named: dict[Any, Any]) -> Any:
+def build(frame: Any, arrays: Any) -> Any:
+    """Put other arrays into a dataset, or other elements into an array."""
+    template, elements = frame.template, list(arrays)
+    data = elements.pop(0) if isinstance(template, xarray.DataArray) else None
+    named = dict(zip(frame.names, elements, strict=True))
+    made = template.copy(data={name: named[name] for name in template.data_vars} if data is None else data)
     coordinates = {
-        name: (template.coords[name].dims, named[name], template.coords[name].attrs)
-        for name in template.coords
+        name: (coordinate.dims, named[name], coordinate.attrs)
+        for name, coordinate in template.coords.items()
         if name in named
     }
     return made.assign_coords(coordinates) if coordinates else made
-
-
-NODES = {xarray.Dataset: (take_dataset, build_dataset), xarray.DataArray: (take_array, build_array)}
-"""How each class is taken apart and put together."""

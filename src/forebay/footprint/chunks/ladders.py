@@ -11,6 +11,8 @@ PROBES = 10_000
 """About how many shapes are looked at on the way along the limit."""
 STARTS = 8
 """How many of the fastest shapes on the limit are improved upon."""
+FINEST = 20_000
+"""Lengths that differ by less than this part of themselves are not told apart: of huge axes there would be too many."""
 
 Ladder = Sequence[int]
 """The lengths that an axis may be cut into, shortest first; the last is the whole axis."""
@@ -70,7 +72,8 @@ def lengths(extent: int, halo: int, least: int) -> list[int]:
     length = extent
     while length > 1:
         even.add(length)
-        length = -(-extent // -(-extent // (length - 1)))  # by the next number of chunks that makes them shorter
+        shorter = max(1, length - 1 - length // FINEST)
+        length = -(-extent // -(-extent // shorter))  # by the next number of chunks that makes them shorter
     return sorted(length for length in even if _allowed(extent, length, halo, least))
 
 

@@ -13,12 +13,14 @@ from forebay.errors import BudgetError
 from forebay.footprint.chunks.ladders import aligned, lengths, nearest, search
 from forebay.footprint.chunks.need import ChunkProblem, Need, ceil, is_whole
 from forebay.footprint.chunks.predictor import Predictor, Shape, place_of
-from forebay.units import Budget, seconds_to_text, to_bytes, to_text
+from forebay.units import Budget, seconds_to_text, short, to_bytes, to_text
 
 OVERHEAD = 0.01
 """Seconds that a chunk costs besides its computation, where nobody says otherwise."""
 CLOSE = 0.05
 """Plans whose predicted time is this close to the best are told apart by what they read, then by their chunks."""
+LARGEST = 2**58
+"""What no length and no number of threads is above: with halos, a model can still be asked of it."""
 THIN = 8
 """Axes are cut shorter than this, or than half of it at their end, only where nothing else fits: many functions do not
 work on slivers."""
@@ -123,6 +125,8 @@ def plan_chunks(
     extents = tuple(int(extent) for extent in shape)
     if len(extents) != model.ndim:
         raise BudgetError(f"shape {tuple(shape)} has {len(extents)} axes, the model was learned on {model.ndim}")
+    if max(*extents, threads, workers, waiting) > LARGEST:
+        raise BudgetError(f"shape {short(shape)}: no computer has arrays, threads or workers above 2**58")
     if min(extents) < 1:
         raise BudgetError(f"shape {tuple(shape)} has an axis without elements: there is nothing to cut")
     uncut = _axes(whole, len(extents))
@@ -202,6 +206,8 @@ def _axes(whole: int | Sequence[int], ndim: int) -> set[int]:
 
 def _per_axis(value: int | Sequence[int] | None, ndim: int, name: str, least: int) -> Shape:
     widths = tuple(value) if isinstance(value, Iterable) else (0 if value is None else value,) * ndim
-    if len(widths) != ndim or any(not is_whole(width) or width < least for width in widths):
-        raise BudgetError(f"{name}={value}: give one whole number of at least {least} for each of the {ndim} axes")
+    if len(widths) != ndim or any(not is_whole(width) or not least <= width <= LARGEST for width in widths):
+        raise BudgetError(
+            f"{name}={short(value)}: give one whole number of at least {least} for each of the {ndim} axes"
+        )
     return tuple(map(int, widths))

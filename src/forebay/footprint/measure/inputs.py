@@ -15,6 +15,9 @@ Shape = Sequence[int]
 Factory = Callable[[tuple[int, ...], np.random.Generator], Any]
 """makes the inputs of a sample: an array, a tuple of positional ones, or a dict of those by keyword"""
 
+LONGEST = 2**60
+"""The largest length of an axis: what it takes is counted, and no computer has it."""
+
 LIBRARIES = ("numpy", "cupy", "torch", "jax")
 
 
@@ -84,9 +87,11 @@ def _lengths(shape: Shape, count: int) -> tuple[int, ...]:
     try:
         lengths = tuple(index(length) for length in shape)
     except TypeError:
-        raise FootprintError(f"{shape!r} is not a shape: give a tuple of ints") from None
+        raise FootprintError(f"{shape!r:.200} is not a shape: give a tuple of ints") from None
     if len(lengths) != count or any(length < 1 for length in lengths):
-        raise FootprintError(f"shape {shape!r} does not have {count} positive lengths")
+        raise FootprintError(f"shape {shape!r:.200} does not have {count} positive lengths")
+    if max(lengths) > LONGEST:
+        raise FootprintError(f"shape {shape!r:.200}: no axis has more than 2**60 elements")
     return lengths
 
 

@@ -4,6 +4,7 @@ import importlib
 import sys
 from contextlib import AbstractContextManager
 from functools import cache
+from sys import getrefcount
 from typing import Any
 
 from forebay.cuda.arrays import View, view
@@ -84,8 +85,13 @@ class CupyArrays:
     def strides(self, array: Any) -> tuple[int, ...]:
         """Return the strides, which are not told where they are those of C order."""
         interface = array.__cuda_array_interface__
-        told: tuple[int, ...] | None = interface.get("strides")
-        return c_strides(view(array).shape, view(array).dtype.itemsize) if told is None else tuple(told)
+        strides: tuple[int, ...] | None = interface.get("strides")
+        return c_strides(view(array).shape, view(array).dtype.itemsize) if strides is None else tuple(strides)
+
+    def references(self, array: Any) -> int:
+        """Count those to the array, to its pointer, and to the memory that pointers of views refer to."""
+        data = array.data
+        return getrefcount(array) + getrefcount(data) + getrefcount(data.mem)
 
     def address(self, array: Any) -> int | None:
         """Return where it begins."""
@@ -96,10 +102,11 @@ class CupyArrays:
 
     def array_at(self, pointer: int, spec: ArraySpec) -> Any:
         """Make an array of CuPy."""
-        if spec.strides is None:
-            return _cupy().asarray(View.at(pointer, spec.shape, spec.dtype))
-        flat = _cupy().asarray(View.at(pointer, (spec.nbytes,), "uint8"))
-        return _cupy().ndarray(spec.shape, spec.dtype, flat.data, spec.strides)
+        if 0 in spec.shape:  # nothing may lie at the end of memory
+            return _cupy().empty(spec.shape, spec.dtype)
+        cuda = _cupy().cuda  # through the interface of arrays it would take three times as long
+        memory = cuda.MemoryPointer(cuda.UnownedMemory(pointer, spec.nbytes, None), 0)
+        return _cupy().ndarray(spec.shape, spec.dtype, memory, spec.strides)
 
     def alias(self, array: Any) -> Any:
         """Return a view."""

@@ -79,7 +79,8 @@ def _jax() -> StateLibrary:
 
 def array_in(data: NDArray[np.uint8], spec: ArraySpec) -> Any:
     """Return bytes of the host as an array of the library that its spec names, without copying; JAX's is a copy."""
-    array = array_at_bytes(data, spec)
+    # Views of an array refer to the last array before memory of another kind: here to one that it alone shares.
+    array = array_at_bytes(np.frombuffer(data.data, np.uint8) if data.nbytes else data, spec)
     if spec.kind is None:
         return array
     if isinstance(spec.kind, JaxKind):

@@ -85,6 +85,10 @@ class JaxArrays:
         """Return those of C order."""
         return self.leaf_spec(array).all_strides
 
+    def references(self, array: Any) -> int:
+        """Return 0: they are copies, and may be kept."""
+        return 0
+
     def address(self, array: Any) -> None:
         """Return None: nobody can write to them."""
 

@@ -56,6 +56,9 @@ class StateLibrary(ArrayLibrary, Protocol):
     def strides(self, array: Any) -> tuple[int, ...]:
         """Return the bytes from neighbour to neighbour along each axis."""
 
+    def references(self, array: Any) -> int:
+        """Count the references to an array that `Lent` holds, and to what all views of it share."""
+
     def address(self, array: Any) -> int | None:
         """Return where an array begins; None for one that nobody can write to, or without elements."""
 

@@ -1,6 +1,7 @@
 """Arrays of NumPy."""
 
 from ctypes import addressof, c_char
+from sys import getrefcount
 from typing import Any
 
 import numpy as np
@@ -89,6 +90,10 @@ class NumpyArrays:
     def strides(self, array: Any) -> tuple[int, ...]:
         """Return the strides."""
         return np.asarray(array).strides
+
+    def references(self, array: Any) -> int:
+        """Count those to the array, and to the one that views of it refer to."""
+        return getrefcount(array) + getrefcount(array.base) if array.nbytes else 0
 
     def address(self, array: Any) -> int | None:
         """Return where it begins."""

@@ -22,7 +22,7 @@ def ordered(spec: ArraySpec, strides: tuple[int, ...], gathers: bool) -> ArraySp
     """
     if not spec.nbytes or strides == spec.all_strides:
         return spec
-    if is_dense(spec, strides):
+    if is_dense(spec.shape, strides, spec.dtype.itemsize):
         return spec._replace(strides=strides)
     if _overlaps(spec, strides):
         raise StateError("its elements lie on one another in memory: give a copy, such as x.copy() or tensor.clone()")
@@ -33,15 +33,15 @@ def ordered(spec: ArraySpec, strides: tuple[int, ...], gathers: bool) -> ArraySp
     return spec
 
 
-def is_dense(spec: ArraySpec, strides: tuple[int, ...]) -> bool:
+def is_dense(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bool:
     """Tell whether elements with such strides fill their memory, in whatever order of the axes."""
-    expected = spec.dtype.itemsize
-    for axis in reversed(memory_order(strides)):
-        if spec.shape[axis] == 1:  # whose stride is never used
+    expected = itemsize
+    for stride, extent in sorted(zip(strides, shape, strict=True)):
+        if extent == 1:  # whose stride is never used
             continue
-        if strides[axis] != expected:
+        if stride != expected:
             return False
-        expected *= spec.shape[axis]
+        expected *= extent
     return True
 
 
@@ -66,6 +66,6 @@ def _overlaps(spec: ArraySpec, strides: tuple[int, ...]) -> bool:
 
 def in_memory_order(array: NDArray[Any]) -> NDArray[Any]:
     """Turn the axes of a dense array so that it is in C order; one with gaps is returned as it is."""
-    if array.flags.c_contiguous or not is_dense(ArraySpec(array.shape, array.dtype), array.strides):
+    if array.flags.c_contiguous or not is_dense(array.shape, array.strides, array.itemsize):
         return array
     return array.transpose(memory_order(array.strides))

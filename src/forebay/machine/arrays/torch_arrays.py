@@ -1,6 +1,7 @@
 """Tensors of torch, on the host or on a GPU; loaded where a program uses them."""
 
 from contextlib import AbstractContextManager
+from sys import getrefcount
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ KNOWN_TO_NUMPY = {
     *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
     *(torch.float16, torch.float32, torch.float64, torch.complex64, torch.complex128),
 }
+_storage_references = getattr(torch._C, "_storage_Use_Count", lambda storage: 0)
+"""Counts who refers to a storage; private, as is a tensor's `_use_count`: both were seen in torch 2.11 to 2.13."""
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -96,6 +99,12 @@ class TorchArrays:
     def strides(self, array: Any) -> tuple[int, ...]:
         """Return the strides in bytes."""
         return tuple(stride * array.dtype.itemsize for stride in array.stride())
+
+    def references(self, array: Any) -> int:
+        """Count those to the tensor, of Python and of torch itself, and to the storage that views of it share."""
+        uses = array._use_count()  # however many they are, they hold one reference of Python together
+        storage = _storage_references(array.untyped_storage()._cdata)
+        return int(getrefcount(array) - (uses > 1) + uses + storage)
 
     def address(self, array: Any) -> int | None:
         """Return where it begins."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from forebay.errors import BudgetError
 from forebay.machine.machine import Coded, Wait
 from forebay.machine.region import Region, aligned
-from forebay.memory.pool.host import enough
+from forebay.memory.pool.host import HostRoom, enough
 from forebay.memory.pool.page import Page, PoolMemory, Staging
 from forebay.units import to_text
 
@@ -41,10 +41,8 @@ class Coding:
 
     def beside(self, arrays: int) -> int:
         """Return the bytes that they would take of a device which has so many for arrays."""
-        pair = 2 * self._size
-        return (
-            pair if 4 * self._size * SHARE > 1.01 * (arrays + pair) else 2 * pair
-        )  # budgets are named in three digits
+        pair, rounded = 2 * self._size, 1.01  # budgets are named in three digits
+        return pair if 4 * self._size * SHARE > rounded * (arrays + pair) else 2 * pair
 
     def to_come(self, page: Page) -> list[int]:
         """List the most bytes that the encodings of other arrays take, of those that the host has none of."""
@@ -120,30 +118,30 @@ class Coding:
         (nbytes,) = page.encoding.sizes()
         room = self._places.host.take(nbytes, page.name, partial(self.to_come, page))
         free = [Wait("store: encoding's room free", event) for event in room.events]
-        page.room, page.read = room, None
         pairs = [(room.region, self._region(page.staging, nbytes))]
         after = [Wait("store: encoded", page.encoding.event), *free]
-        page.stored = self._places.machine.copies("down 1", "store", page.key, pairs, after)
+        room.stored = self._places.machine.copies("down 1", "store", page.key, pairs, after)
+        page.room = room
         self._places.count("down 1", moved=nbytes)
         self._places.machine.metrics.ratios.add(page.spec.nbytes, nbytes)
-        self._release(page, page.stored)
+        self._release(page, room.stored)
 
     def discard(self, page: Page) -> None:
         """Discard an encoding whose array was overwritten meanwhile."""
         assert page.encoding is not None
         self._release(page, page.encoding.event)
 
-    def fetch(self, page: Page, stored: Sequence[Wait]) -> Any:
-        """Send an encoding up and decode it, and return the event of the end."""
-        assert page.codec is not None and page.room is not None
+    def fetch(self, page: Page, room: HostRoom, stored: Sequence[Wait]) -> Any:
+        """Send the encoding in a room up and decode it, and return the event of the end."""
+        assert page.codec is not None
         machine = self._places.machine
         staging = self._up.popleft()
         self._up.append(staging)
-        payload = self._region(staging, page.room.region.nbytes)
+        payload = self._region(staging, room.region.nbytes)
         free = [Wait("fetch: staging free", event) for event in staging.events]
-        page.read = machine.copies("up 1", "fetch", page.key, [(payload, page.room.region)], [*free, *stored])
+        room.read = machine.copies("up 1", "fetch", page.key, [(payload, room.region)], [*free, *stored])
         coded = [Coded(page.codec, page.spec, self._places.region(page), payload)]
-        event = machine.decode("codec", page.key, coded, [Wait("decode: fetched", page.read), *page.waits("decode")])
+        event = machine.decode("codec", page.key, coded, [Wait("decode: fetched", room.read), *page.waits("decode")])
         staging.events = [event]
         return event
 
@@ -154,8 +152,8 @@ class Coding:
             waiting = self._region(page.staging, *page.encoding.sizes())
             payload = self._places.machine.read(waiting, [Wait("get: encoded", page.encoding.event)])
         else:
-            assert page.room is not None and page.room.region.array is not None
-            payload = page.room.region.array
+            assert page.room is not None
+            payload = page.room.region.bytes
         array = np.empty(page.spec.shape, page.spec.dtype)
         page.codec.decode_host(payload, array)
         return array.reshape(-1).view(np.uint8)

@@ -61,6 +61,10 @@ class HostRoom:
     """the slab of an array; of an encoding the piece that it has, and the one that it would have, were there no want"""
     events: list[Any] = field(default_factory=list)
     """of whatever was done with it by those who had it before"""
+    stored: Any = None
+    """the event of the last copy into it"""
+    read: Any = None
+    """the event of the last copy from it"""
 
 
 class _Encodings(SlabHeap):
@@ -129,14 +133,15 @@ class HostMemory:
         self._note_need()
         return HostRoom(piece.region, (piece, ample), piece.after)
 
-    def give(self, room: HostRoom, events: Sequence[Any]) -> None:
+    def give(self, room: HostRoom) -> None:
         """Take a room back, with the events of its last uses."""
+        events = [event for event in (room.stored, room.read) if event is not None]
         if isinstance(room.held, tuple):
             piece, ample = room.held
             self._encodings.give(piece, events)
             self._ample.give(ample, [])
         else:
-            self._spare[room.region.nbytes].append((room.held, list(events)))
+            self._spare[room.region.nbytes].append((room.held, events))
 
     def close(self) -> None:
         """Unpin everything."""

@@ -49,10 +49,6 @@ class Page:
     """whether the host has its newest values"""
     room: HostRoom | None = None
     """on the host"""
-    stored: Any = None
-    """the event of its last way to the host"""
-    read: Any = None
-    """the event of the last copy from that room"""
     encoding: Encoding | None = None
     """on its way to the host, its size not yet known"""
     staging: Staging | None = None

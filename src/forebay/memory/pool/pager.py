@@ -99,15 +99,16 @@ class Pager(PoolMemory):
         """Bring the values of a page to its place on the device."""
         if page.encoding is not None:
             self.coding.settle(page)
-        assert page.room is not None
-        stored = [] if page.stored is None else [Wait("fetch: stored", page.stored)]
+        room = page.room
+        assert room is not None
+        stored = [] if room.stored is None else [Wait("fetch: stored", room.stored)]
         if page.codec is None:
-            pairs = [(self.region(page), page.room.region)]
-            page.read = event = self.machine.copies("up 1", "fetch", page.key, pairs, [*page.waits("fetch"), *stored])
+            pairs = [(self.region(page), room.region)]
+            room.read = event = self.machine.copies("up 1", "fetch", page.key, pairs, [*page.waits("fetch"), *stored])
         else:
-            event = self.coding.fetch(page, stored)
+            event = self.coding.fetch(page, room, stored)
         page.events, page.origin = [event], "fetched"
-        self.count("up 1", moved=page.room.region.nbytes)
+        self.count("up 1", moved=room.region.nbytes)
 
     def evict(self, page: Page) -> None:
         """Let a page leave the device; values that the host has not are written back."""
@@ -174,24 +175,16 @@ class Pager(PoolMemory):
                 page.room = self.host.take_exact(page.spec.nbytes)
                 after += [Wait("store: host room free", event) for event in page.room.events]
             pairs = [(page.room.region, self.region(page))]
-            page.stored = self.machine.copies("down 1", "store", page.key, pairs, after)
-            page.events, page.origin = [page.stored], "stored"
+            page.room.stored = self.machine.copies("down 1", "store", page.key, pairs, after)
+            page.events, page.origin = [page.room.stored], "stored"
             self.count("down 1", moved=page.spec.nbytes)
         page.clean = True
 
-    def wrote(self, page: Page) -> None:
-        """Note that the device has newer values of a page than the host."""
-        page.filled = True
-        self.count("down 1", per_use=page.spec.nbytes)
-        self._changed(page)
-
-    def spoiled(self, page: Page) -> None:
-        """Note that a page has no values any more."""
-        page.filled = False
-        self._changed(page)
-
-    def _changed(self, page: Page) -> None:
-        page.clean = False
+    def wrote(self, page: Page, filled: bool = True) -> None:
+        """Note that the device has newer values of a page than the host, or that it has none any more."""
+        page.filled, page.clean = filled, False
+        if filled:
+            self.count("down 1", per_use=page.spec.nbytes)
         if page.codec is not None:
             self.forget_copy(page)
 
@@ -200,8 +193,8 @@ class Pager(PoolMemory):
         if page.encoding is not None:
             self.coding.discard(page)
         if page.room is not None:
-            self.host.give(page.room, [event for event in (page.stored, page.read) if event is not None])
-        page.room = page.stored = page.read = None
+            self.host.give(page.room)
+        page.room = None
 
     def drop(self, page: Page) -> None:
         """Forget a page and its values."""
@@ -222,9 +215,9 @@ class Pager(PoolMemory):
         if on_device and not page.clean:
             self.store(page)
             page.events, page.origin = [], "computed"
-        if page.stored is not None:
-            self.machine.sync([Wait("get: stored", page.stored)])
+        if page.room is not None and page.room.stored is not None:
+            self.machine.sync([Wait("get: stored", page.room.stored)])
         if page.codec is not None:
             return self.coding.decoded(page)
-        assert page.room is not None and page.room.region.array is not None
-        return page.room.region.array.copy()
+        assert page.room is not None
+        return page.room.region.bytes.copy()

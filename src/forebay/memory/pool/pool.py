@@ -184,8 +184,7 @@ class Pool:
         if isinstance(values, np.ndarray) and page.codec is None:
             page.room = self._pager.host.take_exact(page.spec.nbytes)
             self._machine.sync([Wait("put: host room free", event) for event in page.room.events])
-            assert page.room.region.array is not None
-            copy_in(page.room.region.array, values)
+            copy_in(page.room.region.bytes, values)
             page.clean = page.filled = True
             return
         self._pager.take_rooms([page])

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from forebay.errors import BudgetError, StateError
-from forebay.machine.machine import PoolMachine
+from forebay.machine.machine import PoolMachine, UseRegions
 from forebay.machine.region import Region
 from forebay.memory.pool.host import enough
 from forebay.memory.pool.page import Page
@@ -113,10 +113,7 @@ class Uses:
             for page in pages:
                 page.events, page.origin = [event], "computed"
             for number, page in enumerate(pages[lease.readable :], lease.readable):
-                if failed and (number >= lease.given or not page.filled):
-                    pager.spoiled(page)
-                else:
-                    pager.wrote(page)
+                pager.wrote(page, filled=not failed or (number < lease.given and page.filled))
         finally:
             self._release(lease)
         if self.closed or failed:  # what goes wrong from here on would hide what went wrong before
@@ -141,13 +138,9 @@ class Uses:
                 waits += page.waits("use")
         regions = [self.pager.region(page) for page in lease.pages]
         written = list(zip(lease.pages, regions, strict=True))[lease.readable :]
-        self._machine.enter(
-            lease.index,
-            waits,
-            regions[: lease.readable],
-            [region for page, region in written if page.key in valued],
-            [region for page, region in written if page.key not in valued],
-        )
+        writes = [region for page, region in written if page.key in valued]
+        overwrites = [region for page, region in written if page.key not in valued]
+        self._machine.enter(lease.index, waits, UseRegions(regions[: lease.readable], writes, overwrites))
         return regions
 
     def _release(self, lease: "Lease") -> None:

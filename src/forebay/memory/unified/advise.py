@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.errors import StateError
+from forebay.machine.arrays.dispatch import array_library, view_of
+from forebay.machine.arrays.order import is_dense
 from forebay.memory.unified import guard
 from forebay.memory.unified.unify import room
 
@@ -108,28 +110,10 @@ def _without_gaps(array: Any) -> tuple[int, int]:
 
 def extent(array: Any) -> tuple[int, int] | None:
     """Return address and bytes of an array whose elements fill its memory, in any order; None where there are gaps."""
-    if isinstance(array, np.ndarray):
-        pointer, shape, strides, itemsize = array.ctypes.data, array.shape, array.strides, array.itemsize
-    elif _library(array) == "torch":
-        pointer, shape, itemsize = array.data_ptr(), tuple(array.shape), array.element_size()
-        strides = tuple(itemsize * stride for stride in array.stride())
-    else:
-        from forebay.cuda.arrays import view
-
-        where = view(array)
-        pointer, shape, itemsize = where.pointer, where.shape, where.dtype.itemsize
-        strides = array.__cuda_array_interface__.get("strides")
-    nbytes = math.prod(shape) * itemsize
-    return (pointer, nbytes) if strides is None or not nbytes or _dense(shape, strides, itemsize) else None
-
-
-def _dense(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bool:
-    expected = itemsize
-    for stride, size in sorted((stride, size) for stride, size in zip(strides, shape, strict=True) if size > 1):
-        if stride != expected:
-            return False
-        expected *= size
-    return True
+    view = view_of(array)
+    pointer = view.ctypes.data if isinstance(view, np.ndarray) else view.pointer
+    fills = not view.nbytes or is_dense(view.shape, array_library(array).strides(array), view.dtype.itemsize)
+    return (pointer, view.nbytes) if fills else None
 
 
 def _library(array: Any) -> str:

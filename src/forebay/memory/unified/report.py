@@ -107,9 +107,5 @@ def _torch(torch: Any) -> Usage | None:
         return None
     if torch.cuda.memory.get_allocator_backend() == "pluggable" or not torch.cuda.memory_reserved():
         return None
-    live, peak, pool = (
-        torch.cuda.memory_allocated(),
-        torch.cuda.max_memory_allocated(),
-        torch.cuda.memory_reserved(),
-    )
-    return Usage("torch's own", live, peak, pool, managed=False)
+    live, peak = torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated()
+    return Usage("torch's own", live, peak, torch.cuda.memory_reserved(), managed=False)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from forebay.codec.auto import choices
-from forebay.engine.costing import measured, read_budget, with_codecs, with_unused
+from forebay.engine.costing import measured, there_is, with_codecs, with_unused
 from forebay.engine.loop import TimeLoop
 from forebay.engine.recorded import Request, plan_recorded
 from forebay.errors import PlanError
@@ -84,7 +84,7 @@ def _decide(loop: Steps, request: Request, loop_arguments: LoopArguments, module
     autocast, arguments = Autocast.now(loop.form.device), loop_arguments.params.build(loop_arguments.params.tensors)
     engine = TimeLoop(advance, loop.form.pack(loop_arguments.tensors), count, 1, None)
     nbytes = engine.layout.nbytes
-    budget, note = read_budget(request.budget, engine.library)
+    budget, note = there_is(request.budget, engine, count)
     if request.plan is None:
         request.check_budget(count, nbytes, budget)
     probed = probe(loop, loop_arguments, modules)

@@ -135,11 +135,8 @@ def tensors_held(instance: Any) -> list[torch.Tensor]:
     """List the tensors that an object is or holds."""
     if traits_of(instance).closed:
         return []
-    return [
-        instance
-        for instance, held in reachable_objects(instance).values()
-        if held is None and isinstance(instance, torch.Tensor)
-    ]
+    objects = reachable_objects(instance).values()
+    return [leaf for leaf, held in objects if held is None and isinstance(leaf, torch.Tensor)]
 
 
 class Contents(NamedTuple):

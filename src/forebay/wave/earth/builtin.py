@@ -1,5 +1,6 @@
 """Built-in velocity models: generated from stated parameters and a seed, small or as large as in the literature."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.errors import WaveError
+from forebay.tier.capacity import check_free
 from forebay.wave.earth.geology import Fault, below, mix, random_column, rolling
 
 WATER = 1500.0
@@ -90,6 +92,7 @@ def make(
         points = points[:dims]
     if len(points) not in (2, 3) or min(points) < 2:
         raise WaveError(f"a model of shape {points}: give two or three axes of at least 2 points each")
+    check_free(4 * math.prod(points), f"a model of shape {points}")
     # A cell for each point: so full and small sizes have spacings that divide evenly.
     spacing = tuple(1000 * length / count for length, count in zip(recipe.extent, points, strict=False))
     velocity = recipe.build(np.random.default_rng(seed), spacing[0] / 1000)

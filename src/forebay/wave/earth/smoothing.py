@@ -9,6 +9,10 @@ import numpy as np
 
 from forebay.errors import WaveError, needs
 
+WIDEST = 10**6
+"""points: a model has fewer along each axis"""
+NARROWEST = 1e-6
+"""points: a bell as narrow changes nothing"""
 CUT = 3.0
 """Standard deviations at which the bell ends."""
 
@@ -29,7 +33,9 @@ def smooth(values: Any, spacing: Sequence[float], length: float, *, slowness: bo
     averaged = 1 / values.astype(np.float64) if slowness else values.astype(np.float64)
     for axis, step in enumerate(spacing):
         width = length / step
-        if reach := math.ceil(CUT * width):
+        if width > WIDEST:
+            raise WaveError(f"smoothing over {length:.6g} m is over {width:.3g} points: take {WIDEST:.0e} at most")
+        if width > NARROWEST and (reach := math.ceil(CUT * width)):
             # Beyond the edges values go on as they are there.
             averaged = gaussian(averaged, width, axis, mode="nearest", truncate=reach / width)
     return (1 / averaged if slowness else averaged).astype(values.dtype)

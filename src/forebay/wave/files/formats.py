@@ -1,18 +1,16 @@
 """Arrays and shots in files: .npy, .zarr and SEG-Y, chosen by how the name ends."""
 
-import os
-import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from secrets import token_hex
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.errors import WaveError
+from forebay.errors import WaveError, reading
+from forebay.files import whole
+from forebay.wave.files import chunked
 from forebay.wave.files.npy import load_array
 from forebay.wave.files.volume import Volume
 from forebay.wave.survey.geometry import Geometry
@@ -42,27 +40,31 @@ def read_field(path: Path) -> Volume:
 
         return read_volume(path)
     if kind == "zarr":
-        array = _zarr().open(str(path), mode="r")
+        array = chunked.open_zarr(path)
         if not hasattr(array, "shape"):
             raise WaveError(f"{path} is a Zarr group: name the array in it")
-        placed = [tuple(array.attrs[name]) if name in array.attrs else None for name in ("spacing", "origin")]
-        return Volume(np.asarray(array[:]), *placed)
-    return Volume(_load(path))
+        with reading(path, "Zarr", WaveError):
+            values, attributes = chunked.read(array, path), dict(array.attrs)
+            placed = [attributes.get(name) for name in ("spacing", "origin")]
+            chunked.check(values, placed, attributes.get(chunked.CHECKSUM), path)
+            return Volume(values, *(None if lengths is None else tuple(map(float, lengths)) for lengths in placed))
+    return Volume(load_array(path))
 
 
 def write_field(path: Path, values: NDArray[Any], spacing: Sequence[float], origin: Sequence[float]) -> None:
     """Write values on a grid, whole or not at all."""
     kind = kind_of(path)
-    with whole(path) as unfinished:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with whole(path, folder=kind == "zarr", private=False) as unfinished:
         if kind == "segy":
             from forebay.wave.files.segy import write_volume
 
             write_volume(unfinished, values, spacing, origin)
         elif kind == "zarr":
             chunks = tuple(min(length, 128 if values.ndim == 3 else 512) for length in values.shape)
-            array = _zarr().create_array(str(unfinished), shape=values.shape, dtype=values.dtype, chunks=chunks)
-            array[:] = values
-            array.attrs.update(spacing=list(spacing), origin=list(origin))
+            placed = [float(step) for step in spacing], [float(start) for start in origin]
+            about = {"spacing": placed[0], "origin": placed[1], chunked.CHECKSUM: chunked.checksum_of(values, placed)}
+            chunked.create(unfinished, values, chunks, about)
         else:
             with unfinished.open("wb") as file:
                 np.save(file, values)
@@ -71,7 +73,8 @@ def write_field(path: Path, values: NDArray[Any], spacing: Sequence[float], orig
 def write_shots(path: Path, geometry: Geometry, gathers: Sequence[NDArray[Any]], dt: float) -> None:
     """Write the data of shots, samples by receivers each: Zarr and SEG-Y with positions, .npy without."""
     kind = kind_of(path)
-    with whole(path) as unfinished:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with whole(path, folder=kind == "zarr", private=False) as unfinished:
         if kind == "segy":
             from forebay.wave.files.segy import write_shots as write
 
@@ -84,12 +87,17 @@ def write_shots(path: Path, geometry: Geometry, gathers: Sequence[NDArray[Any]],
             with unfinished.open("wb") as file:
                 np.save(file, np.stack(gathers))
             return
-        group = _zarr().create_group(str(unfinished))
-        group.attrs["dt"] = dt
+        group = chunked.zarr_library().create_group(str(unfinished))
+        group.attrs["dt"] = dt = float(dt)
+        data, sources = np.stack(gathers), np.asarray(geometry.sources)
         receivers = np.stack([geometry.receivers_of(shot) for shot in range(geometry.count)])
-        for name, values in (("data", np.stack(gathers)), ("sources", geometry.sources), ("receivers", receivers)):
-            array = group.create_array(name, shape=values.shape, dtype=values.dtype, chunks=(1, *values.shape[1:]))
-            array[:] = values
+        each = [chunked.checksum_of(gather, [shot, dt]) for shot, gather in enumerate(data)]
+        for name, values, attributes in (
+            ("data", data, {chunked.CHECKSUMS: each}),
+            ("sources", sources, {chunked.CHECKSUM: chunked.checksum_of(sources, dt)}),
+            ("receivers", receivers, {chunked.CHECKSUM: chunked.checksum_of(receivers, dt)}),
+        ):
+            chunked.create(group, values, (1, *values.shape[1:]), attributes, name)
 
 
 @dataclass(frozen=True)
@@ -120,17 +128,21 @@ def look_at_shots(path: Path, ndim: int) -> ShotFile:
     if kind == "zarr":
         from forebay.wave.survey.geometry import geometry_of
 
-        group = _zarr().open(str(path), mode="r")
-        data, attributes = group, group.attrs
-        if not hasattr(group, "shape"):
-            missing = [name for name in ("data", "sources", "receivers") if name not in group]
-            if missing:
-                raise WaveError(f"{path}: a Zarr group of shots has data, sources and receivers; it lacks {missing}")
-            data = group["data"]
-            geometry = geometry_of(np.asarray(group["sources"][:]), np.asarray(group["receivers"][:]))
-        dt = float(attributes["dt"]) if "dt" in attributes else None
+        with reading(path, "Zarr", WaveError):
+            group = chunked.open_zarr(path)
+            data, attributes = group, dict(group.attrs)
+            dt = float(attributes["dt"]) if "dt" in attributes else None
+            if not hasattr(group, "shape"):
+                members = {name: chunked.member(group, name, path) for name in ("data", "sources", "receivers")}
+                if missing := [name for name, array in members.items() if not hasattr(array, "shape")]:
+                    raise WaveError(
+                        f"{path}: a Zarr group of shots has data, sources and receivers; it lacks {missing}"
+                    )
+                data = members["data"]
+                places = (_positions(members[name], dt, path / name) for name in ("sources", "receivers"))
+                geometry = geometry_of(*places)
     else:
-        data = _load(path)
+        data = load_array(path)
     check_real(path, data.dtype)
     if data.ndim != 3:
         raise WaveError(f"{path}: data of shape {data.shape}; expected shots, samples, receivers")
@@ -145,51 +157,25 @@ def read_shot(path: Path, shot: int, traces: NDArray[Any]) -> NDArray[np.float32
 
         return read_traces(path, traces)
     if kind == "zarr":
-        stored = _zarr().open(str(path), mode="r")
-        data = np.asarray((stored if hasattr(stored, "shape") else stored["data"])[shot])
+        with reading(path, "Zarr", WaveError):
+            stored = chunked.open_zarr(path)
+            array = stored if hasattr(stored, "shape") else chunked.member(stored, "data", path)
+            if not hasattr(array, "shape"):
+                raise WaveError(f"{path}: a Zarr group of shots has data; it lacks them")
+            data, written = chunked.read(array, path, shot), array.attrs.get(chunked.CHECKSUMS)
+            if written is not None:
+                each = written if isinstance(written, list) else []
+                chunked.check(data, [shot, stored.attrs.get("dt")], each[shot] if shot < len(each) else "", path)
     else:
-        data = np.asarray(_load(path)[shot])
+        array = load_array(path)
+        with reading(path, "shots", WaveError):
+            data = np.asarray(array[shot])
     check_real(path, data.dtype)
-    return np.ascontiguousarray(data[:, traces], np.float32)
+    with reading(path, f"the traces of shot {shot}", WaveError):
+        return np.ascontiguousarray(data[:, traces], np.float32)
 
 
-@contextmanager
-def whole(path: Path) -> Iterator[Path]:
-    """Yield another name for a file or folder until it is whole: a process that dies before leaves the old one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{token_hex(4)}.{path.name}")
-    try:
-        yield unfinished
-        if unfinished.is_dir():
-            remove(path)  # a folder cannot replace another
-        else:
-            with unfinished.open("rb") as file:
-                os.fsync(file.fileno())
-        unfinished.replace(path)
-    except BaseException:
-        with suppress(OSError):
-            remove(unfinished)
-        raise
-
-
-def remove(path: Path) -> None:
-    """Remove a file or a folder, where it is there."""
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
-
-
-def _load(path: Path) -> NDArray[Any]:
-    try:
-        return load_array(path)
-    except (OSError, ValueError) as error:
-        raise WaveError(f"{path} cannot be read as .npy: {error}") from error
-
-
-def _zarr() -> Any:
-    try:
-        import zarr
-    except ImportError as error:
-        raise WaveError("Zarr files need zarr: install Forebay with its extra wave") from error
-    return zarr
+def _positions(array: Any, dt: float | None, path: Path) -> NDArray[Any]:
+    values = chunked.read(array, path)
+    chunked.check(values, dt, array.attrs.get(chunked.CHECKSUM), path)
+    return values

@@ -11,16 +11,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from forebay.errors import WaveError, reading
+
 _LOCK = Lock()
 
 
 def load_array(path: Path) -> NDArray[Any]:
     """Open an .npy file; its values are read where they are used."""
-    with _LOCK:
+    with _LOCK, reading(path, ".npy", WaveError):
         return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
 
 
 def load_arrays(path: Path, *names: str) -> list[NDArray[Any]]:
     """Read arrays of an .npz file by their names."""
-    with _LOCK, np.load(path, allow_pickle=False) as file:
+    with _LOCK, reading(path, ".npz", WaveError), np.load(path, allow_pickle=False) as file:
         return [file[name] for name in names]

@@ -2,17 +2,17 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from secrets import token_hex
 from time import monotonic
 from typing import Any
 
 from forebay.cuda.available import gpu_count
-from forebay.errors import BudgetError, WaveError
+from forebay.errors import BudgetError, CorruptionError, WaveError
 from forebay.processors import processors
 from forebay.units import Budget, to_text
 from forebay.wave.job.progress import ProgressBars
@@ -23,10 +23,11 @@ from forebay.wave.job.workspace import Workspace
 from forebay.wave.survey.geometry import part_of
 
 try:
-    dask, distributed = (import_module(name) for name in ("dask", "distributed"))  # type: Any, Any
+    distributed: Any = import_module("distributed")
 except ImportError as error:  # pragma: no cover - an optional library
     raise WaveError("workers need Dask: install Forebay with its extra dask") from error
 
+from forebay.dask.clusters import ask_workers, private_cluster
 from forebay.dask.limits import limits_of
 
 FIELDS = {("acoustic", 2): 12, ("acoustic", 3): 12, ("elastic", 2): 30, ("elastic", 3): 44}
@@ -71,24 +72,23 @@ def _why_none_works(client: Any, address: str | None) -> str:
 
 @contextmanager
 def local(table: RunTable, device: str) -> Iterator["ShotCluster"]:
-    """Start a cluster on this machine."""
+    """Start a cluster on this machine, which nobody else can use."""
     cores, gpus = processors(), gpu_count()
     if device == "gpu" and table.workers > gpus:
         raise WaveError(f"run.workers: expected at most {gpus}, one for each GPU, not {table.workers}")
-    # Workers are started afresh, not forked: the threads of a process that has computed do not survive a fork.
-    afresh = dask.config.set({"distributed.worker.multiprocessing-method": "spawn"})
-    with afresh, _started(table.workers, device, gpus) as workers, distributed.Client(workers) as client:
+    with private_cluster(partial(_start, table.workers, device, gpus)) as client:
         yield ShotCluster(client, table, max(1, cores // table.workers))
 
 
-def _started(workers: int, device: str, gpus: int) -> Any:
+def _start(workers: int, device: str, gpus: int, security: Any) -> Any:
+    quiet = {"dashboard_address": None, "security": security}
     if device == "gpu" and gpus > 1:
         try:
             dask_cuda: Any = import_module("dask_cuda")
         except ImportError as error:
             raise WaveError("several GPUs need dask-cuda: pip install dask-cuda, or set run.workers = 0") from error
-        return dask_cuda.LocalCUDACluster(n_workers=workers)
-    return distributed.LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None)
+        return dask_cuda.LocalCUDACluster(n_workers=workers, **quiet)
+    return distributed.LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, **quiet)
 
 
 @dataclass(frozen=True)
@@ -102,14 +102,14 @@ class ShotCluster:
 
     def gpus(self) -> int:
         """Count the GPUs that every worker has."""
-        return min(self.client.run(gpu_count).values(), default=0)
+        return min(ask_workers(self.client, gpu_count).values(), default=0)
 
     def shots(self, workspace: Workspace, todo: list[int], budget: Budget, shown: ProgressBars) -> dict[int, str]:
         """Migrate shots, each tried as often as the job says, and tell which failed and why."""
         if not todo:
             return {}
-        root, topic = str(workspace.root.resolve()), f"forebay-steps-{token_hex(4)}"
-        if blind := [name for name, sees in self.client.run(_sees, root).items() if not sees]:
+        root, topic = str(workspace.root.resolve()), f"forebay-steps-{workspace.run}"
+        if blind := [name for name, sees in ask_workers(self.client, _sees, root).items() if not sees]:
             raise WaveError(
                 f"the worker {blind[0]} does not see {root}: choose an output.directory that all of them share"
             )
@@ -119,12 +119,14 @@ class ShotCluster:
             rest = list(todo)
             # The first one measures and plans, alone; its plan serves the others.
             while rest and workspace.plan() is None:
-                failed.update(self._all((root, topic, budget), [rest.pop(0)], shown))
-            return failed | self._all((root, topic, budget), rest, shown)
+                failed.update(self._all(workspace, (root, workspace.run, topic, budget), [rest.pop(0)], shown))
+            return failed | self._all(workspace, (root, workspace.run, topic, budget), rest, shown)
         finally:
             self.client.unsubscribe_topic(topic)
 
-    def _all(self, about: tuple[str, str, Budget], todo: list[int], shown: ProgressBars) -> dict[int, str]:
+    def _all(
+        self, workspace: Workspace, about: tuple[str, str, str, Budget], todo: list[int], shown: ProgressBars
+    ) -> dict[int, str]:
         attempts: Counter[int] = Counter()
         failed: dict[int, str] = {}
 
@@ -136,11 +138,18 @@ class ShotCluster:
         waiting = distributed.as_completed(list(number))
         for future in waiting:
             shot = number.pop(future)
+            error: Any = None
             if future.status == "finished":
-                shown.finished(shot, future.result()["seconds"])
-                continue
-            error = future.exception()
-            if isinstance(error, BudgetError) and Workspace(Path(about[0])).plan() is None:
+                try:
+                    workspace.take(shot)
+                except CorruptionError as damage:
+                    error = damage
+                else:
+                    shown.finished(shot, future.result()["seconds"])
+                    continue
+            error = error or future.exception()
+            workspace.take_failure(shot)
+            if isinstance(error, BudgetError) and workspace.plan() is None:
                 raise error  # and all others would fail alike
             again = attempts[shot] <= self.table.retries and not hopeless(error)
             reason = f"{type(error).__name__}: {error}"
@@ -153,11 +162,14 @@ class ShotCluster:
             shown.failed(shot, reason, again)
         return failed
 
-    def stack(self, workspace: Workspace) -> PartialImage | None:
-        """Sum the images on the workers: the same tree as in one process, so the same bits."""
-        finished, root = workspace.finished(), str(workspace.root.resolve())
+    def stack(self, workspace: Workspace, shots: Iterable[int], failed: dict[int, str]) -> PartialImage | None:
+        """Sum images on the workers: the same tree as in one process, so the same bits; add to `failed` what cannot."""
+        root, chosen = str(workspace.root.resolve()), set(shots)
+        checks = {shot: self.client.submit(_damage, root, shot, pure=False) for shot in chosen}
+        damage = {shot: reason for shot, reason in self.client.gather(checks).items() if reason}
+        failed.update(damage)
         leaves = (
-            self.client.submit(_part, root, shot, pure=False) if shot in finished else None
+            self.client.submit(_part, root, shot, pure=False) if shot in chosen - damage.keys() else None
             for shot in range(workspace.geometry.count)
         )
         total = tree_sum(
@@ -182,7 +194,7 @@ class ShotCluster:
         return Budget(host=left)
 
 
-def _work(root: str, topic: str, budget: Budget, shot: int, threads: int | None) -> dict[str, Any]:
+def _work(root: str, run: str, topic: str, budget: Budget, shot: int, threads: int | None) -> dict[str, Any]:
     """Migrate a shot on a worker, which now and then says how far it is."""
     worker, told_at = distributed.get_worker(), [-math.inf]
 
@@ -191,11 +203,19 @@ def _work(root: str, topic: str, budget: Budget, shot: int, threads: int | None)
             told_at[0] = monotonic()
             worker.log_event(topic, (number, done))
 
-    return try_shot(root, shot, budget, threads, tell)
+    return try_shot(root, shot, run, budget, threads, tell)
 
 
 def _sees(root: str) -> bool:
     return (Path(root) / "job.json").exists()
+
+
+def _damage(root: str, shot: int) -> str:
+    try:
+        Workspace(Path(root)).part(shot)
+    except CorruptionError as error:
+        return str(error)
+    return ""
 
 
 def _part(root: str, shot: int) -> PartialImage:

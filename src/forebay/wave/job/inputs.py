@@ -28,6 +28,8 @@ DEPTH, APART = 20.0, 25.0
 """metres: of sources and receivers, and from one receiver to the next, unless told"""
 WIDEST = 200
 """points of a layer that is chosen here: a wavelet with frequencies near zero would ask for any number"""
+MOST_SAMPLES = 10**8
+"""of a trace"""
 CUT_OFF = 0.02
 """Of a wavelet's largest value: what it may still have where the data end."""
 
@@ -130,7 +132,12 @@ def acquisition_of(job: Job, grid: Grid) -> Acquisition:
             raise WaveError(f"data.dt: expected seconds between samples, which {data.file} does not tell")
     else:
         assert data.dt is not None and data.length is not None
-        dt, samples = data.dt, round(data.length / data.dt) + 1
+        dt, length = data.dt, data.length
+        if length / dt > MOST_SAMPLES:
+            raise WaveError(
+                f"data.length: expected at most {MOST_SAMPLES:.0e} samples of {dt:.6g} s, not {length:.6g} s"
+            )
+        samples = round(length / dt) + 1
         if samples < 2:
             raise WaveError(f"data.length: expected more than data.dt, not {data.length} beside {data.dt}")
     if geometry is not None and (table.shots is not None or table.sources is not None):

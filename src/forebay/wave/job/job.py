@@ -82,8 +82,8 @@ def parse(text: str, folder: Path | None = None, name: str = "the job") -> Job:
     """Check the text of a job; every complaint names its key and says what was expected."""
     try:
         tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise WaveError(f"{name} is not TOML: {error}") from error
+    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, and tables nested as deep
+        raise WaveError(f"{name} is not TOML: {error!s:.300}") from error
     job = _checked(tables, name)
     return _absolute(job, folder) if folder is not None else job
 

@@ -1,34 +1,47 @@
 """Preparing a job: everything is read, checked and written down before the first shot."""
 
-import json
 import math
 import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forebay import planner
-from forebay.engine.layout import in_a_row
-from forebay.errors import BudgetError, WaveError
+from forebay.errors import BudgetError, CorruptionError, WaveError
+from forebay.files import remove, whole
+from forebay.machine.packing import in_a_row, snapshot_bytes
 from forebay.machine.spec import ArraySpec
 from forebay.wave.advice import advice
 from forebay.wave.earth.grid import Grid
 from forebay.wave.earth.stability import check_dispersion, check_dt, choose_dt
-from forebay.wave.files.formats import whole
+from forebay.wave.files.chunked import checksum_of
 from forebay.wave.imaging import imaging_interval
+from forebay.wave.job.description import Description, differences, files_of, frozen
 from forebay.wave.job.inputs import Acquisition, Fields, acquisition_of, layered, media_of, medium_of, wavelet_of
 from forebay.wave.job.job import Job
 from forebay.wave.job.place import check_memory, check_tools, device_of
-from forebay.wave.job.workspace import Workspace, describe, differences, files_of, frozen, written
+from forebay.wave.job.seal import digest_of, open_archive
+from forebay.wave.job.workspace import Workspace, locked, written
 from forebay.wave.physics import Physics, physics_of
 from forebay.wave.survey.geometry import part_of, windows
 from forebay.wave.survey.points import locate
 from forebay.wave.survey.wavelet import highest_frequency
 
+Tell = Callable[[str, int | None], None]
+"""``tell(sentence, shot)`` hears of a damaged file, and of which shot it is, if of one."""
 
-def prepare(job: Job, gpus: int = 0) -> Workspace:
+
+def prepare(job: Job, gpus: int = 0, tell: Tell | None = None) -> Workspace:
     """Make a job's directory, or find it as an earlier run left it; refuse one that belongs to another job.
+
+    What is damaged is told. Model, geometry, wavelet and description are made again, all else is removed, so that its
+    shots are computed again.
 
     Parameters
     ----------
@@ -36,29 +49,118 @@ def prepare(job: Job, gpus: int = 0) -> Workspace:
         See `read_job`.
     gpus
         How many there are where its shots will be computed.
+    tell
+        Hears of what is damaged.
     """
     check_tools(job)
-    root, device = job.output.directory, device_of(job, gpus)
+    root, device, tell = job.output.directory, device_of(job, gpus), tell or (lambda sentence, shot: None)
     check_memory(job, device)
     check_directory(job)
-    if (root / "job.json").exists():
-        old = json.loads((root / "job.json").read_text())["frozen"]
-        changed = differences(old, json.loads(json.dumps(frozen(job))))
-        if changed:
-            raise WaveError(
-                f"{root} holds a job with other {', '.join(changed)}: choose another output.directory, or remove it"
-            )
-        workspace = Workspace(root)
-        if workspace.device != device:
-            raise WaveError(
-                f"the shots of {root} were begun on a {workspace.device.upper()}, and a {device.upper()} rounds "
-                "differently: go on there, set run.device, or choose another output.directory"
-            )
-        workspace.sweep()
-        text = describe(job, workspace.grid, workspace.sampling, workspace.step, device, workspace.notes)
-        with whole(root / "job.json") as path:  # where shots are computed may have changed
-            path.write_text(text)
-        return Workspace(root)
+    described, damage = described_in(job, device)
+    workspace = Workspace(root)
+    workspace.sweep()  # first of all, so that nobody of a dead run takes part any more
+    for sentence in damage.values():
+        tell(f"{sentence}: it is made again", None)
+    if described is None or damage:
+        described = _write_inputs(job, device)
+    with whole(root / "job.json") as path:  # where shots are computed may have changed
+        path.write_text(replace(described, job=job).to_json())
+    (root / "shots").mkdir(mode=0o700, exist_ok=True)
+    for path, sentence in damaged_results(workspace).items():
+        shot = workspace.shot_of(path) if path.suffix == ".npz" else None
+        if path.suffix == ".npz" and shot is None:
+            tell(f"{sentence}: it is left out", None)
+            continue
+        tell(sentence + (": the next shot makes another" if shot is None else ": it is computed again"), shot)
+        remove(path)
+    return workspace
+
+
+def described_in(job: Job, device: str | None = None) -> tuple[Description | None, dict[Path, str]]:
+    """Return what a job's directory says of it, if anything, and what of that and of its inputs is damaged.
+
+    Refuse a directory of another job, or of shots that were begun on another device, where one is told.
+    """
+    root = job.output.directory
+    path = root / "job.json"
+    if not path.exists():
+        lost = any((root / "shots").glob("[0-9]*.npz"))
+        return None, {path: f"{path} is missing, and shots are there"} if lost else {}
+    workspace = Workspace(root)
+    try:
+        described = workspace.described
+    except CorruptionError as error:
+        return None, {path: str(error)}
+    if changed := differences(described.frozen, frozen(job)):
+        raise WaveError(
+            f"{root} holds a job with other {', '.join(changed)}: choose another output.directory, or remove it"
+        )
+    if device is not None and described.device != device:
+        raise WaveError(
+            f"the shots of {root} were begun on a {described.device.upper()}, and a {device.upper()} rounds "
+            "differently: go on there, set run.device, or choose another output.directory"
+        )
+    return described, _damage({root / name: partial(workspace.input, name) for name in described.inputs})
+
+
+def damaged_results(workspace: Workspace) -> dict[Path, str]:
+    """Say of plan, timeline and shots what is damaged, and what has the name of no shot of the job."""
+    root = workspace.root
+    checks: dict[Path, Callable[[], Any]] = {
+        root / "plan.json": workspace.plan,
+        root / "timeline.json": workspace.timeline,
+    }
+    strays = {}
+    for path in workspace.shot_files():
+        shot = workspace.shot_of(path)
+        if shot is None:
+            strays[path] = f"{path} belongs to none of the job's {workspace.geometry.count} shots, and can be removed"
+        else:
+            checks[path] = partial(_check_shot, workspace, shot)
+    return _damage(checks) | strays
+
+
+def verify(job: Job) -> tuple[list[str], str]:
+    """Say what of a job's directory is damaged, and how much is there; change nothing."""
+    root = job.output.directory
+    if not root.is_dir():
+        raise WaveError(f"there is no {root} to verify: run the job first")
+    with locked(root):
+        return _verified(job, *described_in(job))
+
+
+def _verified(job: Job, described: Description | None, damage: dict[Path, str]) -> tuple[list[str], str]:
+    root = job.output.directory
+    if described is None:
+        if not damage:
+            raise WaveError(f"{root} holds no job to verify: run it first")
+        return list(damage.values()), "without its job.json, shots are not looked at"
+    workspace = Workspace(root)
+    geometry = root / "geometry.npz"
+    if geometry not in damage:
+        damage |= damaged_results(workspace)
+        shots = workspace.finished() - {workspace.shot_of(path) for path in damage if path.suffix == ".npz"}
+        return list(damage.values()), f"{len(shots)} of {workspace.geometry.count} shots are there and whole"
+    return list(damage.values()), "without its geometry.npz, shots are not looked at"
+
+
+def _check_shot(workspace: Workspace, shot: int) -> None:
+    workspace.part(shot), workspace.summary(shot)
+
+
+def _damage(checks: Mapping[Path, Callable[[], Any]]) -> dict[Path, str]:
+    damage = {}
+    for path, check in checks.items():
+        try:
+            check()
+        except CorruptionError as error:
+            damage[path] = str(error)
+    return damage
+
+
+def _write_inputs(job: Job, device: str) -> Description:
+    """Read or make model, geometry and wavelet, check and write them, and say what follows."""
+    root = job.output.directory
     ours = [(root / name).resolve() for name in written()]
     if taken := [path for path in files_of(job) if path.resolve() in ours]:
         raise WaveError(f"output.directory: {taken[0]} would be overwritten there: choose another one")
@@ -67,20 +169,39 @@ def prepare(job: Job, gpus: int = 0) -> Workspace:
     wavelet = wavelet_of(job, acquisition)
     grid = layered(job, grid, media, acquisition, wavelet)
     step = check(job, grid, media, acquisition, wavelet)
-    Workspace(root).clear()
-    for medium, fields in media.items():
-        for name, values in fields.items():
-            with whole(root / medium / f"{name}.npy") as path, path.open("wb") as file:
-                np.save(file, values)
+    arrays = {f"{medium}/{name}.npy": values for medium, fields in media.items() for name, values in fields.items()}
+    arrays["wavelet.npy"] = wavelet
+    everything = arrays | vars(acquisition.geometry)
+    contents = "".join(checksum_of(np.asarray(everything[name]), name) for name in sorted(everything))
+    advised = notes(job, grid, media, acquisition.dt, wavelet, step)
+    described = Description(job, frozen(job), grid, acquisition.dt, step, device, advised, {}, contents)
+    _refuse_others(root, described.identity)
+    for name in written():
+        remove(root / name)
+    for medium in media:
+        (root / medium).mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name, values in arrays.items():
+        with whole(root / name) as path, path.open("wb") as file:
+            np.save(file, values)
     with whole(root / "geometry.npz") as path, path.open("wb") as file:
         acquisition.geometry.save(file)
-    with whole(root / "wavelet.npy") as path, path.open("wb") as file:
-        np.save(file, wavelet)
-    (root / "shots").mkdir(exist_ok=True)
-    with whole(root / "job.json") as path:
-        advised = notes(job, grid, media, acquisition.dt, wavelet, step)
-        path.write_text(describe(job, grid, acquisition.dt, step, device, advised))
-    return Workspace(root)
+    for path in (root / "shots").glob("*.error"):
+        if path.stem.isdigit():
+            path.unlink()
+    return replace(described, inputs={name: digest_of(root / name) for name in (*arrays, "geometry.npz")})
+
+
+def _refuse_others(root: Path, identity: str) -> None:
+    """Refuse a directory in which only another job has left shots that are whole."""
+    whose = set()
+    for path in Workspace(root).shot_files():
+        with suppress(CorruptionError):
+            whose.add(open_archive(path)["job"])
+    if whose and identity not in whose:
+        raise WaveError(
+            f"{root} holds shots of another job, and no description of it: choose another output.directory, or remove "
+            "its folder shots"
+        )
 
 
 def inspect(job: Job, gpus: int = 0) -> str:
@@ -172,7 +293,7 @@ def check_budget(job: Job, physics: type[Physics], part: Grid, steps: int, every
 
 def _kept(shape: tuple[int, ...], count: int) -> int:
     """Return the bytes of a snapshot of fields of a shape."""
-    return in_a_row([ArraySpec(shape, np.dtype(np.float32))] * count)[1]
+    return snapshot_bytes(in_a_row([ArraySpec(shape, np.dtype(np.float32)).nbytes] * count))
 
 
 def check_directory(job: Job) -> None:

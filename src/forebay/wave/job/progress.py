@@ -6,6 +6,7 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from forebay.report.console import say
 from forebay.units import seconds_to_text
 
 
@@ -61,7 +62,7 @@ class ProgressBars:
     def failed(self, shot: int, reason: str, again: bool) -> None:
         """Show that a shot has failed, for good or to be tried again."""
         if again:
-            self._console.print(f"shot {shot} failed ({reason}), again", highlight=False, markup=False)
+            say(self._console, f"shot {shot} failed ({reason}), again")
             self.steps(shot, 0)
         else:
             self._end(shot, f"failed ({reason})")
@@ -74,4 +75,4 @@ class ProgressBars:
         over = self._done + self._ended
         left = (perf_counter() - self._start) / self._ended * (self._count - over)
         more = f", {seconds_to_text(left)} left" if over < self._count else ""
-        self._console.print(f"shot {shot} {how}: {over} of {self._count}{more}", highlight=False, markup=False)
+        say(self._console, f"shot {shot} {how}: {over} of {self._count}{more}")

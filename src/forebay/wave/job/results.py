@@ -1,5 +1,6 @@
 """What a job leaves behind: the image in files, pictures, and a page that tells how it was made."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -88,7 +89,7 @@ def write_report(survey: Survey, path: Path, pictures: Sequence[Picture], title:
     workspace, plan, grid = survey.workspace, survey.workspace.plan(), survey.workspace.grid
     every, steps = survey.summaries[0]["every"], survey.summaries[0]["steps"]
     facts = [
-        ("shots", f"{len(survey.summaries)} of {workspace.geometry.count}"),
+        ("shots", f"{len(survey.summaries) - len(survey.aside)} of {workspace.geometry.count}"),
         ("grid", " x ".join(map(str, grid.shape)) + f" at {grid.spacing[0]:.6g} m"),
         ("steps of a shot", f"{steps} of {workspace.step * 1000:.4g} ms"),
         ("imaged every", f"{every} steps, {every * workspace.step * 1000:.4g} ms"),
@@ -102,12 +103,19 @@ def write_report(survey: Survey, path: Path, pictures: Sequence[Picture], title:
         name: values for name, values in phases.items() if any(values)
     }
     labels = [str(shot["shot"]) for shot in survey.summaries]
+    told = json.dumps(workspace.job.model_dump(mode="json", exclude_none=True), indent=2, ensure_ascii=False)
     sections: list[tuple[str, Sequence[Element]]] = [("", [Facts(facts)]), ("Pictures", pictures)]
     if survey.failed:
         rows = [[str(number), reason] for number, reason in survey.failed.items()]
         sections.append(("Shots that are missing", [TextTable(("shot", "why"), rows)]))
-    if plan is not None:
-        shot, spans = workspace.timeline()
+    if survey.aside:
+        rows = [[str(number), reason] for number, reason in survey.aside.items()]
+        sections.append(("Shots that were set aside", [TextTable(("shot", "why"), rows)]))
+    if survey.damage:
+        sections.append(("What was damaged", [Text("\n".join(survey.damage))]))
+    timeline = workspace.timeline()
+    if plan is not None and timeline is not None:
+        shot, spans = timeline
         ratio = next((summary["ratio"] for summary in survey.summaries if summary["ratio"]), 1.0)
         sections += [
             (f"Memory over time, in shot {shot}", [Chart(memory_chart(plan, spans, _kept(plan) / ratio))]),
@@ -117,7 +125,10 @@ def write_report(survey: Survey, path: Path, pictures: Sequence[Picture], title:
         ("Where the time of each shot went", [Chart(bars_chart(series, labels, "shot", "seconds"))]),
         ("Each shot", [_table(survey)]),
         *([("The plan", [Text(plan.explain())])] if plan is not None else []),
-        ("The job", [Text(workspace.job.model_dump_json(indent=2, exclude_none=True))]),
+        (
+            "The job",
+            [Text(told)],
+        ),
     ]
     write_page(path, title, lead, sections)
 

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from forebay.cuda.available import gpu_count
-from forebay.errors import BudgetError, WaveError
+from forebay.errors import BudgetError, CorruptionError, WaveError
+from forebay.report.console import say
 from forebay.tier.capacity import host_capacity
 from forebay.units import Budget
 from forebay.wave.advice import WaveWarning
@@ -20,7 +21,7 @@ from forebay.wave.job.job import Job
 from forebay.wave.job.place import check_tools, too_much
 from forebay.wave.job.prepare import prepare
 from forebay.wave.job.progress import ProgressBars
-from forebay.wave.job.stack import PartialImage, tree_sum
+from forebay.wave.job.stack import PartialImage, outliers, tree_sum
 from forebay.wave.job.work import hopeless, steps_of, try_shot
 from forebay.wave.job.workspace import Workspace, locked
 
@@ -36,6 +37,10 @@ class Survey:
     """divided by the illumination, rid of its smooth part and faded out at the top"""
     failed: dict[int, str]
     """the shots that are missing, and why"""
+    aside: dict[int, str]
+    """the shots that stand out and are not summed, and how"""
+    damage: list[str]
+    """what was damaged when this run began, and what became of it"""
     resumed: int
     """shots that an earlier run had finished"""
     seconds: float
@@ -44,15 +49,20 @@ class Survey:
     """what each finished shot told of itself"""
 
 
-def run_job(job: Job, console: Console | None = None) -> Survey:
+def run_job(job: Job, console: Console | None = None, *, repair: bool = False) -> Survey:
     """Migrate all shots of a job and sum their images; the same job again goes on where it ended.
+
+    What is damaged is told and computed again.
 
     Parameters
     ----------
     job
         See `read_job`.
     console
-        Where progress is shown, and what the job might do better; without one, a `WaveWarning` tells the latter.
+        Where progress is shown, what was damaged, and what the job might do better; without one, a `WaveWarning` tells
+        the latter two.
+    repair
+        Compute only those shots that were damaged, and none that an earlier run had left to do.
     """
     console, start = console or Console(quiet=True), perf_counter()
     check_tools(job)
@@ -63,32 +73,40 @@ def run_job(job: Job, console: Console | None = None) -> Survey:
 
             client = opened.enter_context(existing(job.run))
             gpus = client.gpus()
+        damage: dict[str, int | None] = {}
         with console.status("preparing the model"):
-            workspace = prepare(job, gpus)
-        for note in workspace.notes:
+            workspace = opened.enter_context(prepare(job, gpus, damage.__setitem__).running())
+        for note in (*damage, *workspace.notes):
             if console.quiet:
                 warnings.warn(note, WaveWarning, stacklevel=2)
             else:
-                console.print(note, style="yellow", highlight=False, soft_wrap=True)
+                say(console, note, "yellow")
         done, count = workspace.finished(), workspace.geometry.count
-        todo = [shot for shot in range(count) if shot not in done]
+        missing = [shot for shot in range(count) if shot not in done]
+        todo = [shot for shot in missing if not repair or shot in damage.values()]
         if done:
-            console.print(f"{len(done)} of {count} shots were finished before")
+            say(console, f"{len(done)} of {count} shots were finished before")
         if job.run.workers:
             from forebay.wave.job.cluster import local
 
             client = opened.enter_context(local(job.run, workspace.device))
         shown = opened.enter_context(ProgressBars(console, count, len(done), steps_of(workspace)[1]))
-        failed: dict[int, str] = {}
+        unasked = [shot for shot in missing if shot not in todo]
+        failed = dict.fromkeys(unasked, "it was not computed before: run the job without --repair")
         if todo:  # a finished job keeps its plan, however little memory there is now
             budget = Budget(host=host_capacity().free) if client is None else client.budget(workspace)
             _settle(workspace, budget, console)
-            failed = _here(workspace, todo, shown) if client is None else client.shots(workspace, todo, budget, shown)
+            if client is None:
+                failed |= _here(workspace, todo, shown)
+            else:
+                failed |= client.shots(workspace, todo, budget, shown)
+        summaries = _summaries(workspace, failed)
+        aside = {} if job.imaging.include_outliers else _aside(summaries)
+        chosen = summaries.keys() - aside.keys()
         if client is not None:
-            stack = client.stack(workspace)
+            stack = client.stack(workspace, chosen, failed)
         else:
-            finished = workspace.finished()
-            stack = tree_sum(workspace.part(shot) if shot in finished else None for shot in range(count))
+            stack = tree_sum(_part(workspace, shot, failed) if shot in chosen else None for shot in range(count))
     if stack is None:
         raise WaveError(f"none of the {count} shots could be migrated; the first failed: {next(iter(failed.values()))}")
     stack = stack.spread(workspace.grid.shape)
@@ -97,10 +115,42 @@ def run_job(job: Job, console: Console | None = None) -> Survey:
         stack,
         finish(stack, workspace),
         failed,
+        aside,
+        list(damage),
         len(done),
         perf_counter() - start,
-        [workspace.summary(shot) for shot in sorted(workspace.finished())],
+        [summary for shot, summary in summaries.items() if shot not in failed],
     )
+
+
+def _summaries(workspace: Workspace, failed: dict[int, str]) -> dict[int, dict[str, Any]]:
+    """Read what each finished shot told of itself; add to `failed` those that were damaged since."""
+    summaries = {}
+    for shot in sorted(workspace.finished()):
+        try:
+            summaries[shot] = workspace.summary(shot)
+        except CorruptionError as error:
+            failed[shot] = str(error)
+    return summaries
+
+
+def _aside(summaries: dict[int, dict[str, Any]]) -> dict[int, str]:
+    """Say of shots that stand out by how much."""
+    found = outliers({shot: summary["strength"] for shot, summary in summaries.items()})
+    return {
+        shot: f"its image is {times:.3g} times as strong as the median of all: look at its data, "
+        "or set imaging.include_outliers"
+        for shot, times in found.items()
+    }
+
+
+def _part(workspace: Workspace, shot: int, failed: dict[int, str]) -> PartialImage | None:
+    """Read the image of a shot; add it to `failed` where it was damaged since this run began."""
+    try:
+        return workspace.part(shot)
+    except CorruptionError as error:
+        failed[shot] = str(error)
+        return None
 
 
 def finish(stack: PartialImage, workspace: Workspace) -> NDArray[Any]:
@@ -115,12 +165,19 @@ def finish(stack: PartialImage, workspace: Workspace) -> NDArray[Any]:
 
 
 def _settle(workspace: Workspace, budget: Budget, console: Console) -> None:
-    """Drop a plan that was made where there was more memory, unless the job itself says how much there is."""
-    plan = workspace.plan()
-    if plan is None or workspace.job.memory.budget is not None:
+    """Drop a plan that was made for another budget, or where there was more memory."""
+    plan, told = workspace.plan(), workspace.job.memory.budget
+    if plan is None:
         return
-    if reason := too_much(plan, budget):
-        console.print(f"the plan of an earlier run takes {reason}: another one is made", highlight=False)
+    reason = too_much(plan, budget)
+    reason = reason and f"takes {reason}"
+    if told is not None and not reason:
+        # Where the job leaves the device open, the plan has half of what was free on it.
+        tiers = [tier for tier in plan.budget.tiers if tier in told.tiers or tier != "device"]
+        made = {tier: plan.budget[tier] for tier in tiers}
+        reason = "" if made == {tier: told[tier] for tier in told.tiers} else f"was made for {plan.budget}"
+    if reason:
+        say(console, f"the plan of an earlier run {reason}: another one is made")
         workspace.forget_plan()
 
 
@@ -131,8 +188,13 @@ def _here(workspace: Workspace, todo: list[int], shown: ProgressBars) -> dict[in
     for shot in todo:
         for attempt in range(retries + 1):
             try:
-                summary = try_shot(workspace.root, shot, tell=shown.steps)
+                summary = try_shot(workspace.root, shot, workspace.run, tell=shown.steps)
+                workspace.take(shot)
+            except (KeyboardInterrupt, SystemExit):  # Ctrl-C, or SIGTERM on the command line
+                workspace.take_failure(shot)
+                raise
             except Exception as error:
+                workspace.take_failure(shot)
                 if isinstance(error, BudgetError) and workspace.plan() is None:
                     raise  # and all others would fail alike
                 failed[shot], again = f"{type(error).__name__}: {error}", attempt < retries and not hopeless(error)

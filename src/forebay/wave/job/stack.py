@@ -5,14 +5,18 @@ then those sums in pairs, and so on. So the image has the same bits on one machi
 without one, and no machine has to hold more than a few sums.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median_low
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forebay.wave.survey.geometry import Box
+
+OUTLIER = 30.0
+"""Times the median strength of all shots, 30 dB: above it a shot stands out."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +70,24 @@ def _placed(values: NDArray[Any], inner: Box, outer: Box) -> NDArray[Any]:
     whole = np.zeros([side.stop - side.start for side in outer], values.dtype)
     whole[tuple(slice(a.start - b.start, a.stop - b.start) for a, b in zip(inner, outer, strict=True))] = values
     return whole
+
+
+def outliers(strengths: Mapping[int, float]) -> dict[int, float]:
+    """Return the shots that stand out, and how many times as strong as the median of all each of them is.
+
+    One shot that is wrong by orders of magnitude is all that would be seen in a sum. Of fewer than three shots none
+    can be told to be the wrong one. Shots without any signal are not counted.
+
+    Examples
+    --------
+    >>> outliers({0: 1.0, 1: 3.0, 2: 2.0, 3: 2e20, 4: 0.0})
+    {3: 1e+20}
+    """
+    heard = [strength for strength in strengths.values() if strength > 0]
+    if len(heard) < 3:
+        return {}
+    usual = median_low(heard)
+    return {shot: strength / usual for shot, strength in strengths.items() if strength > OUTLIER * usual}
 
 
 def tree_sum(parts: Iterable[PartialImage | None], add: Callable[[Any, Any], Any] | None = None) -> Any:

@@ -11,10 +11,15 @@ from forebay.schedule import named
 from forebay.units import Budget, to_bytes
 from forebay.wave.earth.builtin import BUILTIN
 
+HIGHEST_ORDER = 64
+"""of accuracy in space: stencils grow with it, and beyond this nothing else does"""
+
 
 def _even(order: int) -> int:
     if order < 2 or order % 2:
         raise ValueError("an even number of at least 2")
+    if order > HIGHEST_ORDER:
+        raise ValueError(f"at most {HIGHEST_ORDER}")
     return order
 
 
@@ -54,11 +59,11 @@ def _each(value: Any) -> Any:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
-Positive = Annotated[float, Field(gt=0)]
-Depth = Annotated[float, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0, lt=1e12)]
+Depth = Annotated[float, Field(ge=0, lt=1e12)]
 Bytes = Annotated[int | None, BeforeValidator(_amount)]
-Count = Annotated[int, Field(ge=1)]
-Points = Annotated[int, Field(ge=2)]
+Count = Annotated[int, Field(ge=1, le=10**6)]
+Points = Annotated[int, Field(ge=2, le=10**6)]
 
 
 class Table(BaseModel):
@@ -78,15 +83,15 @@ class ModelTable(Table):
     size: Literal["small", "full"] | None = None
     dims: Literal[2, 3] | None = None
     shape: tuple[Points, ...] | None = None
-    seed: int | None = None
+    seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
     velocity: Path | None = None
     """.npy, .zarr or .segy; depth first, metres per second"""
     true: Path | None = None
     """where shots are modelled: another file, which `velocity` is a guess of"""
     spacing: Annotated[tuple[Positive, ...], BeforeValidator(_each)] | None = None
     """metres along each axis, where the file does not tell"""
-    origin: tuple[float, ...] | None = None
-    smooth: Annotated[float, Field(ge=0)] = 0.0
+    origin: tuple[Annotated[float, Field(gt=-1e12, lt=1e12)], ...] | None = None
+    smooth: Depth = 0.0
     """metres over which the slowness is averaged before anything migrates through it"""
 
     @model_validator(mode="after")
@@ -137,7 +142,7 @@ class DataTable(Table):
     """seconds that are recorded, of modelled shots"""
     mute_velocity: Positive | None = None
     """metres per second: what arrives before a direct wave of this speed has passed is muted"""
-    mute_delay: Annotated[float, Field(ge=0)] | None = None
+    mute_delay: Depth | None = None
     """seconds after that wave's beginning; unless told, as long as the wavelet lasts"""
 
     @model_validator(mode="after")
@@ -154,7 +159,7 @@ class WaveletTable(Table):
 
     frequency: Positive | None = None
     """of a Ricker wavelet, in Hz"""
-    delay: Annotated[float, Field(ge=0)] | None = None
+    delay: Depth | None = None
     file: Path | None = None
     """.npy, one value per sample"""
     dt: Positive | None = None
@@ -174,7 +179,7 @@ class PhysicsTable(Table):
 
     kind: Literal["acoustic", "elastic"] = "acoustic"
     order: Annotated[int, AfterValidator(_even)] = 8
-    absorb: Annotated[int, Field(ge=0)] | None = None
+    absorb: Annotated[int, Field(ge=0, le=10**4)] | None = None
     """points of each absorbing layer; unless told, what the wavelet needs, within 40 to 200"""
     free_surface: bool = False
     sends: Literal["explosion", "force z", "force y", "force x"] = "explosion"
@@ -198,7 +203,7 @@ class PhysicsTable(Table):
 class ImagingTable(Table):
     """How the image is made."""
 
-    every: Annotated[int, Field(ge=1)] | None = None
+    every: Annotated[int, Field(ge=1, le=10**9)] | None = None
     """steps between two contributions; unless told, what the wavelet's band allows"""
     image: Literal["pp", "velocity"] = "pp"
     """of elastic waves: pressure waves alone, or the motion of particles"""
@@ -207,6 +212,8 @@ class ImagingTable(Table):
     unless told, the whole model"""
     mute: Depth = 0.0
     """metres from the top in which the final image is faded out"""
+    include_outliers: bool = False
+    """whether shots are summed that are more than thirty times as strong as the median of all"""
 
 
 class MemoryTable(Table):
@@ -231,11 +238,11 @@ class RunTable(Table):
     """Where the shots are computed: changes nothing in the image."""
 
     device: Literal["auto", "cpu", "gpu"] = "auto"
-    workers: Annotated[int, Field(ge=0)] = 0
+    workers: Annotated[int, Field(ge=0, le=10**4)] = 0
     """processes of a cluster on this machine; 0 for none"""
     scheduler: Annotated[str | None, AfterValidator(_address)] = None
     """address of a cluster that is there, such as tcp://10.0.0.1:8786"""
-    retries: Annotated[int, Field(ge=0)] = 1
+    retries: Annotated[int, Field(ge=0, le=1000)] = 1
     """how often a shot that fails is tried again"""
 
     @model_validator(mode="after")

@@ -6,6 +6,7 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.errors import ForebayError
+from forebay.errors import ForebayError, WaveError
 from forebay.units import Budget
 from forebay.wave.advice import WaveWarning
 from forebay.wave.files.formats import read_shot
@@ -36,11 +37,12 @@ Tell = Callable[[int, int], None]
 def try_shot(
     root: Path | str,
     number: int,
+    run: str,
     budget: Budget | None = None,
     threads: int | None = None,
     tell: Tell | None = None,
 ) -> dict[str, Any]:
-    """Migrate one shot, keep its image in the job's directory, and tell how it went; write down what goes wrong.
+    """Migrate one shot, write its image for the run to take, and tell how it went; write down what goes wrong.
 
     Parameters
     ----------
@@ -48,6 +50,8 @@ def try_shot(
         The job's directory.
     number
         Of the shot.
+    run
+        The token of the run that asks for it, and takes it afterwards.
     budget
         Of the snapshots, where the job does not say.
     threads
@@ -55,7 +59,7 @@ def try_shot(
     tell
         Hears of the progress.
     """
-    workspace = Workspace(Path(root))
+    workspace = Workspace(Path(root), run)
     try:
         with _ONE, warnings.catch_warnings():
             warnings.simplefilter("ignore", WaveWarning)  # the job's notes have told it, once for all shots
@@ -64,8 +68,9 @@ def try_shot(
 
                 numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))
             return _run(workspace, number, budget, tell or (lambda shot, done: None))
-    except Exception:
-        workspace.fail(number, traceback.format_exc())
+    except BaseException:  # a shot that Ctrl-C or SIGTERM ended is marked, too
+        with suppress(WaveError, OSError):  # of a run that is over nobody wants to know, and a full disk is told anyway
+            workspace.fail(number, traceback.format_exc())
         raise
 
 
@@ -91,7 +96,7 @@ def _run(workspace: Workspace, number: int, budget: Budget | None, tell: Tell) -
     box, plan = workspace.boxes[number], workspace.plan()
     model = medium_of(job, workspace.fields("model", box), part_of(workspace.grid, box), put)
     directory = job.memory.directory or workspace.root
-    directory.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     migration = migrate(
         shot,
         model,
@@ -110,6 +115,12 @@ def _run(workspace: Workspace, number: int, budget: Budget | None, tell: Tell) -
         reversals=workspace.geometry.count,
         progress=False,
     )
+    part = PartialImage(np.asarray(migration.image), np.asarray(migration.illumination), box)
+    if not np.isfinite(part.image).all() or not np.isfinite(part.illumination).all():
+        largest = np.abs(np.asarray(shot.data)).max()
+        raise WaveError(
+            f"its image is not finite, and is set aside: look at its data, whose largest sample is {largest:.3g}"
+        )
     result = migration.result
     if plan is None:
         workspace.freeze(result.plan, result.metrics, number)
@@ -127,8 +138,8 @@ def _run(workspace: Workspace, number: int, budget: Budget | None, tell: Tell) -
         "worst": result.metrics.ratios.worst if result.metrics.ratios else None,
         "error": max((sample.relative for sample in result.metrics.samples), default=None),
         "note": result.note,
+        "strength": float(np.sqrt(np.mean(np.square(part.image, dtype=np.float64)))),
     }
-    part = PartialImage(np.asarray(migration.image), np.asarray(migration.illumination), box)
     # Half of what lies beyond source and receivers, along the horizontal axes.
     margins = [0, *(int((job.imaging.aperture or 0.0) / 2 / step) for step in workspace.grid.spacing[1:])]
     workspace.keep(number, part.faded(margins, workspace.grid.shape), summary)

@@ -4,43 +4,56 @@
     model/, true/   the fields that are migrated through and, where shots are modelled, the true ones
     geometry.npz, wavelet.npy
     plan.json       of the first shot, for all others
+    timeline.json   what that shot did when
     shots/00012.npz one finished shot; 00012.error tells why one failed
+    run-<token>/    what workers of a run have written, until the run takes it
 
 All of it can be read from any process that sees the directory, so a shot's task is the directory and a number.
+
+Every file is sealed: `job.json` has checksums of model, geometry and wavelet; shots, plan and timeline carry the
+identity of their job. Workers write into the folder of their run alone. The run, which holds the directory's lock,
+checks what they wrote and renames it into place. The next run removes that folder first: what is left of a dead run
+finds nothing to rename any more, and nowhere to write.
 """
 
 import json
 import re
-import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import cached_property
-from hashlib import sha256
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.errors import WaveError
+from forebay.errors import DiskError, ForebayError, WaveError
+from forebay.files import remove, sync, whole
+from forebay.locks import DirectoryLock
 from forebay.metrics import Metrics, Span
 from forebay.planner import Plan
-from forebay.version import __version__
 from forebay.wave.earth.grid import Grid
-from forebay.wave.files.formats import remove, whole
 from forebay.wave.files.npy import load_array, load_arrays
+from forebay.wave.job.description import Description, read_description
 from forebay.wave.job.job import Job
+from forebay.wave.job.seal import damaged, digest_of, open_archive, open_text, seal_archive, sealed_text
 from forebay.wave.job.stack import PartialImage
 from forebay.wave.survey.geometry import Box, Geometry, windows
 
-FREE: Any = {"run": True, "output": True, "memory": {"directory"}}
-"""What may change between two runs of one job: it does not change the image."""
-
-
 FOLDERS = ("model", "true", "shots")
+PLAN = ("timeline.json", "plan.json")
+"""The plan comes last: where it is, its timeline is."""
 UNFINISHED = re.compile(r"\.[0-9a-f]{8}\..+")
 """The name of a file or folder until it is whole."""
+RUN = re.compile(r"run-[0-9a-f]{16}")
+"""The name of a run's folder."""
+SUMMARY = {"shot", "seconds", "data", "reversal", "every", "steps", "phases", "peak", "moved"}
+SUMMARY |= {"ratio", "worst", "error", "note", "strength"}
+"""What a shot tells of itself."""
+SHOT = re.compile(r"[0-9]+\.npz")
+"""What is taken for a shot's file."""
 
 
 @dataclass(frozen=True)
@@ -48,46 +61,53 @@ class Workspace:
     """A job that has been prepared."""
 
     root: Path
+    run: str = ""
+    """of a run and its workers: its token"""
 
     @cached_property
-    def _described(self) -> dict[str, Any]:
-        return dict(json.loads((self.root / "job.json").read_text()))
+    def described(self) -> Description:
+        """What it says of its job."""
+        return read_description(self.root / "job.json")
 
     @cached_property
+    def identity(self) -> str:
+        """What its shots and its plan carry."""
+        return self.described.identity
+
+    @property
     def job(self) -> Job:
-        """The parameters, as of when the job was prepared."""
-        return Job.model_validate(self._described["job"])
+        """The parameters, as of the last run."""
+        return self.described.job
 
-    @cached_property
+    @property
     def grid(self) -> Grid:
         """Of the whole model."""
-        grid = self._described["grid"]
-        return Grid(**{name: grid[name] for name in ("shape", "spacing", "origin", "absorb", "free_surface")})
+        return self.described.grid
 
     @property
     def sampling(self) -> float:
         """Seconds between samples of the data."""
-        return float(self._described["sampling"])
+        return self.described.sampling
 
     @property
     def step(self) -> float:
-        """Seconds of a step: the same for all shots, whatever their part of the model."""
-        return float(self._described["step"])
+        """Seconds of a step."""
+        return self.described.step
 
     @property
     def device(self) -> str:
-        """Where waves are computed, "cpu" or "gpu": for all shots the same, since both round differently."""
-        return str(self._described["device"])
+        """Where waves are computed."""
+        return self.described.device
 
     @property
     def notes(self) -> list[str]:
         """What the job might do better."""
-        return list(self._described.get("notes", ()))
+        return self.described.notes
 
     @cached_property
     def geometry(self) -> Geometry:
         """Where the shots are."""
-        return Geometry.load(self.root / "geometry.npz")
+        return Geometry.load(self.input("geometry.npz"))
 
     @cached_property
     def boxes(self) -> list[Box]:
@@ -97,33 +117,50 @@ class Workspace:
     @cached_property
     def wavelet(self) -> NDArray[Any]:
         """What the sources send, at the sampling of the data."""
-        return np.array(load_array(self.root / "wavelet.npy"))
+        return np.array(load_array(self.input("wavelet.npy")))
+
+    def input(self, name: str) -> Path:
+        """Return the file of an input that is as it was written; refuse another."""
+        path = self.root / name
+        try:
+            found = digest_of(path)
+        except OSError as error:
+            raise damaged(path, f"it cannot be read ({error.strerror})") from error
+        if found != self.described.inputs.get(name):
+            raise damaged(path, "its checksum does not match")
+        return path
 
     def fields(self, medium: str, box: Box | None = None) -> dict[str, NDArray[Any]]:
         """Read a part of the "model" that is migrated through, or of the "true" one."""
-        stored = {path.stem: load_array(path) for path in sorted((self.root / medium).glob("*.npy"))}
+        names = [name for name in sorted(self.described.inputs) if name.startswith(f"{medium}/")]
+        stored = {Path(name).stem: load_array(self.input(name)) for name in names}
         return {name: np.ascontiguousarray(values if box is None else values[box]) for name, values in stored.items()}
 
     def plan(self) -> Plan | None:
         """Return the plan for all shots, once there is one."""
         path = self.root / "plan.json"
-        return Plan.from_json(path) if path.exists() else None
+        if not path.exists():
+            return None
+        content = open_text(path, file="plan", job=self.identity)
+        try:
+            return Plan.from_json(json.dumps(content))
+        except ForebayError as error:
+            raise damaged(path, str(error)) from error
 
-    def freeze(self, plan: Plan, metrics: Metrics, shot: int) -> None:
-        """Keep a plan for all shots to come, and beside it what the shot that made it did when."""
-        with whole(self.root / "timeline.json") as path:
-            path.write_text(json.dumps({"shot": shot, "spans": metrics.timeline}))
-        with whole(self.root / "plan.json") as path:
-            plan.to_json(path)
+    def timeline(self) -> tuple[int, list[Span]] | None:
+        """Return the shot that made the plan, and what it did when."""
+        path = self.root / "timeline.json"
+        if not path.exists():
+            return None
+        content = open_text(path, file="timeline", job=self.identity)
+        try:
+            return int(content["shot"]), [Span(*span) for span in content["spans"]]
+        except (KeyError, TypeError, ValueError) as error:
+            raise damaged(path, "it tells no timeline") from error
 
     def forget_plan(self) -> None:
         """Have the next shot make another plan."""
         (self.root / "plan.json").unlink(missing_ok=True)
-
-    def timeline(self) -> tuple[int, list[Span]]:
-        """Return the shot that made the plan, and what it did when."""
-        timeline = json.loads((self.root / "timeline.json").read_text())
-        return int(timeline["shot"]), [Span(*span) for span in timeline["spans"]]
 
     def path(self, shot: int) -> Path:
         """Return the file of a shot."""
@@ -131,75 +168,136 @@ class Workspace:
 
     def finished(self) -> set[int]:
         """List the shots that are there."""
-        return {int(path.stem) for path in (self.root / "shots").glob("*.npz") if path.stem.isdigit()}
+        return {shot for shot in map(self.shot_of, self.shot_files()) if shot is not None}
 
-    def keep(self, shot: int, part: PartialImage, summary: dict[str, Any]) -> None:
-        """Write a finished shot, whole or not at all."""
-        with whole(self.path(shot)) as path, path.open("wb") as file:
-            encoded = np.frombuffer(json.dumps(summary).encode(), np.uint8)
-            np.savez(file, image=part.image, illumination=part.illumination, summary=encoded)
-        self.path(shot).with_suffix(".error").unlink(missing_ok=True)
+    def shot_files(self) -> list[Path]:
+        """List the files with names like those of shots."""
+        return [path for path in sorted((self.root / "shots").glob("*.npz")) if SHOT.fullmatch(path.name)]
 
-    def fail(self, shot: int, reason: str) -> None:
-        """Write down why a shot failed."""
-        self.path(shot).parent.mkdir(exist_ok=True)
-        self.path(shot).with_suffix(".error").write_text(reason)
+    def shot_of(self, path: Path) -> int | None:
+        """Return the shot of this job whose file this is, if any."""
+        shot = int(path.stem)
+        return shot if path == self.path(shot) and shot < self.geometry.count else None
 
     def part(self, shot: int) -> PartialImage:
         """Read the image of a finished shot."""
-        image, illumination = load_arrays(self.path(shot), "image", "illumination")
-        return PartialImage(image, illumination, self.boxes[shot])
+        path = self.path(shot)
+        open_archive(path, job=self.identity, shot=shot)
+        image, illumination = _load(path, "image", "illumination")
+        box = self.boxes[shot]
+        shape = tuple(side.stop - side.start for side in box)
+        for values in (image, illumination):
+            if values.shape != shape or values.dtype != np.float32:
+                raise damaged(path, f"it has {values.dtype} of shape {values.shape}, not float32 of shape {shape}")
+            if not np.isfinite(values).all():
+                raise damaged(path, "it has NaN or infinity")
+        return PartialImage(image, illumination, box)
 
     def summary(self, shot: int) -> dict[str, Any]:
         """Read what a finished shot told of itself."""
-        (summary,) = load_arrays(self.path(shot), "summary")
-        return dict(json.loads(bytes(summary)))
+        path = self.path(shot)
+        (summary,) = _load(path, "summary")
+        try:
+            told = dict(json.loads(bytes(summary)))
+        except (ValueError, TypeError) as error:
+            raise damaged(path, "its summary cannot be read") from error
+        if told.get("shot") != shot or told.keys() != SUMMARY:
+            raise damaged(path, f"its summary is not that of shot {shot}")
+        return told
 
-    def clear(self) -> None:
-        """Remove what an earlier job left behind that must not be taken for this one's."""
-        for path in (*self.root.glob("shots/*.npz"), *self.root.glob("shots/*.error")):
-            if path.stem.isdigit():
-                path.unlink()
-        for name in (*written(), "plan.json", "timeline.json"):
-            (self.root / name).unlink(missing_ok=True)
+    # What workers of a run do.
+
+    @property
+    def drafts(self) -> Path:
+        """Where workers of a run write."""
+        return self.root / f"run-{self.run}"
+
+    def keep(self, shot: int, part: PartialImage, summary: dict[str, Any]) -> None:
+        """Write a finished shot, whole or not at all, for the run to take."""
+        with self._draft(self.path(shot).name) as path:
+            with path.open("wb") as file:
+                encoded = np.frombuffer(json.dumps(summary).encode(), np.uint8)
+                np.savez(file, image=part.image, illumination=part.illumination, summary=encoded)
+            seal_archive(path, job=self.identity, shot=shot, run=self.run)
+
+    def freeze(self, plan: Plan, metrics: Metrics, shot: int) -> None:
+        """Write a plan for all shots to come, and beside it what the shot that made it did when."""
+        timeline = {"shot": shot, "spans": metrics.timeline}
+        for name, content in zip(PLAN, (timeline, json.loads(plan.to_json())), strict=True):
+            with self._draft(name) as path:
+                path.write_text(sealed_text(content, file=Path(name).stem, job=self.identity))
+
+    def fail(self, shot: int, reason: str) -> None:
+        """Write down why a shot failed."""
+        with self._draft(self.path(shot).with_suffix(".error").name) as path:
+            path.write_text(reason)
+
+    @contextmanager
+    def _draft(self, name: str) -> Iterator[Path]:
+        try:
+            with whole(self.drafts / name) as path:
+                yield path
+        except FileNotFoundError as error:
+            if self.drafts.is_dir():
+                raise
+            raise WaveError(f"this run in {self.root} is over: another one has begun there") from error
+
+    # What the run itself does, under its lock.
+
+    @contextmanager
+    def running(self) -> Iterator["Workspace"]:
+        """Begin a run: yield the same with its token and its folder, in which nobody else writes."""
+        begun = replace(self, run=token_hex(8))
+        begun.drafts.mkdir(mode=0o700)
+        try:
+            yield begun
+        finally:
+            self._discard(begun.drafts)
+
+    def _discard(self, folder: Path) -> None:
+        """Remove the folder of a run; by another name first, so that nobody writes into it meanwhile."""
+        hidden = folder.with_name(f".{token_hex(4)}.{folder.name}")
+        with suppress(OSError):  # a disk may refuse while somebody still writes there: the next run tries again
+            folder.replace(hidden)
+            remove(hidden)
+
+    def take(self, shot: int) -> None:
+        """Take over a shot that a worker of this run wrote, and the plan that it made for all others, if any.
+
+        Where another run has begun, the draft is gone, and nothing is renamed.
+        """
+        draft, place = self.drafts / self.path(shot).name, self.path(shot)
+        open_archive(draft, job=self.identity, shot=shot, run=self.run)
+        draft.replace(place)
+        sync(place.parent)
+        for path in (draft, place):
+            path.with_suffix(".error").unlink(missing_ok=True)
+        for name in PLAN:
+            if (self.drafts / name).exists() and not (self.root / "plan.json").exists():
+                (self.drafts / name).replace(self.root / name)
+
+    def take_failure(self, shot: int) -> None:
+        """Take over what a worker of this run wrote about the failure of a shot, if it could."""
+        failure = self.path(shot).with_suffix(".error")
+        with suppress(FileNotFoundError):
+            (self.drafts / failure.name).replace(failure)
 
     def sweep(self) -> None:
-        """Remove what a dead process left behind, and shots that can no longer be read."""
+        """Remove what dead processes left behind."""
         for folder in (self.root, *(self.root / name for name in FOLDERS)):
             # Others may keep hidden files here: only the names that `whole` gives are ours.
             for path in [entry for entry in folder.glob(".*") if UNFINISHED.fullmatch(entry.name)]:
                 remove(path)
-        for shot in self.finished():
-            try:
-                self.part(shot), self.summary(shot)
-            except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-                self.path(shot).unlink()
+        for path in [entry for entry in self.root.glob("run-*") if RUN.fullmatch(entry.name)]:
+            self._discard(path)
 
 
-def frozen(job: Job) -> dict[str, Any]:
-    """Return the parameters that decide the image, with size and date of every file that is read."""
-    parameters = job.model_dump(mode="json", exclude=FREE)
-    marks = {}
-    for path in files_of(job):
-        if not path.exists():
-            raise WaveError(f"there is no {path}")
-        marks[str(path)] = _mark(path)
-    return {**parameters, "files": marks, "forebay": __version__}
-
-
-def files_of(job: Job) -> list[Path]:
-    """List the files and folders that a job reads."""
-    files = [job.model.velocity, job.model.true, job.data.file, job.wavelet.file, job.physics.vs, job.physics.density]
-    return [path for path in (*files, job.geometry.sources, job.geometry.receivers) if path is not None]
-
-
-def _mark(path: Path) -> list[int | str]:
-    """Return size and date of a file; of a folder, the size of all files below it and a digest of their dates."""
-    if not path.is_dir():
-        return [path.stat().st_size, path.stat().st_mtime_ns]
-    below = [(str(file.relative_to(path)), file.stat()) for file in sorted(path.rglob("*")) if file.is_file()]
-    listing = "\n".join(f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in below)
-    return [sum(stat.st_size for _, stat in below), sha256(listing.encode()).hexdigest()]
+def _load(path: Path, *names: str) -> list[NDArray[Any]]:
+    """Read arrays of a shot's file."""
+    try:
+        return load_arrays(path, *names)
+    except Exception as error:  # an archive may be wrong in any way
+        raise damaged(path, f"its arrays cannot be read ({type(error).__name__}: {error})") from error
 
 
 def written() -> list[str]:
@@ -208,46 +306,16 @@ def written() -> list[str]:
     return [*fields, "geometry.npz", "wavelet.npy"]
 
 
-def differences(old: Any, new: Any, key: str = "") -> list[str]:
-    """Name the keys in which two sets of parameters differ."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        keys = []
-        for name in sorted(old.keys() | new.keys()):
-            keys += differences(old.get(name), new.get(name), f"{key}.{name}".strip("."))
-        return keys
-    return [] if old == new else [key]
-
-
-def describe(job: Job, grid: Grid, sampling: float, step: float, device: str, notes: list[str]) -> str:
-    """Write down what a workspace must know."""
-    return json.dumps(
-        {
-            "job": job.model_dump(mode="json"),
-            "frozen": frozen(job),
-            "grid": asdict(grid),
-            "sampling": sampling,
-            "step": step,
-            "device": device,
-            "notes": notes,
-        },
-        indent=2,
-    )
-
-
 @contextmanager
 def locked(root: Path) -> Iterator[None]:
-    """Hold a directory for one run; the kernel lets go of it when the process dies."""
-    try:
-        import fcntl
-    except ImportError as error:
-        raise WaveError("jobs run on Linux only, which lets go of a job's directory when its process dies") from error
+    """Hold a directory for one run; a process that dies lets go of it."""
     try:
         root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise WaveError(f"output.directory: {root} cannot be made ({error.strerror}): choose another folder") from error
-    with (root / "lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise WaveError(f"another run works in {root}: wait for it, or choose another output.directory") from None
+    try:
+        lock = DirectoryLock(root / "lock")
+    except DiskError as error:
+        raise WaveError(f"output.directory: {error}") from error
+    with closing(lock):
         yield

@@ -1,5 +1,6 @@
 """Where the shots of a survey are, and the part of a model that each of them needs."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,9 @@ from forebay.wave.files.npy import load_arrays
 from forebay.wave.survey.shot import check_real
 
 Box = tuple[slice, ...]
+
+MOST_TRACES = 10**8
+"""of all shots that are spread evenly; their positions are kept in memory"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,6 +115,12 @@ def spread(
     counts = [shots] if isinstance(shots, int) else [int(number) for number in shots]
     if len(counts) != grid.ndim - 1 or min(counts) < 1:
         raise WaveError(f"shots = {counts}: give how many along each of the {grid.ndim - 1} horizontal axes")
+    lengths = [grid.end[axis] - grid.origin[axis] for axis in range(1, grid.ndim)]
+    many = math.prod(counts) * math.prod(length / receiver_spacing + 1 for length in lengths)
+    if many > MOST_TRACES:
+        raise WaveError(
+            f"{many:.3g} traces of all shots are more than {MOST_TRACES:.0e}: take fewer shots or receivers"
+        )
     lines, rows = [], []
     for axis, number in enumerate(counts, start=1):
         start, stop = grid.origin[axis], grid.end[axis]

@@ -1,18 +1,19 @@
 """Operations of a schedule with everything left out that moves nothing: what makes a search over plans quick.
 
 The reversal of a stretch whose snapshots all fit in the first tier moves nothing but what lies below it. That depends
-only on when it first needs each further slot and when it frees each for good. So it shrinks to a few computations with
-a save or a drop between, at the very moments of the whole reversal. Simulated seconds, moves and peaks are the same.
+only on when it first needs each further slot and when it frees each for good. So it shrinks to a rise and a fall with
+a save or a drop at the very moments of the whole reversal. Simulated seconds, moves and peaks are the same. Where the
+stretch begins does not matter, so those of one size share them: their snapshots are numbered -1, -2, ... upwards.
 """
 
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from forebay.planner.operations import Compute, Operation
+from forebay.planner.operations import Compute, Fall, Operation, Rise
 from forebay.planner.simulate import Work
 from forebay.schedule import Drop, Hierarchical, Restore, Save, binomial
+from forebay.schedule.levels.worth import Stretch
 from forebay.schedule.segmented import Segmented
-from forebay.schedule.worth import Stretch
 
 
 class Envelope(NamedTuple):
@@ -36,6 +37,7 @@ class Coarse:
     def __init__(self, work: Work, slots: int) -> None:
         self.work, self.slots = work, slots
         self._envelopes: dict[tuple[int, int, bool], Envelope] = {}
+        self._shared: dict[tuple[int, int], tuple[Rise, Fall, Compute, Compute]] = {}
 
     def operations(self, schedule: Segmented | Hierarchical) -> list[Operation]:
         """List the operations of a whole schedule."""
@@ -91,7 +93,7 @@ class Coarse:
             if visits == 1:
                 listed.append(Compute(work.backward - turn))
             else:
-                self._append_envelope(listed, start, self._envelope(visits, snapshots), turn)
+                self._append_envelope(listed, start, visits, snapshots, turn)
             if not waiting:
                 return
             turn = 0.0
@@ -100,21 +102,34 @@ class Coarse:
             if visits == 1:
                 listed.append(Drop(start))
 
-    def _append_envelope(self, listed: list[Operation], start: int, envelope: Envelope, turn: float) -> None:
-        """Append a stretch that fits in the first tier: its rises, its falls, and its first snapshot's end."""
-        work = self.work
-        now = 0.0
-        for height, rise in enumerate(envelope.rises, start=1):
-            listed += (Compute(rise - now), Save(start + height))
-            now = rise + work.save
-        now += turn  # it comes after the last rise and before the first fall
-        for height, fall in zip(range(len(envelope.falls), 0, -1), envelope.falls, strict=True):
-            listed += (Compute(fall - now), Restore(start + height), Drop(start + height))
-            now = fall + work.take
-        end = envelope.total - work.backward
-        listed += (Compute(end - work.take - now), Restore(start), Drop(start), Compute(work.backward))
+    def _append_envelope(self, listed: list[Operation], start: int, visits: int, snapshots: int, turn: float) -> None:
+        """Append a stretch that fits in the first tier: its rise, its fall, and its first snapshot's end."""
+        shared = self._shared.get((visits, snapshots))
+        if shared is None or turn:
+            shared = self._rise_and_fall(self.envelope(visits, snapshots), turn)
+            if not turn:
+                self._shared[visits, snapshots] = shared
+        rise, fall, end, last = shared
+        if rise.operations:
+            listed += (rise, fall)
+        listed += (end, Restore(start), Drop(start), last)
 
-    def _envelope(self, visits: int, snapshots: int, stored: bool = False) -> Envelope:
+    def _rise_and_fall(self, envelope: Envelope, turn: float) -> tuple[Rise, Fall, Compute, Compute]:
+        work = self.work
+        rise: list[Compute | Save] = []
+        fall: list[Compute | Restore | Drop] = []
+        now = 0.0
+        for height, moment in enumerate(envelope.rises, start=1):
+            rise += (Compute(moment - now), Save(-height))
+            now = moment + work.save
+        now += turn  # it comes after the last rise and before the first fall
+        for height, moment in zip(range(len(envelope.falls), 0, -1), envelope.falls, strict=True):
+            fall += (Compute(moment - now), Restore(-height), Drop(-height))
+            now = moment + work.take
+        end = Compute(envelope.total - work.backward - work.take - now)
+        return Rise(tuple(rise)), Fall(tuple(fall)), end, Compute(work.backward)
+
+    def envelope(self, visits: int, snapshots: int, stored: bool = False) -> Envelope:
         """Follow the stretches that start at the same snapshot, from the longest to the shortest.
 
         Where they do not fit, the stalls are counted that no plan avoids: the snapshot is `stored` before its slot is
@@ -134,7 +149,7 @@ class Coarse:
             if behind == 1:
                 now += work.backward
             else:
-                inside = self._envelope(behind, snapshots - 1)
+                inside = self.envelope(behind, snapshots - 1)
                 top = now + work.save
                 ups = [now, *(top + rise for rise in inside.rises)]
                 downs = [*(top + fall for fall in inside.falls), top + inside.total - work.backward - work.take]
@@ -160,7 +175,7 @@ class Coarse:
         work, saves = self.work, binomial.saves(visits, snapshots)
         still = binomial.forward_steps(visits, snapshots) * work.forward + visits * work.backward
         still += (saves - 1) * work.save + saves * work.take + (visits - 1 - saves) * work.restore
-        return self._envelope(visits, snapshots, stored=True).total - still
+        return self.envelope(visits, snapshots, stored=True).total - still
 
 
 def misses(visits: int, snapshots: int, slots: int) -> int:

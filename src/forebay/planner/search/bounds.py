@@ -1,6 +1,6 @@
 """What a schedule cannot take less than, in closed form: how `choose` knows which plans need no simulation."""
 
-from forebay.planner.coarse import Coarse, misses
+from forebay.planner.search.coarse import Coarse, misses
 from forebay.planner.simulate import Prediction, Work
 from forebay.schedule import Schedule, binomial
 from forebay.schedule.segmented import Segmented

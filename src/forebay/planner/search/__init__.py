@@ -1,0 +1,1 @@
+"""What the search for a plan stands on: schedules on levels, bounds on what they take, and quick simulations."""

@@ -1,0 +1,155 @@
+"""What a schedule on levels cannot take less than, from its kinds of stretches: each is taken apart once.
+
+A snapshot is missed where the stretch behind it fills all slots of the first tier. It is stored before its slot is used
+anew, which takes time from its save on. It comes back once a slot is free for good, before the stretch behind it ends.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forebay.planner.search.coarse import DEEPEST, Coarse
+from forebay.planner.simulate import Work
+from forebay.schedule import Hierarchical, binomial
+from forebay.schedule.levels.worth import Stretch
+
+Numbers = NDArray[np.float64]
+Kind = tuple[int, Stretch]
+"""Visits, and what else there is of a stretch."""
+
+
+class SlotProfile(NamedTuple):
+    """A kind of stretch, seen from the slots it uses."""
+
+    total: float
+    """seconds, with the least stalls"""
+    lead: Numbers
+    """when it first uses 1, 2, ... slots, in seconds from its start; infinite where it never does"""
+    tail: Numbers
+    """when it last does so, in seconds from its end"""
+
+
+class LevelBounds:
+    """Bounds on the simulated seconds of a schedule on levels in a first tier of few slots.
+
+    Examples
+    --------
+    >>> from forebay.planner.simulate import Work
+    >>> from forebay.schedule import Level
+    >>> work = Work(1.0, 1.0, 0.1, 0.1, 0.0, (25.0,), (25.0,))
+    >>> bounds = LevelBounds(Hierarchical(3751, (Level(2), Level(13, 30))), Coarse(work, slots=2))
+    >>> bounds.misses, round(bounds.moving), round(bounds.stalled)
+    (200, 8751, 29072)
+    """
+
+    def __init__(self, schedule: Hierarchical, coarse: Coarse) -> None:
+        self.schedule, self.coarse = schedule, coarse
+
+    @cached_property
+    def _kinds(self) -> tuple[list[dict[Kind, int]], dict[Kind, tuple[Kind, Kind]]]:
+        """Layers of how often there is each kind, those that others consist of later, and the parts of each."""
+        splits = self.schedule.splits
+        layers: list[dict[Kind, int]] = [{(self.schedule.steps + 1, splits.root): 1}]
+        parts: dict[Kind, tuple[Kind, Kind]] = {}
+        while layers[-1]:
+            following: dict[Kind, int] = {}
+            for kind, times in layers[-1].items():
+                visits, stretch = kind
+                if kind not in parts:
+                    stretch = splits.settle(visits, stretch)
+                    if stretch.level == 0 or visits == 1:
+                        continue
+                    before, left, behind = splits.split(visits, stretch)
+                    parts[kind] = (before, left), (visits - before, behind)
+                for part in parts[kind]:
+                    following[part] = following.get(part, 0) + times
+            layers.append(following)
+        return layers, parts
+
+    def _bottom_up(self) -> Iterator[tuple[Kind, int]]:
+        for layer in reversed(self._kinds[0]):
+            yield from layer.items()
+
+    def _leaf(self, kind: Kind) -> tuple[int, int]:
+        return kind[0], self.schedule.splits.settle(*kind).snapshots
+
+    @cached_property
+    def misses(self) -> int:
+        """The restores, beyond the first level, that find their snapshot evicted from the first tier."""
+        parts, heights = self._kinds[1], dict[Kind, int]()
+        count = 0
+        for kind, times in self._bottom_up():
+            if kind not in parts:
+                heights[kind] = binomial.live(*self._leaf(kind)) if kind[0] > 1 else 0
+            else:
+                left, behind = parts[kind]
+                heights[kind] = max(heights[left], 1 + heights[behind])
+                count += times * (heights[behind] >= self.coarse.slots)
+        return count
+
+    @property
+    def moving(self) -> float:
+        """Seconds of the first sweep, and of what comes up after it."""
+        work = self.coarse.work
+        return self.schedule.steps * work.forward + self.misses * work.up[0]
+
+    @property
+    def stalled(self) -> float:
+        """Seconds of the computation, with the stalls that no plan avoids."""
+        if self.schedule.levels[0].snapshots > DEEPEST:
+            return 0.0
+        parts, work = self._kinds[1], self.coarse.work
+        profiles: dict[tuple[Kind, bool], SlotProfile] = {}
+        for kind, _ in self._bottom_up():
+            for stored in (False, True):
+                if (kind, stored) not in profiles:
+                    if kind in parts:
+                        left, behind = parts[kind]
+                        missed = profiles[behind, False].lead[-1] < np.inf
+                        two = profiles[left, stored or bool(missed)], profiles[behind, False]
+                        profiles[kind, stored] = self._joined(left[0], behind[0] > 1, *two, stored)
+                    else:
+                        profiles[kind, stored] = self._unsplit(kind, stored)
+        root = self.schedule.steps + 1, self.schedule.splits.root
+        return profiles[root, False].total + work.save - work.backward
+
+    def _unsplit(self, kind: Kind, stored: bool) -> SlotProfile:
+        slots, work = self.coarse.slots, self.coarse.work
+        lead, tail = np.full((2, slots), np.inf)
+        if kind[0] == 1:
+            return SlotProfile(work.backward, lead, tail)
+        envelope = self.coarse.envelope(*self._leaf(kind), stored)
+        used = min(len(envelope.rises) + 1, slots)
+        lead[:used] = [0.0, *envelope.rises][:used]
+        ends = [envelope.total - fall - work.take for fall in envelope.falls[::-1]]
+        tail[:used] = [work.backward, *ends][:used]
+        return SlotProfile(envelope.total, lead, tail)
+
+    def _joined(self, before: int, saves: bool, left: SlotProfile, behind: SlotProfile, stored: bool) -> SlotProfile:
+        """Put a stretch together of the part before a split, which is reversed last, and the one behind it."""
+        work = self.coarse.work
+        begun = before * work.forward
+        start = begun + (work.save if saves else 0.0)
+        away, back = 0.0, work.restore if before > 1 else work.take
+        if behind.lead[-1] < np.inf:
+            away = 0.0 if stored else max(0.0, work.down[0] - start - float(behind.lead[-1]))
+            back += max(0.0, work.up[0] - float(behind.tail[-1]))
+        middle = start + behind.total + away + back
+        lead, tail = np.empty((2, len(behind.lead)))
+        lead[0], tail[0] = 0.0, min(left.tail[0], left.total)
+        np.minimum(start + behind.lead[:-1], middle + left.lead[1:], out=lead[1:])
+        np.minimum(left.tail[1:], left.total + back + behind.tail[:-1], out=tail[1:])
+        if saves and len(lead) > 1:
+            lead[1] = min(lead[1], begun)
+        return SlotProfile(middle + left.total, lead, tail)
+
+
+def bounds_of_levels(schedule: Hierarchical, work: Work, slots: Sequence[int]) -> Iterator[LevelBounds]:
+    """Yield the bounds of each link: the tiers above it are one, and what is missed there comes over it."""
+    for link in range(len(slots) - 1):
+        above = replace(work, up=work.up[link:], down=work.down[link:])
+        yield LevelBounds(schedule, Coarse(above, sum(slots[: link + 1])))

@@ -1,0 +1,1 @@
+"""Where schedules on levels with prices split their stretches."""

@@ -1,0 +1,115 @@
+"""What a workspace says of its job: the parameters, what follows from them, and what makes it this job and no other."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from xxhash import xxh3_128_hexdigest
+
+from forebay.codec.auto import choices
+from forebay.errors import WaveError
+from forebay.version import __version__
+from forebay.wave.earth.grid import Grid
+from forebay.wave.job.job import Job
+from forebay.wave.job.seal import damaged, open_text, sealed_text
+
+FREE: Any = {"run": True, "output": True, "memory": {"directory"}, "imaging": {"include_outliers"}}
+"""What may change between two runs of one job: it does not change the image of a shot."""
+BUDGET = ("device", "host", "disk")
+"""What may change too, unless snapshots lose something: their plan then shows in the image."""
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a workspace says of its job."""
+
+    job: Job
+    """the parameters, as of the last run"""
+    frozen: dict[str, Any]
+    """those that decide the images of shots, see `frozen`"""
+    grid: Grid
+    """of the whole model"""
+    sampling: float
+    """seconds between samples of the data"""
+    step: float
+    """seconds of a step: the same for all shots, whatever their part of the model"""
+    device: str
+    """where waves are computed, "cpu" or "gpu": for all shots the same, since both round differently"""
+    notes: list[str]
+    """what the job might do better"""
+    inputs: dict[str, str]
+    """the files of model, geometry and wavelet, and the checksum of each"""
+    contents: str
+    """a checksum of the arrays in them, however files are written"""
+
+    @property
+    def identity(self) -> str:
+        """What makes it this job: shots that carry it have the same bits wherever and whenever they were computed."""
+        told = [self.frozen, asdict(self.grid), self.sampling, self.step, self.device, self.contents]
+        return xxh3_128_hexdigest(json.dumps(told, sort_keys=True).encode())
+
+    def to_json(self) -> str:
+        """Return the text of a job.json."""
+        told = {**vars(self), "job": self.job.model_dump(mode="json"), "grid": asdict(self.grid)}
+        return sealed_text(told, file="job")
+
+
+def read_description(path: Path) -> Description:
+    """Read a job.json, refusing one that is damaged."""
+    content = open_text(path, file="job")
+    convert: dict[str, Callable[[Any], Any]] = {
+        "job": Job.model_validate,
+        "frozen": dict,
+        "grid": lambda grid: Grid(**grid),
+        "sampling": float,
+        "step": float,
+        "device": str,
+        "notes": list,
+        "inputs": dict,
+        "contents": str,
+    }
+    try:
+        return Description(**{name: make(content[name]) for name, make in convert.items()})
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        raise damaged(path, f"it describes no job ({type(error).__name__})") from error
+
+
+def frozen(job: Job) -> dict[str, Any]:
+    """Return the parameters that decide the image, with size and date of every file that is read."""
+    parameters = job.model_dump(mode="json", exclude=FREE)
+    if not any(codec.lossy for codec in choices(job.memory.codec)[0]):
+        parameters["memory"] = {key: value for key, value in parameters["memory"].items() if key not in BUDGET}
+    marks = {}
+    for path in files_of(job):
+        if not path.exists():
+            raise WaveError(f"there is no {path}")
+        marks[str(path)] = _mark(path)
+    return dict(json.loads(json.dumps({**parameters, "files": marks, "forebay": __version__})))
+
+
+def files_of(job: Job) -> list[Path]:
+    """List the files and folders that a job reads."""
+    files = [job.model.velocity, job.model.true, job.data.file, job.wavelet.file, job.physics.vs, job.physics.density]
+    return [path for path in (*files, job.geometry.sources, job.geometry.receivers) if path is not None]
+
+
+def _mark(path: Path) -> list[int | str]:
+    """Return size and date of a file; of a folder, the size of all files below it and a digest of their dates."""
+    if not path.is_dir():
+        return [path.stat().st_size, path.stat().st_mtime_ns]
+    below = [(str(file.relative_to(path)), file.stat()) for file in sorted(path.rglob("*")) if file.is_file()]
+    listing = "\n".join(f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in below)
+    return [sum(stat.st_size for _, stat in below), sha256(listing.encode()).hexdigest()]
+
+
+def differences(old: Any, new: Any, key: str = "") -> list[str]:
+    """Name the keys in which two sets of parameters differ."""
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        keys = []
+        for name in sorted(old.keys() | new.keys()):
+            keys += differences(old.get(name), new.get(name), f"{key}.{name}".strip("."))
+        return keys
+    return [] if old == new else [key]

@@ -1,0 +1,117 @@
+"""Seals of a workspace's files: whose each file is, and a checksum of all its bytes.
+
+A JSON text has its seal as the first entry. An archive of NumPy has it as the comment that a zip file may end with, so
+that NumPy reads it as ever. The checksum is the XXH3-128 of the whole file, with zeros for its own digits.
+"""
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from xxhash import xxh3_128
+
+from forebay.errors import CorruptionError
+
+FORMAT = 1
+"""of sealed files"""
+BLANK = b"0" * 32
+"""In place of a checksum while it is computed."""
+BEGIN = b'{"checksum": "'
+"""How a seal begins."""
+LONGEST = 1024
+"""Bytes of an archive's seal, at most."""
+CHUNK = 2**24
+"""Bytes that are read at a time."""
+
+
+def digest_of(path: Path, hole: int | None = None) -> str:
+    """Return the checksum of a file, with zeros for the digits of the checksum that begin at a place."""
+    total, place = xxh3_128(), 0
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK):
+            if hole is not None and place - len(BLANK) < hole < place + len(chunk):
+                filled = bytearray(chunk)
+                low, high = max(hole - place, 0), min(hole + len(BLANK) - place, len(chunk))
+                filled[low:high] = BLANK[: high - low]
+                chunk = bytes(filled)
+            total.update(chunk)
+            place += len(chunk)
+    return total.hexdigest()
+
+
+def sealed_text(content: Mapping[str, Any], **whose: Any) -> str:
+    """Return JSON with a seal that tells whose it is."""
+    text = json.dumps({"seal": {"checksum": BLANK.decode(), "format": FORMAT, **whose}, **content}, indent=2)
+    return text.replace(BLANK.decode(), xxh3_128(text.encode()).hexdigest(), 1)
+
+
+def open_text(path: Path, **whose: Any) -> dict[str, Any]:
+    """Read sealed JSON, refusing what is damaged or belongs elsewhere."""
+    try:
+        data = path.read_bytes()
+        content = json.loads(data)
+        seal = content.pop("seal")
+        written = str(seal["checksum"])
+    except OSError as error:
+        raise damaged(path, f"it cannot be read ({error.strerror})") from error
+    except (ValueError, RecursionError) as error:
+        raise damaged(path, f"it is no JSON ({error})") from error
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        raise damaged(path, "it carries no seal") from error
+    whole = re.fullmatch("[0-9a-f]{32}", written) is not None
+    if not whole or xxh3_128(data.replace(written.encode(), BLANK, 1)).hexdigest() != written:
+        raise damaged(path, "its checksum does not match")
+    _check(path, seal, whose)
+    return dict(content)
+
+
+def seal_archive(path: Path, **whose: Any) -> None:
+    """Append a seal to an archive that NumPy has written."""
+    comment = json.dumps({"checksum": BLANK.decode(), "format": FORMAT, **whose}).encode()
+    with path.open("rb+") as file:
+        file.seek(-2, os.SEEK_END)  # the last two bytes of an archive are the length of its comment
+        file.write(len(comment).to_bytes(2, "little") + comment)
+        file.flush()
+        hole = file.tell() - len(comment) + len(BEGIN)
+        written = digest_of(path, hole)
+        file.seek(hole)
+        file.write(written.encode())
+
+
+def open_archive(path: Path, **whose: Any) -> dict[str, Any]:
+    """Return the seal of an archive, refusing one that is damaged or belongs elsewhere."""
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            file.seek(-min(LONGEST, size), os.SEEK_END)
+            tail = file.read()
+        start = tail.rfind(BEGIN)
+        seal = json.loads(tail[start:]) if start >= 0 else None
+        written = digest_of(path, size - len(tail) + start + len(BEGIN))
+    except OSError as error:
+        raise damaged(path, f"it cannot be read ({error.strerror})") from error
+    except (ValueError, RecursionError) as error:
+        raise damaged(path, "its seal cannot be read") from error
+    if not isinstance(seal, dict):
+        raise damaged(path, "it carries no seal")
+    if seal["checksum"] != written:
+        raise damaged(path, "its checksum does not match")
+    _check(path, seal, whose)
+    return seal
+
+
+def damaged(path: Path, why: str) -> CorruptionError:
+    """Return the error that names a damaged file."""
+    return CorruptionError(f"{path} is damaged: {why}")
+
+
+def _check(path: Path, seal: Mapping[str, Any], whose: Mapping[str, Any]) -> None:
+    if seal.get("format") != FORMAT:
+        raise damaged(path, "it was written by another version of Forebay")
+    for what, expected in whose.items():
+        if seal.get(what) != expected:
+            other = {"job": "it belongs to another job", "run": "it was written by another run"}
+            raise damaged(path, other.get(what, f"it is {what} {seal.get(what)}, not {expected}"))

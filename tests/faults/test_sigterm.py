@@ -1,0 +1,119 @@
+"""SIGTERM, as clusters send it before they take a machine away: all is put in order, and the job goes on later."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from tests.spills import spills
+
+SCRIPT = """
+import sys, time
+from forebay.cli.main import main
+from forebay.wave.job import work
+
+real = work.migrate
+
+
+def migrate(*arguments, turn, **options):
+    def slow(state):
+        turn(state)
+        if len(started) == 2:
+            print("in the second shot", flush=True)
+            time.sleep(60)
+
+    started.append(1)
+    return real(*arguments, turn=slow, **options)
+
+
+started = []
+work.migrate = migrate
+main()
+"""
+
+JOB = """
+[model]
+name = "layers"
+shape = [48, 96]
+smooth = 80.0
+[geometry]
+shots = 2
+source_depth = 50.0
+receiver_depth = 50.0
+receiver_spacing = 100.0
+[data]
+dt = 0.008
+length = 1.4
+[wavelet]
+frequency = 2.5
+[memory]
+host = "400kB"
+disk = "40MB"
+[run]
+device = "cpu"
+[output]
+directory = "out"
+formats = ["npy"]
+"""
+
+
+def test_a_job_that_is_told_to_end_leaves_nothing_and_says_how_to_go_on(tmp_path):
+    pytest.importorskip("plotly")
+    (tmp_path / "job.toml").write_text(JOB)
+    command = [sys.executable, "-c", SCRIPT, "rtm", str(tmp_path / "job.toml")]
+    stopped = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    lines = []
+    while "in the second shot\n" not in lines:
+        lines.append(stopped.stdout.readline())
+        assert lines[-1], stopped.stderr.read()
+    assert spills(tmp_path, stopped.pid)
+    stopped.send_signal(signal.SIGTERM)
+    said, complained = stopped.communicate(timeout=60)
+    assert stopped.returncode == 128 + signal.SIGTERM == 143
+    assert f"to go on, give the same command: forebay rtm {tmp_path}/job.toml" in said
+    assert "Traceback" not in complained
+    assert "SystemExit: 143" in (tmp_path / "out" / "shots" / "00001.error").read_text()
+    assert not [path for path in tmp_path.rglob(".*") if path.is_file()], "nothing unfinished is left"
+    again = subprocess.run([sys.executable, "-m", "forebay", *command[3:]], capture_output=True, text=True, timeout=300)
+    assert again.returncode == 0 and "1 of 2 shots were finished before" in again.stdout, again.stderr
+    assert not (tmp_path / "out" / "shots" / "00001.error").exists()
+    assert np.load(tmp_path / "out" / "image.npy").any()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no signals as of Unix here")
+def test_a_second_signal_changes_nothing():
+    script = """
+import os, signal, sys
+from forebay.cli import main
+signal.signal(signal.SIGTERM, main._terminate)
+try:
+    os.kill(os.getpid(), signal.SIGTERM)
+finally:
+    os.kill(os.getpid(), signal.SIGTERM)
+    print("closed")
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout) == (143, "closed\n")
+
+
+def test_a_signal_in_the_middle_of_a_finalizer_is_not_lost():
+    script = """
+import os, signal, sys, time
+from forebay.cli import main
+
+class Dying:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.01)
+
+def app():
+    Dying()
+    time.sleep(60)
+
+main.app = app
+main.main()
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50)
+    assert (ended.returncode, ended.stderr) == (143, "")

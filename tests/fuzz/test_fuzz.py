@@ -1,0 +1,60 @@
+"""Whatever others have written is read, or refused by an error of ours: no crash, hang, huge allocation or traceback.
+
+The short form tries a few inputs of each reader and all that once failed, which `corpus` keeps. The long form tries a
+million, in processes of little memory with a clock.
+"""
+
+import os
+import sys
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.fuzz.campaign import campaign, failure_of, input_of
+from tests.fuzz.readers import READERS
+
+CORPUS = Path(__file__).with_name("corpus")
+EXAMPLES = {"command line": 8, "shape": 25, "zarr": 20, "segy": 30}
+"""of the short form, where an input takes long"""
+SLOW = {"workspace", "whole job"}
+"""Readers that have a migration run before they begin."""
+SHARE = {"command line": 0.003, "whole job": 0.01, "workspace": 0.02, "zarr": 0.02, "shape": 0.05, "model": 0.05}
+SHARE |= {"name": 0.02, "segy": 0.3}
+"""Of the inputs that each reader has in the long form, where an input takes long."""
+INPUTS = 1_000_000
+
+quick = pytest.mark.parametrize("name", sorted(set(READERS) - SLOW))
+
+
+@quick
+@settings(max_examples=60, derandomize=True, suppress_health_check=list(HealthCheck), deadline=None, database=None)
+@given(random=st.randoms(use_true_random=False))
+def test_no_input_raises_anything_but_our_errors(name, tmp_path, random):
+    if random.randrange(60) >= EXAMPLES.get(name, 60):
+        return
+    data = input_of(READERS[name], random)
+    assert not failure_of(READERS[name], data, tmp_path), data[:300]
+
+
+@pytest.mark.parametrize("path", sorted(CORPUS.glob("*/*")), ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_what_once_failed_is_read_or_refused(path, tmp_path):
+    assert not failure_of(READERS[path.parent.name], path.read_bytes(), tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of memory as Linux has them")
+@pytest.mark.parametrize("name", sorted(READERS))
+def test_a_million_inputs_raise_nothing_but_our_errors(name):
+    weights = {reader: SHARE.get(reader, 1.0) for reader in READERS}
+    whole = int(os.environ.get("FOREBAY_FUZZ_INPUTS", INPUTS))
+    told = campaign(name, max(100, round(whole * weights[name] / sum(weights.values()))))
+    assert told["wrong"] == {}, told
+
+
+def test_the_campaign_notices_what_hangs_dies_and_raises(monkeypatch):
+    assert input_of(READERS["amount"], Random(1)) != input_of(READERS["amount"], Random(2))
+    reader = type(READERS["amount"])(lambda: [b"1"], lambda data, folder: [][1])
+    assert failure_of(reader, b"1", None) == "IndexError in test_fuzz.py:<lambda>"

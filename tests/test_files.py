@@ -1,0 +1,63 @@
+"""Files and folders are whole or not there, and nobody else may read them."""
+
+import os
+import stat
+
+import pytest
+
+from forebay.files import remove, whole
+
+
+def write(path, folder, text):
+    (path / "values" if folder else path).write_text(text)
+
+
+def read(path, folder):
+    return (path / "values" if folder else path).read_text()
+
+
+def mode_of(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.parametrize("folder", [False, True])
+@pytest.mark.parametrize("moment", ["while it is written", "fsync", "replace"])
+def test_who_is_interrupted_leaves_the_old_one_whole(tmp_path, monkeypatch, folder, moment):
+    path = tmp_path / "image"
+    with whole(path, folder=folder) as unfinished:
+        write(unfinished, folder, "old")
+
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    if moment != "while it is written":
+        monkeypatch.setattr(os, moment, interrupted)
+
+    def rewrite():
+        with whole(path, folder=folder) as unfinished:
+            write(unfinished, folder, "half")
+            if moment == "while it is written":
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        rewrite()
+    monkeypatch.undo()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["image"] and read(path, folder) == "old"
+    with whole(path, folder=folder) as unfinished:
+        write(unfinished, folder, "new")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["image"] and read(path, folder) == "new"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no modes")
+@pytest.mark.parametrize("folder", [False, True])
+def test_what_is_written_is_for_its_owner(tmp_path, folder):
+    with whole(tmp_path / "it", folder=folder) as unfinished:
+        assert mode_of(unfinished) == (0o700 if folder else 0o600)
+    assert mode_of(tmp_path / "it") == (0o700 if folder else 0o600)
+
+
+def test_of_a_link_to_a_folder_the_link_is_removed(tmp_path):
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "theirs")
+    remove(tmp_path / "link")
+    assert (tmp_path / "theirs").is_dir() and not (tmp_path / "link").is_symlink()
