@@ -76,6 +76,7 @@ template <typename T> static T shuffled(T mine, int from)
     memcpy(&mine, &posted[from >= 0 && from < 32 ? (current & ~31) + from : current][turn], sizeof(mine));
     return mine;
 }
+template <typename T> static T __shfl_sync(u, T x, int from) { return shuffled(x, from); }
 template <typename T> static T __shfl_up_sync(u, T x, int by) { return shuffled(x, (current & 31) - by); }
 template <typename T> static T __shfl_down_sync(u, T x, int by) { return shuffled(x, (current & 31) + by); }
 template <typename T> static T __shfl_xor_sync(u, T x, int by) { return shuffled(x, (current & 31) ^ by); }
@@ -97,6 +98,8 @@ static double __hiloint2double(int high, int low) { return bits_of<double>((long
 static float __fadd_rn(float x, float y) { return x + y; }
 static float __fsub_rn(float x, float y) { return x - y; }
 static float __fmul_rn(float x, float y) { return x * y; }
+static float __fmaf_rn(float x, float y, float z) { return std::fmaf(x, y, z); }
+static double __fma_rn(double x, double y, double z) { return std::fma(x, y, z); }
 static double __dadd_rn(double x, double y) { return x + y; }
 static double __dsub_rn(double x, double y) { return x - y; }
 static double __dmul_rn(double x, double y) { return x * y; }

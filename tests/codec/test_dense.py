@@ -13,7 +13,9 @@ from tests.example_counts import ALL, fewer
 from forebay.codec import Encoded, get
 from forebay.codec.auto import choices
 from forebay.codec.dense import Dense
-from forebay.codec.dense.format import ORDERS, geometry, tiling_of
+from forebay.codec.dense.coder import number_of, spot_of
+from forebay.codec.dense.format import PAIRS, geometry, tiling_of
+from forebay.codec.dense.tiles import point_of
 from forebay.errors import CodecError, EncodingError
 
 SHAPES = [(), (0,), (0, 4), (1,), (5,), (4096,), (9000,), (3, 3), (70, 45), (64, 130), (9, 17, 33), (16, 32, 48)]
@@ -91,9 +93,9 @@ def test_what_does_not_shrink_takes_hardly_more_than_the_array(shape):
     assert encoded.nbytes <= array.nbytes + 64 + 4 * tiling_of(shape, array.dtype).tiles
 
 
-def test_zeros_take_four_bytes_a_tile():
+def test_zeros_take_four_bytes_a_tile_and_the_points_that_are_kept():
     encoded, decoded = roundtrip(np.zeros((64, 64, 64), "float32"), Dense(abs=1e-3))
-    assert encoded.nbytes == 64 + 4 * 64 and not decoded.any()
+    assert encoded.nbytes == 64 + 4 * (64 + 8 + 1 + 1) + 4 * 4**3 and not decoded.any()
 
 
 def test_the_same_bytes_come_from_any_number_of_threads():
@@ -102,7 +104,7 @@ def test_the_same_bytes_come_from_any_number_of_threads():
     assert len({get(f"dense:1e-4,threads={threads}").encode(array).to_bytes() for threads in (1, 2, 3)}) == 1
 
 
-DIGESTS = {(9001,): "365281438c3444f5", (67, 70): "8d9ddab16a23a98f", (21, 37, 53): "976f55250eb79e95"}
+DIGESTS = {(9001,): "74feb813abfade20", (67, 70): "796ed689d94e9c27", (21, 37, 53): "c80833f1b5ec2509"}
 
 
 @pytest.mark.parametrize("shape", DIGESTS)
@@ -114,19 +116,22 @@ def test_the_format_does_not_change(shape):
     assert "".join(digest.hexdigest() for digest in digests) == DIGESTS[shape]
 
 
-@pytest.mark.parametrize("rank", [1, 2, 3])
-def test_every_value_of_a_tile_has_a_place_of_its_own_and_weights_that_sum_to_one(rank):
+@pytest.mark.parametrize("rank", [2, 3])
+def test_the_weights_of_neighbours_and_the_shares_of_axes_sum_to_one(rank):
     made = geometry(rank, np.dtype("float64"))
-    assert len({tuple(place) for place in made.coordinates.tolist()}) == 4096
-    base = 0
-    for level in range(12 // rank):
-        size = 1 << (rank * level)
-        taps = made.weights[base : base + 5 * rank * size].reshape(rank, 5, size)
-        assert np.allclose(taps.sum(1), 1)
-        shares = made.weights[base + 5 * rank * size :][: (rank << rank) * size].reshape(1 << rank, rank, size)
-        assert np.allclose(shares[1:].sum(1), 1) and not shares[0].any()
-        base += (5 * rank + (rank << rank)) * size
-    assert sorted(ORDERS[rank]) == list(range(1 << rank))
+    assert np.allclose(made.down.sum(1), 1) and np.allclose(made.across.reshape(3, 4, 32).sum(1), 1)
+    shares, at = made.shares.reshape(4, 9, 32), 0
+    for _, *axes in PAIRS:
+        assert np.allclose(shares[:, at : at + len(axes)].sum(1), 1)
+        at += len(axes)
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_every_symbol_is_of_a_point_of_its_own(rank):
+    cells = 4096 >> rank
+    assert sorted(spot_of(k, rank) for k in range(4096 - cells)) == list(range(cells, 4096))
+    assert len({point_of(k, rank) for k in range(4096)}) == 4096
+    assert sorted(number_of(k, rank) for k in range(4096 - cells)) == list(range(4096 - cells))
 
 
 @pytest.mark.parametrize("shape", [(9000,), (70, 45), (24, 32, 40)])

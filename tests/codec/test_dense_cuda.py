@@ -21,22 +21,27 @@ from forebay.codec.dense.format import MAGIC, tiling_of
 from forebay.errors import EncodingError
 
 ENTRY = r"""
-static const u8 *given; static u8 *made; static u64 given_bytes; static real *array; static u32 flag_, numbers[6];
-static i64 extents[3]; static const signed char *weights;
+static const real *array, *above; static real *known; static u8 *payload; static u64 nbytes, start;
+static i64 strides[3], extents[3], grid[3]; static u32 flag_, numbers[7]; static double fine;
+static const signed char *weights;
 static void decoding()
 {
-    decode(given, given_bytes, array, numbers[0], numbers[1], extents[0], extents[1], extents[2], numbers[2],
-        numbers[3], numbers[4], numbers[5], &flag_);
+    decode(payload, nbytes, above, known, numbers[0], numbers[1], extents[0], extents[1], extents[2], grid[0], grid[1],
+        grid[2], numbers[2], numbers[3], numbers[4], numbers[5], start, numbers[6], fine, &flag_);
 }
 static void encoding()
 {
-    encode(array, made, extents[0], extents[1], extents[2], numbers[2], numbers[3], numbers[4], numbers[5], weights);
+    (known ? encode_above : encode)(array, strides[0], strides[1], strides[2], above, known, payload, grid[0], grid[1],
+        grid[2], numbers[2], numbers[3], numbers[4], numbers[6], fine, weights);
 }
-extern "C" u32 launch(u32 blocks, u32 seed, u8 *payload, u64 nbytes, real *out, const u32 *six, const i64 *three,
-                      const signed char *exponents, bool encodes)
+extern "C" u32 launch(u32 blocks, u32 seed, const real *given, const i64 *nine, const real *upper, real *lower,
+                      u8 *bytes, u64 count, const u32 *seven, u64 first, double finer, const signed char *exponents,
+                      bool encodes)
 {
-    given = made = payload, given_bytes = nbytes, array = out, flag_ = 0, weights = exponents;
-    memcpy(numbers, six, sizeof(numbers)), memcpy(extents, three, sizeof(extents));
+    array = given, above = upper, known = lower, payload = bytes, nbytes = count, start = first, fine = finer;
+    weights = exponents, flag_ = 0;
+    memcpy(strides, nine, 24), memcpy(extents, nine + 3, 24), memcpy(grid, nine + 6, 24);
+    memcpy(numbers, seven, sizeof(numbers));
     run_blocks(blocks, THREADS, seed, encodes ? encoding : decoding);
     return flag_;
 }
@@ -57,23 +62,35 @@ SHAPES = [
 
 
 def emulated(payload, array, weighted, seed=0, exponents=None, encodes=False):
-    """Run a kernel; give the flag."""
+    """Run the kernels of all grids; give the flag."""
     how = replace(tiling_of(array.shape, array.dtype), weighted=weighted)
-    _, t1, t0 = how.counts
-    numbers = np.array([MAGIC, how.kind, t1, t0, how.tiles, how.shift], np.uint32)
-    extents = np.array(how.extents, np.int64)
     library = built(whole(Dense.source), ENTRY, tuple(defines(array.dtype, how.rank).items()))
-    return library.launch(
-        how.tiles,
-        seed,
-        ctypes.c_void_p(payload.ctypes.data),
-        ctypes.c_uint64(payload.nbytes),
-        ctypes.c_void_p(array.ctypes.data),
-        ctypes.c_void_p(numbers.ctypes.data),
-        ctypes.c_void_p(extents.ctypes.data),
-        ctypes.c_void_p(exponents.ctypes.data if exponents is not None else None),
-        ctypes.c_bool(encodes),
-    )
+    at, count = how.anchors
+    above, flag = payload[at : at + count * array.itemsize].view(array.dtype), 0
+    for level in how.levels:
+        last = level.stride == 1
+        known = None if last and encodes else array if last else np.full(level.extents, np.nan, array.dtype)
+        pitches = np.array([how.extents[1] * how.extents[2], how.extents[2], 1]) * level.stride
+        nine = np.concatenate((pitches, how.extents, level.extents)).astype(np.int64)
+        about = [MAGIC, how.kind, *level.counts[1:], level.first, how.tiles, how.shift]
+        seven = np.array(about, np.uint32)
+        pointers = [
+            ctypes.c_void_p(one.ctypes.data if one is not None else None) for one in (array, nine, above, known)
+        ]
+        flag |= library.launch(
+            level.tiles,
+            seed,
+            *pointers,
+            ctypes.c_void_p(payload.ctypes.data),
+            ctypes.c_uint64(payload.nbytes),
+            ctypes.c_void_p(seven.ctypes.data),
+            ctypes.c_uint64(how.start),
+            ctypes.c_double(level.fine),
+            ctypes.c_void_p(exponents.ctypes.data if exponents is not None else None),
+            ctypes.c_bool(encodes),
+        )
+        above = known
+    return flag
 
 
 def decoded_by_kernel(payload, shape, dtype, weighted=False, seed=0):
@@ -85,12 +102,12 @@ def decoded_by_kernel(payload, shape, dtype, weighted=False, seed=0):
 
 
 def encoded_by_kernel(codec, array, here, seed=0):
-    """Encode by the kernel, which is given the header that the CPU wrote."""
+    """Encode by the kernels, which are given the header that the CPU wrote, and the points that are kept."""
     how = codec._tiling(array.shape, array.dtype)
     room = np.full(codec.max_bytes(array.shape, array.dtype) + 64, 0xAB, np.uint8)
-    room[: HEADER.size] = here.payload[: HEADER.size]
+    room[: how.start] = here.payload[: how.start]
+    room[HEADER.size : HEADER.size + 4 * how.tiles] = 0xAB
     room[:8] = np.array([how.start], np.uint64).view(np.uint8)
-    room[HEADER.size + 4 * how.tiles : how.start] = 0
     exponents = codec.weight.exponents(array.shape, 1, how) if codec.weight else None
     emulated(room[:-64], array, codec.weight is not None, seed, exponents, encodes=True)
     assert (room[-64:] == 0xAB).all()

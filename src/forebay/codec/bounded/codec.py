@@ -21,7 +21,6 @@ from forebay.processors import processors
 if TYPE_CHECKING:
     from cuda.core import Stream
 
-    from forebay.codec.bounded.host import TileCoder
     from forebay.cuda.arrays import View
     from forebay.cuda.kernels import Module
 
@@ -113,21 +112,20 @@ class Bounded(Codec):
         exponents = self.weight.exponents(array.shape, _planes(array.dtype), tiling) if self.weight else None
         narrow = numbers.narrow(array.dtype)
         asked = host.Asked(self.bound, self.relative, narrow, exponents)
-        return host.encode(numbers.reals(array), out, tiling, asked, self.threads, self._coder())
+        encode = self._host().encode
+        return int(encode(numbers.reals(array), out, tiling, asked, self.threads))
 
     def decode_host(self, payload: NDArray[np.uint8], out: NDArray[Any]) -> None:
         """Decode with Numba."""
-        from forebay.codec.bounded import host
-
         shape, real = numbers.as_reals(out.shape, out.dtype)
         values = out if real == out.dtype else np.empty(shape, real)
-        host.decode(payload, values, self._tiling(out.shape, out.dtype), self.threads, self._coder())
+        self._host().decode(payload, values, self._tiling(out.shape, out.dtype), self.threads)
         if values is not out:
             numbers.put_reals(values, out)
 
     def encode_device(self, array: "View", out: "View", stream: "Stream") -> None:
         """Enqueue the kernels: the range where the bound is relative, the header, and the tiles."""
-        _check_alignment(out)
+        check_alignment(out)
         with reals_device(array, stream, fill=True) as reals:
             parts = self.range_device(reals, out, stream) if self.relative else 0
             self.tiles_device(reals, out, parts, stream, array)
@@ -140,19 +138,11 @@ class Bounded(Codec):
         """Return how an array of reals is cut into tiles."""
         return tiling_of(shape, dtype)
 
-    def _coder(self) -> "TileCoder":
-        """Return what is done to tiles on the CPU."""
+    def _host(self) -> Any:
+        """Return the module that encodes and decodes on the CPU, which needs Numba."""
         from forebay.codec.bounded import host
 
-        return host.BOUNDED
-
-    def _grid(self, tiling: Tiling) -> tuple[int, int]:
-        """Return the thread blocks of the encoder's grid, and the threads of each."""
-        return _grid(tiling)
-
-    def _decoder(self, pointer: int, tiling: Tiling) -> tuple[str, int, int]:
-        """Return the kernel that decodes to an address, the thread blocks of its grid and the threads of each."""
-        return decoder(pointer, tiling)
+        return host
 
     def _number(self, text: str | float | None) -> float:
         try:
@@ -181,7 +171,7 @@ class Bounded(Codec):
         values = array.nbytes // tiling.itemsize
         thread_blocks = max(1, min(RANGE_THREAD_BLOCKS, values // 4096))
         args = (array, values, _parts_at(out, tiling))
-        _module(self.source, array.dtype, tiling.rank).launch("range", thread_blocks, 256, args, stream)
+        module_of(self.source, array.dtype, tiling.rank).launch("range", thread_blocks, 256, args, stream)
         return thread_blocks
 
     def tiles_device(
@@ -190,37 +180,38 @@ class Bounded(Codec):
         """Enqueue all else; the array has the reals of the source, where that is another."""
         source = source or array
         tiling = self._tiling(source.shape, source.dtype)
-        module = _module(self.source, array.dtype, tiling.rank)
+        module = module_of(self.source, array.dtype, tiling.rank)
         kind = numbers.narrow(source.dtype)
         halved = kind is not None and (self.weight is not None or not self.relative)
         rounding = (math.inf if halved else kind.unit if kind else 0.0, kind.tiny if kind else 0.0)
         header = (tiling.magic, tiling.kind, *tiling.extents, tiling.tiles, tiling.start)
         module.launch("begin", 1, 32, (out, _parts_at(out, tiling), parts, self.bound, *rounding, *header), stream)
         if tiling.tiles:
-            _, t1, t0 = tiling.counts
             weights = self.weight.on_device(source.shape, _planes(source.dtype), tiling, stream) if self.weight else 0
-            args = (array, out, *tiling.extents, t1, t0, tiling.tiles, tiling.shift, weights)
-            module.launch("encode", *self._grid(tiling), args, stream)
+            self._encode_device(array, out, tiling, weights, stream)
+
+    def _encode_device(self, array: "View", out: "View", tiling: Any, weights: int, stream: "Stream") -> None:
+        """Enqueue the kernel that encodes all tiles."""
+        args = (array, out, *tiling.extents, *tiling.counts[1:], tiling.tiles, tiling.shift, weights)
+        module_of(self.source, array.dtype, tiling.rank).launch("encode", *_grid(tiling), args, stream)
 
     def decode_device(self, payload: "View", out: "View", stream: "Stream") -> None:
         """Enqueue the kernel, which raises the flag of `forebay.codec.device` where bytes are damaged."""
         from forebay.codec.device import damage_flag
 
         tiling = self._tiling(out.shape, out.dtype)
-        _check_alignment(payload)
+        check_alignment(payload)
         if not tiling.tiles:
             return
         _, t1, t0 = tiling.counts
         about = (tiling.magic, tiling.kind, *tiling.extents, t1, t0, tiling.tiles, tiling.shift, damage_flag())
         with reals_device(out, stream, fill=False) as reals:
             args = (payload, payload.nbytes, reals, *about)
-            _module(self.source, reals.dtype, tiling.rank).launch(*self._decoder(reals.pointer, tiling), args, stream)
+            module_of(self.source, reals.dtype, tiling.rank).launch(*decoder(reals.pointer, tiling), args, stream)
 
     def canonical(self, payload: NDArray[np.uint8], shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[np.uint8]:
         """Put the tiles in order: on a GPU, they lie in that in which they were done."""
-        from forebay.codec.bounded import host
-
-        return host.canonical(payload, self._tiling(shape, dtype), self._coder())
+        return self._host().canonical(payload, self._tiling(shape, dtype))  # type: ignore[no-any-return]
 
 
 @contextmanager
@@ -260,7 +251,8 @@ def _planes(dtype: np.dtype[Any]) -> int:
 
 
 @cache
-def _module(source: Path, dtype: np.dtype[Any], rank: int) -> "Module":
+def module_of(source: Path, dtype: np.dtype[Any], rank: int) -> "Module":
+    """Return the kernels of a source for a type and a rank."""
     from forebay.cuda.kernels import load
 
     return load(source, fmad=False, defines=defines(dtype, rank))
@@ -294,6 +286,7 @@ def _parts_at(out: "View", tiling: Tiling) -> int:
     return -(-(out.pointer + tiling.start) // 8) * 8
 
 
-def _check_alignment(encoding: "View") -> None:
+def check_alignment(encoding: "View") -> None:
+    """Raise where an encoding lies where kernels cannot write its header."""
     if encoding.pointer % 8:
         raise CodecError(f"the encoding is at {encoding.pointer:#x}: on a GPU it must begin at a multiple of 8 bytes")

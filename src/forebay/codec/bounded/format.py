@@ -69,6 +69,11 @@ class Tiling:
         return TILES[self.rank]
 
     @property
+    def strides(self) -> tuple[int, ...]:
+        """How far the points of grids are apart whose tiles are numbered one after the other: it is one grid."""
+        return (1,)
+
+    @property
     def tiles(self) -> int:
         """All of them."""
         return math.prod(self.counts)
@@ -76,7 +81,7 @@ class Tiling:
     @property
     def start(self) -> int:
         """Where the first tile may lie, after the header and the places of all tiles."""
-        return _round_up(HEADER.size + 4 * self.tiles, 1 << self.shift)
+        return round_up(HEADER.size + 4 * self.tiles, 1 << self.shift)
 
     @property
     def max_bytes(self) -> int:
@@ -233,5 +238,6 @@ def read_header(payload: NDArray[np.uint8], expected: Tiling) -> tuple[int, floa
     return size, rest[4]
 
 
-def _round_up(value: int, unit: int) -> int:
+def round_up(value: int, unit: int) -> int:
+    """Return the smallest multiple of a unit that a value is not above."""
     return -(-value // unit) * unit

@@ -40,85 +40,108 @@ class Asked:
     """of the weight in each tile"""
 
 
-def layout(tiling: Tiling, dtype: np.dtype[Any]) -> tuple[Any, ...]:
+def layout(tiling: Tiling) -> tuple[Any, ...]:
     """Return rank, extents, tiles along each axis, the shift of the places, and the words of a tile's own step."""
     return tiling.rank, tiling.extents, tiling.counts, tiling.shift, tiling.weighted * tiling.itemsize // 4
 
 
 @dataclass(frozen=True)
-class TileCoder:
-    """What is done to tiles, compiled by Numba."""
+class Room:
+    """Where an encoding is written: into the caller's memory, or beside it where that has no words."""
 
-    encode: Callable[..., int] = encoder.encode_tiles
-    decode: Callable[..., int] = decoder.decode_tiles
-    reorder: Callable[..., int] = decoder.reorder
-    layout: Callable[[Tiling, np.dtype[Any]], tuple[Any, ...]] = layout
-    skips: bool = True
-    """whether the largest magnitude of a tile tells that nothing of it stays"""
+    out: NDArray[np.uint8]
+    words: NDArray[np.uint32]
+    tiling: Tiling
+
+    @classmethod
+    def within(cls, out: NDArray[np.uint8], tiling: Tiling) -> "Room":
+        """Take room for an encoding, with zeros between the places of tiles and the first of them."""
+        direct = out.ctypes.data % 4 == 0 and out.flags.c_contiguous
+        room = out if direct else np.empty(tiling.max_bytes, np.uint8)
+        words = room[: tiling.max_bytes].view(np.uint32)
+        words[HEADER.size // 4 + tiling.tiles : tiling.start // 4] = 0
+        return cls(out, words, tiling)
+
+    @property
+    def places(self) -> NDArray[np.uint32]:
+        """The places of tiles."""
+        return places_of(self.words, self.tiling)
+
+    def close(self, end: int, bound: float, step: float) -> int:
+        """Write the header of an encoding of so many words, and return its bytes."""
+        self.words[: HEADER.size // 4] = np.frombuffer(self.tiling.header(4 * end, bound, step), np.uint32)
+        if self.words.ctypes.data != self.out.ctypes.data:
+            self.out[: 4 * end] = self.words[:end].view(np.uint8)
+        return 4 * end
 
 
-BOUNDED = TileCoder()
+def places_of(words: NDArray[np.uint32], tiling: Tiling) -> NDArray[np.uint32]:
+    """Return the places of tiles in an encoding."""
+    return words[HEADER.size // 4 :][: tiling.tiles]
 
 
-def encode(
-    array: NDArray[Any], out: NDArray[np.uint8], tiling: Tiling, asked: Asked, threads: int, coder: TileCoder = BOUNDED
-) -> int:
+def encode(array: NDArray[Any], out: NDArray[np.uint8], tiling: Tiling, asked: Asked, threads: int) -> int:
     """Encode a contiguous array of reals, its tiles in order, and return the bytes written."""
-    flat = array.reshape(-1)
-    direct = out.ctypes.data % 4 == 0 and out.flags.c_contiguous
-    room = out if direct else np.empty(tiling.max_bytes, np.uint8)
-    words = room[: tiling.max_bytes].view(np.uint32)
-    places = words[HEADER.size // 4 :][: tiling.tiles]
-    words[HEADER.size // 4 + tiling.tiles : tiling.start // 4] = 0
-    span = extremes_of(flat, tiling, places, threads) if coder.skips else range_of(flat, tiling, threads)
-    even = asked.exponents is None
-    bound, step = quanta(array.dtype, asked.bound, span if asked.relative else None, asked.narrow, even)
-    numbers = _encoding_numbers(array.dtype, bound, step)
-    weighted = (asked.exponents, scaled(bound, step, EXPONENTS, array.dtype)) if not even else _even(array.dtype)
-    about = coder.layout(tiling, array.dtype)
+    flat, room = array.reshape(-1), Room.within(out, tiling)
+    words, places = room.words, room.places
+    bound, step = quanta_of(asked, array.dtype, extremes_of(flat, tiling, places, threads))
+    numbers, weighted = _encoding_numbers(array.dtype, bound, step), scales_of(asked, bound, step, array.dtype)
 
     def encode_share(share: Share) -> tuple[int, int]:
         begin = _first_word(share[0], tiling)
-        return begin, coder.encode(flat, about, share, numbers, weighted, words, places, begin)
+        return begin, encoder.encode_tiles(flat, layout(tiling), share, numbers, weighted, words, places, begin)
 
-    shares = _shares(tiling, threads, tiling.tiles)
-    end = tiling.start // 4
-    for (first, last), (begin, after) in zip(shares, _each(encode_share, shares), strict=True):
+    shares = shares_of(tiling.tiles, threads, tiling.tiles)
+    end = join(words, tiling.start // 4, places, shares, each_share(encode_share, shares), tiling.shift)
+    return room.close(end, bound, step)
+
+
+def quanta_of(asked: Asked, dtype: np.dtype[Any], span: tuple[float, float]) -> tuple[float, float]:
+    """Return bound and step for an array of some range."""
+    return quanta(dtype, asked.bound, span if asked.relative else None, asked.narrow, asked.exponents is None)
+
+
+def scales_of(asked: Asked, bound: float, step: float, dtype: np.dtype[Any]) -> tuple[NDArray[np.int8], NDArray[Any]]:
+    """Return the exponents of tiles, and bound and step for each exponent; nothing where the bound is even."""
+    return _even(dtype) if asked.exponents is None else (asked.exponents, scaled(bound, step, EXPONENTS, dtype))
+
+
+def join(
+    words: NDArray[np.uint32],
+    end: int,
+    places: NDArray[np.uint32],
+    shares: list[Share],
+    written: list[tuple[int, int]],
+    shift: int,
+) -> int:
+    """Move what threads wrote next to each other, from a word on; return the word after the last."""
+    for (first, last), (begin, after) in zip(shares, written, strict=True):
         if begin != end:
-            encoder.shift_left(words, begin, after, end, places[first:last], tiling.shift)
+            encoder.shift_left(words, begin, after, end, places[first:last], shift)
         end += after - begin
-    words[: HEADER.size // 4] = np.frombuffer(tiling.header(4 * end, bound, step), np.uint32)
-    if not direct:
-        out[: 4 * end] = room[: 4 * end]
-    return 4 * end
+    return end
 
 
-def decode(
-    payload: NDArray[np.uint8], out: NDArray[Any], tiling: Tiling, threads: int, coder: TileCoder = BOUNDED
-) -> None:
+def decode(payload: NDArray[np.uint8], out: NDArray[Any], tiling: Tiling, threads: int) -> None:
     """Decode into a contiguous array, refusing what is damaged."""
-    words, end, step = _opened(payload, tiling)
-    places = words[HEADER.size // 4 :][: tiling.tiles]
-    numbers = _decoding_numbers(out.dtype, step)
-    flat, about = out.reshape(-1), coder.layout(tiling, out.dtype)
+    words, end, step = opened(payload, tiling)
+    places, numbers, flat = places_of(words, tiling), _decoding_numbers(out.dtype, step), out.reshape(-1)
 
     def decode_share(share: Share) -> int:
-        return coder.decode(words, end, tiling.start // 4, about, share, numbers, places, flat)
+        start = tiling.start // 4
+        return decoder.decode_tiles(words, end, start, layout(tiling), share, numbers, places, flat)
 
-    if damaged := sum(_each(decode_share, _shares(tiling, threads, tiling.tiles))):
+    if damaged := sum(each_share(decode_share, shares_of(tiling.tiles, threads, tiling.tiles))):
         raise EncodingError(f"{damaged} of {tiling.tiles} tiles are damaged")
 
 
-def canonical(payload: NDArray[np.uint8], tiling: Tiling, coder: TileCoder = BOUNDED) -> NDArray[np.uint8]:
+def canonical(payload: NDArray[np.uint8], tiling: Tiling) -> NDArray[np.uint8]:
     """Put the tiles of an encoding in order."""
-    words, end, _ = _opened(payload, tiling)
+    words, end, _ = opened(payload, tiling)
     ordered = np.zeros(end, np.uint32)
     ordered[: tiling.start // 4] = words[: tiling.start // 4]
-    places = ordered[HEADER.size // 4 :][: tiling.tiles]
-    each = tiling.itemsize // 4
-    about = coder.layout(tiling, np.dtype(f"f{tiling.itemsize}"))
-    after = coder.reorder(words, end, tiling.start // 4, about, tiling.tiles, each, places, ordered)
-    if after != end:
+    about, each = (tiling.start // 4, layout(tiling), tiling.tiles), tiling.itemsize // 4
+    if decoder.reorder(words, end, *about, each, places_of(ordered, tiling), ordered) != end:
         raise EncodingError("the tiles of the encoding are damaged")
     return ordered.view(np.uint8)
 
@@ -130,10 +153,8 @@ def extremes_of(flat: NDArray[Any], tiling: Tiling, places: NDArray[np.uint32], 
         places[:] = UNKNOWN
         return finite_range(flat, bits)
     bands = tiling.tiles // tiling.counts[2] if tiling.rank > 1 else tiling.tiles
-    shares = _shares(tiling, threads, bands)
-    ends = np.array(
-        _each(lambda share: tile_extremes(bits, layout(tiling, flat.dtype), share, places), shares), bits.dtype
-    )
+    shares = shares_of(tiling.tiles, threads, bands)
+    ends = np.array(each_share(lambda share: tile_extremes(bits, layout(tiling), share, places), shares), bits.dtype)
     unsigned = ends.view(f"u{tiling.itemsize}")
     top, bottom, least = ends[:, 0].max(), unsigned[:, 1].max(), unsigned[:, 2].min()
     high, low, near = np.array([top, *np.array([bottom, least]).view(bits.dtype)]).view(flat.dtype)
@@ -146,18 +167,19 @@ def extremes_of(flat: NDArray[Any], tiling: Tiling, places: NDArray[np.uint32], 
 def range_of(flat: NDArray[Any], tiling: Tiling, threads: int) -> tuple[float, float]:
     """Return the smallest and the largest finite value."""
     bits = flat.view(f"i{tiling.itemsize}")
-    shares = _shares(tiling, threads, flat.size)
-    ends = _each(lambda share: finite_range(flat[slice(*share)], bits[slice(*share)]), shares)
+    shares = shares_of(tiling.tiles, threads, flat.size)
+    ends = each_share(lambda share: finite_range(flat[slice(*share)], bits[slice(*share)]), shares)
     return min(low for low, _ in ends), max(high for _, high in ends)
 
 
-def _shares(tiling: Tiling, threads: int, count: int) -> list[Share]:
+def shares_of(tiles: int, threads: int, count: int) -> list[Share]:
     """Share so many tiles, or rows of them, among threads."""
-    parts = max(1, min(threads, tiling.tiles // FEWEST_TILES, count))
+    parts = max(1, min(threads, tiles // FEWEST_TILES, count))
     return [(count * k // parts, count * (k + 1) // parts) for k in range(parts)]
 
 
-def _each(call: Callable[[Share], T], shares: list[Share]) -> list[T]:
+def each_share(call: Callable[[Share], T], shares: list[Share]) -> list[T]:
+    """Call a function for each share, by threads of their own, and return what they return."""
     # The caller's thread does its share: of as many threads as processors, none waits for one to become free.
     others = [_pool().submit(call, share) for share in shares[:-1]]
     last = call(shares[-1])
@@ -204,7 +226,7 @@ def _encoding_numbers(dtype: np.dtype[Any], bound: float, step: float) -> tuple[
     return step, inverse, test.view(f"i{dtype.itemsize}"), *rest
 
 
-def _opened(payload: NDArray[np.uint8], tiling: Tiling) -> tuple[NDArray[np.uint32], int, float]:
+def opened(payload: NDArray[np.uint8], tiling: Tiling) -> tuple[NDArray[np.uint32], int, float]:
     """Return the words of an encoding, how many they are, and its step."""
     size, step = read_header(payload, tiling)
     if size % 4:

@@ -83,9 +83,12 @@ class Weight:
 def _exponents(weights: NDArray[Any], tiling: Tiling) -> NDArray[np.int8]:
     if not weights.size:
         return np.zeros(0, np.int8)
-    least = weights.reshape(tiling.extents)
-    for axis, (extent, side) in enumerate(zip(tiling.extents, tiling.tile, strict=True)):
-        least = np.minimum.reduceat(least, np.arange(0, extent, side), axis)
-    smallest = np.minimum(least.reshape(-1).astype(np.float64), 2.0**MOST)
+    parts = []
+    for stride in tiling.strides:
+        least = weights.reshape(tiling.extents)[::stride, ::stride, ::stride]
+        for axis, (extent, side) in enumerate(zip(least.shape, tiling.tile, strict=True)):
+            least = np.minimum.reduceat(least, np.arange(0, extent, side), axis)
+        parts.append(least.reshape(-1))
+    smallest = np.minimum(np.concatenate(parts).astype(np.float64), 2.0**MOST)
     exponents = np.frexp(smallest)[1] - 1
     return np.where((smallest == 0) | (exponents < -MOST), NOTHING, exponents).astype(np.int8)

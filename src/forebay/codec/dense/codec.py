@@ -1,24 +1,29 @@
 """`dense`: every value comes back within a bound that is given, in fewer bytes than `bounded` takes, and more time."""
 
-from functools import cache
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from forebay.codec.bounded.codec import Bounded
+from forebay.codec.bounded import numbers
+from forebay.codec.bounded.codec import MOST_THREAD_BLOCKS, Bounded, check_alignment, module_of, reals_device
 from forebay.codec.bounded.format import Tiling
-from forebay.codec.dense.format import ORDERS, geometry, tiling_of
+from forebay.codec.dense.format import TOPS, DenseTiling, tiling_of
 
 if TYPE_CHECKING:
-    from forebay.codec.bounded.host import TileCoder
+    from cuda.core import Stream
+
+    from forebay.cuda.arrays import View
 
 THREADS = 128
 """Of a thread block, which encodes or decodes one tile."""
 
 
 class Dense(Bounded):
-    """Predicts each value from decoded ones on both sides of it, and writes what is left plane by plane.
+    """Predicts each value from decoded ones on both sides of it, grid by grid, and writes what is left.
 
     It takes what `Bounded` takes.
 
@@ -31,36 +36,69 @@ class Dense(Bounded):
     (True, True)
     """
 
-    most_ratio = 2**14  # four bytes a tile
+    most_ratio = 2**13  # a point is kept and a place told for each tile
     word = "dense"
     source = Path(__file__).parent / "dense.cu"
+
+    def scratch_bytes(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+        """Return what `Bounded` takes, and the bytes of the grids above the array."""
+        tiling = tiling_of(*numbers.as_reals(shape, dtype))
+        return super().scratch_bytes(shape, dtype) + tiling.scratch_points * tiling.itemsize
 
     def _cut(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Tiling:
         return tiling_of(shape, dtype)
 
-    def _coder(self) -> "TileCoder":
-        return _coder()
+    def _host(self) -> Any:
+        from forebay.codec.dense import host
 
-    def _grid(self, tiling: Tiling) -> tuple[int, int]:
-        return tiling.tiles, THREADS
+        return host
 
-    def _decoder(self, pointer: int, tiling: Tiling) -> tuple[str, int, int]:
-        return "decode", tiling.tiles, THREADS
+    def _encode_device(self, array: "View", out: "View", tiling: Any, weights: int, stream: "Stream") -> None:
+        """Enqueue the points that are kept, and the tiles of each grid."""
+        module = module_of(self.source, array.dtype, tiling.rank)
+        at, count = tiling.anchors
+        _, n1, n0 = tiling.extents
+        top, above = TOPS[tiling.rank], out.pointer + at
+        grid = tiling.grid(top)
+        thread_blocks = min(MOST_THREAD_BLOCKS, -(-count // 256))
+        module.launch("anchors", thread_blocks, 256, (array, n1 * n0 * top, n0 * top, top, *grid, above), stream)
+        with _grids(tiling, stream) as places:
+            for level, known in zip(tiling.levels, (*places, 0), strict=True):
+                strides = (n1 * n0 * level.stride, n0 * level.stride, level.stride)
+                where = (*level.extents, *level.counts[1:], level.first, tiling.shift, level.fine, weights)
+                args = (array, *strides, above, known, out, *where)
+                module.launch("encode_above" if known else "encode", level.tiles, THREADS, args, stream)
+                above = known
+
+    def decode_device(self, payload: "View", out: "View", stream: "Stream") -> None:
+        """Enqueue a kernel for each grid, which raises the flag of `forebay.codec.device` where bytes are damaged."""
+        from forebay.codec.device import damage_flag
+
+        tiling: Any = self._tiling(out.shape, out.dtype)
+        check_alignment(payload)
+        if not tiling.tiles:
+            return
+        about, flag = (tiling.magic, tiling.kind, *tiling.extents), damage_flag()
+        with reals_device(out, stream, fill=False) as reals, _grids(tiling, stream) as places:
+            module, above = module_of(self.source, reals.dtype, tiling.rank), payload.pointer + tiling.anchors[0]
+            for level, known in zip(tiling.levels, (*places, reals.pointer), strict=True):
+                where = (*level.extents, *level.counts[1:], level.first, tiling.tiles, tiling.start, tiling.shift)
+                args = (payload, payload.nbytes, above, known, *about, *where, level.fine, flag)
+                module.launch("decode", level.tiles, THREADS, args, stream)
+                above = known
 
 
-@cache
-def _coder() -> "TileCoder":
-    from forebay.codec.bounded.host import TileCoder
-    from forebay.codec.dense import host  # it needs Numba
+@contextmanager
+def _grids(tiling: DenseTiling, stream: "Stream") -> Iterator[list[int]]:
+    """Lend room for the grids above the array in the order of a stream, one address each."""
+    from cuda.bindings import driver
 
-    return TileCoder(host.encode_tiles, host.decode_tiles, host.reorder, _layout, skips=False)
+    from forebay.cuda.driver import checked
 
-
-def _layout(tiling: Tiling, dtype: np.dtype[Any]) -> tuple[Any, ...]:
-    from forebay.codec.bounded.host import layout
-
-    made, order = geometry(tiling.rank, dtype), ORDERS[tiling.rank]
-    orders = np.zeros(16, np.int64)
-    orders[: len(order)] = order
-    orders[[8 + mask for mask in order]] = range(len(order))
-    return *layout(tiling, dtype), tiling.tile, orders, made.coordinates, made.coarse, made.weights
+    nbytes = tiling.scratch_points * tiling.itemsize
+    pointer = int(checked(driver.cuMemAllocAsync(nbytes, stream.handle), f"taking {nbytes} bytes"))
+    places = [pointer]
+    for level in tiling.levels[:-2]:
+        places.append(places[-1] + math.prod(level.extents) * tiling.itemsize)
+    yield places
+    checked(driver.cuMemFreeAsync(pointer, stream.handle), "giving memory back")

@@ -1,40 +1,72 @@
-"""The layout of `dense` encodings: tiles of 4096 values in the order in which they are predicted.
+"""The layout of `dense` encodings: a pyramid of grids, each with every other point of the one below it.
 
 `docs/dense-format.md` describes the same in words.
 """
 
+import math
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.codec.bounded.format import LANES, Tiling, fold, smallest_shift
+from forebay.codec.bounded.format import HEADER, LANES, Tiling, fold, round_up, smallest_shift
 
-MAGIC = int.from_bytes(b"FBD\x01", "little")
+MAGIC = int.from_bytes(b"FBD\x02", "little")
 TILES = {1: (1, 1, 4096), 2: (1, 64, 64), 3: (16, 16, 16)}
-"""Extents of a tile by the rank of the folded array."""
-VALUES = 4096
-ROWS = VALUES // LANES
-SECTIONS = (0, 2, 16, 32, 48, 64, 80, 96, 112, 128)
-"""Rows at which a section begins, and the end of the last."""
-DEEPEST = 16
-"""The largest number that is counted plane by plane."""
-LOWEST = 22
-"""The most bits of a symbol that are written as they are."""
-LARGEST = 1 << 22
+"""Points of a grid that are a tile, by the rank of the folded array."""
+TOPS = {1: 256, 2: 64, 3: 16}
+"""How far the points are apart that are kept as they are."""
+CELLS = {1: 2048, 2: 1024, 3: 512}
+"""Cells of a tile: points of the grid above it, each with the new ones after it."""
+MOST_CELLS = 2048
+TURNS = {1: 16, 2: 8, 3: 4}
+"""Cells of a row's lane that follow each other before the next warp's."""
+WARPS = 4
+HALO = 3
+"""Points around the cells of a tile, along an axis: one before, two after."""
+LARGEST = 1 << 15
 """Symbols stay below it."""
-HEAD = 8
-"""Words before the bits of a tile: exact values, sections, flags of rows."""
-FLAGS = 4
-"""The word at which those of the rows begin."""
-PAD = 128
-"""Values before and after those of a tile that a prediction may read; what it reads there has no weight."""
+HEAD = 4
+"""Words before the bits of a tile: for each warp, which of its rows are not zero."""
+PAIRS = ((3, 2, 1), (5, 4, 1), (6, 4, 2), (7, 4, 2, 1))
+"""Kinds of points that lie off along several axes, the slowest first; 4 is z, 2 is y, 1 is x."""
 
-ORDERS = {1: (0, 1), 2: (0, 2, 1, 3), 3: (0, 4, 2, 1, 6, 5, 3, 7)}
-"""The order of the points between: those between two others first, then those in the middle of four, then of eight."""
-TAPS = 5
+
+@dataclass(frozen=True)
+class Floor:
+    """One grid of the pyramid, and the tiles of its new points."""
+
+    stride: int
+    """how far its points are apart in the array"""
+    extents: tuple[int, int, int]
+    counts: tuple[int, int, int]
+    """tiles along each axis"""
+    first: int
+    """the number of its first tile"""
+
+    @property
+    def tiles(self) -> int:
+        """All of them."""
+        return math.prod(self.counts)
+
+    @property
+    def fine(self) -> float:
+        """What its step is of the array's: errors of points from which many are predicted cost most."""
+        return (7 / 8) ** (self.stride.bit_length() - 1)
+
+    def fresh_before(self, rank: int) -> NDArray[np.int64]:
+        """Count the new points before each tile, and after the last."""
+        parts = []
+        for extent, count, side in zip(self.extents, self.counts, TILES[rank], strict=True):
+            parts.append(np.minimum(side, extent - side * np.arange(count)))
+        points, old = (np.multiply.outer(np.multiply.outer(*some[:2]), some[2]) for some in (parts, _halves(parts)))
+        return np.concatenate(([0], np.cumsum((points - old).reshape(-1)))).astype(np.int64)
+
+
+def _halves(parts: list[NDArray[Any]]) -> list[NDArray[Any]]:
+    return [(part + 1) // 2 for part in parts]
 
 
 class DenseTiling(Tiling):
@@ -45,15 +77,59 @@ class DenseTiling(Tiling):
         """The extents of a tile."""
         return TILES[self.rank]
 
+    @cached_property
+    def levels(self) -> tuple[Floor, ...]:
+        """The grids from the top on, without that of the points that are kept as they are."""
+        levels: list[Floor] = []
+        stride = TOPS[self.rank] // 2
+        while stride:
+            extents = self.grid(stride)
+            n2, n1, n0 = (-(-extent // side) for extent, side in zip(extents, self.tile, strict=True))
+            first = levels[-1].first + levels[-1].tiles if levels else 0
+            levels.append(Floor(stride, extents, (n2, n1, n0), first))
+            stride //= 2
+        return tuple(levels)
+
+    def grid(self, stride: int) -> tuple[int, int, int]:
+        """Return the points of a grid along each axis."""
+        n2, n1, n0 = (-(-extent // stride) for extent in self.extents)
+        return n2, n1, n0
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """How far the points of grids are apart whose tiles are numbered one after the other."""
+        return tuple(level.stride for level in self.levels)
+
+    @property
+    def tiles(self) -> int:
+        """Those of all grids."""
+        return self.levels[-1].first + self.levels[-1].tiles
+
+    @property
+    def anchors(self) -> tuple[int, int]:
+        """Where the points lie that are kept as they are, and how many there are."""
+        return round_up(HEADER.size + 4 * self.tiles, self.itemsize), math.prod(self.grid(TOPS[self.rank]))
+
+    @property
+    def start(self) -> int:
+        """Where the first tile may lie."""
+        at, count = self.anchors
+        return round_up(at + count * self.itemsize, 1 << self.shift)
+
+    @property
+    def scratch_points(self) -> int:
+        """Points of all grids but the last, which are kept while encoding and decoding."""
+        return sum(math.prod(level.extents) for level in self.levels[:-1])
+
 
 @cache
 def tiling_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> DenseTiling:
-    """Fold a shape as `bounded` does, and cut it into tiles.
+    """Fold a shape as `bounded` does, and cut its grids into tiles.
 
     Examples
     --------
-    >>> tiling_of((100, 200, 300), np.dtype("float32")).counts
-    (7, 13, 19)
+    >>> [level.counts for level in tiling_of((100, 200, 300), np.dtype("float32")).levels]
+    [(1, 2, 3), (2, 4, 5), (4, 7, 10), (7, 13, 19)]
     """
     rank, extents = fold(shape)
     n2, n1, n0 = (-(-extent // side) for extent, side in zip(extents, TILES[rank], strict=True))
@@ -62,51 +138,42 @@ def tiling_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> DenseTiling:
 
 @dataclass(frozen=True)
 class Geometry:
-    """What prediction in tiles of a rank is made of; one array each, for all levels one after the other."""
+    """What new points in the middle of several others are predicted with."""
 
-    coordinates: NDArray[np.int64]
-    """z, y and x of each value of a tile, in the order of prediction"""
-    coarse: NDArray[np.int64]
-    """for each level, where its known values lie on their grid"""
-    weights: NDArray[Any]
-    """for each level: of the taps along each axis, then of the axes for each kind of point, for each point"""
+    down: NDArray[Any]
+    """along y, for each cell of the axis: the weights of its four neighbours"""
+    across: NDArray[Any]
+    """likewise for the lanes of a row: of the lower and the upper ones along z, and along x"""
+    shares: NDArray[Any]
+    """what axes count, in the order of PAIRS: before the last cell along y and there, lower and upper rows"""
 
 
 @cache
 def geometry(rank: int, dtype: np.dtype[Any]) -> Geometry:
-    """Work out where the values of a tile lie, and from which others each is predicted."""
-    side, levels = TILES[rank][2], 12 // rank
-    coordinates, coarse, weights = [np.zeros((1, rank), np.int64)], [], []
-    for level in range(levels):
-        count, stride = 1 << level, side >> (level + 1)
-        grid = np.indices((count,) * rank).reshape(rank, -1).T
-        known = np.concatenate(coordinates) // (2 * stride)
-        coarse.append(known @ (count ** np.arange(rank - 1, -1, -1)))
-        bits = [np.array([mask >> (rank - 1 - axis) & 1 for axis in range(rank)]) for mask in ORDERS[rank]]
-        coordinates += [2 * stride * grid + stride * odd for odd in bits[1:]]
-        weights += [_taps(grid[:, axis], count).T.reshape(-1) for axis in range(rank)]
-        for mask in range(1 << rank):
-            odd = np.array([mask >> (rank - 1 - axis) & 1 for axis in range(rank)], bool)
-            inside = odd & (grid < count - 1)
-            used = np.where(inside.any(1, keepdims=True), inside, odd)
-            share = np.array([0, 1, 0.5, 1 / 3])[used.sum(1)]
-            weights.append((used * share[:, None]).T.reshape(-1))
-    places = np.zeros((VALUES, 3), np.int64)
-    places[:, 3 - rank :] = np.concatenate(coordinates)
-    return Geometry(places, np.concatenate(coarse), np.concatenate(weights).astype(dtype))
+    """Work out the weights of neighbours."""
+    side = TILES[rank][2] // 2
+    taps = _taps(side)
+    lanes = np.arange(LANES)
+    z = [lanes // 8, lanes // 8 + 4] if rank == 3 else [lanes * 0] * 2
+    x = lanes % 8 if rank == 3 else lanes
+    across = np.array([taps[z[0]].T, taps[z[1]].T, taps[x].T])
+    shares = np.zeros((2, 2, 9, LANES))
+    for last in range(2):
+        for half in range(2):
+            inside = {4: z[half] < side - 1, 2: np.full(LANES, not last), 1: x < side - 1}
+            at = 0
+            for _, *axes in PAIRS:
+                used = np.array([inside[axis] for axis in axes])
+                used[:, ~used.any(0)] = True
+                shares[last, half, at : at + len(axes)] = used * np.array([0, 1, 0.5, 1 / 3])[used.sum(0)]
+                at += len(axes)
+    return Geometry(taps.astype(dtype), across.astype(dtype).reshape(-1), shares.astype(dtype).reshape(-1))
 
 
-def _taps(at: NDArray[np.int64], count: int) -> NDArray[np.float64]:
-    """Return the weights of five neighbours, two before and three after, of which the third is at the same index."""
-    taps = np.zeros((at.size, TAPS))
-    if count == 1:
-        taps[:, 2] = 1
-    elif count == 2:
-        taps[at == 0] = 0, 0, 0.5, 0.5, 0
-        taps[at == 1] = 0, -0.5, 1.5, 0, 0
-    else:
-        taps[:] = 0, -1 / 16, 9 / 16, 9 / 16, -1 / 16
-        taps[at == 0] = 0, 0, 3 / 8, 6 / 8, -1 / 8
-        taps[at == count - 2] = 0, -1 / 8, 6 / 8, 3 / 8, 0
-        taps[at == count - 1] = 3 / 8, -10 / 8, 15 / 8, 0, 0
+def _taps(side: int) -> NDArray[np.float64]:
+    """Return the weights of a cell's neighbours: the one before, itself, and two after."""
+    taps = np.tile(np.array([-1, 9, 9, -1]) / 16, (side, 1))
+    taps[0] = 0, 3 / 8, 6 / 8, -1 / 8
+    taps[side - 2] = -1 / 8, 6 / 8, 3 / 8, 0
+    taps[side - 1] = -1 / 2, 3 / 2, 0, 0
     return taps

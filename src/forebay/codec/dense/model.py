@@ -1,89 +1,88 @@
-"""Predicting tiles on the CPU: each value from those around it that are known already, level by level."""
+"""Predicting tiles on the CPU: new points from old ones around them, and from new ones that are known already."""
 
 from typing import Any
 
+import numpy as np
+
 from forebay.codec.bounded.format import LANES
-from forebay.codec.bounded.rows import (
-    any_of,
-    bits_of,
-    fill,
-    holding,
-    largest,
-    load,
-    low_words,
-    magnitudes,
-    store,
-    width_of,
-)
+from forebay.codec.bounded.rows import bits_of, fill, load, low_words, store
 from forebay.codec.bounded.tiles import jit
-from forebay.codec.dense.format import LARGEST, PAD, TAPS, VALUES
+from forebay.codec.dense.format import LARGEST
+from forebay.codec.dense.words import absolute, below, fused, load_pieces
 
-COARSE = VALUES + 2 * PAD
-"""Where the known values of a level lie in a field, in the order of their grid."""
-WIDEST = 23
-"""Bits of a symbol that may be too large."""
-FIELD = COARSE + VALUES // 2 + 2 * PAD
-
-
-@jit
-def spread(field: Any, coarse: Any, size: int, done: int) -> None:
-    """Lay the values that are known before a level onto its grid."""
-    for k in range(size):
-        field[COARSE + coarse[done + k]] = field[PAD + k]
+VALUES = 4096
+"""Points of a tile, the old ones included."""
+PAD = 128
+"""Values before and after the field that a prediction may read; what it reads there has no weight."""
+FIELD = VALUES + 2 * PAD
+COARSE = 2176
+"""Room for the old points in a tile and around it."""
+EVERY = np.uint32(0xFFFFFFFF)
 
 
 @jit
-def along(field: Any, at: int, stride: int, weights: Any, to: int, size: int) -> Any:
-    """Return what neighbours along an axis say of a row of points."""
-    near = load(weights, to + size) * load(field, at - stride) + load(weights, to + 2 * size) * load(field, at)
-    far = load(weights, to + 3 * size) * load(field, at + stride)
-    far = far + load(weights, to + 4 * size) * load(field, at + 2 * stride)
-    return (near + far) + load(weights, to) * load(field, at - 2 * stride)
+def pitches(rank: int) -> tuple[int, int, int]:
+    """Return how far old points lie apart in their room along y and z, and the pieces of a row."""
+    if rank == 3:
+        return 132, 12, 12
+    return (36 if rank == 2 else 0), 0, LANES // 4
 
 
 @jit
-def predicted(field: Any, rank: int, level: int, mask: int, row: int, orders: Any, weights: Any, base: int) -> Any:
-    """Return what is predicted of a row of points, which lie between others along the axes in `mask`."""
-    size = 1 << (rank * level)
-    total = fill(weights.dtype.type(0))
-    for axis in range(rank):
-        bit = 1 << (rank - 1 - axis)
-        if mask & bit:
-            known = mask ^ bit
-            at = COARSE if known == 0 else PAD + orders[8 + known] * size
-            stride = 1 << (level * (rank - 1 - axis))
-            share = load(weights, base + (rank * TAPS + mask * rank + axis) * size + row)
-            total = total + share * along(field, at + row, stride, weights, base + axis * TAPS * size + row, size)
-    return total
+def origin(rank: int, row: int) -> int:
+    """Return where the old points of a row of cells begin in their room."""
+    if rank == 3:
+        return (row // 2 + 1) * 132 + (row % 2 * 4 + 1) * 12 + 1
+    return (row + 1) * 36 + 1 if rank == 2 else row * LANES + 1
 
 
 @jit
-def settle(
-    x: Any, at: int, lanes: int, guess: Any, numbers: Any, room: Any, symbols: Any, exact: Any, outside: int
-) -> int:
-    """Quantise what a prediction is off for a row of points; return how many values do not fit so far."""
-    step, inverse, test, magic, zero = numbers
-    field, rows, bits = room
-    values, magics = load(x, at), fill(magic)
-    q = low_words(bits_of((values - guess) * fill(inverse) + magics))
-    near = guess + (holding(q, x) - magics) * fill(step)
-    symbol, off = q - fill(zero), magnitudes(values - near)
-    if lanes == LANES and largest(off) < test and width_of(any_of(symbol ^ (symbol + symbol))) < WIDEST:
-        store(symbol, symbols, at)
-        store(near, field, PAD + at)
-        return outside
-    store(guess, rows, 0)
-    store(near, rows, LANES)
-    store(off, bits, 0)
-    store(symbol, symbols, VALUES)
-    for lane in range(lanes):
-        fits = bits[lane] < test and -LARGEST < symbols[VALUES + lane] < LARGEST
-        symbols[at + lane] = symbols[VALUES + lane] if fits else 0
-        field[PAD + at + lane] = rows[LANES + lane] if fits else finite(rows[lane])
-        if not fits:
-            exact[outside] = at + lane
-            outside += 1
-    return outside
+def between(coarse: Any, at: int, pitch: int, apart: int) -> Any:
+    """Return what old points along an axis say of a row of new ones."""
+    near = load_pieces(coarse, at, apart) + load_pieces(coarse, at + pitch, apart)
+    far = load_pieces(coarse, at - pitch, apart) + load_pieces(coarse, at + 2 * pitch, apart)
+    return fused(fill(coarse.dtype.type(9 / 16)), near, fill(coarse.dtype.type(-1 / 16)) * far)
+
+
+@jit
+def along(field: Any, at: int, pitch: int, across: Any, to: int) -> Any:
+    """Return what neighbours along z or x say of a row of points."""
+    near = fused(load(across, to + LANES), load(field, at), load(across, to) * load(field, at - pitch))
+    far = fused(load(across, to + 2 * LANES), load(field, at + pitch), near)
+    return fused(load(across, to + 3 * LANES), load(field, at + 2 * pitch), far)
+
+
+@jit
+def along_y(field: Any, at: int, pitch: int, down: Any, y: int) -> Any:
+    """Return what neighbours along y say."""
+    near = fused(fill(down[y, 1]), load(field, at), fill(down[y, 0]) * load(field, at - pitch))
+    far = fused(fill(down[y, 2]), load(field, at + pitch), near)
+    return fused(fill(down[y, 3]), load(field, at + 2 * pitch), far)
+
+
+@jit
+def predicted(kind: int, row: int, rank: int, coarse: Any, field: Any, about: Any) -> Any:
+    """Return what is predicted of a row of points of a kind."""
+    down, across, shares = about
+    if kind == 1 or kind == 2 or kind == 4:
+        plane, line, apart = pitches(rank)
+        return between(coarse, origin(rank, row), 1 if kind == 1 else plane if kind == 2 else line, apart)
+    cells = 512 if rank == 3 else 1024
+    half, y, wide = (row % 2, row // 2, 64) if rank == 3 else (0, row, LANES)
+    at, to_z, to_x = PAD + row * LANES, half * 4 * LANES, 8 * LANES
+    share = ((2 if y == down.shape[0] - 1 else 0) + half) * 9 * LANES
+    if kind == 3:
+        first = load(shares, share) * along_y(field, at + cells, wide, down, y)
+        return fused(load(shares, share + LANES), along(field, at + 2 * cells, 1, across, to_x), first)
+    if kind == 5:
+        first = load(shares, share + 2 * LANES) * along(field, at + cells, 8, across, to_z)
+        return fused(load(shares, share + 3 * LANES), along(field, at + 4 * cells, 1, across, to_x), first)
+    if kind == 6:
+        first = load(shares, share + 4 * LANES) * along(field, at + 2 * cells, 8, across, to_z)
+        return fused(load(shares, share + 5 * LANES), along_y(field, at + 4 * cells, wide, down, y), first)
+    first = load(shares, share + 6 * LANES) * along(field, at + 3 * cells, 8, across, to_z)
+    both = fused(load(shares, share + 7 * LANES), along_y(field, at + 5 * cells, wide, down, y), first)
+    return fused(load(shares, share + 8 * LANES), along(field, at + 6 * cells, 1, across, to_x), both)
 
 
 @jit
@@ -93,63 +92,67 @@ def finite(value: Any) -> Any:
 
 
 @jit
+def settle(x: Any, at: int, guess: Any, numbers: Any, field: Any, symbols: Any, spare: Any) -> Any:
+    """Quantise what a prediction is off for a row of points; return a word that tells which of them fit."""
+    step, inverse, test, magic, zero = numbers
+    values, magics = load(x, at), fill(magic)
+    total = fused(values - guess, fill(inverse), magics)
+    off = total - magics
+    near = fused(off, fill(step), guess)
+    fits = below(absolute(values - near), fill(test)) & below(absolute(off), fill(type(magic)(LARGEST)))
+    store(low_words(bits_of(total)) - fill(zero), symbols, at)
+    store(near, field, PAD + at)
+    if fits != EVERY:
+        store(guess, spare, 0)
+        for lane in range(LANES):
+            if not fits >> np.uint32(lane) & np.uint32(1):
+                symbols[at + lane] = 0
+                field[PAD + at + lane] = finite(spare[lane])
+    return fits
+
+
+@jit
 def quantise(
-    x: Any, rank: int, orders: Any, coarse: Any, weights: Any, numbers: Any, room: Any, symbols: Any, exact: Any
+    x: Any, rank: int, coarse: Any, about: Any, numbers: Any, field: Any, symbols: Any, unfit: Any, spare: Any
 ) -> int:
-    """Predict a tile, and leave what is to be added in `symbols`; return how many values do not fit.
+    """Predict a tile, and leave what is to be added in `symbols`; return in how many rows some do not fit.
 
     Parameters
     ----------
     x
-        The values in the order of prediction.
-    orders
-        The kinds of points in that order, and from 8 on the places of the kinds in it.
-    coarse, weights
+        The points of a tile, kind by kind; what does not exist is infinite.
+    coarse
+        The old points in the tile and around it.
+    about
         Of the `Geometry`.
     numbers
-        As `encode_tiles` of `bounded` has them.
-    room
-        A field, two rows, and a row of bits.
-    exact
-        Where the values are that do not fit.
+        Step, its inverse, the bound, the number that leaves integers in the lowest bits, and what 0 becomes then.
+    unfit
+        For each kind and row of cells, a word that tells which points do not fit.
     """
-    outside = settle(x, 0, 1, fill(x.dtype.type(0)), numbers, room, symbols, exact, 0)
-    done = base = 0
-    for level in range(12 // rank):
-        size = 1 << (rank * level)
-        spread(room[0], coarse, size, done)
-        for kind in range(1, 1 << rank):
-            for row in range(0, size, LANES):
-                guess = predicted(room[0], rank, level, orders[kind], row, orders, weights, base)
-                at, lanes = kind * size + row, min(size, LANES)
-                outside = settle(x, at, lanes, guess, numbers, room, symbols, exact, outside)
-        done += size
-        base += size * (rank * TAPS + (rank << rank))
+    cells = 4096 >> rank
+    outside = 0
+    for number in range((1 << rank) - 1):
+        kind = (1, 2, 4, 3, 5, 6, 7)[number] if rank == 3 else number + 1
+        for row in range(cells // LANES):
+            guess = predicted(kind, row, rank, coarse, field, about)
+            fits = settle(x, kind * cells + row * LANES, guess, numbers, field, symbols, spare)
+            unfit[kind, row] = ~fits
+            outside += fits != EVERY
     return outside
 
 
 @jit
-def restore(symbols: Any, rank: int, orders: Any, coarse: Any, weights: Any, numbers: Any, room: Any) -> None:
-    """Undo what `quantise` did, into the field."""
-    field, rows = room
-    step, magic, zero = numbers
-    steps, magics, zeros = fill(step), fill(magic), fill(zero)
-    store((holding(load(symbols, 0) + zeros, field) - magics) * steps, rows, 0)
-    field[PAD] = finite(rows[0])
-    done = base = 0
-    for level in range(12 // rank):
-        size = 1 << (rank * level)
-        spread(field, coarse, size, done)
-        for kind in range(1, 1 << rank):
-            for row in range(0, size, LANES):
-                guess = predicted(field, rank, level, orders[kind], row, orders, weights, base)
-                at = kind * size + row
-                near = guess + (holding(load(symbols, at) + zeros, field) - magics) * steps
-                if size >= LANES and any_of(bits_of(near - near)) == 0:
-                    store(near, field, PAD + at)
-                else:
-                    store(near, rows, 0)
-                    for lane in range(min(size, LANES)):
-                        field[PAD + at + lane] = finite(rows[lane])
-        done += size
-        base += size * (rank * TAPS + (rank << rank))
+def restore(steps: Any, rank: int, coarse: Any, about: Any, step: Any, careful: bool, field: Any, spare: Any) -> None:
+    """Undo what `quantise` did, into the field; `steps` has the symbols as numbers."""
+    cells = 4096 >> rank
+    for number in range((1 << rank) - 1):
+        kind = (1, 2, 4, 3, 5, 6, 7)[number] if rank == 3 else number + 1
+        for row in range(cells // LANES):
+            at = kind * cells + row * LANES
+            guess = predicted(kind, row, rank, coarse, field, about)
+            near = fused(load(steps, at), fill(step), guess)
+            store(near, field, PAD + at)
+            if careful:
+                for lane in range(LANES):
+                    field[PAD + at + lane] = finite(field[PAD + at + lane])

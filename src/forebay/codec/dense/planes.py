@@ -1,220 +1,219 @@
-"""Writing the symbols of a tile on the CPU as planes of bits, most of which are zero, and reading them again."""
+"""Writing the symbols of a tile on the CPU: which are not zero, and planes of bits of those, and reading them again."""
 
 from typing import Any
 
 import numpy as np
 
 from forebay.codec.bounded.format import LANES
-from forebay.codec.bounded.rows import any_of, fill, load, store, sum_of, width_of
+from forebay.codec.bounded.rows import any_of, fill, load, store, width_of
 from forebay.codec.bounded.tiles import jit
-from forebay.codec.dense.format import DEEPEST, FLAGS, HEAD, LOWEST, ROWS, SECTIONS
-from forebay.codec.dense.words import above, count_of
+from forebay.codec.dense.format import HEAD, WARPS
+from forebay.codec.dense.words import chosen, count_of, load_some, other_than, reals_of, store_some
+
+ONE = np.uint32(1)
+EVERY = np.uint32(0xFFFFFFFF)
+PLAIN = np.uint32(1 << 31)
+"""In the last word of the head: zeros are symbols as others are."""
 
 
 @jit
-def put(words: Any, at: int, bits: Any, count: int) -> int:
-    """Write up to 32 bits at a bit's place, into words that are zero there; return the place after them."""
-    word, wide = at >> 5, np.uint64(bits) << np.uint64(at & 31)
-    words[word] |= np.uint32(wide & np.uint64(0xFFFFFFFF))
-    if (at & 31) + count > 32:
-        words[word + 1] |= np.uint32(wide >> np.uint64(32))
-    return at + count
+def row_of(warp: int, turn: int, rank: int) -> int:
+    """Return the row of cells that a warp has at a turn."""
+    if rank == 3:
+        return (warp // 2 * 4 + turn) * 2 + warp % 2
+    return warp * (8 if rank == 2 else 16) + turn
 
 
 @jit
-def get(words: Any, at: int, count: int) -> Any:
-    """Read up to 32 bits at a bit's place."""
-    word = at >> 5
-    wide = np.uint64(words[word])
-    if (at & 31) + count > 32:
-        wide |= np.uint64(words[word + 1]) << np.uint64(32)
-    return np.uint32(wide >> np.uint64(at & 31) & ((np.uint64(1) << np.uint64(count)) - np.uint64(1)))
+def pack(symbols: Any, rank: int, words: Any, packed: Any, codes: Any, few: Any) -> int:
+    """Write the symbols of a tile from the first of `words` on; return how many words they take.
 
-
-@jit
-def gathered(bits: Any, among: Any) -> Any:
-    """Move the bits at the places of `among` next to each other."""
-    result, one, left = np.uint32(0), np.uint32(1), np.uint32(among)
-    while left:
-        rest = left & (left - np.uint32(1))
-        if bits & (left ^ rest):
-            result |= one
-        one <<= np.uint32(1)
-        left = rest
-    return result
-
-
-@jit
-def scattered(bits: Any, among: Any) -> Any:
-    """Undo `gathered`."""
-    result, left = np.uint32(0), np.uint32(among)
-    while left:
-        rest = left & (left - np.uint32(1))
-        if bits & np.uint32(1):
-            result |= left ^ rest
-        bits >>= np.uint32(1)
-        left = rest
-    return result
-
-
-@jit
-def groups(mask: Any) -> Any:
-    """Flag the groups of four bits that are not zero."""
-    some = mask | mask >> np.uint32(1)
-    some = (some | some >> np.uint32(2)) & np.uint32(0x11111111)
-    some = (some | some >> np.uint32(3)) & np.uint32(0x03030303)
-    some = (some | some >> np.uint32(6)) & np.uint32(0x000F000F)
-    return (some | some >> np.uint32(12)) & np.uint32(0xFF)
-
-
-@jit
-def members(flags: Any) -> Any:
-    """Return the bits of the groups that are flagged."""
-    some = (flags | flags << np.uint32(12)) & np.uint32(0x000F000F)
-    some = (some | some << np.uint32(6)) & np.uint32(0x03030303)
-    some = (some | some << np.uint32(3)) & np.uint32(0x11111111)
-    return np.uint32(some * np.uint32(15))
-
-
-@jit
-def lowest_bits(symbols: Any, first: int, last: int) -> int:
-    """Return how many of the lowest bits of the symbols in these rows are written as they are.
-
-    The rest is counted, which takes least where it is about 1; but no more than up to the deepest plane.
+    Parameters
+    ----------
+    packed
+        Room for bytes: the flags of rows, which come before their masks and the widths, and from 64 on the masks.
+    codes, few
+        Room for all symbols; and for those of rows that are mostly zero, which come last.
     """
-    total, every = np.int64(0), fill(np.int32(0))
-    for row in range(first, last):
-        symbol = load(symbols, row * LANES)
-        sign = symbol >> fill(np.int32(31))
-        magnitude = (symbol ^ sign) - sign
-        total += np.int64(sum_of(magnitude))
-        every = every | magnitude
-    low: int = max(0, width_of(any_of(every)) - 4)
-    while 4 * total > np.int64(5 * (last - first) * LANES) << low:
-        low += 1
-    return low
+    cells, kinds, turns = 4096 >> rank, (1 << rank) - 1, 4 if rank == 3 else 8 if rank == 2 else 16
+    zeros, count, fewer, flagged, filled = fill(np.int32(0)), 0, 0, 0, 64
+    packed[:64] = 0
+    for warp in range(WARPS):
+        rows = np.uint32(0)
+        for number in range(kinds * turns):
+            at = (number // turns + 1) * cells + row_of(warp, number % turns, rank) * LANES
+            symbol = load(symbols, at)
+            mask = other_than(symbol, zeros)
+            if mask == 0:
+                continue
+            sign = symbol >> fill(np.int32(31))
+            magnitude = (symbol ^ sign) - sign
+            code = magnitude + magnitude + sign
+            rows |= ONE << np.uint32(number)
+            blanks = LANES - count_of(mask)
+            if blanks <= 12 and blanks * width_of(any_of(code)) < LANES:  # zeros take less than telling of them
+                store(code, codes, count)
+                count += LANES
+                flagged += 1
+                continue
+            store_some(code - fill(np.int32(1)), mask, few, fewer)
+            fewer += count_of(mask)
+            some = 0
+            for byte in range(4):
+                part = mask >> np.uint32(8 * byte) & np.uint32(255)
+                packed[filled] = part
+                filled += part != 0
+                some |= (part != 0) << byte
+            packed[flagged // 2] |= some << 4 * (flagged % 2)
+            flagged += 1
+        words[warp] = rows
+    codes[count : count + fewer] = few[:fewer]
+    count += fewer
+    if 8 * count >= 7 * (4096 - cells):
+        count = 0
+        for warp in range(WARPS):
+            words[warp] = PLAIN if warp == WARPS - 1 else np.uint32(0)
+            for number in range(kinds * turns):
+                symbol = load(symbols, (number // turns + 1) * cells + row_of(warp, number % turns, rank) * LANES)
+                sign = symbol >> fill(np.int32(31))
+                magnitude = (symbol ^ sign) - sign
+                store(magnitude + magnitude + sign, codes, count)
+                count += LANES
+        return write_chunks(codes, count, packed, 0, 64, words)
+    return write_chunks(codes, count, packed, (flagged + 1) // 2, filled, words)
 
 
 @jit
-def pack(symbols: Any, words: Any, planes: Any, signs: Any, depths: Any) -> int:
-    """Write the symbols of a tile from the first of `words` on, which are zero; return how many words they take."""
-    at = 32 * HEAD
-    planes[:] = 0
-    for section in range(len(SECTIONS) - 1):
-        low = lowest_bits(symbols, SECTIONS[section], SECTIONS[section + 1])
-        half, depth = fill(np.int32((1 << low) >> 1)), 0
-        for row in range(SECTIONS[section], SECTIONS[section + 1]):
-            symbol = load(symbols, row * LANES) + half
-            for bit in range(low):
-                words[at >> 5] = above(symbol & fill(np.int32(1 << bit)), fill(np.int32(0)))
-                at += 32
-            rest = symbol >> fill(np.int32(low))
-            sign = rest >> fill(np.int32(31))
-            magnitude = (rest ^ sign) - sign
-            signs[row] = above(fill(np.int32(0)), rest)
-            plane, mask = 0, above(magnitude, fill(np.int32(0)))
-            while mask:
-                planes[plane, row] = mask
-                plane += 1
-                mask = above(magnitude, fill(np.int32(plane)))
-            depth = max(depth, plane)
-        words[1 + section // 3] |= np.uint32((low | depth << 5) << 10 * (section % 3))
-        depths[SECTIONS[section] : SECTIONS[section + 1]] = depth
-    for row in range(ROWS):
-        if planes[0, row]:
-            words[FLAGS + row // 32] |= np.uint32(1) << np.uint32(row % 32)
-            at = put(words, at, groups(planes[0, row]), 8)
-    for row in range(ROWS):
-        if planes[0, row]:
-            some = members(groups(planes[0, row]))
-            at = put(words, at, gathered(planes[0, row], some), count_of(some))
-    for row in range(ROWS):
-        if planes[0, row]:
-            at = put(words, at, gathered(signs[row], planes[0, row]), count_of(planes[0, row]))
-    for plane in range(1, depths.max()):
-        for row in range(ROWS):
-            if plane < depths[row] and planes[0, row]:
-                before = planes[plane - 1, row]
-                at = put(words, at, gathered(planes[plane, row], before), count_of(before))
-    return (at + 31) >> 5
+def write_chunks(codes: Any, count: int, packed: Any, begin: int, filled: int, words: Any) -> int:
+    """Write bytes, and the codes of symbols 32 at a time."""
+    store(fill(np.int32(0)), codes, count)
+    size = begin + filled - 64
+    chunks = (count + LANES - 1) // LANES
+    used = HEAD + (2 * size + chunks + 7) // 8
+    for k in range(64, filled):
+        packed[begin + k - 64] = packed[k]
+    packed[size : 4 * (used - HEAD)] = 0
+    words[HEAD:used] = packed.view(np.uint32)[: used - HEAD]
+    for chunk in range(chunks):
+        code = load(codes, chunk * LANES)
+        width = max(1, width_of(any_of(code)))
+        nibble = 2 * size + chunk
+        words[HEAD + nibble // 8] |= np.uint32(width - 1) << np.uint32(4 * (nibble % 8))
+        lanes = min(LANES, count - chunk * LANES)
+        if lanes < LANES:
+            for k in range((width * lanes + 31) // 32):
+                words[used + k] = 0
+        for bit in range(width):
+            plane = other_than(code & fill(np.int32(1 << bit)), fill(np.int32(0)))
+            if lanes == LANES:
+                words[used + bit] = plane
+                continue
+            at = bit * lanes
+            words[used + at // 32] |= plane << np.uint32(at % 32)
+            if at % 32 + lanes > 32:
+                words[used + at // 32 + 1] |= plane >> np.uint32(32 - at % 32)
+        used += (width * lanes + 31) // 32
+    return used
 
 
 @jit
-def unpack(words: Any, symbols: Any, lanes: Any, planes: Any, signs: Any, depths: Any) -> int:
-    """Read the symbols of a tile; return how many words they took, or -1 where they are damaged."""
-    end: int = 32 * words.size
-    at: Any = 32 * HEAD
-    if at > end:
-        return -1
-    lows: Any = 0
-    for section in range(len(SECTIONS) - 1):
-        field = words[1 + section // 3] >> np.uint32(10 * (section % 3)) & np.uint32(1023)
-        low, depth = np.int64(field & np.uint32(31)), np.int64(field >> np.uint32(5))
-        if low > LOWEST or depth > DEEPEST:
-            return -1
-        lows += low * (SECTIONS[section + 1] - SECTIONS[section])
-        depths[SECTIONS[section] : SECTIONS[section + 1]] = depth
-    at += 32 * lows
-    total: Any = 0
-    for row in range(ROWS):
-        total += 8 * np.int64(words[FLAGS + row // 32] >> np.uint32(row % 32) & np.uint32(1))
-    if at + total > end:
-        return -1
-    total = 0
-    for row in range(ROWS):
-        planes[0, row] = 0
-        if words[FLAGS + row // 32] >> np.uint32(row % 32) & np.uint32(1):
-            planes[0, row] = members(get(words, at, 8))
-            total += count_of(planes[0, row])
-            at += 8
-    if at + total > end:
-        return -1
-    total = 0
-    for row in range(ROWS):
-        some = planes[0, row]
-        if some:
-            planes[0, row] = scattered(get(words, at, count_of(some)), some)
-            at += count_of(some)
-            total += count_of(planes[0, row])
-    if at + total > end:
-        return -1
-    deepest = 0
-    for row in range(ROWS):
-        signs[row] = scattered(get(words, at, count_of(planes[0, row])), planes[0, row]) if planes[0, row] else 0
-        at += count_of(planes[0, row])
-        deepest = max(deepest, depths[row])
-    for plane in range(1, deepest):
-        total = 0
-        for row in range(ROWS):
-            total += count_of(planes[plane - 1, row]) if plane < depths[row] else 0
-        if at + total > end:
-            return -1
-        for row in range(ROWS):
-            before, planes[plane, row] = planes[plane - 1, row], 0
-            if plane < depths[row] and before:
-                planes[plane, row] = scattered(get(words, at, count_of(before)), before)
-                at += count_of(before)
-    join(words, symbols, lanes, planes, signs, depths)
-    return (at + 31) >> 5  # type: ignore[no-any-return]
+def exact_of(words: Any) -> int:
+    """Return how many exact values a head tells of."""
+    count: Any = 0
+    for warp in range(WARPS):
+        count |= np.int64(words[warp] >> np.uint32(28)) << 4 * warp
+    return count & 0x7FFF  # type: ignore[no-any-return]
 
 
 @jit
-def join(words: Any, symbols: Any, lanes: Any, planes: Any, signs: Any, depths: Any) -> None:
-    """Put symbols together from their planes."""
-    at, index, one = HEAD, load(lanes, 0), fill(np.int32(1))
-    for section in range(len(SECTIONS) - 1):
-        low = np.int64(words[1 + section // 3] >> np.uint32(10 * (section % 3)) & np.uint32(31))
-        half = fill(np.int32((1 << low) >> 1))
-        for row in range(SECTIONS[section], SECTIONS[section + 1]):
-            rest = fill(np.int32(0))
-            for plane in range(depths[row]):
-                if planes[plane, row] == 0:
-                    break
-                rest = rest + (fill(np.int32(planes[plane, row])) >> index & one)
-            sign = fill(np.int32(0)) - (fill(np.int32(signs[row])) >> index & one)
-            rest = (rest ^ sign) - sign
-            symbol = rest << fill(np.int32(low))
-            for bit in range(low):
-                symbol = symbol + ((fill(np.int32(words[at])) >> index & one) << fill(np.int32(bit)))
-                at += 1
-            store(symbol - half, symbols, row * LANES)
+def byte_of(words: Any, k: int) -> int:
+    """Return a byte after the head of a tile."""
+    return np.int64(words[HEAD + k // 4] >> np.uint32(8 * (k % 4)) & np.uint32(255))  # type: ignore[return-value]
+
+
+@jit
+def measure(words: Any, rank: int, masks: Any) -> tuple[int, int, int, int]:
+    """Read which symbols are not zero; return how many, their nibbles' place, where planes begin, and the end or -1."""
+    rows_of_warp = ((1 << rank) - 1) * (4 if rank == 3 else 8 if rank == 2 else 16)
+    flagged = 0
+    if words.size < HEAD:
+        return 0, 0, 0, -1
+    plain = words[WARPS - 1] & PLAIN != 0
+    for warp in range(0 if plain else WARPS):
+        flagged += count_of(words[warp] & np.uint32((1 << rows_of_warp) - 1))
+    begin = (flagged + 1) // 2
+    if HEAD + (begin + 3) // 4 > words.size:
+        return 0, 0, 0, -1
+    size: Any = begin
+    for row in range(flagged):
+        some = byte_of(words, row // 2) >> 4 * (row % 2) & 15
+        size += count_of(np.uint32(some))
+    if HEAD + (size + 3) // 4 > words.size:
+        return 0, 0, 0, -1
+    count: Any = 0
+    at, row = begin, 0
+    for warp in range(WARPS):
+        for number in range(rows_of_warp):
+            mask = 0xFFFFFFFF if plain else 0
+            if not plain and words[warp] >> np.uint32(number) & ONE:
+                some = byte_of(words, row // 2) >> 4 * (row % 2) & 15
+                row += 1
+                mask = 0 if some else 0xFFFFFFFF
+                for byte in range(4):
+                    if some >> byte & 1:
+                        mask |= byte_of(words, at) << 8 * byte
+                        at += 1
+            masks[warp, number] = mask
+            count += count_of(np.uint32(mask))
+    chunks = (count + LANES - 1) // LANES
+    planes = HEAD + (2 * size + chunks + 7) // 8
+    if planes > words.size:
+        return 0, 0, 0, -1
+    end = planes
+    for chunk in range(chunks):
+        nibble = 2 * size + chunk
+        width = (byte_of(words, nibble // 2) >> 4 * (nibble % 2) & 15) + 1
+        end += (width * min(LANES, count - chunk * LANES) + 31) // 32
+    return count, 2 * size, planes, end if end <= words.size else -1
+
+
+@jit
+def unpack(words: Any, rank: int, masks: Any, codes: Any, steps: Any) -> int:
+    """Read the symbols of a tile as numbers; return how many words they took, or -1 where they are damaged."""
+    count, nibbles, at, end = measure(words, rank, masks)
+    if end < 0:
+        return -1
+    zeros, ones = fill(np.int32(0)), fill(np.int32(1))
+    for chunk in range((count + LANES - 1) // LANES):
+        nibble, lanes, code = nibbles + chunk, min(LANES, count - chunk * LANES), zeros
+        width = (byte_of(words, nibble // 2) >> 4 * (nibble % 2) & 15) + 1
+        for bit in range(width):
+            place = at + bit if lanes == LANES else at + bit * lanes // 32
+            plane = words[place]
+            if lanes < LANES:
+                plane >>= np.uint32(bit * lanes % 32)
+                if bit * lanes % 32 + lanes > 32:
+                    plane |= words[place + 1] << np.uint32(32 - bit * lanes % 32)
+            code = code | chosen(plane, fill(np.int32(1 << bit)), zeros)
+        at += (width * lanes + 31) // 32
+        store(code, codes, chunk * LANES)
+    cells, turns = 4096 >> rank, 4 if rank == 3 else 8 if rank == 2 else 16
+    whole, few = 0, 0
+    for warp in range(WARPS):
+        for number in range(((1 << rank) - 1) * turns):
+            few += LANES if masks[warp, number] == EVERY else 0
+    for warp in range(WARPS):
+        for number in range(((1 << rank) - 1) * turns):
+            to = (number // turns + 1) * cells + row_of(warp, number % turns, rank) * LANES
+            mask = masks[warp, number]
+            if mask == 0:
+                store(reals_of(zeros, steps), steps, to)
+                continue
+            code = load_some(mask, codes, whole if mask == EVERY else few) + fill(np.int32(mask != EVERY))
+            symbol = (((code + ones) >> ones) ^ (zeros - (code & ones))) + (code & ones)
+            store(reals_of(chosen(mask, symbol, zeros), steps), steps, to)
+            if mask == EVERY:
+                whole += LANES
+            else:
+                few += count_of(mask)
+    return end

@@ -1,22 +1,49 @@
-"""Words that have a bit for each lane of a row."""
+"""What rows need besides: words that have a bit for each lane, pieces that lie apart, and sums with one rounding."""
 
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.extending import intrinsic
 
-from forebay.codec.bounded.rows import INDEX, called
+from forebay.codec.bounded.format import LANES
+from forebay.codec.bounded.rows import INDEX, Row, called
+
+PIECES = 4
+"""Pieces of a row that may lie apart."""
+PIECE = LANES // PIECES
+BIT = ir.IntType(1)
+
+
+def _row_of_bits(builder: Any, word: Any) -> Any:
+    return builder.bitcast(word, ir.VectorType(BIT, LANES))
+
+
+def _comparison(sign: str) -> Callable[..., Any]:
+    @intrinsic  # type: ignore[untyped-decorator]
+    def call(typing: Any, a: Any, b: Any) -> Any:
+        def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            compare = builder.fcmp_ordered if a.real else builder.icmp_signed
+            return builder.bitcast(compare(sign, *args), INDEX)
+
+        return types.uint32(a, b), make
+
+    return call  # type: ignore[no-any-return]
+
+
+# Words whose bits say in which lanes one number is below another, or another than it.
+below, other_than = _comparison("<"), _comparison("!=")
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def above(typing: Any, a: Any, b: Any) -> Any:
-    """Return a word whose bits say in which lanes one integer is larger than another."""
+def chosen(typing: Any, word: Any, a: Any, b: Any) -> Any:
+    """Return one row where a word has a bit, and another elsewhere."""
 
     def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.bitcast(builder.icmp_signed(">", *args), INDEX)
+        return builder.select(_row_of_bits(builder, args[0]), args[1], args[2])
 
-    return types.uint32(a, b), make
+    return a(types.uint32, a, b), make
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -27,3 +54,137 @@ def count_of(typing: Any, word: Any) -> Any:
         return builder.zext(called(builder, "llvm.ctpop.i32", INDEX, args), ir.IntType(64))
 
     return types.int64(types.uint32), make
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def fused(typing: Any, a: Any, b: Any, c: Any) -> Any:
+    """Return a b + c, rounded once."""
+
+    def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return called(builder, f"llvm.fma.{a.suffix}", args[0].type, args)
+
+    return a(a, b, c), make
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def absolute(typing: Any, row: Any) -> Any:
+    """Return magnitudes."""
+
+    def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return called(builder, f"llvm.fabs.{row.suffix}", args[0].type, args)
+
+    return row(row), make
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def reals_of(typing: Any, row: Any, like: Any) -> Any:
+    """Return integers as numbers of the type of an array."""
+    result = Row(like.dtype)
+
+    def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.sitofp(args[0], context.get_value_type(result))
+
+    return result(row, like), make
+
+
+def _places(context: Any, builder: Any, array: Any, where: Any, lanes: int) -> list[Any]:
+    """Return the addresses of the pieces of a row, as far apart as a pitch says."""
+    value, index, pitch = where
+    data = context.make_array(array)(context, builder, value).data
+    vector = ir.VectorType(context.get_value_type(array.dtype), lanes)
+    places = []
+    for _ in range(PIECES):
+        places.append(builder.bitcast(builder.gep(data, [index]), vector.as_pointer()))
+        index = builder.add(index, pitch)
+    return places
+
+
+def _picked(builder: Any, one: Any, other: Any, lanes: list[int]) -> Any:
+    return builder.shuffle_vector(one, other, ir.Constant(ir.VectorType(INDEX, len(lanes)), lanes))
+
+
+def _joined(builder: Any, parts: list[Any]) -> Any:
+    while len(parts) > 1:
+        lanes = list(range(2 * parts[0].type.count))
+        parts = [_picked(builder, parts[k], parts[k + 1], lanes) for k in range(0, len(parts), 2)]
+    return parts[0]
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def load_pieces(typing: Any, array: Any, at: Any, pitch: Any) -> Any:
+    """Read a row whose four pieces lie apart."""
+
+    def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        places = _places(context, builder, array, args, PIECE)
+        return _joined(builder, [builder.load(place, align=array.dtype.bitwidth // 8) for place in places])
+
+    return Row(array.dtype)(array, types.intp, types.intp), make
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def load_evens(typing: Any, array: Any, at: Any, pitch: Any) -> Any:
+    """Read every other value of four pieces that lie apart."""
+
+    def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        places = _places(context, builder, array, args, 2 * PIECE)
+        pieces = [builder.load(place, align=array.dtype.bitwidth // 8) for place in places]
+        return _joined(builder, [_picked(builder, piece, piece, list(range(0, 2 * PIECE, 2))) for piece in pieces])
+
+    return Row(array.dtype)(array, types.intp, types.intp), make
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def load_odds(typing: Any, array: Any, at: Any, pitch: Any) -> Any:
+    """Read the values after those."""
+
+    def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        places = _places(context, builder, array, args, 2 * PIECE)
+        pieces = [builder.load(place, align=array.dtype.bitwidth // 8) for place in places]
+        return _joined(builder, [_picked(builder, piece, piece, list(range(1, 2 * PIECE, 2))) for piece in pieces])
+
+    return Row(array.dtype)(array, types.intp, types.intp), make
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def store_pairs(typing: Any, evens: Any, odds: Any, array: Any, at: Any, pitch: Any) -> Any:
+    """Write the values of two rows in turn, to four pieces that lie apart."""
+
+    def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        for k, place in enumerate(_places(context, builder, array, args[2:], 2 * PIECE)):
+            lanes = [k * PIECE + lane // 2 + lane % 2 * LANES for lane in range(2 * PIECE)]
+            builder.store(_picked(builder, args[0], args[1], lanes), place, align=array.dtype.bitwidth // 8)
+        return context.get_dummy_value()
+
+    return types.none(evens, odds, array, types.intp, types.intp), make
+
+
+def _element_pointer(context: Any, builder: Any, array: Any, value: Any, index: Any) -> Any:
+    return builder.gep(context.make_array(array)(context, builder, value).data, [index])
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def store_some(typing: Any, row: Any, word: Any, array: Any, at: Any) -> Any:
+    """Write the lanes that a word has a bit for, one after the other."""
+
+    def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        place = _element_pointer(context, builder, array, *args[2:])
+        some = _row_of_bits(builder, args[1])
+        called(builder, f"llvm.masked.compressstore.{row.suffix}", ir.VoidType(), [args[0], place, some])
+        return context.get_dummy_value()
+
+    return types.none(row, types.uint32, array, types.intp), make
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def load_some(typing: Any, word: Any, array: Any, at: Any) -> Any:
+    """Read as many values as a word has bits into their lanes, and zero into the others."""
+    row = Row(array.dtype)
+
+    def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        place = _element_pointer(context, builder, array, *args[1:])
+        vector = context.get_value_type(row)
+        zeros = ir.Constant(vector, [0] * LANES)
+        given = [place, _row_of_bits(builder, args[0]), zeros]
+        return called(builder, f"llvm.masked.expandload.{row.suffix}", vector, given)
+
+    return row(types.uint32, array, types.intp), make
