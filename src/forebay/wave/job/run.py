@@ -1,6 +1,7 @@
 """Many shots: in this process or on a Dask cluster, resumed where an earlier run ended, summed in a fixed order."""
 
 import warnings
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -49,7 +50,13 @@ class Survey:
     """what each finished shot told of itself"""
 
 
-def run_job(job: Job, console: Console | None = None, *, repair: bool = False) -> Survey:
+def run_job(
+    job: Job,
+    console: Console | None = None,
+    *,
+    repair: bool = False,
+    write: Callable[[Survey], None] | None = None,
+) -> Survey:
     """Migrate all shots of a job and sum their images; the same job again goes on where it ended.
 
     What is damaged is told and computed again.
@@ -63,10 +70,21 @@ def run_job(job: Job, console: Console | None = None, *, repair: bool = False) -
         the latter two.
     repair
         Compute only those shots that were damaged, and none that an earlier run had left to do.
+    write
+        Writes what the job leaves behind, while no other run can begin in its directory.
     """
-    console, start = console or Console(quiet=True), perf_counter()
     check_tools(job)
-    with locked(job.output.directory), ExitStack() as opened:
+    with locked(job.output.directory):
+        survey = _survey(job, console or Console(quiet=True), repair)
+        if write is not None:
+            write(survey)
+        return survey
+
+
+def _survey(job: Job, console: Console, repair: bool) -> Survey:
+    """Do what `run_job` does, in a directory that is held."""
+    start = perf_counter()
+    with ExitStack() as opened:
         client, gpus = None, gpu_count()
         if job.run.scheduler:
             from forebay.wave.job.cluster import existing  # Dask is optional
@@ -78,10 +96,10 @@ def run_job(job: Job, console: Console | None = None, *, repair: bool = False) -
             workspace = opened.enter_context(prepare(job, gpus, damage.__setitem__).running())
         for note in (*damage, *workspace.notes):
             if console.quiet:
-                warnings.warn(note, WaveWarning, stacklevel=2)
+                warnings.warn(note, WaveWarning, stacklevel=3)
             else:
                 say(console, note, "yellow")
-        done, count = workspace.finished(), workspace.geometry.count
+        done, count = workspace.finished() - set(damage.values()), workspace.geometry.count
         missing = [shot for shot in range(count) if shot not in done]
         todo = [shot for shot in missing if not repair or shot in damage.values()]
         if done:
@@ -126,7 +144,7 @@ def run_job(job: Job, console: Console | None = None, *, repair: bool = False) -
 def _summaries(workspace: Workspace, failed: dict[int, str]) -> dict[int, dict[str, Any]]:
     """Read what each finished shot told of itself; add to `failed` those that were damaged since."""
     summaries = {}
-    for shot in sorted(workspace.finished()):
+    for shot in sorted(workspace.finished() - failed.keys()):
         try:
             summaries[shot] = workspace.summary(shot)
         except CorruptionError as error:

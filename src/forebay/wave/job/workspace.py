@@ -268,6 +268,8 @@ class Workspace:
         """
         draft, place = self.drafts / self.path(shot).name, self.path(shot)
         open_archive(draft, job=self.identity, shot=shot, run=self.run)
+        if place.is_dir():  # no file can replace it
+            remove(place)
         draft.replace(place)
         sync(place.parent)
         for path in (draft, place):
