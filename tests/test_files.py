@@ -2,9 +2,11 @@
 
 import os
 import stat
+import sys
 
 import pytest
 
+from forebay import files
 from forebay.files import remove, whole
 
 
@@ -30,6 +32,7 @@ def test_who_is_interrupted_leaves_the_old_one_whole(tmp_path, monkeypatch, fold
     def interrupted(*arguments):
         raise KeyboardInterrupt
 
+    monkeypatch.setattr(files, "exchange", lambda one, other: False)
     if moment != "while it is written":
         monkeypatch.setattr(os, moment, interrupted)
 
@@ -46,6 +49,46 @@ def test_who_is_interrupted_leaves_the_old_one_whole(tmp_path, monkeypatch, fold
     with whole(path, folder=folder) as unfinished:
         write(unfinished, folder, "new")
     assert [entry.name for entry in tmp_path.iterdir()] == ["image"] and read(path, folder) == "new"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, PermissionError])
+def test_between_two_renames_the_old_folder_comes_back(tmp_path, monkeypatch, error):
+    path, rename = tmp_path / "image", os.replace
+    with whole(path, folder=True) as unfinished:
+        write(unfinished, True, "old")
+
+    def interrupted(source, target):
+        if target == path and (source / "values").read_text() == "new":
+            raise error
+        rename(source, target)
+
+    monkeypatch.setattr(os, "replace", interrupted)
+    monkeypatch.setattr(files, "exchange", lambda one, other: False)
+    with pytest.raises(error), whole(path, folder=True) as unfinished:
+        write(unfinished, True, "new")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["image"] and read(path, True) == "old"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux exchanges folders")
+def test_a_folder_takes_the_place_of_another_in_one_step(tmp_path, monkeypatch):
+    path = tmp_path / "image"
+    with whole(path, folder=True) as unfinished:
+        write(unfinished, True, "old")
+    if not files.exchange(path, path):
+        pytest.skip("this file system does not")
+    monkeypatch.setattr(os, "replace", None)
+    with whole(path, folder=True) as unfinished:
+        write(unfinished, True, "new")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["image"] and read(path, True) == "new"
+
+
+def test_a_file_never_replaces_a_folder(tmp_path):
+    path = tmp_path / "image"
+    with whole(path, folder=True) as unfinished:
+        write(unfinished, True, "old")
+    with pytest.raises(IsADirectoryError, match=r"a folder of this name: move it away.*image"), whole(path):
+        pass
+    assert [entry.name for entry in tmp_path.iterdir()] == ["image"] and read(path, True) == "old"
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no modes")

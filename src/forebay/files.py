@@ -1,23 +1,30 @@
 """Files and folders that are whole or not there, whenever the process dies, and that are their owner's unless told."""
 
+import ctypes
+import errno
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
+
+_HERE, _EXCHANGE = -100, 2
+"""Of Linux: paths begin at the working directory, and two names change places in one step."""
 
 
 @contextmanager
 def whole(path: Path, *, folder: bool = False, unfinished: Path | None = None, private: bool = True) -> Iterator[Path]:
     """Yield another name for a file or folder until it is whole: a process that dies before leaves the old one.
 
-    What was written under that name is brought to the disk and then renamed.
+    What was written under that name is brought to the disk and then renamed. Where the system cannot exchange folders
+    in one step, only a process killed between two renames leaves the old folder under a hidden name beside its place.
 
     Parameters
     ----------
     path
-        Where it belongs; the folder around it must be there.
+        Where it belongs; the folder around it must be there. A folder that is there is replaced by a folder alone.
     folder
         Whether a folder is written.
     unfinished
@@ -25,6 +32,10 @@ def whole(path: Path, *, folder: bool = False, unfinished: Path | None = None, p
     private
         Whether nobody else may read it, or the process's umask decides that, as for results that a user has named.
     """
+    if not folder and path.is_dir() and not path.is_symlink():
+        raise IsADirectoryError(
+            errno.EISDIR, "there is a folder of this name: move it away, or name another file", path
+        )
     unfinished = unfinished or path.with_name(f".{token_hex(4)}.{path.name}")
     remove(unfinished)
     if folder:
@@ -35,18 +46,44 @@ def whole(path: Path, *, folder: bool = False, unfinished: Path | None = None, p
         yield unfinished
         for entry in (*unfinished.rglob("*"), unfinished) if folder else (unfinished,):
             sync(entry)
-        # A folder cannot replace another: the old one gets out of the way, whole.
-        old = path.with_name(f".{token_hex(4)}.{path.name}") if path.is_dir() else None
-        if old is not None:
-            os.replace(path, old)
-        os.replace(unfinished, path)
+        if folder and path.is_dir():
+            _replace_folder(unfinished, path)
+        else:
+            os.replace(unfinished, path)
         sync(path.parent)
-        if old is not None:
-            remove(old)
+        remove(unfinished)  # the old folder, where they were exchanged
     except BaseException:
         with suppress(OSError):
             remove(unfinished)
         raise
+
+
+def _replace_folder(new: Path, path: Path) -> None:
+    """Bring a folder into the place of another, which is removed or has the name of the new one then."""
+    if exchange(new, path):
+        return
+    old = path.with_name(f".{token_hex(4)}.{path.name}")
+    try:
+        os.replace(path, old)
+        os.replace(new, path)
+    except BaseException:
+        if old.is_dir() and not path.exists():
+            os.replace(old, path)
+        raise
+    finally:
+        if path.exists():
+            remove(old)
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Have two names change places in one step; return whether the system can."""
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        rename = ctypes.CDLL(None).renameat2
+    except (OSError, AttributeError):  # pragma: no cover - an old C library
+        return False
+    return bool(rename(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE) == 0)
 
 
 def sync(path: Path) -> None:

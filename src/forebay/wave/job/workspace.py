@@ -230,7 +230,7 @@ class Workspace:
     def fail(self, shot: int, reason: str) -> None:
         """Write down why a shot failed."""
         with self._draft(self.path(shot).with_suffix(".error").name) as path:
-            path.write_text(reason)
+            path.write_text(reason, encoding="utf-8", errors="backslashreplace")
 
     @contextmanager
     def _draft(self, name: str) -> Iterator[Path]:
