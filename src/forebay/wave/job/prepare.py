@@ -73,6 +73,8 @@ def prepare(job: Job, gpus: int = 0, tell: Tell | None = None) -> Workspace:
         tell(sentence + (": the next shot makes another" if shot is None else ": it is computed again"), shot)
         if shot is None:
             remove(path)
+        else:
+            workspace.damaged.add(shot)
     return workspace
 
 

@@ -99,7 +99,7 @@ def _survey(job: Job, console: Console, repair: bool) -> Survey:
                 warnings.warn(note, WaveWarning, stacklevel=3)
             else:
                 say(console, note, "yellow")
-        done, count = workspace.finished() - set(damage.values()), workspace.geometry.count
+        done, count = workspace.finished(), workspace.geometry.count
         missing = [shot for shot in range(count) if shot not in done]
         todo = [shot for shot in missing if not repair or shot in damage.values()]
         if done:
@@ -144,7 +144,7 @@ def _survey(job: Job, console: Console, repair: bool) -> Survey:
 def _summaries(workspace: Workspace, failed: dict[int, str]) -> dict[int, dict[str, Any]]:
     """Read what each finished shot told of itself; add to `failed` those that were damaged since."""
     summaries = {}
-    for shot in sorted(workspace.finished() - failed.keys()):
+    for shot in sorted(workspace.finished()):
         try:
             summaries[shot] = workspace.summary(shot)
         except CorruptionError as error:
