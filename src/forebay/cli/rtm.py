@@ -1,6 +1,7 @@
 """`forebay rtm`: migrate the shots of a job, resuming where an earlier run ended."""
 
 import shlex
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -60,7 +61,7 @@ def rtm(
     try:
         survey = run_job(job, console, repair=repair)
     except (KeyboardInterrupt, SystemExit):  # Ctrl-C, and SIGTERM as `main` hears it
-        say(console, f"finished shots are kept; to go on, give the same command: forebay rtm {shlex.quote(str(file))}")
+        say(console, f"finished shots are kept; to go on, give the same command: forebay {shlex.join(sys.argv[1:])}")
         raise
     written = write_image(survey, folder, formats)
     if not lacking:
