@@ -74,7 +74,7 @@ def test_snapshots_are_not_spilled_into_memory_unless_there_is_nothing_else(moun
 
 @pytest.mark.skipif(not in_memory(Path("/dev/shm")), reason="no memory that is a directory here")
 def test_what_is_spilled_into_memory_counts_as_memory(monkeypatch):
-    monkeypatch.setattr(capacity, "host_capacity", lambda: Capacity(10**9, 400_000))
+    monkeypatch.setattr(capacity, "host_capacity", lambda: Capacity(10**9, 600_000))
 
     def reverse(schedule, disk):
         return fb.reverse(
