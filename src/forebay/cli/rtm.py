@@ -1,6 +1,7 @@
 """`forebay rtm`: migrate the shots of a job, resuming where an earlier run ended."""
 
 import shlex
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -79,7 +80,7 @@ def rtm(
     try:
         survey = run_job(job, console, repair=repair, write=write)
     except (KeyboardInterrupt, SystemExit):  # Ctrl-C, and SIGTERM as `main` hears it
-        say(console, f"finished shots are kept; to go on, give the same command: forebay rtm {shlex.quote(str(file))}")
+        say(console, f"finished shots are kept; to go on, give the same command: forebay {shlex.join(sys.argv[1:])}")
         raise
     say(console, f"wrote {', '.join(map(str, written))}")
     for shot, reason in survey.aside.items():

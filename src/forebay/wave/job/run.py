@@ -107,7 +107,7 @@ def _survey(job: Job, console: Console, repair: bool) -> Survey:
         if job.run.workers:
             from forebay.wave.job.cluster import local
 
-            client = opened.enter_context(local(job.run, workspace.device))
+            client = opened.enter_context(local(job.run, workspace.device, workspace.drafts))
         shown = opened.enter_context(ProgressBars(console, count, len(done), steps_of(workspace)[1]))
         unasked = [shot for shot in missing if shot not in todo]
         failed = dict.fromkeys(unasked, "it was not computed before: run the job without --repair")
