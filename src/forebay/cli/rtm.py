@@ -37,6 +37,8 @@ def rtm(
     from forebay.wave.job.results import draw_image, draw_model, write_image, write_report
     from forebay.wave.job.run import Survey
 
+    if check + verify + repair > 1:
+        raise WaveError("--check, --verify and --repair exclude each other: give one of them")
     console = Console()
     job = changed(read_job(file), workers=workers, scheduler=scheduler, directory=output)
     if verify:

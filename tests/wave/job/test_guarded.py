@@ -1,16 +1,23 @@
 """A workspace is guarded: no run removes what it did not make, nor what a killed run still needs."""
 
 import json
+import math
+import os
 import shutil
 import subprocess
 import sys
 from zipfile import ZipFile
 
+import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from forebay.cli.main import app
 from forebay.errors import WaveError
-from forebay.wave.job import parse, run_job, seal, work
+from forebay.wave.job import parse, prepare, run_job, seal, work
 from forebay.wave.job.prepare import verify
+from forebay.wave.job.stack import outliers
+from forebay.wave.job.workspace import Workspace
 
 TEXT = """
 [model]
@@ -144,3 +151,123 @@ def test_a_damaged_shot_that_cannot_be_computed_is_not_summed(job, monkeypatch):
     monkeypatch.setattr(work, "migrate", broken)
     survey = run_job(job, repair=True)
     assert survey.failed == {1: "WaveError: no"} and len(survey.summaries) == 2
+
+
+def test_a_model_that_changes_while_it_is_read_is_refused(job, tmp_path, monkeypatch):
+    velocity = np.load(job.output.directory / "model" / "velocity.npy")
+    np.save(tmp_path / "velocity.npy", velocity)
+    model = 'name = "layers"\nshape = [48, 96]\nsmooth = 80.0'
+    text = TEXT.replace(model, 'velocity = "velocity.npy"\ntrue = "velocity.npy"\nspacing = 50.0')
+    real = prepare.acquisition_of
+
+    def later(*args):
+        np.save(tmp_path / "velocity.npy", velocity[:, ::-1])
+        os.utime(tmp_path / "velocity.npy", ns=(1, 1))
+        return real(*args)
+
+    monkeypatch.setattr(prepare, "acquisition_of", later)
+    with pytest.raises(WaveError, match=r"velocity\.npy was changed after the job had begun to read it"):
+        run_job(parse(text.replace('"out"', '"new"'), tmp_path))
+
+
+def test_data_that_change_between_shots_are_refused(job, tmp_path, monkeypatch):
+    workspace = Workspace(job.output.directory)
+    data = np.stack([work.data_of(workspace, shot, work.shot_of(workspace, shot)) for shot in range(3)])
+    np.save(tmp_path / "data.npy", data)
+    text = TEXT.replace("dt = 0.008\nlength = 1.0", 'file = "data.npy"\ndt = 0.008').replace('"out"', '"new"')
+    real, read = work.read_shot, []
+
+    def later(*args):
+        read.append(args)
+        if len(read) == 2:
+            np.save(tmp_path / "data.npy", -data)
+            os.utime(tmp_path / "data.npy", ns=(1, 1))
+        return real(*args)
+
+    monkeypatch.setattr(work, "read_shot", later)
+    survey = run_job(parse(text, tmp_path))
+    assert list(survey.failed) == [1, 2] and "data.npy was changed after the job" in survey.failed[1]
+
+
+def test_verify_tells_what_is_missing_and_leaves_nothing_behind(job, tmp_path):
+    root = job.output.directory
+    (root / "lock").unlink()
+    assert CliRunner().invoke(app, ["rtm", str(tmp_path / "job.toml"), "--verify"]).exit_code == 0
+    assert not (root / "lock").exists()
+    (root / "shots" / "00001.npz").unlink()
+    assert CliRunner().invoke(app, ["rtm", str(tmp_path / "job.toml"), "--verify"]).exit_code == 1
+    assert verify(job)[0] == ["1 of 3 shots are missing: run the job to compute them"]
+    shutil.rmtree(root / "shots")
+    (root / "shots").write_text("")
+    assert "shots is no folder: move it away" in verify(job)[0][0]
+    with pytest.raises(WaveError, match="shots is no folder: move it away"):
+        run_job(job)
+
+
+def test_a_pipe_in_the_place_of_a_file_is_named(job):
+    for name in ("plan.json", "job.json", "wavelet.npy", "shots/00001.npz"):
+        path = job.output.directory / name
+        sound = path.read_bytes()
+        path.unlink()
+        os.mkfifo(path)
+        assert f"{path} is damaged: it is no file" in verify(job)[0]
+        path.unlink()
+        path.write_bytes(sound)
+
+
+def test_check_verify_and_repair_exclude_each_other(job, tmp_path):
+    result = CliRunner().invoke(app, ["rtm", str(tmp_path / "job.toml"), "--verify", "--repair"])
+    assert isinstance(result.exception, WaveError) and "give one of them" in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"strength": "1"},
+        {"strength": math.nan},
+        {"strength": -5.0},
+        {"strength": None},
+        {"seconds": "x"},
+        {"phases": [1]},
+        {"peak": {"host": "x"}},
+        {"every": 0},
+        {"ratio": 1e-320},
+    ],
+)
+def test_a_summary_that_no_shot_tells_is_damage(job, change):
+    workspace = Workspace(job.output.directory)
+    path = workspace.path(1)
+    with np.load(path) as file:
+        arrays = dict(file)
+    told = json.loads(bytes(arrays["summary"])) | change
+    np.savez(path, **(arrays | {"summary": np.frombuffer(json.dumps(told).encode(), np.uint8)}))
+    seal.seal_archive(path, job=workspace.identity, shot=1, run="")
+    assert verify(job)[0] == [f"{path} is damaged: its summary cannot be read"]
+
+
+@pytest.mark.parametrize(
+    "spans", [[], [["compute", "forward", "0", 0.0, 1.0]], [["compute", "forward", 0, 0.0, math.inf]]]
+)
+def test_a_timeline_that_no_shot_tells_is_damage(job, spans):
+    workspace = Workspace(job.output.directory)
+    path = workspace.root / "timeline.json"
+    path.write_text(seal.sealed_text({"shot": 0, "spans": spans}, file="timeline", job=workspace.identity))
+    assert verify(job)[0] == [f"{path} is damaged: it tells no timeline"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"step": 0.0}, {"step": math.nan}, {"inputs": {}}, {"device": "x"}, {"notes": [1]}, {"sampling": "1"}],
+)
+def test_a_description_of_no_job_is_made_again_and_shots_stay(job, change):
+    path = job.output.directory / "job.json"
+    content = json.loads(path.read_text()) | change
+    del content["seal"]
+    path.write_text(seal.sealed_text(content, file="job"))
+    assert f"{path} is damaged: it " in verify(job)[0][0]
+    workspace = prepare.prepare(job)
+    assert verify(job)[0] == [] and len(workspace.finished()) == 3
+
+
+def test_of_two_shots_the_stronger_stands_out():
+    assert outliers({0: 1.0, 1: 1e6}) == {1: 1e6} and outliers({0: 1.0, 1: 2.0}) == {} == outliers({0: 1e30})

@@ -1,7 +1,7 @@
 """What a workspace says of its job: the parameters, what follows from them, and what makes it this job and no other."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -15,6 +15,7 @@ from forebay.version import __version__
 from forebay.wave.earth.grid import Grid
 from forebay.wave.job.job import Job
 from forebay.wave.job.seal import damaged, of_another_version, open_text, sealed_text
+from forebay.wave.job.told import ToldJob
 
 FREE: Any = {"run": True, "output": True, "memory": {"directory"}, "imaging": {"include_outliers"}}
 """What may change between two runs of one job: it does not change the image of a shot."""
@@ -47,7 +48,11 @@ class Description:
 
     @property
     def identity(self) -> str:
-        """What makes it this job: shots that carry it have the same bits wherever and whenever they were computed."""
+        """What makes it this job, and what its shots carry.
+
+        Parameters, version, grid, steps, device, the arrays of model, geometry and wavelet decide it, and size and date
+        of every file that is read. Who changes data and keeps both of these is not noticed.
+        """
         told = [self.frozen, asdict(self.grid), self.sampling, self.step, self.device, self.contents]
         return xxh3_128_hexdigest(json.dumps(told, sort_keys=True).encode())
 
@@ -62,27 +67,26 @@ def read_description(path: Path) -> Description:
     if _unsealed(path) and any((path.parent / "shots").glob("[0-9]*.npz")):
         raise of_another_version(path)
     content = open_text(path, file="job")
-    convert: dict[str, Callable[[Any], Any]] = {
-        "job": Job.model_validate,
-        "frozen": dict,
-        "grid": lambda grid: Grid(**grid),
-        "sampling": float,
-        "step": float,
-        "device": str,
-        "notes": list,
-        "inputs": dict,
-        "contents": str,
-    }
     try:
-        return Description(**{name: make(content[name]) for name, make in convert.items()})
-    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        told = vars(ToldJob.model_validate(content))
+        job, grid = Job.model_validate(content["job"]), Grid(**content["grid"])
+    except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
         raise damaged(path, f"it describes no job ({type(error).__name__})") from error
+    if not {"geometry.npz", "wavelet.npy", "model/velocity.npy"} <= told["inputs"].keys() <= set(written()):
+        raise damaged(path, "it names other files than those of a job")
+    return Description(job=job, grid=grid, **told)
+
+
+def written() -> list[str]:
+    """List what a job's directory has of its inputs."""
+    fields = [f"{medium}/{name}.npy" for medium in ("model", "true") for name in ("velocity", "vs", "density")]
+    return [*fields, "geometry.npz", "wavelet.npy"]
 
 
 def _unsealed(path: Path) -> bool:
     """Tell whether a file is a JSON object that never had a seal."""
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(path.read_bytes()) if path.is_file() else None
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(content, dict) and "seal" not in content
@@ -114,6 +118,14 @@ def _mark(path: Path) -> list[int | str]:
     below = [(str(file.relative_to(path)), file.stat()) for file in sorted(path.rglob("*")) if file.is_file()]
     listing = "\n".join(f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in below)
     return [sum(stat.st_size for _, stat in below), sha256(listing.encode()).hexdigest()]
+
+
+def check_unchanged(path: Path, marks: Mapping[str, Any]) -> None:
+    """Refuse a file whose size or date is not that of its marks any more."""
+    if not path.exists() or marks.get(str(path)) != _mark(path):
+        raise WaveError(
+            f"{path} was changed after the job had begun to read it: put it back, or choose another output.directory"
+        )
 
 
 def differences(old: Any, new: Any, key: str = "") -> list[str]:

@@ -3,6 +3,7 @@
 import math
 import os
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,13 +21,14 @@ from forebay.wave.advice import advice
 from forebay.wave.earth.grid import Grid
 from forebay.wave.earth.stability import check_dispersion, check_dt, choose_dt
 from forebay.wave.files.chunked import checksum_of
+from forebay.wave.files.npy import load_array
 from forebay.wave.imaging import imaging_interval
-from forebay.wave.job.description import Description, differences, files_of, frozen
+from forebay.wave.job.description import Description, check_unchanged, differences, files_of, frozen, written
 from forebay.wave.job.inputs import Acquisition, Fields, acquisition_of, layered, media_of, medium_of, wavelet_of
 from forebay.wave.job.job import Job
 from forebay.wave.job.place import check_memory, check_tools, device_of
 from forebay.wave.job.seal import digest_of, is_unsealed, open_archive
-from forebay.wave.job.workspace import Workspace, locked, written
+from forebay.wave.job.workspace import Workspace, locked
 from forebay.wave.physics import Physics, physics_of
 from forebay.wave.survey.geometry import part_of, windows
 from forebay.wave.survey.points import locate
@@ -56,6 +58,8 @@ def prepare(job: Job, gpus: int = 0, tell: Tell | None = None) -> Workspace:
     check_memory(job, device)
     check_directory(job)
     described, damage = described_in(job, device)
+    if no_folder := _no_folder(root):
+        raise WaveError(no_folder)
     workspace = Workspace(root)
     workspace.sweep()  # first of all, so that nobody of a dead run takes part any more
     for sentence in damage.values():
@@ -70,7 +74,8 @@ def prepare(job: Job, gpus: int = 0, tell: Tell | None = None) -> Workspace:
         if path.suffix == ".npz" and shot is None:
             tell(f"{sentence}: it is left out", None)
             continue
-        tell(sentence + (": the next shot makes another" if shot is None else ": it is computed again"), shot)
+        what = {"plan.json": "the next shot makes another", "timeline.json": "it comes again with another plan only"}
+        tell(f"{sentence}: {what.get(path.name, 'it is computed again')}", shot)
         if shot is None:
             remove(path)
         else:
@@ -102,7 +107,17 @@ def described_in(job: Job, device: str | None = None) -> tuple[Description | Non
             f"the shots of {root} were begun on a {described.device.upper()}, and a {device.upper()} rounds "
             "differently: go on there, set run.device, or choose another output.directory"
         )
-    return described, _damage({root / name: partial(workspace.input, name) for name in described.inputs})
+    damage = _damage({root / name: partial(workspace.input, name) for name in described.inputs})
+    velocity = root / "model" / "velocity.npy"
+    if velocity not in damage and load_array(velocity).shape != described.grid.shape:
+        return None, {path: f"{path} is damaged: its grid is not that of the model"}
+    return described, damage
+
+
+def _no_folder(root: Path) -> str:
+    """Say what to do with a file in the place of the folder of shots, if there is one."""
+    shots = root / "shots"
+    return f"{shots} is no folder: move it away, and shots are computed again" if shots.is_file() else ""
 
 
 def damaged_results(workspace: Workspace) -> dict[Path, str]:
@@ -127,7 +142,8 @@ def verify(job: Job) -> tuple[list[str], str]:
     root = job.output.directory
     if not root.is_dir():
         raise WaveError(f"there is no {root} to verify: run the job first")
-    with locked(root):
+    # Where no lock is, nobody runs, and a look leaves none behind.
+    with locked(root) if (root / "lock").exists() else nullcontext():
         return _verified(job, *described_in(job))
 
 
@@ -141,8 +157,11 @@ def _verified(job: Job, described: Description | None, damage: dict[Path, str]) 
     geometry = root / "geometry.npz"
     if geometry not in damage:
         damage |= damaged_results(workspace)
-        shots = workspace.finished() - {workspace.shot_of(path) for path in damage if path.suffix == ".npz"}
-        return list(damage.values()), f"{len(shots)} of {workspace.geometry.count} shots are there and whole"
+        there, count = workspace.finished(), workspace.geometry.count
+        whole_ones = there - {workspace.shot_of(path) for path in damage if path.suffix == ".npz"}
+        missing = f"{count - len(there)} of {count} shots are missing: run the job to compute them"
+        told = [*damage.values(), _no_folder(root), missing if len(there) < count else ""]
+        return list(filter(None, told)), f"{len(whole_ones)} of {count} shots are there and whole"
     return list(damage.values()), "without its geometry.npz, shots are not looked at"
 
 
@@ -166,6 +185,7 @@ def _write_inputs(job: Job, device: str) -> Description:
     ours = [(root / name).resolve() for name in written()]
     if taken := [path for path in files_of(job) if path.resolve() in ours]:
         raise WaveError(f"output.directory: {taken[0]} would be overwritten there: choose another one")
+    marked = frozen(job)  # before files are read, and looked at again when they are
     grid, media = media_of(job)
     acquisition = acquisition_of(job, grid)
     wavelet = wavelet_of(job, acquisition)
@@ -176,7 +196,9 @@ def _write_inputs(job: Job, device: str) -> Description:
     everything = arrays | vars(acquisition.geometry)
     contents = "".join(checksum_of(np.asarray(everything[name]), name) for name in sorted(everything))
     advised = notes(job, grid, media, acquisition.dt, wavelet, step)
-    described = Description(job, frozen(job), grid, acquisition.dt, step, device, advised, {}, contents)
+    for path in files_of(job):
+        check_unchanged(path, marked["files"])
+    described = Description(job, marked, grid, acquisition.dt, step, device, advised, {}, contents)
     _refuse_others(root, described.identity)
     for name in written():
         remove(root / name)

@@ -51,6 +51,7 @@ def sealed_text(content: Mapping[str, Any], **whose: Any) -> str:
 
 def open_text(path: Path, **whose: Any) -> dict[str, Any]:
     """Read sealed JSON, refusing what is damaged or belongs elsewhere."""
+    check_regular(path)
     try:
         data = path.read_bytes()
         content = json.loads(data)
@@ -84,6 +85,7 @@ def seal_archive(path: Path, **whose: Any) -> None:
 
 def open_archive(path: Path, **whose: Any) -> dict[str, Any]:
     """Return the seal of an archive, refusing one that is damaged or belongs elsewhere."""
+    check_regular(path)
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
@@ -106,11 +108,19 @@ def open_archive(path: Path, **whose: Any) -> dict[str, Any]:
 
 def is_unsealed(path: Path) -> bool:
     """Tell whether a file is an archive that never had a seal."""
+    if not path.is_file():
+        return False
     try:
         with ZipFile(path) as archive:
             return not archive.comment
     except (OSError, ValueError, BadZipFile):
         return False
+
+
+def check_regular(path: Path) -> None:
+    """Refuse a pipe or a folder in the place of a file: to open a pipe is to wait for its writer."""
+    if path.exists() and not path.is_file():
+        raise damaged(path, "it is no file")
 
 
 def damaged(path: Path, why: str) -> CorruptionError:

@@ -75,8 +75,8 @@ def _placed(values: NDArray[Any], inner: Box, outer: Box) -> NDArray[Any]:
 def outliers(strengths: Mapping[int, float]) -> dict[int, float]:
     """Return the shots that stand out, and how many times as strong as the median of all each of them is.
 
-    One shot that is wrong by orders of magnitude is all that would be seen in a sum. Of fewer than three shots none
-    can be told to be the wrong one. Shots without any signal are not counted.
+    One shot that is wrong by orders of magnitude is all that would be seen in a sum. Of two, the
+    stronger is taken for the wrong one. Shots without any signal are not counted.
 
     Examples
     --------
@@ -84,7 +84,7 @@ def outliers(strengths: Mapping[int, float]) -> dict[int, float]:
     {3: 1e+20}
     """
     heard = [strength for strength in strengths.values() if strength > 0]
-    if len(heard) < 3:
+    if len(heard) < 2:
         return {}
     usual = median_low(heard)
     return {shot: strength / usual for shot, strength in strengths.items() if strength > OUTLIER * usual}

@@ -18,6 +18,7 @@ from forebay.errors import ForebayError, WaveError
 from forebay.units import Budget
 from forebay.wave.advice import WaveWarning
 from forebay.wave.files.formats import read_shot
+from forebay.wave.job.description import check_unchanged
 from forebay.wave.job.inputs import medium_of
 from forebay.wave.job.place import budget_of, putter
 from forebay.wave.job.stack import PartialImage
@@ -164,6 +165,7 @@ def data_of(workspace: Workspace, number: int, shot: Shot) -> NDArray[Any]:
     job = workspace.job
     if job.data.file is not None:
         data = read_shot(job.data.file, number, workspace.geometry.traces_of(number))
+        check_unchanged(job.data.file, workspace.described.frozen["files"])
     else:
         box = workspace.boxes[number]
         put = putter(workspace.device)

@@ -38,8 +38,9 @@ from forebay.wave.earth.grid import Grid
 from forebay.wave.files.npy import load_array, load_arrays
 from forebay.wave.job.description import Description, read_description
 from forebay.wave.job.job import Job
-from forebay.wave.job.seal import damaged, digest_of, open_archive, open_text, seal_archive, sealed_text
+from forebay.wave.job.seal import check_regular, damaged, digest_of, open_archive, open_text, seal_archive, sealed_text
 from forebay.wave.job.stack import PartialImage
+from forebay.wave.job.told import ToldShot, ToldTimeline
 from forebay.wave.survey.geometry import Box, Geometry, windows
 
 FOLDERS = ("model", "true", "shots")
@@ -49,9 +50,6 @@ UNFINISHED = re.compile(r"\.[0-9a-f]{8}\..+")
 """The name of a file or folder until it is whole."""
 RUN = re.compile(r"run-[0-9a-f]{16}")
 """The name of a run's folder."""
-SUMMARY = {"shot", "seconds", "data", "reversal", "every", "steps", "phases", "peak", "moved"}
-SUMMARY |= {"ratio", "worst", "error", "note", "strength"}
-"""What a shot tells of itself."""
 SHOT = re.compile(r"[0-9]+\.npz")
 """What is taken for a shot's file."""
 
@@ -124,6 +122,7 @@ class Workspace:
     def input(self, name: str) -> Path:
         """Return the file of an input that is as it was written; refuse another."""
         path = self.root / name
+        check_regular(path)
         try:
             found = digest_of(path)
         except OSError as error:
@@ -156,9 +155,10 @@ class Workspace:
             return None
         content = open_text(path, file="timeline", job=self.identity)
         try:
-            return int(content["shot"]), [Span(*span) for span in content["spans"]]
-        except (KeyError, TypeError, ValueError) as error:
+            told = ToldTimeline.model_validate_json(json.dumps(content))
+        except ValueError as error:
             raise damaged(path, "it tells no timeline") from error
+        return told.shot, [Span(*span) for span in told.spans]
 
     def forget_plan(self) -> None:
         """Have the next shot make another plan."""
@@ -200,10 +200,11 @@ class Workspace:
         path = self.path(shot)
         (summary,) = _load(path, "summary")
         try:
-            told = dict(json.loads(bytes(summary)))
-        except (ValueError, TypeError) as error:
+            told: dict[str, Any] = json.loads(bytes(summary))
+            ToldShot.model_validate(told)
+        except (ValueError, TypeError, RecursionError) as error:
             raise damaged(path, "its summary cannot be read") from error
-        if told.get("shot") != shot or told.keys() != SUMMARY:
+        if told["shot"] != shot:
             raise damaged(path, f"its summary is not that of shot {shot}")
         return told
 
@@ -303,12 +304,6 @@ def _load(path: Path, *names: str) -> list[NDArray[Any]]:
         return load_arrays(path, *names)
     except Exception as error:  # an archive may be wrong in any way
         raise damaged(path, f"its arrays cannot be read ({type(error).__name__}: {error})") from error
-
-
-def written() -> list[str]:
-    """List what a job's directory has of its inputs."""
-    fields = [f"{medium}/{name}.npy" for medium in ("model", "true") for name in ("velocity", "vs", "density")]
-    return [*fields, "geometry.npz", "wavelet.npy"]
 
 
 @contextmanager
