@@ -91,7 +91,12 @@ def _locked(path: Path, shared: bool) -> BinaryIO:
     except ImportError as error:
         raise DiskError("this needs file locks as Linux and macOS have them: leave it out here") from error
     while True:
-        lock = open(os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600), "rb+")  # noqa: SIM115 - while it is held
+        try:
+            opened = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            why = "it is a link" if path.is_symlink() else error.strerror
+            raise DiskError(f"{path} cannot be locked ({why}): remove it, or name another directory") from error
+        lock = open(opened, "rb+")  # noqa: SIM115 - while it is held
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -114,22 +119,40 @@ def _locked(path: Path, shared: bool) -> BinaryIO:
 
 def _own(path: Path) -> None:
     """Write down that a directory is ours; refuse one whose owner lives, or may live for all that we can tell."""
-    text = json.dumps(asdict(this_process()))
-    while True:
-        with suppress(FileExistsError):
-            with open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
-                file.write(text)
-            return
-        with suppress(FileNotFoundError):  # its owner has just gone
-            dead = path.read_bytes()[:_SIZE]
-            _check_dead(dead, path)
-            # Others may have found the same: what is taken away here must be what was found.
-            aside = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
-            path.rename(aside)
-            if aside.read_bytes() != dead:
-                with suppress(FileExistsError):
-                    os.link(aside, path)
-            aside.unlink()
+    ours = _beside(path)
+    try:
+        _write_new(ours)
+        while True:
+            with suppress(FileExistsError):
+                try:
+                    os.link(ours, path)  # whole: who dies before leaves no owner
+                except FileExistsError:
+                    raise
+                except OSError:  # a file system without links
+                    _write_new(path)
+                return
+            with suppress(FileNotFoundError):  # its owner has just gone
+                dead = path.read_bytes()[:_SIZE]
+                _check_dead(dead, path)
+                # Others may have found the same: what is taken away here must be what was found.
+                aside = _beside(path)
+                path.rename(aside)
+                if aside.read_bytes() != dead:
+                    with suppress(FileExistsError):
+                        os.link(aside, path)
+                aside.unlink()
+    finally:
+        ours.unlink(missing_ok=True)
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+
+
+def _write_new(path: Path) -> None:
+    """Write who we are into a file that is not there yet."""
+    with open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
+        file.write(json.dumps(asdict(this_process())))
 
 
 def _check_dead(text: bytes, path: Path) -> None:

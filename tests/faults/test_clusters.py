@@ -1,11 +1,13 @@
 """Clusters of our own: strangers get nothing from them, and workers that are lost are replaced."""
 
 import asyncio
+import logging
 import os
 import socket
 import ssl
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -46,15 +48,22 @@ def answer(port):
             return b""
 
 
-def test_strangers_run_nothing_in_the_workers_of_a_job():
+def loud():
+    """Tell whether Dask would show its own errors, as of a cluster that is ended by a signal."""
+    return any(handler.level <= logging.ERROR for handler in logging.getLogger("distributed").handlers)
+
+
+def test_strangers_run_nothing_in_the_workers_of_a_job(tmp_path):
     anybody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE
     with distributed.LocalCluster(n_workers=0, processes=False, protocol="tcp", dashboard_address=None) as careless:
         assert asyncio.run(identity(careless.scheduler_address))["type"] == "Scheduler"
     before = listening([psutil.Process()])
-    with cluster.local(RunTable(workers=1), "cpu") as shots:
+    with cluster.local(RunTable(workers=1), "cpu", tmp_path) as shots:
         assert shots.client.submit(sum, [1, 2]).result(60) == 3
-        (worker,) = shots.client.scheduler_info()["workers"]
+        ((worker, about),) = shots.client.scheduler_info()["workers"].items()
+        assert Path(about["local_directory"]).is_relative_to(tmp_path)
+        assert not loud() and not shots.client.submit(loud).result(60)
         for address in (shots.client.scheduler.address, worker):
             assert address.startswith("tls://127.0.0.1:")
             for scheme, how in (("tls", {"ssl_context": anybody}), ("tcp", {})):
@@ -62,7 +71,7 @@ def test_strangers_run_nothing_in_the_workers_of_a_job():
                     asyncio.run(identity(f"{scheme}://{address.partition('://')[2]}", **how))
         processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
         ports = listening(processes) - before
-        assert len(ports) >= 3  # of scheduler, nanny and worker
+        assert len(ports) >= 3 and 8787 not in ports  # of scheduler, nanny and worker; Dask's own is for others
         for port in ports:
             said = answer(port)
             assert b" 200 " not in said and b"worker" not in said, (port, said)
@@ -152,7 +161,7 @@ def test_workers_killed_at_start_up_and_in_a_broadcast_are_replaced(tmp_path, se
 
     killer = threading.Thread(target=kill)
     killer.start()
-    with cluster.local(RunTable(workers=2), "cpu") as shots:
+    with cluster.local(RunTable(workers=2), "cpu", tmp_path) as shots:
         killer.join()
         answers = clusters.ask_workers(shots.client, _once, str(tmp_path / "killed"))
         assert set(answers.values()) == {"here"}

@@ -74,7 +74,7 @@ def test_snapshots_are_not_spilled_into_memory_unless_there_is_nothing_else(moun
 
 @pytest.mark.skipif(not in_memory(Path("/dev/shm")), reason="no memory that is a directory here")
 def test_what_is_spilled_into_memory_counts_as_memory(monkeypatch):
-    monkeypatch.setattr(capacity, "host_capacity", lambda: Capacity(10**9, 400_000))
+    monkeypatch.setattr(capacity, "host_capacity", lambda: Capacity(10**9, 600_000))
 
     def reverse(schedule, disk):
         return fb.reverse(
@@ -138,6 +138,37 @@ def test_an_owner_that_is_dead_here_is_replaced_and_one_elsewhere_is_named(tmp_p
         owner.write_text(damage)
         with pytest.raises(DiskError, match=r"is damaged, .* remove it if nobody does"):
             DirectoryLock(path, shared)
+
+
+def test_who_dies_while_it_writes_down_its_name_leaves_no_owner(tmp_path, monkeypatch):
+    def killed(*about, **how):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(locks, "open", killed, raising=False)
+    with pytest.raises(KeyboardInterrupt):
+        locks._own(tmp_path / "lock.owner")
+    assert not (tmp_path / "lock.owner").exists()
+
+
+def test_on_a_disk_without_links_the_owner_is_told_all_the_same(tmp_path, monkeypatch):
+    def no_links(*about):
+        raise PermissionError(1, os.strerror(1))
+
+    monkeypatch.setattr(os, "link", no_links)
+    with closing(DirectoryLock(tmp_path / "lock", shared)):
+        assert {entry.name for entry in tmp_path.iterdir()} == {"lock", "lock.owner"}
+        with pytest.raises(DiskError, match=r"another run works in"):
+            DirectoryLock(tmp_path / "lock", shared)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no locks there")
+def test_a_lock_that_cannot_be_opened_is_told_with_what_to_do(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "theirs")
+    (tmp_path / "folder").mkdir()
+    for name, why in (("link", "it is a link"), ("folder", "Is a directory"), ("none/lock", "No such file")):
+        with pytest.raises(DiskError, match=rf"{name} cannot be locked \({why}.*name another directory"):
+            DirectoryLock(tmp_path / name)
+    assert not (tmp_path / "theirs").exists()
 
 
 def test_a_forked_child_does_not_keep_its_parents_lock(tmp_path):

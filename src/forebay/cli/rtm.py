@@ -1,6 +1,7 @@
 """`forebay rtm`: migrate the shots of a job, resuming where an earlier run ended."""
 
 import shlex
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -34,6 +35,7 @@ def rtm(
     from forebay.wave.job.prepare import inspect
     from forebay.wave.job.prepare import verify as verify_job
     from forebay.wave.job.results import draw_image, draw_model, write_image, write_report
+    from forebay.wave.job.run import Survey
 
     console = Console()
     job = changed(read_job(file), workers=workers, scheduler=scheduler, directory=output)
@@ -57,13 +59,12 @@ def rtm(
         gpus = 1 if job.run.scheduler else gpu_count()
         say(console, inspect(job, gpus))
         return
-    try:
-        survey = run_job(job, console, repair=repair)
-    except (KeyboardInterrupt, SystemExit):  # Ctrl-C, and SIGTERM as `main` hears it
-        say(console, f"finished shots are kept; to go on, give the same command: forebay rtm {shlex.quote(str(file))}")
-        raise
-    written = write_image(survey, folder, formats)
-    if not lacking:
+    written: list[Path] = []
+
+    def write(survey: Survey) -> None:
+        written.extend(write_image(survey, folder, formats))
+        if lacking:
+            return
         with console.status("writing the report"):
             draw_model(survey.workspace, folder / "model.png")
             if "png" not in formats:
@@ -75,6 +76,12 @@ def rtm(
             lead = f"{survey.workspace.job.physics.kind} migration of {survey.workspace.geometry.count} shots."
             write_report(survey, folder / "report.html", pictures, f"Migration: {file.stem}", lead.capitalize())
         written.append(folder / "report.html")
+
+    try:
+        survey = run_job(job, console, repair=repair, write=write)
+    except (KeyboardInterrupt, SystemExit):  # Ctrl-C, and SIGTERM as `main` hears it
+        say(console, f"finished shots are kept; to go on, give the same command: forebay {shlex.join(sys.argv[1:])}")
+        raise
     say(console, f"wrote {', '.join(map(str, written))}")
     for shot, reason in survey.aside.items():
         say(console, f"shot {shot} is set aside: {reason}", "red")

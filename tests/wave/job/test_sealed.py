@@ -341,6 +341,12 @@ class TestWorkersOfADeadRun:
         assert workspace.described and workspace.geometry.count and len(workspace.wavelet)
         return workspace
 
+    def test_a_reason_may_name_a_file_that_no_text_can(self, tmp_path):
+        workspace = Workspace(tmp_path, token_hex(8))
+        workspace.drafts.mkdir()
+        workspace.fail(3, "no file \udcff, µ")
+        assert "no file \\udcff, µ" in next(workspace.drafts.iterdir()).read_text(encoding="utf-8")
+
     @pytest.mark.parametrize("seed", range(2))
     def test_what_they_write_is_refused(self, runs, tmp_path, monkeypatch, seed):
         """At random moments of their successor, which is another job or the same."""

@@ -507,14 +507,14 @@ class TestOnDask:
         with pytest.raises(WaveError, match=r"run\.scheduler: no Dask scheduler answers at tcp://127\.0\.0\.1:9"):
             run_job(changed(job_in(tmp_path), scheduler="tcp://127.0.0.1:9"))
 
-    def test_workers_share_the_processors_of_any_system(self, monkeypatch):
+    def test_workers_share_the_processors_of_any_system(self, monkeypatch, tmp_path):
         pytest.importorskip("distributed")
         from forebay.wave.job import cluster
 
         monkeypatch.delattr(os, "sched_getaffinity")
         monkeypatch.setattr(os, "cpu_count", lambda: 6)
         monkeypatch.setattr(cluster, "private_cluster", nullcontext)
-        with cluster.local(RunTable(workers=2), "cpu") as shots:
+        with cluster.local(RunTable(workers=2), "cpu", tmp_path) as shots:
             assert shots.threads == 3
 
     def test_a_scheduler_without_workers_is_named(self, tmp_path, monkeypatch):

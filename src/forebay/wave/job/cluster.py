@@ -1,5 +1,6 @@
 """Shots as tasks of a Dask cluster: one of this machine's own, one that is there, or one worker for each GPU."""
 
+import logging
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -24,6 +25,7 @@ from forebay.wave.survey.geometry import part_of
 
 try:
     distributed: Any = import_module("distributed")
+    dask_config: Any = import_module("dask.config")
 except ImportError as error:  # pragma: no cover - an optional library
     raise WaveError("workers need Dask: install Forebay with its extra dask") from error
 
@@ -71,17 +73,25 @@ def _why_none_works(client: Any, address: str | None) -> str:
 
 
 @contextmanager
-def local(table: RunTable, device: str) -> Iterator["ShotCluster"]:
-    """Start a cluster on this machine, which nobody else can use."""
+def local(table: RunTable, device: str, folder: Path) -> Iterator["ShotCluster"]:
+    """Start a cluster on this machine, which nobody else can use, and whose workers keep their files in a folder."""
     cores, gpus = processors(), gpu_count()
     if device == "gpu" and table.workers > gpus:
         raise WaveError(f"run.workers: expected at most {gpus}, one for each GPU, not {table.workers}")
-    with private_cluster(partial(_start, table.workers, device, gpus)) as client:
+    start = partial(_start, table.workers, device, gpus)
+    with dask_config.set({"temporary-directory": str(folder)}), private_cluster(start) as client:
         yield ShotCluster(client, table, max(1, cores // table.workers))
 
 
 def _start(workers: int, device: str, gpus: int, security: Any) -> Any:
-    quiet = {"dashboard_address": None, "security": security}
+    quiet = {
+        "dashboard_address": None,
+        # Dask listens for requests of pages all the same, and without a port given on one that others have, too.
+        "scheduler_kwargs": {"dashboard_address": "127.0.0.1:0"},
+        "security": security,
+        # What befalls a shot is told by its exception; of workers that are ended by a signal Dask shows tracebacks.
+        "silence_logs": logging.CRITICAL,
+    }
     if device == "gpu" and gpus > 1:
         try:
             dask_cuda: Any = import_module("dask_cuda")

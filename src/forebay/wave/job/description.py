@@ -14,7 +14,7 @@ from forebay.errors import WaveError
 from forebay.version import __version__
 from forebay.wave.earth.grid import Grid
 from forebay.wave.job.job import Job
-from forebay.wave.job.seal import damaged, open_text, sealed_text
+from forebay.wave.job.seal import damaged, of_another_version, open_text, sealed_text
 
 FREE: Any = {"run": True, "output": True, "memory": {"directory"}, "imaging": {"include_outliers"}}
 """What may change between two runs of one job: it does not change the image of a shot."""
@@ -58,7 +58,9 @@ class Description:
 
 
 def read_description(path: Path) -> Description:
-    """Read a job.json, refusing one that is damaged."""
+    """Read a job.json, refusing one that is damaged, and one without a seal beside shots: of an earlier version."""
+    if _unsealed(path) and any((path.parent / "shots").glob("[0-9]*.npz")):
+        raise of_another_version(path)
     content = open_text(path, file="job")
     convert: dict[str, Callable[[Any], Any]] = {
         "job": Job.model_validate,
@@ -75,6 +77,15 @@ def read_description(path: Path) -> Description:
         return Description(**{name: make(content[name]) for name, make in convert.items()})
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise damaged(path, f"it describes no job ({type(error).__name__})") from error
+
+
+def _unsealed(path: Path) -> bool:
+    """Tell whether a file is a JSON object that never had a seal."""
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(content, dict) and "seal" not in content
 
 
 def frozen(job: Job) -> dict[str, Any]:

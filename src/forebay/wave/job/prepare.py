@@ -3,7 +3,6 @@
 import math
 import os
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,7 +25,7 @@ from forebay.wave.job.description import Description, differences, files_of, fro
 from forebay.wave.job.inputs import Acquisition, Fields, acquisition_of, layered, media_of, medium_of, wavelet_of
 from forebay.wave.job.job import Job
 from forebay.wave.job.place import check_memory, check_tools, device_of
-from forebay.wave.job.seal import digest_of, open_archive
+from forebay.wave.job.seal import digest_of, is_unsealed, open_archive
 from forebay.wave.job.workspace import Workspace, locked, written
 from forebay.wave.physics import Physics, physics_of
 from forebay.wave.survey.geometry import part_of, windows
@@ -40,8 +39,8 @@ Tell = Callable[[str, int | None], None]
 def prepare(job: Job, gpus: int = 0, tell: Tell | None = None) -> Workspace:
     """Make a job's directory, or find it as an earlier run left it; refuse one that belongs to another job.
 
-    What is damaged is told. Model, geometry, wavelet and description are made again, all else is removed, so that its
-    shots are computed again.
+    What is damaged is told. Model, geometry, wavelet and description are made again. Damaged shots stay where they are
+    until another file takes their place, so that a repair that is killed can go on.
 
     Parameters
     ----------
@@ -72,7 +71,10 @@ def prepare(job: Job, gpus: int = 0, tell: Tell | None = None) -> Workspace:
             tell(f"{sentence}: it is left out", None)
             continue
         tell(sentence + (": the next shot makes another" if shot is None else ": it is computed again"), shot)
-        remove(path)
+        if shot is None:
+            remove(path)
+        else:
+            workspace.damaged.add(shot)
     return workspace
 
 
@@ -192,14 +194,18 @@ def _write_inputs(job: Job, device: str) -> Description:
 
 
 def _refuse_others(root: Path, identity: str) -> None:
-    """Refuse a directory in which only another job has left shots that are whole."""
+    """Refuse a directory in which only others have left shots that are whole: another job, or an earlier version."""
     whose = set()
     for path in Workspace(root).shot_files():
-        with suppress(CorruptionError):
+        try:
             whose.add(open_archive(path)["job"])
+        except CorruptionError:
+            if is_unsealed(path):
+                whose.add(None)
     if whose and identity not in whose:
+        others = "another version of Forebay" if whose == {None} else "another job"
         raise WaveError(
-            f"{root} holds shots of another job, and no description of it: choose another output.directory, or remove "
+            f"{root} holds shots of {others}, and no description of it: choose another output.directory, or remove "
             "its folder shots"
         )
 

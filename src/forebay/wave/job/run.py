@@ -1,6 +1,7 @@
 """Many shots: in this process or on a Dask cluster, resumed where an earlier run ended, summed in a fixed order."""
 
 import warnings
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -49,7 +50,13 @@ class Survey:
     """what each finished shot told of itself"""
 
 
-def run_job(job: Job, console: Console | None = None, *, repair: bool = False) -> Survey:
+def run_job(
+    job: Job,
+    console: Console | None = None,
+    *,
+    repair: bool = False,
+    write: Callable[[Survey], None] | None = None,
+) -> Survey:
     """Migrate all shots of a job and sum their images; the same job again goes on where it ended.
 
     What is damaged is told and computed again.
@@ -63,10 +70,21 @@ def run_job(job: Job, console: Console | None = None, *, repair: bool = False) -
         the latter two.
     repair
         Compute only those shots that were damaged, and none that an earlier run had left to do.
+    write
+        Writes what the job leaves behind, while no other run can begin in its directory.
     """
-    console, start = console or Console(quiet=True), perf_counter()
     check_tools(job)
-    with locked(job.output.directory), ExitStack() as opened:
+    with locked(job.output.directory):
+        survey = _survey(job, console or Console(quiet=True), repair)
+        if write is not None:
+            write(survey)
+        return survey
+
+
+def _survey(job: Job, console: Console, repair: bool) -> Survey:
+    """Do what `run_job` does, in a directory that is held."""
+    start = perf_counter()
+    with ExitStack() as opened:
         client, gpus = None, gpu_count()
         if job.run.scheduler:
             from forebay.wave.job.cluster import existing  # Dask is optional
@@ -78,7 +96,7 @@ def run_job(job: Job, console: Console | None = None, *, repair: bool = False) -
             workspace = opened.enter_context(prepare(job, gpus, damage.__setitem__).running())
         for note in (*damage, *workspace.notes):
             if console.quiet:
-                warnings.warn(note, WaveWarning, stacklevel=2)
+                warnings.warn(note, WaveWarning, stacklevel=3)
             else:
                 say(console, note, "yellow")
         done, count = workspace.finished(), workspace.geometry.count
@@ -89,7 +107,7 @@ def run_job(job: Job, console: Console | None = None, *, repair: bool = False) -
         if job.run.workers:
             from forebay.wave.job.cluster import local
 
-            client = opened.enter_context(local(job.run, workspace.device))
+            client = opened.enter_context(local(job.run, workspace.device, workspace.drafts))
         shown = opened.enter_context(ProgressBars(console, count, len(done), steps_of(workspace)[1]))
         unasked = [shot for shot in missing if shot not in todo]
         failed = dict.fromkeys(unasked, "it was not computed before: run the job without --repair")

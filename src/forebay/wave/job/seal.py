@@ -10,13 +10,14 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile, ZipFile
 
 from xxhash import xxh3_128
 
-from forebay.errors import CorruptionError
+from forebay.errors import CorruptionError, WaveError
 
 FORMAT = 1
-"""of sealed files"""
+"""Of sealed files; another one must keep where its checksum stands and how it is made, to be told from damage."""
 BLANK = b"0" * 32
 """In place of a checksum while it is computed."""
 BEGIN = b'{"checksum": "'
@@ -103,14 +104,30 @@ def open_archive(path: Path, **whose: Any) -> dict[str, Any]:
     return seal
 
 
+def is_unsealed(path: Path) -> bool:
+    """Tell whether a file is an archive that never had a seal."""
+    try:
+        with ZipFile(path) as archive:
+            return not archive.comment
+    except (OSError, ValueError, BadZipFile):
+        return False
+
+
 def damaged(path: Path, why: str) -> CorruptionError:
     """Return the error that names a damaged file."""
     return CorruptionError(f"{path} is damaged: {why}")
 
 
+def of_another_version(path: Path) -> WaveError:
+    """Return the error that refuses what this version neither reads nor may remove."""
+    return WaveError(
+        f"{path} was written by another version of Forebay: go on with that version, or choose another output.directory"
+    )
+
+
 def _check(path: Path, seal: Mapping[str, Any], whose: Mapping[str, Any]) -> None:
     if seal.get("format") != FORMAT:
-        raise damaged(path, "it was written by another version of Forebay")
+        raise of_another_version(path)
     for what, expected in whose.items():
         if seal.get(what) != expected:
             other = {"job": "it belongs to another job", "run": "it was written by another run"}

@@ -20,7 +20,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from secrets import token_hex
@@ -63,6 +63,8 @@ class Workspace:
     root: Path
     run: str = ""
     """of a run and its workers: its token"""
+    damaged: set[int] = field(default_factory=set, compare=False)
+    """the shots whose files wait to be replaced"""
 
     @cached_property
     def described(self) -> Description:
@@ -167,8 +169,8 @@ class Workspace:
         return self.root / "shots" / f"{shot:05d}.npz"
 
     def finished(self) -> set[int]:
-        """List the shots that are there."""
-        return {shot for shot in map(self.shot_of, self.shot_files()) if shot is not None}
+        """List the shots that are there, and are not known to be damaged."""
+        return {shot for shot in map(self.shot_of, self.shot_files()) if shot is not None} - self.damaged
 
     def shot_files(self) -> list[Path]:
         """List the files with names like those of shots."""
@@ -268,7 +270,10 @@ class Workspace:
         """
         draft, place = self.drafts / self.path(shot).name, self.path(shot)
         open_archive(draft, job=self.identity, shot=shot, run=self.run)
+        if place.is_dir():  # no file can replace it
+            remove(place)
         draft.replace(place)
+        self.damaged.discard(shot)
         sync(place.parent)
         for path in (draft, place):
             path.with_suffix(".error").unlink(missing_ok=True)
