@@ -33,7 +33,7 @@ constexpr int HEAD = 4;                                       // words: a bit fo
 constexpr u32 PLAIN = 1u << 31;                               // in the last of them: zeros are symbols as others are
 constexpr int CHUNKS = (SYMBOLS + 31) / 32;                   // of 32 symbols each, that are not zero
 constexpr int BITS_ROOM = (WARPS * ROWS * (4 + 32) + 4 * CHUNKS) / 32 + 2;
-constexpr int LINE_PITCH = RANK == 3 ? 24 : HALO;             // off the banks of other lanes
+constexpr int LINE_PITCH = RANK < 3 ? HALO : DOUBLE ? 12 : 24;  // off the banks of other lanes, where there is room
 constexpr int PLANE_PITCH = RANK == 3 ? HALO * LINE_PITCH : RANK == 2 ? HALO : 0;
 
 #if DOUBLE

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from forebay.codec.bounded.format import HEADER
 from forebay.codec.bounded.host import (
     Asked,
     Room,
@@ -73,7 +74,8 @@ def canonical(payload: NDArray[np.uint8], tiling: DenseTiling) -> NDArray[np.uin
     """Put the tiles of an encoding in order."""
     words, end, _ = opened(payload, tiling)
     ordered = np.zeros(end, np.uint32)
-    ordered[: tiling.start // 4] = words[: tiling.start // 4]
+    told, kept = (HEADER.size + 4 * tiling.tiles) // 4, tiling.anchors[0] // 4
+    ordered[:told], ordered[kept : tiling.start // 4] = words[:told], words[kept : tiling.start // 4]
     places, to, each = places_of(ordered, tiling), tiling.start // 4, tiling.itemsize // 4
     for level in tiling.levels:
         if to >= 0:
