@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.wave.elastic.medium import on_host, slopes
-from forebay.wave.elastic.propagator import Propagator
+from forebay.wave.elastic.propagator import MEMORY, Propagator
 from forebay.wave.physics import State
 
 
@@ -25,7 +25,8 @@ def sensitivity_sums(propagator: Propagator) -> dict[str, Any]:
     shape = propagator.layout.shape(propagator.model.grid.fields(propagator.halo))
     shear = propagator.stresses[propagator.model.grid.ndim :]
     averages = (*("b" + name[1:] for name in propagator.velocities), *("m" + name[1:] for name in shear))
-    return {name: propagator.kernels.zeros(shape) for name in ("traces", "inner", *averages)}
+    sums = {name: propagator.kernels.zeros(shape) for name in ("traces", "inner", *averages)}
+    return sums | {MEMORY: propagator.kernels.zeros((propagator.layers.offsets(1)[-1],))}
 
 
 def add_sensitivity(
@@ -35,7 +36,7 @@ def add_sensitivity(
 
     `record` needs the velocities only, and of the adjoint the stresses are taken.
     """
-    propagator.kernels.sense(propagator, sums, record, adjoint.back_to(step), propagator.dt * every)
+    propagator.kernels.sense(propagator, sums, record, adjoint.back_to(step), every)
     if step > 0:  # what was sent in the step that led here
         _add_sent(propagator, sums, record, adjoint, step - 1, every)
 
@@ -72,6 +73,8 @@ def _weighted(propagator: Propagator, sums: dict[str, Any]) -> dict[str, NDArray
     """Weight the rows of the sums as the adjoint does, and give the sums over stresses their sign."""
     weighted = {}
     for name, total in sums.items():
+        if name == MEMORY:
+            continue
         between = name in ("bz", "mzx", "mzy")
         rows = propagator.rows[int(between)].reshape(-1, *(1,) * (total.ndim - 1))
         sign = 1 if name.startswith("b") else -1

@@ -13,7 +13,7 @@ from forebay.wave.earth.stability import resolving
 from forebay.wave.elastic import gradient, images
 from forebay.wave.elastic.impulses import half_a_step_earlier, half_a_step_earlier_transposed, impulses_of
 from forebay.wave.elastic.medium import on_host, stiffest
-from forebay.wave.elastic.propagator import STRESSES, VELOCITIES, Propagator
+from forebay.wave.elastic.propagator import MEMORY, STRESSES, VELOCITIES, Propagator
 from forebay.wave.elastic.stencil import first_derivative, staggered_symbol, steepest
 from forebay.wave.physics import Condition, Images, State, register
 from forebay.wave.survey.shot import Shot
@@ -66,8 +66,8 @@ class Elastic(Propagator):
 
     @staticmethod
     def state_fields(ndim: int) -> tuple[str, ...]:
-        """Return the names of velocities and stresses."""
-        return VELOCITIES[ndim] + STRESSES[ndim]
+        """Return the names of velocities and stresses, and of what the layers remember."""
+        return (*VELOCITIES[ndim], *STRESSES[ndim], MEMORY)
 
     @staticmethod
     def record_fields(ndim: int, names: Sequence[str]) -> tuple[str, ...]:
