@@ -111,7 +111,9 @@ def test_nothing_is_printed_by_rich_but_what_was_made_plain():
     offenders = []
     for path in Path(forebay.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            called = isinstance(node, ast.Call) and ast.unparse(node.func).endswith("console.print")
-            if called and isinstance(node.args[0], ast.Constant | ast.JoinedStr | ast.Name):
+            is_print = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "print"
+            if not is_print or not ast.unparse(node.func.value).endswith("console"):
+                continue
+            if isinstance(node.args[0], ast.Constant | ast.JoinedStr | ast.Name):
                 offenders.append(f"{path}:{node.lineno}")
     assert not offenders
