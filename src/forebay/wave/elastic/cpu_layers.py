@@ -99,7 +99,7 @@ def keeps(radius: int, dtype: np.dtype[Any], parallel: bool) -> Any:
     def keep(fields: Any, memory: Any, a: Any, b: Any, ends: Any, terms: Any) -> None:
         for term in range(len(terms)):
             axis, half, number, source = terms[term, 0], terms[term, 1], terms[term, 2], terms[term, 3]
-            low, high, last = ends[axis, 0], ends[axis, 1], ends[axis, 2]
+            low, high = ends[axis, 0], ends[axis, 1]
             remembered, field = memory[axis][number], fields[source]
             a_along, b_along = a[axis][half], b[axis][half]
             planes, rows, count = remembered.shape

@@ -18,11 +18,12 @@ from forebay.wave.acoustic.gpu import WORD
 from forebay.wave.earth.grid import Grid
 from forebay.wave.earth.model import ElasticModel
 from forebay.wave.elastic.gpu_images import POINTS, ElasticImages
-from forebay.wave.elastic.lists import listeners as listeners_of
-from forebay.wave.elastic.lists import senders as senders_of
+from forebay.wave.elastic.layers import MEMORY, held
 from forebay.wave.elastic.medium import AXES, at_whole_points
 from forebay.wave.imaging import Imaging
 from forebay.wave.kernels.device import SOURCES, Launch
+from forebay.wave.kernels.lists import listeners as listeners_of
+from forebay.wave.kernels.lists import senders as senders_of
 from forebay.wave.kernels.variant import Variant, chunk_of
 
 VELOCITY, STRESS = (SOURCES / f"elastic_{name}.cu" for name in ("velocity", "stress"))
@@ -58,7 +59,8 @@ class ElasticGpuKernels(ElasticImages):
     ) -> None:
         super().__init__(grid, radius, dtype, device, variant or FASTEST)
         self._surface = radius if grid.free_surface else 0  # 0 for none
-        self._bound: dict[tuple[int, int, bool], tuple[Any, Any, Launch | None]] = {}
+        self._prepared: dict[bool, tuple[Launch, Launch]] = {}  # forward and back
+        self._bound: dict[tuple[int, int, bool, bool], tuple[Any, Any, Launch | None]] = {}
 
     def medium(self, model: ElasticModel, halo: int, dt: float) -> dict[str, Any]:
         """Return density, lam and softness at whole points, in the units that the kernels average them in."""
@@ -83,33 +85,50 @@ class ElasticGpuKernels(ElasticImages):
         axis = AXES[self._axes].index(name[1:])
         return 1 / (values("rho", cells) + values("rho", cells + int(np.prod(self._shape[axis + 1 :]))))
 
-    def run(
-        self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int], hears: Any, image: Any
-    ) -> Any:
-        """Advance a state by several steps, in place, sending and hearing a row of values in each.
+    def run(self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int], hears: Any) -> Any:
+        """Advance a state by several steps, in place, sending and hearing a row of values in each."""
+        return self._run(propagator, state, senders, sent, steps, hears=hears)
+
+    def run_back(self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int], image: Any) -> Any:
+        """Take the adjoint's state back through steps, in place, sending a row of values in each.
 
         `image`, an `Imaging` or None, is made of the divergence in the last step; the rest is as for acoustic waves.
         """
+        return self._run(propagator, state, senders, sent, steps, back=True, image=image)
+
+    def _run(
+        self,
+        propagator: Any,
+        state: Any,
+        senders: Any,
+        sent: Any,
+        steps: Sequence[int],
+        *,
+        back: bool = False,
+        hears: Any = None,
+        image: Imaging | None = None,
+    ) -> Any:
         stream, address, row = self.device.stream(), self.device.address, sent.itemsize * sent.shape[1]
         listeners, heard = hears if hears is not None else (None, None)
         values, out, across = address(sent), 0, 0
         if heard is not None:
             out, across = address(heard), heard.itemsize * heard.shape[1]
+        pml = address(state[MEMORY])
         fields = self._fields({name: address(field) for name, field in state.items()})
-        between, after = (self._bound_points(propagator, senders, listeners, still) for still in (False, True))
-        move, strain = self._halves(propagator)
+        between, after = (self._bound_points(propagator, senders, listeners, still, back) for still in (False, True))
+        move, strain = self._halves(propagator, back)
         for half in (move, strain):
-            half.set(**fields)
+            half.set(**fields, pml=pml)
         for launch, sends, hearing in ((between, "v", "t"), (after, "t", "v")):
             if launch is not None:
-                launch.set(**self._three("", sends, fields), **self._three("heard_", hearing, fields))
+                launch.set(**self._three("", sends, fields), **self._three("heard_", hearing, fields), fourth=pml)
         for step in steps:
             move(stream)
             if between is not None:
                 between.set(values=values + step * row, out=out + step * across)
                 between(stream)
             if image is not None and step == steps[-1]:
-                self._imaged(propagator, image, fields)(stream)
+                self._imaged(propagator, image, fields | {MEMORY: pml})(stream)
             else:
                 strain(stream)
             if after is not None:
@@ -119,26 +138,34 @@ class ElasticGpuKernels(ElasticImages):
 
     def hear(self, propagator: Any, state: Any, antenna: Any, out: Any, still: bool) -> None:
         """Read the pressure at an antenna's points, or the velocities."""
-        launch = self._bound_points(propagator, (), antenna, not still)
+        launch = self._bound_points(propagator, (), antenna, not still, False)
         if launch is not None:
             fields = self._fields({name: self.device.address(field) for name, field in state.items()})
             launch.set(**self._three("heard_", "t" if still else "v", fields), out=out)
             launch(self.device.stream())
 
-    def sense(self, propagator: Any, totals: dict[str, Any], state: Any, adjoint: Any, factor: float) -> None:
-        """Add what velocities and the stresses of the adjoint owe to the medium to totals."""
+    def sense(self, propagator: Any, totals: dict[str, Any], state: Any, adjoint: Any, every: int) -> None:
+        """Add what velocities and the stresses of the adjoint owe to the medium to totals, `every` times."""
         names = self._fields(dict(state) | {name: adjoint[name] for name in propagator.stresses})
-        slopes = self._slopes(propagator)
+        slopes, layers = self._slopes(propagator), self._layers(propagator) | {"pml": adjoint[MEMORY]}
         over_v = {f"total_{axis}": totals.get(f"b{axis}") for axis in "zyx"}
         over_t = {f"total_{pair}": totals.get(f"m{pair}") for pair in ("zy", "zx", "yx")}
         v, t = ({key: names[key] for key in names if key[0] == letter} for letter in "vt")
         tables = {"ahead": propagator.table[0], "back": propagator.table[1], "closed": self._closed}
-        arguments = over_v | v | t | {"factor": float(factor)} | tables | slopes
+        factor = {"factor": float(propagator.dt * every)}
+        arguments = over_v | v | t | factor | layers | tables | slopes
         self._stencil_launch(VELOCITY, "sense_move", arguments)(self.device.stream())
         tables["back"] = propagator.table[2]
-        arguments = {"traces": totals["traces"], "inner": totals["inner"]} | over_t
-        arguments |= t | v | {"factor": float(factor)} | tables | slopes
+        arguments = {"traces": totals["traces"], "inner": totals["inner"]} | over_t | t | v | factor | layers
+        arguments |= {"traced": totals[MEMORY]} | self._held(propagator, every) | tables | slopes
         self._stencil_launch(STRESS, "sense_strain", arguments)(self.device.stream())
+
+    def _held(self, propagator: Any, every: int) -> dict[str, Any]:
+        """Return the coefficients of a memory that is asked once in several steps."""
+        layers = propagator.layers
+        pairs = [held(a, b, every) for a, b in zip(layers.a, layers.b, strict=True)]
+        a, b = ([pair[place] for pair in pairs] for place in (0, 1))
+        return {f"held_{name}": values for name, values in _by_axis(a, b).items()}
 
     def _cut(self, variant: ElasticVariant) -> tuple[tuple[int, int, int], dict[str, int]]:
         """Return the thread blocks of a stencil, and the extents that it is told."""
@@ -156,15 +183,16 @@ class ElasticGpuKernels(ElasticImages):
         chosen = [fields[f"{letter}_{axis if letter == 'v' else 2 * axis}"] for axis in AXES[self._axes]]
         return {prefix + name: field for name, field in zip(("first", "second", "third"), chosen, strict=False)}
 
-    def _halves(self, propagator: Any) -> tuple[Launch, Launch]:
+    def _halves(self, propagator: Any, back: bool) -> tuple[Launch, Launch]:
         """Prepare the launches of a step."""
-        if "_prepared" not in self.__dict__:
+        if back not in self._prepared:
             arguments = self._fields({}) | {"rho": propagator.medium["rho"]}
             arguments |= self._layers_and_slopes(propagator, propagator.table[1])
-            move = self._stencil_launch(VELOCITY, "move", arguments)
-            strain = self._stencil_launch(STRESS, "strain", self._straining(propagator))
-            self._prepared = move, strain
-        return self._prepared
+            way = "_back" if back else ""
+            move = self._stencil_launch(VELOCITY, f"move{way}", arguments)
+            strain = self._stencil_launch(STRESS, f"strain{way}", self._straining(propagator))
+            self._prepared[back] = move, strain
+        return self._prepared[back]
 
     def _imaged(self, propagator: Any, image: Imaging, fields: dict[str, Any]) -> Launch:
         """Prepare the second half of a step with its image, whose record is another array each time."""
@@ -184,31 +212,40 @@ class ElasticGpuKernels(ElasticImages):
         return t | v | medium | {"surface": self._surface} | self._layers_and_slopes(propagator, propagator.table[2])
 
     def _layers_and_slopes(self, propagator: Any, back: Any) -> dict[str, Any]:
-        """Return the layers' factors and what derivatives need."""
-        g = propagator.damping
-        layers = {"g_z": g[0], "h_z": g[1], "g_y": None, "h_y": None, "g_x": g[-2], "h_x": g[-1]}
-        if self._axes == 3:
-            layers |= {"g_y": g[2], "h_y": g[3]}
+        """Return the layers and what derivatives need."""
         tables = {"ahead": propagator.table[0], "back": back, "closed": self._closed}
-        return layers | tables | self._slopes(propagator)
+        return self._layers(propagator) | tables | self._slopes(propagator)
 
-    def _bound_points(self, propagator: Any, senders: Any, listeners: Any, still: bool) -> Launch | None:
+    def _layers(self, propagator: Any) -> dict[str, Any]:
+        layers = propagator.layers
+        ends = [layers.ends[0], layers.ends[1] if self._axes == 3 else (0, 0, 0, 0), layers.ends[-1]]
+        low_and_high = {
+            f"{axis}_{side}": places[1 + number]
+            for axis, places in zip("zyx", ends, strict=True)
+            for number, side in enumerate(("low", "high"))
+        }
+        return {"pml": None, **_by_axis(layers.a, layers.b), **low_and_high}
+
+    def _bound_points(self, propagator: Any, senders: Any, listeners: Any, still: bool, back: bool) -> Launch | None:
         """Return what sends to stresses and hears velocities (still), or the other way round, prepared once."""
-        key = id(senders), id(listeners), still
+        key = id(senders), id(listeners), still, back
         if key not in self._bound:
             sends = [part for part in senders if part.acts_on_stress == still]
             hears = [part for part in listeners or () if part.acts_on_stress != still]
-            launch = self._points_launch(propagator, sends, hears, still) if sends or hears else None
+            launch = self._points_launch(propagator, sends, hears, still, back) if sends or hears else None
             self._bound[key] = senders, listeners, launch  # kept, so that nothing else gets their number
         return self._bound[key][2]
 
-    def _points_launch(self, propagator: Any, sends: Any, hears: Any, still: bool) -> Launch:
+    def _points_launch(self, propagator: Any, sends: Any, hears: Any, still: bool, back: bool) -> Launch:
         v, t, plane = propagator.velocities, propagator.stresses[: self._axes], int(np.prod(self._shape[1:]))
 
         def silent(name: str, cells: NDArray[Any]) -> NDArray[np.bool_]:
             return np.asarray((cells // plane == self._surface) & (name == "tzz"))  # where it stays zero
 
-        lists = senders_of(sends, t if still else v, self.get, silent), listeners_of(hears, v if still else t, self.get)
+        # What is sent back is remembered too; the stencils have done so for the rest.
+        recalled = propagator.remembering if back else None
+        sent_to = senders_of(sends, t if still else v, self.get, silent, recalled)
+        lists = sent_to, listeners_of(hears, v if still else t, self.get)
         cells, count = len(lists[0]["touched"]), len(lists[1]["hearing"])
         sending = -(-cells // THREADS)
         sent, heard = (
@@ -216,7 +253,7 @@ class ElasticGpuKernels(ElasticImages):
         )
         factors = sent.pop("factors")
         arguments = {
-            **dict.fromkeys(("first", "second", "third")),
+            **dict.fromkeys(("first", "second", "third", "fourth")),
             **sent,
             "values": None,
             "factors": factors,
@@ -241,3 +278,9 @@ class ElasticGpuKernels(ElasticImages):
         blocks, extents = self._cut(variant)
         kernel = self.device.kernel(source, name, defines)
         return Launch(self.device, kernel, blocks, variant.block, arguments | extents | (more or {}))
+
+
+def _by_axis(a: Sequence[Any], b: Sequence[Any]) -> dict[str, Any]:
+    """Name coefficients as the sources do; of the axis that two dimensions have not they are None."""
+    middle = {"a_y": a[1], "b_y": b[1]} if len(a) == 3 else {"a_y": None, "b_y": None}
+    return {"a_z": a[0], "b_z": b[0], **middle, "a_x": a[-1], "b_x": b[-1]}

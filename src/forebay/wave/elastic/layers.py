@@ -2,12 +2,12 @@
 
 In the layers of an axis every derivative along it is followed by a memory of itself (Komatitsch and Martin, "An unsplit
 convolutional perfectly matched layer improved at grazing incidence for the seismic wave equation", Geophysics 72,
-2007), with a and b of `earth.absorbing` at the derivative's points:
+2007), with a and b of `earth.cpml` at the derivative's points:
 
     m = b m + a D f,    D f + m takes the place of D f.
 
-So with S the sum over time that a step of m stands for, a step applies S D where it applied D. Its transpose applies
-D S, up to the sign, to the fields that `propagator` scales: their memory is that of the field instead of the derivative,
+So with S the sum over time that this stands for, a step applies S D where it would apply D. Its transpose applies D S,
+up to the sign, to the fields that `propagator` scales: theirs is the memory of a field instead of its derivative,
 
     m = b m + a f,    D f + D m takes the place of D f.
 
@@ -16,13 +16,18 @@ that it changes on the way forward: eight in two dimensions, eighteen in three. 
 """
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from forebay.wave.earth.cpml import stretchings
 from forebay.wave.earth.grid import Grid
 from forebay.wave.kernels.rows import Rows
+
+MEMORY = "pml"
+"""Name of the memory fields of a state, which are one array."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,8 +71,19 @@ class Layers:
         offsets = self.offsets(count)
         return [
             pml[start:stop].reshape(count or 2 * self.ndim, *self.shape(axis))
-            for axis, (start, stop) in enumerate(zip(offsets, offsets[1:], strict=False))
+            for axis, (start, stop) in enumerate(pairwise(offsets))
         ]
+
+    def places(self, cells: Any, *, number: int, axis: int) -> tuple[Any, Any]:
+        """Return which cells of a field are in the layers of an axis, and where their memory is in a state's array."""
+        first, low, high, _ = self.ends[axis]
+        index = list(np.unravel_index(cells, self.fields))
+        at = index[axis]
+        within = (at < low) | (at >= high)
+        index[axis] = np.where(at < low, at - first, at - high + low - first)
+        shape = (2 * self.ndim, *self.shape(axis))
+        place = np.ravel_multi_index([np.full(within.sum(), number), *(each[within] for each in index)], shape)
+        return within, self.offsets()[axis] + place
 
 
 def memory_shape(fields: tuple[int, ...], ends: tuple[int, int, int, int], axis: int) -> tuple[int, ...]:
@@ -76,48 +92,34 @@ def memory_shape(fields: tuple[int, ...], ends: tuple[int, int, int, int], axis:
     return (*fields[:axis], low - first + last - high, *fields[axis + 1 :])
 
 
-def layers_of(grid: Grid, halo: int, dt: float, rows: Rows) -> Layers:
+def layers_of(grid: Grid, halo: int, dt: float, velocity: float, rows: Rows) -> Layers:
     """Find the layers around a model in fields whose rows lie as they are told."""
     ends, a, b = [], [], []
     fields = grid.fields(halo)
-    for axis, (points, (before, after)) in enumerate(zip(fields, grid.layers(), strict=True)):
-        # The last half point of the model is beyond its last whole one, and in the layer.
-        first, low, last = halo, halo + before, points - halo
-        high = last - after - (after > 0)
-        coefficients = profile(grid, axis, halo, dt)
+    for axis, along in enumerate(stretchings(grid, dt, velocity)):
+        before, after = grid.layers()[axis]
+        # The half point after the model's last one is in the layer already.
+        places = [halo, halo + before, fields[axis] - halo - after - (after > 0), fields[axis] - halo]
+        pairs = [
+            np.pad(np.stack([whole, half[1:]]), [(0, 0), (halo, halo)])
+            for whole, half in ((along.a, along.half_a), (along.b, along.half_b))
+        ]
         if axis == grid.ndim - 1:
-            first, low, high, last = (place + rows.before for place in (first, low, high, last))
-            low, high, last = -(-low // rows.word) * rows.word, high // rows.word * rows.word, -(-last // rows.word) * rows.word
-            coefficients = [rows.pad(values) for values in coefficients]
+            places, pairs = _in_words(places, rows), [rows.pad(pair) for pair in pairs]
+        first, low, high, last = places
         ends.append((first, low, max(low, high), last))
-        a.append(np.stack(coefficients[:2]))
-        b.append(np.stack(coefficients[2:]))
+        a.append(pairs[0])
+        b.append(pairs[1])
     return Layers(rows.shape(fields), tuple(ends), tuple(a), tuple(b))
+
+
+def _in_words(places: list[int], rows: Rows) -> list[int]:
+    """Let the layers along rows be of whole words."""
+    first, low, high, last = (place + rows.before for place in places)
+    return [first, -(-low // rows.word) * rows.word, high // rows.word * rows.word, -(-last // rows.word) * rows.word]
 
 
 def held(a: Any, b: Any, steps: int) -> tuple[Any, Any]:
     """Return the coefficients of a memory that is asked once in several steps, of what stays as it is between."""
-    power = b**steps
-    return (a * np.where(b < 1, (1 - power) / np.where(b < 1, 1 - b, 1), steps)).astype(a.dtype), power
-
-
-def profile(grid, axis, halo, dt):
-    """temporary"""
-    import os
-    points, (before, after), h = grid.shape[axis], grid.layers()[axis], grid.spacing[axis]
-    place = np.arange(points + before + after + 2 * halo) - float(halo + before)
-    fast = float(os.environ.get("FAST", "0.5")) * min(grid.spacing) / dt
-    R = float(os.environ.get("RET", "1e-4")); alpha0 = float(os.environ.get("ALPHA", "0.03")) / dt; power = float(os.environ.get("POWER", "2"))
-    a, b = [], []
-    for offset in (0.0, 0.5):
-        sigma, alpha = np.zeros(len(place)), np.zeros(len(place))
-        for width, beyond in ((before, -place - offset), (after, place + offset - (points - 1))):
-            if width:
-                d = np.clip(beyond / width, 0, 1)
-                sigma += (power + 1) * np.log(1 / R) / 2 / (width * h) * fast * d**power
-                alpha += alpha0 * (1 - d) * (d > 0)
-        bb = np.where(sigma > 0, np.exp(-(sigma + alpha) * dt), 0)
-        aa = np.where(sigma > 0, sigma / np.where(sigma > 0, sigma + alpha, 1) * (bb - 1), 0)
-        aa[:halo] = aa[-halo:] = 0; bb[:halo] = bb[-halo:] = 0
-        a.append(aa); b.append(bb)
-    return [*a, *b]
+    times = sum(b**step for step in range(steps))
+    return a * times, b**steps

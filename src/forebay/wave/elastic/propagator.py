@@ -24,7 +24,7 @@ from forebay.errors import WaveError
 from forebay.wave.earth.model import ElasticModel
 from forebay.wave.earth.stability import check_dt
 from forebay.wave.elastic.kernels import ElasticKernels
-from forebay.wave.elastic.layers import Layers, layers_of
+from forebay.wave.elastic.layers import MEMORY, Layers, layers_of
 from forebay.wave.elastic.medium import AXES, bulk
 from forebay.wave.elastic.stencil import along_depth
 from forebay.wave.imaging import Imaging
@@ -36,8 +36,6 @@ VELOCITIES = {2: ("vz", "vx"), 3: ("vz", "vy", "vx")}
 """Names of the velocities, by the number of axes."""
 STRESSES = {2: ("tzz", "txx", "tzx"), 3: ("tzz", "tyy", "txx", "tzy", "tzx", "tyx")}
 """Names of the stresses, normal ones first."""
-MEMORY = "pml"
-"""Name of the memory fields, which are one array."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +95,7 @@ class Propagator(Physics):
             "kernels": kernels,
             "layout": layout,
             "medium": kernels.medium(model, self.halo, self.dt),
-            "layers": layers_of(grid, self.halo, self.dt, layout).moved(kernels.put),
+            "layers": layers_of(grid, self.halo, self.dt, model.layer_velocity, layout).moved(kernels.put),
             "rows": (depth.whole, depth.half),
             "table": tuple(kernels.put(rows / grid.spacing[0]) for rows in (depth.forward, depth.backward, still)),
             "weights": tuple(dtype.type(1 / step) for step in grid.spacing[1:]),
@@ -182,6 +180,22 @@ class Propagator(Physics):
     def medium_at(self, name: str, cells: Any) -> NDArray[np.float64]:
         """Return a property of the medium, times dt, at cells that are counted as in the fields."""
         return np.asarray(self.kernels.medium_at(self.medium, name, cells))
+
+    def remembering(self, name: str, cells: Any) -> list[tuple[Any, Any, Any]]:
+        """Return what remembers cells of a field on the way back: which of them, where in the memory, and how much."""
+        axes, found = AXES[self.model.grid.ndim], []
+        for axis, letter in enumerate(axes):
+            if name[0] == "t" and letter not in name[1:]:
+                continue  # a stress is differentiated along its own axes
+            if name[0] == "v":
+                number, half = axes.index(name[1]), int(name[1] == letter)
+            else:
+                (other,) = {*name[1:]} - {letter} or {letter}
+                number, half = len(axes) + axes.index(other), int(other != letter)
+            within, places = self.layers.places(cells, number=number, axis=axis)
+            at = np.unravel_index(cells, self.layers.fields)[axis][within]
+            found.append((within, places, self.kernels.get(self.layers.a[axis])[half][at]))
+        return found
 
     def planes_of(self, cells: Any) -> Any:
         """Return the planes in which cells are."""

@@ -55,6 +55,7 @@ struct alignas(sizeof(Raw)) Word {
 };
 
 constexpr int QUEUE = 2 * RADIUS;
+constexpr int Z = 0, Y = 1, X = AXES - 1;  // numbers of the axes
 constexpr int FIRST = 4 / WIDE;                    // word with the first computed point
 constexpr int NEAR = (RADIUS + WIDE - 1) / WIDE;  // words on each side that a stencil reaches
 
@@ -138,14 +139,7 @@ __device__ inline Word sum(const Word& a, const Word& b) {
 
 // Derivatives along each axis, in points, at the half points after the field's (half = 1) or before them (half = 0).
 template <int half>
-__device__ inline Word along_x(const Word* __restrict__ field, const Word& centre) {
-    float row[(2 * NEAR + 1) * WIDE];
-#pragma unroll
-    for (int word = -NEAR; word <= NEAR; ++word) {
-        const Word near = word ? shared(field + word) : centre;
-#pragma unroll
-        for (int i = 0; i < WIDE; ++i) row[(NEAR + word) * WIDE + i] = near.at[i];
-    }
+__device__ inline Word derivative(const float* row) {
     return each([&](int i) {
         float total = 0;
 #pragma unroll
@@ -155,6 +149,18 @@ __device__ inline Word along_x(const Word* __restrict__ field, const Word& centr
         }
         return total;
     });
+}
+
+template <int half>
+__device__ inline Word along_x(const Word* __restrict__ field, const Word& centre) {
+    float row[(2 * NEAR + 1) * WIDE];
+#pragma unroll
+    for (int word = -NEAR; word <= NEAR; ++word) {
+        const Word near = word ? shared(field + word) : centre;
+#pragma unroll
+        for (int i = 0; i < WIDE; ++i) row[(NEAR + word) * WIDE + i] = near.at[i];
+    }
+    return derivative<half>(row);
 }
 
 template <int half>
@@ -258,32 +264,154 @@ struct Column {
     }
 };
 
-// The layers' factors at whole points (g) and half points (h).
-struct Layers {
-    const float *g_z, *h_z, *g_y, *h_y;
-    const Word *g_x, *h_x;
-    float g_row, h_row;
-    bool rim;  // whether a thread's word fades in every plane
+// The absorbing layers of elastic_layers.py: the memory of derivatives on the way forward, of fields on the way back.
+// Of each axis there are 2 AXES memory fields: those at velocities, then those at stresses.
+enum Way { FORWARD, BACK };
 
-    __device__ void begin(const Column& column) {
-        g_row = AXES == 3 ? g_y[column.row] : 1.0f;
-        h_row = AXES == 3 ? h_y[column.row] : 1.0f;
-        rim = g_row != 1 || h_row != 1;
-        const Word g = shared(g_x + column.word), h = shared(h_x + column.word);
-#pragma unroll
-        for (int i = 0; i < WIDE; ++i) rim |= g.at[i] != 1 || h.at[i] != 1;
+struct Layers {
+    Word* memory;
+    const float *a_z, *b_z, *a_y, *b_y;  // at whole points, then at half ones
+    const Word *a_x, *b_x;
+    int z_low, z_high, y_low, y_high, x_low, x_high;  // one past the layers before the model, and where those after begin
+
+    // Of a thread, in which each axis has some memory fields.
+    int fields, planes, rows, words, z, row, word;
+    u32 in_plane, plane, from_y, from_x;
+    int deep, wide, slot_y, slot_x;  // places of layers along rows' planes and along rows, and the thread's
+
+    __device__ static int slot(int at, int first, int low, int high) {
+        return at < low ? at - first : at >= high ? at - high + low - first : -1;
     }
 
-    __device__ bool fades(int plane) const { return rim || g_z[plane] != 1 || h_z[plane] != 1; }
+    __device__ void begin(const Column& column, const Shape& shape, int count = 2 * AXES) {
+        fields = count, planes = shape.planes, rows = ROWS ? ROWS : shape.rows, words = column.words;
+        row = column.row, word = column.word, plane = column.plane, in_plane = row * words + word;
+        x_low /= WIDE, x_high /= WIDE;
+        wide = x_low - FIRST + (shape.end + 3) / 4 * (4 / WIDE) - x_high;
+        deep = AXES == 3 ? y_low - RADIUS + rows - RADIUS - y_high : 0;
+        from_y = fields * (z_low - RADIUS + planes - RADIUS - z_high) * plane;
+        from_x = from_y + fields * planes * deep * words;
+        slot_y = AXES == 3 ? slot(row, RADIUS, y_low, y_high) : -1;
+        slot_x = slot(word, FIRST, x_low, x_high);
+    }
+
+    __device__ Word* at_z(int number, int slot) const {
+        return memory + ((number * (z_low - RADIUS + planes - RADIUS - z_high) + slot) * plane + in_plane);
+    }
+
+    __device__ Word* at_y(int number, int slot) const {
+        return memory + (from_y + ((number * planes + z) * deep + slot) * words + word);
+    }
+
+    __device__ Word* at_x(int number, int slot) const {
+        return memory + (from_x + ((number * planes + z) * rows + row) * wide + slot);
+    }
+
+    // Let a derivative or a field be remembered, and return its memory.
+    __device__ static Word remembered(Word* at, const Word& value, float a, float b) {
+        const Word before = once(at);
+        const Word after = each([&](int i) { return fmaf(b, before.at[i], a * value.at[i]); });
+        put(at, after);
+        return after;
+    }
+
+    __device__ static Word remembered(Word* at, const Word& value, const Word& a, const Word& b) {
+        const Word before = once(at);
+        const Word after = each([&](int i) { return fmaf(b.at[i], before.at[i], a.at[i] * value.at[i]); });
+        put(at, after);
+        return after;
+    }
+
+    template <int half>
+    __device__ Word remember_z(int number, const Word& value) const {
+        const int place = slot(z, RADIUS, z_low, z_high);
+        if (place < 0) return Word{};
+        return remembered(at_z(number, place), value, a_z[half * planes + z], b_z[half * planes + z]);
+    }
+
+    template <int half>
+    __device__ Word remember_y(int number, const Word& value) const {
+        if (AXES == 2 || slot_y < 0) return Word{};
+        return remembered(at_y(number, slot_y), value, a_y[half * rows + row], b_y[half * rows + row]);
+    }
+
+    template <int half>
+    __device__ Word remember_x(int number, const Word& value) const {
+        if (slot_x < 0) return Word{};
+        const Word a = shared(a_x + half * words + word), b = shared(b_x + half * words + word);
+        return remembered(at_x(number, slot_x), value, a, b);
+    }
+
+    // Derivatives of memory along its own axis, in points; it is zero outside of the layers.
+    template <int half, typename Load>
+    __device__ static Word across(int at, int first, int low, int high, int last, Load load) {
+        Word total = {};
+        if (at >= low + RADIUS && at < high - RADIUS) return total;
+#pragma unroll
+        for (int k = 0; k < QUEUE; ++k) {
+            const int near = at + k - RADIUS + half, place = slot(near, first, low, high);
+            if (near < first || near >= last || place < 0) continue;
+            const float weight = k < RADIUS ? -S.c[k < RADIUS ? RADIUS - 1 - k : 0] : S.c[k < RADIUS ? 0 : k - RADIUS];
+            const Word word = shared(load(place));
+            total = each([&](int i) { return fmaf(weight, word.at[i], total.at[i]); });
+        }
+        return total;
+    }
+
+    template <int half>
+    __device__ Word recall_z(int number) const {
+        return across<half>(z, RADIUS, z_low, z_high, planes - RADIUS, [&](int place) { return at_z(number, place); });
+    }
+
+    template <int half>
+    __device__ Word recall_y(int number) const {
+        if (AXES == 2) return Word{};
+        return across<half>(row, RADIUS, y_low, y_high, rows - RADIUS, [&](int place) { return at_y(number, place); });
+    }
+
+    template <int half>
+    __device__ Word recall_x(int number) const {
+        if (word >= x_low + NEAR && word < x_high - NEAR) return Word{};
+        float near[(2 * NEAR + 1) * WIDE];
+#pragma unroll
+        for (int k = -NEAR; k <= NEAR; ++k) {
+            const int place = slot(word + k, FIRST, x_low, x_high);
+            const bool there = word + k >= FIRST && place >= 0 && place < wide;
+            const Word found = there ? shared(at_x(number, place)) : Word{};
+#pragma unroll
+            for (int i = 0; i < WIDE; ++i) near[(NEAR + k) * WIDE + i] = found.at[i];
+        }
+        return derivative<half>(near);
+    }
+
+    // What takes the place of a derivative for the field whose memory fields begin at `here`.
+    template <Way way, int half>
+    __device__ Word z_of(int here, int of, const Word& slope, float w) const {
+        if constexpr (way == FORWARD) return sum(slope, remember_z<half>(here + of, slope));
+        const Word more = recall_z<half>(AXES - here + of);
+        return each([&](int i) { return fmaf(w, more.at[i], slope.at[i]); });
+    }
+
+    template <Way way, int half>
+    __device__ Word y_of(int here, int of, const Word& slope) const {
+        if constexpr (way == FORWARD) return sum(slope, remember_y<half>(here + of, slope));
+        return sum(slope, recall_y<half>(AXES - here + of));
+    }
+
+    template <Way way, int half>
+    __device__ Word x_of(int here, int of, const Word& slope) const {
+        if constexpr (way == FORWARD) return sum(slope, remember_x<half>(here + of, slope));
+        return sum(slope, recall_x<half>(AXES - here + of));
+    }
 };
 
-// fade (fade field + by push), as all fields are advanced.
-__device__ inline Word advanced(const Word& field, const Word& by, const Word& push, bool fades, float across,
-                                const Word* __restrict__ along) {
-    if (!fades) return each([&](int i) { return fmaf(by.at[i], push.at[i], field.at[i]); });
-    const Word factors = shared(along);
-    return each([&](int i) {
-        const float fade = across * factors.at[i];
-        return fade * fmaf(by.at[i], push.at[i], fade * field.at[i]);
-    });
+// The layers among the arguments of a kernel.
+#define LAYERS                                                                                              \
+    Word *pml, const float *__restrict__ a_z, const float *__restrict__ b_z, const float *__restrict__ a_y, \
+        const float *__restrict__ b_y, const Word *__restrict__ a_x, const Word *__restrict__ b_x, int z_low, \
+        int z_high, int y_low, int y_high, int x_low, int x_high
+#define GIVEN_LAYERS pml, a_z, b_z, a_y, b_y, a_x, b_x, z_low, z_high, y_low, y_high, x_low, x_high
+
+__device__ inline Word advanced(const Word& field, const Word& by, const Word& push) {
+    return each([&](int i) { return fmaf(by.at[i], push.at[i], field.at[i]); });
 }
