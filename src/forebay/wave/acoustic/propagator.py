@@ -126,9 +126,9 @@ class Acoustic(Physics):
             )
 
     @staticmethod
-    def state_fields(ndim: int) -> tuple[str, ...]:
-        """Return the names of the pressure and the one before it."""
-        return ("p", "p_old")
+    def state_shapes(grid: Grid, order: int) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of the pressure and the one before it."""
+        return dict.fromkeys(("p", "p_old"), grid.fields(order // 2))
 
     @staticmethod
     def record_fields(ndim: int, names: Sequence[str]) -> tuple[str, ...]:

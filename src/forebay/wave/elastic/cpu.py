@@ -22,6 +22,7 @@ from forebay.wave.earth.model import ElasticModel
 from forebay.wave.elastic.cpu_layers import CpuLayers
 from forebay.wave.elastic.cpu_stress import stresses
 from forebay.wave.elastic.cpu_velocity import velocities, weights_of
+from forebay.wave.elastic.layers import MEMORY
 from forebay.wave.elastic.medium import averaged
 from forebay.wave.kernels.jit import jit, jits, prange
 
@@ -110,7 +111,7 @@ class ElasticCpuKernels(CpuKernels):
         return state
 
     def _step(self, propagator: Any, state: Any, senders: Any, values: Any, back: bool) -> None:
-        (v, t), pml, layers = propagator.fields(state), state["pml"], self._layers(propagator)
+        (v, t), pml, layers = propagator.fields(state), state[MEMORY], self._layers(propagator)
         b, m, table, w = propagator.buoyancies, propagator.stiffnesses, propagator.table, propagator.weights
         self.move(v, t, b, table, w)
         layers.stretch(0, v, b, t, pml, back=back)
@@ -189,14 +190,14 @@ class ElasticCpuKernels(CpuKernels):
             tuple(rows * scale for rows in propagator.table),
             tuple(slope * scale for slope in propagator.weights),
         )
-        layers, pml = self._layers(propagator), adjoint["pml"]
+        layers, pml = self._layers(propagator), adjoint[MEMORY]
         over_velocities = tuple(totals["b" + name[1:]] for name in propagator.velocities)
         self.move(over_velocities, t, v, table, w)
         layers.stretch(0, over_velocities, v, t, pml, back=True, factor=scale)
         over_stresses = [totals["traces"], totals["inner"]]
         over_stresses += [totals["m" + name[1:]] for name in propagator.stresses[len(v) :]]
         self.sense_strain(tuple(over_stresses), v, t, table, w)
-        layers.sense(over_stresses, v, t, pml, totals["pml"], scale, every)
+        layers.sense(over_stresses, v, t, pml, totals[MEMORY], scale, every)
 
     def move(self, v: Fields, t: Fields, b: Fields, table: Fields, w: Fields) -> None:
         """Advance the velocities."""

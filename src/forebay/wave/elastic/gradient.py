@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from forebay.wave.elastic.layers import MEMORY
 from forebay.wave.elastic.medium import on_host, slopes
-from forebay.wave.elastic.propagator import MEMORY, Propagator
+from forebay.wave.elastic.propagator import Propagator
 from forebay.wave.physics import State
 
 

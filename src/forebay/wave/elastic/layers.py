@@ -94,29 +94,33 @@ def memory_shape(fields: tuple[int, ...], ends: tuple[int, int, int, int], axis:
 
 def layers_of(grid: Grid, halo: int, dt: float, velocity: float, rows: Rows) -> Layers:
     """Find the layers around a model in fields whose rows lie as they are told."""
-    ends, a, b = [], [], []
-    fields = grid.fields(halo)
-    for axis, along in enumerate(stretchings(grid, dt, velocity)):
-        before, after = grid.layers()[axis]
+    a, b = [], []
+    for along in stretchings(grid, dt, velocity):
+        for values, whole, half in ((a, along.a, along.half_a), (b, along.b, along.half_b)):
+            values.append(np.pad(np.stack([whole, half[1:]]), [(0, 0), (halo, halo)]))
+    for values in (a, b):
+        values[-1] = rows.pad(values[-1])
+    return Layers(rows.shape(grid.fields(halo)), _ends(grid, halo, rows), tuple(a), tuple(b))
+
+
+def memory_of(grid: Grid, halo: int, rows: Rows) -> int:
+    """Return how many values a state holds for the layers of a grid."""
+    return Layers(rows.shape(grid.fields(halo)), _ends(grid, halo, rows), (), ()).size
+
+
+def _ends(grid: Grid, halo: int, rows: Rows) -> tuple[tuple[int, int, int, int], ...]:
+    ends = []
+    for points, (before, after) in zip(grid.fields(halo), grid.layers(), strict=True):
         # The half point after the model's last one is in the layer already.
-        places = [halo, halo + before, fields[axis] - halo - after - (after > 0), fields[axis] - halo]
-        pairs = [
-            np.pad(np.stack([whole, half[1:]]), [(0, 0), (halo, halo)])
-            for whole, half in ((along.a, along.half_a), (along.b, along.half_b))
-        ]
-        if axis == grid.ndim - 1:
-            places, pairs = _in_words(places, rows), [rows.pad(pair) for pair in pairs]
-        first, low, high, last = places
-        ends.append((first, low, max(low, high), last))
-        a.append(pairs[0])
-        b.append(pairs[1])
-    return Layers(rows.shape(fields), tuple(ends), tuple(a), tuple(b))
+        ends.append((halo, halo + before, points - halo - after - (after > 0), points - halo))
+    ends[-1] = _in_words(ends[-1], rows)
+    return tuple((first, low, max(low, high), last) for first, low, high, last in ends)
 
 
-def _in_words(places: list[int], rows: Rows) -> list[int]:
+def _in_words(ends: tuple[int, int, int, int], rows: Rows) -> tuple[int, int, int, int]:
     """Let the layers along rows be of whole words."""
-    first, low, high, last = (place + rows.before for place in places)
-    return [first, -(-low // rows.word) * rows.word, high // rows.word * rows.word, -(-last // rows.word) * rows.word]
+    first, low, high, last = (place + rows.before for place in ends)
+    return first, -(-low // rows.word) * rows.word, high // rows.word * rows.word, -(-last // rows.word) * rows.word
 
 
 def held(a: Any, b: Any, steps: int) -> tuple[Any, Any]:

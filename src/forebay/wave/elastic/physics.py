@@ -8,13 +8,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from forebay.wave.earth.grid import Grid
 from forebay.wave.earth.model import ElasticModel
 from forebay.wave.earth.stability import resolving
 from forebay.wave.elastic import gradient, images
 from forebay.wave.elastic.impulses import half_a_step_earlier, half_a_step_earlier_transposed, impulses_of
+from forebay.wave.elastic.layers import MEMORY, memory_of
 from forebay.wave.elastic.medium import on_host, stiffest
-from forebay.wave.elastic.propagator import MEMORY, STRESSES, VELOCITIES, Propagator
+from forebay.wave.elastic.propagator import STRESSES, VELOCITIES, Propagator
 from forebay.wave.elastic.stencil import first_derivative, staggered_symbol, steepest
+from forebay.wave.kernels.rows import Rows
 from forebay.wave.physics import Condition, Images, State, register
 from forebay.wave.survey.shot import Shot
 
@@ -37,7 +40,7 @@ class Elastic(Propagator):
     >>> source = propagator.antenna([(100, 300)], ["explosion"])
     >>> state = propagator.step(propagator.zeros(), source, np.ones(1, np.float32))
     >>> list(state), state["vz"].shape
-    (['vz', 'vx', 'tzz', 'txx', 'tzx'], (138, 148))
+    (['vz', 'vx', 'tzz', 'txx', 'tzx', 'pml'], (138, 148))
     """
 
     image_names = images.IMAGES
@@ -65,9 +68,10 @@ class Elastic(Propagator):
         images.check_images(names)
 
     @staticmethod
-    def state_fields(ndim: int) -> tuple[str, ...]:
-        """Return the names of velocities and stresses, and of what the layers remember."""
-        return (*VELOCITIES[ndim], *STRESSES[ndim], MEMORY)
+    def state_shapes(grid: Grid, order: int) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of velocities and stresses, and of what the layers remember."""
+        names, halo = VELOCITIES[grid.ndim] + STRESSES[grid.ndim], order // 2
+        return dict.fromkeys(names, grid.fields(halo)) | {MEMORY: (memory_of(grid, halo, Rows()),)}
 
     @staticmethod
     def record_fields(ndim: int, names: Sequence[str]) -> tuple[str, ...]:

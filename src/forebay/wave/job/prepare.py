@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -311,17 +311,17 @@ def check_budget(job: Job, physics: type[Physics], part: Grid, steps: int, every
     budget = job.memory.budget
     if budget is None or job.memory.codec is not None:
         return
-    state = _kept(part.fields(job.physics.order // 2), len(physics.state_fields(part.ndim)))
-    record = _kept(part.shape, len(physics.record_fields(part.ndim, (job.imaging.image,))))
+    state = _kept(physics.state_shapes(part, job.physics.order).values())
+    record = _kept([part.shape] * len(physics.record_fields(part.ndim, (job.imaging.image,))))
     try:
         planner.check_budget(steps, state, budget, record_bytes=record, every=every, schedule=job.memory.schedule)
     except BudgetError as error:
         raise BudgetError(f"memory: {error}. Give more, or set imaging.aperture") from error
 
 
-def _kept(shape: tuple[int, ...], count: int) -> int:
-    """Return the bytes of a snapshot of fields of a shape."""
-    return snapshot_bytes(in_a_row([ArraySpec(shape, np.dtype(np.float32)).nbytes] * count))
+def _kept(shapes: Iterable[tuple[int, ...]]) -> int:
+    """Return the bytes of a snapshot of arrays of some shapes."""
+    return snapshot_bytes(in_a_row([ArraySpec(shape, np.dtype(np.float32)).nbytes for shape in shapes]))
 
 
 def check_directory(job: Job) -> None:
