@@ -154,29 +154,62 @@ class ElasticGpuKernels(ElasticImages):
         tables = {"ahead": propagator.table[0], "back": propagator.table[1], "closed": self._closed}
         factor = {"factor": float(propagator.dt * every)}
         arguments = over_v | v | t | factor | layers | tables | slopes
-        self._stencil_launch(VELOCITY, "sense_move", arguments)(self.device.stream())
+        self._stencil_launch(VELOCITY, "sense_move", arguments, propagator.layers.ends)(self.device.stream())
         tables["back"] = propagator.table[2]
         arguments = {"traces": totals["traces"], "inner": totals["inner"]} | over_t | t | v | factor | layers
         arguments |= {"traced": totals[MEMORY]} | self._held(propagator, every) | tables | slopes
-        self._stencil_launch(STRESS, "sense_strain", arguments)(self.device.stream())
+        self._stencil_launch(STRESS, "sense_strain", arguments, propagator.layers.ends)(self.device.stream())
 
     def _held(self, propagator: Any, every: int) -> dict[str, Any]:
         """Return the coefficients of a memory that is asked once in several steps."""
         layers = propagator.layers
         pairs = [held(a, b, every) for a, b in zip(layers.a, layers.b, strict=True)]
         a, b = ([pair[place] for pair in pairs] for place in (0, 1))
-        return {f"held_{name}": values for name, values in _by_axis(a, b).items()}
+        return {f"held_{name}": values for name, values in _by_axis(a=a, b=b).items()}
 
-    def _cut(self, variant: ElasticVariant) -> tuple[tuple[int, int, int], dict[str, int]]:
-        """Return the thread blocks of a stencil, and the extents that it is told."""
-        along, across = variant.block
-        words, planes = -(-(self._end - WORD) // variant.width), self._planes - 2 * self.radius
-        columns = -(-words // along), -(-(self._rows - 2 * self.radius) // across) if self._axes == 3 else 1
+    def _tiles(self, variant: ElasticVariant, ends: Any, back: bool) -> NDArray[np.int32]:
+        """List what thread blocks compute, those that layers reach first; on the way back they reach further."""
+        words = variant.width
+        first = self.radius, self.radius if self._axes == 3 else 0, WORD // words
+        last = self._planes - self.radius, max(self._rows - self.radius, 1), -(-self._end // words)
+        whole = list(zip(first, last, strict=True))
+        inner = list(whole)
+        for axis, (start, low, high, stop) in zip((0, 2) if self._axes == 2 else range(3), ends, strict=True):
+            reach = (WORD if axis == 2 else self.radius) if back else 0
+            scale = words if axis == 2 else 1
+            begin = (low + reach) // scale if low > start else first[axis]
+            end = (high - reach) // scale if high < stop else last[axis]
+            inner[axis] = begin, end
+        if any(begin >= end for begin, end in inner):
+            return self._blocks_of(whole, variant, layered=True)
+        found, box = [], list(whole)
+        for axis in range(3):
+            for side in ((box[axis][0], inner[axis][0]), (inner[axis][1], box[axis][1])):
+                found.append(self._blocks_of([*box[:axis], side, *box[axis + 1 :]], variant, layered=True))
+            box[axis] = inner[axis]
+        return np.concatenate([*found, self._blocks_of(inner, variant, layered=False)])
+
+    def _blocks_of(self, box: Any, variant: ElasticVariant, layered: bool) -> NDArray[np.int32]:
+        """Cut a box of planes, rows and words into what thread blocks compute."""
+        planes, rows, words = (end - begin for begin, end in box)
+        if min(planes, rows, words) <= 0:
+            return np.zeros((0, 8), np.int32)
+        threads = variant.block[0] * variant.block[1]
+        along = min(variant.block[0], 1 << (words - 1).bit_length())
+        across = threads // along
+        columns = -(-words // along), -(-rows // across) if self._axes == 3 else 1
         chunk = chunk_of(self._axes, columns, planes, self.device.multiprocessors * variant.blocks, variant)
-        parts = -(-planes // chunk)
-        width = self._words * WORD // variant.width
-        extents = {"planes": self._planes, "rows": self._rows, "words": width, "end": self._end, "chunk": chunk}
-        return (*columns, parts if self._axes == 3 else -(-parts // across)), extents
+        if self._axes == 2:
+            chunk *= across
+        (z, z_end), (y, y_end), (x, x_end) = box
+        place = np.meshgrid(
+            np.arange(z, z_end, chunk), np.arange(y, y_end, across), np.arange(x, x_end, along), indexing="ij"
+        )
+        plane, row, word = (values.ravel() for values in place)
+        same = np.ones_like(plane)
+        ends = np.minimum(word + along, x_end), np.minimum(row + across, y_end), np.minimum(plane + chunk, z_end)
+        tiles = word, ends[0], row, ends[1], plane, ends[2], same * along, same * layered
+        return np.stack(tiles, axis=1).astype(np.int32)
 
     def _three(self, prefix: str, letter: str, fields: dict[str, Any]) -> dict[str, Any]:
         """Hand velocities or normal stresses to the kernel of points, in the order of the axes."""
@@ -189,8 +222,8 @@ class ElasticGpuKernels(ElasticImages):
             arguments = self._fields({}) | {"rho": propagator.medium["rho"]}
             arguments |= self._layers_and_slopes(propagator, propagator.table[1])
             way = "_back" if back else ""
-            move = self._stencil_launch(VELOCITY, f"move{way}", arguments)
-            strain = self._stencil_launch(STRESS, f"strain{way}", self._straining(propagator))
+            move = self._stencil_launch(VELOCITY, f"move{way}", arguments, propagator.layers.ends)
+            strain = self._stencil_launch(STRESS, f"strain{way}", self._straining(propagator), propagator.layers.ends)
             self._prepared[back] = move, strain
         return self._prepared[back]
 
@@ -200,7 +233,8 @@ class ElasticGpuKernels(ElasticImages):
             times = WORD // (self.variant.stress or self.variant).width
             words = {key: times * self._covered[key] for key in ("first_word", "seen_words")}
             more = {"seen": None, "image": None, "light": None, "factor": 0.0, **self._covered, **words}
-            self._imaging = self._stencil_launch(STRESS, "strain_and_image", self._straining(propagator), more)
+            arguments, ends = self._straining(propagator), propagator.layers.ends
+            self._imaging = self._stencil_launch(STRESS, "strain_and_image", arguments, ends, more)
         self._imaging.set(**fields, seen=image.record, image=image.image, light=image.illumination)
         self._imaging.set(factor=float(image.factor))
         return self._imaging
@@ -224,7 +258,7 @@ class ElasticGpuKernels(ElasticImages):
             for axis, places in zip("zyx", ends, strict=True)
             for number, side in enumerate(("low", "high"))
         }
-        return {"pml": None, **_by_axis(layers.a, layers.b), **low_and_high}
+        return {"pml": None, **_by_axis(a=layers.a, b=layers.b, g=layers.g), **low_and_high}
 
     def _bound_points(self, propagator: Any, senders: Any, listeners: Any, still: bool, back: bool) -> Launch | None:
         """Return what sends to stresses and hears velocities (still), or the other way round, prepared once."""
@@ -270,17 +304,24 @@ class ElasticGpuKernels(ElasticImages):
         return Launch(self.device, kernel, (sending + -(-count * 32 // THREADS),), (THREADS,), arguments)
 
     def _stencil_launch(
-        self, source: Path, name: str, arguments: dict[str, Any], more: dict[str, Any] | None = None
+        self, source: Path, name: str, arguments: dict[str, Any], ends: Any, more: dict[str, Any] | None = None
     ) -> Launch:
         """Prepare a stencil; `more` are the arguments that come after the extents."""
         variant = (self.variant.stress if source == STRESS else None) or self.variant
         defines = variant.defines(self._axes, self.radius, self._rows, self._words)
-        blocks, extents = self._cut(variant)
+        tiles = self._tiles(variant, ends, back=name not in ("move", "strain"))
+        extents = {"planes": self._planes, "rows": self._rows, "words": self._words * WORD // variant.width}
+        table = self.device.arrays.asarray(tiles)
+        arguments = arguments | extents | {"end": self._end, "tiles": table} | (more or {})
         kernel = self.device.kernel(source, name, defines)
-        return Launch(self.device, kernel, blocks, variant.block, arguments | extents | (more or {}))
+        return Launch(self.device, kernel, (len(tiles),), variant.block, arguments)
 
 
-def _by_axis(a: Sequence[Any], b: Sequence[Any]) -> dict[str, Any]:
-    """Name coefficients as the sources do; of the axis that two dimensions have not they are None."""
-    middle = {"a_y": a[1], "b_y": b[1]} if len(a) == 3 else {"a_y": None, "b_y": None}
-    return {"a_z": a[0], "b_z": b[0], **middle, "a_x": a[-1], "b_x": b[-1]}
+def _by_axis(**coefficients: Sequence[Any]) -> dict[str, Any]:
+    """Name coefficients of each axis as the sources do; of the axis that two dimensions have not they are None."""
+    axes = [
+        {f"{name}_{axis}": values[place] if len(values) == 3 or axis != "y" else None for name, values in pairs}
+        for pairs in (coefficients.items(),)
+        for place, axis in ((0, "z"), (1, "y"), (-1, "x"))
+    ]
+    return {name: values for one in axes for name, values in one.items()}

@@ -29,6 +29,10 @@ from forebay.wave.kernels.rows import Rows
 MEMORY = "pml"
 """Name of the memory fields of a state, which are one array."""
 
+FADING, FADING_FROM = 7.0, 0.65
+"""How fast fields fade at the end of a layer, in widths of the layer at the velocity it is made for, and from which
+part of its width on."""
+
 
 @dataclass(frozen=True, eq=False)
 class Layers:
@@ -42,6 +46,8 @@ class Layers:
     a: tuple[Any, ...]
     """of each axis, at whole points and at half ones"""
     b: tuple[Any, ...]
+    g: tuple[Any, ...]
+    """by what fields fade, twice in a step"""
 
     @property
     def ndim(self) -> int:
@@ -59,7 +65,8 @@ class Layers:
 
     def moved(self, put: Any) -> "Layers":
         """Return the same layers with their coefficients where the kernels work."""
-        return replace(self, a=tuple(map(put, self.a)), b=tuple(map(put, self.b)))
+        coefficients = {name: tuple(map(put, getattr(self, name))) for name in ("a", "b", "g")}
+        return replace(self, **coefficients)
 
     def offsets(self, count: int = 0) -> tuple[int, ...]:
         """Return where the memory fields of each axis begin, all or `count` for an axis, and where they end."""
@@ -94,18 +101,32 @@ def memory_shape(fields: tuple[int, ...], ends: tuple[int, int, int, int], axis:
 
 def layers_of(grid: Grid, halo: int, dt: float, velocity: float, rows: Rows) -> Layers:
     """Find the layers around a model in fields whose rows lie as they are told."""
-    a, b = [], []
-    for along in stretchings(grid, dt, velocity):
+    a, b, g = list[Any](), list[Any](), list[Any]()
+    for axis, along in enumerate(stretchings(grid, dt, velocity)):
         for values, whole, half in ((a, along.a, along.half_a), (b, along.b, along.half_b)):
             values.append(np.pad(np.stack([whole, half[1:]]), [(0, 0), (halo, halo)]))
-    for values in (a, b):
+        g.append(np.pad(_fading(grid, axis, dt, velocity), [(0, 0), (halo, halo)], constant_values=1.0))
+    for values in (a, b, g):
         values[-1] = rows.pad(values[-1])
-    return Layers(rows.shape(grid.fields(halo)), _ends(grid, halo, rows), tuple(a), tuple(b))
+    return Layers(rows.shape(grid.fields(halo)), _ends(grid, halo, rows), tuple(a), tuple(b), tuple(g))
+
+
+def _fading(grid: Grid, axis: int, dt: float, velocity: float) -> Any:
+    """Return g along an axis, at whole points and at half ones."""
+    points, (before, after) = grid.shape[axis], grid.layers()[axis]
+    place = np.arange(before + points + after) - float(before)
+    fading = np.zeros((2, len(place)))
+    for row, offset in zip(fading, (0.0, 0.5), strict=True):
+        for width, beyond in ((before, -place - offset), (after, place + offset - (points - 1))):
+            if width:
+                deep = np.clip((beyond / width - FADING_FROM) / (1 - FADING_FROM), 0, 1)
+                row += FADING * velocity / (width * grid.spacing[axis]) * deep**2
+    return np.exp(-fading * dt / 2)
 
 
 def memory_of(grid: Grid, halo: int, rows: Rows) -> int:
     """Return how many values a state holds for the layers of a grid."""
-    return Layers(rows.shape(grid.fields(halo)), _ends(grid, halo, rows), (), ()).size
+    return Layers(rows.shape(grid.fields(halo)), _ends(grid, halo, rows), (), (), ()).size
 
 
 def _ends(grid: Grid, halo: int, rows: Rows) -> tuple[tuple[int, int, int, int], ...]:

@@ -220,11 +220,10 @@ struct Queue {
     }
 };
 
-// The extents of a field, in words along rows, and how a launch cuts the first axis.
+// The extents of a field, in words along rows.
 struct Shape {
     int planes, rows, words;
     int end;  // one past the last computed point of a row
-    int chunk;
 };
 
 // One over the spacing of each axis, and the derivatives along depth of those planes that are above `closed`.
@@ -238,24 +237,38 @@ struct Slopes {
     }
 };
 
+// What a thread block computes, from a table: words, rows and planes, its threads along rows, and whether layers reach
+// there, which costs all of its threads.
+struct Tile {
+    int word, words_end, row, rows_end, plane, planes_end, along, layered;
+
+    __device__ static const Tile& of(const int* __restrict__ tiles) {
+        return reinterpret_cast<const Tile*>(tiles)[blockIdx.x];
+    }
+};
+
 // A thread's word and planes.
 struct Column {
     int word, row, begin, end, words;
     u32 plane, here;  // fields have less than 2^32 points
     int kept;  // points of the word that are computed
 
-    __device__ explicit Column(const Shape& shape) {
-        word = FIRST + blockIdx.x * BLOCK_X + threadIdx.x;
-        row = AXES == 3 ? RADIUS + blockIdx.y * BLOCK_Y + threadIdx.y : 0;
-        const int part = AXES == 3 ? blockIdx.z : blockIdx.z * BLOCK_Y + threadIdx.y;
-        begin = RADIUS + part * shape.chunk;
-        end = min(begin + shape.chunk, shape.planes - RADIUS);
+    __device__ Column(const Shape& shape, const Tile& tile) {
+        const int thread = threadIdx.y * BLOCK_X + threadIdx.x, along = tile.along;
+        const int across = thread / along;
+        word = tile.word + thread % along;
+        row = AXES == 3 ? tile.row + across : 0;
+        begin = tile.plane, end = tile.planes_end;
+        if (AXES == 2) {  // each has a stretch of the first axis to itself
+            const int chunk = (end - begin + BLOCK_X * BLOCK_Y / along - 1) / (BLOCK_X * BLOCK_Y / along);
+            begin += across * chunk;
+            end = min(begin + chunk, end);
+        }
         words = WORDS ? WORDS : shape.words;
         plane = (ROWS ? ROWS : shape.rows) * words;
         here = begin * plane + row * words + word;
         kept = shape.end - WIDE * word;
-        if (AXES == 3 && row >= shape.rows - RADIUS) end = begin;
-        if (kept <= 0) end = begin;
+        if (word >= tile.words_end || kept <= 0 || (AXES == 3 && row >= tile.rows_end)) end = begin;
     }
 
     __device__ Word trimmed(const Word& value) const {
@@ -266,12 +279,12 @@ struct Column {
 
 // The absorbing layers of elastic_layers.py: the memory of derivatives on the way forward, of fields on the way back.
 // Of each axis there are 2 AXES memory fields: those at velocities, then those at stresses.
-enum Way { FORWARD, BACK };
+enum Way { PLAIN, FORWARD, BACK };  // the first where there are none
 
 struct Layers {
     Word* memory;
-    const float *a_z, *b_z, *a_y, *b_y;  // at whole points, then at half ones
-    const Word *a_x, *b_x;
+    const float *a_z, *b_z, *g_z, *a_y, *b_y, *g_y;  // at whole points, then at half ones
+    const Word *a_x, *b_x, *g_x;
     int z_low, z_high, y_low, y_high, x_low, x_high;  // one past the layers before the model, and where those after begin
 
     // Of a thread, in which each axis has some memory fields.
@@ -293,6 +306,14 @@ struct Layers {
         from_x = from_y + fields * planes * deep * words;
         slot_y = AXES == 3 ? slot(row, RADIUS, y_low, y_high) : -1;
         slot_x = slot(word, FIRST, x_low, x_high);
+    }
+
+    // By what a field at whole points (0) or half ones (1) of each axis fades.
+    template <int half_z, int half_y, int half_x>
+    __device__ Word fade() const {
+        const float beside = g_z[half_z * planes + z] * (AXES == 3 ? g_y[half_y * rows + row] : 1.0f);
+        const Word along = shared(g_x + half_x * words + word);
+        return each([&](int i) { return beside * along.at[i]; });
     }
 
     __device__ Word* at_z(int number, int slot) const {
@@ -387,6 +408,7 @@ struct Layers {
     // What takes the place of a derivative for the field whose memory fields begin at `here`.
     template <Way way, int half>
     __device__ Word z_of(int here, int of, const Word& slope, float w) const {
+        if constexpr (way == PLAIN) return slope;
         if constexpr (way == FORWARD) return sum(slope, remember_z<half>(here + of, slope));
         const Word more = recall_z<half>(AXES - here + of);
         return each([&](int i) { return fmaf(w, more.at[i], slope.at[i]); });
@@ -394,24 +416,32 @@ struct Layers {
 
     template <Way way, int half>
     __device__ Word y_of(int here, int of, const Word& slope) const {
+        if constexpr (way == PLAIN) return slope;
         if constexpr (way == FORWARD) return sum(slope, remember_y<half>(here + of, slope));
         return sum(slope, recall_y<half>(AXES - here + of));
     }
 
     template <Way way, int half>
     __device__ Word x_of(int here, int of, const Word& slope) const {
+        if constexpr (way == PLAIN) return slope;
         if constexpr (way == FORWARD) return sum(slope, remember_x<half>(here + of, slope));
         return sum(slope, recall_x<half>(AXES - here + of));
     }
 };
 
 // The layers among the arguments of a kernel.
-#define LAYERS                                                                                              \
-    Word *pml, const float *__restrict__ a_z, const float *__restrict__ b_z, const float *__restrict__ a_y, \
-        const float *__restrict__ b_y, const Word *__restrict__ a_x, const Word *__restrict__ b_x, int z_low, \
-        int z_high, int y_low, int y_high, int x_low, int x_high
-#define GIVEN_LAYERS pml, a_z, b_z, a_y, b_y, a_x, b_x, z_low, z_high, y_low, y_high, x_low, x_high
+#define LAYERS                                                                                                        \
+    Word *pml, const float *__restrict__ a_z, const float *__restrict__ b_z, const float *__restrict__ g_z,           \
+        const float *__restrict__ a_y, const float *__restrict__ b_y, const float *__restrict__ g_y,                  \
+        const Word *__restrict__ a_x, const Word *__restrict__ b_x, const Word *__restrict__ g_x, int z_low, int z_high, \
+        int y_low, int y_high, int x_low, int x_high
+#define GIVEN_LAYERS pml, a_z, b_z, g_z, a_y, b_y, g_y, a_x, b_x, g_x, z_low, z_high, y_low, y_high, x_low, x_high
 
+// fade (fade field + by push), as all fields are advanced; outside of layers nothing fades.
 __device__ inline Word advanced(const Word& field, const Word& by, const Word& push) {
     return each([&](int i) { return fmaf(by.at[i], push.at[i], field.at[i]); });
+}
+
+__device__ inline Word advanced(const Word& field, const Word& by, const Word& push, const Word& fade) {
+    return each([&](int i) { return fade.at[i] * fmaf(by.at[i], push.at[i], fade.at[i] * field.at[i]); });
 }

@@ -239,13 +239,12 @@ struct March {
 };
 
 template <Way way, bool pictured>
-__device__ inline void sweep(const Stresses& f, Layers layers, const Shape& shape, const Slopes& w) {
-    const Column column(shape);
-    if (column.begin >= column.end) return;
+__device__ inline void sweep(const Stresses& f, Layers layers, const Shape& shape, const Column& column,
+                             const Slopes& w) {
     const u32 plane = column.plane;
     const int words = column.words;
     u32 here = column.here;
-    layers.begin(column, shape);
+    if constexpr (way != PLAIN) layers.begin(column, shape);
     const Window& window = f.picture.window;
     const bool covered = pictured && window.covers(column);
     const u32 start = pictured ? window.start(column) : 0;
@@ -276,6 +275,7 @@ __device__ inline void sweep(const Stresses& f, Layers layers, const Shape& shap
         next = loaded.further.sums();
         layers.z = z;
         const Stretched<way> stretched = {layers};
+        constexpr bool fades = way != PLAIN;
 
         Strains e;
         const Word plain = v.normal(e, f.v_y + here, f.v_x + here, words, w, stretched, z);
@@ -286,7 +286,8 @@ __device__ inline void sweep(const Stresses& f, Layers layers, const Shape& shap
         const auto normal = [&](Word* field, const Word& before, const Word& strain, bool nothing) {
             const Word push = each([&](int i) { return loaded.lam.at[i] * trace.at[i]; });
             const Word both = each([&](int i) { return fmaf(twice.at[i], strain.at[i], push.at[i]); });
-            const Word after = nothing ? Word{} : column.trimmed(sum(before, both));
+            const Word one = each([](int) { return 1.0f; });
+            const Word after = nothing ? Word{} : column.trimmed(fades ? advanced(before, one, both, layers.fade<0, 0, 0>()) : sum(before, both));
             put(field + here, after);
             return after;
         };
@@ -307,28 +308,42 @@ __device__ inline void sweep(const Stresses& f, Layers layers, const Shape& shap
         }
 
         v.shear(e, f.v_z + here, f.v_y + here, f.v_x + here, words, w, stretched, z);
-        const auto shear = [&](Word* field, const Word& before, const Word& by, const Word& strain) {
-            const Word after = column.trimmed(advanced(before, by, strain));
+        const auto shear = [&](Word* field, const Word& before, const Word& by, const Word& strain, auto fade) {
+            const Word after = column.trimmed(fades ? advanced(before, by, strain, fade()) : advanced(before, by, strain));
             put(field + here, after);
             return after;
         };
-        found = shear(f.zx, loaded.zx, inverse(sum(soft.zx, next.zx)), e.zx);
+        found = shear(f.zx, loaded.zx, inverse(sum(soft.zx, next.zx)), e.zx, [&] { return layers.fade<1, 0, 1>(); });
         if constexpr (way == BACK) {
             layers.remember_z<1>(AXES + X, found);
             layers.remember_x<1>(AXES + Z, found);
         }
         if constexpr (AXES == 3) {
-            found = shear(f.zy, loaded.zy, inverse(sum(soft.zy, next.zy)), e.zy);
+            found = shear(f.zy, loaded.zy, inverse(sum(soft.zy, next.zy)), e.zy, [&] { return layers.fade<1, 1, 0>(); });
             if constexpr (way == BACK) {
                 layers.remember_z<1>(AXES + Y, found);
                 layers.remember_y<1>(AXES + Z, found);
             }
-            found = shear(f.yx, loaded.yx, inverse(soft.yx), e.yx);
+            found = shear(f.yx, loaded.yx, inverse(soft.yx), e.yx, [&] { return layers.fade<0, 1, 1>(); });
             if constexpr (way == BACK) {
                 layers.remember_y<1>(AXES + X, found);
                 layers.remember_x<1>(AXES + Y, found);
             }
         }
+    }
+}
+
+// Choose by the thread block: only those with layers pay for them.
+template <Way way, bool pictured>
+__device__ inline void step(const Stresses& f, const Layers& layers, const Shape& shape, const Slopes& w,
+                            const int* __restrict__ tiles) {
+    const Tile& tile = Tile::of(tiles);
+    const Column column(shape, tile);
+    if (column.begin >= column.end) return;
+    if (tile.layered) {
+        sweep<way, pictured>(f, layers, shape, column, w);
+    } else {
+        sweep<PLAIN, pictured>(f, layers, shape, column, w);
     }
 }
 
@@ -338,9 +353,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, BLOCKS)
            Word* __restrict__ t_zx, Word* __restrict__ t_yx, const Word* __restrict__ v_z, const Word* __restrict__ v_y,
            const Word* __restrict__ v_x, const Word* __restrict__ lam, const Word* __restrict__ softness, int surface,
            LAYERS, const float* __restrict__ ahead, const float* __restrict__ back, int closed, float w_z, float w_y,
-           float w_x, int planes, int rows, int words, int end, int chunk) {
+           float w_x, int planes, int rows, int words, int end, const int* __restrict__ tiles) {
     const Stresses f = {t_zz, t_yy, t_xx, t_zy, t_zx, t_yx, v_z, v_y, v_x, lam, softness, surface, {}};
-    sweep<FORWARD, false>(f, {GIVEN_LAYERS}, {planes, rows, words, end, chunk}, {w_z, w_y, w_x, ahead, back, closed});
+    step<FORWARD, false>(f, {GIVEN_LAYERS}, {planes, rows, words, end}, {w_z, w_y, w_x, ahead, back, closed}, tiles);
 }
 
 // Advance those of the adjoint.
@@ -350,9 +365,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, BLOCKS)
                 const Word* __restrict__ v_y, const Word* __restrict__ v_x, const Word* __restrict__ lam,
                 const Word* __restrict__ softness, int surface, LAYERS, const float* __restrict__ ahead,
                 const float* __restrict__ back, int closed, float w_z, float w_y, float w_x, int planes, int rows,
-                int words, int end, int chunk) {
+                int words, int end, const int* __restrict__ tiles) {
     const Stresses f = {t_zz, t_yy, t_xx, t_zy, t_zx, t_yx, v_z, v_y, v_x, lam, softness, surface, {}};
-    sweep<BACK, false>(f, {GIVEN_LAYERS}, {planes, rows, words, end, chunk}, {w_z, w_y, w_x, ahead, back, closed});
+    step<BACK, false>(f, {GIVEN_LAYERS}, {planes, rows, words, end}, {w_z, w_y, w_x, ahead, back, closed}, tiles);
 }
 
 // Advance those of the adjoint, and add the product of its velocities' divergence with `seen` to the image and the
@@ -363,13 +378,13 @@ extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, BLOCKS)
                      const Word* __restrict__ v_z, const Word* __restrict__ v_y, const Word* __restrict__ v_x,
                      const Word* __restrict__ lam, const Word* __restrict__ softness, int surface, LAYERS,
                      const float* __restrict__ ahead, const float* __restrict__ back, int closed, float w_z, float w_y,
-                     float w_x, int planes, int rows, int words, int end, int chunk, const Word* __restrict__ seen,
+                     float w_x, int planes, int rows, int words, int end, const int* __restrict__ tiles, const Word* __restrict__ seen,
                      Word* __restrict__ image, Word* __restrict__ light, float factor, int first_plane, int first_row,
                      int first_word, int seen_planes, int seen_rows, int seen_words) {
     const Picture picture = {
         seen, image, light, factor, {first_plane, first_row, first_word, seen_planes, seen_rows, seen_words}};
     const Stresses f = {t_zz, t_yy, t_xx, t_zy, t_zx, t_yx, v_z, v_y, v_x, lam, softness, surface, picture};
-    sweep<BACK, true>(f, {GIVEN_LAYERS}, {planes, rows, words, end, chunk}, {w_z, w_y, w_x, ahead, back, closed});
+    step<BACK, true>(f, {GIVEN_LAYERS}, {planes, rows, words, end}, {w_z, w_y, w_x, ahead, back, closed}, tiles);
 }
 
 // Add the products of the adjoint's stresses with the strains of velocities, times a factor, to totals: of the traces of
@@ -384,14 +399,14 @@ extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, 1)
                  const float* __restrict__ held_a_y, const float* __restrict__ held_b_y,
                  const Word* __restrict__ held_a_x, const Word* __restrict__ held_b_x,
                  const float* __restrict__ ahead, const float* __restrict__ back, int closed, float w_z, float w_y,
-                 float w_x, int planes, int rows, int words, int end, int chunk) {
-    const Shape shape = {planes, rows, words, end, chunk};
-    const Column column(shape);
+                 float w_x, int planes, int rows, int words, int end, const int* __restrict__ tiles) {
+    const Shape shape = {planes, rows, words, end};
+    const Column column(shape, Tile::of(tiles));
     if (column.begin >= column.end) return;
     const Slopes w = {w_z, w_y, w_x, ahead, back, closed};
     Layers layers = {GIVEN_LAYERS};
-    Layers over_traces = {traced,   held_a_z, held_b_z, held_a_y, held_b_y, held_a_x, held_b_x,
-                          z_low, z_high,   y_low,    y_high,   x_low,    x_high};
+    Layers over_traces = {traced,   held_a_z, held_b_z, g_z,   held_a_y, held_b_y, g_y,   held_a_x,
+                          held_b_x, g_x,      z_low,    z_high, y_low,    y_high,   x_low, x_high};
     layers.begin(column, shape);
     over_traces.begin(column, shape, 1);
     u32 here = column.here;

@@ -72,13 +72,12 @@ struct Loaded {
 
 // Advance velocities by the stresses, forward or back, or gather totals of the way back.
 template <Way way, bool sense>
-__device__ inline void sweep(const Velocities& f, Layers layers, const Shape& shape, const Slopes& w) {
-    const Column column(shape);
-    if (column.begin >= column.end) return;
+__device__ inline void sweep(const Velocities& f, Layers layers, const Shape& shape, const Column& column,
+                             const Slopes& w) {
     const u32 plane = column.plane;
     const int words = column.words;
     u32 here = column.here;
-    layers.begin(column, shape);
+    if constexpr (way != PLAIN) layers.begin(column, shape);
 
     Queue<1> zz;
     Queue<0> zy, zx;
@@ -109,6 +108,7 @@ __device__ inline void sweep(const Velocities& f, Layers layers, const Shape& sh
         const Density density = next;
         next = loaded.further;
         layers.z = z;
+        constexpr bool fades = way != PLAIN && !sense;
         const float *ahead = w.of(w.ahead, z), *back = w.of(w.back, z);
 
         Word push = layers.z_of<way, 1>(0, Z, zz.slope(ahead, w.z), w.z);
@@ -120,7 +120,7 @@ __device__ inline void sweep(const Velocities& f, Layers layers, const Shape& sh
         push = each([&](int i) { return fmaf(w.x, along.at[i], push.at[i]); });
         Word by = sense ? loaded.by_z : between(density.here, next.here);
         if constexpr (sense) by = each([&](int i) { return f.factor * by.at[i]; });
-        Word found = column.trimmed(advanced(loaded.z, by, push));
+        Word found = column.trimmed(fades ? advanced(loaded.z, by, push, layers.fade<1, 0, 0>()) : advanced(loaded.z, by, push));
         put(f.z + here, found);
         if constexpr (way == BACK && !sense) {
             layers.remember_z<1>(Z, found);
@@ -135,7 +135,7 @@ __device__ inline void sweep(const Velocities& f, Layers layers, const Shape& sh
             push = each([&](int i) { return fmaf(w.x, along.at[i], fmaf(w.y, aside.at[i], push.at[i])); });
             by = sense ? loaded.by_y : between(density.here, density.beside);
             if constexpr (sense) by = each([&](int i) { return f.factor * by.at[i]; });
-            found = column.trimmed(advanced(loaded.y, by, push));
+            found = column.trimmed(fades ? advanced(loaded.y, by, push, layers.fade<0, 1, 0>()) : advanced(loaded.y, by, push));
             put(f.y + here, found);
             if constexpr (way == BACK && !sense) {
                 layers.remember_z<0>(Y, found);
@@ -153,7 +153,7 @@ __device__ inline void sweep(const Velocities& f, Layers layers, const Shape& sh
         push = each([&](int i) { return fmaf(w.x, along.at[i], push.at[i]); });
         by = sense ? loaded.by_x : between(density.here, moved(density.here, density.after));
         if constexpr (sense) by = each([&](int i) { return f.factor * by.at[i]; });
-        found = column.trimmed(advanced(loaded.x, by, push));
+        found = column.trimmed(fades ? advanced(loaded.x, by, push, layers.fade<0, 0, 1>()) : advanced(loaded.x, by, push));
         put(f.x + here, found);
         if constexpr (way == BACK && !sense) {
             layers.remember_z<0>(X, found);
@@ -163,28 +163,42 @@ __device__ inline void sweep(const Velocities& f, Layers layers, const Shape& sh
     }
 }
 
+// Choose by the thread block: only those with layers pay for them.
+template <Way way, bool sense>
+__device__ inline void step(const Velocities& f, const Layers& layers, const Shape& shape, const Slopes& w,
+                            const int* __restrict__ tiles) {
+    const Tile& tile = Tile::of(tiles);
+    const Column column(shape, tile);
+    if (column.begin >= column.end) return;
+    if (tile.layered) {
+        sweep<way, sense>(f, layers, shape, column, w);
+    } else {
+        sweep<PLAIN, sense>(f, layers, shape, column, w);
+    }
+}
+
 // Advance the velocities.
 extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, BLOCKS)
     move(Word* __restrict__ v_z, Word* __restrict__ v_y, Word* __restrict__ v_x, const Word* __restrict__ t_zz,
          const Word* __restrict__ t_yy, const Word* __restrict__ t_xx, const Word* __restrict__ t_zy,
          const Word* __restrict__ t_zx, const Word* __restrict__ t_yx, const Word* __restrict__ rho, LAYERS,
          const float* __restrict__ ahead, const float* __restrict__ back, int closed, float w_z, float w_y, float w_x,
-         int planes, int rows, int words, int end, int chunk) {
+         int planes, int rows, int words, int end, const int* __restrict__ tiles) {
     const Velocities f = {v_z,  v_y,  v_x,  nullptr, nullptr, nullptr, t_zz,
                           t_yy, t_xx, t_zy, t_zx,    t_yx,    rho,     1.0f};
-    sweep<FORWARD, false>(f, {GIVEN_LAYERS}, {planes, rows, words, end, chunk}, {w_z, w_y, w_x, ahead, back, closed});
+    step<FORWARD, false>(f, {GIVEN_LAYERS}, {planes, rows, words, end}, {w_z, w_y, w_x, ahead, back, closed}, tiles);
 }
 
 // Advance those of the adjoint.
 extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, BLOCKS)
     move_back(Word* __restrict__ v_z, Word* __restrict__ v_y, Word* __restrict__ v_x, const Word* __restrict__ t_zz,
-              const Word* __restrict__ t_yy, const Word* __restrict__ t_xx, const Word* __restrict__ t_zy,
-              const Word* __restrict__ t_zx, const Word* __restrict__ t_yx, const Word* __restrict__ rho, LAYERS,
-              const float* __restrict__ ahead, const float* __restrict__ back, int closed, float w_z, float w_y,
-              float w_x, int planes, int rows, int words, int end, int chunk) {
+         const Word* __restrict__ t_yy, const Word* __restrict__ t_xx, const Word* __restrict__ t_zy,
+         const Word* __restrict__ t_zx, const Word* __restrict__ t_yx, const Word* __restrict__ rho, LAYERS,
+         const float* __restrict__ ahead, const float* __restrict__ back, int closed, float w_z, float w_y, float w_x,
+         int planes, int rows, int words, int end, const int* __restrict__ tiles) {
     const Velocities f = {v_z,  v_y,  v_x,  nullptr, nullptr, nullptr, t_zz,
                           t_yy, t_xx, t_zy, t_zx,    t_yx,    rho,     1.0f};
-    sweep<BACK, false>(f, {GIVEN_LAYERS}, {planes, rows, words, end, chunk}, {w_z, w_y, w_x, ahead, back, closed});
+    step<BACK, false>(f, {GIVEN_LAYERS}, {planes, rows, words, end}, {w_z, w_y, w_x, ahead, back, closed}, tiles);
 }
 
 // Add the products of velocities with what the adjoint's stresses do to them, times a factor, to totals.
@@ -194,8 +208,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, 1)
                const Word* __restrict__ t_zz, const Word* __restrict__ t_yy, const Word* __restrict__ t_xx,
                const Word* __restrict__ t_zy, const Word* __restrict__ t_zx, const Word* __restrict__ t_yx,
                float factor, LAYERS, const float* __restrict__ ahead, const float* __restrict__ back, int closed,
-               float w_z, float w_y, float w_x, int planes, int rows, int words, int end, int chunk) {
+               float w_z, float w_y, float w_x, int planes, int rows, int words, int end,
+               const int* __restrict__ tiles) {
     const Velocities f = {total_z, total_y, total_x, v_z,  v_y,  v_x,     t_zz,
                           t_yy,    t_xx,    t_zy,    t_zx, t_yx, nullptr, factor};
-    sweep<BACK, true>(f, {GIVEN_LAYERS}, {planes, rows, words, end, chunk}, {w_z, w_y, w_x, ahead, back, closed});
+    step<BACK, true>(f, {GIVEN_LAYERS}, {planes, rows, words, end}, {w_z, w_y, w_x, ahead, back, closed}, tiles);
 }
