@@ -113,13 +113,17 @@ class ElasticCpuKernels(CpuKernels):
     def _step(self, propagator: Any, state: Any, senders: Any, values: Any, back: bool) -> None:
         (v, t), pml, layers = propagator.fields(state), state[MEMORY], self._layers(propagator)
         b, m, table, w = propagator.buoyancies, propagator.stiffnesses, propagator.table, propagator.weights
+        layers.fade(0, v)
         self.move(v, t, b, table, w)
         layers.stretch(0, v, b, t, pml, back=back)
+        layers.fade(0, v)
         self._send(state, senders, values, still=False)
         if back:
             layers.keep(0, v, pml)
+        layers.fade(1, t)
         self.strain(t, v, m, table, w)
         layers.stretch(1, t, m, v, pml, back=back)
+        layers.fade(1, t)
         self._send(state, senders, values, still=True)
         if propagator.model.grid.free_surface:
             t[0][propagator.halo] = 0

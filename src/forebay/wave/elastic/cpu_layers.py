@@ -162,6 +162,34 @@ def senses(radius: int, dtype: np.dtype[Any], parallel: bool) -> Any:
     return sense
 
 
+@cache
+def fades(radius: int, dtype: np.dtype[Any], parallel: bool) -> Any:
+    """Compile the fading of fields, along rows in the points before `low` and from `high` on."""
+    one = dtype.type(1)
+
+    @jit(parallel=parallel)
+    def fade(fields: Any, g: Any, halves: Any, low: Any, high: Any) -> None:
+        planes, rows, width = fields[0].shape
+        aside = radius if rows > 1 else 0
+        for number in range(len(fields)):
+            field, along = fields[number], g[2][halves[number, 2]]
+            for line in prange((planes - 2 * radius) * (rows - 2 * aside)):
+                z, y = radius + line // (rows - 2 * aside), aside + line % (rows - 2 * aside)
+                row, beside = field[z, y], g[0][halves[number, 0], z]
+                if aside:
+                    beside *= g[1][halves[number, 1], y]
+                if beside != one:
+                    for x in range(radius, width - radius):
+                        row[x] *= beside * along[x]
+                    continue
+                for x in range(radius, low):
+                    row[x] *= along[x]
+                for x in range(high, width - radius):
+                    row[x] *= along[x]
+
+    return fade
+
+
 class CpuLayers:
     """The layers of one propagator: what they add to each half of a step, and keep of it."""
 
@@ -171,7 +199,17 @@ class CpuLayers:
         self._ends = np.zeros((3, 3), np.int64)
         for axis, (_, *rest) in zip(self._axes, layers.ends, strict=True):
             self._ends[axis] = rest
-        self._a, self._b = self._three(layers.a), self._three(layers.b)
+        self._a, self._b, self._g = (self._three(values) for values in (layers.a, layers.b, layers.g))
+        still = np.flatnonzero((self._g[2] == 1).all(axis=0)[self._radius : -self._radius]) + self._radius
+        self._faint = (int(still[0]), int(still[-1]) + 1) if len(still) else (layers.fields[-1], layers.fields[-1])
+        pairs = [*combinations(range(layers.ndim), 2)]
+        places = [(axis,) for axis in range(layers.ndim)], [()] * layers.ndim + pairs
+        self._halves = []
+        for fields in places:  # which of their axes each has at half points
+            halves = np.zeros((len(fields), 3), np.int64)
+            for row, axes in zip(halves, fields, strict=True):
+                row[[self._axes[axis] for axis in axes]] = 1
+            self._halves.append(halves)
         plain = np.concatenate([-first_derivative(order)[::-1], first_derivative(order)])
         along = [np.tile(plain / step, (2, size, 1)) for size, step in zip(layers.fields, spacing, strict=True)]
         self._tables = []
@@ -180,6 +218,12 @@ class CpuLayers:
             self._tables.append(self._three([rows.astype(self._dtype) for rows in along]))
         self._plans = {(half, back): self._plan(half, back) for half in (0, 1) for back in (False, True)}
         self._kept = [self._terms(half, False, [*range(layers.ndim)] if half == 0 else None) for half in (0, 1)]
+
+    def fade(self, half: int, fields: Any) -> None:
+        """Let velocities (half 0) or stresses (half 1) fade."""
+        fades(self._radius, self._dtype, fields[0].size >= MANY)(
+            tuple(map(_deep, fields)), self._g, self._halves[half], *self._faint
+        )
 
     def stretch(self, half: int, new: Any, by: Any, fields: Any, pml: Any, *, back: bool, factor: float = 1.0) -> None:
         """Add what memory asks for to velocities (half 0) or stresses (half 1), on the way forward or back."""

@@ -173,6 +173,9 @@ class Propagator(Physics):
             names = self.stresses[: grid.ndim]
             lam, mu = (self.medium_at(name, points.touched) for name in ("lam", "mu"))
             strength = bulk(lam, mu, grid.ndim, grid.free_surface & (place[0] == self.halo))
+        for axis, index in enumerate(place):
+            g = self.kernels.get(self.layers.g[axis])[int(2 * offset[axis])]
+            strength = strength * (self.layout.cut(g) if axis == grid.ndim - 1 else g)[index]
         put = self.kernels.put
         strength = strength / self.rows[int(offset[0] > 0)][place[0]] / dt
         return PointGroup(names, points.moved(put), put(columns), put(strength))
