@@ -94,7 +94,9 @@ class ElasticCpuKernels(CpuKernels):
         """Return a property of the medium at cells."""
         return np.asarray(medium[name].reshape(-1)[cells], np.float64)
 
-    def run(self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int], hears: Any) -> Any:
+    def run_forward(
+        self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int], hears: Any
+    ) -> Any:
         """Advance a state by several steps, in place, sending and hearing a row of values in each."""
         for step in steps:
             if hears is not None:

@@ -85,7 +85,9 @@ class ElasticGpuKernels(ElasticImages):
         axis = AXES[self._axes].index(name[1:])
         return 1 / (values("rho", cells) + values("rho", cells + int(np.prod(self._shape[axis + 1 :]))))
 
-    def run(self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int], hears: Any) -> Any:
+    def run_forward(
+        self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int], hears: Any
+    ) -> Any:
         """Advance a state by several steps, in place, sending and hearing a row of values in each."""
         return self._run(propagator, state, senders, sent, steps, hears=hears)
 

@@ -3,11 +3,12 @@
 A step depends on the medium through b = 1 / rho and the stiffness C. With a and s the adjoint's velocities and
 stresses, as `propagator` scales them, what all steps owe to both is
 
-    d J = sum of a . (dt D t + what forces sent) d log b - sum of s . C^-1 dC (dt D v - what explosions sent).
+    d J = sum of a . (dt S D t + what forces sent) d log b - sum of s . C^-1 dC (dt S D v - what explosions sent).
 
-The first sum is taken by parts, which moves the difference in time that is D t from the velocities to the adjoint's: it
-becomes that of v . (dt D s + what velocity receivers send back). So both need the velocities only, at one moment, and
-the record of a step is two fields of five, or three of nine.
+The first sum is taken by parts, which moves the difference in time that is S D t from the velocities to the adjoint's:
+it becomes that of v . (dt D S s + what velocity receivers send back). In the second, S is moved to the adjoint's side,
+where it adds the memory that its state has of each stress; that of their trace is kept beside the sums. So both need
+the velocities only, at one moment, and the record of a step is two fields of five, or three of nine.
 """
 
 from typing import Any

@@ -11,6 +11,10 @@ up to the sign, to the fields that `propagator` scales: theirs is the memory of 
 
     m = b m + a f,    D f + D m takes the place of D f.
 
+In the outer part of a layer all fields fade besides, twice in a step, by g: v = g (g v + ...). A matched layer
+lets waves grow whose phase runs against their energy, as guided ones do in rough media that meet the edge; where it has
+left little of others, fading takes those too. It leaves the transpose what it was, for fields in the scale of 1 / g.
+
 Both keep a memory field for each derivative, in the layers of its axis alone, at the points of the velocity or stress
 that it changes on the way forward: eight in two dimensions, eighteen in three. A state holds them in one array, "pml".
 """
@@ -30,8 +34,9 @@ MEMORY = "pml"
 """Name of the memory fields of a state, which are one array."""
 
 FADING, FADING_FROM = 7.0, 0.65
-"""How fast fields fade at the end of a layer, in widths of the layer at the velocity it is made for, and from which
-part of its width on."""
+"""How fast fields fade at the end of a layer, times its width over the velocity it is made for, and from which part of
+the width on. Of a source two points from the edge, layers of 20 points that fade from 0.5, 0.6, 0.65 or 0.7 on changed
+velocities by 2.6e-3, 3.4e-4, 1.1e-4 and 6e-5; with all of these, waves in random rock with pores of fluid faded."""
 
 
 @dataclass(frozen=True, eq=False)

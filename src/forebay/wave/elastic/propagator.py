@@ -1,15 +1,15 @@
 """Elastic waves: velocities and stresses on a staggered grid, of any even order in space, step by step.
 
 In each step, with D the derivatives, C the stiffness, f and q what forces and explosions send, w their weights, h^n the
-volume of a cell and S what `layers` make of derivatives::
+volume of a cell, and S and g as in `layers`::
 
-    v_new = v + dt / rho (S D t + w f / h^n)
-    t_new = t + dt C (S D v_new - w q / (n h^n))
+    v_new = g (g v + dt / rho (S D t + w f / h^n))
+    t_new = g (g t + dt C (S D v_new - w q / (n h^n)))
 
 The state is v and t, two and three fields in two dimensions, three and six in three, and the memory of the layers.
 Before step n, t belongs to the time n dt and v to half a step earlier. D from velocities to strains is the negative
-transpose of D from stresses to forces. So in the scale of rho for v and of the inverse of C for t, whose sign changes,
-the transpose of a step is the same step with D S for S D, which inside the model are one: velocity receivers send
+transpose of D from stresses to forces. So in the scale of rho / g for v and of the inverse of g C for t, whose sign
+changes, the transpose of a step is the same step with D S for S D, which inside the model are one: velocity receivers send
 forces, pressure receivers explosions of the other sign.
 """
 
@@ -233,7 +233,7 @@ class Propagator(Physics):
         self, state: State, senders: Antenna, sent: Any, steps: Sequence[int], hears: tuple[Any, Any] | None = None
     ) -> State:
         """Advance a state by several steps, in place, sending and hearing a row of values in each."""
-        return dict(self.kernels.run(self, state, senders, sent, steps, hears))
+        return dict(self.kernels.run_forward(self, state, senders, sent, steps, hears))
 
     def retreat(
         self, state: State, senders: Antenna, sent: Any, steps: Sequence[int], image: Imaging | None = None
