@@ -20,7 +20,7 @@ from tests.wave.job.jobs import same_images
 
 from forebay import planner
 from forebay.cuda.available import gpu_count
-from forebay.engine import library
+from forebay.engine import array_memory
 from forebay.errors import BudgetError, DiskFullError, WaveError
 from forebay.tier.capacity import Capacity
 from forebay.units import Budget
@@ -267,7 +267,7 @@ def test_a_plan_that_was_made_where_there_was_more_memory_is_made_anew(whole, tm
     assert first.failed and first.workspace.plan().peak_bytes["host"] > 10**6
     monkeypatch.undo()
     monkeypatch.setattr(run, "host_capacity", lambda: Capacity(10**6, 10**6))
-    monkeypatch.setattr(library, "host_capacity", lambda: Capacity(10**6, 10**6))
+    monkeypatch.setattr(array_memory, "host_capacity", lambda: Capacity(10**6, 10**6))
     console = Console(width=200)
     with console.capture() as printed:
         survey = run_job(parse(UNLIMITED, tmp_path), console)
