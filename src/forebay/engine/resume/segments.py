@@ -15,15 +15,15 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from forebay.engine.array_memory import memory_of
 from forebay.engine.host_copies import fill, refilled, to_host
 from forebay.engine.layout import Layout, arrays_of
-from forebay.engine.library import library_of
 from forebay.engine.result import Result
 from forebay.engine.resume.asked import check_adjoint, check_options
 from forebay.engine.resume.decision import SurvivingLoop, decide, problem
 from forebay.engine.resume.files import digest_of_arrays
 from forebay.engine.resume.ledger import Direction, Ledger, Progress
-from forebay.engine.showing import shown
+from forebay.engine.showing import progress_bar
 from forebay.errors import CorruptionError, StateError
 from forebay.metrics import Metrics
 from forebay.planner import Plan
@@ -36,7 +36,7 @@ def reverse_in_segments(directory: Path | str, loop: SurvivingLoop, progress: bo
     loop = replace(loop, steps=int(loop.steps))
     ledger, finished = Ledger(directory), False
     try:
-        with library_of(loop.state).current():
+        with memory_of(loop.state).current():
             result = _Survivor(ledger, loop).run(progress)
         finished = True
     finally:
@@ -75,7 +75,7 @@ class _Survivor:
         left = loop.steps if progress.direction is Direction.FORWARD else progress.step
         coarse = -(-loop.steps // loop.every)
         done = coarse - -(-left // loop.every)
-        with shown(f"reversing in {len(self.starts)} segments", coarse, self.seconds, wanted, done) as self.tick:
+        with progress_bar(f"reversing in {len(self.starts)} segments", coarse, self.seconds, wanted, done) as self.tick:
             if self.whole is not None and not resumed:
                 self._reverse_whole(self.whole)
             elif progress.direction is Direction.FORWARD:
