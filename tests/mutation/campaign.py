@@ -22,6 +22,7 @@ from itertools import zip_longest
 from pathlib import Path
 from queue import SimpleQueue
 from random import Random
+from threading import Lock
 from time import monotonic
 
 from tests.mutation.mutants import mutants
@@ -182,7 +183,7 @@ def campaign(out, rooms=tuple(TESTS), count=60, seed=0, processes=2, seconds=1e9
         passed, failed = map_of(base, sorted({file for room in rooms for file in test_files(room)}), pool)
         report = {"seed": seed, "python": platform.python_version(), "tests": len(passed), "left out": failed}
         report |= {"map seconds": round(monotonic() - start, 1), "rooms": {}, "mutants": []}
-        copies = SimpleQueue()
+        copies, writing = SimpleQueue(), Lock()
         for number in range(processes):
             copy = Path(folder, f"copy-{number}")
             copy.mkdir()
@@ -200,9 +201,10 @@ def campaign(out, rooms=tuple(TESTS), count=60, seed=0, processes=2, seconds=1e9
                     told = judge(copy, mutant, room, passed)
                 finally:
                     copies.put(copy)
-            report["mutants"].append(told)
-            report["rooms"] = summary(report["mutants"], drawn)
-            Path(out).write_text(json.dumps(report, indent=1))
+            with writing:
+                report["mutants"].append(told)
+                report["rooms"] = summary(report["mutants"], drawn)
+                Path(out).write_text(json.dumps(report, indent=1))
 
         list(pool.map(attempt, turns))
     return report

@@ -1,7 +1,7 @@
 """Small changes of sources, each of which some test should notice.
 
-Left alone is what no result depends on: texts, what errors say, annotations, decorators, and blocks for type checks. What
-Numba compiles is changed like all else, and compiled again.
+Left alone is what no result depends on: texts, what errors say, annotations, decorators, and blocks for type checks.
+What Numba compiles is changed like all else, and compiled again.
 """
 
 import ast
@@ -29,7 +29,7 @@ class Mutant:
     file: str
     kind: str
     lines: tuple[int, ...]
-    """Those of what is changed, and the first of its statement; empty where they run at import, or compiled by Numba."""
+    """Of what is changed, and the first of its statement; none where importing runs them, or Numba compiles them."""
     source: str
     """The whole file, changed."""
     before: str
@@ -62,7 +62,7 @@ def mutants(root: Path, file: str) -> Iterator[Mutant]:
 
 
 def _nodes(tree: ast.Module) -> Iterator[tuple[ast.AST, ast.stmt, bool]]:
-    """Yield what may be changed, each with its statement, and whether that is run by Python when a function is called."""
+    """Yield what may be changed, each with its statement, and whether Python runs that when a function is called."""
     ahead: list[tuple[ast.AST, ast.AST, bool]] = [(tree, tree, False)]
     while ahead:
         node, statement, traced = ahead.pop()
