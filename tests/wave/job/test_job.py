@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.wave.job.jobs import job_text
 
 from forebay.errors import BudgetError, WaveError
 from forebay.tier.capacity import Capacity
@@ -17,17 +18,10 @@ from forebay.wave.job.prepare import inspect, prepare
 from forebay.wave.job.run import run_job
 from forebay.wave.job.workspace import Workspace, locked
 
-GOOD = {
-    "model": 'name = "layers"\nshape = [48, 96]\nsmooth = 60.0',
-    "geometry": "shots = 2\nsource_depth = 50.0\nreceiver_depth = 50.0\nreceiver_spacing = 100.0",
-    "data": "dt = 0.008\nlength = 1.0",
-    "wavelet": "frequency = 2.5",
-}
-
 
 def text(**tables):
-    told = GOOD | tables
-    return "\n".join(f"[{name}]\n{lines}" for name, lines in told.items() if lines is not None)
+    """Write a job of the tables that it needs, and of those that are given."""
+    return job_text(**{"memory": None, "run": None, "output": None, **tables})
 
 
 def test_a_good_job_is_read_with_its_paths_from_its_folder(tmp_path):

@@ -7,8 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from xxhash import xxh3_128_hexdigest
-
+from forebay.checksums import checksum_of
 from forebay.codec.auto import choices
 from forebay.errors import WaveError
 from forebay.version import __version__
@@ -54,7 +53,7 @@ class Description:
         of every file that is read. Who changes data and keeps both of these is not noticed.
         """
         told = [self.frozen, asdict(self.grid), self.sampling, self.step, self.device, self.contents]
-        return xxh3_128_hexdigest(json.dumps(told, sort_keys=True).encode())
+        return checksum_of([json.dumps(told, sort_keys=True).encode()])
 
     def to_json(self) -> str:
         """Return the text of a job.json."""

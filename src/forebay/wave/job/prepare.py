@@ -20,14 +20,14 @@ from forebay.machine.spec import ArraySpec
 from forebay.wave.advice import advice
 from forebay.wave.earth.grid import Grid
 from forebay.wave.earth.stability import check_dispersion, check_dt, choose_dt
-from forebay.wave.files.chunked import checksum_of
+from forebay.wave.files.chunked import checksum_with
 from forebay.wave.files.npy import load_array
 from forebay.wave.imaging import imaging_interval
 from forebay.wave.job.description import Description, check_unchanged, differences, files_of, frozen, written
 from forebay.wave.job.inputs import Acquisition, Fields, acquisition_of, layered, media_of, medium_of, wavelet_of
 from forebay.wave.job.job import Job
 from forebay.wave.job.place import check_memory, check_tools, device_of
-from forebay.wave.job.seal import digest_of, is_unsealed, open_archive
+from forebay.wave.job.seal import checksum_of_file, is_unsealed, open_archive
 from forebay.wave.job.workspace import Workspace, locked
 from forebay.wave.physics import Physics, physics_of
 from forebay.wave.survey.geometry import part_of, windows
@@ -194,7 +194,7 @@ def _write_inputs(job: Job, device: str) -> Description:
     arrays = {f"{medium}/{name}.npy": values for medium, fields in media.items() for name, values in fields.items()}
     arrays["wavelet.npy"] = wavelet
     everything = arrays | vars(acquisition.geometry)
-    contents = "".join(checksum_of(np.asarray(everything[name]), name) for name in sorted(everything))
+    contents = "".join(checksum_with(np.asarray(everything[name]), name) for name in sorted(everything))
     advised = notes(job, grid, media, acquisition.dt, wavelet, step)
     for path in files_of(job):
         check_unchanged(path, marked["files"])
@@ -212,7 +212,7 @@ def _write_inputs(job: Job, device: str) -> Description:
     for path in (root / "shots").glob("*.error"):
         if path.stem.isdigit():
             path.unlink()
-    return replace(described, inputs={name: digest_of(root / name) for name in (*arrays, "geometry.npz")})
+    return replace(described, inputs={name: checksum_of_file(root / name) for name in (*arrays, "geometry.npz")})
 
 
 def _refuse_others(root: Path, identity: str) -> None:

@@ -108,23 +108,23 @@ def _survey(job: Job, console: Console, repair: bool) -> Survey:
             from forebay.wave.job.cluster import local
 
             client = opened.enter_context(local(job.run, workspace.device, workspace.drafts))
-        shown = opened.enter_context(ProgressBars(console, count, len(done), steps_of(workspace)[1]))
+        bars = opened.enter_context(ProgressBars(console, count, len(done), steps_of(workspace)[1]))
         unasked = [shot for shot in missing if shot not in todo]
         failed = dict.fromkeys(unasked, "it was not computed before: run the job without --repair")
         if todo:  # a finished job keeps its plan, however little memory there is now
             budget = Budget(host=host_capacity().free) if client is None else client.budget(workspace)
             _settle(workspace, budget, console)
             if client is None:
-                failed |= _here(workspace, todo, shown)
+                failed |= _here(workspace, todo, bars)
             else:
-                failed |= client.shots(workspace, todo, budget, shown)
+                failed |= client.shots(workspace, todo, budget, bars)
         summaries = _summaries(workspace, failed)
         aside = {} if job.imaging.include_outliers else _aside(summaries)
         chosen = summaries.keys() - aside.keys()
         if client is not None:
             stack = client.stack(workspace, chosen, failed)
         else:
-            stack = tree_sum(_part(workspace, shot, failed) if shot in chosen else None for shot in range(count))
+            stack = tree_sum(_image_of(workspace, shot, failed) if shot in chosen else None for shot in range(count))
     if stack is None:
         raise WaveError(f"none of the {count} shots could be migrated; the first failed: {next(iter(failed.values()))}")
     stack = stack.spread(workspace.grid.shape)
@@ -162,7 +162,7 @@ def _aside(summaries: dict[int, dict[str, Any]]) -> dict[int, str]:
     }
 
 
-def _part(workspace: Workspace, shot: int, failed: dict[int, str]) -> PartialImage | None:
+def _image_of(workspace: Workspace, shot: int, failed: dict[int, str]) -> PartialImage | None:
     """Read the image of a shot; add it to `failed` where it was damaged since this run began."""
     try:
         return workspace.part(shot)
@@ -199,14 +199,14 @@ def _settle(workspace: Workspace, budget: Budget, console: Console) -> None:
         workspace.forget_plan()
 
 
-def _here(workspace: Workspace, todo: list[int], shown: ProgressBars) -> dict[int, str]:
+def _here(workspace: Workspace, todo: list[int], bars: ProgressBars) -> dict[int, str]:
     """Migrate shots one after the other in this process."""
     failed: dict[int, str] = {}
     retries = workspace.job.run.retries
     for shot in todo:
         for attempt in range(retries + 1):
             try:
-                summary = try_shot(workspace.root, shot, workspace.run, tell=shown.steps)
+                summary = try_shot(workspace.root, shot, workspace.run, tell=bars.steps)
                 workspace.take(shot)
             except (KeyboardInterrupt, SystemExit):  # Ctrl-C, or SIGTERM on the command line
                 workspace.take_failure(shot)
@@ -216,11 +216,11 @@ def _here(workspace: Workspace, todo: list[int], shown: ProgressBars) -> dict[in
                 if isinstance(error, BudgetError) and workspace.plan() is None:
                     raise  # and all others would fail alike
                 failed[shot], again = f"{type(error).__name__}: {error}", attempt < retries and not hopeless(error)
-                shown.failed(shot, failed[shot], again)
+                bars.failed(shot, failed[shot], again)
                 if again:
                     continue
                 break
             failed.pop(shot, None)
-            shown.finished(shot, summary["seconds"])
+            bars.finished(shot, summary["seconds"])
             break
     return failed

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.errors import DiskError, ForebayError, WaveError
-from forebay.files import remove, sync, whole
+from forebay.files import remove, remove_unfinished, sync, unfinished_name, whole
 from forebay.locks import DirectoryLock
 from forebay.metrics import Metrics, Span
 from forebay.planner import Plan
@@ -38,7 +38,15 @@ from forebay.wave.earth.grid import Grid
 from forebay.wave.files.npy import load_array, load_arrays
 from forebay.wave.job.description import Description, read_description
 from forebay.wave.job.job import Job
-from forebay.wave.job.seal import check_regular, damaged, digest_of, open_archive, open_text, seal_archive, sealed_text
+from forebay.wave.job.seal import (
+    check_regular,
+    checksum_of_file,
+    damaged,
+    open_archive,
+    open_text,
+    seal_archive,
+    sealed_text,
+)
 from forebay.wave.job.stack import PartialImage
 from forebay.wave.job.told import ToldShot, ToldTimeline
 from forebay.wave.survey.geometry import Box, Geometry, windows
@@ -46,8 +54,6 @@ from forebay.wave.survey.geometry import Box, Geometry, windows
 FOLDERS = ("model", "true", "shots")
 PLAN = ("timeline.json", "plan.json")
 """The plan comes last: where it is, its timeline is."""
-UNFINISHED = re.compile(r"\.[0-9a-f]{8}\..+")
-"""The name of a file or folder until it is whole."""
 RUN = re.compile(r"run-[0-9a-f]{16}")
 """The name of a run's folder."""
 SHOT = re.compile(r"[0-9]+\.npz")
@@ -124,7 +130,7 @@ class Workspace:
         path = self.root / name
         check_regular(path)
         try:
-            found = digest_of(path)
+            found = checksum_of_file(path)
         except OSError as error:
             raise damaged(path, f"it cannot be read ({error.strerror})") from error
         if found != self.described.inputs.get(name):
@@ -259,7 +265,7 @@ class Workspace:
 
     def _discard(self, folder: Path) -> None:
         """Remove the folder of a run; by another name first, so that nobody writes into it meanwhile."""
-        hidden = folder.with_name(f".{token_hex(4)}.{folder.name}")
+        hidden = unfinished_name(folder)
         with suppress(OSError):  # a disk may refuse while somebody still writes there: the next run tries again
             folder.replace(hidden)
             remove(hidden)
@@ -291,9 +297,7 @@ class Workspace:
     def sweep(self) -> None:
         """Remove what dead processes left behind."""
         for folder in (self.root, *(self.root / name for name in FOLDERS)):
-            # Others may keep hidden files here: only the names that `whole` gives are ours.
-            for path in [entry for entry in folder.glob(".*") if UNFINISHED.fullmatch(entry.name)]:
-                remove(path)
+            remove_unfinished(folder)
         for path in [entry for entry in self.root.glob("run-*") if RUN.fullmatch(entry.name)]:
             self._discard(path)
 
