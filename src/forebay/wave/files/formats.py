@@ -63,7 +63,7 @@ def write_field(path: Path, values: NDArray[Any], spacing: Sequence[float], orig
         elif kind == "zarr":
             chunks = tuple(min(length, 128 if values.ndim == 3 else 512) for length in values.shape)
             placed = [float(step) for step in spacing], [float(start) for start in origin]
-            about = {"spacing": placed[0], "origin": placed[1], chunked.CHECKSUM: chunked.checksum_of(values, placed)}
+            about = {"spacing": placed[0], "origin": placed[1], chunked.CHECKSUM: chunked.checksum_with(values, placed)}
             chunked.create(unfinished, values, chunks, about)
         else:
             with unfinished.open("wb") as file:
@@ -91,11 +91,11 @@ def write_shots(path: Path, geometry: Geometry, gathers: Sequence[NDArray[Any]],
         group.attrs["dt"] = dt = float(dt)
         data, sources = np.stack(gathers), np.asarray(geometry.sources)
         receivers = np.stack([geometry.receivers_of(shot) for shot in range(geometry.count)])
-        each = [chunked.checksum_of(gather, [shot, dt]) for shot, gather in enumerate(data)]
+        each = [chunked.checksum_with(gather, [shot, dt]) for shot, gather in enumerate(data)]
         for name, values, attributes in (
             ("data", data, {chunked.CHECKSUMS: each}),
-            ("sources", sources, {chunked.CHECKSUM: chunked.checksum_of(sources, dt)}),
-            ("receivers", receivers, {chunked.CHECKSUM: chunked.checksum_of(receivers, dt)}),
+            ("sources", sources, {chunked.CHECKSUM: chunked.checksum_with(sources, dt)}),
+            ("receivers", receivers, {chunked.CHECKSUM: chunked.checksum_with(receivers, dt)}),
         ):
             chunked.create(group, values, (1, *values.shape[1:]), attributes, name)
 
