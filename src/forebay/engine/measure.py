@@ -19,13 +19,13 @@ from forebay.errors import CodecError
 from forebay.machine.arrays.dispatch import array_library, region_of, stored_view
 from forebay.machine.machine import ReversalMachine
 from forebay.machine.packing import Packing, in_a_row, snapshot_bytes
-from forebay.machine.spec import Extent
 from forebay.planner import CodecCost, Costs, HostCost, Link
 from forebay.planner.operations import Evict, Fetch, Operation, Store
 from forebay.planner.simulate import Work
 from forebay.schedule import Backward, Drop, Forward, Restore, Revolve, Save
 from forebay.tier.disk import Disk
 from forebay.tier.links import host_copy, measure_links
+from forebay.tier.space import Extent
 
 REPEATS = 3
 SHORT = 1e-3
