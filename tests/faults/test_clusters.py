@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.faults import figures
 
 from forebay.errors import ForebayError
 from forebay.wave.job.tables import RunTable
@@ -159,6 +160,7 @@ def test_workers_killed_at_start_up_and_in_a_broadcast_are_replaced(tmp_path, se
                     return
             time.sleep(0.01)
 
+    begun = time.perf_counter()
     killer = threading.Thread(target=kill)
     killer.start()
     with cluster.local(RunTable(workers=2), "cpu", tmp_path) as shots:
@@ -166,3 +168,5 @@ def test_workers_killed_at_start_up_and_in_a_broadcast_are_replaced(tmp_path, se
         answers = clusters.ask_workers(shots.client, _once, str(tmp_path / "killed"))
         assert set(answers.values()) == {"here"}
         assert shots.client.submit(sum, [1, 2]).result(60) == 3
+    name = f"Dask workers killed as they start and in a broadcast, seed {seed}"
+    figures.record("faults", name, {"kills": 2, "wrong": 0}, time.perf_counter() - begun)
