@@ -198,6 +198,8 @@ def test_two_at_once_and_directories_of_others_are_refused(tmp_path):
     with pytest.raises(DiskError, match="another run works in"):
         Loop().reverse(tmp_path)
     ledger.close(finished=True)
+    (tmp_path / "lock.owner.0a1b2c3d").write_text("")  # of a process that died before it had the lock
+    Loop().reverse(tmp_path)
     (tmp_path / "thesis.tex").write_text("all of it")
     with pytest.raises(DiskError, match=r"thesis\.tex.*for this reversal alone"):
         Loop().reverse(tmp_path)

@@ -132,7 +132,9 @@ def test_an_owner_that_is_dead_here_is_replaced_and_one_elsewhere_is_named(tmp_p
         DirectoryLock(path, shared).close()
     for elsewhere in (replace(us, host="node7"), replace(us, numbered="pid:[1]")):
         owner.write_text(json.dumps(asdict(elsewhere)))
-        with pytest.raises(DiskError, match=f"of {elsewhere.host} works in .*, or died there: .* remove {owner}"):
+        with pytest.raises(
+            DiskError, match=f"of {elsewhere.host} works in .*, or died there: see on .* remove {owner}"
+        ):
             DirectoryLock(path, shared)
     for damage in ("", "{", "[]", '{"host": 1}'):
         owner.write_text(damage)
@@ -148,6 +150,38 @@ def test_who_dies_while_it_writes_down_its_name_leaves_no_owner(tmp_path, monkey
     with pytest.raises(KeyboardInterrupt):
         locks._own(tmp_path / "lock.owner")
     assert not (tmp_path / "lock.owner").exists()
+
+
+def test_what_a_kill_before_the_link_left_is_removed_where_that_is_safe(tmp_path):
+    us, path = locks.this_process(), tmp_path / "lock"
+    left = {
+        "dead": json.dumps(asdict(replace(us, boot="before"))),
+        "alive": json.dumps(asdict(us)),
+        "elsewhere": json.dumps(asdict(replace(us, host="node7"))),
+        "just begun": "",
+        "begun long ago": '{"host"',
+    }
+    files = {what: tmp_path / f"lock.owner.{number:08x}" for number, what in enumerate(left)}
+    for what, file in files.items():
+        file.write_text(left[what])
+    os.utime(files["begun long ago"], (1, 1))
+    (tmp_path / "lock.owner.of mine").write_text(left["dead"])
+    with closing(DirectoryLock(path, shared)):
+        assert [what for what, file in files.items() if not file.exists()] == ["dead", "begun long ago"]
+    assert (tmp_path / "lock.owner.of mine").exists()
+
+
+def test_who_is_taken_for_left_behind_writes_down_its_name_again(tmp_path, monkeypatch):
+    real, taken = os.link, []
+
+    def link(source, place):
+        if not taken:
+            taken.append(Path(source).unlink())
+        real(source, place)
+
+    monkeypatch.setattr(os, "link", link)
+    with closing(DirectoryLock(tmp_path / "lock", shared)):
+        assert {entry.name for entry in tmp_path.iterdir()} == {"lock", "lock.owner"}
 
 
 def test_on_a_disk_without_links_the_owner_is_told_all_the_same(tmp_path, monkeypatch):

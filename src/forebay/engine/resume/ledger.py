@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 
 from forebay.engine.resume.files import digest, read_arrays, write_arrays, write_whole
 from forebay.errors import CorruptionError, DiskError, PlanError
-from forebay.locks import OWNER, DirectoryLock
+from forebay.locks import DirectoryLock
 
 VERSION = 1
 MANIFEST, LOCK = "manifest", "lock"
-_OURS = re.compile(r"(manifest|lock|lock\.owner|(progress|adjoint|state)-\d+)(\.part)?")
+_OURS = re.compile(r"(manifest|lock|lock\.owner(\.[0-9a-f]{8})?|(progress|adjoint|state)-\d+)(\.part)?")
 
 _KEPT = ("progress", "adjoint")
 """Names of the files that are written with each progress."""
@@ -156,7 +156,7 @@ class Ledger:
         """Remove everything but the lock, the manifest last."""
         names = sorted((path.name for path in self.directory.iterdir()), key=lambda name: name == MANIFEST)
         for name in names:
-            if name not in (LOCK, LOCK + OWNER) and _OURS.fullmatch(name):
+            if not name.startswith(LOCK) and _OURS.fullmatch(name):
                 (self.directory / name).unlink()
         self._last = 0
 
