@@ -155,7 +155,10 @@ def _own(path: Path) -> None:
 
 
 def _remove_left(path: Path, now: float) -> None:
-    """Remove what processes of this computer left behind that died before they had the lock; `now` by the disk's clock."""
+    """Remove what was left by processes of this computer that died before they had the lock.
+
+    `now` is by the disk's clock, as the times of files are.
+    """
     for entry in path.parent.glob(f"{path.name}.*"):
         with suppress(OSError):
             text, age = entry.read_bytes()[:_SIZE], now - entry.stat().st_mtime
@@ -184,8 +187,9 @@ def _check_dead(text: bytes, path: Path) -> None:
         )
     if not _is_here(owner):
         raise DiskError(
-            f"process {owner.process} of {owner.host} works in {path.parent}, or died there: see on {owner.host} whether "
-            f"`ps -p {owner.process}` shows it; wait for its end, name another directory, or remove {path} if it is dead"
+            f"process {owner.process} of {owner.host} works in {path.parent}, or died there: see on {owner.host} "
+            f"whether `ps -p {owner.process}` shows it; wait for its end, name another directory, or remove {path} if "
+            "it is dead"
         )
     if _lives(owner):
         raise DiskError(

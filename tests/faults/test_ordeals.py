@@ -33,16 +33,16 @@ ORDEALS = {
     "jobs killed by KILL and TERM, and resumed": Ordeal("killed_jobs", 0, 100, "kills"),
     "Dask workers of jobs killed": Ordeal("killed_workers", 0, 24, "kills", needs="workers"),
     "disks full and read-only under a job": Ordeal("disks", 0, 20, "full", ("refused", "read-only"), needs="mounts"),
-    "spilled snapshots damaged while a reversal runs": Ordeal("damaged_spills", 6, 300, "damaged", ("told",)),
-    "progress damaged between two runs": Ordeal("damaged_progress", 10, 300, "damaged", ("told",)),
-    "callbacks that raise": Ordeal("raising_callbacks", 40, 1000, "raised"),
-    "less addresses than the budget (RLIMIT_AS)": Ordeal("memory_caps", 3, 60, "tried", ("refused",)),
+    "spilled snapshots damaged while a reversal runs": Ordeal("damaged_spills", 4, 300, "damaged", ("told",)),
+    "progress damaged between two runs": Ordeal("damaged_progress", 4, 300, "damaged", ("told",)),
+    "callbacks that raise": Ordeal("raising_callbacks", 15, 1000, "raised"),
+    "less addresses than the budget (RLIMIT_AS)": Ordeal("memory_caps", 2, 60, "tried", ("refused",)),
     "less memory than the budget (control group)": Ordeal(
-        "control_groups", 3, 40, "tried", ("planned smaller",), needs="groups"
+        "control_groups", 2, 40, "tried", ("planned smaller",), needs="groups"
     ),
     "several runs in one directory": Ordeal("two_runs", 0, 60, "runs", ("refused", "finished")),
-    "reversals in threads": Ordeal("threads", 16, 400, "reversals"),
-    "reversals in a row": Ordeal("leaks", 60, 2000, "reversals"),
+    "reversals in threads": Ordeal("threads", 8, 400, "reversals"),
+    "reversals in a row": Ordeal("leaks", 30, 2000, "reversals"),
 }
 
 

@@ -56,7 +56,7 @@ def undergo(folder, count, random):
     while told["raised"] < count:
         which, way = (
             random.choice(("forward", "backward", "turn", "record")),
-            random.choice(WAYS if random.random() < 0.98 else MEASURED),
+            random.choice(WAYS if random.random() < 0.99 else MEASURED),
         )
         error = random.choice(ERRORS)("of a callback")
         loop = RaisingLoop(which, 0 if which == "turn" else random.randrange(STEPS // 3), error)
