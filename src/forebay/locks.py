@@ -7,8 +7,6 @@ its computer, process, and when both were started. Who finds one of the same com
 
 import json
 import os
-import re
-import secrets
 import socket
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,15 +15,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 from forebay.errors import DiskError
+from forebay.files import unfinished_name
 from forebay.filesystems import keeps_locks
 from forebay.forking import leave_to_parent
 
 OWNER = ".owner"
 """How the name of the file ends that says who has a lock."""
-LEFT = re.compile(r"[0-9a-f]{8}")
-"""How the name of a file ends that is to become, or was, that of an owner."""
-LONG = 3600.0
-"""Seconds after which a file of that kind that tells no owner is nobody's: it is written in an instant."""
 _SIZE = 4096
 
 
@@ -124,7 +119,7 @@ def _locked(path: Path, shared: bool) -> BinaryIO:
 
 def _own(path: Path) -> None:
     """Write down that a directory is ours; refuse one whose owner lives, or may live for all that we can tell."""
-    ours = _beside(path)
+    ours = unfinished_name(path)
     try:
         _write_new(ours)
         while True:
@@ -133,18 +128,14 @@ def _own(path: Path) -> None:
                     os.link(ours, path)  # whole: who dies before leaves no owner
                 except FileExistsError:
                     raise
-                except FileNotFoundError:  # somebody took it for left behind
-                    _write_new(ours)
-                    continue
                 except OSError:  # a file system without links
                     _write_new(path)
-                _remove_left(path, ours.stat().st_mtime)
                 return
             with suppress(FileNotFoundError):  # its owner has just gone
                 dead = path.read_bytes()[:_SIZE]
                 _check_dead(dead, path)
                 # Others may have found the same: what is taken away here must be what was found.
-                aside = _beside(path)
+                aside = unfinished_name(path)
                 path.rename(aside)
                 if aside.read_bytes() != dead:
                     with suppress(FileExistsError):
@@ -152,24 +143,6 @@ def _own(path: Path) -> None:
                 aside.unlink()
     finally:
         ours.unlink(missing_ok=True)
-
-
-def _remove_left(path: Path, now: float) -> None:
-    """Remove what was left by processes of this computer that died before they had the lock.
-
-    `now` is by the disk's clock, as the times of files are.
-    """
-    for entry in path.parent.glob(f"{path.name}.*"):
-        with suppress(OSError):
-            text, age = entry.read_bytes()[:_SIZE], now - entry.stat().st_mtime
-            owner = _owner_of(text)
-            dead = age > LONG if owner is None else _is_here(owner) and not _lives(owner)
-            if dead and LEFT.fullmatch(entry.name.removeprefix(f"{path.name}.")):
-                entry.unlink()
-
-
-def _beside(path: Path) -> Path:
-    return path.with_name(f"{path.name}.{secrets.token_hex(4)}")
 
 
 def _write_new(path: Path) -> None:
@@ -180,40 +153,23 @@ def _write_new(path: Path) -> None:
 
 def _check_dead(text: bytes, path: Path) -> None:
     """Raise unless a text names a process of this computer that is no more."""
-    owner = _owner_of(text)
-    if owner is None:
+    try:
+        owner = LockOwner(**json.loads(text))
+    except (ValueError, TypeError):
         raise DiskError(
             f"{path} is damaged, so that nobody can tell who works in {path.parent}: remove it if nobody does"
-        )
-    if not _is_here(owner):
+        ) from None
+    here = this_process()
+    if (owner.host, owner.numbered) != (here.host, here.numbered):
         raise DiskError(
             f"process {owner.process} of {owner.host} works in {path.parent}, or died there: see on {owner.host} "
             f"whether `ps -p {owner.process}` shows it; wait for its end, name another directory, or remove {path} if "
             "it is dead"
         )
-    if _lives(owner):
+    if owner.boot == here.boot and _started(owner.process) == owner.started:
         raise DiskError(
             f"another run works in {path.parent}, process {owner.process}: wait for its end, or name another directory"
         )
-
-
-def _owner_of(text: bytes) -> LockOwner | None:
-    """Read who is named; None where a text names nobody."""
-    try:
-        return LockOwner(**json.loads(text))
-    except (ValueError, TypeError, RecursionError):
-        return None
-
-
-def _is_here(owner: LockOwner) -> bool:
-    """Tell whether a process is of this computer, and its number means here what it meant there."""
-    here = this_process()
-    return (owner.host, owner.numbered) == (here.host, here.numbered)
-
-
-def _lives(owner: LockOwner) -> bool:
-    """Tell whether a process of this computer is still there."""
-    return owner.boot == _boot() and _started(owner.process) == owner.started
 
 
 def _boot() -> str:

@@ -14,7 +14,7 @@ import pytest
 import forebay as fb
 from forebay import filesystems, locks
 from forebay.errors import BudgetError, DiskError
-from forebay.filesystems import in_memory, keeps_locks, kind_of, spill_directory
+from forebay.filesystems import file_system_of, in_memory, keeps_locks, spill_directory
 from forebay.locks import DirectoryLock
 from forebay.tier import capacity
 from forebay.tier.capacity import Capacity
@@ -55,11 +55,15 @@ def mounts(tmp_path):
 )
 def test_file_systems_are_known_by_where_they_are_mounted(mounts, tmp_path, name, kind, memory, trusted):
     place = tmp_path / name
-    assert (kind_of(place, mounts), in_memory(place, mounts), keeps_locks(place, mounts)) == (kind, memory, trusted)
+    assert (file_system_of(place, mounts), in_memory(place, mounts), keeps_locks(place, mounts)) == (
+        kind,
+        memory,
+        trusted,
+    )
 
 
 def test_where_nobody_tells_nothing_is_taken_for_memory(tmp_path):
-    assert kind_of(tmp_path, tmp_path / "none") is None
+    assert file_system_of(tmp_path, tmp_path / "none") is None
     assert not in_memory(tmp_path, tmp_path / "none") and keeps_locks(tmp_path, tmp_path / "none")
 
 
@@ -148,38 +152,6 @@ def test_who_dies_while_it_writes_down_its_name_leaves_no_owner(tmp_path, monkey
     with pytest.raises(KeyboardInterrupt):
         locks._own(tmp_path / "lock.owner")
     assert not (tmp_path / "lock.owner").exists()
-
-
-def test_what_a_kill_before_the_link_left_is_removed_where_that_is_safe(tmp_path):
-    us, path = locks.this_process(), tmp_path / "lock"
-    left = {
-        "dead": json.dumps(asdict(replace(us, boot="before"))),
-        "alive": json.dumps(asdict(us)),
-        "elsewhere": json.dumps(asdict(replace(us, host="node7"))),
-        "just begun": "",
-        "begun long ago": '{"host"',
-    }
-    files = {what: tmp_path / f"lock.owner.{number:08x}" for number, what in enumerate(left)}
-    for what, file in files.items():
-        file.write_text(left[what])
-    os.utime(files["begun long ago"], (1, 1))
-    (tmp_path / "lock.owner.of mine").write_text(left["dead"])
-    with closing(DirectoryLock(path, shared)):
-        assert [what for what, file in files.items() if not file.exists()] == ["dead", "begun long ago"]
-    assert (tmp_path / "lock.owner.of mine").exists()
-
-
-def test_who_is_taken_for_left_behind_writes_down_its_name_again(tmp_path, monkeypatch):
-    real, taken = os.link, []
-
-    def link(source, place):
-        if not taken:
-            taken.append(Path(source).unlink())
-        real(source, place)
-
-    monkeypatch.setattr(os, "link", link)
-    with closing(DirectoryLock(tmp_path / "lock", shared)):
-        assert {entry.name for entry in tmp_path.iterdir()} == {"lock", "lock.owner"}
 
 
 def test_on_a_disk_without_links_the_owner_is_told_all_the_same(tmp_path, monkeypatch):
