@@ -49,7 +49,7 @@ class WithoutNoise(logging.Filter):
         return record.levelno >= least
 
 
-class QuietWorker(distributed.WorkerPlugin):
+class QuietWorker(distributed.WorkerPlugin):  # type: ignore[misc]
     """Has a worker show what matters, and nothing else."""
 
     name = "forebay-quiet"
