@@ -352,7 +352,7 @@ def read_job(data, folder):
 
 def read_job_whole(data, folder):
     from forebay.wave.job import read_job as read
-    from forebay.wave.job.prepare import inspect
+    from forebay.wave.job.checks import inspect
 
     path = folder / "job.toml"
     path.write_bytes(data)

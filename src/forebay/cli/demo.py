@@ -90,7 +90,7 @@ def show(survey: "Survey", output: Path, console: "Console", moments: tuple[floa
     assert plan is not None
     console.print(Panel(rich_text(plan.explain()), title="the plan of each shot", title_align="left"), highlight=False)
     with console.status("drawing"):
-        written = write_image(survey, output, workspace.job.output.formats)
+        written = write_image(survey, output, workspace.described.job.output.formats)
         draw_model(workspace, output / "model.png", "true")
         draw_waves(workspace, workspace.geometry.count // 2, moments, output / "gather.png", output / "snapshots.png")
         if (timeline := workspace.timeline()) is not None:

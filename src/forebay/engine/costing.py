@@ -5,31 +5,27 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any
 
 from forebay.codec import Codec
 from forebay.codec.auto import choices
 from forebay.codec.codec import canonical
 from forebay.engine.array_memory import ArrayMemory
-from forebay.engine.executor import Callbacks
 from forebay.engine.layout import arrays_of
 from forebay.engine.loop import TimeLoop
 from forebay.engine.measure import (
-    KINDS,
     LIMITED,
     MANY,
     REPEATS,
     SHORT,
+    host_costs,
     measure_codec,
     measure_device,
     measure_host,
-    measure_operations,
+    nothing,
 )
 from forebay.errors import BudgetError
-from forebay.machine.arrays.dispatch import array_library
-from forebay.machine.machine import ReversalMachine
 from forebay.machine.packing import Packing
-from forebay.planner import Costs, HostCost, Plan
+from forebay.planner import Costs, Plan
 from forebay.planner.make import check_budget, check_step_costs
 from forebay.tier.capacity import PIECE, free_host_bytes
 from forebay.tier.sectors import SECTOR
@@ -37,8 +33,6 @@ from forebay.units import Budget, to_text
 
 WORKING_STATES = 4
 """What a loop on the host takes beside snapshots: its state, what `forward` makes of it, and two on the way there."""
-ELEMENTS = 16
-"""Elements of each array that operations are timed with: next to nothing is computed or moved."""
 
 
 def read_budget(budget: Budget | str | int | None, memory: ArrayMemory) -> tuple[Budget, str]:
@@ -133,7 +127,7 @@ def measured(
             costs = measure_host(loop, nbytes, disk)
         make = partial(memory.machine, disk or Path(), synchronous)
         asks = costs.operations.ahead and costs.forward < LIMITED  # otherwise the host is never the limit
-        asked, step = (costs.operations.forward, _stepper(loop)) if asks else (0.0, _nothing)
+        asked, step = (costs.operations.forward, _stepper(loop)) if asks else (0.0, nothing)
         # Of a device, the tier below is timed whether the budget has it or not.
         tiers = ("device", "host") if memory.tier == "device" else budget.tiers
         host = host_costs(make, loop.arrays, tiers, step, asked)
@@ -158,36 +152,6 @@ def _timed_cost(step_costs: Sequence[float], every: int, short: bool) -> float:
     return (median(means) if means else 0.0) or fmean(step_costs)
 
 
-def _nothing() -> None:
-    return
-
-
-def host_costs(
-    make: Callable[[], ReversalMachine],
-    arrays: Sequence[Any],
-    tiers: Sequence[str],
-    step: Callable[[], None] = _nothing,
-    asked: float = 0.0,
-) -> HostCost:
-    """Time the host's part of each kind of operation, as a reversal has it, with a few elements of each array.
-
-    `step` asks for a real step, which takes `asked` where many are asked for in a row. Between other things it takes
-    longer, and the difference counts with each call.
-    """
-    first = list(map(_few_elements, arrays))
-
-    def forward(state: Any, start: int, stop: int) -> Any:
-        step()
-        return state
-
-    still = TimeLoop(forward, first, steps=2 * KINDS, every=1, record=None)
-
-    def callbacks(machine: ReversalMachine) -> Callbacks:
-        return still.callbacks(True, None, lambda state, number: step(), machine.pause)
-
-    return measure_operations(make, still.layout, first, callbacks, tiers, asked)
-
-
 def _stepper(loop: TimeLoop) -> Callable[[], None]:
     """Return what runs the next step of a loop, and after the last the first again."""
     state, reached = loop.fresh(), 0
@@ -200,12 +164,6 @@ def _stepper(loop: TimeLoop) -> Callable[[], None]:
         state, reached = loop.advance_unchecked(state, reached), reached + 1
 
     return step
-
-
-def _few_elements(array: Any) -> Any:
-    """Copy the first elements of an array along its last axis; all of it would be copied where it is not in C order."""
-    corner = array[(slice(1),) * (array.ndim - 1) + (slice(ELEMENTS),)] if array.ndim else array
-    return array_library(array).copy(corner.reshape(-1))
 
 
 def _probe(nbytes: int, budget: Budget) -> int:

@@ -183,7 +183,7 @@ class CudaReversal(CudaMachine):
 
     def finish(self) -> None:
         """Wait for the end, raise what went wrong in a thread, and read the times of the events."""
-        self._threads.finish(self.metrics)
+        self._threads.finish()
         end = self.mark()
         for last in (end, self.mark_on(self.streams.up), self.mark_on(self.streams.down)):
             last.sync()

@@ -167,7 +167,7 @@ class HostReversal(ReversalMachine):
 
     def finish(self) -> None:
         """Wait for the lanes, raise what went wrong in one, and take the time."""
-        self._threads.finish(self.metrics)
+        self._threads.finish()
         self.metrics.seconds = perf_counter() - self._start
 
     def close(self) -> None:

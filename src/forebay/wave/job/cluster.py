@@ -189,10 +189,11 @@ class ShotCluster:
 
     def budget(self, workspace: Workspace) -> Budget:
         """Return what the limits of a worker leave beside the arrays that a shot works with, unless the job says."""
-        if workspace.job.memory.budget is not None:
-            return workspace.job.memory.budget
-        limits, job = limits_of(self.client, try_shot), workspace.job
-        fields = part_of(workspace.grid, workspace.boxes[0]).fields(job.physics.order // 2)
+        job = workspace.described.job
+        if job.memory.budget is not None:
+            return job.memory.budget
+        limits = limits_of(self.client, try_shot)
+        fields = part_of(workspace.described.grid, workspace.boxes[0]).fields(job.physics.order // 2)
         traces = int((workspace.geometry.starts[1:] - workspace.geometry.starts[:-1]).max())
         working = FIELDS[job.physics.kind, len(fields)] * math.prod(fields) + GATHERS * traces * steps_of(workspace)[0]
         left = limits.budget - BYTES * working

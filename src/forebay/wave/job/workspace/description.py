@@ -13,8 +13,8 @@ from forebay.errors import WaveError
 from forebay.version import __version__
 from forebay.wave.earth.grid import Grid
 from forebay.wave.job.job import Job
-from forebay.wave.job.seal import damaged, of_another_version, open_text, sealed_text
-from forebay.wave.job.told import ToldJob
+from forebay.wave.job.workspace.seal import damaged, of_another_version, open_text, sealed_text
+from forebay.wave.job.workspace.told import ToldJob
 
 FREE: Any = {"run": True, "output": True, "memory": {"directory"}, "imaging": {"include_outliers"}}
 """What may change between two runs of one job: it does not change the image of a shot."""

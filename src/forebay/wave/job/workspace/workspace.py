@@ -34,11 +34,10 @@ from forebay.files import remove, remove_unfinished, sync, unfinished_name, whol
 from forebay.locks import DirectoryLock
 from forebay.metrics import Metrics, Span
 from forebay.planner import Plan
-from forebay.wave.earth.grid import Grid
 from forebay.wave.files.npy import load_array, load_arrays
-from forebay.wave.job.description import Description, read_description
-from forebay.wave.job.job import Job
-from forebay.wave.job.seal import (
+from forebay.wave.job.stack import PartialImage
+from forebay.wave.job.workspace.description import Description, read_description
+from forebay.wave.job.workspace.seal import (
     check_regular,
     checksum_of_file,
     damaged,
@@ -47,8 +46,7 @@ from forebay.wave.job.seal import (
     seal_archive,
     sealed_text,
 )
-from forebay.wave.job.stack import PartialImage
-from forebay.wave.job.told import ToldShot, ToldTimeline
+from forebay.wave.job.workspace.told import ToldShot, ToldTimeline
 from forebay.wave.survey.geometry import Box, Geometry, windows
 
 FOLDERS = ("model", "true", "shots")
@@ -80,36 +78,6 @@ class Workspace:
         """What its shots and its plan carry."""
         return self.described.identity
 
-    @property
-    def job(self) -> Job:
-        """The parameters, as of the last run."""
-        return self.described.job
-
-    @property
-    def grid(self) -> Grid:
-        """Of the whole model."""
-        return self.described.grid
-
-    @property
-    def sampling(self) -> float:
-        """Seconds between samples of the data."""
-        return self.described.sampling
-
-    @property
-    def step(self) -> float:
-        """Seconds of a step."""
-        return self.described.step
-
-    @property
-    def device(self) -> str:
-        """Where waves are computed."""
-        return self.described.device
-
-    @property
-    def notes(self) -> list[str]:
-        """What the job might do better."""
-        return self.described.notes
-
     @cached_property
     def geometry(self) -> Geometry:
         """Where the shots are."""
@@ -118,7 +86,7 @@ class Workspace:
     @cached_property
     def boxes(self) -> list[Box]:
         """Each shot's part of the model."""
-        return windows(self.geometry, self.grid, self.job.imaging.aperture)
+        return windows(self.geometry, self.described.grid, self.described.job.imaging.aperture)
 
     @cached_property
     def wavelet(self) -> NDArray[Any]:
