@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 from dataclasses import dataclass, replace
+from time import perf_counter
 
 import numpy as np
 import pytest
@@ -17,25 +18,33 @@ from forebay.engine.resume.files import MAGIC, read_arrays, write_arrays
 from forebay.engine.resume.ledger import Ledger
 from forebay.errors import CorruptionError, DiskError, StateError
 from tests.engine.surviving import CASES
+from tests.faults import figures
 
 STEPS = 60
 SLOW = fb.Costs(1.0, 1.0, 1e9)
 SEGMENT = 10
 """Steps of the longest segment that the loops of `surviving` are cut into."""
 
+MANY = 50
+"""Kills of the long form."""
 KILLED = [
     ("states", 3, 0),
     ("lossy states", 3, 0),
-    *(pytest.param(case, 50, seed, marks=pytest.mark.slow) for case in CASES for seed in range(2)),
+    *(pytest.param(case, MANY, seed, marks=pytest.mark.slow) for case in CASES for seed in range(2)),
 ]
 
 
 @pytest.mark.parametrize(("case", "kills", "seed"), KILLED)
 def test_killed_at_random_moments_it_goes_on_bit_equal_and_loses_a_segment_at_most(case, kills, seed, tmp_path):
+    begun = perf_counter()
     command = [sys.executable, "-m", "tests.engine.surviving", str(tmp_path), case, str(kills), str(seed)]
     said = subprocess.run(command, capture_output=True, text=True, check=False)
     assert said.returncode == 0, said.stderr
     told = json.loads(said.stdout)
+    counted = {"kills": kills, "backward steps repeated": told["lost"][1], "wrong": int(not told["equal"])}
+    name = f"reversals with resume killed, {case}, seed {seed}"
+    if kills >= MANY:
+        figures.record("faults", name, counted, perf_counter() - begun)
     assert told["equal"]
     forward, backward = told["lost"]
     assert forward <= kills * 2 * SEGMENT
@@ -256,6 +265,9 @@ def test_two_at_once_and_directories_of_others_are_refused(tmp_path):
     with pytest.raises(DiskError, match="another run works in"):
         Loop().reverse(tmp_path)
     ledger.close(finished=True)
+    (tmp_path / ".0a1b2c3d.lock.owner").write_text("")  # of a process that died before it had the lock
+    Loop().reverse(tmp_path)
+    assert not list(tmp_path.iterdir())
     (tmp_path / "thesis.tex").write_text("all of it")
     with pytest.raises(DiskError, match=r"thesis\.tex.*for this reversal alone"):
         Loop().reverse(tmp_path)

@@ -33,6 +33,8 @@ from forebay.units import Budget, to_text
 
 WORKING_STATES = 4
 """What a loop on the host takes beside snapshots: its state, what `forward` makes of it, and two on the way there."""
+SPARE = 16
+"""One part of so many of the free memory stays free: huge pages are taken whole, and the interpreter grows too."""
 
 
 def read_budget(budget: Budget | str | int | None, memory: ArrayMemory) -> tuple[Budget, str]:
@@ -82,7 +84,10 @@ def check_host(plan: Plan, loop: TimeLoop) -> None:
 
 
 def host_room(loop: TimeLoop) -> int | None:
-    """Return the bytes of the host for snapshots: what is free, less working states; None where nobody tells."""
+    """Return the bytes of the host for snapshots: what is free, less working states and a part to spare.
+
+    None where nobody tells.
+    """
     free = free_host_bytes()
     if free is None:
         return None
@@ -90,7 +95,7 @@ def host_room(loop: TimeLoop) -> int | None:
         from forebay.cuda.slab import kept_bytes  # it needs cuda.core
 
         return free + kept_bytes()
-    return max(0, free - WORKING_STATES * loop.layout.nbytes)
+    return max(0, free - free // SPARE - WORKING_STATES * loop.layout.nbytes)
 
 
 def driver_overhead(tier: str, encoded: bool, arrays: int = 0) -> int:

@@ -1,5 +1,6 @@
 """How much memory each tier of this machine has, and how much of it is free."""
 
+import mmap
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from forebay.units import to_text
 
 PIECE = 2 * 2**20
 """Bytes in which the driver of a GPU gives its memory."""
+STACKS = 64 * 2**20
+"""Addresses that the threads of a reversal take, used or not, beside the memory that is asked for."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +23,7 @@ class Capacity:
 
     total: int
     free: int
-    """What can be taken now; on the host without swapping and within the limits of the process's control groups."""
+    """What can be taken now; on the host without swapping, within the limits of the process and its control groups."""
 
 
 def capacities(directory: Path) -> dict[str, Capacity | None]:
@@ -46,12 +49,12 @@ def device_capacity() -> Capacity | None:
 
 
 def host_capacity(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> Capacity:
-    """Look up the memory that this process may use: the machine's, or less where a control group limits it."""
+    """Look up the memory that this process may use: the machine's, or less where a limit or a control group says so."""
     if not (proc / "meminfo").exists():
         raise BudgetError("how much memory is free is known on Linux alone: say what may be used, with budget='8GB'")
     machine = dict(line.split(":", 1) for line in (proc / "meminfo").read_text().splitlines())
     total, free = (int(machine[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable"))
-    for limit, used in _limits(proc / "self/cgroup", cgroups):
+    for limit, used in (*_limits(proc / "self/cgroup", cgroups), *_addresses(proc / "self")):
         total = min(total, limit)
         free = min(free, max(limit - used, 0))
     return Capacity(total, min(free, total))
@@ -109,6 +112,15 @@ def _limits(membership: Path, cgroups: Path) -> Iterator[tuple[int, int]]:
         for folder in [group, *(above for above in group.parents if above.is_relative_to(mount))]:
             if (most := _number(folder / limit)) is not None and (taken := _number(folder / used)) is not None:
                 yield most, max(taken - _statistic(folder / "memory.stat", cached), 0)
+
+
+def _addresses(process: Path) -> Iterator[tuple[int, int]]:
+    """Yield limit and use of the addresses of this process (``ulimit -v``), where they are limited."""
+    limits, pages = process / "limits", process / "statm"
+    for line in limits.read_text().splitlines() if limits.exists() and pages.exists() else ():
+        most = line.removeprefix("Max address space").split()[0] if line.startswith("Max address space") else ""
+        if most.isdigit():
+            yield int(most), int(pages.read_text().split()[0]) * mmap.PAGESIZE + STACKS
 
 
 def _number(file: Path) -> int | None:
