@@ -5,6 +5,7 @@ plan is meant to change: the difference shows what changed for whom.
 """
 
 import json
+import re
 from dataclasses import asdict, replace
 from pathlib import Path
 from random import Random
@@ -85,9 +86,15 @@ def plan(steps, budget, **options):
     try:
         made = fb.plan(steps, GB, budget, **options)
     except fb.ForebayError as error:
-        return f"{type(error).__name__}: {error}"
+        return [type(error).__name__, *numbers_in(str(error))]
     data = json.loads(made.to_json())
-    return {**data, "costs": None, "explained": made.explain(), "repr": repr(made), "bytes": made.peak_bytes}
+    told = {"explained": numbers_in(made.explain()), "repr": numbers_in(repr(made)), "bytes": made.peak_bytes}
+    return {**data, **told, "costs": None}
+
+
+def numbers_in(text):
+    """List the numbers that something says, in whatever words."""
+    return re.findall(r"\d+\.?\d*", text)
 
 
 def treated(budget, link, seed):
