@@ -42,7 +42,7 @@ while interrupted < count:
         signal.setitimer(signal.ITIMER_REAL, choose.uniform(0.0005, 1.3 * duration))
         run()
         signal.setitimer(signal.ITIMER_REAL, 0)
-        duration = 0.7 * duration + 0.3 * (time.perf_counter() - start)  # others may have more or less of the machine now
+        duration = 0.7 * duration + 0.3 * (time.perf_counter() - start)  # as the load is now
     except KeyboardInterrupt as error:
         kept.append(error)  # with all the frames that it passed
         interrupted += 1
