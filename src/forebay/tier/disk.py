@@ -109,13 +109,13 @@ class Disk:
         self._closed = False
         self._lock = threading.Lock()
         self._pool = Workers(THREADS, "forebay-disk")
+        leave_to_parent(self)
         try:
             self._pool.submit(self._file.open, directory).result()
         except BaseException:
-            self._pool.close()
             self._file.close()
+            self._pool.close()
             raise
-        leave_to_parent(self)
 
     def write(self, step: int, data: NDArray[Any] | memoryview | bytearray) -> ThreadTask[None]:
         """Keep a snapshot; raises at once where it would exceed the capacity, or the disk is too full to hold it."""
