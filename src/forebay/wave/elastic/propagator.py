@@ -9,8 +9,8 @@ volume of a cell, and S and g as in `layers`::
 The state is v and t, two and three fields in two dimensions, three and six in three, and the memory of the layers.
 Before step n, t belongs to the time n dt and v to half a step earlier. D from velocities to strains is the negative
 transpose of D from stresses to forces. So in the scale of rho / g for v and of the inverse of g C for t, whose sign
-changes, the transpose of a step is the same step with D S for S D, which inside the model are one: velocity receivers send
-forces, pressure receivers explosions of the other sign.
+changes, the transpose of a step is the same step with D S for S D, which differ in the layers only: velocity receivers
+send forces, pressure receivers explosions of the other sign.
 """
 
 from collections.abc import Sequence

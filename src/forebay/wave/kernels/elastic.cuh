@@ -328,6 +328,18 @@ struct Layers {
         return memory + (from_x + ((number * planes + z) * rows + row) * wide + slot);
     }
 
+    // Fill the second-level cache with what the next plane remembers, for which there are too few registers.
+    __device__ void fetch(int here) const {
+        const int place = slot(z + 1, RADIUS, z_low, z_high);
+        const bool deeper = place >= 0 && z + 1 < planes - RADIUS;
+#pragma unroll
+        for (int of = 0; of < AXES; ++of) {
+            if (deeper) fetch_ahead(at_z(here + of, place));
+            if (slot_y >= 0) fetch_ahead(at_y(here + of, slot_y) + deep * words);
+            if (slot_x >= 0) fetch_ahead(at_x(here + of, slot_x) + rows * wide);
+        }
+    }
+
     // Let a derivative or a field be remembered, and return its memory.
     __device__ static Word remembered(Word* at, const Word& value, float a, float b) {
         const Word before = once(at);

@@ -276,6 +276,7 @@ __device__ inline void sweep(const Stresses& f, Layers layers, const Shape& shap
         layers.z = z;
         const Stretched<way> stretched = {layers};
         constexpr bool fades = way != PLAIN;
+        if constexpr (fades) layers.fetch(AXES);
 
         Strains e;
         const Word plain = v.normal(e, f.v_y + here, f.v_x + here, words, w, stretched, z);
@@ -283,11 +284,14 @@ __device__ inline void sweep(const Stresses& f, Layers layers, const Shape& shap
             return AXES == 3 ? e.zz.at[i] + e.yy.at[i] + e.xx.at[i] : e.zz.at[i] + e.xx.at[i];
         });
         const Word twice = each([&](int i) { return inverse(soft.here.at[i] + soft.here.at[i]); });
+        Word fade = {};
+        if constexpr (fades) fade = layers.fade<0, 0, 0>();
         const auto normal = [&](Word* field, const Word& before, const Word& strain, bool nothing) {
             const Word push = each([&](int i) { return loaded.lam.at[i] * trace.at[i]; });
             const Word both = each([&](int i) { return fmaf(twice.at[i], strain.at[i], push.at[i]); });
             const Word one = each([](int) { return 1.0f; });
-            const Word after = nothing ? Word{} : column.trimmed(fades ? advanced(before, one, both, layers.fade<0, 0, 0>()) : sum(before, both));
+            const Word found = fades ? advanced(before, one, both, fade) : sum(before, both);
+            const Word after = nothing ? Word{} : column.trimmed(found);
             put(field + here, after);
             return after;
         };
@@ -308,23 +312,27 @@ __device__ inline void sweep(const Stresses& f, Layers layers, const Shape& shap
         }
 
         v.shear(e, f.v_z + here, f.v_y + here, f.v_x + here, words, w, stretched, z);
-        const auto shear = [&](Word* field, const Word& before, const Word& by, const Word& strain, auto fade) {
-            const Word after = column.trimmed(fades ? advanced(before, by, strain, fade()) : advanced(before, by, strain));
+        const auto shear = [&](Word* field, const Word& before, const Word& by, const Word& strain) {
+            const Word found = fades ? advanced(before, by, strain, fade) : advanced(before, by, strain);
+            const Word after = column.trimmed(found);
             put(field + here, after);
             return after;
         };
-        found = shear(f.zx, loaded.zx, inverse(sum(soft.zx, next.zx)), e.zx, [&] { return layers.fade<1, 0, 1>(); });
+        if constexpr (fades) fade = layers.fade<1, 0, 1>();
+        found = shear(f.zx, loaded.zx, inverse(sum(soft.zx, next.zx)), e.zx);
         if constexpr (way == BACK) {
             layers.remember_z<1>(AXES + X, found);
             layers.remember_x<1>(AXES + Z, found);
         }
         if constexpr (AXES == 3) {
-            found = shear(f.zy, loaded.zy, inverse(sum(soft.zy, next.zy)), e.zy, [&] { return layers.fade<1, 1, 0>(); });
+            if constexpr (fades) fade = layers.fade<1, 1, 0>();
+            found = shear(f.zy, loaded.zy, inverse(sum(soft.zy, next.zy)), e.zy);
             if constexpr (way == BACK) {
                 layers.remember_z<1>(AXES + Y, found);
                 layers.remember_y<1>(AXES + Z, found);
             }
-            found = shear(f.yx, loaded.yx, inverse(soft.yx), e.yx, [&] { return layers.fade<0, 1, 1>(); });
+            if constexpr (fades) fade = layers.fade<0, 1, 1>();
+            found = shear(f.yx, loaded.yx, inverse(soft.yx), e.yx);
             if constexpr (way == BACK) {
                 layers.remember_y<1>(AXES + X, found);
                 layers.remember_x<1>(AXES + Y, found);

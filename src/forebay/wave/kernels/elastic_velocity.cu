@@ -109,6 +109,8 @@ __device__ inline void sweep(const Velocities& f, Layers layers, const Shape& sh
         next = loaded.further;
         layers.z = z;
         constexpr bool fades = way != PLAIN && !sense;
+        if constexpr (fades) layers.fetch(0);
+        Word fade = {};
         const float *ahead = w.of(w.ahead, z), *back = w.of(w.back, z);
 
         Word push = layers.z_of<way, 1>(0, Z, zz.slope(ahead, w.z), w.z);
@@ -120,7 +122,8 @@ __device__ inline void sweep(const Velocities& f, Layers layers, const Shape& sh
         push = each([&](int i) { return fmaf(w.x, along.at[i], push.at[i]); });
         Word by = sense ? loaded.by_z : between(density.here, next.here);
         if constexpr (sense) by = each([&](int i) { return f.factor * by.at[i]; });
-        Word found = column.trimmed(fades ? advanced(loaded.z, by, push, layers.fade<1, 0, 0>()) : advanced(loaded.z, by, push));
+        if constexpr (fades) fade = layers.fade<1, 0, 0>();
+        Word found = column.trimmed(fades ? advanced(loaded.z, by, push, fade) : advanced(loaded.z, by, push));
         put(f.z + here, found);
         if constexpr (way == BACK && !sense) {
             layers.remember_z<1>(Z, found);
@@ -135,7 +138,8 @@ __device__ inline void sweep(const Velocities& f, Layers layers, const Shape& sh
             push = each([&](int i) { return fmaf(w.x, along.at[i], fmaf(w.y, aside.at[i], push.at[i])); });
             by = sense ? loaded.by_y : between(density.here, density.beside);
             if constexpr (sense) by = each([&](int i) { return f.factor * by.at[i]; });
-            found = column.trimmed(fades ? advanced(loaded.y, by, push, layers.fade<0, 1, 0>()) : advanced(loaded.y, by, push));
+            if constexpr (fades) fade = layers.fade<0, 1, 0>();
+            found = column.trimmed(fades ? advanced(loaded.y, by, push, fade) : advanced(loaded.y, by, push));
             put(f.y + here, found);
             if constexpr (way == BACK && !sense) {
                 layers.remember_z<0>(Y, found);
@@ -153,7 +157,8 @@ __device__ inline void sweep(const Velocities& f, Layers layers, const Shape& sh
         push = each([&](int i) { return fmaf(w.x, along.at[i], push.at[i]); });
         by = sense ? loaded.by_x : between(density.here, moved(density.here, density.after));
         if constexpr (sense) by = each([&](int i) { return f.factor * by.at[i]; });
-        found = column.trimmed(fades ? advanced(loaded.x, by, push, layers.fade<0, 0, 1>()) : advanced(loaded.x, by, push));
+        if constexpr (fades) fade = layers.fade<0, 0, 1>();
+        found = column.trimmed(fades ? advanced(loaded.x, by, push, fade) : advanced(loaded.x, by, push));
         put(f.x + here, found);
         if constexpr (way == BACK && !sense) {
             layers.remember_z<0>(X, found);
