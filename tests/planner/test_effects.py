@@ -9,10 +9,10 @@ import pytest
 import forebay as fb
 from forebay.planner.choose import Setting, operations_of, predict
 from forebay.planner.costs import HostCost
-from forebay.planner.operations import Evict, Fetch, Store
+from forebay.planner.operations import Compute, Evict, Fetch, Store
 from forebay.planner.search.bounds import least_seconds
 from forebay.planner.search.coarse import Coarse
-from forebay.planner.simulate import Work, simulate
+from forebay.planner.simulate import Work, host_pace, simulate
 from forebay.schedule import Backward, Drop, Forward, Restore, Save, TwoLevel
 
 WORK = Work(forward=10, backward=1, save=0, restore=0, take=0, up=(10,), down=(10,))
@@ -168,3 +168,12 @@ def test_the_smallest_budget_that_works_counts_what_a_driver_takes():
     with pytest.raises(fb.BudgetError, match=f"{44 * MIB} bytes"):
         plan(43 * MIB)
     assert plan(44 * MIB).slots == (40,)
+
+
+def test_the_host_keeps_pace_with_what_stands_for_other_actions():
+    work = replace(WORK, host=HostCost(save=1.0, take=2.0, drop=3.0, restore=5.0))
+    actions = [Save(0), Compute(4.0), Restore(0), Compute(6.0), Restore(0), Drop(0)]
+    # Listed are a save, a restore, and a take with its drop: 11 seconds of the host.
+    assert host_pace(actions, work, 31.0) == pytest.approx((31 - 11) / 10)
+    assert host_pace(actions, work, 10.5) == 0.0
+    assert host_pace(actions, work, 0.0) == host_pace(actions[:1], work, 31.0) == 0.0

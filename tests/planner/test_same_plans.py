@@ -17,7 +17,7 @@ from xxhash import xxh3_64_hexdigest
 
 import forebay as fb
 from forebay.planner import blocks, blockwise
-from forebay.planner.choose import Setting, extrapolate, operations_of, predict
+from forebay.planner.choose import Setting, candidates, extrapolate, operations_of, predict
 from forebay.planner.costs import HostCost
 from forebay.planner.residency import StreamedResidency, ways_back
 from forebay.planner.search.bounds import least_misses, least_seconds
@@ -97,6 +97,13 @@ def numbers_in(text):
     return re.findall(r"\d+\.?\d*", text)
 
 
+def candidates_of(steps):
+    """All schedules that are tried of each family, and of one whose first number is given."""
+    families = ("auto", "uniform", "zcut", "revolve", "twolevel", "storeall")
+    told = {family: checksum([str(each) for each in candidates(steps, family)]) for family in families}
+    return {**told, "twolevel:7": checksum([str(each) for each in candidates(steps, "twolevel", 7)])}
+
+
 def treated(budget, link, seed):
     """What is done with the blocks of a training step."""
     chain = chain_of([Random(seed * number).randint(20, 200) for number in range(1, 9)], link=link)
@@ -115,6 +122,8 @@ def cases():
         yield f"online {steps} {slots}", lambda a=(steps, slots): online(*a)
     for seed in range(14):
         yield f"prediction {seed}", lambda seed=seed: prediction(seed, bool(seed % 2))
+    for steps in (3, 60, 500, 5000):
+        yield f"candidates {steps}", lambda steps=steps: candidates_of(steps)
     for seed in range(8):
         yield f"bounds {seed}", lambda seed=seed: bounds(seed)
     for budget, link, seed in ((450, 100.0, 1), (300, 200.0, 2), (260, 30.0, 3), (900, 1e9, 4)):

@@ -109,3 +109,8 @@ def test_what_is_more_than_is_free_is_refused(monkeypatch):
         check_free(1001, "it")
     monkeypatch.setattr(capacity, "free_host_bytes", lambda: None)
     check_free(10**18, "it")
+
+
+def test_a_group_may_have_colons_in_its_name(machine):
+    files = {"memory.max": "1000000\n", "memory.current": "400000\n"}
+    assert machine("0::/a:b:c\n", {"a:b:c": files}) == Capacity(1_000_000, 600_000)
