@@ -101,7 +101,7 @@ def candidates_of(steps):
     """All schedules that are tried of each family, and of one whose first number is given."""
     families = ("auto", "uniform", "zcut", "revolve", "twolevel", "storeall")
     told = {family: checksum([str(each) for each in candidates(steps, family)]) for family in families}
-    return {**told, "twolevel:7": checksum([str(each) for each in candidates(steps, "twolevel", 7)])}
+    return {**told, "twolevel:3": checksum([str(each) for each in candidates(steps, "twolevel", 3)])}
 
 
 def treated(budget, link, seed):
