@@ -42,12 +42,11 @@ def operations(name, steps, slots, policy):
 def online(steps, slots):
     """What follows a sweep whose end was not known, in each way that its snapshots allow."""
     schedule, tiers = Online(steps, sum(slots)), StreamedResidency(slots)
-    for action in schedule.sweep():
-        tiers.follow(action)
+    swept = [operation for action in schedule.sweep() for operation in tiers.follow(action)]
     held = [set(steps) for steps in tiers.held]
     kept = sorted(set().union(*held))
     ways = ways_back(held, steps, slots, [kept[:1], kept[:3], kept[::2]])
-    return [sorted(map(sorted, held)), [[len(listed), checksum(listed)] for listed in ways]]
+    return [checksum(swept), sorted(map(sorted, held)), [[len(listed), checksum(listed)] for listed in ways]]
 
 
 def prediction(seed, settles):
