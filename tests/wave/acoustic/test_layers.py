@@ -1,0 +1,39 @@
+"""Absorbing layers return next to nothing, follow from nothing that waves do not reach, and stay bounded."""
+
+import numpy as np
+import pytest
+from tests.wave.setups import random_model, random_positions, random_shot
+
+from forebay.wave import Acoustic, AcousticModel, Grid, Loop, Shot, gradient, largest_dt, ricker, simulate
+
+REFLECTED = 1e-3
+"""What layers of 20 points may add to data, relative to them."""
+
+
+def faulted(shape):
+    """Make dipping layers with a fault, as fast as 3400 m/s."""
+    depth, along = np.meshgrid(*(np.arange(points) for points in shape), indexing="ij")
+    depth = depth + np.where(along > 0.55 * shape[1] + 0.2 * depth, 8, 0)
+    tops, speeds = np.array([20, 38, 55, 75]), np.array([1500.0, 1900.0, 2300.0, 2700.0, 3400.0])
+    return speeds[np.searchsorted(tops, depth, side="right")]
+
+
+def reflected(velocity, shot, dt, absorb, free_surface=False):
+    """Compare data with those of a larger model, from whose edges nothing returns in time."""
+    far = int(len(shot.wavelet) * shot.dt * velocity.max() / 20.0) + 10
+    around = [(0 if free_surface else far, far), *((far, far) for _ in velocity.shape[1:])]
+    padded = np.pad(velocity, around, mode="edge")
+    origin = [-10.0 * before for before, _ in around]
+    models = [
+        AcousticModel(velocity, Grid(velocity.shape, 10.0, absorb=absorb, free_surface=free_surface)),
+        AcousticModel(padded, Grid(padded.shape, 10.0, origin, absorb=0, free_surface=free_surface)),
+    ]
+    data, expected = (simulate(shot, model, dt=dt, dtype=np.float64) for model in models)
+    return np.linalg.norm(data - expected) / np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize(("frequency", "free_surface"), [(12.0, False), (4.0, True)])
+def test_twenty_points_return_less_than_a_thousandth_of_layered_ground(frequency, free_surface):
+    velocity, dt = faulted((90, 120)), 0.002
+    shot = Shot((20.0, 500.0), [(20.0, x) for x in range(0, 1190, 70)], ricker(frequency, dt, 450), dt)
+    assert reflected(velocity, shot, dt / 2, 20, free_surface) < REFLECTED / 10
