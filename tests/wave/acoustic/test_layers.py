@@ -37,3 +37,37 @@ def test_twenty_points_return_less_than_a_thousandth_of_layered_ground(frequency
     velocity, dt = faulted((90, 120)), 0.002
     shot = Shot((20.0, 500.0), [(20.0, x) for x in range(0, 1190, 70)], ricker(frequency, dt, 450), dt)
     assert reflected(velocity, shot, dt / 2, 20, free_surface) < REFLECTED / 10
+
+
+def test_data_do_not_follow_from_a_cell_that_no_wave_reaches():
+    velocity, dt = np.full((60, 400), 2000.0), 0.002
+    shot = Shot((200.0, 300.0), [(200.0, 700.0)], ricker(15.0, dt, 200), dt)  # 0.4 s, and the cell is 3 km away
+    spot = velocity.copy()
+    spot[30, 350] = 4500.0
+    grid = Grid(velocity.shape, 10.0)
+    one, other = (simulate(shot, AcousticModel(values, grid), dt=dt / 2) for values in (velocity, spot))
+    assert np.abs(one - other).max() < 1e-6 * np.abs(one).max() and np.abs(one).max() > 0
+    one, other = (simulate(shot, AcousticModel(values, grid, max_vel=4500.0)) for values in (velocity, spot))
+    assert np.abs(one - other).max() < 1e-6 * np.abs(one).max()
+
+
+@pytest.mark.parametrize("free_surface", [False, True], ids=["open", "free surface"])
+def test_waves_that_graze_a_layer_stay_bounded_and_return_little(free_surface):
+    velocity, dt = np.full((30, 300), 2000.0), 0.002
+    shot = Shot((260.0, 100.0), [(270.0, x) for x in range(1000, 2801, 300)], ricker(12.0, dt, 750), dt)
+    assert reflected(velocity, shot, dt / 2, 20, free_surface) < REFLECTED
+
+
+@pytest.mark.parametrize("shape", [(24, 30), pytest.param((12, 14, 13), marks=pytest.mark.slow)], ids=["2-D", "3-D"])
+def test_twenty_thousand_steps_at_the_largest_time_step_stay_bounded(shape):
+    model = random_model(shape, absorb=12, roughness=1500.0)
+    propagator = Acoustic(model, largest_dt(model))
+    state, source = propagator.zeros(), propagator.antenna(random_positions(model.grid, 1))
+    sent = np.zeros((20_000, 1), np.float32)
+    sent[:40, 0] = np.random.default_rng(1).standard_normal(40)
+    loudness = []
+    for start in range(0, 20_000, 2000):
+        state = propagator.advance(state, source, sent, range(start, start + 2000))
+        loudness.append(float(np.abs(state["p"]).max()))
+    # Of noise the shortest waves hardly travel: they leave last.
+    assert loudness[0] == max(loudness) and loudness[-1] < 0.5 * loudness[0]

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.wave.acoustic.cpu_layers import add, change
-from forebay.wave.acoustic.layers import Layers
+from forebay.wave.acoustic.layers import AcousticLayers
 from forebay.wave.earth.grid import Grid
 from forebay.wave.kernels.jit import jit, jits, prange
 from forebay.wave.kernels.points import gather, scatter
@@ -176,12 +176,11 @@ class CpuKernels:
         return state
 
     def advance(
-        self, p: Any, p_old: Any, squared: Any, weights: Any, layers: Layers, memory: Any, back: bool = False
+        self, p: Any, p_old: Any, squared: Any, weights: Any, layers: AcousticLayers, pml: Any, back: bool = False
     ) -> None:
-        """Step once: `p_old` becomes the newer field, and `memory` what the layers know after the step."""
-        change(layers, p, memory, weights, self.radius, back)
+        """Step once: `p_old` becomes the newer field, and `pml` what the layers know after the step."""
+        change(layers, p, p_old, squared, pml, weights, self.radius, back)
         advance(*self._kind, p.size >= MANY)(p, p_old, squared, weights)
-        add(layers, p_old, squared, self.dtype.type(1), back)
 
     def mirror(self, p: Any) -> None:
         """Fill the halo above a free surface with the field below, its sign changed, as if the medium were mirrored."""
@@ -197,10 +196,10 @@ class CpuKernels:
             p.reshape(-1), points.touched, points.shares, points.sharers, points.share_weights, values, factors
         )
 
-    def curvature(self, total: Any, other: Any, p: Any, weights: Any, layers: Layers, factor: float) -> None:
+    def curvature(self, total: Any, other: Any, p: Any, weights: Any, layers: AcousticLayers, factor: float) -> None:
         """Add other times lap(p), with what layers have just changed in it in a step back, to a total."""
         curvature(*self._kind, p.size >= MANY)(total, other, p, weights, self.dtype.type(factor))
-        add(layers, total, other, self.dtype.type(factor), True)
+        add(layers, total, other, self.dtype.type(factor))
 
     def crop(self, p: Any) -> Any:
         """Return what records and images cover of a field."""

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.errors import WaveError
-from forebay.wave.acoustic.layers import Layers
+from forebay.wave.acoustic.layers import AcousticLayers
 from forebay.wave.earth.grid import Grid
 from forebay.wave.imaging import Imaging
 from forebay.wave.kernels.device import SOURCES, Device, Launch
@@ -108,7 +108,7 @@ class GpuKernels:
         change = self._changing(propagator, back)
         p, old, memory = address(state["p"]), address(state["p_old"]), 0
         if change is not None:
-            memory = address(state["memory"])
+            memory = address(state["pml"])
         for step in steps:
             if change is not None:
                 change.set(p=p, memory=memory)
@@ -127,13 +127,13 @@ class GpuKernels:
         return state | {"p": state["p_old"], "p_old": state["p"]} if len(steps) % 2 else state
 
     def advance(
-        self, p: Any, p_old: Any, squared: Any, weights: Any, layers: Layers, memory: Any, back: bool = False
+        self, p: Any, p_old: Any, squared: Any, weights: Any, layers: AcousticLayers, pml: Any, back: bool = False
     ) -> None:
-        """Step once: `p_old` becomes the newer field, and `memory` what the layers know after the step."""
+        """Step once: `p_old` becomes the newer field, and `pml` what the layers know after the step."""
         stream = self.device.stream()
         if layers.sides:
             launch = self._change(layers, weights, back)
-            launch.set(p=p, memory=memory)
+            launch.set(p=p, memory=pml)
             launch(stream)
         arguments = self._stepping(squared, weights, layers, back) | {"p": p, "old": p_old}
         self._launch("advance", self._blocks, self.variant.block, arguments)(stream)
@@ -154,7 +154,7 @@ class GpuKernels:
         launch.set(field=p, values=values, mirrored=0)
         launch(self.device.stream())
 
-    def curvature(self, total: Any, other: Any, p: Any, weights: Any, layers: Layers, factor: float) -> None:
+    def curvature(self, total: Any, other: Any, p: Any, weights: Any, layers: AcousticLayers, factor: float) -> None:
         """Add other times lap(p), with what layers have just changed in it in a step back, to a total."""
         arguments = {"p": p, "total": total, "other": other, "factor": float(factor)}
         arguments |= self._changes(layers, True) | self._extents | self._spacing(weights)
@@ -225,7 +225,7 @@ class GpuKernels:
         numbers = [float(weight) for weight in weights]
         return {"w_z": numbers[0], "w_y": numbers[1] if self._axes == 3 else 0.0, "w_x": numbers[-1]}
 
-    def _stepping(self, squared: Any, weights: Any, layers: Layers, back: bool) -> dict[str, Any]:
+    def _stepping(self, squared: Any, weights: Any, layers: AcousticLayers, back: bool) -> dict[str, Any]:
         return {
             "p": None,
             "old": None,
@@ -236,13 +236,13 @@ class GpuKernels:
             **self._spacing(weights),
         }
 
-    def _changes(self, layers: Layers, back: bool) -> dict[str, Any]:
+    def _changes(self, layers: AcousticLayers, back: bool) -> dict[str, Any]:
         """Describe where a stencil finds what layers change; in a step back they reach beyond themselves."""
         table = self._tables(layers)[0] if layers.sides else None
         changes = layers.changes if layers.sides else None
         return {"changes": changes, "table": table, "sides": len(layers.sides), "beyond": int(back)}
 
-    def _tables(self, layers: Layers) -> tuple[Any, Any]:
+    def _tables(self, layers: AcousticLayers) -> tuple[Any, Any]:
         """Return the numbers that describe each side, as the source has them, and all coefficients."""
         if self._described is None:
             table, coefficients = [], 0
@@ -257,7 +257,7 @@ class GpuKernels:
             self._described = self.put(np.array(table, np.int64)), self.put(numbers)
         return self._described
 
-    def _change(self, layers: Layers, weights: Any, back: bool) -> Launch:
+    def _change(self, layers: AcousticLayers, weights: Any, back: bool) -> Launch:
         table, coefficients = self._tables(layers)
         planes, rows = (count - 2 * self.radius for count in (self._planes, self._rows))
         columns, across = -(-(self._end - WORD) // WORD), rows if self._axes == 3 else 1

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from forebay.wave.acoustic.layers import Layers
+from forebay.wave.acoustic.layers import AcousticLayers
 from forebay.wave.imaging import Imaging
 from forebay.wave.kernels.rows import Rows
 from forebay.wave.physics import Kernels
@@ -32,9 +32,9 @@ class AcousticKernels(Kernels, Protocol):
         """Advance a state by several steps, sending and hearing a row of values in each; see `GpuKernels.run`."""
 
     def advance(
-        self, p: Any, p_old: Any, squared: Any, weights: Any, layers: Layers, memory: Any, back: bool = False
+        self, p: Any, p_old: Any, squared: Any, weights: Any, layers: AcousticLayers, pml: Any, back: bool = False
     ) -> None:
-        """Step once, or once back: `p_old` becomes the newer field, `memory` what layers know after the step."""
+        """Step once, or once back: `p_old` becomes the newer field, `pml` what layers know after the step."""
 
     def mirror(self, p: Any) -> None:
         """Fill the halo above a free surface."""
@@ -45,7 +45,7 @@ class AcousticKernels(Kernels, Protocol):
     def scatter(self, p: Any, points: Points, values: Any, factors: Any) -> None:
         """Add values at points to a field, each cell's share times its factor: the transpose of `gather`."""
 
-    def curvature(self, total: Any, other: Any, p: Any, weights: Any, layers: Layers, factor: float) -> None:
+    def curvature(self, total: Any, other: Any, p: Any, weights: Any, layers: AcousticLayers, factor: float) -> None:
         """Add other times lap(p), with what layers have just changed in it in a step back, to a total."""
 
     def crop(self, p: Any) -> Any:

@@ -36,7 +36,7 @@ from forebay.wave.kernels.rows import Rows
 
 
 @dataclass(frozen=True, eq=False)
-class Layer:
+class Side:
     """One side of one axis, in whole words of rows."""
 
     axis: int
@@ -70,10 +70,10 @@ class Layer:
 
 
 @dataclass(frozen=True, eq=False)
-class Layers:
+class AcousticLayers:
     """All layers of a grid."""
 
-    sides: tuple[Layer, ...]
+    sides: tuple[Side, ...]
     changes: Any = None
     """where a step puts what the layers change in it, as the kernels hold it"""
 
@@ -88,18 +88,18 @@ class Layers:
         return sum(prod(side.reach) for side in self.sides)
 
 
-def layers_of(grid: Grid, halo: int, rows: Rows, dt: float, velocity: float) -> Layers:
+def layers_of(grid: Grid, halo: int, rows: Rows, dt: float, velocity: float) -> AcousticLayers:
     """Cut the layers of a grid out of its fields."""
-    shape, layers = rows.shape(grid.fields(halo)), Layers(())
+    shape, layers = rows.shape(grid.fields(halo)), AcousticLayers(())
     for axis, stretched in enumerate(stretchings(grid, dt, velocity)):
         for side in _sides(grid, axis, shape, stretched, halo, rows):
-            layers = Layers((*layers.sides, replace(side, offset=layers.size, changed=layers.reach)))
+            layers = AcousticLayers((*layers.sides, replace(side, offset=layers.size, changed=layers.reach)))
     return layers
 
 
 def _sides(
     grid: Grid, axis: int, shape: tuple[int, ...], stretched: Stretching, halo: int, rows: Rows
-) -> list[Layer]:
+) -> list[Side]:
     """Return the layers of an axis; where what they change would meet, one that has all points."""
     (before, after), count = grid.layers()[axis], len(stretched.a)
     origin, word = (halo + rows.before, rows.word) if axis == grid.ndim - 1 else (halo, 1)
@@ -110,11 +110,11 @@ def _sides(
     all_coefficients = np.stack([stretched.a, stretched.b, half_a, half_b])
     reach, end = -(-halo // word) * word, -(-(origin + count) // word) * word
 
-    def layer(first: int, width: int) -> Layer:
+    def layer(first: int, width: int) -> Side:
         start, stop = (origin + first) // word * word, -(-(origin + first + width) // word) * word
         coefficients, skip = np.zeros((4, stop - start)), origin + first - start
         coefficients[:, skip : skip + width] = all_coefficients[:, first : first + width]
-        return Layer(
+        return Side(
             axis,
             start,
             stop - start,

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from forebay.errors import WaveError
 from forebay.wave.acoustic.kernels import AcousticKernels
-from forebay.wave.acoustic.layers import Layers, layers_of
+from forebay.wave.acoustic.layers import AcousticLayers, layers_of
 from forebay.wave.earth.grid import Grid
 from forebay.wave.earth.model import AcousticModel
 from forebay.wave.earth.stability import check_dt, resolving
@@ -58,7 +58,7 @@ class Acoustic(Physics):
     >>> source = propagator.antenna([(100, 300)])
     >>> state = propagator.step(propagator.zeros(), source, np.ones(1, np.float32))
     >>> sorted(state), state["p"].shape
-    (['memory', 'p', 'p_old'], (98, 108))
+    (['p', 'p_old', 'pml'], (98, 108))
     """
 
     model: AcousticModel
@@ -70,7 +70,7 @@ class Acoustic(Physics):
     """how the rows of fields lie in memory"""
     squared: Any = field(init=False, repr=False)
     """(velocity dt)^2 on the grid of the fields"""
-    layers: Layers = field(init=False, repr=False)
+    layers: AcousticLayers = field(init=False, repr=False)
     weights: tuple[Any, ...] = field(init=False, repr=False)
     """one over the squared spacing, of each axis"""
 
@@ -160,7 +160,7 @@ class Acoustic(Physics):
         """Make a state in which nothing moves yet."""
         shape = self.rows.shape(self.model.grid.fields(self.halo))
         state = {"p": self.kernels.zeros(shape), "p_old": self.kernels.zeros(shape)}
-        return state | {"memory": self.kernels.zeros((self.layers.size,))} if self.layers.sides else state
+        return state | {"pml": self.kernels.zeros((self.layers.size,))} if self.layers.sides else state
 
     def pressure(self, state: State) -> Any:
         """Return the pressure inside the model."""
@@ -186,7 +186,7 @@ class Acoustic(Physics):
 
     def _step(self, state: State, antenna: Antenna, values: Any, back: bool) -> State:
         p, p_old = state["p"], state["p_old"]
-        self.kernels.advance(p, p_old, self.squared, self.weights, self.layers, state.get("memory"), back)
+        self.kernels.advance(p, p_old, self.squared, self.weights, self.layers, state.get("pml"), back)
         self.kernels.scatter(p_old, antenna.points, values, antenna.factors)
         if self.model.grid.free_surface:
             self.kernels.mirror(p_old)
