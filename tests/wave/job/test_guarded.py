@@ -15,10 +15,11 @@ from typer.testing import CliRunner
 
 from forebay.cli.main import app
 from forebay.errors import WaveError
-from forebay.wave.job import parse, prepare, run_job, seal, work
-from forebay.wave.job.prepare import verify
+from forebay.wave.job import checks, parse, run_job, work
+from forebay.wave.job.prepare import prepare
 from forebay.wave.job.stack import outliers
-from forebay.wave.job.workspace import Workspace
+from forebay.wave.job.verify import verify
+from forebay.wave.job.workspace import Workspace, seal
 
 pytestmark = pytest.mark.filterwarnings("ignore::forebay.wave.WaveWarning")
 
@@ -115,14 +116,14 @@ def test_a_model_that_changes_while_it_is_read_is_refused(job, tmp_path, monkeyp
     velocity = np.load(job.output.directory / "model" / "velocity.npy")
     np.save(tmp_path / "velocity.npy", velocity)
     text = TEXT.replace(MODEL, 'velocity = "velocity.npy"\ntrue = "velocity.npy"\nspacing = 50.0')
-    real = prepare.acquisition_of
+    real = checks.acquisition_of
 
     def later(*args):
         np.save(tmp_path / "velocity.npy", velocity[:, ::-1])
         os.utime(tmp_path / "velocity.npy", ns=(1, 1))
         return real(*args)
 
-    monkeypatch.setattr(prepare, "acquisition_of", later)
+    monkeypatch.setattr(checks, "acquisition_of", later)
     with pytest.raises(WaveError, match=r"velocity\.npy was changed after the job had begun to read it"):
         run_job(parse(text.replace('"out"', '"new"'), tmp_path))
 
@@ -222,7 +223,7 @@ def test_a_description_of_no_job_is_made_again_and_shots_stay(job, change):
     del content["seal"]
     path.write_text(seal.sealed_text(content, file="job"))
     assert f"{path} is damaged: it " in verify(job)[0][0]
-    workspace = prepare.prepare(job)
+    workspace = prepare(job)
     assert verify(job)[0] == [] and len(workspace.finished()) == SHOTS
 
 

@@ -20,7 +20,7 @@ from tests.wave.job.jobs import same_images
 
 from forebay import planner
 from forebay.cuda.available import gpu_count
-from forebay.engine import library
+from forebay.engine import array_memory
 from forebay.errors import BudgetError, DiskFullError, WaveError
 from forebay.tier.capacity import Capacity
 from forebay.units import Budget
@@ -124,12 +124,12 @@ def test_a_shot_is_what_migrate_makes_of_it(whole):
     shot = work.shot_of(workspace, 2)
     data = simulate(
         Shot(shot.source, shot.receivers, shot.wavelet, shot.dt),
-        AcousticModel(workspace.fields("true")["velocity"], workspace.grid),
-        dt=workspace.step,
+        AcousticModel(workspace.fields("true")["velocity"], workspace.described.grid),
+        dt=workspace.described.step,
     )
     data = work.mute(data, shot, 1500.0)
-    model = AcousticModel(workspace.fields("model")["velocity"], workspace.grid)
-    alone = migrate(shot.with_data(data), model, dt=workspace.step, budget="64MB")
+    model = AcousticModel(workspace.fields("model")["velocity"], workspace.described.grid)
+    alone = migrate(shot.with_data(data), model, dt=workspace.described.step, budget="64MB")
     assert np.array_equal(alone.image, workspace.part(2).image)
 
 
@@ -267,7 +267,7 @@ def test_a_plan_that_was_made_where_there_was_more_memory_is_made_anew(whole, tm
     assert first.failed and first.workspace.plan().peak_bytes["host"] > 10**6
     monkeypatch.undo()
     monkeypatch.setattr(run, "host_capacity", lambda: Capacity(10**6, 10**6))
-    monkeypatch.setattr(library, "host_capacity", lambda: Capacity(10**6, 10**6))
+    monkeypatch.setattr(array_memory, "host_capacity", lambda: Capacity(10**6, 10**6))
     console = Console(width=200)
     with console.capture() as printed:
         survey = run_job(parse(UNLIMITED, tmp_path), console)
@@ -280,7 +280,9 @@ def test_a_plan_for_the_budget_of_the_job_is_made_anew_where_there_is_less(left,
     told = Budget(host="4MB")
     plans = [planner.plan(100, 40960, told)]
     memory = SimpleNamespace(budget=told)
-    space = SimpleNamespace(plan=lambda: plans[0], job=SimpleNamespace(memory=memory), forget_plan=plans.clear)
+    space = SimpleNamespace(
+        plan=lambda: plans[0], described=SimpleNamespace(job=SimpleNamespace(memory=memory)), forget_plan=plans.clear
+    )
     run._settle(space, Budget(host=left), Console(quiet=True))
     assert bool(plans) == kept
 
@@ -307,16 +309,16 @@ def test_a_shot_migrates_in_its_part_of_the_model_whose_top_is_quiet_where_that_
     narrow = run_job(parse(told + "[imaging]\naperture = 400.0\n", tmp_path / "narrow"))
     workspace = narrow.workspace
     box = workspace.boxes[0]
-    assert box[1].stop - box[1].start < 0.6 * workspace.grid.shape[1]
+    assert box[1].stop - box[1].start < 0.6 * workspace.described.grid.shape[1]
     shot = work.shot_of(workspace, 0)
-    model = AcousticModel(workspace.fields("model", box)["velocity"], part_of(workspace.grid, box))
+    model = AcousticModel(workspace.fields("model", box)["velocity"], part_of(workspace.described.grid, box))
     data = work.data_of(workspace, 0, shot)
-    alone = migrate(shot.with_data(data), model, dt=workspace.step, budget="64MB")
-    part, fading = workspace.part(0), int(200 / workspace.grid.spacing[1])
+    alone = migrate(shot.with_data(data), model, dt=workspace.described.step, budget="64MB")
+    part, fading = workspace.part(0), int(200 / workspace.described.grid.spacing[1])
     assert part.box == box and box[1].start == 0
     assert np.array_equal(part.image[:, :-fading], alone.image[:, :-fading])
     assert not np.array_equal(part.image, alone.image)
-    spread = part.spread(workspace.grid.shape).image
+    spread = part.spread(workspace.described.grid.shape).image
     assert np.array_equal(spread[box], part.image) and not spread[:, box[1].stop :].any()
 
 
@@ -326,14 +328,14 @@ def test_recorded_shots_at_another_sampling_give_the_same_image(whole, tmp_path)
     for number in range(SHOTS):
         shot = work.shot_of(workspace, number)
         fine = Shot(shot.source, shot.receivers, ricker(3.4, 0.002, 701), 0.002)
-        model = AcousticModel(workspace.fields("true")["velocity"], workspace.grid)
+        model = AcousticModel(workspace.fields("true")["velocity"], workspace.described.grid)
         gathers.append(simulate(fine, model))
     write_shots(tmp_path / "shots.npy", workspace.geometry, gathers, 0.002)
     np.save(tmp_path / "v.npy", workspace.fields("model")["velocity"])
     told = AMPLE.replace('name = "layers"\nshape = [60, 120]\nsmooth = 80.0', 'velocity = "v.npy"\nspacing = 40.0')
     told = told.replace("dt = 0.008\nlength = 1.4", 'file = "shots.npy"\ndt = 0.002')
     survey = run_job(parse(told, tmp_path))
-    assert survey.workspace.sampling == 0.002 and "true" not in os.listdir(tmp_path / "out")
+    assert survey.workspace.described.sampling == 0.002 and "true" not in os.listdir(tmp_path / "out")
     assert np.linalg.norm(survey.stack.image - whole.stack.image) < 0.03 * np.linalg.norm(whole.stack.image)
 
 
@@ -571,7 +573,7 @@ class TestOnAGpu:
 
     def test_it_gives_the_image_of_the_cpu(self, whole, tmp_path):
         survey = run_job(parse(self.TEXT, tmp_path))
-        assert survey.workspace.device == "gpu" and survey.workspace.plan().tiers[0] == "device"
+        assert survey.workspace.described.device == "gpu" and survey.workspace.plan().tiers[0] == "device"
         assert all(one["peak"]["device"] <= 600_000 for one in survey.summaries)
         for ours, cpu in ((survey.stack.image, whole.stack.image), (survey.image, whole.image)):
             assert np.linalg.norm(ours - cpu) < 1e-3 * np.linalg.norm(cpu)
