@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from tests.wave.setups import random_model, random_positions, random_shot
+from tests.wave.setups import random_model, random_positions
 
-from forebay.wave import Acoustic, AcousticModel, Grid, Loop, Shot, gradient, largest_dt, ricker, simulate
+from forebay.wave import Acoustic, AcousticModel, Grid, Shot, largest_dt, ricker, simulate
 
 REFLECTED = 1e-3
 """What layers of 20 points may add to data, relative to them."""

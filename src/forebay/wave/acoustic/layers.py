@@ -97,9 +97,7 @@ def layers_of(grid: Grid, halo: int, rows: Rows, dt: float, velocity: float) -> 
     return layers
 
 
-def _sides(
-    grid: Grid, axis: int, shape: tuple[int, ...], stretched: Stretching, halo: int, rows: Rows
-) -> list[Side]:
+def _sides(grid: Grid, axis: int, shape: tuple[int, ...], stretched: Stretching, halo: int, rows: Rows) -> list[Side]:
     """Return the layers of an axis; where what they change would meet, one that has all points."""
     (before, after), count = grid.layers()[axis], len(stretched.a)
     origin, word = (halo + rows.before, rows.word) if axis == grid.ndim - 1 else (halo, 1)

@@ -31,11 +31,6 @@ from forebay.wave.physics import Condition, Images, Physics, State, register
 from forebay.wave.survey.points import Points, locate
 from forebay.wave.survey.shot import Shot
 
-SPAN = {2: 0.6, 3: 0.5}
-"""Of the longest wave in the wavelet's band, by the number of axes: the width of layers that return less than a
-hundredth at normal incidence. Of Ricker wavelets, their derivatives and band-passed pulses, in two dimensions, that
-took 0.48 to 0.68; of a Ricker wavelet 0.52, and 0.38 in three dimensions, where low frequencies have a smaller part."""
-
 
 @dataclass(frozen=True, eq=False)
 class Antenna:
@@ -58,7 +53,7 @@ class Acoustic(Physics):
     >>> source = propagator.antenna([(100, 300)])
     >>> state = propagator.step(propagator.zeros(), source, np.ones(1, np.float32))
     >>> sorted(state), state["p"].shape
-    (['p', 'p_old', 'pml'], (98, 108))
+    (['p', 'p_old', 'pml'], (138, 148))
     """
 
     model: AcousticModel
@@ -115,8 +110,8 @@ class Acoustic(Physics):
 
     @staticmethod
     def absorbing_wavelengths(ndim: int) -> float:
-        """Return the width of absorbing layers in longest waves."""
-        return SPAN[ndim]
+        """Return 0: layers of 20 points absorb waves of all lengths."""
+        return 0.0
 
     @staticmethod
     def check_images(names: Sequence[str]) -> None:
@@ -127,9 +122,11 @@ class Acoustic(Physics):
             )
 
     @staticmethod
-    def state_fields(ndim: int) -> tuple[str, ...]:
-        """Return the names of the pressure and the one before it."""
-        return ("p", "p_old")
+    def state_shapes(grid: Grid, order: int) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of the pressure, the one before it, and what layers remember."""
+        remembered = layers_of(grid, order // 2, Rows(), 1.0, 1.0).size
+        shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("p", "p_old"), grid.fields(order // 2))
+        return shapes | {"pml": (remembered,)} if remembered else shapes
 
     @staticmethod
     def record_fields(ndim: int, names: Sequence[str]) -> tuple[str, ...]:

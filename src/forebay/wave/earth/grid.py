@@ -41,7 +41,7 @@ class Grid:
         spacing: float | Sequence[float],
         origin: float | Sequence[float] = 0.0,
         *,
-        absorb: int = 20,
+        absorb: int = 40,
         free_surface: bool = False,
     ) -> None:
         object.__setattr__(self, "shape", tuple(int(points) for points in shape))
