@@ -154,23 +154,20 @@ class CpuKernels:
         """Bring values back to NumPy."""
         return np.asarray(values)
 
-    def run(
-        self,
-        propagator: Any,
-        state: Any,
-        senders: Any,
-        sent: Any,
-        steps: Sequence[int],
-        hears: Any,
-        image: Any,
-        back: bool = False,
+    def run_forward(
+        self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int], hears: Any
     ) -> Any:
-        """Advance a state by several steps, sending and hearing a row of values in each; see `GpuKernels.run`."""
-        advance = propagator.step_back if back else propagator.step
+        """Advance a state by several steps, sending and hearing a row of values in each."""
         for step in steps:
             if hears is not None:
                 propagator.record(state, hears[0], hears[1][step])
-            state = advance(state, senders, sent[step])
+            state = propagator.step(state, senders, sent[step])
+        return state
+
+    def run_back(self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int], image: Any) -> Any:
+        """Take the adjoint's state back through steps, sending a row of values in each, and image the last one."""
+        for step in steps:
+            state = propagator.step_back(state, senders, sent[step])
         if image is not None:
             self.correlate(image.image, image.illumination, image.record, self.crop(state["p"]), image.factor)
         return state

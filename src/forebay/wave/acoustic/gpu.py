@@ -55,7 +55,7 @@ class GpuKernels:
         self._planes, self._rows = shape[0], shape[1] if grid.ndim == 3 else 1
         self._words, self._end = shape[-1] // WORD, self.rows.before + fields[-1] - radius
         self._listening: dict[tuple[int, int], tuple[Any, Any, Launch]] = {}
-        self._prepared: dict[tuple[str, bool], Launch] = {}
+        self._launches: dict[tuple[str, bool], Launch] = {}
         self._described: tuple[Any, Any] | None = None
 
     def zeros(self, shape: tuple[int, ...]) -> Any:
@@ -71,7 +71,17 @@ class GpuKernels:
         """Bring values back to NumPy."""
         return np.asarray(self.device.host(values))
 
-    def run(
+    def run_forward(
+        self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int], hears: Any
+    ) -> Any:
+        """Advance a state by several steps, sending and hearing a row of values in each."""
+        return self._run(propagator, state, senders, sent, steps, hears, None, back=False)
+
+    def run_back(self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int], image: Any) -> Any:
+        """Take the adjoint's state back through steps, sending a row of values in each, and image the last one."""
+        return self._run(propagator, state, senders, sent, steps, None, image, back=True)
+
+    def _run(
         self,
         propagator: Any,
         state: Any,
@@ -80,25 +90,9 @@ class GpuKernels:
         steps: Sequence[int],
         hears: Any,
         image: Any,
-        back: bool = False,
+        *,
+        back: bool,
     ) -> Any:
-        """Advance a state by several steps, sending and hearing a row of values in each.
-
-        Parameters
-        ----------
-        propagator
-            Whose model it is.
-        senders, sent
-            An antenna, and what it sends: one row for every step.
-        steps
-            The rows in the order in which they are sent and heard.
-        hears
-            An antenna and the array that is to hold what it hears, or None for either.
-        image : Imaging or None
-            What is made of the last step.
-        back
-            Whether these are steps of the adjoint.
-        """
         stream, address, row = self.device.stream(), self.device.address, sent.itemsize * sent.shape[1]
         listeners, heard = hears if hears is not None else (None, None)
         values, out, across = address(sent), 0, 0
@@ -273,24 +267,24 @@ class GpuKernels:
         """Return what layers do before a step, prepared once for either direction."""
         if not propagator.layers.sides:
             return None
-        if ("change", back) not in self._prepared:
-            self._prepared["change", back] = self._change(propagator.layers, propagator.weights, back)
-        return self._prepared["change", back]
+        if ("change", back) not in self._launches:
+            self._launches["change", back] = self._change(propagator.layers, propagator.weights, back)
+        return self._launches["change", back]
 
     def _stencil(self, propagator: Any, back: bool) -> Launch:
-        if ("advance", back) not in self._prepared:
+        if ("advance", back) not in self._launches:
             arguments = self._stepping(propagator.squared, propagator.weights, propagator.layers, back)
-            self._prepared["advance", back] = self._launch("advance", self._blocks, self.variant.block, arguments)
-        return self._prepared["advance", back]
+            self._launches["advance", back] = self._launch("advance", self._blocks, self.variant.block, arguments)
+        return self._launches["advance", back]
 
     def _pictured(self, propagator: Any, image: Imaging, back: bool) -> Launch:
         """Prepare the step with its image, whose record is another array each time."""
-        if ("image", back) not in self._prepared:
+        if ("image", back) not in self._launches:
             arguments = self._stepping(propagator.squared, propagator.weights, propagator.layers, back)
             arguments |= {"seen": None, "image": None, "light": None, "factor": 0.0, **self._covered}
             launch = self._launch("advance_and_image", self._blocks, self.variant.block, arguments)
-            self._prepared["image", back] = launch
-        launch = self._prepared["image", back]
+            self._launches["image", back] = launch
+        launch = self._launches["image", back]
         launch.set(**_record(image), light=image.illumination)
         return launch
 

@@ -18,18 +18,33 @@ class AcousticKernels(Kernels, Protocol):
     window: tuple[slice, ...]
     """the part of the fields that records and images cover"""
 
-    def run(
+    def run_forward(
+        self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int], hears: Any
+    ) -> Any:
+        """Advance a state by several steps, sending and hearing a row of values in each.
+
+        Parameters
+        ----------
+        propagator
+            Whose model it is.
+        senders, sent
+            An antenna, and what it sends: one row for every step.
+        steps
+            The rows in the order in which they are sent and heard.
+        hears
+            An antenna and the array that is to hold what it hears, or None for either.
+        """
+
+    def run_back(
         self,
         propagator: Any,
         state: Any,
         senders: Any,
         sent: Any,
         steps: Sequence[int],
-        hears: Any,
         image: Imaging | None,
-        back: bool = False,
     ) -> Any:
-        """Advance a state by several steps, sending and hearing a row of values in each; see `GpuKernels.run`."""
+        """Take the adjoint's state back through steps, sending a row of values in each, and image the last one."""
 
     def advance(
         self, p: Any, p_old: Any, squared: Any, weights: Any, layers: AcousticLayers, pml: Any, back: bool = False

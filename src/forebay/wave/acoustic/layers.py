@@ -19,8 +19,8 @@ The adjoint runs the transpose of each line, last one first. With q the field th
 
     zeta_i = q_i + b zeta_i,    m_i = a zeta_i,    h_i = (q + m)_{i-1} - (q + m)_i,    psi_i = h_i + b psi_i,
 
-and with n_i = a psi_i the change is lap(m)_i + sum_j f_j (n_{i+1-j} - n_{i+j}), which reaches as far beyond the layer as
-the stencil does. Layers change a step by adding, so those of several axes and sides know nothing of each other.
+and with n_i = a psi_i the change is lap(m)_i + sum_j f_j (n_{i+1-j} - n_{i+j}), which reaches as far beyond the layer
+as the stencil does. Layers change a step by adding, so those of several axes and sides know nothing of each other.
 """
 
 from dataclasses import dataclass, replace

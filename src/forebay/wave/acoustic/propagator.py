@@ -197,13 +197,13 @@ class Acoustic(Physics):
         self, state: State, senders: Antenna, sent: Any, steps: Sequence[int], hears: tuple[Any, Any] | None = None
     ) -> State:
         """Advance a state by several steps, sending and hearing a row of values in each."""
-        return dict(self.kernels.run(self, state, senders, sent, steps, hears, None))
+        return dict(self.kernels.run_forward(self, state, senders, sent, steps, hears))
 
     def retreat(
         self, state: State, senders: Antenna, sent: Any, steps: Sequence[int], image: Imaging | None = None
     ) -> State:
         """Take the adjoint's state back through steps, and make an image of the last one."""
-        return dict(self.kernels.run(self, state, senders, sent, steps, None, image, back=True))
+        return dict(self.kernels.run_back(self, state, senders, sent, steps, image))
 
     def adjoint_fields(self, state: State) -> Any:
         """Return the pressure, with its layers and halo."""
@@ -252,9 +252,9 @@ class Acoustic(Physics):
     def add_sensitivity(self, sums: dict[str, Any], adjoint: Any, record: State, step: int, every: int) -> None:
         """Add what the fields before a step owe to the logarithm of the squared velocity.
 
-        The field p_n+1 depends on it through p_n+1 - 2 p_n + p_n-1, which is (v dt)^2 times what the velocity multiplies
-        there. Summed over all steps, the product of that difference with q_n+1 is the product of p_n with the same
-        difference of q, which is known from the adjoint's step to n: fields outside of layers are all that is needed.
+        What the velocity multiplies in step n is the difference p_n+1 - 2 p_n + p_n-1, over (v dt)^2. Summed over all
+        steps, its product with q_n+1 is the product of p_n with the same difference of q, which the adjoint's step
+        to n computes. So of the fields before a step the pressure is enough, whatever layers remember.
         """
         loop, total = adjoint.loop, sums["squared"]
         if step == loop.steps:
