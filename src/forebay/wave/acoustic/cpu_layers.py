@@ -15,7 +15,7 @@ from forebay.wave.acoustic.layers import AcousticLayers, Side
 from forebay.wave.kernels.jit import jit, jits, prange
 from forebay.wave.kernels.stencil import second_derivative
 
-MANY = 1 << 14
+MANY = 1 << 16
 """Points of a layer from which several threads are worth waking."""
 
 
