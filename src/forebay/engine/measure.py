@@ -1,7 +1,7 @@
 """Timing a loop and its links on the first real steps, so that a plan can be made."""
 
 import mmap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
@@ -149,7 +149,7 @@ def measure_operations(
         executor = Executor(machine, layout, tiers, rooms, callbacks(machine))
         state = executor.load(arrays)
 
-        def seconds(operations: Sequence[Operation]) -> float:
+        def seconds(operations: Iterable[Operation]) -> float:
             start = perf_counter()
             executor.run(operations, state)
             return perf_counter() - start
@@ -185,7 +185,7 @@ def measure_operations(
             move=(kind.get("store", 0.0) + kind.get("fetch", 0.0)) / 2,
         )
         alone = Work(0, 0, 0, 0, 0, (), (), host=cost).host_seconds(mixed.steps, mixed.steps, mixed.saves)
-        warm = median(seconds(list(mixed)) for _ in range(REPEATS))
+        warm = median(seconds(mixed) for _ in range(REPEATS))
         slower = max(1.0, warm / alone)
     finally:
         machine.close()
@@ -195,7 +195,7 @@ def measure_operations(
         try:
             executor = Executor(machine, layout, tiers, rooms, callbacks(machine))
             begun = perf_counter()
-            executor.run(list(mixed), executor.load(arrays))
+            executor.run(mixed, executor.load(arrays))
             started.append(perf_counter() - begun)
         finally:
             machine.close()

@@ -30,7 +30,7 @@ from forebay.errors import DeviceError
 from forebay.machine.arrays.library import DeviceLibrary
 from forebay.machine.machine import Coded, Encoding, Move, Pair, Wait
 from forebay.machine.region import Region
-from forebay.metrics import Metrics, Span
+from forebay.metrics import Metrics
 
 MARKED = 2**24
 """Copies of fewer bytes than this end together: who needs the first of them waits for no more than that."""
@@ -210,7 +210,7 @@ class CudaMachine:
                     continue
                 metrics.late += what == "late"
                 what = "stall"
-            metrics.add(Span(lane, what, step, begun, ended))
+            metrics.add(lane, what, step, begun, ended)
 
     def moves(self, lane: str, moves: Sequence[Move]) -> list[Copied]:
         """Enqueue copies on a lane, after what was asked of the computation so far."""

@@ -28,7 +28,7 @@ class LaneThreads:
     ) -> None:
         self._begin, self._tell = begin, tell
         self._threads: dict[str, ThreadPoolExecutor] = {}
-        self._tasks: list[Future[Any]] = []
+        self._tasks: deque[Future[Any]] = deque()  # without the first ones that have ended well
         self._under_way: defaultdict[str, deque[Future[None]]] = defaultdict(deque)
         self._ended: defaultdict[str, float] = defaultdict(float)  # when the last transfer of a lane did
         self.disk: Disk | None = None
@@ -37,7 +37,7 @@ class LaneThreads:
 
     def abandon(self) -> None:
         """Forget the threads in a forked child, which has none of them."""
-        self._abandoned, self._threads, self._tasks = True, {}, []
+        self._abandoned, self._threads, self._tasks = True, {}, deque()
 
     def check_process(self) -> None:
         """Raise in a forked child: what it waits for would never come."""
@@ -50,8 +50,14 @@ class LaneThreads:
         if lane not in self._threads:
             self._threads[lane] = ThreadPoolExecutor(1, f"forebay-{lane}", initializer=self._begin)
         task = self._threads[lane].submit(call, *arguments)
-        self._tasks.append(task)
+        self._await(task)
         return task
+
+    def _await(self, task: "Future[Any]") -> None:
+        """Take note of a task whose end is to be waited for, and forget those that have ended well."""
+        self._tasks.append(task)
+        while self._tasks and _ended_well(self._tasks[0]):
+            self._tasks.popleft()
 
     def transfer(
         self, lane: str, what: str, step: int, pairs: Sequence[Pair], wait: Callable[[], None]
@@ -62,7 +68,7 @@ class LaneThreads:
         down = lane.startswith("down")
         move, region = (self.disk.write, source) if down else (self.disk.read, target)
         under_way, end = self._under_way[lane], Future[None]()
-        self._tasks.append(end)
+        self._await(end)
 
         def start() -> None:
             """Start it, once few enough are under way, and go on to the next."""
@@ -118,3 +124,7 @@ class LaneThreads:
             self.disk.close()
         for thread in self._threads.values():
             thread.shutdown(wait=True)
+
+
+def _ended_well(task: "Future[Any]") -> bool:
+    return task.done() and not task.cancelled() and task.exception() is None
