@@ -5,11 +5,13 @@ are numbers in arrays, and whoever needs operations iterates over them once more
 """
 
 from array import array
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from forebay.planner.operations import Evict, Fetch, Operation, Store
 from forebay.schedule import Drop, Restore, Save
@@ -20,6 +22,8 @@ Movement = Store | Fetch | Evict
 MOVEMENTS: dict[type[Movement], int] = {Store: 0, Fetch: 1, Evict: 2}
 KIND_BITS, TIER_BITS = 2, 6
 """Of the number that a movement is kept as; the others are its step's."""
+CHUNK = 1 << 10
+"""Movements that are kept together, and let go together."""
 
 
 class Reiterable(Iterable[Operation]):
@@ -107,17 +111,24 @@ class Merged(Iterable[Operation]):
         self._operations = operations
         at, packed = (np.concatenate([getattr(part, name) for part in parts]) for name in ("at", "packed"))
         order = at.argsort(kind="stable")
-        self._at, self._packed = (array("q", column[order].tobytes()) for column in (at, packed))
+        pairs = np.stack((at[order], packed[order]), axis=1)
+        self._chunks = [pairs[start : start + CHUNK].copy() for start in range(0, len(pairs), CHUNK)]
 
     def __iter__(self) -> Iterator[Operation]:
-        coming, done, kinds = iter(self._operations), 0, list(MOVEMENTS)
-        for at, packed in zip(self._at, self._packed, strict=True):
+        return _merge(iter(self._operations), deque(self._chunks))
+
+
+def _merge(operations: Iterator[Operation], chunks: "deque[NDArray[np.int64]]") -> Iterator[Operation]:
+    """Yield operations and movements, letting go of those that have been."""
+    done, kinds = 0, list(MOVEMENTS)
+    while chunks:
+        for at, packed in chunks.popleft().tolist():
             if at > done:
-                yield from islice(coming, at - done)
+                yield from islice(operations, at - done)
                 done = at
             number, kind = divmod(packed, 1 << KIND_BITS)
             yield kinds[kind](number >> TIER_BITS, number % (1 << TIER_BITS))
-        yield from coming
+    yield from operations
 
 
 def up_to(operations: Iterable[Operation], is_last: Callable[[Operation], bool]) -> Iterator[Operation]:
