@@ -25,6 +25,9 @@ from forebay.machine.spec import Leaf
 from forebay.machine.threads import LaneThreads
 from forebay.tier.disk import Disk
 
+UNREAD = 1 << 12
+"""Spans after which the times of those that have ended are read: each has an event of the driver until then."""
+
 
 class _Timed:
     """Surrounds something that the computation does: there is one for every call, so it is no generator."""
@@ -56,6 +59,7 @@ class CudaReversal(CudaMachine):
         self._away: list[tuple[float, float]] = []  # when it left and entered, each time
         self._entered = ExitStack()  # what belongs to a thread, and is left while the reversal waits
         self._left: list[Mark] = []  # when it left and entered
+        self._ended = 0  # spans of the computation
         self.enter()
         self._start = self._last
 
@@ -122,7 +126,15 @@ class CudaReversal(CudaMachine):
         end = super()._end(lane, what, step, start)
         if lane == "compute":
             self._last = end  # one event between any two things
+            self._ended += 1
+            if not self._ended % UNREAD and all(moment.is_done for moment in self._left):
+                self._read_times()
         return end
+
+    def _read_times(self, all_ended: bool = False) -> None:
+        times = [moment.since(self._start) for moment in self._left]
+        self._away = list(zip(times[::2], times[1::2], strict=True))
+        super()._read_times(all_ended)
 
     def end_of(self, what: str, step: int) -> None:
         """Time what the computation has done since the last event."""
@@ -187,8 +199,6 @@ class CudaReversal(CudaMachine):
         end = self.mark()
         for last in (end, self.mark_on(self.streams.up), self.mark_on(self.streams.down)):
             last.sync()
-        times = [moment.since(self._start) for moment in self._left]
-        self._away = list(zip(times[::2], times[1::2], strict=True))
         self._read_times(all_ended=True)
         self.metrics.seconds = self._time_of(end)
         self.check_codecs(self._compute)
