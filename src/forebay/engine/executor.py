@@ -22,7 +22,7 @@ from forebay.schedule import Backward, Drop, Forward, Restore, Save
 from forebay.tier.heap import Heap, Meter
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Slot:
     """Room for one snapshot, and what has to end before it can be used anew."""
 

@@ -22,7 +22,7 @@ Movement = Store | Fetch | Evict
 MOVEMENTS: dict[type[Movement], int] = {Store: 0, Fetch: 1, Evict: 2}
 KIND_BITS, TIER_BITS = 2, 6
 """Of the number that a movement is kept as; the others are its step's."""
-CHUNK = 1 << 10
+CHUNK = 1 << 7
 """Movements that are kept together, and let go together."""
 
 
