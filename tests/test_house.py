@@ -25,7 +25,7 @@ FLOORS = [
     {"codec", "schedule"},
     {"cuda", "metrics"},
     {"locks"},
-    {"units", "compiled", "processors", "files", "filesystems"},
+    {"units", "compiled", "processors", "files", "filesystems", "checksums"},
     {"errors", "forking", "version"},
 ]
 """Rooms from the top floor down: each may import itself and what is below it."""

@@ -184,6 +184,18 @@ def test_without_whole_progress_it_starts_anew_and_says_so(names, expected, tmp_
     assert result.steps == STEPS and "cannot be read" in result.note
 
 
+def test_what_a_dead_process_left_unfinished_is_in_nobodys_way(expected, tmp_path):
+    loop = Loop()
+    loop.interrupt(tmp_path, 30)
+    unfinished = [tmp_path / f".0123abcd.{name}" for name in ("progress-99", "lock.owner")]
+    for path in unfinished:
+        path.write_bytes(b"half")
+    loop.interrupt(tmp_path, 1)
+    assert not any(path.exists() for path in unfinished)
+    loop.reverse(tmp_path)
+    assert loop.image.tobytes() == expected.tobytes()
+
+
 def test_two_at_once_and_directories_of_others_are_refused(tmp_path):
     ledger = Ledger(tmp_path)
     with pytest.raises(DiskError, match="another run works in"):

@@ -14,7 +14,7 @@ import pytest
 import forebay as fb
 from forebay import filesystems, locks
 from forebay.errors import BudgetError, DiskError
-from forebay.filesystems import in_memory, keeps_locks, kind_of, spill_directory
+from forebay.filesystems import file_system_of, in_memory, keeps_locks, spill_directory
 from forebay.locks import DirectoryLock
 from forebay.tier import capacity
 from forebay.tier.capacity import Capacity
@@ -55,11 +55,15 @@ def mounts(tmp_path):
 )
 def test_file_systems_are_known_by_where_they_are_mounted(mounts, tmp_path, name, kind, memory, trusted):
     place = tmp_path / name
-    assert (kind_of(place, mounts), in_memory(place, mounts), keeps_locks(place, mounts)) == (kind, memory, trusted)
+    assert (file_system_of(place, mounts), in_memory(place, mounts), keeps_locks(place, mounts)) == (
+        kind,
+        memory,
+        trusted,
+    )
 
 
 def test_where_nobody_tells_nothing_is_taken_for_memory(tmp_path):
-    assert kind_of(tmp_path, tmp_path / "none") is None
+    assert file_system_of(tmp_path, tmp_path / "none") is None
     assert not in_memory(tmp_path, tmp_path / "none") and keeps_locks(tmp_path, tmp_path / "none")
 
 

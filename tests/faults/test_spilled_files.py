@@ -80,7 +80,7 @@ def test_a_hundred_swaps_of_a_directory_for_a_link_delete_nothing(tmp_path, vict
     ended, thread = swapping(act, undo)
     try:
         for _ in range(RUNS):
-            with suppress(DiskError, FileNotFoundError), Disk(shared, 10_000, threads=1) as disk:
+            with suppress(DiskError, FileNotFoundError), Disk(shared, 10_000) as disk:
                 disk.write(0, np.ones(10, np.uint8)).result()
     finally:
         ended.set()

@@ -10,9 +10,9 @@ from typing import Any
 from forebay.codec import Codec
 from forebay.codec.auto import choices
 from forebay.codec.codec import canonical
+from forebay.engine.array_memory import ArrayMemory
 from forebay.engine.executor import Callbacks
 from forebay.engine.layout import arrays_of
-from forebay.engine.library import Library
 from forebay.engine.loop import TimeLoop
 from forebay.engine.measure import (
     KINDS,
@@ -41,16 +41,16 @@ ELEMENTS = 16
 """Elements of each array that operations are timed with: next to nothing is computed or moved."""
 
 
-def read_budget(budget: Budget | str | int | None, library: Library) -> tuple[Budget, str]:
+def read_budget(budget: Budget | str | int | None, memory: ArrayMemory) -> tuple[Budget, str]:
     """Read a budget, or take one and say so."""
     note = ""
     if budget is None:
-        budget = Budget(**{library.tier: library.free_bytes() // 2})
-        taken = to_text(budget[library.tier])
-        note = f"no budget was given: taking half of what is free on the {library.tier}, {taken}"
-    budget = Budget.of(budget, first=library.tier)
-    if budget.tiers[0] != library.tier:
-        raise BudgetError(f"the arrays are on the {library.tier}, so the budget must start there, not with {budget!r}")
+        budget = Budget(**{memory.tier: memory.free_bytes() // 2})
+        taken = to_text(budget[memory.tier])
+        note = f"no budget was given: taking half of what is free on the {memory.tier}, {taken}"
+    budget = Budget.of(budget, first=memory.tier)
+    if budget.tiers[0] != memory.tier:
+        raise BudgetError(f"the arrays are on the {memory.tier}, so the budget must start there, not with {budget!r}")
     return budget, note
 
 
@@ -59,7 +59,7 @@ def there_is(budget: Budget | str | int | None, loop: TimeLoop, steps: int | Non
 
     Whoever takes more than a control group allows is killed without a word. What a reversal can use at all is counted.
     """
-    budget, note = read_budget(budget, loop.library)
+    budget, note = read_budget(budget, loop.memory)
     free = host_room(loop) if "host" in budget.tiers else None
     if free is None:
         return budget, note
@@ -92,7 +92,7 @@ def host_room(loop: TimeLoop) -> int | None:
     free = free_host_bytes()
     if free is None:
         return None
-    if loop.library.tier == "device":
+    if loop.memory.tier == "device":
         from forebay.cuda.slab import kept_bytes  # it needs cuda.core
 
         return free + kept_bytes()
@@ -123,19 +123,19 @@ def measured(
     loop: TimeLoop, budget: Budget, where: Path, synchronous: bool, step_costs: Sequence[float] | None = None
 ) -> Costs:
     """Time the loop and the links on the first steps, which may differ from the others in cost, inside the budget."""
-    library, disk = loop.library, where if "disk" in budget.tiers else None
+    memory, disk = loop.memory, where if "disk" in budget.tiers else None
     check_step_costs(step_costs, loop.steps)
     nbytes = _probe(loop.layout.nbytes, budget)
-    with library.current():
-        if library.tier == "device":
+    with memory.current():
+        if memory.tier == "device":
             costs = measure_device(loop, nbytes, disk, synchronous)
         else:
             costs = measure_host(loop, nbytes, disk)
-        make = partial(library.machine, disk or Path(), synchronous)
+        make = partial(memory.machine, disk or Path(), synchronous)
         asks = costs.operations.ahead and costs.forward < LIMITED  # otherwise the host is never the limit
         asked, step = (costs.operations.forward, _stepper(loop)) if asks else (0.0, _nothing)
         # Of a device, the tier below is timed whether the budget has it or not.
-        tiers = ("device", "host") if library.tier == "device" else budget.tiers
+        tiers = ("device", "host") if memory.tier == "device" else budget.tiers
         host = host_costs(make, loop.arrays, tiers, step, asked)
     steps = {"forward": costs.operations.forward / loop.every, "backward": costs.operations.backward / loop.every}
     forward = costs.forward / loop.every
@@ -220,19 +220,19 @@ def with_codecs(loop: TimeLoop, costs: Costs, encoders: Sequence[Codec], error: 
     known = {canonical(name): cost for name, cost in costs.codecs.items()}
     if unknown := [encoder for encoder in encoders if encoder.name not in known]:
         step = min(1, loop.coarse_steps - 1)
-        layout, library = loop.record_layout or loop.layout, loop.library
-        with library.current():
+        layout, memory = loop.record_layout or loop.layout, loop.memory
+        with memory.current():
             state = loop.advance(loop.fresh(), 0, step) if step else loop.fresh()
             arrays = arrays_of(loop.record_of(state, step))
             for codec in unknown:
-                machine = library.machine(Path(), False)
-                cost = measure_codec(machine, layout, library.tier, codec, arrays, error)
+                machine = memory.machine(Path(), False)
+                cost = measure_codec(machine, layout, memory.tier, codec, arrays, error)
                 known |= {codec.name: cost} if cost is not None else {}
     for encoder in encoders:
         if encoder.name in known:
             # What a snapshot that does not shrink takes is known, whatever the costs say, and what the codec takes.
             kept = [layout for layout in (loop.layout, loop.record_layout) if layout is not None]
-            packed = [(Packing.of(layout.leaves, encoder, loop.library.tier), layout.nbytes) for layout in kept]
+            packed = [(Packing.of(layout.leaves, encoder, loop.memory.tier), layout.nbytes) for layout in kept]
             known[encoder.name] = replace(
                 known[encoder.name],
                 worst=max(packing.most / nbytes for packing, nbytes in packed),

@@ -234,7 +234,7 @@ class Executor:
 
     def _owned(self, tier: int, step: int) -> Slot:
         slot = self.held[tier].get(step)
-        if slot is None or slot.ready is None:
+        if slot is None:
             raise EngineError(f"the plan reads step {step} from the {self.tiers[tier]} tier, which does not hold it")
         return slot
 

@@ -13,7 +13,7 @@ from forebay.engine.layout import Layout, arrays_of
 from forebay.engine.loop import TimeLoop
 from forebay.engine.result import Result
 from forebay.engine.sampling import Sampler
-from forebay.engine.showing import shown
+from forebay.engine.showing import progress_bar
 from forebay.engine.spilling import Rooms, SnapshotCoding, SpillingExecutor
 from forebay.errors import BudgetError, EngineError
 from forebay.forking import only_here
@@ -165,7 +165,7 @@ class Reversal:
         assert self._executor is not None
         machine, schedule = self._executor.machine, self.plan.schedule
         machine.enter()
-        with shown(f"reversing with {schedule}", schedule.steps, self.plan.seconds, progress) as tick:
+        with progress_bar(f"reversing with {schedule}", schedule.steps, self.plan.seconds, progress) as tick:
             self._visitor.backward, self._visitor.tick = backward, tick
             self._executor.run(operations, None)
         if (loans := self._executor.callbacks.loans) is not None:

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from forebay.engine.array_memory import ArrayMemory, memory_of
 from forebay.engine.costing import read_budget, with_unused
-from forebay.engine.library import Library, library_of
 from forebay.engine.recorded import Request
 from forebay.errors import BudgetError, StateError
 from forebay.jax.compiled_step import CompiledStep
@@ -72,9 +72,9 @@ class OnDevice:
         return f"{steps} steps stay on the device, {how}, each run forward {len(self.lengths) + 1} times: {taken}"
 
 
-def host() -> Library:
+def host() -> ArrayMemory:
     """Return what the engine knows of the host, where all snapshots are."""
-    return library_of(np.empty(0))
+    return memory_of(np.empty(0))
 
 
 def part_budget(budget: Any, leaves: Leaves) -> tuple[int | None, Any]:

@@ -101,8 +101,8 @@ class LaneThreads:
         """Drop a snapshot from the disk once it has been read, after its write in the same lane."""
 
         def drop(disk: Disk) -> None:
-            for read in reads:
-                read.result()
+            for transfer in reads or self._under_way[lane]:  # what has been read has been written
+                transfer.result()
             disk.drop(step)
 
         if self.disk is not None:

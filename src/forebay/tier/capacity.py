@@ -7,7 +7,7 @@ from pathlib import Path
 
 from forebay.cuda.available import gpu_count
 from forebay.errors import BudgetError
-from forebay.filesystems import in_memory, kind_of
+from forebay.filesystems import file_system_of, in_memory
 from forebay.units import to_text
 
 PIECE = 2 * 2**20
@@ -82,7 +82,7 @@ def check_spills(directory: Path, nbytes: int, beside: int = 0) -> None:
     free, where = disk_capacity(directory).free, str(directory)
     if in_memory(directory):
         free = max(0, min(free, host_capacity().free - beside))
-        where += f", which is no disk but memory ({kind_of(directory)})"
+        where += f", which is no disk but memory ({file_system_of(directory)})"
     if nbytes > free:
         raise BudgetError(
             f"a disk budget of {to_text(nbytes)}, but only {to_text(free)} are free in {where}: "

@@ -38,18 +38,13 @@ class FileSpace:
     >>> space.give([FileRange(0, 30), FileRange(50, 10)])
     >>> space.take(45)
     ([FileRange(offset=0, nbytes=30), FileRange(offset=50, nbytes=15)], FileRange(offset=60, nbytes=5))
-    >>> space.end, space.free
-    (65, 0)
+    >>> space.end
+    65
     """
 
     def __init__(self) -> None:
         self.end = 0
         self._free: list[FileRange] = []
-
-    @property
-    def free(self) -> int:
-        """Bytes of the file that nobody has."""
-        return sum(hole.nbytes for hole in self._free)
 
     def take(self, nbytes: int) -> tuple[list[FileRange], FileRange]:
         """Take bytes; return where they lie, and the last of them that the file has to grow by."""
@@ -74,12 +69,6 @@ class FileSpace:
     def give(self, ranges: Iterable[FileRange]) -> None:
         """Take ranges back."""
         self._free = _joined([*self._free, *ranges])
-
-    def trim(self) -> int:
-        """Let go of what is free at the end of the file, and return where the file ends now."""
-        if self._free and self._free[-1].end == self.end:
-            self.end = self._free.pop().offset
-        return self.end
 
 
 def pieces(ranges: Iterable[FileRange], nbytes: int, most: int) -> Iterator[FilePiece]:

@@ -172,7 +172,7 @@ class TensorStore:
         if not self.movable(tensor):
             return KeptTensor(tensor), None
         storage = tensor.untyped_storage()
-        key = storage._cdata, tensor._version, _part(tensor, storage)
+        key = storage._cdata, tensor._version, _storage_part(tensor, storage)
         reference = self._entries_by_storage.get(key)
         entry = reference() if reference is not None else None
         if entry is not None:
@@ -322,7 +322,7 @@ class TensorStore:
         return storage
 
 
-def _part(tensor: torch.Tensor, storage: torch.UntypedStorage) -> Any:
+def _storage_part(tensor: torch.Tensor, storage: torch.UntypedStorage) -> Any:
     """Tell parts of a storage apart that count their changes each by itself, as those of `unsafe_chunk` do.
 
     Views count together with the tensor that they look onto; that has all of its storage, but for such parts.

@@ -10,59 +10,18 @@ from zipfile import ZipFile
 
 import numpy as np
 import pytest
+from tests.wave.job.jobs import MODEL, SAMPLING, SHOTS, TEXT
 from typer.testing import CliRunner
 
 from forebay.cli.main import app
 from forebay.errors import WaveError
-from forebay.wave.job import parse, prepare, run_job, seal, work
-from forebay.wave.job.prepare import verify
+from forebay.wave.job import checks, parse, run_job, work
+from forebay.wave.job.prepare import prepare
 from forebay.wave.job.stack import outliers
-from forebay.wave.job.workspace import Workspace
-
-TEXT = """
-[model]
-name = "layers"
-shape = [48, 96]
-smooth = 80.0
-[geometry]
-shots = 3
-source_depth = 50.0
-receiver_depth = 50.0
-receiver_spacing = 100.0
-[data]
-dt = 0.008
-length = 1.0
-[wavelet]
-frequency = 2.5
-[physics]
-absorb = 10
-[memory]
-host = "4MB"
-[run]
-device = "cpu"
-retries = 0
-[output]
-directory = "out"
-formats = ["npy"]
-"""
+from forebay.wave.job.verify import verify
+from forebay.wave.job.workspace import Workspace, seal
 
 pytestmark = pytest.mark.filterwarnings("ignore::forebay.wave.WaveWarning")
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    """Run a job once for all tests."""
-    folder = tmp_path_factory.mktemp("finished")
-    run_job(parse(TEXT, folder))
-    return folder / "out"
-
-
-@pytest.fixture
-def job(finished, tmp_path):
-    """Copy what it left behind."""
-    shutil.copytree(finished, tmp_path / "out")
-    (tmp_path / "job.toml").write_text(TEXT)
-    return parse(TEXT, tmp_path)
 
 
 def contents(root):
@@ -136,7 +95,7 @@ def test_a_repair_that_was_killed_goes_on(job, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             run_job(job, repair=True)
     survey = run_job(job, repair=True)
-    assert not survey.failed and survey.resumed == 1 and verify(job)[0] == []
+    assert not survey.failed and survey.resumed == SHOTS - 2 and verify(job)[0] == []
 
 
 def test_a_damaged_shot_that_cannot_be_computed_is_not_summed(job, monkeypatch):
@@ -150,31 +109,30 @@ def test_a_damaged_shot_that_cannot_be_computed_is_not_summed(job, monkeypatch):
 
     monkeypatch.setattr(work, "migrate", broken)
     survey = run_job(job, repair=True)
-    assert survey.failed == {1: "WaveError: no"} and len(survey.summaries) == 2
+    assert survey.failed == {1: "WaveError: no"} and len(survey.summaries) == SHOTS - 1
 
 
 def test_a_model_that_changes_while_it_is_read_is_refused(job, tmp_path, monkeypatch):
     velocity = np.load(job.output.directory / "model" / "velocity.npy")
     np.save(tmp_path / "velocity.npy", velocity)
-    model = 'name = "layers"\nshape = [48, 96]\nsmooth = 80.0'
-    text = TEXT.replace(model, 'velocity = "velocity.npy"\ntrue = "velocity.npy"\nspacing = 50.0')
-    real = prepare.acquisition_of
+    text = TEXT.replace(MODEL, 'velocity = "velocity.npy"\ntrue = "velocity.npy"\nspacing = 50.0')
+    real = checks.acquisition_of
 
     def later(*args):
         np.save(tmp_path / "velocity.npy", velocity[:, ::-1])
         os.utime(tmp_path / "velocity.npy", ns=(1, 1))
         return real(*args)
 
-    monkeypatch.setattr(prepare, "acquisition_of", later)
+    monkeypatch.setattr(checks, "acquisition_of", later)
     with pytest.raises(WaveError, match=r"velocity\.npy was changed after the job had begun to read it"):
         run_job(parse(text.replace('"out"', '"new"'), tmp_path))
 
 
 def test_data_that_change_between_shots_are_refused(job, tmp_path, monkeypatch):
     workspace = Workspace(job.output.directory)
-    data = np.stack([work.data_of(workspace, shot, work.shot_of(workspace, shot)) for shot in range(3)])
+    data = np.stack([work.data_of(workspace, shot, work.shot_of(workspace, shot)) for shot in range(SHOTS)])
     np.save(tmp_path / "data.npy", data)
-    text = TEXT.replace("dt = 0.008\nlength = 1.0", 'file = "data.npy"\ndt = 0.008').replace('"out"', '"new"')
+    text = TEXT.replace(SAMPLING, 'file = "data.npy"\ndt = 0.008').replace('"out"', '"new"')
     real, read = work.read_shot, []
 
     def later(*args):
@@ -186,7 +144,7 @@ def test_data_that_change_between_shots_are_refused(job, tmp_path, monkeypatch):
 
     monkeypatch.setattr(work, "read_shot", later)
     survey = run_job(parse(text, tmp_path))
-    assert list(survey.failed) == [1, 2] and "data.npy was changed after the job" in survey.failed[1]
+    assert list(survey.failed) == [1, 2, 3] and "data.npy was changed after the job" in survey.failed[1]
 
 
 def test_verify_tells_what_is_missing_and_leaves_nothing_behind(job, tmp_path):
@@ -196,7 +154,7 @@ def test_verify_tells_what_is_missing_and_leaves_nothing_behind(job, tmp_path):
     assert not (root / "lock").exists()
     (root / "shots" / "00001.npz").unlink()
     assert CliRunner().invoke(app, ["rtm", str(tmp_path / "job.toml"), "--verify"]).exit_code == 1
-    assert verify(job)[0] == ["1 of 3 shots are missing: run the job to compute them"]
+    assert verify(job)[0] == [f"1 of {SHOTS} shots are missing: run the job to compute them"]
     shutil.rmtree(root / "shots")
     (root / "shots").write_text("")
     assert "shots is no folder: move it away" in verify(job)[0][0]
@@ -265,8 +223,8 @@ def test_a_description_of_no_job_is_made_again_and_shots_stay(job, change):
     del content["seal"]
     path.write_text(seal.sealed_text(content, file="job"))
     assert f"{path} is damaged: it " in verify(job)[0][0]
-    workspace = prepare.prepare(job)
-    assert verify(job)[0] == [] and len(workspace.finished()) == 3
+    workspace = prepare(job)
+    assert verify(job)[0] == [] and len(workspace.finished()) == SHOTS
 
 
 def test_of_two_shots_the_stronger_stands_out():

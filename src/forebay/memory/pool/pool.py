@@ -91,6 +91,11 @@ class Pool:
         codec : str or Codec, optional
             Another than the pool's, or None.
         """
+        if isinstance(array, np.ma.MaskedArray):
+            raise StateError(
+                "the mask of a masked array would be lost: put numpy.ma.filled(x, value), and where it matters "
+                "numpy.ma.getmaskarray(x) beside it"
+            )
         page = self._new(self._machine.spec(array), name, codec)
         try:
             self._take_in(page, array)
@@ -106,7 +111,7 @@ class Pool:
         extents = (shape,) if isinstance(shape, int) else tuple(int(extent) for extent in shape)
         if min(extents, default=0) < 0:
             raise StateError(f"an array cannot have the shape {extents}")
-        return self._handle(self._new(self._machine.library.spec_of(extents, dtype), name, codec))
+        return self._handle(self._new(self._machine.spec_of(extents, dtype), name, codec))
 
     def get(self, array: Resident) -> Any:
         """Return a copy of an array's values on the host: of NumPy, or of torch in a pool of torch's arrays."""

@@ -30,24 +30,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.errors import DiskError, ForebayError, WaveError
-from forebay.files import remove, sync, whole
+from forebay.files import remove, remove_unfinished, sync, unfinished_name, whole
 from forebay.locks import DirectoryLock
 from forebay.metrics import Metrics, Span
 from forebay.planner import Plan
-from forebay.wave.earth.grid import Grid
 from forebay.wave.files.npy import load_array, load_arrays
-from forebay.wave.job.description import Description, read_description
-from forebay.wave.job.job import Job
-from forebay.wave.job.seal import check_regular, damaged, digest_of, open_archive, open_text, seal_archive, sealed_text
 from forebay.wave.job.stack import PartialImage
-from forebay.wave.job.told import ToldShot, ToldTimeline
+from forebay.wave.job.workspace.description import Description, read_description
+from forebay.wave.job.workspace.seal import (
+    check_regular,
+    checksum_of_file,
+    damaged,
+    open_archive,
+    open_text,
+    seal_archive,
+    sealed_text,
+)
+from forebay.wave.job.workspace.told import ToldShot, ToldTimeline
 from forebay.wave.survey.geometry import Box, Geometry, windows
 
 FOLDERS = ("model", "true", "shots")
 PLAN = ("timeline.json", "plan.json")
 """The plan comes last: where it is, its timeline is."""
-UNFINISHED = re.compile(r"\.[0-9a-f]{8}\..+")
-"""The name of a file or folder until it is whole."""
 RUN = re.compile(r"run-[0-9a-f]{16}")
 """The name of a run's folder."""
 SHOT = re.compile(r"[0-9]+\.npz")
@@ -74,36 +78,6 @@ class Workspace:
         """What its shots and its plan carry."""
         return self.described.identity
 
-    @property
-    def job(self) -> Job:
-        """The parameters, as of the last run."""
-        return self.described.job
-
-    @property
-    def grid(self) -> Grid:
-        """Of the whole model."""
-        return self.described.grid
-
-    @property
-    def sampling(self) -> float:
-        """Seconds between samples of the data."""
-        return self.described.sampling
-
-    @property
-    def step(self) -> float:
-        """Seconds of a step."""
-        return self.described.step
-
-    @property
-    def device(self) -> str:
-        """Where waves are computed."""
-        return self.described.device
-
-    @property
-    def notes(self) -> list[str]:
-        """What the job might do better."""
-        return self.described.notes
-
     @cached_property
     def geometry(self) -> Geometry:
         """Where the shots are."""
@@ -112,7 +86,7 @@ class Workspace:
     @cached_property
     def boxes(self) -> list[Box]:
         """Each shot's part of the model."""
-        return windows(self.geometry, self.grid, self.job.imaging.aperture)
+        return windows(self.geometry, self.described.grid, self.described.job.imaging.aperture)
 
     @cached_property
     def wavelet(self) -> NDArray[Any]:
@@ -124,7 +98,7 @@ class Workspace:
         path = self.root / name
         check_regular(path)
         try:
-            found = digest_of(path)
+            found = checksum_of_file(path)
         except OSError as error:
             raise damaged(path, f"it cannot be read ({error.strerror})") from error
         if found != self.described.inputs.get(name):
@@ -259,7 +233,7 @@ class Workspace:
 
     def _discard(self, folder: Path) -> None:
         """Remove the folder of a run; by another name first, so that nobody writes into it meanwhile."""
-        hidden = folder.with_name(f".{token_hex(4)}.{folder.name}")
+        hidden = unfinished_name(folder)
         with suppress(OSError):  # a disk may refuse while somebody still writes there: the next run tries again
             folder.replace(hidden)
             remove(hidden)
@@ -291,9 +265,7 @@ class Workspace:
     def sweep(self) -> None:
         """Remove what dead processes left behind."""
         for folder in (self.root, *(self.root / name for name in FOLDERS)):
-            # Others may keep hidden files here: only the names that `whole` gives are ours.
-            for path in [entry for entry in folder.glob(".*") if UNFINISHED.fullmatch(entry.name)]:
-                remove(path)
+            remove_unfinished(folder)
         for path in [entry for entry in self.root.glob("run-*") if RUN.fullmatch(entry.name)]:
             self._discard(path)
 
