@@ -45,7 +45,7 @@ def test_a_step_takes_a_few_numbers(way, tmp_path):
     options, most = WAYS[way]
     tracemalloc.start()
     try:
-        _, few, more = (most_held(end, directory=tmp_path, **options) for end in (MORE // 3, FEW, MORE))
+        _, few, more = (most_held(end, directory=tmp_path, **options) for end in (FEW, FEW, MORE))
     finally:
         tracemalloc.stop()
     assert (more - few) / (MORE - FEW) < most

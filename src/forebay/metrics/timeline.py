@@ -2,8 +2,9 @@
 
 import json
 import threading
-from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
+from operator import length_hint
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple, overload
@@ -24,7 +25,9 @@ ROW = Struct("<BIdf")
 """A span as it is kept: the number of its lane and what, its step, when it started, and its seconds."""
 STEPS = 1 << 32
 """Steps that are told apart."""
-_naming = threading.Lock()
+PIECE = ROW.size << 12
+"""Bytes in which spans are kept: a list that grows would be moved about, and leave holes between a loop's states."""
+_growing = threading.Lock()
 
 
 class Timeline(Sequence[Span]):
@@ -39,26 +42,36 @@ class Timeline(Sequence[Span]):
     """
 
     def __init__(self) -> None:
-        self._rows = array("B")
         self._kinds: dict[tuple[str, str], int] = {}  # the number of each lane and what
+        self._pieces: list[bytearray] = []
+        self._grow()
+
+    def _grow(self, full: bytearray | None = None) -> None:
+        with _growing:
+            if full is None or full is self._pieces[-1]:  # no other thread has been here first
+                self._pieces.append(bytearray(PIECE))
+                # Whoever takes a place from an iterator has it alone.
+                self._free = self._pieces[-1], iter(range(0, PIECE, ROW.size))
 
     def add(self, lane: str, what: str, step: int, start: float, stop: float) -> None:
         """Take note of what happened."""
         kind = self._kinds.get((lane, what))
         if kind is None:
-            with _naming:
+            with _growing:
                 kind = self._kinds.setdefault((lane, what), len(self._kinds))
-        self._rows.frombytes(ROW.pack(kind, step % STEPS, start, stop - start))
+        piece, places = self._free
+        for place in places:
+            ROW.pack_into(piece, place, kind, step % STEPS, start, stop - start)
+            return
+        self._grow(piece)
+        self.add(lane, what, step, start, stop)
 
-    def forget(self, count: int) -> None:
-        """Forget the spans that were told first."""
-        del self._rows[: count * ROW.size]
+    def forget(self, most: int) -> None:
+        """Forget the spans that were told first, in whole pieces of memory, and at most so many."""
+        del self._pieces[: most * ROW.size // PIECE]
 
     def __len__(self) -> int:
-        return len(self._rows) // ROW.size
-
-    def __iter__(self) -> Iterator[Span]:
-        return self._spans(self._rows.tobytes())  # others may go on telling meanwhile
+        return len(self._pieces) * PIECE // ROW.size - length_hint(self._free[1])
 
     @overload
     def __getitem__(self, index: int) -> Span: ...
@@ -66,14 +79,19 @@ class Timeline(Sequence[Span]):
     def __getitem__(self, index: slice) -> list[Span]: ...
     def __getitem__(self, index: int | slice) -> Span | list[Span]:
         rows = range(len(self))[index]
-        if isinstance(rows, int):
-            return next(self._spans(self._rows[rows * ROW.size : (rows + 1) * ROW.size].tobytes()))
-        return [self[row] for row in rows]
+        if not isinstance(rows, int):
+            return [self[row] for row in rows]
+        piece, begin = divmod(rows * ROW.size, PIECE)
+        return next(self._spans([ROW.unpack_from(self._pieces[piece], begin)]))
 
-    def _spans(self, rows: bytes) -> Iterator[Span]:
-        kinds = list(self._kinds)
-        for kind, step, start, seconds in ROW.iter_unpack(rows):
-            lane, what = kinds[kind]
+    def __iter__(self) -> Iterator[Span]:
+        rows = chain.from_iterable(map(ROW.iter_unpack, list(self._pieces)))
+        return self._spans(islice(rows, len(self)))
+
+    def _spans(self, rows: Iterable[tuple[int, int, float, float]]) -> Iterator[Span]:
+        names = list(self._kinds)
+        for kind, step, start, seconds in rows:
+            lane, what = names[kind]
             yield Span(lane, what, step, start, start + seconds)
 
 
