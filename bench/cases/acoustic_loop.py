@@ -13,8 +13,8 @@ from harness import digest, seconds
 
 import forebay as fb
 from forebay.engine.array_memory import memory_of
-from forebay.engine.costing import host_costs
 from forebay.engine.layout import Layout
+from forebay.engine.measure import host_costs
 from forebay.planner import HostCost
 from forebay.tier.capacity import PIECE
 from forebay.tier.links import measure_links

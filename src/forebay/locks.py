@@ -162,8 +162,9 @@ def _check_dead(text: bytes, path: Path) -> None:
     here = this_process()
     if (owner.host, owner.numbered) != (here.host, here.numbered):
         raise DiskError(
-            f"process {owner.process} of {owner.host} works in {path.parent}, or died there: wait for its end, name "
-            f"another directory, or remove {path} if it is dead"
+            f"process {owner.process} of {owner.host} works in {path.parent}, or died there: see on {owner.host} "
+            f"whether `ps -p {owner.process}` shows it; wait for its end, name another directory, or remove {path} if "
+            "it is dead"
         )
     if owner.boot == here.boot and _started(owner.process) == owner.started:
         raise DiskError(

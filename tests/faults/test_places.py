@@ -136,7 +136,7 @@ def test_an_owner_that_is_dead_here_is_replaced_and_one_elsewhere_is_named(tmp_p
         DirectoryLock(path, shared).close()
     for elsewhere in (replace(us, host="node7"), replace(us, numbered="pid:[1]")):
         owner.write_text(json.dumps(asdict(elsewhere)))
-        with pytest.raises(DiskError, match=f"of {elsewhere.host} works in .*, or died there: .* remove {owner}"):
+        with pytest.raises(DiskError, match=f"of {elsewhere.host} works in .*: see on .* remove {owner}"):
             DirectoryLock(path, shared)
     for damage in ("", "{", "[]", '{"host": 1}'):
         owner.write_text(damage)

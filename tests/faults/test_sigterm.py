@@ -82,6 +82,36 @@ finally:
     assert (ended.returncode, ended.stdout) == (143, "closed\n")
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no signals as of Unix here")
+def test_a_signal_that_somebody_swallows_leaves_the_process_open_to_the_next():
+    script = """
+import os, signal, sys
+from forebay.cli import main
+
+def close():
+    try:
+        [][1]
+    except IndexError:
+        os.kill(os.getpid(), signal.SIGTERM)  # on the way out: changes nothing
+    print("closed")
+
+def app():
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+    except BaseException:
+        print("swallowed")
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        close()
+
+main.app = app
+main.main()
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (143, "swallowed\nclosed\n", "")
+
+
 def test_a_signal_in_the_middle_of_a_finalizer_is_not_lost():
     script = """
 import os, signal, sys, time

@@ -8,9 +8,11 @@ import sys
 import textwrap
 import threading
 from contextlib import suppress
+from time import perf_counter
 
 import numpy as np
 import pytest
+from tests.faults import figures
 from tests.spills import spills
 
 from forebay.errors import DiskError
@@ -163,4 +165,8 @@ def test_no_kill_leaves_a_byte(tmp_path):
 
 @pytest.mark.slow
 def test_no_kill_of_many_leaves_a_byte(tmp_path):
-    assert killed(tmp_path, 2, 200) >= 60
+    begun = perf_counter()
+    held = killed(tmp_path, 2, 200)
+    counted = {"kills": 200, "with a file open": held, "wrong": 0}
+    figures.record("faults", "reversals killed as they spill", counted, perf_counter() - begun)
+    assert held >= 60

@@ -11,15 +11,12 @@ from forebay.machine.host import HostReversal
 from forebay.machine.machine import Wait
 from forebay.machine.region import Region
 from forebay.machine.threads import UNDER_WAY, LaneThreads
-from forebay.metrics import Metrics
 
 PAIR = [(Region(0, 8, np.zeros(8, np.uint8)), Region(0, 8, np.ones(8, np.uint8)))]
 
 
 class FakeDisk:
     """Remembers what is asked of it, and ends transfers when it is told to."""
-
-    peak = 7
 
     def __init__(self):
         self.asked, self.transfers, self.dropped = [], [], []
@@ -65,7 +62,7 @@ def settled(lanes, lane="down 1"):
     lanes.submit(lane, nothing).result(60)
 
 
-def test_a_transfer_that_ends_well_is_told_and_what_the_disk_held_too(lanes):
+def test_a_transfer_that_ends_well_is_told(lanes):
     down = lanes.transfer("down 1", "store", 3, PAIR, nothing)
     up = lanes.transfer("up 1", "fetch", 4, PAIR, nothing)
     settled(lanes)
@@ -76,9 +73,7 @@ def test_a_transfer_that_ends_well_is_told_and_what_the_disk_held_too(lanes):
         transfer.set_result(None)
     down.result(60), up.result(60)
     assert sorted(about[:3] for about in lanes.told) == [("down 1", "store", 3), ("up 1", "fetch", 4)]
-    metrics = Metrics()
-    lanes.finish(metrics)
-    assert metrics.peak["disk"] == FakeDisk.peak
+    lanes.finish()
 
 
 @pytest.mark.parametrize("where", ["wait", "move", "transfer"])
@@ -89,7 +84,7 @@ def test_what_goes_wrong_with_a_transfer_is_raised_by_its_end_and_by_the_end_of_
     assert len(lanes.disk.asked) == (where == "transfer")
     if where == "transfer":
         lanes.disk.transfers[0].set_exception(ZeroDivisionError("refused"))
-    for wait in (lambda: end.result(60), lambda: lanes.finish(Metrics())):
+    for wait in (lambda: end.result(60), lambda: lanes.finish()):
         with pytest.raises(ZeroDivisionError, match="refused"):
             wait()
     assert not lanes.told
@@ -98,7 +93,7 @@ def test_what_goes_wrong_with_a_transfer_is_raised_by_its_end_and_by_the_end_of_
 def test_what_a_lane_was_given_to_do_is_raised_at_the_end(lanes):
     lanes.submit("codec", refuse)
     with pytest.raises(ZeroDivisionError):
-        lanes.finish(Metrics())
+        lanes.finish()
 
 
 def test_few_transfers_of_a_lane_are_under_way_at_once(lanes):
@@ -127,7 +122,18 @@ def test_a_snapshot_is_dropped_after_it_was_read_and_kept_where_reading_failed(l
     read.set_result(None)
     broken.set_exception(ZeroDivisionError())
     with pytest.raises(ZeroDivisionError):
-        lanes.finish(Metrics())
+        lanes.finish()
+    assert lanes.disk.dropped == [3]
+
+
+def test_a_snapshot_that_nobody_reads_is_dropped_after_it_was_written(lanes):
+    written = lanes.transfer("down 1", "store", 3, PAIR, nothing)
+    settled(lanes)
+    lanes.drop("down 1", 3, [])
+    assert not lanes.disk.dropped
+    lanes.disk.transfers[0].set_result(None)
+    written.result(60)
+    lanes.finish()
     assert lanes.disk.dropped == [3]
 
 

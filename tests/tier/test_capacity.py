@@ -1,3 +1,5 @@
+import mmap
+
 import pytest
 
 from forebay.cuda.available import gpu_count, why_not
@@ -59,6 +61,19 @@ def test_inside_a_container_the_path_of_the_host_is_not_there(machine):
 def test_a_limit_beyond_the_machine_does_not_count(machine):
     files = {"memory.limit_in_bytes": "9223372036854771712\n", "memory.usage_in_bytes": "3\n"}
     assert machine("4:memory:/\n", {"memory": files}) == WHOLE
+
+
+@pytest.mark.parametrize(
+    ("limit", "free"), [("500000000", 500_000_000 - 25_600_000 - 64 * 2**20), ("1", 0), ("unlimited", None)]
+)
+def test_a_limit_on_addresses_counts(machine, tmp_path, monkeypatch, limit, free):
+    monkeypatch.setattr(mmap, "PAGESIZE", 4096)
+    (tmp_path / "proc/self/limits").write_text(
+        f"Limit  Soft Limit  Hard Limit  Units\nMax address space  {limit}  unlimited  bytes\n"
+    )
+    (tmp_path / "proc/self/statm").write_text("6250 100 9 9 9 9 9\n")
+    found = machine("0::/\n", {})
+    assert found == (WHOLE if free is None else Capacity(int(limit), free))
 
 
 def test_this_machine(tmp_path):

@@ -16,10 +16,10 @@ from forebay.engine.states.loans import Loans
 from forebay.errors import EngineError
 from forebay.machine.machine import ReversalMachine, Wait
 from forebay.machine.region import Region
-from forebay.machine.spec import Extent
 from forebay.planner.operations import Evict, Fetch, Operation, Store, with_next
 from forebay.schedule import Backward, Drop, Forward, Restore, Save
 from forebay.tier.heap import Heap, Meter
+from forebay.tier.space import Extent
 
 
 @dataclass(eq=False, slots=True)

@@ -5,7 +5,7 @@ are enqueued at once and ordered by CUDA events. Movements to and from the disk 
 wait for an event by itself; a copy up that has to wait for the disk is enqueued by the thread of its lane.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
@@ -59,9 +59,9 @@ class CudaReversal(CudaMachine):
         self._away: list[tuple[float, float]] = []  # when it left and entered, each time
         self._entered = ExitStack()  # what belongs to a thread, and is left while the reversal waits
         self._left: list[Mark] = []  # when it left and entered
-        self._ended = 0  # spans of the computation
         self.enter()
-        self._start = self._last
+        self._ended = 0  # spans of the computation
+        self._start = self._unread = self._last
 
     def leave(self) -> None:
         """Return the caller's thread to its device and streams, which wait for what has been enqueued."""
@@ -127,14 +127,20 @@ class CudaReversal(CudaMachine):
         if lane == "compute":
             self._last = end  # one event between any two things
             self._ended += 1
-            if not self._ended % UNREAD and all(moment.is_done for moment in self._left):
-                self._read_times()
+            if not self._ended % UNREAD:
+                self._read_some(self._unread)
+                self._unread = end
         return end
 
-    def _read_times(self, all_ended: bool = False) -> None:
+    def _read_some(self, until: Mark) -> None:
+        """Read the times of what was asked for before a moment of the computation, where that has passed."""
+        if all(moment.is_done for moment in (*self._left, until)):
+            self._read_times(lambda lane, stop: stop is not until and (lane == "compute" or stop.is_done))
+
+    def _read_times(self, has_ended: Callable[[str, Mark], bool] = lambda lane, stop: True) -> None:
         times = [moment.since(self._start) for moment in self._left]
         self._away = list(zip(times[::2], times[1::2], strict=True))
-        super()._read_times(all_ended)
+        super()._read_times(has_ended)
 
     def end_of(self, what: str, step: int) -> None:
         """Time what the computation has done since the last event."""
@@ -195,11 +201,11 @@ class CudaReversal(CudaMachine):
 
     def finish(self) -> None:
         """Wait for the end, raise what went wrong in a thread, and read the times of the events."""
-        self._threads.finish(self.metrics)
+        self._threads.finish()
         end = self.mark()
         for last in (end, self.mark_on(self.streams.up), self.mark_on(self.streams.down)):
             last.sync()
-        self._read_times(all_ended=True)
+        self._read_times()
         self.metrics.seconds = self._time_of(end)
         self.check_codecs(self._compute)
 

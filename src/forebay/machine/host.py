@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from forebay.errors import BudgetError
 from forebay.machine.machine import Coded, Encoding, Move, Pair, ReversalMachine, TensorMachine, Wait
 from forebay.machine.packing import in_a_row, snapshot_bytes
 from forebay.machine.region import Region
@@ -20,6 +21,7 @@ from forebay.machine.spec import ArraySpec
 from forebay.machine.threads import LaneThreads
 from forebay.metrics import Metrics
 from forebay.tier.disk import Disk
+from forebay.units import to_text
 
 DONE: "Future[None]" = Future()
 """The event of what has happened already."""
@@ -167,7 +169,7 @@ class HostReversal(ReversalMachine):
 
     def finish(self) -> None:
         """Wait for the lanes, raise what went wrong in one, and take the time."""
-        self._threads.finish(self.metrics)
+        self._threads.finish()
         self.metrics.seconds = perf_counter() - self._start
 
     def close(self) -> None:
@@ -184,7 +186,13 @@ def _pages(nbytes: int) -> Region:
     # Windows has neither kind; shared memory has small pages only.
     unreserved = 0x4000 if sys.platform == "linux" else 0  # MAP_NORESERVE: a budget may be far more than is ever used
     private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | unreserved} if hasattr(mmap, "MAP_PRIVATE") else {}
-    pages = mmap.mmap(-1, nbytes, **private)
+    try:
+        pages = mmap.mmap(-1, nbytes, **private)
+    except OSError as error:
+        raise BudgetError(
+            f"the system gives no {to_text(nbytes)} for snapshots ({error.strerror}): give a smaller host budget, or "
+            "raise the limit (ulimit -v)"
+        ) from error
     if hasattr(mmap, "MADV_HUGEPAGE"):  # Linux
         with suppress(OSError):  # a kernel built without huge pages
             pages.madvise(mmap.MADV_HUGEPAGE)

@@ -10,7 +10,6 @@ from typing import Any
 from forebay.errors import EngineError
 from forebay.forking import leave_to_parent
 from forebay.machine.machine import Pair
-from forebay.metrics import Metrics
 from forebay.tier.disk import Disk
 
 UNDER_WAY = 2
@@ -108,13 +107,11 @@ class LaneThreads:
         if self.disk is not None:
             self.submit(lane, drop, self.disk)
 
-    def finish(self, metrics: Metrics) -> None:
-        """Wait for everything, raise what went wrong, and tell what the disk held."""
+    def finish(self) -> None:
+        """Wait for everything, and raise what went wrong."""
         self.check_process()
         for task in self._tasks:
             task.result()
-        if self.disk is not None:
-            metrics.peak["disk"] = self.disk.peak
 
     def close(self) -> None:
         """End the threads and remove the files, whatever happened."""

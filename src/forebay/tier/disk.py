@@ -32,7 +32,7 @@ from forebay.tier import files
 from forebay.tier.capacity import check_spills
 from forebay.tier.files import SpillFile
 from forebay.tier.sectors import CHUNK, read_chunk, whole_sectors, write_chunk
-from forebay.tier.space import FilePiece, FileRange, FileSpace, pieces
+from forebay.tier.space import Extent, FilePiece, FileSpace, pieces
 from forebay.tier.transfer import cancelled, run_all
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -44,7 +44,7 @@ THREADS = 8
 class _Snapshot:
     step: int
     size: int
-    ranges: list[FileRange]
+    ranges: list[Extent]
     """Where it lies."""
     checksums: dict[int, bytes] = field(default_factory=dict)
     """Of every piece, by where it starts. In memory only: the file never outlives the process."""
@@ -81,8 +81,6 @@ class Disk:
     ----------
     used
         Bytes that snapshots take on the disk now.
-    peak
-        The most bytes ever taken on the disk.
 
     Examples
     --------
@@ -105,7 +103,7 @@ class Disk:
         self._file = SpillFile()
         self._finalizer = weakref.finalize(self, self._file.close)
         self.capacity = capacity
-        self.used = self.peak = 0
+        self.used = 0
         self._snapshots: dict[int, _Snapshot] = {}
         self._space = FileSpace()
         self._closed = False
@@ -141,7 +139,6 @@ class Disk:
                 raise _explained(error, snapshot, self.directory)  # noqa: B904, it has its cause
             self._snapshots[step] = snapshot
             self.used = needed
-            self.peak = max(self.peak, needed)
             return self._transfer(snapshot, partial(self._write_piece, snapshot, buffer), written=True)
 
     def read(self, step: int, out: NDArray[Any] | memoryview | bytearray) -> "Future[None]":

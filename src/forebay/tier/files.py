@@ -14,7 +14,7 @@ from pathlib import Path
 
 from forebay.errors import DiskError
 from forebay.tier.sectors import SECTOR, stage
-from forebay.tier.space import FileRange
+from forebay.tier.space import Extent
 
 _NO_FALLOCATE = {errno.EINVAL, errno.EOPNOTSUPP}
 _NO_UNNAMED = {errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL}
@@ -116,7 +116,7 @@ def _past_the_cache(fd: int) -> bool:
     return direct
 
 
-def allocate(fd: int, new: FileRange) -> None:
+def allocate(fd: int, new: Extent) -> None:
     """Allocate what a file grows by: a full disk is found out here, before anything is written."""
     if new.nbytes:
         try:
@@ -126,7 +126,7 @@ def allocate(fd: int, new: FileRange) -> None:
                 raise  # others say that they are full when we write
 
 
-def uncache(fd: int, ranges: Iterable[FileRange], *, written: bool) -> None:
+def uncache(fd: int, ranges: Iterable[Extent], *, written: bool) -> None:
     """Leave nothing of a file in the page cache."""
     if written:
         os.fdatasync(fd)  # the cache lets go of clean pages only

@@ -15,6 +15,7 @@ from secrets import token_hex
 import numpy as np
 import pytest
 from rich.console import Console
+from tests.faults import figures
 from tests.wave.job.jobs import SAMPLING, SHOTS, TEXT, same_images
 from typer.testing import CliRunner
 
@@ -168,9 +169,12 @@ def test_what_is_damaged_is_computed_again(runs, tmp_path, kind, name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "name"), CORRUPTIONS)
-def test_whatever_is_damaged_is_computed_again(runs, tmp_path, kind, name):
-    check_repaired(runs, tmp_path, kind, name)
+def test_whatever_is_damaged_is_computed_again(runs, tmp_path):
+    begun = time.perf_counter()
+    for number, (kind, name) in enumerate(CORRUPTIONS):
+        check_repaired(runs, tmp_path / str(number), kind, name)
+    counted = {"files damaged": len(CORRUPTIONS), "wrong": 0}
+    figures.record("faults", "files of a job damaged between runs", counted, time.perf_counter() - begun)
 
 
 def test_a_sealed_shot_is_read_by_numpy_as_ever(job):

@@ -31,7 +31,7 @@ def encode(array: NDArray[Any], out: NDArray[np.uint8], tiling: DenseTiling, ask
     bound, step = quanta_of(asked, dtype, range_of(flat, tiling, threads))
     weighted = scales_of(asked, bound, step, dtype)
     made, end = _tables(geometry(tiling.rank, dtype)), tiling.start // 4
-    above = flat.reshape(tiling.extents)[(slice(None, None, TOPS[tiling.rank]),) * 3].reshape(-1)
+    above = flat.reshape(tiling.extents)[(slice(None, None, TOPS[tiling.rank]),) * 3].flatten()
     _anchors(words, tiling, dtype)[:] = above
     for level in tiling.levels:
         known = np.empty(np.prod(level.extents) if level.stride > 1 else 0, dtype)

@@ -70,7 +70,7 @@ def pack(symbols: Any, rank: int, words: Any, packed: Any, codes: Any, few: Any)
     codes[count : count + fewer] = few[:fewer]
     count += fewer
     if 8 * count >= 7 * (4096 - cells):
-        count = 0
+        count, flagged, filled = 0, 0, 64
         for warp in range(WARPS):
             words[warp] = PLAIN if warp == WARPS - 1 else np.uint32(0)
             for number in range(kinds * turns):
@@ -79,7 +79,6 @@ def pack(symbols: Any, rank: int, words: Any, packed: Any, codes: Any, few: Any)
                 magnitude = (symbol ^ sign) - sign
                 store(magnitude + magnitude + sign, codes, count)
                 count += LANES
-        return write_chunks(codes, count, packed, 0, 64, words)
     return write_chunks(codes, count, packed, (flagged + 1) // 2, filled, words)
 
 

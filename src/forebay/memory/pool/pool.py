@@ -20,7 +20,7 @@ from forebay.machine.packing import handles
 from forebay.machine.region import ALIGNMENT
 from forebay.machine.spec import ArraySpec
 from forebay.machine.virtual import VirtualPool
-from forebay.memory.pool.page import Page
+from forebay.memory.pool.page import Page, Values
 from forebay.memory.pool.resident import Resident
 from forebay.memory.pool.uses import Lease, Uses
 from forebay.metrics import Metrics
@@ -190,7 +190,7 @@ class Pool:
             page.room = self._pager.host.take_exact(page.spec.nbytes)
             self._machine.sync([Wait("put: host room free", event) for event in page.room.events])
             copy_in(page.room.region.bytes, values)
-            page.clean = page.filled = True
+            page.values = Values.CLEAN
             return
         self._pager.take_rooms([page])
         event = self._machine.fill(self._pager.region(page), array, page.waits("put"))
@@ -228,7 +228,7 @@ class Pool:
             raise StateError(
                 f"{array!r:.60} is not of this pool: pool.put(x) and pool.empty(shape, dtype) give what is"
             )
-        if array._page.dropped:
+        if array._page.values is Values.DROPPED:
             raise StateError(f"{array.name} was dropped from the pool")
         return array._page
 

@@ -2,6 +2,7 @@
 
 import logging
 import math
+import traceback
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -89,8 +90,7 @@ def _start(workers: int, device: str, gpus: int, security: Any) -> Any:
         # Dask listens for requests of pages all the same, and without a port given on one that others have, too.
         "scheduler_kwargs": {"dashboard_address": "127.0.0.1:0"},
         "security": security,
-        # What befalls a shot is told by its exception; of workers that are ended by a signal Dask shows tracebacks.
-        "silence_logs": logging.CRITICAL,
+        "silence_logs": logging.WARNING,  # and of that, what `private_cluster` lets pass
     }
     if device == "gpu" and gpus > 1:
         try:
@@ -123,7 +123,13 @@ class ShotCluster:
             raise WaveError(
                 f"the worker {blind[0]} does not see {root}: choose an output.directory that all of them share"
             )
-        self.client.subscribe_topic(topic, lambda event: bars.steps(*event[1]))
+        begun: set[int] = set()
+
+        def hear(event: Any) -> None:
+            begun.add(event[1][0])
+            bars.steps(*event[1])
+
+        self.client.subscribe_topic(topic, hear)
         try:
             failed: dict[int, str] = {}
             rest = list(todo)
@@ -131,6 +137,11 @@ class ShotCluster:
             while rest and workspace.plan() is None:
                 failed.update(self._all(workspace, (root, workspace.run, topic, budget), [rest.pop(0)], bars))
             return failed | self._all(workspace, (root, workspace.run, topic, budget), rest, bars)
+        except (KeyboardInterrupt, SystemExit):  # Ctrl-C, or SIGTERM: workers that are ended next cannot tell
+            for shot in begun & set(todo) - workspace.finished():
+                workspace.fail(shot, traceback.format_exc())
+                workspace.take_failure(shot)
+            raise
         finally:
             self.client.unsubscribe_topic(topic)
 
