@@ -59,9 +59,10 @@ class CudaReversal(CudaMachine):
         self._away: list[tuple[float, float]] = []  # when it left and entered, each time
         self._entered = ExitStack()  # what belongs to a thread, and is left while the reversal waits
         self._left: list[Mark] = []  # when it left and entered
-        self.enter()
         self._ended = 0  # spans of the computation
-        self._start = self._unread = self._last
+        self._unread: Mark | None = None  # where the last of those ended whose times are not to be read yet
+        self.enter()
+        self._start = self._last
 
     def leave(self) -> None:
         """Return the caller's thread to its device and streams, which wait for what has been enqueued."""
@@ -128,13 +129,14 @@ class CudaReversal(CudaMachine):
             self._last = end  # one event between any two things
             self._ended += 1
             if not self._ended % UNREAD:
-                self._read_some(self._unread)
+                self._read_some()
                 self._unread = end
         return end
 
-    def _read_some(self, until: Mark) -> None:
-        """Read the times of what was asked for before a moment of the computation, where that has passed."""
-        if all(moment.is_done for moment in (*self._left, until)):
+    def _read_some(self) -> None:
+        """Read the times of what was asked for before the last such moment, where the computation has passed that."""
+        until = self._unread
+        if until is not None and all(moment.is_done for moment in (*self._left, until)):
             self._read_times(lambda lane, stop: stop is not until and (lane == "compute" or stop.is_done))
 
     def _read_times(self, has_ended: Callable[[str, Mark], bool] = lambda lane, stop: True) -> None:
