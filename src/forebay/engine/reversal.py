@@ -87,6 +87,7 @@ class Reversal:
         self._runner: int | None = None  # the thread that runs it, or ran it last
         self._executor: Executor | None = None
         self._close: Callable[[], object] = lambda: None
+        self._forgotten: weakref.finalize[[], Reversal] | None = None
         self._later: Iterable[Operation] | None = None  # what is left of the plan, until snapshots are retained
         self._held: list[set[int]] | None = None  # those that each tier holds by then
 
@@ -108,7 +109,8 @@ class Reversal:
             if self._plan is not None:  # before the clock of the machine begins
                 self._later = iter(self._plan)
             machine = self._setup.machine()
-            self._close = weakref.finalize(self, only_here(machine.close))
+            self._close = only_here(machine.close)
+            self._forgotten = weakref.finalize(self, self._close)
             self._executor, state = self._setup.start(machine, self._sampler, self._visitor)
             final = self._sweep(self._executor, state)
             if (loans := self._executor.callbacks.loans) is not None:
@@ -214,10 +216,19 @@ class Reversal:
 
     def _end(self) -> None:
         """Return to where everything has been given back."""
+        try:
+            self._give_back()
+        except BaseException:
+            self._give_back()  # Ctrl-C may have ended it anywhere: again is no harm
+            raise
+
+    def _give_back(self) -> None:
         self._phase = Phase.ENDED
         self._visitor.forget()
         self._executor = self._later = None  # lets go of the arrays in the memory that is given back
         self._close()
+        if self._forgotten is not None:
+            self._forgotten.detach()
 
     def __enter__(self) -> "Reversal":
         return self
