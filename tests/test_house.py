@@ -26,7 +26,7 @@ FLOORS = [
     {"cuda", "metrics"},
     {"locks"},
     {"units", "compiled", "processors", "files", "filesystems", "checksums"},
-    {"errors", "forking", "version"},
+    {"errors", "forking", "tasks", "version"},
 ]
 """Rooms from the top floor down: each may import itself and what is below it."""
 

@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 
 import forebay as fb
+from forebay.checksums import checksum_of
+from forebay.engine.resume.files import MAGIC, read_arrays, write_arrays
 from forebay.engine.resume.ledger import Ledger
-from forebay.errors import DiskError, StateError
+from forebay.errors import CorruptionError, DiskError, StateError
 from tests.engine.surviving import CASES
 from tests.faults import figures
 
@@ -145,6 +147,59 @@ def test_the_progress_of_another_reversal_is_refused_before_any_work(change, nam
     with pytest.raises(fb.PlanError, match=f"another reversal: its {named}"):
         loop.reverse(tmp_path, **change)
     assert not loop.forwards
+
+
+def test_whatever_else_is_asked_for_makes_another_reversal(tmp_path):
+    loop = Loop()
+    loop.interrupt(tmp_path, 30)
+    plan = fb.plan(STEPS, 8192, fb.Budget(host="1MB"), schedule="revolve:6", costs=SLOW)
+    for name, changed in {
+        "policy": "lru",
+        "slots": 3,
+        "every": 2,
+        "costs": replace(SLOW, backward=2.0),
+        "plan": plan,
+    }.items():
+        with pytest.raises(fb.PlanError, match=f"another reversal: its {name} was"):
+            loop.reverse(tmp_path, **{name: changed})
+    for name in ("forward", "backward"):
+        other = Loop()
+        setattr(other, name, lambda *about: None)
+        with pytest.raises(fb.PlanError, match=f"another reversal: its {name} was Loop"):
+            other.reverse(tmp_path)
+    assert not loop.forwards
+
+
+@pytest.mark.parametrize(
+    ("forge", "said"),
+    [
+        (lambda data, size: data + b"x", "something follows its end"),
+        (lambda data, size: data[:8] + (2**62).to_bytes(8, "little") + data[16:], "its header is damaged"),
+        (lambda data, size: b"forebay0" + data[8:], "its header is damaged"),
+        (lambda data, size: data[:-1], "its array 'a' is damaged"),
+        (lambda data, size: sealed({"shape": [2**40]}), "its array 'a' cannot be in it"),
+        (lambda data, size: sealed({"shape": [5], "type": "|O"}), "its array 'a' cannot be in it"),
+        (lambda data, size: sealed({"shape": [size // 8 + 1]}), "its array 'a' cannot be in it"),
+        (lambda data, size: sealed({"shape": [size // 8]}), "its array 'a' is damaged"),
+    ],
+)
+def test_a_file_whose_sizes_are_wrong_is_refused_before_memory_is_taken(forge, said, tmp_path):
+    path = tmp_path / "progress-1"
+    write_arrays(path, {"step": 3}, {"a": np.arange(5.0)})
+    header, arrays = read_arrays(path)
+    assert header == {"step": 3} and arrays["a"].tolist() == [0, 1, 2, 3, 4]
+    size = len(sealed({}))
+    path.write_bytes(forge(path.read_bytes(), size))
+    with pytest.raises(CorruptionError, match=said):
+        read_arrays(path)
+
+
+def sealed(change):
+    """Return a file of progress with a sound header, whatever it says of its array."""
+    text = {"shape": [10000], "type": "<f8", "checksum": "0" * 32} | change
+    header = json.dumps({"step": 3, "arrays": [{"name": "a", **text}]}).ljust(200).encode()
+    start = MAGIC + len(header).to_bytes(8, "little") + bytes.fromhex(checksum_of([header]))
+    return start + header + bytes(40)
 
 
 def test_another_first_state_and_another_loop_are_refused(tmp_path):

@@ -30,7 +30,7 @@ from tests.mutation.mutants import mutants
 ROOT = Path(__file__).parents[2]
 COPIED = ("src", "tests", "bench", "examples", "docs", "conftest.py", "pyproject.toml", "README.md")
 EQUIVALENT = Path(__file__).with_name("equivalent.toml")
-MOST_SECONDS = 90.0
+MOST_SECONDS = 45.0
 """Of tests that are tried on one change, as they take without it."""
 TESTS = {
     "tier": ["tests/tier", "tests/faults", "tests/engine/test_spilling.py", "tests/cli/test_doctor.py"],
@@ -93,7 +93,8 @@ def map_of(base, files, pool):
         return json.loads(written.read_text() or json.dumps({"passed": {}, "failed": together}))
 
     examples = [file for file in files if file.startswith("src/")]  # one process for all
-    runs = list(pool.map(run, [examples, *([file] for file in files if file not in examples)]))
+    long_first = sorted(set(files) - set(examples), key=lambda file: -(ROOT / file).stat().st_size)
+    runs = list(pool.map(run, [examples, *([file] for file in long_first)]))
     passed = {test: figures for run in runs for test, figures in run["passed"].items()}
     return passed, sorted(test for run in runs for test in run["failed"])
 
@@ -112,7 +113,7 @@ def tests_of(mutant, room, passed):
     def folder(lines):
         return any(Path(file).parent == path.parent for file in lines)
 
-    for touched in [line] if mutant.lines else [file, folder]:
+    for touched in [line] if mutant.lines else [folder] if mutant.compiled else [file, folder]:
         tests, seconds = [], 0.0
         for test, (taken, lines) in sorted(near.items(), key=lambda item: item[1][0]):
             if (lines is None or touched(lines)) and seconds + taken <= MOST_SECONDS:
@@ -138,7 +139,8 @@ def judge(copy, mutant, room, passed):
     start = monotonic()
     try:
         files = sorted({test.partition("::")[0] for test in tests})
-        status, printed = run_tests(copy, files, 45 + 3 * seconds, CHOSEN=chosen)
+        patience = 20 + 2 * seconds + (60 if room == "codec" else 0)  # Numba may have to compile
+        status, printed = run_tests(copy, files, patience, CHOSEN=chosen)
     finally:
         kept.replace(path)
     outcome = "survived" if status == 0 else "timeout" if status == 124 else "killed"

@@ -30,6 +30,7 @@ class Mutant:
     kind: str
     lines: tuple[int, ...]
     """Of what is changed, and the first of its statement; none where importing runs them, or Numba compiles them."""
+    compiled: bool
     source: str
     """The whole file, changed."""
     before: str
@@ -47,7 +48,8 @@ def mutants(root: Path, file: str) -> Iterator[Mutant]:
     starts = [0]
     for line in text.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
-    for node, statement, traced in _nodes(ast.parse(text)):
+    for node, statement, function in _nodes(ast.parse(text)):
+        compiled = function is not None and "jit" in "".join(map(ast.dump, function.decorator_list))
         for kind, old, changed in _changes(node):
             start, stop = starts[old.lineno - 1] + old.col_offset, starts[old.end_lineno - 1] + old.end_col_offset
             new = ast.unparse(changed)
@@ -58,14 +60,15 @@ def mutants(root: Path, file: str) -> Iterator[Mutant]:
             after = " ".join((text[first:start].decode() + new + text[stop:last].decode()).split())
             lines = {statement.lineno, *range(old.lineno, old.end_lineno + 1)}
             source = text[:start].decode() + new + text[stop:].decode()
-            yield Mutant(file, kind, tuple(sorted(lines)) if traced else (), source, before, after)
+            traced = tuple(sorted(lines)) if function is not None and not compiled else ()
+            yield Mutant(file, kind, traced, compiled, source, before, after)
 
 
-def _nodes(tree: ast.Module) -> Iterator[tuple[ast.AST, ast.stmt, bool]]:
-    """Yield what may be changed, each with its statement, and whether Python runs that when a function is called."""
-    ahead: list[tuple[ast.AST, ast.AST, bool]] = [(tree, tree, False)]
+def _nodes(tree: ast.Module) -> Iterator[tuple[ast.AST, ast.stmt, ast.FunctionDef | None]]:
+    """Yield what may be changed, each with its statement, and the outermost function whose body that is part of."""
+    ahead: list[tuple[ast.AST, ast.AST, ast.FunctionDef | None]] = [(tree, tree, None)]
     while ahead:
-        node, statement, traced = ahead.pop()
+        node, statement, function = ahead.pop()
         if isinstance(node, ast.JoinedStr | ast.Import | ast.ImportFrom | ast.Assert):
             continue
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
@@ -73,14 +76,11 @@ def _nodes(tree: ast.Module) -> Iterator[tuple[ast.AST, ast.stmt, bool]]:
         if isinstance(node, ast.stmt):
             statement = node
         if hasattr(node, "lineno"):
-            yield node, statement, traced
+            yield node, statement, function
         if isinstance(node, ast.Raise):
             continue
-        function = isinstance(node, ast.FunctionDef) and not any(
-            "jit" in ast.dump(each) for each in node.decorator_list
-        )
         for name, value in ast.iter_fields(node):
-            inside = traced or (function and name == "body")
+            inside = node if function is None and isinstance(node, ast.FunctionDef) and name == "body" else function
             children = value if isinstance(value, list) else [value]
             if name not in LEFT_OUT:
                 ahead += [(child, statement, inside) for child in children if isinstance(child, ast.AST)]

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from math import inf
 from pathlib import Path
 from statistics import fmean, median
 
@@ -27,7 +28,7 @@ from forebay.errors import BudgetError
 from forebay.machine.packing import Packing
 from forebay.planner import Costs, Plan
 from forebay.planner.make import check_budget, check_step_costs
-from forebay.tier.capacity import PIECE, free_host_bytes
+from forebay.tier.capacity import PIECE, free_host_bytes, less_of_host
 from forebay.tier.sectors import SECTOR
 from forebay.units import Budget, to_text
 
@@ -51,31 +52,40 @@ def read_budget(budget: Budget | str | int | None, memory: ArrayMemory) -> tuple
 
 
 def there_is(budget: Budget | str | int | None, loop: TimeLoop, steps: int | None) -> tuple[Budget, str]:
-    """Read a budget for a loop, or take one; where the host has less than it allows, take that, and say so.
-
-    Whoever takes more than a control group allows is killed without a word. What a reversal can use at all is counted.
-    """
+    """Read a budget for a loop, or take one; where the host has less than it allows and can be used, take that."""
     budget, note = read_budget(budget, loop.memory)
-    free = host_room(loop) if "host" in budget.tiers else None
-    if free is None:
+    nbytes, record = loop.layout.nbytes, loop.record_layout.nbytes if loop.record_layout else 0
+    usable = inf if steps is None else of_all_steps(loop.coarse_steps, max(nbytes, record))
+
+    def check(budget: Budget) -> None:
+        if steps is not None:
+            check_budget(steps, nbytes, budget, record_bytes=record or None, every=loop.every)
+
+    return less_where_needed(budget, note, host_room(loop.memory.tier, nbytes), usable, check)
+
+
+def of_all_steps(steps: int, nbytes: int) -> int:
+    """Return the bytes that snapshots of all steps can take: encodings may be longer."""
+    return 5 * (steps + 1) * nbytes // 4
+
+
+def less_where_needed(
+    budget: Budget, note: str, free: int | None, usable: float, check: Callable[[Budget], None]
+) -> tuple[Budget, str]:
+    """Return what the host has of a budget, with a note that says so; where `check` refuses that, say both."""
+    there, less = less_of_host(budget, free, usable)
+    if not less:
         return budget, note
-    record = loop.record_layout.nbytes if loop.record_layout else 0
-    everything = 5 * (loop.coarse_steps + 1) * max(loop.layout.nbytes, record) // 4  # encodings may be longer
-    if (budget["host"] if steps is None else min(budget["host"], everything)) <= free:
-        return budget, note
-    less = f"the budget allows {to_text(budget['host'])} of the host, of which {to_text(free)} are there: taking those"
-    budget = budget.with_tier("host", free)
-    if steps is not None:
-        try:
-            check_budget(steps, loop.layout.nbytes, budget, record_bytes=record or None, every=loop.every)
-        except BudgetError as error:
-            raise BudgetError(f"{less}; {error}") from error
-    return budget, f"{note}; {less}" if note else less
+    try:
+        check(there)
+    except BudgetError as error:
+        raise BudgetError(f"{less}; {error}") from error
+    return there, f"{note}; {less}" if note else less
 
 
 def check_host(plan: Plan, loop: TimeLoop) -> None:
     """Refuse a plan that takes more of the host than is there."""
-    need, free = plan.peak_bytes.get("host", 0), host_room(loop)
+    need, free = plan.peak_bytes.get("host", 0), host_room(loop.memory.tier, loop.layout.nbytes)
     if free is not None and need > free:
         raise BudgetError(
             f"the plan takes {to_text(need)} of the host, of which {to_text(free)} are there: make another, with a "
@@ -83,7 +93,7 @@ def check_host(plan: Plan, loop: TimeLoop) -> None:
         )
 
 
-def host_room(loop: TimeLoop) -> int | None:
+def host_room(tier: str, state_bytes: int) -> int | None:
     """Return the bytes of the host for snapshots: what is free, less working states and a part to spare.
 
     None where nobody tells.
@@ -91,11 +101,11 @@ def host_room(loop: TimeLoop) -> int | None:
     free = free_host_bytes()
     if free is None:
         return None
-    if loop.memory.tier == "device":
+    if tier == "device":
         from forebay.cuda.slab import kept_bytes  # it needs cuda.core
 
         return free + kept_bytes()
-    return max(0, free - free // SPARE - WORKING_STATES * loop.layout.nbytes)
+    return max(0, free - free // SPARE - WORKING_STATES * state_bytes)
 
 
 def driver_overhead(tier: str, encoded: bool, arrays: int = 0) -> int:

@@ -13,7 +13,7 @@ from forebay.engine.loop import Record, TimeLoop
 from forebay.engine.online import FOREVER, EndWatch, LearningReversal, OnlineReversal
 from forebay.engine.result import Result
 from forebay.engine.resume import Adjoint, SurvivingLoop, reverse_in_segments
-from forebay.engine.reversal import Reversal, Setup
+from forebay.engine.reversal import MakeMachine, Reversal, Setup
 from forebay.engine.spilling import SnapshotCoding, check_plan, rooms_of
 from forebay.errors import PlanError
 from forebay.filesystems import spill_directory
@@ -210,11 +210,8 @@ def prepare(
         loop = TimeLoop(watch if steps is None else forward, state, FOREVER if steps is None else steps, every, record)
         budget, note = there_is(budget, loop, steps)
         costs = costs or measured(loop, budget, where, synchronous)
-        nbytes, every, overhead = (
-            loop.layout.nbytes,
-            loop.every,
-            driver_overhead(loop.memory.tier, False, loop.allocations),
-        )
+        overhead = driver_overhead(loop.memory.tier, False, loop.allocations)
+        nbytes, every = loop.layout.nbytes, loop.every
         problem = Problem(steps or every, every, nbytes, None, budget, costs, policy, slots, reversals, overhead)
         machine = partial(loop.memory.machine, where, synchronous)
         if steps is None:
@@ -247,6 +244,14 @@ def prepare(
             overhead=overhead,
         )
         note = with_unused(note, codec, plan)
+    machine = partial(loop.memory.machine, where, synchronous)
+    return _planned(plan, loop, encoders, machine, overhead, note)
+
+
+def _planned(
+    plan: Plan, loop: TimeLoop, encoders: Sequence[Codec], machine: MakeMachine, overhead: int, note: str
+) -> Reversal:
+    """Return the reversal that carries a plan out, refusing a plan that the loop has no room for."""
     keeps = plan.keep == "states"
     kept = loop.layout if keeps else loop.record_layout
     if kept is None:
@@ -259,7 +264,6 @@ def prepare(
     packing = None if coding is None else coding.packing
     rooms = rooms_of(plan, kept, packing, overhead)
     check_plan(plan, loop, kept, packing, rooms)
-    machine = partial(loop.memory.machine, where, synchronous)
     setup = Setup(loop, keeps, kept, coding, plan.tiers, rooms, machine)
     return Reversal(setup, plan, lossy=encoder is not None and encoder.lossy, note=note)
 

@@ -3,7 +3,6 @@
 import mmap
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -20,10 +19,11 @@ from forebay.machine.region import Region
 from forebay.machine.spec import ArraySpec
 from forebay.machine.threads import LaneThreads
 from forebay.metrics import Metrics, Span
+from forebay.tasks import ThreadTask
 from forebay.tier.disk import Disk
 from forebay.units import to_text
 
-DONE: "Future[None]" = Future()
+DONE: ThreadTask[None] = ThreadTask()
 """The event of what has happened already."""
 DONE.set_result(None)
 
@@ -122,7 +122,7 @@ class HostReversal(ReversalMachine):
         task = self._threads.submit("codec", self._encode, step, aside)
         return Encoding(task, partial(self._sizes, task), partial(self.passed, task))
 
-    def _sizes(self, task: "Future[list[int]]") -> list[int]:
+    def _sizes(self, task: ThreadTask[list[int]]) -> list[int]:
         self._threads.check_process()
         return task.result()
 

@@ -1,5 +1,6 @@
 """How much memory each tier of this machine has, and how much of it is free."""
 
+import math
 import mmap
 import shutil
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from pathlib import Path
 from forebay.cuda.available import gpu_count
 from forebay.errors import BudgetError
 from forebay.filesystems import file_system_of, in_memory
-from forebay.units import to_text
+from forebay.units import Budget, to_text
 
 PIECE = 2 * 2**20
 """Bytes in which the driver of a GPU gives its memory."""
@@ -72,6 +73,24 @@ def check_free(nbytes: int, what: str) -> None:
         raise BudgetError(
             f"{what} takes {to_text(nbytes)} of memory, of which {to_text(free)} are free: make it smaller"
         )
+
+
+def less_of_host(budget: Budget, free: int | None, usable: float = math.inf) -> tuple[Budget, str]:
+    """Return what the host has of a budget, and words where that is less than it allows and than could be used.
+
+    Whoever takes more than a control group allows is killed without a word.
+
+    Examples
+    --------
+    >>> less_of_host(Budget(host="8GB"), 3 * 10**9)
+    (Budget(host='3GB'), 'the budget allows 8GB of the host, of which 3GB are there: taking those')
+    >>> less_of_host(Budget(host="8GB"), 3 * 10**9, usable=10**6)
+    (Budget(host='8GB'), '')
+    """
+    if free is None or budget.host is None or min(budget.host, usable) <= free:
+        return budget, ""
+    less = f"the budget allows {to_text(budget.host)} of the host, of which {to_text(free)} are there: taking those"
+    return budget.with_tier("host", free), less
 
 
 def disk_capacity(directory: Path) -> Capacity:

@@ -17,7 +17,6 @@ import errno
 import threading
 import weakref
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -28,6 +27,7 @@ from numpy.typing import NDArray
 
 from forebay.errors import BudgetError, CorruptionError, DiskError, DiskFullError, PlanError
 from forebay.forking import leave_to_parent
+from forebay.tasks import ThreadTask, Workers
 from forebay.tier import files
 from forebay.tier.capacity import check_spills
 from forebay.tier.files import SpillFile
@@ -48,7 +48,7 @@ class _Snapshot:
     """Where it lies."""
     checksums: dict[int, bytes] = field(default_factory=dict)
     """Of every piece, by where it starts. In memory only: the file never outlives the process."""
-    transfers: list["Future[None]"] = field(default_factory=list)
+    transfers: list[ThreadTask[None]] = field(default_factory=list)
     """Its write, and its reads."""
 
     @property
@@ -108,16 +108,16 @@ class Disk:
         self._space = FileSpace()
         self._closed = False
         self._lock = threading.Lock()
-        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="forebay-disk")
+        self._pool = Workers(THREADS, "forebay-disk")
+        leave_to_parent(self)
         try:
             self._pool.submit(self._file.open, directory).result()
         except BaseException:
-            self._pool.shutdown()
             self._file.close()
+            self._pool.close()
             raise
-        leave_to_parent(self)
 
-    def write(self, step: int, data: NDArray[Any] | memoryview | bytearray) -> "Future[None]":
+    def write(self, step: int, data: NDArray[Any] | memoryview | bytearray) -> ThreadTask[None]:
         """Keep a snapshot; raises at once where it would exceed the capacity, or the disk is too full to hold it."""
         buffer = np.frombuffer(data, np.uint8)
         with self._lock:
@@ -141,7 +141,7 @@ class Disk:
             self.used = needed
             return self._transfer(snapshot, partial(self._write_piece, snapshot, buffer), written=True)
 
-    def read(self, step: int, out: NDArray[Any] | memoryview | bytearray) -> "Future[None]":
+    def read(self, step: int, out: NDArray[Any] | memoryview | bytearray) -> ThreadTask[None]:
         """Fill `out` with a snapshot; the future raises `CorruptionError` where it is not what was written."""
         buffer = np.frombuffer(out, np.uint8)
         with self._lock:
@@ -170,21 +170,22 @@ class Disk:
             self._closed = True
             moving = [transfer for snapshot in self._snapshots.values() for transfer in snapshot.transfers]
         try:
-            wait(moving)
+            _wait(moving)
         finally:
             # Tasks in the queue see that we are closed, and return: after Ctrl-C, too, all end within a chunk. We wait
-            # for futures because a join that Ctrl-C ends takes running threads for dead (in CPython before 3.13).
-            wait(moving)
+            # for tasks because a join that Ctrl-C ends takes running threads for dead (in CPython before 3.13).
+            _wait(moving)
             try:
-                self._pool.shutdown()
+                self._pool.close()
             finally:
-                self._finalizer()
+                self._file.close()
+                self._finalizer.detach()
             self._snapshots.clear()
             self.used = 0
 
     def abandon(self) -> None:
         """Let go of the file in a forked child: it is the parent's, which keeps it, and so are the threads."""
-        self._closed, self._lock, self._pool = True, threading.Lock(), ThreadPoolExecutor(1)
+        self._closed, self._lock, self._pool = True, threading.Lock(), Workers(1, "forebay-disk")
         self._snapshots = {}
         self._finalizer.detach()
         self._file.abandon()
@@ -207,7 +208,7 @@ class Disk:
             raise PlanError(f"step {step} is not on the disk: it was never written, or it was dropped")
         return self._snapshots[step]
 
-    def _transfer(self, snapshot: _Snapshot, move: Callable[[FilePiece], None], *, written: bool) -> "Future[None]":
+    def _transfer(self, snapshot: _Snapshot, move: Callable[[FilePiece], None], *, written: bool) -> ThreadTask[None]:
         tasks = [partial(move, piece) for piece in pieces(snapshot.ranges, snapshot.size, CHUNK)]
         transfer = run_all(self._pool, tasks, partial(self._ended, snapshot, written))
         snapshot.transfers.append(transfer)
@@ -240,6 +241,12 @@ class Disk:
         except OSError as failure:
             error = failure
         return error and _explained(error, snapshot, self.directory)
+
+
+def _wait(transfers: list[ThreadTask[None]]) -> None:
+    """Wait for the end of transfers, whatever it is."""
+    for transfer in transfers:
+        transfer.exception()
 
 
 def _explained(error: BaseException, snapshot: _Snapshot, directory: Path) -> BaseException:

@@ -50,9 +50,10 @@ class SpillFile:
     def close(self) -> None:
         """Let go of it; again is no harm."""
         with self._lock:
-            if self.fd >= 0:
-                os.close(self.fd)
-            self.fd, self._closed = -1, True
+            # Nothing is called before the system's own call, where a signal could come between.
+            fd, self.fd, self._closed = self.fd, -1, True
+            if fd >= 0:
+                os.close(fd)
 
     def abandon(self) -> None:
         """Let go of it in a forked child, whoever had the lock."""

@@ -2,21 +2,22 @@
 
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError
+
+from forebay.tasks import ThreadTask, Workers
 
 
 def run_all(
-    pool: ThreadPoolExecutor,
+    pool: Workers,
     tasks: Sequence[Callable[[], None]],
     end: Callable[[BaseException | None], BaseException | None],
-) -> "Future[None]":
+) -> ThreadTask[None]:
     """Have threads run tasks, and return the future of their end.
 
     After an error none is begun any more. At last `end` is handed the first error, if there was one, and returns what
     the future shall raise.
     """
-    future: Future[None] = Future()
-    future.set_running_or_notify_cancel()  # the kernel may be using the buffer: no cancelling from outside
+    future: ThreadTask[None] = ThreadTask()
     errors: list[BaseException] = []
     lock, left = threading.Lock(), len(tasks) + 1  # handing them out is one more
 

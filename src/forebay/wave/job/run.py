@@ -84,6 +84,8 @@ def run_job(
 def _survey(job: Job, console: Console, repair: bool) -> Survey:
     """Do what `run_job` does, in a directory that is held."""
     start = perf_counter()
+    damage: list[str] = []
+    failed: dict[int, str] = {}
     with ExitStack() as opened:
         client, gpus = None, gpu_count()
         if job.run.scheduler:
@@ -91,17 +93,10 @@ def _survey(job: Job, console: Console, repair: bool) -> Survey:
 
             client = opened.enter_context(existing(job.run))
             gpus = client.gpus()
-        damage: list[str] = []
         with console.status("preparing the model"):
             workspace = opened.enter_context(prepare(job, gpus, damage.append).running())
-        for note in (*damage, *workspace.described.notes):
-            if console.quiet:
-                warnings.warn(note, WaveWarning, stacklevel=3)
-            else:
-                say(console, note, "yellow")
+        _tell_notes(console, [*damage, *workspace.described.notes])
         done, count = workspace.finished(), workspace.geometry.count
-        missing = [shot for shot in range(count) if shot not in done]
-        todo = [shot for shot in missing if not repair or shot in workspace.damaged]
         if done:
             say(console, f"{len(done)} of {count} shots were finished before")
         if job.run.workers:
@@ -109,8 +104,11 @@ def _survey(job: Job, console: Console, repair: bool) -> Survey:
 
             client = opened.enter_context(local(job.run, workspace.described.device, workspace.drafts))
         bars = opened.enter_context(ProgressBars(console, count, len(done), steps_of(workspace)[1]))
-        unasked = [shot for shot in missing if shot not in todo]
-        failed = dict.fromkeys(unasked, "it was not computed before: run the job without --repair")
+        todo = [shot for shot in range(count) if shot not in done]
+        if repair:
+            unasked = [shot for shot in todo if shot not in workspace.damaged]
+            failed |= dict.fromkeys(unasked, "it was not computed before: run the job without --repair")
+            todo = [shot for shot in todo if shot in workspace.damaged]
         if todo:  # a finished job keeps its plan, however little memory there is now
             budget = Budget(host=host_capacity().free) if client is None else client.budget(workspace)
             _settle(workspace, budget, console)
@@ -132,13 +130,22 @@ def _survey(job: Job, console: Console, repair: bool) -> Survey:
         workspace,
         stack,
         finish(stack, workspace),
-        failed,
-        aside,
-        damage,
-        len(done),
-        perf_counter() - start,
-        [summary for shot, summary in summaries.items() if shot not in failed],
+        failed=failed,
+        aside=aside,
+        damage=damage,
+        resumed=len(done),
+        seconds=perf_counter() - start,
+        summaries=[summary for shot, summary in summaries.items() if shot not in failed],
     )
+
+
+def _tell_notes(console: Console, notes: list[str]) -> None:
+    """Say what was damaged, and what the job might do better; by a warning where there is no console."""
+    for note in notes:
+        if console.quiet:
+            warnings.warn(note, WaveWarning, stacklevel=4)
+        else:
+            say(console, note, "yellow")
 
 
 def _summaries(workspace: Workspace, failed: dict[int, str]) -> dict[int, dict[str, Any]]:
@@ -200,27 +207,36 @@ def _settle(workspace: Workspace, budget: Budget, console: Console) -> None:
 
 
 def _here(workspace: Workspace, todo: list[int], bars: ProgressBars) -> dict[int, str]:
-    """Migrate shots one after the other in this process."""
+    """Migrate shots one after the other in this process, and tell which failed and why."""
     failed: dict[int, str] = {}
-    retries = workspace.described.job.run.retries
     for shot in todo:
-        for attempt in range(retries + 1):
-            try:
-                summary = try_shot(workspace.root, shot, workspace.run, tell=bars.steps)
-                workspace.take(shot)
-            except (KeyboardInterrupt, SystemExit):  # Ctrl-C, or SIGTERM on the command line
-                workspace.take_failure(shot)
-                raise
-            except Exception as error:
-                workspace.take_failure(shot)
-                if isinstance(error, BudgetError) and workspace.plan() is None:
-                    raise  # and all others would fail alike
-                failed[shot], again = f"{type(error).__name__}: {error}", attempt < retries and not hopeless(error)
-                bars.failed(shot, failed[shot], again)
-                if again:
-                    continue
+        for left in reversed(range(workspace.described.job.run.retries + 1)):
+            reason, is_hopeless = _attempt(workspace, shot, bars)
+            if not reason:
                 break
-            failed.pop(shot, None)
-            bars.finished(shot, summary["seconds"])
-            break
+            again = left > 0 and not is_hopeless
+            bars.failed(shot, reason, again)
+            if not again:
+                failed[shot] = reason
+                break
     return failed
+
+
+def _attempt(workspace: Workspace, shot: int, bars: ProgressBars) -> tuple[str, bool]:
+    """Migrate a shot; return what went wrong, if anything, and whether it would again, but raise what all would meet.
+
+    The error itself is let go: its frames hold the arrays of the shot.
+    """
+    try:
+        summary = try_shot(workspace.root, shot, workspace.run, tell=bars.steps)
+        workspace.take(shot)
+    except Exception as error:
+        workspace.take_failure(shot)
+        if isinstance(error, BudgetError) and workspace.plan() is None:
+            raise
+        return f"{type(error).__name__}: {error}", hopeless(error)
+    except BaseException:  # Ctrl-C, or SIGTERM on the command line
+        workspace.take_failure(shot)
+        raise
+    bars.finished(shot, summary["seconds"])
+    return "", False

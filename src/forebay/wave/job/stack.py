@@ -27,6 +27,11 @@ class PartialImage:
     illumination: NDArray[Any]
     box: Box
 
+    @property
+    def strength(self) -> float:
+        """The root mean square of the image."""
+        return float(np.sqrt(np.mean(np.square(self.image, dtype=np.float64))))
+
     def __add__(self, other: "PartialImage") -> "PartialImage":
         """Add two parts; the sum covers both, and what is between."""
         box = tuple(

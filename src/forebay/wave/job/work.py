@@ -23,7 +23,7 @@ from forebay.wave.job.place import budget_of, putter
 from forebay.wave.job.stack import PartialImage
 from forebay.wave.job.workspace import Workspace
 from forebay.wave.job.workspace.description import check_unchanged
-from forebay.wave.migrate import migrate
+from forebay.wave.migrate import Migration, migrate
 from forebay.wave.simulate import simulate
 from forebay.wave.survey.geometry import part_of
 from forebay.wave.survey.shot import Shot
@@ -119,34 +119,41 @@ def _run(workspace: Workspace, number: int, budget: Budget | None, tell: StepLis
         progress=False,
     )
     part = PartialImage(np.asarray(migration.image), np.asarray(migration.illumination), box)
+    _check_finite(part, shot)
+    if plan is None:
+        workspace.freeze(migration.result.plan, migration.result.metrics, number)
+    seconds = {"seconds": perf_counter() - start, "data": recorded - start}
+    summary = {"shot": number} | seconds | _told(migration) | {"strength": part.strength}
+    # Half of what lies beyond source and receivers, along the horizontal axes.
+    margins = [0, *(int((job.imaging.aperture or 0.0) / 2 / step) for step in described.grid.spacing[1:])]
+    workspace.keep(number, part.faded(margins, described.grid.shape), summary)
+    return dict(json.loads(json.dumps(summary)))
+
+
+def _check_finite(part: PartialImage, shot: Shot) -> None:
+    """Refuse an image that would spoil the sum of all."""
     if not np.isfinite(part.image).all() or not np.isfinite(part.illumination).all():
         largest = np.abs(np.asarray(shot.data)).max()
         raise WaveError(
             f"its image is not finite, and is set aside: look at its data, whose largest sample is {largest:.3g}"
         )
-    result = migration.result
-    if plan is None:
-        workspace.freeze(result.plan, result.metrics, number)
-    summary = {
-        "shot": number,
-        "seconds": perf_counter() - start,
-        "data": recorded - start,
-        "reversal": result.metrics.seconds,
+
+
+def _told(migration: Migration) -> dict[str, Any]:
+    """Return what a summary tells of a shot's reversal."""
+    result, metrics = migration.result, migration.result.metrics
+    return {
+        "reversal": metrics.seconds,
         "every": migration.every,
         "steps": result.plan.steps,
-        "phases": dict(result.metrics.phases),
-        "peak": dict(result.metrics.peak),
-        "moved": dict(result.metrics.moved),
-        "ratio": result.metrics.mean_ratio if result.metrics.ratios else None,
-        "worst": result.metrics.ratios.worst if result.metrics.ratios else None,
-        "error": max((sample.relative for sample in result.metrics.samples), default=None),
+        "phases": dict(metrics.phases),
+        "peak": dict(metrics.peak),
+        "moved": dict(metrics.moved),
+        "ratio": metrics.mean_ratio if metrics.ratios else None,
+        "worst": metrics.ratios.worst if metrics.ratios else None,
+        "error": max((sample.relative for sample in metrics.samples), default=None),
         "note": result.note,
-        "strength": float(np.sqrt(np.mean(np.square(part.image, dtype=np.float64)))),
     }
-    # Half of what lies beyond source and receivers, along the horizontal axes.
-    margins = [0, *(int((job.imaging.aperture or 0.0) / 2 / step) for step in described.grid.spacing[1:])]
-    workspace.keep(number, part.faded(margins, described.grid.shape), summary)
-    return dict(json.loads(json.dumps(summary)))
 
 
 def shot_of(workspace: Workspace, number: int) -> Shot:
