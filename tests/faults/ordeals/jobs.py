@@ -9,38 +9,12 @@ from contextlib import suppress
 from importlib import import_module
 
 import numpy as np
+from tests.wave.job.jobs import job_text
 
 from forebay.cli.main import main
 
 SHOTS = 4
-JOB = f"""
-[model]
-name = "layers"
-shape = [48, 96]
-smooth = 80.0
-[geometry]
-shots = {SHOTS}
-source_depth = 50.0
-receiver_depth = 50.0
-receiver_spacing = 100.0
-[data]
-dt = 0.008
-length = 1.0
-[wavelet]
-frequency = 2.5
-[physics]
-absorb = 10
-[memory]
-host = "300kB"
-disk = "20MB"
-schedule = "storeall"
-[run]
-device = "cpu"
-retries = 0
-[output]
-directory = "out"
-formats = ["npy"]
-"""
+JOB = job_text(shots=SHOTS, physics="absorb = 10", memory='host = "300kB"\ndisk = "20MB"\nschedule = "storeall"')
 LOADED = ("numba", "scipy.ndimage", "forebay.wave.job.results", "matplotlib.pyplot", "plotly.graph_objects")
 """What a child would load again each time; nothing of it is run before forks."""
 CODES = (0, 1, 2, 128 + signal.SIGTERM)

@@ -203,6 +203,15 @@ def test_a_shot_that_keeps_failing_is_reported_and_loses_no_other(whole, tmp_pat
     assert same_images(run_job(job), whole)  # the same job again has what was missing
 
 
+def test_where_no_shot_is_migrated_the_first_reason_is_told(tmp_path, monkeypatch):
+    def run(workspace, number, budget, tell):
+        raise MemoryError(f"no room for shot {number}")
+
+    monkeypatch.setattr(work, "_run", run)
+    with pytest.raises(WaveError, match=r"none of the 5 shots could be migrated; .* MemoryError: no room for shot 0"):
+        run_job(job_in(tmp_path))
+
+
 def test_what_is_wrong_with_a_shot_is_not_tried_again(whole, tmp_path, monkeypatch):
     tried, real = [], work._run
 
