@@ -4,7 +4,7 @@ Between a GPU and the host nothing here waits on the host's side. What orders th
 and where the computation waits for them; the tests on the virtual machine leave out one after the other.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -24,11 +24,6 @@ from forebay.machine.slabs import Piece, SlabHeap
 from forebay.machine.spec import ArraySpec
 from forebay.units import Budget
 
-Fall = tuple[torch.UntypedStorage, int, Piece]
-"""A storage, its bytes, and the piece to copy it into."""
-Rise = tuple[Piece, torch.UntypedStorage, int, Any]
-"""A piece, the storage to copy it into, its bytes, and what has to end before."""
-
 
 class Mover:
     """Tensors of a device, with so many bytes of host memory as the tier below, and a machine that copies.
@@ -43,21 +38,15 @@ class Mover:
         self.warm: set[tuple[torch.dtype, int]] = set()
         """kinds of tensors that have been encoded and decoded before"""
 
-    def down(self, falls: Sequence[Fall]) -> list[Any]:
-        """Copy storages into pieces of host memory."""
-        moves = []
-        for storage, nbytes, piece in falls:
-            after = [Wait("down: piece free", event) for event in piece.after]
-            moves.append(Move(piece.region, self.region(storage, nbytes), after))
-        return self.machine.moves("down 1", moves)
+    def down(self, storage: torch.UntypedStorage, nbytes: int, piece: Piece) -> Move:
+        """Return the copy of a storage into a piece of host memory."""
+        after = [Wait("down: piece free", event) for event in piece.after]
+        return Move(piece.region, self.region(storage, nbytes), after)
 
-    def up(self, rises: Sequence[Rise]) -> list[Any]:
-        """Copy pieces of host memory into storages that were allocated in the order of the computation just now."""
-        moves = []
-        for piece, storage, nbytes, stored in rises:
-            after = [] if stored is None else [Wait("up: stored", stored)]
-            moves.append(Move(self.region(storage, nbytes), piece.region, after))
-        return self.machine.moves("up 1", moves)
+    def up(self, piece: Piece, storage: torch.UntypedStorage, nbytes: int, stored: Any) -> Move:
+        """Return the copy of a piece into a storage that was allocated in the order of the computation just now."""
+        after = [] if stored is None else [Wait("up: stored", stored)]
+        return Move(self.region(storage, nbytes), piece.region, after)
 
     def region(self, storage: torch.UntypedStorage, nbytes: int) -> Region:
         """Return where the first bytes of a storage lie."""
