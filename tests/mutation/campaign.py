@@ -18,6 +18,7 @@ import tempfile
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from fnmatch import fnmatch
 from itertools import zip_longest
 from pathlib import Path
 from queue import SimpleQueue
@@ -41,6 +42,25 @@ TESTS = {
     "wave/job": ["tests/wave/job", "tests/cli/test_rtm.py", "tests/faults", "tests/test_errors.py"],
 }
 """Which tests may notice a change in a room, beside the examples in its docstrings."""
+
+
+GPU = [
+    "*device.py::*",
+    "*::*device*",
+    "*::_with_gpu",
+    "*::_launch*",
+    "*::_module",
+    "*::_thread_blocks",
+    "*::_check_gpu",
+]
+GPU += ["codec/nvcomp/library.py::*", "codec/nvcomp/sealed.py::*", "codec/nvcomp/bitcomp.py::*"]
+"""Functions that run where there is a GPU alone: they are left out."""
+
+
+def needs_gpu(mutant):
+    """Tell whether a change is in what runs on a GPU alone."""
+    place = f"{mutant.file.removeprefix('src/forebay/')}::{mutant.function}"
+    return any(fnmatch(place, pattern) for pattern in GPU)
 
 
 def test_files(room):
@@ -169,11 +189,11 @@ def summary(told, drawn):
 def campaign(out, rooms=tuple(TESTS), count=60, seed=0, processes=2, seconds=1e9):
     """Try changes of rooms, in turns, while there is time; write and return what came of them."""
     deadline, random = monotonic() + seconds, Random(seed)
-    known = tomllib.loads(EQUIVALENT.read_text()) if EQUIVALENT.exists() else {}
+    known = tomllib.loads(EQUIVALENT.read_text())
     drawn, lists = {}, []
     for room in rooms:
         files = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "src/forebay" / room).rglob("*.py"))
-        possible = [mutant for file in files for mutant in mutants(ROOT, file)]
+        possible = [mutant for file in files for mutant in mutants(ROOT, file) if not needs_gpu(mutant)]
         drawn[room] = len(possible)
         lists.append([(room, mutant) for mutant in random.sample(possible, min(count, len(possible)))])
     turns = [each for turn in zip_longest(*lists) for each in turn if each]

@@ -27,6 +27,8 @@ class Mutant:
     """One change of a file."""
 
     file: str
+    function: str
+    """The outermost one that it is in, if any."""
     kind: str
     line: int
     place: int | None
@@ -63,7 +65,17 @@ def mutants(root: Path, file: str) -> Iterator[Mutant]:
             before = " ".join(text[first:last].decode().split())
             after = " ".join((text[first:start].decode() + new + text[stop:last].decode()).split())
             source = text[:start].decode() + new + text[stop:].decode()
-            yield Mutant(file, kind, old.lineno, place, compiled, source, before, after)
+            yield Mutant(
+                file,
+                function.name if function is not None else "",
+                kind,
+                old.lineno,
+                place,
+                compiled,
+                source,
+                before,
+                after,
+            )
 
 
 def entries(root: Path, file: str) -> list[int]:
