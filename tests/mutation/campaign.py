@@ -45,15 +45,9 @@ TESTS = {
 
 
 GPU = [
-    "*device.py::*",
-    "*::*device*",
-    "*::_with_gpu",
-    "*::_launch*",
-    "*::_module",
-    "*::_thread_blocks",
-    "*::_check_gpu",
+    *("*device.py::*", "*::*_device", "tier/capacity.py::device_capacity"),
+    *("*::_launch*", "*::_module", "*::_thread_blocks", "*::_check_gpu", "codec/nvcomp/[!cs]*::*", "*/sealed.py::*"),
 ]
-GPU += ["codec/nvcomp/library.py::*", "codec/nvcomp/sealed.py::*", "codec/nvcomp/bitcomp.py::*"]
 """Functions that run where there is a GPU alone: they are left out."""
 
 
