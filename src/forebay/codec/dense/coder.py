@@ -1,22 +1,61 @@
 """Encoding and decoding tiles on the CPU."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from forebay.codec.bounded.format import LANES, PLACE, RAW
+from forebay.codec.bounded.format import LANES, RAW
 from forebay.codec.bounded.rows import fill, load
-from forebay.codec.bounded.tiles import jit
-from forebay.codec.dense.format import HEAD, WARPS
+from forebay.codec.dense.format import ODD, SPOT, WARPS
 from forebay.codec.dense.model import COARSE, EVERY, FIELD, PAD, VALUES, quantise, restore
-from forebay.codec.dense.planes import ONE, exact_of, measure, pack, row_of, unpack
+from forebay.codec.dense.planes import begin_of_row, measure, pack, rows_of, unpack
 from forebay.codec.dense.tiles import exists, fresh_of, full, gather, index_of, locate, scatter, surround
-from forebay.codec.dense.words import absolute, below
+from forebay.codec.dense.top import gather_bricks, measure_top, pack_top, quantise_top, scatter_bricks, unpack_top
+from forebay.codec.dense.words import absolute, below, jit, lowest_of
 
 MOST_ROWS = 64
 """Rows of cells of a tile, at most."""
-MOST_WORDS = 2560
-"""Words that the symbols of a tile may take."""
+MOST_WORDS = 4608
+"""Words that the symbols of a tile may take, or the quanta of the uppermost grid's."""
+
+
+class Desk(NamedTuple):
+    """Room for one tile, which a thread uses again and again."""
+
+    x: NDArray[Any]
+    """its points, kind by kind, or row by row"""
+    coarse: NDArray[Any]
+    """the old points in it and around it"""
+    field: NDArray[Any]
+    """what is decoded"""
+    steps: NDArray[Any]
+    """symbols as numbers"""
+    listed: NDArray[Any]
+    spare: NDArray[Any]
+    symbols: NDArray[np.int32]
+    codes: NDArray[np.int32]
+    masks: NDArray[np.int32]
+    unfit: NDArray[np.uint32]
+    exact: NDArray[np.int64]
+    words: NDArray[np.uint32]
+    near: NDArray[Any]
+    prefix: NDArray[np.uint32]
+    """the words of `near`"""
+
+
+def desk_for(dtype: np.dtype[Any]) -> Desk:
+    """Take room for a tile of some type."""
+    near = np.zeros(1, dtype)
+    return Desk(
+        *(np.zeros(size, dtype) for size in (VALUES, COARSE, FIELD, VALUES, VALUES + LANES, LANES)),
+        *(np.zeros(size, np.int32) for size in (VALUES, VALUES + LANES, WARPS * LANES)),
+        np.zeros((8, MOST_ROWS), np.uint32),
+        np.zeros(VALUES, np.int64),
+        np.zeros(MOST_WORDS, np.uint32),
+        near,
+        near.view(np.uint32),
+    )
 
 
 @jit
@@ -32,34 +71,97 @@ def nothing(x: Any, cells: int, numbers: Any) -> bool:
 
 
 @jit
-def number_of(order: int, rank: int) -> int:
-    """Return the number of the symbol that comes at some place where exact ones are told: thread by thread."""
-    turns = 4 if rank == 3 else 8 if rank == 2 else 16
-    rows = ((1 << rank) - 1) * turns
-    thread, number = divmod(order, rows)
-    return (thread // LANES * rows + number) * LANES + thread % LANES
-
-
-@jit
 def spot_of(symbol: int, rank: int) -> int:
-    """Return the point of a tile that a symbol is of."""
-    turns = 4 if rank == 3 else 8 if rank == 2 else 16
+    """Return the point of a tile that a symbol is of, among those that are numbered kind by kind."""
     row, lane = divmod(symbol, LANES)
-    warp, number = divmod(row, ((1 << rank) - 1) * turns)
-    return (number // turns + 1) * (VALUES >> rank) + row_of(warp, number % turns, rank) * LANES + lane
+    warp, number = divmod(row, rows_of(rank))
+    return begin_of_row(warp, number, rank) + lane
 
 
 @jit
-def find_exact(unfit: Any, rank: int, place: Any, exact: Any) -> int:
-    """List the symbols of points that exist and do not fit; return how many."""
-    cells, count = VALUES >> rank, 0
-    for order in range(VALUES - cells):
-        symbol = number_of(order, rank)
-        k = spot_of(symbol, rank)
-        if unfit[k // cells, k % cells // LANES] >> np.uint32(k % LANES) & ONE and exists(k, rank, place):
-            exact[count] = symbol
-            count += 1
+def find_exact(unfit: Any, rank: int, exact: Any) -> int:
+    """List the symbols of points that do not fit, thread by thread; return how many."""
+    cells, count, rows = VALUES >> rank, 0, rows_of(rank)
+    for warp in range(WARPS):
+        lanes = np.uint32(0)
+        for number in range(rows):
+            at = begin_of_row(warp, number, rank)
+            lanes |= unfit[at // cells, at % cells // LANES]
+        while lanes:
+            lane = lowest_of(lanes)
+            lanes &= lanes - np.uint32(1)
+            for number in range(rows):
+                at = begin_of_row(warp, number, rank)
+                if unfit[at // cells, at % cells // LANES] >> np.uint32(lane) & np.uint32(1):
+                    exact[count] = (warp * rows + number) * LANES + lane
+                    count += 1
     return count
+
+
+@jit
+def own_numbers(numbers: Any, scales: Any, exponent: int) -> Any:
+    """Return the numbers of a tile whose weight has an exponent."""
+    step = scales[1, exponent + 128]
+    return step, type(step)(1) / step, max(scales[0, exponent + 128], numbers[5]), numbers[3], numbers[4], numbers[5]
+
+
+@jit
+def keep(raw: Any, spot: int, each: int, words: Any, at: int) -> int:
+    """Write a value as it is; return the word after it."""
+    for part in range(each):
+        words[at + part] = raw[spot * each + part]
+    return at + each
+
+
+@jit
+def encode_top(
+    array: Any,
+    known: Any,
+    layout: Any,
+    level: Any,
+    tiles: tuple[int, int],
+    numbers: Any,
+    weighted: Any,
+    words: Any,
+    places: Any,
+    start: int,
+    desk: Desk,
+) -> int:
+    """Encode tiles of the uppermost grid as `encode_tiles` does those of others."""
+    rank, shift, own = layout
+    grid, counts, _ = level
+    exponents, scales = weighted
+    each, flat, at = array.itemsize // 4, array.view(np.uint32), start
+    for tile in range(tiles[0], tiles[1]):
+        place = locate(tile, rank, grid, counts)
+        gather_bricks(array, grid, place, rank, desk.x)
+        if own:
+            numbers = own_numbers(numbers, scales, exponents[tile])
+        fits = quantise_top(desk.x, numbers[:5], desk.codes)
+        used = pack_top(desk.codes, rank, desk.words)
+        points, here = place[3] * place[4] * place[5], at >> (shift - 2)
+        kept = not fits or (used > 0 and own + used >= points * each)
+        if kept:
+            places[tile] = np.uint32(here | RAW)
+            for z in range(place[3]):
+                for y in range(place[4]):
+                    line = ((place[0] + z) * grid[1] + place[1] + y) * grid[2] + place[2]
+                    for k in range(place[5]):
+                        at = keep(flat, line + k, each, words, at)
+                        known[line + k] = array[line + k]
+        else:
+            scatter_bricks(desk.x, grid, place, rank, known)
+            places[tile] = np.uint32(here if used else 0)
+            if used and own:
+                desk.near[0] = numbers[0]
+                at = keep(desk.prefix, 0, own, words, at)
+            for k in range(used):
+                words[at + k] = desk.words[k]
+            at += used
+        while at % (1 << (shift - 2)):
+            words[at] = 0
+            at += 1
+    return at
 
 
 @jit
@@ -76,17 +178,18 @@ def encode_tiles(
     words: Any,
     places: Any,
     start: int,
+    desk: Desk,
 ) -> int:
     """Encode tiles of a grid one after the other into `words` from `start` on; return the word after the last.
 
     Parameters
     ----------
     array, above, known
-        All of it, flat; the decoded points of the grid above; and room for those of this one, or none.
+        The grid, flat; the decoded points of the grid above; and room for those of this one, or none.
     layout
-        Rank, extents of the array, the shift of the places, and the words of a tile's own step.
+        Rank, the shift of the places, and the words of a tile's own step.
     level
-        How far the grid's points are apart, its extents, tiles along each axis, and the number of the first.
+        The grid's extents, tiles along each axis, and the number of the first.
     about
         Of the `Geometry`.
     tiles
@@ -98,80 +201,112 @@ def encode_tiles(
     words, places
         The encoding, and the table in it.
     """
-    rank, extents, shift, own = layout
-    stride, grid, counts, first = level
+    rank, shift, own = layout
+    grid, counts, first = level
     exponents, scales = weighted
-    each, cells = array.itemsize // 4, VALUES >> rank
-    x, coarse, field = np.empty(VALUES, array.dtype), np.zeros(COARSE, array.dtype), np.zeros(FIELD, array.dtype)
-    raw, spare, symbols = x.view(np.uint32), np.empty(LANES, array.dtype), np.zeros(VALUES, np.int32)
-    unfit, exact = np.zeros((8, MOST_ROWS), np.uint32), np.empty(VALUES, np.int64)
-    coded, packed, codes = np.zeros(MOST_WORDS, np.uint32), np.zeros(1024, np.uint8), np.zeros(VALUES + 32, np.int32)
-    near, old, few = np.empty(2, array.dtype), np.empty(cells, array.dtype), np.zeros(VALUES + 32, np.int32)
-    prefix = near.view(np.uint32)
-    at = start
+    each, cells, rows = array.itemsize // 4, VALUES >> rank, rows_of(rank)
+    x, field, raw, at = desk.x, desk.field, desk.x.view(np.uint32), start
     for tile in range(tiles[0], tiles[1]):
         place = locate(tile, rank, grid, counts)
-        blank = surround(above, grid, place, rank, coarse, old)
-        gather(array, extents, stride, place, rank, x)
+        blank = surround(above, grid, place, rank, desk.coarse)
+        gather(array, grid, place, rank, x)
         if own:
-            exponent = exponents[first + tile] + 128
-            near[0] = scales[1, exponent]
-            test = max(scales[0, exponent], numbers[5])
-            numbers = (near[0], type(numbers[1])(1) / near[0], test, numbers[3], numbers[4], numbers[5])
+            numbers = own_numbers(numbers, scales, exponents[first + tile])
         five = numbers[:5]
+        outside, used, odd = 0, 0, False
         if blank and nothing(x, cells, five):
-            places[first + tile] = 0
-            if known.size:
-                field[PAD + cells : PAD + VALUES] = 0
-                scatter(old, field, grid, place, rank, known)
-            continue
-        outside = 0
-        if quantise(x, rank, coarse, about, five, field, symbols, unfit, spare):
-            outside = find_exact(unfit, rank, place, exact)
-        used = pack(symbols, rank, coded, packed, codes, few)
+            clear(field, cells)
+        else:
+            if quantise(x, rank, about, five, place, desk):
+                outside = find_exact(desk.unfit, rank, desk.exact)
+            used, odd = pack(desk.symbols, rank, outside, desk.words, desk.masks, desk.codes)
         size = own + used + (outside + 1) // 2 + outside * each
-        fresh, here = fresh_of(place), at >> (shift - 2)
-        kept = size >= fresh * each and (used > HEAD or outside)
+        here, kept = at >> (shift - 2), used > 0 and size >= fresh_of(place) * each
         if kept:
             places[first + tile] = np.uint32(here | RAW)
-            for k in range(VALUES - cells):
-                to = spot_of(k, rank)
-                if full(place) or exists(to, rank, place):
-                    for part in range(each):
-                        words[at] = raw[to * each + part]
-                        at += 1
-        elif used > HEAD or outside:
-            places[first + tile] = np.uint32(here)
-            for part in range(own):
-                words[at + part] = prefix[part]
-            at += own
-            for warp in range(WARPS):
-                coded[warp] |= np.uint32((outside >> 4 * warp & 15) << 28)
-            words[at : at + used] = coded[:used]
+            for k in range(WARPS * rows * LANES):
+                spot = spot_of(k, rank)
+                if full(place) or exists(spot, rank, place):
+                    at = keep(raw, spot, each, words, at)
+                field[PAD + spot] = x[spot]
+        else:
+            places[first + tile] = np.uint32((here | (ODD if odd else 0)) if used else 0)
+            if used and own:
+                desk.near[0] = numbers[0]
+                at = keep(desk.prefix, 0, own, words, at)
+            for k in range(used):
+                words[at + k] = desk.words[k]
             at += used
-            words[at : at + (outside + 1) // 2] = 0
-            for k in range(outside):
-                words[at + k // 2] |= np.uint32(exact[k] << 16 * (k % 2))
+            for k in range((outside + 1) // 2):
+                pair = desk.exact[2 * k] | (desk.exact[2 * k + 1] << 16 if 2 * k + 1 < outside else 0)
+                words[at + k] = np.uint32(pair)
             at += (outside + 1) // 2
             for k in range(outside):
-                for part in range(each):
-                    words[at] = raw[spot_of(exact[k], rank) * each + part]
-                    at += 1
-        else:
-            places[first + tile] = 0
+                at = keep(raw, spot_of(desk.exact[k], rank), each, words, at)
         while at % (1 << (shift - 2)):
             words[at] = 0
             at += 1
         if known.size:
-            if kept:
-                field[PAD + cells : PAD + VALUES] = x[cells:]
-            scatter(old, field, grid, place, rank, known)
+            scatter(above, field, grid, place, rank, known)
             for k in range(0 if kept else outside):
-                to = spot_of(exact[k], rank)
-                known[index_of(to, rank, place, grid, 1)] = x[to]
+                spot = spot_of(desk.exact[k], rank)
+                known[index_of(spot, rank, place, grid)] = x[spot]
             if kept:
-                field[PAD + cells : PAD + VALUES] = 0
+                clear(field, cells)  # it may hold what is no number
     return at
+
+
+@jit
+def clear(field: Any, cells: int) -> None:
+    """Make all new points zero."""
+    for k in range(PAD + cells, PAD + VALUES):
+        field[k] = 0
+
+
+@jit
+def decode_top(
+    words: Any,
+    end: int,
+    start: int,
+    known: Any,
+    layout: Any,
+    level: Any,
+    tiles: tuple[int, int],
+    step: Any,
+    places: Any,
+    desk: Desk,
+) -> int:
+    """Decode tiles of the uppermost grid; return how many are damaged, which become 0."""
+    rank, shift, own = layout
+    grid, counts, _ = level
+    each, flat, damaged = known.itemsize // 4, known.view(np.uint32), 0
+    for tile in range(tiles[0], tiles[1]):
+        place = locate(tile, rank, grid, counts)
+        code = np.int64(places[tile])
+        at = (code & SPOT) << (shift - 2)
+        if code & RAW and at >= start and at + place[3] * place[4] * place[5] * each <= end:
+            for z in range(place[3]):
+                for y in range(place[4]):
+                    line = ((place[0] + z) * grid[1] + place[1] + y) * grid[2] + place[2]
+                    for k in range(place[5] * each):
+                        flat[line * each + k] = words[at]
+                        at += 1
+            continue
+        whole = code == 0 or (code & (RAW | ODD) == 0 and at >= start and at + own < end)
+        if whole and code:
+            mine = step
+            for part in range(own):
+                desk.prefix[part] = words[at + part]
+            if own:
+                mine = desk.near[0]
+            whole = unpack_top(words[at + own : end], rank, mine, desk.codes, desk.x) > 0
+            whole = whole and mine >= 0 and mine < np.inf
+        if not whole or code == 0:
+            damaged += not whole
+            for k in range(VALUES):
+                desk.x[k] = 0
+        scatter_bricks(desk.x, grid, place, rank, known)
+    return damaged
 
 
 @jit
@@ -187,96 +322,98 @@ def decode_tiles(
     tiles: tuple[int, int],
     step: Any,
     places: Any,
+    desk: Desk,
 ) -> int:
     """Decode tiles of a grid; return how many are damaged, of which nothing is added to what is predicted."""
-    rank, _, shift, own = layout
-    _, grid, counts, first = level
-    each, cells = known.itemsize // 4, VALUES >> rank
-    coarse, field, steps = np.zeros(COARSE, known.dtype), np.zeros(FIELD, known.dtype), np.zeros(VALUES, known.dtype)
-    spare, codes = np.empty(LANES, known.dtype), np.zeros(VALUES + 32, np.int32)
-    masks, near, value = np.zeros((WARPS, 32), np.uint32), np.empty(2, known.dtype), np.empty(2, known.dtype)
-    prefix, parts, old = near.view(np.uint32), value.view(np.uint32), np.empty(cells, known.dtype)
-    damaged = 0
+    rank, shift, own = layout
+    grid, counts, first = level
+    each, cells, symbols = known.itemsize // 4, VALUES >> rank, VALUES - (VALUES >> rank)
+    flat, field, damaged = known.view(np.uint32), desk.field, 0
     for tile in range(tiles[0], tiles[1]):
         place = locate(tile, rank, grid, counts)
-        blank = surround(above, grid, place, rank, coarse, old)
+        blank = surround(above, grid, place, rank, desk.coarse)
         code = np.int64(places[first + tile])
-        at = (code & PLACE) << (shift - 2)
+        at = (code & SPOT) << (shift - 2)
         whole, outside, used = code == 0 or at >= start, 0, 0
         kept, after, mine = whole and code & RAW != 0, at, step
         if kept:
             whole = at + fresh_of(place) * each <= end
         elif whole and code:
             for part in range(own):
-                prefix[part] = words[min(at + part, end - 1)]
+                desk.prefix[part] = words[min(at + part, end - 1)]
             if own:
-                mine = near[0]
+                mine = desk.near[0]
             at += own
-            used = unpack(words[at:end], rank, masks, codes, steps) if at < end else -1
-            whole = used > 0 and (own == 0 or (mine >= 0 and mine < np.inf))
-            if whole:
-                outside = exact_of(words[at:end])
-                after = at + used + (outside + 1) // 2
-                whole = outside <= VALUES - cells and after + outside * each <= end
-            if whole:
-                for k in range(outside):
-                    whole = whole and told(words, at + used, k) < VALUES - cells
+            if at < end:
+                outside, used = unpack(words[at:end], code & ODD != 0, rank, desk.masks, desk.listed, desk.steps)
+            after = at + used + (outside + 1) // 2
+            whole = used > 0 and after + outside * each <= end and mine >= 0 and mine < np.inf
+            for k in range(outside if whole else 0):
+                whole = whole and told(words, at + used, k) < symbols
         coded = whole and not kept and code != 0
         if not whole:
             damaged += 1
             outside = 0
         if not coded and blank:
-            field[PAD + cells : PAD + VALUES] = 0
+            clear(field, cells)
         else:
             if not coded:
-                steps[:] = 0
-            restore(steps, rank, coarse, about, mine, outside > 0 or not coded, field, spare)
-        scatter(old, field, grid, place, rank, known)
+                for k in range(VALUES):
+                    desk.steps[k] = 0
+            careful = outside > 0 or not coded or not full(place)
+            restore(desk.steps, rank, desk.coarse, about, mine, careful, field)
+        scatter(above, field, grid, place, rank, known)
         if kept and whole:
-            for k in range(VALUES - cells):
-                to = spot_of(k, rank)
-                if full(place) or exists(to, rank, place):
+            for k in range(symbols):
+                spot = spot_of(k, rank)
+                if full(place) or exists(spot, rank, place):
+                    here = index_of(spot, rank, place, grid) * each
                     for part in range(each):
-                        parts[part] = words[at]
+                        flat[here + part] = words[at]
                         at += 1
-                    known[index_of(to, rank, place, grid, 1)] = value[0]
         for k in range(outside):
-            to = spot_of(told(words, at + used, k), rank)
-            for part in range(each):
-                parts[part] = words[after + k * each + part]
-            if exists(to, rank, place):
-                known[index_of(to, rank, place, grid, 1)] = value[0]
+            spot = spot_of(told(words, at + used, k), rank)
+            if exists(spot, rank, place):
+                here = index_of(spot, rank, place, grid) * each
+                for part in range(each):
+                    flat[here + part] = words[after + k * each + part]
     return damaged
 
 
 @jit
 def told(words: Any, at: int, k: int) -> int:
-    """Return the number of the symbol of an exact value."""
+    """Return the symbol of an exact value."""
     return np.int64(words[at + k // 2] >> np.uint32(16 * (k % 2)) & np.uint32(0xFFFF))  # type: ignore[return-value]
 
 
 @jit
-def reorder(words: Any, end: int, layout: Any, level: Any, each: int, places: Any, out: Any, to: int) -> int:
+def reorder(
+    words: Any, end: int, layout: Any, level: Any, top: bool, each: int, places: Any, out: Any, to: int, masks: Any
+) -> int:
     """Copy the tiles of a grid in order, from a word on; return that after the last, or -1 where one is damaged."""
-    rank, _, shift, own = layout
-    _, grid, counts, first = level
-    masks = np.zeros((WARPS, 32), np.uint32)
+    rank, shift, own = layout
+    grid, counts, first = level
     for tile in range(counts[0] * counts[1] * counts[2]):
         code = np.int64(places[first + tile])
-        at = (code & PLACE) << (shift - 2)
+        at = (code & SPOT) << (shift - 2)
         if code == 0:
             continue
-        size = fresh_of(locate(tile, rank, grid, counts)) * each
+        place = locate(tile, rank, grid, counts)
+        size = (place[3] * place[4] * place[5] if top else fresh_of(place)) * each
         if not code & RAW:
             if at + own >= end:
                 return -1
-            used = measure(words[at + own : end], rank, masks)[3]
-            outside = exact_of(words[at + own : end]) if used > 0 else 0
+            if top:
+                outside, used = 0, measure_top(words[at + own : end])
+            else:
+                found = measure(words[at + own : end], code & ODD != 0, rank, masks)
+                outside, used = found[0], found[5]
             size = own + used + (outside + 1) // 2 + outside * each if used > 0 else -1
         if size < 0 or at + size > end or to + size > out.size:
             return -1
-        out[to : to + size] = words[at : at + size]
-        places[first + tile] = np.uint32(to >> (shift - 2) | code & RAW)
+        for k in range(size):
+            out[to + k] = words[at + k]
+        places[first + tile] = np.uint32(to >> (shift - 2) | code & (RAW | ODD))
         to += size
         while to % (1 << (shift - 2)):
             out[to] = 0

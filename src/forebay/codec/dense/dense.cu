@@ -328,7 +328,7 @@ __device__ inline int before(int mine, int* sums, int& total) {
 
 // Symbols as numbers from zero on, and back.
 __device__ inline u32 code_of(int symbol) { return 2 * (u32)(symbol < 0 ? -symbol : symbol) - (symbol < 0); }
-__device__ inline int symbol_of(int code) { return ((code + 1 >> 1) ^ -(code & 1)) + (code & 1); }
+__device__ inline int symbol_of(u32 code) { return (int)(code >> 1) ^ -(int)(code & 1); }
 
 // Which groups of a thread's symbols are not all zero, by the bits that tell which symbols are not.
 __device__ inline u32 groups_of(u32 mask) {
@@ -967,7 +967,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, DECODE_BLOCKS)
     }
     const bool zeros = __syncthreads_and(blank && !coded && !(raw && whole));
     if (!zeros) {
-        const bool careful = exact != 0 || !coded;
+        const bool careful = exact != 0 || !coded || !tile.full();
         predict<true>(room, cell, [&](int kind, int turn, real guess) {
             real& value = values[row_of(kind, turn)];
             value = fused(value, step, guess);
