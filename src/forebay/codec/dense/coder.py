@@ -24,7 +24,7 @@ class Desk(NamedTuple):
     """Room for one tile, which a thread uses again and again."""
 
     x: NDArray[Any]
-    """its points, kind by kind, or row by row"""
+    """its points, kind by kind, or brick by brick"""
     coarse: NDArray[Any]
     """the old points in it and around it"""
     field: NDArray[Any]
@@ -39,6 +39,7 @@ class Desk(NamedTuple):
     unfit: NDArray[np.uint32]
     exact: NDArray[np.int64]
     words: NDArray[np.uint32]
+    others: NDArray[np.uint32]
     near: NDArray[Any]
     prefix: NDArray[np.uint32]
     """the words of `near`"""
@@ -52,6 +53,7 @@ def desk_for(dtype: np.dtype[Any]) -> Desk:
         *(np.zeros(size, np.int32) for size in (VALUES, VALUES + LANES, WARPS * LANES)),
         np.zeros((8, MOST_ROWS), np.uint32),
         np.zeros(VALUES, np.int64),
+        np.zeros(MOST_WORDS, np.uint32),
         np.zeros(MOST_WORDS, np.uint32),
         near,
         near.view(np.uint32),
@@ -138,7 +140,7 @@ def encode_top(
         if own:
             numbers = own_numbers(numbers, scales, exponents[tile])
         fits = quantise_top(desk.x, numbers[:5], desk.codes)
-        used = pack_top(desk.codes, rank, desk.words)
+        used, odd = pack_top(desk.codes, rank, desk.words, desk.others)
         points, here = place[3] * place[4] * place[5], at >> (shift - 2)
         kept = not fits or (used > 0 and own + used >= points * each)
         if kept:
@@ -151,7 +153,7 @@ def encode_top(
                         known[line + k] = array[line + k]
         else:
             scatter_bricks(desk.x, grid, place, rank, known)
-            places[tile] = np.uint32(here if used else 0)
+            places[tile] = np.uint32((here | (ODD if odd else 0)) if used else 0)
             if used and own:
                 desk.near[0] = numbers[0]
                 at = keep(desk.prefix, 0, own, words, at)
@@ -292,14 +294,14 @@ def decode_top(
                         flat[line * each + k] = words[at]
                         at += 1
             continue
-        whole = code == 0 or (code & (RAW | ODD) == 0 and at >= start and at + own < end)
+        whole = code == 0 or (code & RAW == 0 and at >= start and at + own < end)
         if whole and code:
             mine = step
             for part in range(own):
                 desk.prefix[part] = words[at + part]
             if own:
                 mine = desk.near[0]
-            whole = unpack_top(words[at + own : end], rank, mine, desk.codes, desk.x) > 0
+            whole = unpack_top(words[at + own : end], code & ODD != 0, rank, mine, desk.codes, desk.x) > 0
             whole = whole and mine >= 0 and mine < np.inf
         if not whole or code == 0:
             damaged += not whole

@@ -391,8 +391,8 @@ __device__ inline bool intact(const u8* payload, u64 nbytes, u32 magic, u32 kind
            header->size <= nbytes && header->size % 4 == 0 && possible(header->bound) && possible(header->step);
 }
 
-// The points of the uppermost grid are quantised as they are. A thread has a brick of 32, of which the differences
-// along each axis are kept; the same point of all bricks of a warp is a row.
+// The points of the uppermost grid are quantised as they are. A thread has a brick of 32, which is a row of its warp;
+// or, in odd tiles, the differences along each axis are kept, and a row has the same point of all bricks of a warp.
 constexpr int BRICK = 32, BRICK_Z = RANK == 3 ? 2 : 1, BRICK_Y = RANK == 1 ? 1 : 4, BRICK_X = BRICK / BRICK_Z / BRICK_Y;
 constexpr int BRICKS_Y = RANK == 1 ? 1 : 2 * SIDE / BRICK_Y, BRICKS_X = 2 * SIDE / BRICK_X;
 constexpr int TOP_HEAD = THREADS / 4;  // words: the width of each row in a byte
@@ -412,24 +412,10 @@ struct Place {
     }
 };
 
-template <typename Work>
-__device__ inline void along_brick(const Work& work) {
-#pragma unroll
-    for (int k = 0; k < BRICK; ++k) {
-        if (k % BRICK_X) work(k, k - 1);
-    }
-#pragma unroll
-    for (int k = 0; k < BRICK; ++k)
-        if (k / BRICK_X % BRICK_Y) work(k, k - BRICK_X);
-#pragma unroll
-    for (int k = 0; k < BRICK; ++k)
-        if (k / (BRICK_X * BRICK_Y)) work(k, k - BRICK_X * BRICK_Y);
-}
-
 extern "C" __global__ void __launch_bounds__(THREADS)
     encode_top(const real* __restrict__ array, i64 sz, i64 sy, i64 sx, real* __restrict__ known, u8* __restrict__ out,
                i64 m2, i64 m1, i64 m0, u32 t1, u32 t0, u32 shift, double fine, const signed char* __restrict__ weights) {
-    __shared__ u32 codes[WARPS][BRICK][32];
+    __shared__ u32 codes[WARPS][BRICK][BRICK + 1];
     __shared__ int scan[WARPS];
     __shared__ u64 begin;
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
@@ -443,7 +429,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         bound = own.bound, wide = own.step;
     }
     const real step = (real)(wide * fine), inverse = 1 / step, test = bound > TINY ? bound : TINY;
-    const auto address = [&](const Place& p) { return array + (tile.z + p.z) * sz + (tile.y + p.y) * sy + (tile.x + p.x) * sx; };
+    const auto address = [&](const Place& p) {
+        return array + (tile.z + p.z) * sz + (tile.y + p.y) * sy + (tile.x + p.x) * sx;
+    };
     const auto spot = [&](const Place& p) { return known + ((tile.z + p.z) * m1 + tile.y + p.y) * m0 + tile.x + p.x; };
     int quanta[BRICK];
     real near[BRICK];
@@ -463,6 +451,13 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         const Place p(k);
         if (tile.has(p.z, p.y, p.x)) *spot(p) = raw ? *address(p) : near[k];
     }
+    u32 most = 0;
+#pragma unroll
+    for (int k = 0; k < BRICK; ++k) {
+        const u32 code = code_of(quanta[k]);
+        codes[warp][lane][k] = code, most |= code;
+    }
+    const int plainly = 32 - __clz(most);
 #pragma unroll
     for (int k = BRICK - 1; k >= 0; --k)
         if (k % BRICK_X) quanta[k] -= quanta[k - 1];
@@ -472,14 +467,21 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
     for (int k = BRICK - 1; k >= 0; --k)
         if (k / (BRICK_X * BRICK_Y)) quanta[k] -= quanta[k - BRICK_X * BRICK_Y];
-    int width = 0, words;
+    int changes = 0, both;
 #pragma unroll
     for (int k = 0; k < BRICK; ++k) {
-        const u32 code = code_of(quanta[k]), most = __reduce_or_sync(ALL, code);
-        codes[warp][k][lane] = code;
-        if (lane == k) width = 32 - __clz(most);
+        const int width_of_row = 32 - __clz(__reduce_or_sync(ALL, code_of(quanta[k])));
+        if (lane == k) changes = width_of_row;
     }
-    const int at = before(width, scan, words);
+    const int earlier = before(plainly | changes << 16, scan, both);
+    const bool odd = both >> 16 < (both & 0xffff);
+    const int width = odd ? changes : plainly, at = odd ? earlier >> 16 : earlier & 0xffff;
+    const int words = odd ? both >> 16 : both & 0xffff;
+    if (odd) {
+#pragma unroll
+        for (int k = 0; k < BRICK; ++k) codes[warp][k][lane] = code_of(quanta[k]);
+    }
+    __syncwarp();
     const int each = BITS / 32, own = weights ? each : 0, points = tile.depth * tile.height * tile.width;
     if (!raw && !words) {
         if (threadIdx.x == 0) *my_place = 0;
@@ -490,7 +492,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     if (kept) size = points * each;
     if (threadIdx.x == 0) {
         begin = atomicAdd(&header->size, ((u64)size * 4 + (1ull << shift) - 1) >> shift << shift);
-        *my_place = (u32)(begin >> shift) | (kept ? RAW : 0);
+        *my_place = (u32)(begin >> shift) | (kept ? RAW : odd ? ODD : 0);
     }
     __syncthreads();
     u32* to = (u32*)(out + begin);
@@ -525,7 +527,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     decode_top(const u8* __restrict__ payload, u64 nbytes, real* __restrict__ known, u32 magic, u32 kind_of_array,
                i64 n2, i64 n1, i64 n0, i64 m2, i64 m1, i64 m0, u32 t1, u32 t0, u32 tiles, u64 start, u32 shift,
                double fine, u32* __restrict__ flag) {
-    __shared__ u32 codes[WARPS][BRICK][32];
+    __shared__ u32 codes[WARPS][BRICK][BRICK + 1];
     __shared__ int scan[WARPS];
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     const Tile tile(blockIdx.x, m2, m1, m0, t1, t0);
@@ -547,7 +549,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         }
         return;
     }
-    whole = whole && !(place & (RAW | ODD));
+    whole = whole && !(place & RAW);
     if (place) {
         whole = whole && from + (own + TOP_HEAD) * 4 <= end;
         if (whole && own) {
@@ -574,8 +576,19 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     __syncwarp();
     int quanta[BRICK];
 #pragma unroll
-    for (int k = 0; k < BRICK; ++k) quanta[k] = coded ? symbol_of(codes[warp][k][lane]) : 0;
-    along_brick([&](int k, int earlier) { quanta[k] += quanta[earlier]; });
+    for (int k = 0; k < BRICK; ++k)
+        quanta[k] = coded ? symbol_of(place & ODD ? codes[warp][k][lane] : codes[warp][lane][k]) : 0;
+    if (place & ODD) {
+#pragma unroll
+        for (int k = 0; k < BRICK; ++k)
+            if (k % BRICK_X) quanta[k] += quanta[k - 1];
+#pragma unroll
+        for (int k = 0; k < BRICK; ++k)
+            if (k / BRICK_X % BRICK_Y) quanta[k] += quanta[k - BRICK_X];
+#pragma unroll
+        for (int k = 0; k < BRICK; ++k)
+            if (k / (BRICK_X * BRICK_Y)) quanta[k] += quanta[k - BRICK_X * BRICK_Y];
+    }
 #pragma unroll
     for (int k = 0; k < BRICK; ++k) {
         const Place p(k);

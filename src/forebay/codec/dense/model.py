@@ -101,7 +101,7 @@ def settle(x: Any, at: int, guess: Any, numbers: Any, field: Any, symbols: Any, 
     fits = below(absolute(values - near), fill(test)) & below(absolute(off), fill(type(magic)(LARGEST)))
     store(low_words(bits_of(total)) - fill(zero), symbols, at)
     store(near, field, PAD + at)
-    left = ~fits
+    left = fits ^ EVERY
     if left:
         store(guess, spare, 0)
         while left:
@@ -155,7 +155,7 @@ def quantise(x: Any, rank: int, about: Any, numbers: Any, place: Any, desk: Any)
         for row in range(cells // LANES):
             guess = predicted(kind, row, rank, desk.coarse, desk.field, about)
             at = kind * cells + row * LANES
-            unfit = ~settle(x, at, guess, numbers, desk.field, desk.symbols, desk.spare)
+            unfit = settle(x, at, guess, numbers, desk.field, desk.symbols, desk.spare) ^ EVERY
             if unfit:
                 unfit &= existing(kind, row, rank, place)
             desk.unfit[kind, row] = unfit

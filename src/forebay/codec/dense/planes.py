@@ -94,7 +94,7 @@ def pack(symbols: Any, rank: int, outside: int, words: Any, masks: Any, codes: A
         mask = fill(np.int32(0))
         for number in range(rows):
             some = other_than(load(symbols, begin_of_row(warp, number, rank)), zeros)
-            mask = mask | chosen(some, fill(np.int32(1) << np.int32(number)), zeros)
+            mask = mask | chosen(some, fill(np.int32(1 << number)), zeros)
         flags = other_than(mask, zeros)
         words[1 + warp] = flags
         if flags:
@@ -165,7 +165,7 @@ def write_chunks(codes: Any, count: int, words: Any, begin: int, nibbles: int) -
         lanes = min(LANES, count - chunk * LANES)
         if lanes == LANES:
             for bit in range(width):
-                words[used + bit] = other_than(code & fill(np.int32(1) << np.int32(bit)), fill(np.int32(0)))
+                words[used + bit] = other_than(code & fill(np.int32(1 << bit)), fill(np.int32(0)))
         else:
             for k in range((width * lanes + 31) // 32):
                 words[used + k] = 0
@@ -249,7 +249,7 @@ def unpack(words: Any, odd: bool, rank: int, masks: Any, list_: Any, steps: Any)
         code = zeros
         if lanes == LANES:
             for bit in range(width):
-                code = code | chosen(words[at + bit], fill(np.int32(1) << np.int32(bit)), zeros)
+                code = code | chosen(words[at + bit], fill(np.int32(1 << bit)), zeros)
         else:
             for bit in range(width):
                 code = code | chosen(bits_at(words[at:], bit * lanes, lanes), fill(np.int32(1 << bit)), zeros)
