@@ -9,7 +9,7 @@ from forebay.codec.bounded.format import LANES, RAW
 from forebay.codec.bounded.rows import fill, load
 from forebay.codec.dense.format import ODD, SPOT, WARPS
 from forebay.codec.dense.model import COARSE, EVERY, FIELD, PAD, VALUES, quantise, restore
-from forebay.codec.dense.planes import begin_of_row, measure, pack, rows_of, unpack
+from forebay.codec.dense.planes import measure, pack, unpack
 from forebay.codec.dense.tiles import exists, fresh_of, full, gather, index_of, locate, scatter, surround
 from forebay.codec.dense.top import gather_bricks, measure_top, pack_top, quantise_top, scatter_bricks, unpack_top
 from forebay.codec.dense.words import absolute, below, jit, lowest_of
@@ -73,27 +73,26 @@ def nothing(x: Any, cells: int, numbers: Any) -> bool:
 
 
 @jit
-def spot_of(symbol: int, rank: int) -> int:
+def spot_of(symbol: int, begins: Any) -> int:
     """Return the point of a tile that a symbol is of, among those that are numbered kind by kind."""
-    row, lane = divmod(symbol, LANES)
-    warp, number = divmod(row, rows_of(rank))
-    return begin_of_row(warp, number, rank) + lane
+    row = symbol // LANES
+    return int(begins[row // begins.shape[1], row % begins.shape[1]] + symbol % LANES)
 
 
 @jit
-def find_exact(unfit: Any, rank: int, exact: Any) -> int:
+def find_exact(unfit: Any, begins: Any, cells: int, exact: Any) -> int:
     """List the symbols of points that do not fit, thread by thread; return how many."""
-    cells, count, rows = VALUES >> rank, 0, rows_of(rank)
+    count, rows = 0, begins.shape[1]
     for warp in range(WARPS):
         lanes = np.uint32(0)
         for number in range(rows):
-            at = begin_of_row(warp, number, rank)
+            at = begins[warp, number]
             lanes |= unfit[at // cells, at % cells // LANES]
         while lanes:
             lane = lowest_of(lanes)
             lanes &= lanes - np.uint32(1)
             for number in range(rows):
-                at = begin_of_row(warp, number, rank)
+                at = begins[warp, number]
                 if unfit[at // cells, at % cells // LANES] >> np.uint32(lane) & np.uint32(1):
                     exact[count] = (warp * rows + number) * LANES + lane
                     count += 1
@@ -173,7 +172,7 @@ def encode_tiles(
     known: Any,
     layout: Any,
     level: Any,
-    about: Any,
+    tables: Any,
     tiles: tuple[int, int],
     numbers: Any,
     weighted: Any,
@@ -192,7 +191,7 @@ def encode_tiles(
         Rank, the shift of the places, and the words of a tile's own step.
     level
         The grid's extents, tiles along each axis, and the number of the first.
-    about
+    tables
         Of the `Geometry`.
     tiles
         The first of the grid's, and the one after the last.
@@ -206,7 +205,7 @@ def encode_tiles(
     rank, shift, own = layout
     grid, counts, first = level
     exponents, scales = weighted
-    each, cells, rows = array.itemsize // 4, VALUES >> rank, rows_of(rank)
+    each, cells, begins, about = array.itemsize // 4, VALUES >> rank, tables[3], tables[:3]
     x, field, raw, at = desk.x, desk.field, desk.x.view(np.uint32), start
     for tile in range(tiles[0], tiles[1]):
         place = locate(tile, rank, grid, counts)
@@ -220,14 +219,14 @@ def encode_tiles(
             clear(field, cells)
         else:
             if quantise(x, rank, about, five, place, desk):
-                outside = find_exact(desk.unfit, rank, desk.exact)
-            used, odd = pack(desk.symbols, rank, outside, desk.words, desk.masks, desk.codes)
+                outside = find_exact(desk.unfit, begins, cells, desk.exact)
+            used, odd = pack(desk.symbols, begins, outside, desk.words, desk.masks, desk.codes)
         size = own + used + (outside + 1) // 2 + outside * each
         here, kept = at >> (shift - 2), used > 0 and size >= fresh_of(place) * each
         if kept:
             places[first + tile] = np.uint32(here | RAW)
-            for k in range(WARPS * rows * LANES):
-                spot = spot_of(k, rank)
+            for k in range(VALUES - cells):
+                spot = spot_of(k, begins)
                 if full(place) or exists(spot, rank, place):
                     at = keep(raw, spot, each, words, at)
                 field[PAD + spot] = x[spot]
@@ -244,14 +243,14 @@ def encode_tiles(
                 words[at + k] = np.uint32(pair)
             at += (outside + 1) // 2
             for k in range(outside):
-                at = keep(raw, spot_of(desk.exact[k], rank), each, words, at)
+                at = keep(raw, spot_of(desk.exact[k], begins), each, words, at)
         while at % (1 << (shift - 2)):
             words[at] = 0
             at += 1
         if known.size:
             scatter(above, field, grid, place, rank, known)
             for k in range(0 if kept else outside):
-                spot = spot_of(desk.exact[k], rank)
+                spot = spot_of(desk.exact[k], begins)
                 known[index_of(spot, rank, place, grid)] = x[spot]
             if kept:
                 clear(field, cells)  # it may hold what is no number
@@ -320,7 +319,7 @@ def decode_tiles(
     known: Any,
     layout: Any,
     level: Any,
-    about: Any,
+    tables: Any,
     tiles: tuple[int, int],
     step: Any,
     places: Any,
@@ -330,7 +329,7 @@ def decode_tiles(
     rank, shift, own = layout
     grid, counts, first = level
     each, cells, symbols = known.itemsize // 4, VALUES >> rank, VALUES - (VALUES >> rank)
-    flat, field, damaged = known.view(np.uint32), desk.field, 0
+    flat, field, damaged, begins, about = known.view(np.uint32), desk.field, 0, tables[3], tables[:3]
     for tile in range(tiles[0], tiles[1]):
         place = locate(tile, rank, grid, counts)
         blank = surround(above, grid, place, rank, desk.coarse)
@@ -347,7 +346,7 @@ def decode_tiles(
                 mine = desk.near[0]
             at += own
             if at < end:
-                outside, used = unpack(words[at:end], code & ODD != 0, rank, desk.masks, desk.listed, desk.steps)
+                outside, used = unpack(words[at:end], code & ODD != 0, begins, desk.masks, desk.listed, desk.steps)
             after = at + used + (outside + 1) // 2
             whole = used > 0 and after + outside * each <= end and mine >= 0 and mine < np.inf
             for k in range(outside if whole else 0):
@@ -367,14 +366,14 @@ def decode_tiles(
         scatter(above, field, grid, place, rank, known)
         if kept and whole:
             for k in range(symbols):
-                spot = spot_of(k, rank)
+                spot = spot_of(k, begins)
                 if full(place) or exists(spot, rank, place):
                     here = index_of(spot, rank, place, grid) * each
                     for part in range(each):
                         flat[here + part] = words[at]
                         at += 1
         for k in range(outside):
-            spot = spot_of(told(words, at + used, k), rank)
+            spot = spot_of(told(words, at + used, k), begins)
             if exists(spot, rank, place):
                 here = index_of(spot, rank, place, grid) * each
                 for part in range(each):
@@ -390,9 +389,12 @@ def told(words: Any, at: int, k: int) -> int:
 
 @jit
 def reorder(
-    words: Any, end: int, layout: Any, level: Any, top: bool, each: int, places: Any, out: Any, to: int, masks: Any
+    words: Any, end: int, layout: Any, level: Any, rows: int, each: int, places: Any, out: Any, to: int, masks: Any
 ) -> int:
-    """Copy the tiles of a grid in order, from a word on; return that after the last, or -1 where one is damaged."""
+    """Copy the tiles of a grid in order, from a word on; return that after the last, or -1 where one is damaged.
+
+    A warp has so many rows of symbols, none in the uppermost grid.
+    """
     rank, shift, own = layout
     grid, counts, first = level
     for tile in range(counts[0] * counts[1] * counts[2]):
@@ -401,14 +403,14 @@ def reorder(
         if code == 0:
             continue
         place = locate(tile, rank, grid, counts)
-        size = (place[3] * place[4] * place[5] if top else fresh_of(place)) * each
+        size = (fresh_of(place) if rows else place[3] * place[4] * place[5]) * each
         if not code & RAW:
             if at + own >= end:
                 return -1
-            if top:
+            if not rows:
                 outside, used = 0, measure_top(words[at + own : end])
             else:
-                found = measure(words[at + own : end], code & ODD != 0, rank, masks)
+                found = measure(words[at + own : end], code & ODD != 0, rows, masks)
                 outside, used = found[0], found[5]
             size = own + used + (outside + 1) // 2 + outside * each if used > 0 else -1
         if size < 0 or at + size > end or to + size > out.size:

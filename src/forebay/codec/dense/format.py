@@ -145,6 +145,8 @@ class Geometry:
     """likewise for the lanes of a row: of the lower and the upper ones along z, and along x"""
     shares: NDArray[Any]
     """what axes count, in the order of PAIRS: before the last cell along y and there, lower and upper rows"""
+    rows: NDArray[np.int64]
+    """for each warp, where its rows begin among symbols that are numbered kind by kind"""
 
 
 @cache
@@ -166,7 +168,16 @@ def geometry(rank: int, dtype: np.dtype[Any]) -> Geometry:
                 used[:, ~used.any(0)] = True
                 shares[last, half, at : at + len(axes)] = used * np.array([0, 1, 0.5, 1 / 3])[used.sum(0)]
                 at += len(axes)
-    return Geometry(taps.astype(dtype), across.astype(dtype).reshape(-1), shares.astype(dtype).reshape(-1))
+    flat = (across.astype(dtype).reshape(-1), shares.astype(dtype).reshape(-1))
+    return Geometry(taps.astype(dtype), *flat, rows_of_warps(rank))
+
+
+def rows_of_warps(rank: int) -> NDArray[np.int64]:
+    """Return where the rows of each warp begin among symbols that are numbered kind by kind."""
+    turns, cells = {1: 16, 2: 8, 3: 4}[rank], 4096 >> rank
+    warp, kind, turn = np.ogrid[:WARPS, : (1 << rank) - 1, :turns]
+    row = (warp // 2 * 4 + turn) * 2 + warp % 2 if rank == 3 else warp * turns + turn
+    return ((kind + 1) * cells + row * LANES).reshape(WARPS, -1)
 
 
 def _taps(side: int) -> NDArray[np.float64]:

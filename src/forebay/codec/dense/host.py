@@ -86,9 +86,10 @@ def canonical(payload: NDArray[np.uint8], tiling: DenseTiling) -> NDArray[np.uin
     told = (HEADER.size + 4 * tiling.tiles) // 4
     ordered[:told] = words[:told]
     places, to, each, masks = places_of(ordered, tiling), tiling.start // 4, tiling.itemsize // 4, np.zeros(128, np.int32)
+    rows = geometry(tiling.rank, np.dtype("float32")).rows.shape[1]
     for level in tiling.levels:
         if to >= 0:
-            about = (_layout(tiling), _level(level), level.first == 0, each)
+            about = (_layout(tiling), _level(level), rows if level.first else 0, each)
             to = coder.reorder(words, end, *about, places, ordered, to, masks)
     if to != end:
         raise EncodingError("the tiles of the encoding are damaged")
@@ -104,7 +105,7 @@ def _level(level: Floor) -> tuple[Any, ...]:
 
 
 def _tables(made: Geometry) -> tuple[NDArray[Any], ...]:
-    return made.down, made.across, made.shares
+    return made.down, made.across, made.shares, made.rows
 
 
 def _grids(flat: NDArray[Any], tiling: DenseTiling) -> list[NDArray[Any]]:

@@ -14,27 +14,6 @@ FOUR = np.uint32(15)
 
 
 @jit
-def row_of(warp: int, turn: int, rank: int) -> int:
-    """Return the row of cells that a warp has at a turn."""
-    if rank == 3:
-        return (warp // 2 * 4 + turn) * 2 + warp % 2
-    return warp * (8 if rank == 2 else 16) + turn
-
-
-@jit
-def rows_of(rank: int) -> int:
-    """Return how many symbols a thread has, which is how many rows a warp has."""
-    return 28 if rank == 3 else 24 if rank == 2 else 16
-
-
-@jit
-def begin_of_row(warp: int, number: int, rank: int) -> int:
-    """Return where the symbols of a row of a warp begin, among those that are numbered kind by kind."""
-    turns = 4 if rank == 3 else 8 if rank == 2 else 16
-    return (number // turns + 1) * (4096 >> rank) + row_of(warp, number % turns, rank) * LANES
-
-
-@jit
 def put(words: Any, at: int, bits: Any, count: int) -> None:
     """Write so many bits from one on, where there are zeros."""
     words[at >> 5] |= np.uint32(bits) << np.uint32(at & 31)
@@ -75,11 +54,13 @@ def symbol_of(code: Any) -> Any:
 
 
 @jit
-def pack(symbols: Any, rank: int, outside: int, words: Any, masks: Any, codes: Any) -> tuple[int, bool]:
+def pack(symbols: Any, begins: Any, outside: int, words: Any, masks: Any, codes: Any) -> tuple[int, bool]:
     """Write the symbols of a tile from the first of `words` on; return how many words they take, and if it is odd.
 
     Parameters
     ----------
+    begins
+        Where the rows of each warp begin.
     outside
         How many exact values the tile has.
     masks
@@ -87,13 +68,13 @@ def pack(symbols: Any, rank: int, outside: int, words: Any, masks: Any, codes: A
     codes
         Room for all symbols.
     """
-    rows, zeros = rows_of(rank), fill(np.int32(0))
+    rows, zeros = begins.shape[1], fill(np.int32(0))
     groups_each = rows // 4
     flagged, groups, listed = 0, 0, 0
     for warp in range(WARPS):
         mask = fill(np.int32(0))
         for number in range(rows):
-            some = other_than(load(symbols, begin_of_row(warp, number, rank)), zeros)
+            some = other_than(load(symbols, begins[warp, number]), zeros)
             mask = mask | chosen(some, fill(np.int32(1 << number)), zeros)
         flags = other_than(mask, zeros)
         words[1 + warp] = flags
@@ -107,7 +88,7 @@ def pack(symbols: Any, rank: int, outside: int, words: Any, masks: Any, codes: A
                 flags &= flags - ONE
     if listed == 0 and outside == 0:
         return 0, False
-    symbols_all = 4096 - (4096 >> rank)
+    symbols_all = THREADS * rows
     plain = 2 * (symbols_all - listed) < THREADS + groups_each * flagged + 4 * groups
     odd = plain or outside > 0
     words[0] = np.uint32(outside) | np.uint32(PLAIN if plain else 0)
@@ -115,7 +96,7 @@ def pack(symbols: Any, rank: int, outside: int, words: Any, masks: Any, codes: A
         count = 0
         for warp in range(WARPS):
             for number in range(rows):
-                store(coded_of(load(symbols, begin_of_row(warp, number, rank))), codes, count)
+                store(coded_of(load(symbols, begins[warp, number])), codes, count)
                 count += LANES
         return write_chunks(codes, symbols_all, words, 1, 0), True
     at = 1 + HEAD
@@ -142,7 +123,7 @@ def pack(symbols: Any, rank: int, outside: int, words: Any, masks: Any, codes: A
                 put(here, nibbles, own >> np.uint32(4 * group) & FOUR, 4)
                 nibbles += 4
             while own:
-                symbol = symbols[begin_of_row(warp, lowest_of(own), rank) + lane]
+                symbol = symbols[begins[warp, lowest_of(own)] + lane]
                 codes[count] = ((symbol + symbol) ^ (symbol >> np.int32(31))) - np.int32(1)
                 count += 1
                 own &= own - ONE
@@ -176,7 +157,7 @@ def write_chunks(codes: Any, count: int, words: Any, begin: int, nibbles: int) -
 
 
 @jit
-def measure(words: Any, odd: bool, rank: int, masks: Any) -> tuple[int, bool, int, int, int, int]:
+def measure(words: Any, odd: bool, rows: int, masks: Any) -> tuple[int, bool, int, int, int, int]:
     """Read which symbols are not zero.
 
     Returns
@@ -186,17 +167,16 @@ def measure(words: Any, odd: bool, rank: int, masks: Any) -> tuple[int, bool, in
         widths are told, and the words that symbols take in all, or -1 where they are damaged.
     """
     none = (0, False, 0, 0, 0, -1)
-    rows = rows_of(rank)
     exact, plain, at, listed, nibbles = 0, False, 0, 0, 0
     if words.size < 1:
         return none
     if odd:
         exact, plain, at = np.int64(words[0] & np.uint32(0xFFFF)), words[0] >= np.uint32(PLAIN), 1
-    if exact > 4096 - (4096 >> rank) or (not plain and at + HEAD > words.size):
+    if exact > THREADS * rows or (not plain and at + HEAD > words.size):
         return none
     begin = at
     if plain:
-        listed = 4096 - (4096 >> rank)
+        listed = THREADS * rows
     else:
         begin, flagged = at + HEAD, 0
         for warp in range(WARPS):
@@ -236,13 +216,13 @@ def measure(words: Any, odd: bool, rank: int, masks: Any) -> tuple[int, bool, in
 
 
 @jit
-def unpack(words: Any, odd: bool, rank: int, masks: Any, list_: Any, steps: Any) -> tuple[int, int]:
+def unpack(words: Any, odd: bool, begins: Any, masks: Any, list_: Any, steps: Any) -> tuple[int, int]:
     """Read the symbols of a tile as numbers; return its exact values, and the words taken or -1 where it is damaged."""
-    exact, plain, listed, begin, nibbles, end = measure(words, odd, rank, masks)
+    exact, plain, listed, begin, nibbles, end = measure(words, odd, begins.shape[1], masks)
     if end < 0:
         return 0, -1
     zeros, ones = fill(np.int32(0)), fill(np.int32(1))
-    here, rows, chunks = words[begin:], rows_of(rank), (listed + LANES - 1) // LANES
+    here, rows, chunks = words[begin:], begins.shape[1], (listed + LANES - 1) // LANES
     at = begin + (nibbles + 4 * chunks + 31) // 32
     for chunk in range(chunks):
         width, lanes = np.int64(bits_at(here, nibbles + 4 * chunk, 4)) + 1, min(LANES, listed - chunk * LANES)
@@ -261,10 +241,10 @@ def unpack(words: Any, odd: bool, rank: int, masks: Any, list_: Any, steps: Any)
     if plain:
         for warp in range(WARPS):
             for number in range(rows):
-                store(load(list_, count), steps, begin_of_row(warp, number, rank))
+                store(load(list_, count), steps, begins[warp, number])
                 count += LANES
         return exact, end
-    for k in range(4096 >> rank, 4096, LANES):
+    for k in range(4096 - THREADS * rows, 4096, LANES):
         store(reals_of(zeros, steps), steps, k)
     for warp in range(WARPS):
         flags = words[begin - HEAD + warp]
@@ -273,7 +253,7 @@ def unpack(words: Any, odd: bool, rank: int, masks: Any, list_: Any, steps: Any)
             flags &= flags - ONE
             own = np.uint32(masks[warp * LANES + lane])
             while own:
-                steps[begin_of_row(warp, lowest_of(own), rank) + lane] = list_[count]
+                steps[begins[warp, lowest_of(own)] + lane] = list_[count]
                 count += 1
                 own &= own - ONE
     return exact, end

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from forebay.codec.bounded.format import LANES
-from forebay.codec.bounded.rows import any_of, bits_of, fill, load, load_half, store
+from forebay.codec.bounded.rows import any_of, bits_of, fill, load, load_half, prefetch, prefetch_to_write, store
 from forebay.codec.dense.model import PAD, finite
 from forebay.codec.dense.words import jit, load_evens, load_odds, load_pieces, store_pairs
 
@@ -89,12 +89,14 @@ def first_of(z: int, y: int, rank: int) -> int:
 @jit
 def gather(array: Any, extents: Any, place: Any, rank: int, x: Any) -> None:
     """Copy the points of a tile, kind by kind; what does not exist is infinite."""
-    cells = 4096 >> rank
+    cells, ahead = 4096 >> rank, side_of(rank, 2)  # the next tile is needed next
     if full(place):
         for kind in range(0, 1 << rank, 2):
             for row in range(cells // LANES):
                 at, apart = begin_of(kind, row, rank, place, extents)
                 to = kind * cells + row * LANES
+                for piece in range(4 if rank == 3 else 1):
+                    prefetch(array, at + piece * apart + ahead)
                 store(load_evens(array, at, apart), x, to)
                 store(load_odds(array, at, apart), x, to + cells)
         return
@@ -132,7 +134,7 @@ def surround(above: Any, extents: Any, place: Any, rank: int, coarse: Any) -> bo
     z0, y0, x0 = place[0] // 2, place[1] // 2, place[2] // 2 - 1
     planes, lines = (11, 11) if rank == 3 else (35 if rank == 2 else 1, 1)
     wide = 11 if rank == 3 else 35 if rank == 2 else 2051
-    inner, at = x0 >= 0 and x0 + wide <= n0, 0
+    first, at = 1 if x0 < 0 else 0, 0
     for plane in range(planes):
         y = y0 + plane - 1 if rank > 1 else 0
         for line in range(lines):
@@ -145,11 +147,13 @@ def surround(above: Any, extents: Any, place: Any, rank: int, coarse: Any) -> bo
                 for k in range(wide):
                     here = begin + min(max(x0 + k, 0), n0 - 1)
                     coarse[at + k] = onward(above[here], above[here - apart], by)
-            elif rank == 3 and inner and begin + x0 + 16 <= above.size:
-                store(load_half(above, begin + x0), coarse, at)  # what is more than a line is written over
             else:
-                for k in range(wide):
-                    coarse[at + k] = above[begin + min(max(x0 + k, 0), n0 - 1)]
+                if rank == 3 and n0 > 1 and begin + x0 + 17 <= above.size:
+                    coarse[at] = above[begin]
+                    store(load_half(above, begin + x0 + first), coarse, at + first)  # more than a line is written over
+                else:
+                    for k in range(wide):
+                        coarse[at + k] = above[begin + min(max(x0 + k, 0), n0 - 1)]
                 for k in range(max(0, n0 - x0), wide if n0 > 1 else 0):
                     coarse[at + k] = onward(above[begin + n0 - 1], above[begin + n0 - 2], past(x0 + k, n0))
             at += 12 if rank == 3 else 36
@@ -170,7 +174,7 @@ def surround(above: Any, extents: Any, place: Any, rank: int, coarse: Any) -> bo
 def scatter(above: Any, field: Any, extents: Any, place: Any, rank: int, known: Any) -> None:
     """Copy the points of a tile, old and new ones, to where they belong in their grid."""
     cells, n1, n0 = 4096 >> rank, (extents[1] + 1) // 2, (extents[2] + 1) // 2
-    z0, y0, x0 = place[0] // 2, place[1] // 2, place[2] // 2
+    z0, y0, x0, ahead = place[0] // 2, place[1] // 2, place[2] // 2, side_of(rank, 2)
     if full(place):
         for row in range(cells // LANES):
             z, y, x = cell_of(row * LANES, rank)
@@ -178,6 +182,8 @@ def scatter(above: Any, field: Any, extents: Any, place: Any, rank: int, known: 
             evens = load_pieces(above, old, n1 * n0 if rank == 3 else LANES // 4)
             for kind in range(0, 1 << rank, 2):
                 at, apart = begin_of(kind, row, rank, place, extents)
+                for piece in range(4 if rank == 3 else 1):
+                    prefetch_to_write(known, at + piece * apart + ahead)
                 if kind:
                     evens = load(field, PAD + kind * cells + row * LANES)
                 store_pairs(evens, load(field, PAD + (kind + 1) * cells + row * LANES), known, at, apart)
