@@ -32,7 +32,9 @@ constexpr int MANY = 32768;                                   // for a symbol
 constexpr int GROUPS = ROWS / 4;                              // of four symbols of a thread
 constexpr int HEAD = WARPS;                                   // words: a bit for each thread
 constexpr u32 ODD = 0x40000000u;                              // a place whose tile begins with a word about it
-constexpr u32 PLAIN = 1u << 31;                               // in that word: zeros are symbols as others are
+constexpr int WHOLE = 16;                                     // its bits from here on: groups that are listed whole
+constexpr int GROUP = 4 * THREADS;                            // symbols of one group in all threads
+constexpr int WORTH = 3 * GROUP - THREADS;                    // of 3 a symbol, 4 a thread that has some in the group
 constexpr int CHUNKS = (SYMBOLS + 31) / 32;                   // of 32 symbols each, that are not zero
 constexpr int BITS_ROOM = (THREADS * 5 * GROUPS + 4 * CHUNKS) / 32 + 2;
 constexpr int LINE_PITCH = RANK < 3 ? HALO : DOUBLE ? 12 : 24;  // off the banks of other lanes, where there is room
@@ -337,6 +339,41 @@ __device__ inline u32 groups_of(u32 mask) {
     return (mask | mask >> 12) & 0xff;
 }
 
+// Leave out those bits of groups that are listed whole, and put them in again.
+__device__ inline u32 without(u32 groups, u32 whole) {
+    u32 left = 0;
+    int at = 0;
+#pragma unroll
+    for (int group = 0; group < GROUPS; ++group)
+        if (!(whole >> group & 1)) left |= (groups >> group & 1) << at++;
+    return left;
+}
+__device__ inline u32 among(u32 left, u32 whole) {
+    u32 groups = 0;
+    int at = 0;
+#pragma unroll
+    for (int group = 0; group < GROUPS; ++group)
+        if (!(whole >> group & 1)) groups |= (left >> at++ & 1) << group;
+    return groups;
+}
+
+// The groups that are worth listing whole, by the bits of all threads; `worth` begins as zeros.
+__device__ inline u32 whole_groups(u32 mask, int* worth) {
+    const int lane = threadIdx.x & 31;
+    const u32 count = mask - (mask >> 1 & 0x77777777) - (mask >> 2 & 0x33333333) - (mask >> 3 & 0x11111111);
+    const u32 some = (count | count >> 1 | count >> 2) & 0x11111111;
+    const u32 each = 0x0f0f0f0f;
+    const u32 even = __reduce_add_sync(ALL, count & each), odd = __reduce_add_sync(ALL, count >> 4 & each);
+    const u32 even_some = __reduce_add_sync(ALL, some & each), odd_some = __reduce_add_sync(ALL, some >> 4 & each);
+    if (lane < GROUPS) {
+        const int at = lane / 2 * 8;
+        const u32 symbols = (lane & 1 ? odd : even) >> at & 0xff, threads = (lane & 1 ? odd_some : even_some) >> at & 0xff;
+        atomicAdd(worth + lane, (int)(3 * symbols + 4 * threads));
+    }
+    __syncthreads();
+    return __ballot_sync(ALL, lane < GROUPS && worth[lane] > WORTH);
+}
+
 __device__ inline void put(u32* words, int at, u32 bits, int count) {
     atomicOr(words + (at >> 5), bits << (at & 31));
     if ((at & 31) + count > 32) atomicOr(words + (at >> 5) + 1, bits >> (32 - (at & 31)));
@@ -607,7 +644,7 @@ __device__ inline void encode_tile(const real* __restrict__ array, i64 sz, i64 s
     __shared__ u32 bits[BITS_ROOM], rest[16];
     __shared__ u16 chunk_places[CHUNKS];
     __shared__ u8 widths[CHUNKS];
-    __shared__ int scan[4][WARPS];
+    __shared__ int scan[5][WARPS], worth[GROUPS];
     __shared__ u64 begin;
     Room& room = *(Room*)memory;
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
@@ -731,38 +768,49 @@ __device__ inline void encode_tile(const real* __restrict__ array, i64 sz, i64 s
     u32 mask = 0;
 #pragma unroll
     for (int row = 0; row < ROWS; ++row) mask |= symbols[row] ? 1u << row : 0;
-    const u32 groups = groups_of(mask), flags = __ballot_sync(ALL, mask != 0);
     for (int k = threadIdx.x; k < BITS_ROOM; k += THREADS) bits[k] = 0;
     if (threadIdx.x < 16) rest[threadIdx.x] = 0;
-    int total, all_exact = 0;
-    const int earlier = before((mask ? 1 : 0) + (__popc(groups) << 8) + (__popc(mask) << 18), scan[0], total);
+    if (threadIdx.x < GROUPS) worth[threadIdx.x] = 0;
+    u32 groups = groups_of(mask), whole = 0;
+    int total, all_exact = 0, told_groups = GROUPS;
+    int earlier = before((mask ? 1 : 0) + (__popc(groups) << 8) + (__popc(mask) << 18), scan[0], total);
     const int exact_before = careful ? before(__popc(exact), scan[1], all_exact) : 0;
-    const int all_flagged = total & 0xff, all_groups = total >> 8 & 0x3ff;
-    int listed = total >> 18, mask_bits = GROUPS * all_flagged + 4 * all_groups;
-    if (!listed && !all_exact) {
+    if (!(total >> 18) && !all_exact) {
         if (threadIdx.x == 0) *my_place = 0;
         return;
     }
     u16* list = (u16*)memory;
-    const bool plain = 2 * (SYMBOLS - listed) < THREADS + mask_bits, odd = plain || all_exact;
-    if (plain) {
-        listed = SYMBOLS, mask_bits = 0;
-#pragma unroll
-        for (int row = 0; row < ROWS; ++row) list[(warp * ROWS + row) * 32 + lane] = (u16)code_of(symbols[row]);
-    } else {
-        u16* next = list + (earlier >> 18);
+    if (3 * (total >> 18) > WORTH - 4 * THREADS) whole = whole_groups(mask, worth);
+    if (whole) {
+        const int rows_of_warp = 4 * __popc(whole);
+        int at = warp * rows_of_warp * 32 + lane;
+        told_groups -= __popc(whole);
 #pragma unroll
         for (int row = 0; row < ROWS; ++row)
-            if (mask >> row & 1) *next++ = (u16)(code_of(symbols[row]) - 1);
-        if (mask) {
-            put(bits, GROUPS * (earlier & 0xff), groups, GROUPS);
-            u32 told = 0;
-            int count = 0;
+            if (whole >> row / 4 & 1) {
+                list[at] = (u16)code_of(symbols[row]), at += 32;
+                mask &= ~(1u << row);
+            }
+        groups = groups_of(mask);
+        earlier = before((mask ? 1 : 0) + (__popc(groups) << 8) + (__popc(mask) << 18), scan[4], total);
+        groups = without(groups, whole);
+    }
+    const u32 flags = __ballot_sync(ALL, mask != 0);
+    const int all_flagged = total & 0xff, listed = GROUP * __popc(whole) + (total >> 18);
+    const int mask_bits = told_groups * all_flagged + 4 * (total >> 8 & 0x3ff);
+    const bool odd = whole || all_exact;
+    u16* next = list + GROUP * __popc(whole) + (earlier >> 18);
 #pragma unroll
-            for (int group = 0; group < GROUPS; ++group)
-                if (mask >> 4 * group & 15) told |= (mask >> 4 * group & 15) << count, count += 4;
-            put(bits, GROUPS * all_flagged + 4 * (earlier >> 8 & 0x3ff), told, count);
-        }
+    for (int row = 0; row < ROWS; ++row)
+        if (mask >> row & 1) *next++ = (u16)(code_of(symbols[row]) - 1);
+    if (mask) {
+        put(bits, told_groups * (earlier & 0xff), groups, told_groups);
+        u32 told = 0;
+        int count = 0;
+#pragma unroll
+        for (int group = 0; group < GROUPS; ++group)
+            if (mask >> 4 * group & 15) told |= (mask >> 4 * group & 15) << count, count += 4;
+        put(bits, told_groups * all_flagged + 4 * (earlier >> 8 & 0x3ff), told, count);
     }
     __syncthreads();
     const int chunks = (listed + 31) / 32;
@@ -783,7 +831,7 @@ __device__ inline void encode_tile(const real* __restrict__ array, i64 sz, i64 s
 
     const int each = BITS / 32, own = weights ? each : 0, fresh = tile.fresh();
     const int bit_words = (mask_bits + 4 * chunks + 31) / 32;
-    int size = own + odd + (plain ? 0 : HEAD) + bit_words + words + (all_exact + 1) / 2 + all_exact * each;
+    int size = own + odd + (told_groups ? HEAD : 0) + bit_words + words + (all_exact + 1) / 2 + all_exact * each;
     const bool raw = size >= fresh * each;
     if (raw) size = fresh * each;
     const u64 units = ((u64)size * 4 + (1ull << shift) - 1) >> shift;
@@ -804,9 +852,9 @@ __device__ inline void encode_tile(const real* __restrict__ array, i64 sz, i64 s
     }
     if (own && threadIdx.x == 0) put_step((u8*)to, step);
     to += own;
-    if (odd && threadIdx.x == 0) *to = (u32)all_exact | (plain ? PLAIN : 0);
+    if (odd && threadIdx.x == 0) *to = (u32)all_exact | whole << WHOLE;
     to += odd;
-    if (!plain) {
+    if (told_groups) {
         if (lane == 0) to[warp] = flags;
         to += HEAD;
     }
@@ -905,15 +953,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, DECODE_BLOCKS)
 
     int used = 0, exact = 0, first = 0;
     u32 mask = 0;
-    bool plain = false;
+    u32 entire = 0;  // groups that are listed whole
     real* list = room.field;
     if (coded) {
-        if (place & ODD) exact = data[used++];
-        plain = exact < 0, exact &= 0xffff;
+        if (place & ODD) entire = data[used++];
+        exact = entire & 0xffff, entire >>= WHOLE;
         int flagged = 0, rank = 0, all_groups, listed, words;
         u32 flags = 0;
-        coded = exact <= SYMBOLS && (plain || used + HEAD <= left);
-        if (coded && !plain) {
+        const int told_groups = GROUPS - __popc(entire);
+        coded = exact <= SYMBOLS && entire < 1u << GROUPS && (!told_groups || used + HEAD <= left);
+        if (coded && told_groups) {
 #pragma unroll
             for (int w = 0; w < WARPS; ++w) {
                 const u32 word = data[used + w];
@@ -923,20 +972,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, DECODE_BLOCKS)
             used += HEAD;
         }
         const u32* packed = data + used;
-        coded = coded && used + (GROUPS * flagged + 31) / 32 <= left;
-        const u32 groups = coded && flags >> lane & 1 ? bits_at(packed, GROUPS * rank, GROUPS) : 0;
+        coded = coded && used + (told_groups * flagged + 31) / 32 <= left;
+        u32 groups = coded && flags >> lane & 1 ? bits_at(packed, told_groups * rank, told_groups) : 0;
         const int groups_before = before(__popc(groups), scan[0], all_groups);
-        int mask_bits = GROUPS * flagged + 4 * all_groups;
+        if (entire) groups = among(groups, entire);
+        const int mask_bits = told_groups * flagged + 4 * all_groups;
         coded = coded && used + (mask_bits + 31) / 32 <= left;
         if (coded && groups) {
-            u32 told = bits_at(packed, GROUPS * flagged + 4 * groups_before, 4 * __popc(groups));
+            u32 told = bits_at(packed, told_groups * flagged + 4 * groups_before, 4 * __popc(groups));
 #pragma unroll
             for (int group = 0; group < GROUPS; ++group)
                 if (groups >> group & 1) mask |= (told & 15) << 4 * group, told >>= 4;
         }
-        first = before(__popc(mask), scan[1], listed);
-        if (plain) listed = SYMBOLS;
-        const int chunks = (listed + 31) / 32, partly = listed & 31;
+        first = GROUP * __popc(entire) + before(__popc(mask), scan[1], listed);
+        listed += GROUP * __popc(entire);
+        const int chunks = (listed + 31) / 32, partly = listed & 31, entire_chunks = GROUP / 32 * __popc(entire);
         used += (mask_bits + 4 * chunks + 31) / 32;
         coded = coded && used <= left;
         int width = 0;
@@ -956,7 +1006,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, DECODE_BLOCKS)
                 word = there[lane];
             }
             for (int bit = 0; bit < bits; ++bit) code |= (__shfl_sync(ALL, word, bit) >> lane & 1) << bit;
-            list[chunk * 32 + lane] = (real)symbol_of(code + !plain);
+            list[chunk * 32 + lane] = (real)symbol_of(code + (chunk >= entire_chunks));
         }
         used += words;
         for (int k = threadIdx.x; coded && k < exact; k += THREADS) whole = whole && ((u16*)(data + used))[k] < SYMBOLS;
@@ -966,17 +1016,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, DECODE_BLOCKS)
     whole = __syncthreads_and(whole);
     coded = coded && whole;
     real values[ROWS];
-    if (plain && coded) {
+    if (!coded) mask = entire = 0;
+    const real* next = list + first;
 #pragma unroll
-        for (int row = 0; row < ROWS; ++row) values[row] = list[(warp * ROWS + row) * 32 + lane];
-    } else {
-        if (!coded) mask = 0;
-        const real* next = list + first;
+    for (int row = 0; row < ROWS; ++row) {
+        values[row] = 0;
+        if (mask >> row & 1) values[row] = *next++;
+    }
+    if (entire) {
+        next = list + warp * 128 * __popc(entire) + lane;
 #pragma unroll
-        for (int row = 0; row < ROWS; ++row) {
-            values[row] = 0;
-            if (mask >> row & 1) values[row] = *next++;
-        }
+        for (int row = 0; row < ROWS; ++row)
+            if (entire >> row / 4 & 1) values[row] = *next, next += 32;
     }
     const bool zeros = __syncthreads_and(blank && !coded && !(raw && whole));
     if (!zeros) {

@@ -28,11 +28,15 @@ MOST = 1 << 20
 HEAD = WARPS
 """Words that tell which threads have symbols other than 0."""
 ODD = RAW >> 1
-"""Marks the place of a tile that begins with a word about it: how many exact values it has, and whether it is plain."""
+"""Marks the place of a tile that begins with a word about it: how many exact values it has, and groups listed whole."""
 SPOT = ODD - 1
 """Masks the place itself."""
-PLAIN = 1 << 31
-"""In that word: symbols that are 0 are listed as others are."""
+WHOLE = 16
+"""The bit of that word that tells of the first group of four symbols of each thread."""
+GROUP = 4 * THREADS
+"""Symbols of one group in all threads."""
+WORTH = 3 * GROUP - THREADS
+"""Above it a group is listed whole: 3 for each symbol that is not 0, 4 for each thread that has some in the group."""
 PAIRS = ((3, 2, 1), (5, 4, 1), (6, 4, 2), (7, 4, 2, 1))
 """Kinds of points that lie off along several axes, the slowest first; 4 is z, 2 is y, 1 is x."""
 

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 
 from forebay.codec.bounded.format import LANES
-from forebay.codec.bounded.rows import any_of, fill, load, shift_down, store, width_of
-from forebay.codec.dense.format import HEAD, PLAIN, THREADS, WARPS
-from forebay.codec.dense.words import chosen, count_of, jit, lowest_of, other_than, reals_of
+from forebay.codec.bounded.rows import any_of, fill, load, shift_down, store, sum_of, width_of
+from forebay.codec.dense.format import GROUP, HEAD, THREADS, WARPS, WHOLE, WORTH
+from forebay.codec.dense.words import chosen, count_of, counts_of, jit, lowest_of, other_than, reals_of
 
 ONE = np.uint32(1)
 FOUR = np.uint32(15)
@@ -54,6 +54,50 @@ def symbol_of(code: Any) -> Any:
 
 
 @jit
+def whole_groups(masks: Any, groups: int) -> int:
+    """Return which groups are worth listing whole."""
+    whole = 0
+    for group in range(groups):
+        worth = 0
+        for warp in range(WARPS):
+            four = shift_down(load(masks, warp * LANES), fill(np.int32(4 * group))) & fill(np.int32(15))
+            worth += 3 * np.int64(sum_of(counts_of(four))) + 4 * count_of(other_than(four, fill(np.int32(0))))
+        whole |= (worth > WORTH) << group
+    return whole
+
+
+@jit
+def rows_but(whole: int, rows: int) -> int:
+    """Return a word whose bits are the rows that are of none of these groups."""
+    kept = 0
+    for number in range(rows):
+        kept |= (1 - (whole >> number // 4 & 1)) << number
+    return kept
+
+
+@jit
+def without(groups: Any, whole: int, count: int) -> Any:
+    """Leave out the bits of groups that are listed whole."""
+    left, at = 0, 0
+    for group in range(count):
+        if not whole >> group & 1:
+            left |= (np.int64(groups) >> group & 1) << at
+            at += 1
+    return np.uint32(left)
+
+
+@jit
+def among(left: Any, whole: int, count: int) -> Any:
+    """Undo what `without` did."""
+    groups, at = 0, 0
+    for group in range(count):
+        if not whole >> group & 1:
+            groups |= (np.int64(left) >> at & 1) << group
+            at += 1
+    return np.uint32(groups)
+
+
+@jit
 def pack(symbols: Any, begins: Any, outside: int, words: Any, masks: Any, codes: Any) -> tuple[int, bool]:
     """Write the symbols of a tile from the first of `words` on; return how many words they take, and if it is odd.
 
@@ -68,55 +112,49 @@ def pack(symbols: Any, begins: Any, outside: int, words: Any, masks: Any, codes:
     codes
         Room for all symbols.
     """
-    rows, zeros = begins.shape[1], fill(np.int32(0))
-    groups_each = rows // 4
-    flagged, groups, listed = 0, 0, 0
+    rows, zeros, listed, flagged, groups = begins.shape[1], fill(np.int32(0)), 0, 0, 0
     for warp in range(WARPS):
         mask = fill(np.int32(0))
         for number in range(rows):
             some = other_than(load(symbols, begins[warp, number]), zeros)
             mask = mask | chosen(some, fill(np.int32(1 << number)), zeros)
-        flags = other_than(mask, zeros)
-        words[1 + warp] = flags
-        if flags:
-            store(mask, masks, warp * LANES)
-            flagged += count_of(flags)
-            while flags:
-                own = np.uint32(masks[warp * LANES + lowest_of(flags)])
-                groups += count_of(groups_of(own))
-                listed += count_of(own)
-                flags &= flags - ONE
+        store(mask, masks, warp * LANES)
+        listed += np.int64(sum_of(counts_of(mask)))
     if listed == 0 and outside == 0:
         return 0, False
-    symbols_all = THREADS * rows
-    plain = 2 * (symbols_all - listed) < THREADS + groups_each * flagged + 4 * groups
-    odd = plain or outside > 0
-    words[0] = np.uint32(outside) | np.uint32(PLAIN if plain else 0)
-    if plain:
-        count = 0
+    whole = whole_groups(masks, rows // 4) if 3 * listed > WORTH - 4 * THREADS else 0
+    told_groups, count = rows // 4 - count_of(np.uint32(whole)), 0
+    if whole:
         for warp in range(WARPS):
             for number in range(rows):
-                store(coded_of(load(symbols, begins[warp, number])), codes, count)
-                count += LANES
-        return write_chunks(codes, symbols_all, words, 1, 0), True
-    at = 1 + HEAD
-    if not odd:
-        at = HEAD
-        for warp in range(WARPS):
-            words[warp] = words[warp + 1]
-    told, nibbles, count = 0, groups_each * flagged, 0
-    for k in range(at, at + (nibbles + 4 * groups + 31) // 32):
+                if whole >> number // 4 & 1:
+                    store(coded_of(load(symbols, begins[warp, number])), codes, count)
+                    count += LANES
+    kept, at = rows_but(whole, rows), 1 if whole or outside else 0
+    words[0] = np.uint32(outside | whole << WHOLE)
+    for warp in range(WARPS if told_groups else 0):
+        mask = load(masks, warp * LANES) & fill(np.int32(kept))
+        store(mask, masks, warp * LANES)
+        flags = other_than(mask, zeros)
+        words[at + warp] = flags
+        flagged += count_of(flags)
+        while flags:
+            groups += count_of(groups_of(np.uint32(masks[warp * LANES + lowest_of(flags)])))
+            flags &= flags - ONE
+    begin = at + (HEAD if told_groups else 0)
+    told, nibbles = 0, told_groups * flagged
+    for k in range(begin, begin + (nibbles + 4 * groups + 31) // 32):
         words[k] = 0
-    here = words[at:]
-    for warp in range(WARPS):
-        flags = words[at - HEAD + warp]
+    here = words[begin:]
+    for warp in range(WARPS if told_groups else 0):
+        flags = words[at + warp]
         while flags:
             lane = lowest_of(flags)
             flags &= flags - ONE
             own = np.uint32(masks[warp * LANES + lane])
             some = groups_of(own)
-            put(here, told, some, groups_each)
-            told += groups_each
+            put(here, told, without(some, whole, rows // 4) if whole else some, told_groups)
+            told += told_groups
             while some:
                 group = lowest_of(some)
                 some &= some - ONE
@@ -127,7 +165,7 @@ def pack(symbols: Any, begins: Any, outside: int, words: Any, masks: Any, codes:
                 codes[count] = ((symbol + symbol) ^ (symbol >> np.int32(31))) - np.int32(1)
                 count += 1
                 own &= own - ONE
-    return write_chunks(codes, count, words, at, nibbles), odd
+    return write_chunks(codes, count, words, begin, nibbles), at == 1
 
 
 @jit
@@ -157,73 +195,71 @@ def write_chunks(codes: Any, count: int, words: Any, begin: int, nibbles: int) -
 
 
 @jit
-def measure(words: Any, odd: bool, rows: int, masks: Any) -> tuple[int, bool, int, int, int, int]:
+def measure(words: Any, odd: bool, rows: int, masks: Any) -> tuple[int, int, int, int, int, int]:
     """Read which symbols are not zero.
 
     Returns
     -------
     tuple
-        Exact values, whether the tile is plain, symbols that are listed, the word and the bit after it from which the
-        widths are told, and the words that symbols take in all, or -1 where they are damaged.
+        Exact values, the groups that are listed whole, symbols that are listed, the word and the bit after it from
+        which the widths are told, and the words that symbols take in all, or -1 where they are damaged.
     """
-    none = (0, False, 0, 0, 0, -1)
-    exact, plain, at, listed, nibbles = 0, False, 0, 0, 0
+    none = (0, 0, 0, 0, 0, -1)
+    exact, whole, at, nibbles, flagged = 0, 0, 0, 0, 0
     if words.size < 1:
         return none
     if odd:
-        exact, plain, at = np.int64(words[0] & np.uint32(0xFFFF)), words[0] >= np.uint32(PLAIN), 1
-    if exact > THREADS * rows or (not plain and at + HEAD > words.size):
+        exact, whole, at = np.int64(words[0] & np.uint32(0xFFFF)), np.int64(words[0] >> np.uint32(WHOLE)), 1
+    told_groups = rows // 4 - count_of(np.uint32(whole))
+    if exact > THREADS * rows or whole >> rows // 4 or (told_groups and at + HEAD > words.size):
         return none
-    begin = at
-    if plain:
-        listed = THREADS * rows
-    else:
-        begin, flagged = at + HEAD, 0
-        for warp in range(WARPS):
-            flagged += count_of(words[at + warp])
-        if begin + (rows // 4 * flagged + 31) // 32 > words.size:
-            return none
-        here, told = words[begin:], 0
-        nibbles, groups = rows // 4 * flagged, 0
-        for _ in range(flagged):
-            groups += count_of(bits_at(here, told, rows // 4))
-            told += rows // 4
-        if begin + (nibbles + 4 * groups + 31) // 32 > words.size:
-            return none
-        told = 0
-        for warp in range(WARPS):
-            flags = words[at + warp]
-            while flags:
-                thread = warp * LANES + lowest_of(flags)
-                flags &= flags - ONE
-                some, mask = bits_at(here, told, rows // 4), np.uint32(0)
-                told += rows // 4
-                while some:
-                    mask |= bits_at(here, nibbles, 4) << np.uint32(4 * lowest_of(some))
-                    nibbles += 4
-                    some &= some - ONE
-                masks[thread] = np.int32(mask)
-                listed += count_of(mask)
+    begin, listed = at + (HEAD if told_groups else 0), GROUP * (rows // 4 - told_groups)
+    for warp in range(WARPS if told_groups else 0):
+        flagged += count_of(words[at + warp])
+    nibbles, groups, told = told_groups * flagged, 0, 0
+    if begin + (nibbles + 31) // 32 > words.size:
+        return none
+    here = words[begin:]
+    for _ in range(flagged):
+        groups += count_of(bits_at(here, told, told_groups))
+        told += told_groups
+    if begin + (nibbles + 4 * groups + 31) // 32 > words.size:
+        return none
+    told = 0
+    for warp in range(WARPS if told_groups else 0):
+        flags = words[at + warp]
+        while flags:
+            thread = warp * LANES + lowest_of(flags)
+            flags &= flags - ONE
+            some, mask = bits_at(here, told, told_groups), np.uint32(0)
+            told += told_groups
+            if whole:
+                some = among(some, whole, rows // 4)
+            while some:
+                mask |= bits_at(here, nibbles, 4) << np.uint32(4 * lowest_of(some))
+                nibbles += 4
+                some &= some - ONE
+            masks[thread] = np.int32(mask)
+            listed += count_of(mask)
     chunks = (listed + LANES - 1) // LANES
     end = begin + (nibbles + 4 * chunks + 31) // 32
     if end > words.size:
         return none
-    here = words[begin:]
     for chunk in range(chunks):
         width = np.int64(bits_at(here, nibbles + 4 * chunk, 4)) + 1
         end += (width * min(LANES, listed - chunk * LANES) + 31) // 32
-    return exact, plain, listed, begin, nibbles, end if end <= words.size else -1
+    return exact, whole, listed, begin, nibbles, end if end <= words.size else -1
 
 
 @jit
 def unpack(words: Any, odd: bool, begins: Any, masks: Any, list_: Any, steps: Any) -> tuple[int, int]:
     """Read the symbols of a tile as numbers; return its exact values, and the words taken or -1 where it is damaged."""
-    exact, plain, listed, begin, nibbles, end = measure(words, odd, begins.shape[1], masks)
+    exact, whole, listed, begin, nibbles, end = measure(words, odd, begins.shape[1], masks)
     if end < 0:
         return 0, -1
     zeros, ones = fill(np.int32(0)), fill(np.int32(1))
     here, rows, chunks = words[begin:], begins.shape[1], (listed + LANES - 1) // LANES
-    at = begin + (nibbles + 4 * chunks + 31) // 32
+    at, first = begin + (nibbles + 4 * chunks + 31) // 32, GROUP * count_of(np.uint32(whole))
     for chunk in range(chunks):
         width, lanes = np.int64(bits_at(here, nibbles + 4 * chunk, 4)) + 1, min(LANES, listed - chunk * LANES)
         code = zeros
@@ -234,19 +270,18 @@ def unpack(words: Any, odd: bool, begins: Any, masks: Any, list_: Any, steps: An
             for bit in range(width):
                 code = code | chosen(bits_at(words[at:], bit * lanes, lanes), fill(np.int32(1 << bit)), zeros)
         at += (width * lanes + 31) // 32
-        if not plain:
+        if chunk * LANES >= first:
             code = code + ones
         store(reals_of(symbol_of(code), steps), list_, chunk * LANES)
+    for k in range(4096 - THREADS * rows, 4096 if first < THREADS * rows else 0, LANES):
+        store(reals_of(zeros, steps), steps, k)
     count = 0
-    if plain:
-        for warp in range(WARPS):
-            for number in range(rows):
+    for warp in range(WARPS if whole else 0):
+        for number in range(rows):
+            if whole >> number // 4 & 1:
                 store(load(list_, count), steps, begins[warp, number])
                 count += LANES
-        return exact, end
-    for k in range(4096 - THREADS * rows, 4096, LANES):
-        store(reals_of(zeros, steps), steps, k)
-    for warp in range(WARPS):
+    for warp in range(WARPS if first < THREADS * rows else 0):
         flags = words[begin - HEAD + warp]
         while flags:
             lane = lowest_of(flags)

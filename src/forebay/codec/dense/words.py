@@ -65,6 +65,16 @@ def count_of(typing: Any, word: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
+def counts_of(typing: Any, row: Any) -> Any:
+    """Count the bits of integers that are set."""
+
+    def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return called(builder, f"llvm.ctpop.{row.suffix}", args[0].type, args)
+
+    return row(row), make
+
+
+@intrinsic  # type: ignore[untyped-decorator]
 def lowest_of(typing: Any, word: Any) -> Any:
     """Return the number of the lowest bit of a word that is set."""
 
