@@ -15,7 +15,7 @@ from forebay.codec import Encoded, get
 from forebay.codec.auto import choices
 from forebay.codec.bounded.format import HEADER
 from forebay.codec.dense import Dense, host
-from forebay.codec.dense.coder import spot_of
+from forebay.codec.dense.desk import spot_of
 from forebay.codec.dense.format import PAIRS, TILES, geometry, rows_of_warps, tiling_of
 from forebay.codec.dense.tiles import point_of
 from forebay.codec.dense.top import gather_bricks, scatter_bricks

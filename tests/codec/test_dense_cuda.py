@@ -39,8 +39,8 @@ static void encoding()
         encode_top(array, strides[0], strides[1], strides[2], known, payload, grid[0], grid[1], grid[2], numbers[2],
             numbers[3], numbers[6], fine, weights);
     else
-        (known ? encode_above : encode)(array, strides[0], strides[1], strides[2], above, known, payload, grid[0], grid[1],
-        grid[2], numbers[2], numbers[3], numbers[4], numbers[6], fine, weights);
+        (known ? encode_above : encode)(array, strides[0], strides[1], strides[2], above, known, payload, grid[0],
+            grid[1], grid[2], numbers[2], numbers[3], numbers[4], numbers[6], fine, weights);
 }
 extern "C" u32 launch(u32 blocks, u32 seed, const real *given, const i64 *nine, const real *upper, real *lower,
                       u8 *bytes, u64 count, const u32 *seven, u64 first, double finer, const signed char *exponents,

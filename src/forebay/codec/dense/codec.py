@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from forebay.cuda.arrays import View
     from forebay.cuda.pool import DevicePool
 
+
 class Dense(Bounded):
     """Predicts each value from decoded ones on both sides of it, grid by grid, and writes what is left.
 

@@ -75,7 +75,8 @@ class Floor:
 
 
 def _products(parts: list[NDArray[Any]]) -> NDArray[Any]:
-    return np.multiply.outer(np.multiply.outer(*parts[:2]), parts[2])
+    points: NDArray[Any] = parts[0][:, None, None] * parts[1][:, None] * parts[2]
+    return points
 
 
 class DenseTiling(Tiling):
@@ -181,7 +182,8 @@ def rows_of_warps(rank: int) -> NDArray[np.int64]:
     turns, cells = {1: 16, 2: 8, 3: 4}[rank], 4096 >> rank
     warp, kind, turn = np.ogrid[:WARPS, : (1 << rank) - 1, :turns]
     row = (warp // 2 * 4 + turn) * 2 + warp % 2 if rank == 3 else warp * turns + turn
-    return ((kind + 1) * cells + row * LANES).reshape(WARPS, -1)
+    begins: NDArray[np.int64] = ((kind + 1) * cells + row * LANES).reshape(WARPS, -1)
+    return begins
 
 
 def _taps(side: int) -> NDArray[np.float64]:

@@ -1,5 +1,6 @@
 """`dense` on the CPU: the grids of an array one after the other, their tiles shared among threads."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,9 @@ from forebay.codec.bounded.host import (
     scales_of,
     shares_of,
 )
-from forebay.codec.dense import coder
-from forebay.codec.dense.format import DenseTiling, Floor, Geometry, geometry
+from forebay.codec.dense import decoder, encoder
+from forebay.codec.dense.desk import desk_for
+from forebay.codec.dense.format import THREADS, DenseTiling, Floor, Geometry, geometry, rows_of_warps
 from forebay.codec.dense.tiles import halve
 from forebay.errors import EncodingError
 
@@ -35,22 +37,15 @@ def encode(array: NDArray[Any], out: NDArray[np.uint8], tiling: DenseTiling, ask
     above, layout = np.empty(0, dtype), _layout(tiling)
     for level, grid in zip(tiling.levels, _grids(flat, tiling), strict=True):
         known = np.empty(grid.size if level.stride > 1 else 0, dtype)
-        begins, numbers = _first_words(level, tiling, end, threads), _numbers(dtype, bound, step * level.fine)
-        given = (grid, known, layout, _level(level)) if level.first == 0 else (grid, above, known, layout, _level(level), made)
         finer = (weighted[0], (weighted[1] * np.array([[1.0], [level.fine]])).astype(dtype))
-
-        def encode_share(
-            share: Share,
-            call: Any = coder.encode_tiles if level.first else coder.encode_top,
-            given: Any = given,
-            begins: Any = begins,
-            how: Any = (numbers, finer),
-        ) -> Share:
-            begin = begins[share[0]]
-            return begin, call(*given, share, *how, words, places, begin, coder.desk_for(dtype))
-
-        shares = shares_of(level.tiles, threads, level.tiles)
-        end = join(words, end, places[level.first :], shares, each_share(encode_share, shares), tiling.shift)
+        how = (_numbers(dtype, bound, step * level.fine), finer, words, places)
+        if level.first:
+            call = partial(encoder.encode_tiles, grid, above, known, layout, _level(level), made)
+        else:
+            call = partial(encoder.encode_top, grid, known, layout, _level(level))
+        shares, begins = shares_of(level.tiles, threads, level.tiles), _first_words(level, tiling, end, threads)
+        written = each_share(partial(_encode_share, call, how, begins, dtype), shares)
+        end = join(words, end, places[level.first :], shares, written, tiling.shift)
         above = known
     return room.close(end, bound, step)
 
@@ -62,21 +57,25 @@ def decode(payload: NDArray[np.uint8], out: NDArray[Any], tiling: DenseTiling, t
     above, encoding = np.empty(0, out.dtype), (words, end, tiling.start // 4)
     for level in tiling.levels:
         known = np.empty(np.prod(level.extents), out.dtype) if level.stride > 1 else out.reshape(-1)
-        about = (_layout(tiling), _level(level))
-        given = (*encoding, above, known, *about, made) if level.first else (*encoding, known, *about)
-
-        def decode_share(
-            share: Share,
-            call: Any = coder.decode_tiles if level.first else coder.decode_top,
-            given: Any = given,
-            fine: Any = out.dtype.type(step * level.fine),
-        ) -> int:
-            return int(call(*given, share, fine, places, coder.desk_for(out.dtype)))
-
-        damaged += sum(each_share(decode_share, shares_of(level.tiles, threads, level.tiles)))
+        about, fine = (_layout(tiling), _level(level)), out.dtype.type(step * level.fine)
+        if level.first:
+            call = partial(decoder.decode_tiles, *encoding, above, known, *about, made)
+        else:
+            call = partial(decoder.decode_top, *encoding, known, *about)
+        shares = shares_of(level.tiles, threads, level.tiles)
+        damaged += sum(each_share(partial(_decode_share, call, fine, places), shares))
         above = known
     if damaged:
         raise EncodingError(f"{damaged} of {tiling.tiles} tiles are damaged")
+
+
+def _encode_share(call: Any, how: Any, begins: dict[int, int], dtype: np.dtype[Any], share: Share) -> Share:
+    begin = begins[share[0]]
+    return begin, call(share, *how, begin, desk_for(dtype))
+
+
+def _decode_share(call: Any, step: Any, places: NDArray[np.uint32], share: Share) -> int:
+    return int(call(share, step, places, desk_for(step.dtype)))
 
 
 def canonical(payload: NDArray[np.uint8], tiling: DenseTiling) -> NDArray[np.uint8]:
@@ -85,12 +84,12 @@ def canonical(payload: NDArray[np.uint8], tiling: DenseTiling) -> NDArray[np.uin
     ordered = np.zeros(end, np.uint32)
     told = (HEADER.size + 4 * tiling.tiles) // 4
     ordered[:told] = words[:told]
-    places, to, each, masks = places_of(ordered, tiling), tiling.start // 4, tiling.itemsize // 4, np.zeros(128, np.int32)
-    rows = geometry(tiling.rank, np.dtype("float32")).rows.shape[1]
+    places, to, each = places_of(ordered, tiling), tiling.start // 4, tiling.itemsize // 4
+    rows, masks = rows_of_warps(tiling.rank).shape[1], np.zeros(THREADS, np.int32)
     for level in tiling.levels:
         if to >= 0:
             about = (_layout(tiling), _level(level), rows if level.first else 0, each)
-            to = coder.reorder(words, end, *about, places, ordered, to, masks)
+            to = decoder.reorder(words, end, *about, places, ordered, to, masks)
     if to != end:
         raise EncodingError("the tiles of the encoding are damaged")
     return ordered.view(np.uint8)

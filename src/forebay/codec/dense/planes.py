@@ -58,7 +58,7 @@ def whole_groups(masks: Any, groups: int) -> int:
     """Return which groups are worth listing whole."""
     whole = 0
     for group in range(groups):
-        worth = 0
+        worth: Any = 0
         for warp in range(WARPS):
             four = shift_down(load(masks, warp * LANES), fill(np.int32(4 * group))) & fill(np.int32(15))
             worth += 3 * np.int64(sum_of(counts_of(four))) + 4 * count_of(other_than(four, fill(np.int32(0))))
@@ -78,7 +78,8 @@ def rows_but(whole: int, rows: int) -> int:
 @jit
 def without(groups: Any, whole: int, count: int) -> Any:
     """Leave out the bits of groups that are listed whole."""
-    left, at = 0, 0
+    at = 0
+    left: Any = 0
     for group in range(count):
         if not whole >> group & 1:
             left |= (np.int64(groups) >> group & 1) << at
@@ -89,7 +90,8 @@ def without(groups: Any, whole: int, count: int) -> Any:
 @jit
 def among(left: Any, whole: int, count: int) -> Any:
     """Undo what `without` did."""
-    groups, at = 0, 0
+    at = 0
+    groups: Any = 0
     for group in range(count):
         if not whole >> group & 1:
             groups |= (np.int64(left) >> at & 1) << group
@@ -112,7 +114,8 @@ def pack(symbols: Any, begins: Any, outside: int, words: Any, masks: Any, codes:
     codes
         Room for all symbols.
     """
-    rows, zeros, listed, flagged, groups = begins.shape[1], fill(np.int32(0)), 0, 0, 0
+    rows, zeros, flagged, groups = begins.shape[1], fill(np.int32(0)), 0, 0
+    listed: Any = 0
     for warp in range(WARPS):
         mask = fill(np.int32(0))
         for number in range(rows):
@@ -205,7 +208,9 @@ def measure(words: Any, odd: bool, rows: int, masks: Any) -> tuple[int, int, int
         which the widths are told, and the words that symbols take in all, or -1 where they are damaged.
     """
     none = (0, 0, 0, 0, 0, -1)
-    exact, whole, at, nibbles, flagged = 0, 0, 0, 0, 0
+    at, nibbles, flagged = 0, 0, 0
+    exact: Any = 0
+    whole: Any = 0
     if words.size < 1:
         return none
     if odd:
@@ -261,7 +266,8 @@ def unpack(words: Any, odd: bool, begins: Any, masks: Any, list_: Any, steps: An
     here, rows, chunks = words[begin:], begins.shape[1], (listed + LANES - 1) // LANES
     at, first = begin + (nibbles + 4 * chunks + 31) // 32, GROUP * count_of(np.uint32(whole))
     for chunk in range(chunks):
-        width, lanes = np.int64(bits_at(here, nibbles + 4 * chunk, 4)) + 1, min(LANES, listed - chunk * LANES)
+        width: Any = np.int64(bits_at(here, nibbles + 4 * chunk, 4)) + 1
+        lanes = min(LANES, listed - chunk * LANES)
         code = zeros
         if lanes == LANES:
             for bit in range(width):

@@ -140,7 +140,8 @@ def measure_top(words: Any) -> int:
     """Return how many words the quanta of a tile take, or -1 where they are damaged."""
     if words.size < TOP_HEAD:
         return -1
-    packed, used = words[:TOP_HEAD].view(np.uint8), TOP_HEAD
+    packed = words[:TOP_HEAD].view(np.uint8)
+    used: Any = TOP_HEAD
     for row in range(THREADS):
         used += np.int64(packed[row])
         if packed[row] > 32:
@@ -158,7 +159,8 @@ def unpack_top(words: Any, odd: bool, rank: int, step: Any, codes: Any, x: Any) 
     packed, at, zeros = words[:TOP_HEAD].view(np.uint8), TOP_HEAD, fill(np.int32(0))
     for warp in range(0, VALUES, LANES * LANES):
         for k in range(LANES):
-            code, width = zeros, np.int64(packed[warp // LANES + k])
+            code = zeros
+            width: Any = np.int64(packed[warp // LANES + k])
             for bit in range(width):
                 code = code | chosen(words[at + bit], fill(np.int32(1 << bit)), zeros)
             at += width
