@@ -19,7 +19,7 @@ from harness import Report, arg, benchmark
 from reversal import Rows
 
 import forebay as fb
-from forebay.engine.library import library_of
+from forebay.engine.array_memory import memory_of
 from forebay.engine.measure import measure_codec
 
 
@@ -38,7 +38,7 @@ def main(asked: Any, report: Report) -> None:
         fill(loop, report)
         loop.release()
         cost = codec_cost(codec, loop.start[0], loop.cupy, loop.seconds)
-        machine = library_of(loop.start).machine(Path(), False)
+        machine = memory_of(loop.start).machine(Path(), False)
         asked_for = measure_codec(machine, loop.layout, "device", codec, list(loop.start), None)
         cost = replace(cost, encode_host=asked_for.encode_host, decode_host=asked_for.decode_host)
         loop.release()

@@ -3,10 +3,10 @@
 Every schedule is carried out with blocking copies to pageable memory, with blocking copies to pinned memory, which is
 GPUZIP's baseline, with the policy "lru", which does as GPUZIP does, and with the policy "min". They are set beside the
 limit: the schedule's steps and copies inside the device, at the costs measured in the same run, and nothing else. Last
-comes what "auto" chooses within the same budget. All of them must make the same image, bit by bit.
+come the best segments within the same budget, and what "auto" chooses there. All must make the same image, bit by bit.
 
 Takes 96 GB of host memory and about six minutes on an H200. ``--long`` reverses 3751 steps instead, with pinned copies
-and "min" of Revolve and "auto" alone.
+and "min" of Revolve, the best segments and "auto" alone.
 """
 
 import math
@@ -105,7 +105,7 @@ class Rows:
 
 @benchmark(
     arg("--steps", type=int, tiny=60, help="steps of the loop, 1000 otherwise"),
-    arg("--long", action="store_true", help="3751 steps; pinned copies and min of Revolve, and auto"),
+    arg("--long", action="store_true", help="3751 steps; pinned copies and min of Revolve, segments and auto"),
     arg("--host", default="96GB", help="host memory for snapshots"),
     arg("--patience", type=float, default=20.0, help="seconds after which a pageable row is cut off"),
     needs=("gpu", "cupy"),
@@ -126,7 +126,7 @@ def main(asked: Any, report: Report) -> None:
 
 
 def compare(rows: Rows, patience: float, *, brief: bool) -> None:
-    """Measure every row; `brief` leaves out all but pinned copies and min of Revolve, and auto."""
+    """Measure every row; `brief` leaves out all but pinned copies and min of Revolve, segments and auto."""
     nbytes, report = rows.loop.snapshot, rows.report
     schedules: list[Schedule] = [fb.Revolve(rows.steps, min(REVOLVE, rows.steps))]
     if not brief:
@@ -149,7 +149,8 @@ def compare(rows: Rows, patience: float, *, brief: bool) -> None:
         for policy in ("min",) if brief else ("lru", "min"):
             report.add(rows.planned(policy, schedule=schedule, policy=policy))
         rows.limit(schedule)
-    report.add(rows.planned("auto", schedule="auto", policy="min"))
+    for way, family in (("segments", "twolevel"), ("auto", "auto")):
+        report.add(rows.planned(way, schedule=family, policy="min"))
     rows.limit(auto.schedule)
 
 
@@ -204,7 +205,7 @@ def ratios(report: Report) -> None:
     """Set what Forebay did beside pinned copies of the schedule, or Revolve's where it has none, and its limit."""
     first = report.find(way="pinned")
     for row in report.rows:
-        if row["way"] in ("lru", "min", "auto"):
+        if row["way"] in ("lru", "min", "segments", "auto"):
             pinned = report.find(way="pinned", schedule=row["schedule"]) or first
             row["times_faster"] = pinned["seconds"] / row["seconds"]
             if least := report.find(way="limit", schedule=row["schedule"]):

@@ -57,7 +57,8 @@ def main(folder):
     survey = run_job(parse(JOB, folder))
     written = write_image(survey, folder / "image", ["npy", "segy", "png"])
     strongest = np.abs(survey.image).mean(axis=1)[20:].argmax() + 20
-    print(f"{len(survey.summaries)} shots; most is reflected near {strongest * survey.workspace.grid.spacing[0]:.0f} m")
+    depth = strongest * survey.workspace.described.grid.spacing[0]
+    print(f"{len(survey.summaries)} shots; most is reflected near {depth:.0f} m")
     print("wrote", ", ".join(path.name for path in written))
 
 

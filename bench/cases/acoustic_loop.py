@@ -12,9 +12,9 @@ import numpy as np
 from harness import digest, seconds
 
 import forebay as fb
-from forebay.engine.costing import host_costs
+from forebay.engine.array_memory import memory_of
 from forebay.engine.layout import Layout
-from forebay.engine.library import library_of
+from forebay.engine.measure import host_costs
 from forebay.planner import HostCost
 from forebay.tier.capacity import PIECE
 from forebay.tier.links import measure_links
@@ -154,7 +154,7 @@ class Loop:
                 spent.append(seconds(call))
             taken[name] = median(spent) / steps
         self.wait()
-        make = partial(library_of(self.start).machine, Path(), False)
+        make = partial(memory_of(self.start).machine, Path(), False)
         costs = host_costs(make, self.start, ("device", "host"), lambda: self.forward(state, 0, 1), taken["forward"])
         return replace(costs, **taken, ahead=True)
 

@@ -4,7 +4,8 @@ Numba numbers the files of a function's variants, and writes the list of them be
 processes that compile at once, the list of one could then name a file that holds the code of the other's variant. And
 where sources change, numbers begin anew over files that are still there. So here
 
-- files are named after the sources, the options and Numba's version, and none is ever numbered twice;
+- files are named after the sources, the options, and Numba's version and level of optimisation, and none is ever
+  numbered twice;
 - one process at a time writes, under a lock of the operating system that ends with the process.
 
 A process that is killed between the list and the file leaves a name without a file: that variant is compiled again. So
@@ -111,17 +112,18 @@ def _check_calls(function: Any) -> None:
 
 
 def _named(function: Any, options: dict[str, Any]) -> Any:
-    """Copy a function under a name that no other sources, options and version of Numba give it."""
+    """Copy a function under a name that no other sources, options, version or settings of Numba give it."""
     import numba
 
     file = Path(function.__code__.co_filename)
-    how = sorted((name, sorted(value) if isinstance(value, set) else value) for name, value in options.items())
+    asked = sorted((name, sorted(value) if isinstance(value, set) else value) for name, value in options.items())
+    how = f"{numba.__version__} {numba.config.OPT} {asked}"
     # Older versions of Numba begin their numbers anew when the file's date changes.
     what = f"{file.stat().st_mtime_ns} {_sources(file.parent)}"
     code, defaults, closure = function.__code__, function.__defaults__, function.__closure__
     named = FunctionType(code, function.__globals__, function.__name__, defaults, closure)
     named.__kwdefaults__, named.__doc__ = function.__kwdefaults__, function.__doc__
-    named.__qualname__ = f"{function.__qualname__}-{_digest(numba.__version__ + repr(how), 4)}-{_digest(what, 8)}"
+    named.__qualname__ = f"{function.__qualname__}-{_digest(how, 4)}-{_digest(what, 8)}"
     return named
 
 

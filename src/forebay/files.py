@@ -3,6 +3,7 @@
 import ctypes
 import errno
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -10,12 +11,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
 
+UNFINISHED = r"\.[0-9a-f]{8}\."
+"""How the name of a file or folder begins, as a regular expression, until it is whole."""
 _HERE, _EXCHANGE = -100, 2
 """Of Linux: paths begin at the working directory, and two names change places in one step."""
 
 
 @contextmanager
-def whole(path: Path, *, folder: bool = False, unfinished: Path | None = None, private: bool = True) -> Iterator[Path]:
+def whole(path: Path, *, folder: bool = False, private: bool = True) -> Iterator[Path]:
     """Yield another name for a file or folder until it is whole: a process that dies before leaves the old one.
 
     What was written under that name is brought to the disk and then renamed. Where the system cannot exchange folders
@@ -27,8 +30,6 @@ def whole(path: Path, *, folder: bool = False, unfinished: Path | None = None, p
         Where it belongs; the folder around it must be there. A folder that is there is replaced by a folder alone.
     folder
         Whether a folder is written.
-    unfinished
-        The other name; unless told, a hidden one that nobody else takes.
     private
         Whether nobody else may read it, or the process's umask decides that, as for results that a user has named.
     """
@@ -36,8 +37,7 @@ def whole(path: Path, *, folder: bool = False, unfinished: Path | None = None, p
         raise IsADirectoryError(
             errno.EISDIR, "there is a folder of this name: move it away, or name another file", path
         )
-    unfinished = unfinished or path.with_name(f".{token_hex(4)}.{path.name}")
-    remove(unfinished)
+    unfinished = unfinished_name(path)
     if folder:
         unfinished.mkdir(mode=0o700 if private else 0o777)
     else:
@@ -58,11 +58,23 @@ def whole(path: Path, *, folder: bool = False, unfinished: Path | None = None, p
         raise
 
 
+def unfinished_name(path: Path) -> Path:
+    """Return a hidden name beside a path, which nobody else takes: for what is not whole yet, or not any more."""
+    return path.with_name(f".{token_hex(4)}.{path.name}")
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove what dead processes left unfinished in a folder, in which its caller alone is at work."""
+    # Others may keep hidden files there: only names of this form are ours.
+    for path in [entry for entry in folder.glob(".*") if re.fullmatch(f"{UNFINISHED}.+", entry.name)]:
+        remove(path)
+
+
 def _replace_folder(new: Path, path: Path) -> None:
     """Bring a folder into the place of another, which is removed or has the name of the new one then."""
     if exchange(new, path):
         return
-    old = path.with_name(f".{token_hex(4)}.{path.name}")
+    old = unfinished_name(path)
     try:
         os.replace(path, old)
         os.replace(new, path)

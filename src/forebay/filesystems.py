@@ -15,12 +15,12 @@ LOCAL = IN_MEMORY | {
 MOUNTS = Path("/proc/self/mountinfo")
 
 
-def kind_of(directory: Path, mounts: Path = MOUNTS) -> str | None:
+def file_system_of(directory: Path, mounts: Path = MOUNTS) -> str | None:
     """Return the name of the file system that a directory lies on; None where the system does not tell.
 
     Examples
     --------
-    >>> kind_of(Path("/proc")) in ("proc", None)
+    >>> file_system_of(Path("/proc")) in ("proc", None)
     True
     """
     try:
@@ -42,7 +42,7 @@ def kind_of(directory: Path, mounts: Path = MOUNTS) -> str | None:
 
 def in_memory(directory: Path, mounts: Path = MOUNTS) -> bool:
     """Tell whether files in a directory are host memory."""
-    return kind_of(directory, mounts) in IN_MEMORY
+    return file_system_of(directory, mounts) in IN_MEMORY
 
 
 def keeps_locks(directory: Path, mounts: Path = MOUNTS) -> bool:
@@ -51,7 +51,7 @@ def keeps_locks(directory: Path, mounts: Path = MOUNTS) -> bool:
     Computers that share a directory may each keep locks of their own, as NFS and Lustre do with some options. Nothing
     tells which: file systems that are not known as local are not trusted.
     """
-    kind = kind_of(directory, mounts)
+    kind = file_system_of(directory, mounts)
     return kind is None or kind in LOCAL
 
 

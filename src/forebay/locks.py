@@ -7,7 +7,6 @@ its computer, process, and when both were started. Who finds one of the same com
 
 import json
 import os
-import secrets
 import socket
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from forebay.errors import DiskError
+from forebay.files import unfinished_name
 from forebay.filesystems import keeps_locks
 from forebay.forking import leave_to_parent
 
@@ -119,7 +119,7 @@ def _locked(path: Path, shared: bool) -> BinaryIO:
 
 def _own(path: Path) -> None:
     """Write down that a directory is ours; refuse one whose owner lives, or may live for all that we can tell."""
-    ours = _beside(path)
+    ours = unfinished_name(path)
     try:
         _write_new(ours)
         while True:
@@ -135,7 +135,7 @@ def _own(path: Path) -> None:
                 dead = path.read_bytes()[:_SIZE]
                 _check_dead(dead, path)
                 # Others may have found the same: what is taken away here must be what was found.
-                aside = _beside(path)
+                aside = unfinished_name(path)
                 path.rename(aside)
                 if aside.read_bytes() != dead:
                     with suppress(FileExistsError):
@@ -143,10 +143,6 @@ def _own(path: Path) -> None:
                 aside.unlink()
     finally:
         ours.unlink(missing_ok=True)
-
-
-def _beside(path: Path) -> Path:
-    return path.with_name(f"{path.name}.{secrets.token_hex(4)}")
 
 
 def _write_new(path: Path) -> None:
@@ -166,8 +162,9 @@ def _check_dead(text: bytes, path: Path) -> None:
     here = this_process()
     if (owner.host, owner.numbered) != (here.host, here.numbered):
         raise DiskError(
-            f"process {owner.process} of {owner.host} works in {path.parent}, or died there: wait for its end, name "
-            f"another directory, or remove {path} if it is dead"
+            f"process {owner.process} of {owner.host} works in {path.parent}, or died there: see on {owner.host} "
+            f"whether `ps -p {owner.process}` shows it; wait for its end, name another directory, or remove {path} if "
+            "it is dead"
         )
     if owner.boot == here.boot and _started(owner.process) == owner.started:
         raise DiskError(

@@ -13,8 +13,8 @@ from forebay.cli import demo
 from forebay.cli.main import app
 from forebay.errors import ForebayError
 from forebay.wave.earth.builtin import SALT, make
+from forebay.wave.job.checks import inspect
 from forebay.wave.job.job import parse
-from forebay.wave.job.prepare import inspect
 
 pytest.importorskip("plotly")
 

@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+from tests.wave.job.jobs import job_text
 from typer.testing import CliRunner
 
 from forebay.cli.main import app
@@ -13,30 +14,7 @@ from forebay.wave.job import work
 
 pytest.importorskip("plotly")
 
-TEXT = """
-[model]
-name = "layers"
-shape = [48, 96]
-smooth = 80.0
-[geometry]
-shots = 2
-source_depth = 50.0
-receiver_depth = 50.0
-receiver_spacing = 100.0
-[data]
-dt = 0.008
-length = 1.0
-[wavelet]
-frequency = 2.5
-[memory]
-host = "4MB"
-[run]
-device = "cpu"
-retries = 0
-[output]
-directory = "out"
-formats = ["npy"]
-"""
+TEXT = job_text(shots=2)
 
 
 @pytest.fixture

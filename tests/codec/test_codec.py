@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from contextlib import contextmanager
+from importlib.metadata import EntryPoint
 
 import numpy as np
 import pytest
@@ -102,6 +103,20 @@ def test_anybody_can_register_a_codec():
         assert isinstance(get("negated"), Negated)
     finally:
         del codecs.registry._registered["negated"]
+
+
+def test_packages_are_looked_through_once_for_codecs_that_they_bring(monkeypatch):
+    asked, point = [], EntryPoint("plain", "forebay.codec.raw:Raw", codecs.registry.GROUP)
+    monkeypatch.setattr(codecs.registry, "entry_points", lambda **which: asked.append(which) or [point])
+    codecs.registry._brought.cache_clear()
+    try:
+        assert all(isinstance(get("plain"), Raw) for _ in range(2)) and "plain" in names()
+        for _ in range(2):
+            with pytest.raises(CodecError, match=r"no codec is called 'zip'.* plain,"):
+                get("zip")
+        assert asked == [{"group": "forebay.codecs"}]
+    finally:
+        codecs.registry._brought.cache_clear()
 
 
 @pytest.mark.parametrize("name", ["nothing", "raw:5", "cast", "cast:float16,scale=2", ""])

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import forebay as fb
-from forebay.engine.costing import host_costs
-from forebay.engine.measure import MANY, Steps
+from forebay.engine.measure import MANY, Steps, host_costs
 from forebay.machine.host import HostReversal
 
 

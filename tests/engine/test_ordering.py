@@ -12,8 +12,9 @@ from forebay.engine.layout import Layout
 from forebay.errors import EngineError
 from forebay.machine.virtual import VirtualReversal
 from forebay.planner.choose import operations_of
+from forebay.planner.operations import Evict, Fetch, Store
 from forebay.planner.simulate import Work, simulate
-from forebay.schedule import named
+from forebay.schedule import Drop, Restore, Save, named
 from tests.engine.loops import Loop
 
 STEPS = 24
@@ -104,3 +105,27 @@ def test_unfinished_copies_hold_nan():
     assert np.isnan(target.array.view(np.float64)[0]) or not target.array.any()
     machine.finish()
     assert not target.array.any()
+
+
+@pytest.mark.parametrize(
+    ("operations", "said"),
+    [
+        ([Save(0), Save(0)], "puts step 0 into the first tier, which holds it already"),
+        ([Save(0), Store(0, 1), Store(0, 1)], "puts step 0 into the second tier, which holds it already"),
+        ([Save(0), Store(0, 1), Fetch(0, 1)], "puts step 0 into the first tier, which holds it already"),
+        ([Save(0), Save(1), Save(2)], "puts a snapshot into the first tier, which has no room for it"),
+        ([Restore(0)], "reads step 0 from the first tier, which does not hold it"),
+        ([Save(0), Drop(0), Restore(0)], "reads step 0 from the first tier, which does not hold it"),
+        ([Save(0), Store(1, 1)], "reads step 1 from the first tier, which does not hold it"),
+        ([Save(0), Fetch(0, 1)], "reads step 0 from the second tier, which does not hold it"),
+        ([Save(0), Evict(0, 1)], "reads step 0 from the second tier, which does not hold it"),
+    ],
+    ids=str,
+)
+def test_operations_that_no_slot_suits_are_refused(operations, said):
+    loop = Loop()
+    layout = Layout.of(loop.state)
+    callbacks = Callbacks(forward=loop.forward, backward=loop.backward, snapshot=lambda state, step: state)
+    executor = Executor(VirtualReversal(0), layout, ("first", "second"), [2 * layout.nbytes] * 2, callbacks)
+    with pytest.raises(EngineError, match=said):
+        executor.run(operations, loop.state)

@@ -7,33 +7,44 @@ import stat
 import subprocess
 import sys
 from dataclasses import dataclass, replace
+from time import perf_counter
 
 import numpy as np
 import pytest
 
 import forebay as fb
+from forebay.checksums import checksum_of
+from forebay.engine.resume.files import MAGIC, read_arrays, write_arrays
 from forebay.engine.resume.ledger import Ledger
-from forebay.errors import DiskError, StateError
+from forebay.errors import CorruptionError, DiskError, StateError
 from tests.engine.surviving import CASES
+from tests.faults import figures
 
 STEPS = 60
 SLOW = fb.Costs(1.0, 1.0, 1e9)
 SEGMENT = 10
 """Steps of the longest segment that the loops of `surviving` are cut into."""
 
+MANY = 50
+"""Kills of the long form."""
 KILLED = [
     ("states", 3, 0),
     ("lossy states", 3, 0),
-    *(pytest.param(case, 50, seed, marks=pytest.mark.slow) for case in CASES for seed in range(2)),
+    *(pytest.param(case, MANY, seed, marks=pytest.mark.slow) for case in CASES for seed in range(2)),
 ]
 
 
 @pytest.mark.parametrize(("case", "kills", "seed"), KILLED)
 def test_killed_at_random_moments_it_goes_on_bit_equal_and_loses_a_segment_at_most(case, kills, seed, tmp_path):
+    begun = perf_counter()
     command = [sys.executable, "-m", "tests.engine.surviving", str(tmp_path), case, str(kills), str(seed)]
     said = subprocess.run(command, capture_output=True, text=True, check=False)
     assert said.returncode == 0, said.stderr
     told = json.loads(said.stdout)
+    counted = {"kills": kills, "backward steps repeated": told["lost"][1], "wrong": int(not told["equal"])}
+    name = f"reversals with resume killed, {case}, seed {seed}"
+    if kills >= MANY:
+        figures.record("faults", name, counted, perf_counter() - begun)
     assert told["equal"]
     forward, backward = told["lost"]
     assert forward <= kills * 2 * SEGMENT
@@ -138,6 +149,59 @@ def test_the_progress_of_another_reversal_is_refused_before_any_work(change, nam
     assert not loop.forwards
 
 
+def test_whatever_else_is_asked_for_makes_another_reversal(tmp_path):
+    loop = Loop()
+    loop.interrupt(tmp_path, 30)
+    plan = fb.plan(STEPS, 8192, fb.Budget(host="1MB"), schedule="revolve:6", costs=SLOW)
+    for name, changed in {
+        "policy": "lru",
+        "slots": 3,
+        "every": 2,
+        "costs": replace(SLOW, backward=2.0),
+        "plan": plan,
+    }.items():
+        with pytest.raises(fb.PlanError, match=f"another reversal: its {name} was"):
+            loop.reverse(tmp_path, **{name: changed})
+    for name in ("forward", "backward"):
+        other = Loop()
+        setattr(other, name, lambda *about: None)
+        with pytest.raises(fb.PlanError, match=f"another reversal: its {name} was Loop"):
+            other.reverse(tmp_path)
+    assert not loop.forwards
+
+
+@pytest.mark.parametrize(
+    ("forge", "said"),
+    [
+        (lambda data, size: data + b"x", "something follows its end"),
+        (lambda data, size: data[:8] + (2**62).to_bytes(8, "little") + data[16:], "its header is damaged"),
+        (lambda data, size: b"forebay0" + data[8:], "its header is damaged"),
+        (lambda data, size: data[:-1], "its array 'a' is damaged"),
+        (lambda data, size: sealed({"shape": [2**40]}), "its array 'a' cannot be in it"),
+        (lambda data, size: sealed({"shape": [5], "type": "|O"}), "its array 'a' cannot be in it"),
+        (lambda data, size: sealed({"shape": [size // 8 + 1]}), "its array 'a' cannot be in it"),
+        (lambda data, size: sealed({"shape": [size // 8]}), "its array 'a' is damaged"),
+    ],
+)
+def test_a_file_whose_sizes_are_wrong_is_refused_before_memory_is_taken(forge, said, tmp_path):
+    path = tmp_path / "progress-1"
+    write_arrays(path, {"step": 3}, {"a": np.arange(5.0)})
+    header, arrays = read_arrays(path)
+    assert header == {"step": 3} and arrays["a"].tolist() == [0, 1, 2, 3, 4]
+    size = len(sealed({}))
+    path.write_bytes(forge(path.read_bytes(), size))
+    with pytest.raises(CorruptionError, match=said):
+        read_arrays(path)
+
+
+def sealed(change):
+    """Return a file of progress with a sound header, whatever it says of its array."""
+    text = {"shape": [10000], "type": "<f8", "checksum": "0" * 32} | change
+    header = json.dumps({"step": 3, "arrays": [{"name": "a", **text}]}).ljust(200).encode()
+    start = MAGIC + len(header).to_bytes(8, "little") + bytes.fromhex(checksum_of([header]))
+    return start + header + bytes(40)
+
+
 def test_another_first_state_and_another_loop_are_refused(tmp_path):
     loop = Loop()
     loop.interrupt(tmp_path, 30)
@@ -184,11 +248,26 @@ def test_without_whole_progress_it_starts_anew_and_says_so(names, expected, tmp_
     assert result.steps == STEPS and "cannot be read" in result.note
 
 
+def test_what_a_dead_process_left_unfinished_is_in_nobodys_way(expected, tmp_path):
+    loop = Loop()
+    loop.interrupt(tmp_path, 30)
+    unfinished = [tmp_path / f".0123abcd.{name}" for name in ("progress-99", "lock.owner")]
+    for path in unfinished:
+        path.write_bytes(b"half")
+    loop.interrupt(tmp_path, 1)
+    assert not any(path.exists() for path in unfinished)
+    loop.reverse(tmp_path)
+    assert loop.image.tobytes() == expected.tobytes()
+
+
 def test_two_at_once_and_directories_of_others_are_refused(tmp_path):
     ledger = Ledger(tmp_path)
     with pytest.raises(DiskError, match="another run works in"):
         Loop().reverse(tmp_path)
     ledger.close(finished=True)
+    (tmp_path / ".0a1b2c3d.lock.owner").write_text("")  # of a process that died before it had the lock
+    Loop().reverse(tmp_path)
+    assert not list(tmp_path.iterdir())
     (tmp_path / "thesis.tex").write_text("all of it")
     with pytest.raises(DiskError, match=r"thesis\.tex.*for this reversal alone"):
         Loop().reverse(tmp_path)

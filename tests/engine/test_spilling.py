@@ -105,6 +105,86 @@ def test_snapshots_that_do_not_shrink_are_moved_down_and_then_computed_again():
     assert metrics.moved["down 1"] > 0 and metrics.lost > 0 and metrics.recomputed > 0 and metrics.replanned == 1
 
 
+@pytest.mark.parametrize(
+    ("configuration", "kept", "counts", "moved", "peak"),
+    [
+        # Hits, misses, spilled, lost, recomputed, replanned and advanced; bytes by lane; most bytes by tier.
+        (
+            ("storeall", (3, 99), "min", "full", 0),
+            ("states", 0.1),
+            [13, 2, 0, 3, 58, 1, 74],
+            [143360, 139264],
+            [270336, 143360],
+        ),
+        (
+            ("storeall", (3, 99), "min", "filling", 1),
+            ("states", 0.1),
+            [10, 5, 3, 9, 7, 1, 23],
+            [499712, 290816],
+            [462848, 303104],
+        ),
+        (
+            ("revolve:4", (1, 99), "lru", "sometimes full", 0),
+            ("states", 0.1),
+            [7, 7, 7, 6, 2, 1, 32],
+            [36864, 28672],
+            [270336, 20480],
+        ),
+        (
+            ("twolevel:5,2", (2, 3, 99), "min", "filling", 1),
+            ("states", 0.1),
+            [11, 5, 0, 0, 0, 0, 31],
+            [118784, 159744],
+            [331776, 118784],
+        ),
+        (
+            ("storeall", (2, 2, 99), "min", "full", 0),
+            ("records", 0.1),
+            [13, 2, 5, 4, 30, 1, 46],
+            [548864, 413696, 270336, 135168],
+            [270336, 135168, 143360],
+        ),
+        (("storeall", (99,), "min", "full", 1), ("states", 0.3), [15, 0, 0, 6, 5, 1, 21], [], [1359872]),
+        (("storeall", (99,), "min", "filling", 0), ("states", 0.2), [15, 0, 0, 5, 8, 1, 24], [], [557056]),
+        (("twolevel:5,2", (99,), "min", "sometimes full", 0), ("states", 0.1), [14, 0, 0, 6, 0, 1, 29], [], [159744]),
+        (
+            ("storeall", (99, 99), "min", "full", 0),
+            ("states", 0.4),
+            [14, 1, 2, 4, 8, 1, 24],
+            [8192, 4096],
+            [954368, 8192],
+        ),
+        (
+            ("storeall", (1, 99), "min", "sometimes full", 1),
+            ("records", 0.1),
+            [2, 14, 0, 0, 0, 0, 16],
+            [319488, 319488],
+            [274432, 319488],
+        ),
+        (("storeall", (99,), "min", "filling", 1), ("records", 0.1), [14, 0, 0, 12, 12, 1, 28], [], [651264]),
+        (("storeall", (99,), "min", "thin", 0), ("states", 1.0), [16, 0, 0, 0, 0, 0, 16], [], [258048]),
+    ],
+)
+def test_no_more_is_moved_lost_and_computed_again_than_has_to_be(configuration, kept, counts, moved, peak):
+    metrics = run(*configuration, keep=kept[0], assumed=kept[1])[1]
+    names = ("hits", "misses", "spilled", "lost", "recomputed", "replanned", "advanced")
+    assert [getattr(metrics, name) for name in names] == counts
+    assert (list(metrics.moved.values()), list(metrics.peak.values())) == (moved, peak)
+
+
+def test_what_is_needed_last_is_moved_down_first(monkeypatch):
+    spilled, copies = [], VirtualReversal.copies
+
+    def noted(machine, lane, what, step, pairs, after):
+        if lane == "down 1":
+            spilled.append(step)
+        return copies(machine, lane, what, step, pairs, after)
+
+    monkeypatch.setattr(VirtualReversal, "copies", noted)
+    run("storeall", (99, 99), "min", "full", 0, assumed=0.4)
+    assert spilled[:5] == sorted(spilled[:5]) and spilled[0] == 0
+
+
 @pytest.mark.parametrize("without", all_waits())
 def test_wrong_once_any_one_wait_is_left_out(without, expected):
     def goes_wrong(configuration, filling, seed):

@@ -1,6 +1,7 @@
 """Clusters of our own: strangers get nothing from them, and workers that are lost are replaced."""
 
 import asyncio
+import io
 import logging
 import os
 import socket
@@ -10,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.faults import figures
 
 from forebay.errors import ForebayError
 from forebay.wave.job.tables import RunTable
@@ -48,12 +50,35 @@ def answer(port):
             return b""
 
 
-def loud():
-    """Tell whether Dask would show its own errors, as of a cluster that is ended by a signal."""
-    return any(handler.level <= logging.ERROR for handler in logging.getLogger("distributed").handlers)
+SAID = {
+    ("distributed.worker.memory", logging.WARNING, False): True,
+    ("distributed.nanny.memory", logging.WARNING, False): True,
+    ("distributed.nanny", logging.WARNING, False): True,
+    ("distributed.scheduler", logging.WARNING, False): True,
+    ("distributed.nanny", logging.INFO, False): False,
+    ("distributed.scheduler", logging.ERROR, True): False,
+    ("distributed.worker", logging.ERROR, True): False,
+    ("distributed.core", logging.ERROR, False): False,
+    ("distributed.comm.tcp", logging.WARNING, False): False,
+    ("distributed.worker", logging.CRITICAL, True): True,
+}
+"""What Dask says, of which level, with a traceback or not: and whether it is shown."""
 
 
-def test_strangers_run_nothing_in_the_workers_of_a_job(tmp_path):
+def shown():
+    """Tell what of all that Dask would show."""
+    (handler,) = logging.getLogger("distributed").handlers
+    seen = {}
+    for name, level, traceback in SAID:
+        about = (ValueError, ValueError(), None) if traceback else None
+        record = logging.LogRecord(name, level, "", 0, "", (), about)
+        seen[name, level, traceback] = level >= handler.level and bool(handler.filter(record))
+    return seen
+
+
+def test_strangers_run_nothing_in_the_workers_of_a_job(tmp_path, monkeypatch):
+    # Where others have handlers, as pytest has, Dask makes none.
+    monkeypatch.setattr(logging.getLogger("distributed"), "handlers", [logging.StreamHandler(io.StringIO())])
     anybody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE
     with distributed.LocalCluster(n_workers=0, processes=False, protocol="tcp", dashboard_address=None) as careless:
@@ -63,7 +88,7 @@ def test_strangers_run_nothing_in_the_workers_of_a_job(tmp_path):
         assert shots.client.submit(sum, [1, 2]).result(60) == 3
         ((worker, about),) = shots.client.scheduler_info()["workers"].items()
         assert Path(about["local_directory"]).is_relative_to(tmp_path)
-        assert not loud() and not shots.client.submit(loud).result(60)
+        assert shown() == SAID and shots.client.submit(shown).result(60) == SAID
         for address in (shots.client.scheduler.address, worker):
             assert address.startswith("tls://127.0.0.1:")
             for scheme, how in (("tls", {"ssl_context": anybody}), ("tcp", {})):
@@ -76,6 +101,7 @@ def test_strangers_run_nothing_in_the_workers_of_a_job(tmp_path):
             said = answer(port)
             assert b" 200 " not in said and b"worker" not in said, (port, said)
         assert not any("BEGIN" in text for process in processes[1:] for text in process.cmdline())
+    assert shown()["distributed.worker", logging.ERROR, True]  # as before
 
 
 @pytest.mark.parametrize("missing", ["cryptography", "both"])
@@ -137,6 +163,45 @@ def test_workers_lost_in_a_broadcast_are_left_out_and_their_successors_asked():
     assert clusters.ask_workers(Comm({}), sum) == {}
 
 
+def test_shots_under_way_are_marked_when_the_run_is_ended(tmp_path, monkeypatch):
+    told = []
+
+    class Client:
+        def __init__(self):
+            self.hear = None
+
+        def subscribe_topic(self, topic, hear):
+            self.hear = hear
+
+        def unsubscribe_topic(self, topic):
+            self.hear = None
+
+        def submit(self, *about, **how):
+            return object()
+
+    client = Client()
+
+    def ended(futures):
+        client.hear((0, (1, 7)))
+        raise SystemExit(143)
+
+    class Bars:
+        def steps(self, shot, done):
+            told.append((shot, done))
+
+    monkeypatch.setattr(cluster, "ask_workers", lambda *about: {"one": True})
+    monkeypatch.setattr(cluster.distributed, "as_completed", ended)
+    workspace = cluster.Workspace(tmp_path, "0" * 16)
+    monkeypatch.setattr(cluster.Workspace, "plan", lambda self: "a plan")
+    monkeypatch.setattr(cluster.Workspace, "finished", lambda self: {0})
+    workspace.drafts.mkdir()
+    (tmp_path / "shots").mkdir()
+    with pytest.raises(SystemExit):
+        cluster.ShotCluster(client, RunTable(workers=1), 1).shots(workspace, [1, 2], None, Bars())
+    assert "SystemExit: 143" in (tmp_path / "shots" / "00001.error").read_text() and told == [(1, 7)]
+    assert [path.name for path in (tmp_path / "shots").iterdir()] == ["00001.error"]
+
+
 def _once(path):
     """Kill the worker that is asked first."""
     try:
@@ -148,7 +213,10 @@ def _once(path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
-def test_workers_killed_at_start_up_and_in_a_broadcast_are_replaced(tmp_path, seed):
+def test_workers_killed_at_start_up_and_in_a_broadcast_are_replaced(tmp_path, seed, monkeypatch):
+    said = io.StringIO()
+    monkeypatch.setattr(logging.getLogger("distributed"), "handlers", [logging.StreamHandler(said)])
+
     def kill():
         """Kill the first process that is there to become a worker, a moment later."""
         while True:
@@ -159,6 +227,7 @@ def test_workers_killed_at_start_up_and_in_a_broadcast_are_replaced(tmp_path, se
                     return
             time.sleep(0.01)
 
+    begun = time.perf_counter()
     killer = threading.Thread(target=kill)
     killer.start()
     with cluster.local(RunTable(workers=2), "cpu", tmp_path) as shots:
@@ -166,3 +235,6 @@ def test_workers_killed_at_start_up_and_in_a_broadcast_are_replaced(tmp_path, se
         answers = clusters.ask_workers(shots.client, _once, str(tmp_path / "killed"))
         assert set(answers.values()) == {"here"}
         assert shots.client.submit(sum, [1, 2]).result(60) == 3
+    assert "Restarting worker" in said.getvalue() and "Traceback" not in said.getvalue()
+    name = f"Dask workers killed as they start and in a broadcast, seed {seed}"
+    figures.record("faults", name, {"kills": 2, "wrong": 0}, time.perf_counter() - begun)

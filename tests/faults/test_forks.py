@@ -2,6 +2,10 @@
 
 import subprocess
 import sys
+from time import perf_counter
+
+import pytest
+from tests.faults import figures
 
 SCRIPT = """
 import os, signal, sys
@@ -70,11 +74,24 @@ for moment, how, codec in [
     ("at the turn", "exits", None),
     ("at the turn", "raises", None),
     ("at the turn", "forgets", None),
-]:
+] * int(sys.argv[2]):
     run(moment, how, codec)
 """
 
 
-def test_forked_children_leave_cleanly_and_their_parent_goes_on(tmp_path):
-    ended = subprocess.run([sys.executable, "-c", SCRIPT, str(tmp_path)], capture_output=True, text=True, timeout=300)
+def forked(directory, rounds):
+    """Fork children in all ways, so many times."""
+    command = [sys.executable, "-c", SCRIPT, str(directory), str(rounds)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert ended.returncode == 0 and not ended.stdout, ended.stdout + ended.stderr
+
+
+def test_forked_children_leave_cleanly_and_their_parent_goes_on(tmp_path):
+    forked(tmp_path, 1)
+
+
+@pytest.mark.slow
+def test_many_forked_children_leave_cleanly(tmp_path):
+    begun = perf_counter()
+    forked(tmp_path, 20)
+    figures.record("faults", "children forked in reversals", {"forks": 20 * 11, "wrong": 0}, perf_counter() - begun)

@@ -14,7 +14,7 @@ import pytest
 import forebay as fb
 from forebay import filesystems, locks
 from forebay.errors import BudgetError, DiskError
-from forebay.filesystems import in_memory, keeps_locks, kind_of, spill_directory
+from forebay.filesystems import file_system_of, in_memory, keeps_locks, spill_directory
 from forebay.locks import DirectoryLock
 from forebay.tier import capacity
 from forebay.tier.capacity import Capacity
@@ -55,11 +55,15 @@ def mounts(tmp_path):
 )
 def test_file_systems_are_known_by_where_they_are_mounted(mounts, tmp_path, name, kind, memory, trusted):
     place = tmp_path / name
-    assert (kind_of(place, mounts), in_memory(place, mounts), keeps_locks(place, mounts)) == (kind, memory, trusted)
+    assert (file_system_of(place, mounts), in_memory(place, mounts), keeps_locks(place, mounts)) == (
+        kind,
+        memory,
+        trusted,
+    )
 
 
 def test_where_nobody_tells_nothing_is_taken_for_memory(tmp_path):
-    assert kind_of(tmp_path, tmp_path / "none") is None
+    assert file_system_of(tmp_path, tmp_path / "none") is None
     assert not in_memory(tmp_path, tmp_path / "none") and keeps_locks(tmp_path, tmp_path / "none")
 
 
@@ -132,7 +136,7 @@ def test_an_owner_that_is_dead_here_is_replaced_and_one_elsewhere_is_named(tmp_p
         DirectoryLock(path, shared).close()
     for elsewhere in (replace(us, host="node7"), replace(us, numbered="pid:[1]")):
         owner.write_text(json.dumps(asdict(elsewhere)))
-        with pytest.raises(DiskError, match=f"of {elsewhere.host} works in .*, or died there: .* remove {owner}"):
+        with pytest.raises(DiskError, match=f"of {elsewhere.host} works in .*: see on .* remove {owner}"):
             DirectoryLock(path, shared)
     for damage in ("", "{", "[]", '{"host": 1}'):
         owner.write_text(damage)

@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 from tests.spills import spills
+from tests.wave.job.jobs import job_text
 
 SCRIPT = """
 import sys, time
@@ -33,30 +34,12 @@ work.migrate = migrate
 main()
 """
 
-JOB = """
-[model]
-name = "layers"
-shape = [48, 96]
-smooth = 80.0
-[geometry]
-shots = 2
-source_depth = 50.0
-receiver_depth = 50.0
-receiver_spacing = 100.0
-[data]
-dt = 0.008
-length = 1.4
-[wavelet]
-frequency = 2.5
-[memory]
-host = "400kB"
-disk = "40MB"
-[run]
-device = "cpu"
-[output]
-directory = "elsewhere"
-formats = ["npy"]
-"""
+JOB = job_text(
+    data="dt = 0.008\nlength = 1.4",
+    memory='host = "400kB"\ndisk = "40MB"',
+    run='device = "cpu"',
+    output='directory = "elsewhere"\nformats = ["npy"]',
+)
 
 
 def test_a_job_that_is_told_to_end_leaves_nothing_and_says_how_to_go_on(tmp_path):
@@ -97,6 +80,36 @@ finally:
 """
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert (ended.returncode, ended.stdout) == (143, "closed\n")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no signals as of Unix here")
+def test_a_signal_that_somebody_swallows_leaves_the_process_open_to_the_next():
+    script = """
+import os, signal, sys
+from forebay.cli import main
+
+def close():
+    try:
+        [][1]
+    except IndexError:
+        os.kill(os.getpid(), signal.SIGTERM)  # on the way out: changes nothing
+    print("closed")
+
+def app():
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+    except BaseException:
+        print("swallowed")
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        close()
+
+main.app = app
+main.main()
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (143, "swallowed\nclosed\n", "")
 
 
 def test_a_signal_in_the_middle_of_a_finalizer_is_not_lost():

@@ -14,6 +14,7 @@ import tempfile
 import traceback
 import warnings
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from random import Random
 from time import perf_counter
@@ -34,9 +35,15 @@ def _ring(number, frame):
     raise Hangs
 
 
+@cache
+def seeds_of(reader):
+    """Return the sound inputs of a reader, which take their time to make."""
+    return reader.seeds()
+
+
 def input_of(reader, random):
     """Return an unsound input."""
-    return reader.mutate(random.choice(reader.seeds()), random)
+    return reader.mutate(random.choice(seeds_of(reader)), random)
 
 
 def failure_of(reader, data, folder):
@@ -60,7 +67,7 @@ def work(name, start, stop, seed):
     reader, refused = READERS[name], 0
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        for sound in reader.seeds():
+        for sound in seeds_of(reader):
             failure_of(reader, sound, folder)  # loads all that it needs
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))

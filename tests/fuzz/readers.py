@@ -352,7 +352,7 @@ def read_job(data, folder):
 
 def read_job_whole(data, folder):
     from forebay.wave.job import read_job as read
-    from forebay.wave.job.prepare import inspect
+    from forebay.wave.job.checks import inspect
 
     path = folder / "job.toml"
     path.write_bytes(data)
@@ -449,13 +449,14 @@ def progress_file():
 
 def read_progress(data, folder):
     """Read arrays whose header's checksum is repaired."""
-    from forebay.engine.resume.files import digest, read_arrays
+    from forebay.checksums import checksum_of
+    from forebay.engine.resume.files import read_arrays
 
     path = folder / "state-1"
-    if len(data) > 24 and data[:8] == b"forebay1":
-        length = min(int.from_bytes(data[8:16], "little"), len(data) - 24)
-        header = data[24 : 24 + length]
-        data = data[:8] + length.to_bytes(8, "little") + bytes.fromhex(digest(header)) + data[24:]
+    if len(data) > 32 and data[:8] == b"forebay1":
+        length = min(int.from_bytes(data[8:16], "little"), len(data) - 32)
+        header = data[32 : 32 + length]
+        data = data[:8] + length.to_bytes(8, "little") + bytes.fromhex(checksum_of([header])) + data[32:]
     path.write_bytes(data)
     read_arrays(path)
 

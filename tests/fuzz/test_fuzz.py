@@ -4,7 +4,10 @@ The short form tries a few inputs of each reader and all that once failed, which
 million, in processes of little memory with a clock.
 """
 
+import json
+import math
 import os
+import subprocess
 import sys
 from pathlib import Path
 from random import Random
@@ -12,6 +15,7 @@ from random import Random
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.faults import figures
 from tests.fuzz.campaign import campaign, failure_of, input_of
 from tests.fuzz.readers import READERS
 
@@ -20,10 +24,11 @@ EXAMPLES = {"command line": 8, "shape": 25, "zarr": 20, "segy": 30}
 """of the short form, where an input takes long"""
 SLOW = {"workspace", "whole job"}
 """Readers that have a migration run before they begin."""
-SHARE = {"command line": 0.003, "whole job": 0.01, "workspace": 0.02, "zarr": 0.02, "shape": 0.05, "model": 0.05}
-SHARE |= {"name": 0.02, "segy": 0.3}
+SHARE = {"command line": 0.02, "whole job": 0.3, "workspace": 0.1, "zarr": 0.1, "shape": 0.3, "model": 0.3, "name": 0.2}
 """Of the inputs that each reader has in the long form, where an input takes long."""
 INPUTS = 1_000_000
+GUIDED = 20
+"""Seconds for each reader where atheris chooses the inputs; it is in no extra, since few systems have it."""
 
 quick = pytest.mark.parametrize("name", sorted(set(READERS) - SLOW))
 
@@ -50,8 +55,23 @@ def test_what_once_failed_is_read_or_refused(path, tmp_path):
 def test_a_million_inputs_raise_nothing_but_our_errors(name):
     weights = {reader: SHARE.get(reader, 1.0) for reader in READERS}
     whole = int(os.environ.get("FOREBAY_FUZZ_INPUTS", INPUTS))
-    told = campaign(name, max(100, round(whole * weights[name] / sum(weights.values()))))
+    told = campaign(name, max(100, math.ceil(whole * weights[name] / sum(weights.values()))))
+    counted = {"inputs": told["inputs"], "refused": told["refused"], "wrong": sum(told["wrong"].values())}
+    figures.record("fuzz", name, counted, told["seconds"])
     assert told["wrong"] == {}, told
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(READERS))
+def test_inputs_that_are_guided_by_the_code_raise_nothing_but_our_errors(name):
+    pytest.importorskip("atheris")
+    command = [sys.executable, "-m", "tests.fuzz.guided", name, str(GUIDED)]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=CORPUS.parents[2], timeout=20 * GUIDED)
+    assert run.returncode == 0, run.stderr[-4000:]
+    told = json.loads(run.stdout.splitlines()[-1])
+    counted = told | {"wrong": sum(told["wrong"].values())}
+    figures.record("fuzz", f"{name}, guided by atheris", counted, GUIDED)
+    assert told["wrong"] == {}, run.stderr[-4000:]
 
 
 def test_the_campaign_notices_what_hangs_dies_and_raises(monkeypatch):

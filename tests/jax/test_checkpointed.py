@@ -9,7 +9,7 @@ import pytest
 from tests.spills import spills
 
 import forebay as fb
-from forebay.errors import StateError
+from forebay.errors import BudgetError, StateError
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
@@ -121,6 +121,28 @@ def test_as_a_scan_that_keeps_everything(schedule, chunk, host, disk, points, tm
         return
     assert len(results) == 2 and results[0].plan is results[1].plan
     assert results[0].metrics.peak["host"] <= host * SNAPSHOT
+
+
+@pytest.mark.parametrize("there", [24, 1])
+def test_a_host_that_has_less_than_the_budget_allows_gets_a_smaller_plan_or_none(there, monkeypatch):
+    monkeypatch.setattr("forebay.engine.costing.free_host_bytes", lambda: there * SNAPSHOT)
+    state, inputs, params = problem(there)  # each of other shapes: what was decided is kept for them
+    results = []
+
+    def loss(now):
+        how = {"budget": "1GB", "schedule": "revolve", "costs": QUICK, "report": results.append}
+        final, outputs = checkpointed(
+            wave, state | {"now": now}, STEPS, inputs=inputs, params=params, outputs=True, chunk=1, **how
+        )
+        return loss_of(final, outputs)
+
+    if there == 1:
+        with pytest.raises(BudgetError, match=r"of which 0B are there: taking those; .* needs"):
+            jax.grad(loss)(state["now"])
+        return
+    wanted = jax.grad(lambda now: scanned(now, inputs, params, state)[0])(state["now"])
+    assert_close(jax.grad(loss)(state["now"]), wanted)
+    assert results[0].metrics.peak["host"] <= 20 * SNAPSHOT and "taking those" in results[0].note
 
 
 def test_several_steps_are_differentiated_at_once_where_that_saves_some():

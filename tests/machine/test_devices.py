@@ -9,7 +9,7 @@ import pytest
 
 import forebay as fb
 from forebay.cuda.available import gpu_count
-from forebay.engine.library import library_of
+from forebay.engine.array_memory import memory_of
 from forebay.errors import StateError
 
 pytest.importorskip("cuda.core")
@@ -88,7 +88,7 @@ def test_arrays_of_several_gpus_are_refused_before_the_first_step(gpus):
 
 def test_an_array_without_elements_is_wherever_the_others_are(gpus):
     empty = SimpleNamespace(__cuda_array_interface__={"shape": (0,), "typestr": "<f4", "data": (0, False)})
-    assert library_of((gpus.put(on(1)), empty)).tier == "device"
+    assert memory_of((gpus.put(on(1)), empty)).tier == "device"
 
 
 @pytest.mark.parametrize(("shape", "device"), [((3,), "cuda:1"), ((0,), "cuda:0")])
@@ -137,8 +137,8 @@ def streams(monkeypatch, gpus):
 
 
 def test_a_reversal_runs_on_the_gpu_of_its_arrays_and_gives_the_callers_back(gpus, streams):
-    library = library_of((gpus.put(on(1)),))
-    machine = library.machine(Path(), False)
+    memory = memory_of((gpus.put(on(1)),))
+    machine = memory.machine(Path(), False)
     assert (machine.device, streams, gpus.context) == (1, [1], 2)
     machine.leave()
     assert gpus.context == 1
@@ -149,7 +149,7 @@ def test_a_reversal_runs_on_the_gpu_of_its_arrays_and_gives_the_callers_back(gpu
 
 
 def test_one_that_is_given_up_while_it_waits_leaves_the_callers_gpu_current(gpus, streams):
-    machine = library_of((gpus.put(on(1)),)).machine(Path(), False)
+    machine = memory_of((gpus.put(on(1)),)).machine(Path(), False)
     machine.leave()
     machine.close()
     assert gpus.context == 1

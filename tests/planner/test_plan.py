@@ -1,4 +1,5 @@
 import json
+from functools import cache
 from itertools import pairwise
 
 import pytest
@@ -279,16 +280,31 @@ def test_a_last_step_that_is_shorter_is_not_charged_in_full():
         ("reversals", 0),
         ("steps", 50),
         ("budget", {"device": "1GB"}),
+        ("budget", {"device": "1GB", "host": "40GB"}),
+        ("slots", [2, 35]),
+        ("snapshot_bytes", STATE // 2),
         ("prediction", {}),
     ],
 )
 def test_a_plan_that_was_tampered_with_is_refused(field, value):
-    plan = fb.plan(100, STATE, fb.Budget("4GB", "40GB"), costs=costs(3))
-    data = json.loads(plan.to_json()) | {field: value}
+    data = json.loads(tampered_with()) | {field: value}
     if field == "schedule" and value == "revolve:60":
         data["prediction"]["peak"] = [4, 56]
     with pytest.raises(fb.PlanError, match="not a plan"):
         fb.Plan.from_json(json.dumps(data))
+
+
+@cache
+def tampered_with():
+    return fb.plan(100, STATE, fb.Budget("4GB", "40GB"), costs=costs(3)).to_json()
+
+
+@pytest.mark.parametrize(("name", "change"), [("every", {"every": 2}), ("slots", {"slots": [3, 0]})])
+def test_numbers_that_fit_all_others_but_make_no_sense_are_refused(name, change):
+    plan = fb.plan(1, STATE, fb.Budget("4GB", "40GB"), costs=costs(3), schedule="storeall")
+    assert plan.prediction.peak[1] == 0
+    with pytest.raises(fb.PlanError, match=f"{name} cannot be as said"):
+        fb.Plan.from_json(json.dumps(json.loads(plan.to_json()) | change))
 
 
 def exhaustive(steps, slots, work):

@@ -1,7 +1,11 @@
+import mmap
+
 import pytest
 
 from forebay.cuda.available import gpu_count, why_not
-from forebay.tier.capacity import Capacity, capacities, disk_capacity, host_capacity
+from forebay.errors import BudgetError
+from forebay.tier import capacity
+from forebay.tier.capacity import Capacity, capacities, check_free, check_spills, disk_capacity, host_capacity
 
 GB = 10**9
 
@@ -61,6 +65,19 @@ def test_a_limit_beyond_the_machine_does_not_count(machine):
     assert machine("4:memory:/\n", {"memory": files}) == WHOLE
 
 
+@pytest.mark.parametrize(
+    ("limit", "free"), [("500000000", 500_000_000 - 25_600_000 - 64 * 2**20), ("1", 0), ("unlimited", None)]
+)
+def test_a_limit_on_addresses_counts(machine, tmp_path, monkeypatch, limit, free):
+    monkeypatch.setattr(mmap, "PAGESIZE", 4096)
+    (tmp_path / "proc/self/limits").write_text(
+        f"Limit  Soft Limit  Hard Limit  Units\nMax address space  {limit}  unlimited  bytes\n"
+    )
+    (tmp_path / "proc/self/statm").write_text("6250 100 9 9 9 9 9\n")
+    found = machine("0::/\n", {})
+    assert found == (WHOLE if free is None else Capacity(int(limit), free))
+
+
 def test_this_machine(tmp_path):
     found = capacities(tmp_path)
     assert 0 < found["host"].free <= found["host"].total
@@ -73,3 +90,22 @@ def test_this_machine(tmp_path):
 def test_a_device(tmp_path):
     device = capacities(tmp_path)["device"]
     assert GB < device.free <= device.total
+
+
+def test_what_a_directory_that_is_memory_holds_is_what_is_left_beside_the_rest(tmp_path, monkeypatch):
+    monkeypatch.setattr(capacity, "in_memory", lambda directory: True)
+    monkeypatch.setattr(capacity, "host_capacity", lambda: Capacity(GB, 500_000))
+    check_spills(tmp_path, 400_000, beside=100_000)
+    with pytest.raises(BudgetError, match=r"only 400kB are free .* at most 400000 bytes"):
+        check_spills(tmp_path, 400_001, beside=100_000)
+    with pytest.raises(BudgetError, match=r"at most 0 bytes"):
+        check_spills(tmp_path, 1, beside=600_000)
+
+
+def test_what_is_more_than_is_free_is_refused(monkeypatch):
+    monkeypatch.setattr(capacity, "free_host_bytes", lambda: 1000)
+    check_free(1000, "it")
+    with pytest.raises(BudgetError, match="it takes"):
+        check_free(1001, "it")
+    monkeypatch.setattr(capacity, "free_host_bytes", lambda: None)
+    check_free(10**18, "it")

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from forebay.errors import BudgetError, CorruptionError, DiskError, DiskFullErro
 from forebay.tier import disk as disk_module
 from forebay.tier import sectors
 from forebay.tier.disk import CHUNK, Disk
-from forebay.tier.sectors import SECTOR
+from forebay.tier.sectors import SECTOR, whole_sectors
 
 MB = 10**6
 TIMEOUT = 120
@@ -107,59 +108,65 @@ def test_aligned_buffers_take_no_copy(disk: Disk, monkeypatch: pytest.MonkeyPatc
     assert np.array_equal(aligned, before)
 
 
-def test_a_read_asked_for_before_the_write_has_ended_waits_for_it(disk: Disk) -> None:
-    data = snapshot(9 * MB)
+def test_what_is_still_being_moved_can_be_neither_read_nor_dropped(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    go, data = threading.Event(), snapshot(2 * SECTOR)
     out = np.empty_like(data)
-    written, read = disk.write(0, data), disk.read(0, out)
-    read.result(TIMEOUT)
-    assert written.done() and np.array_equal(out, data)
-
-
-def test_a_drop_lets_reads_asked_for_before_it_end(disk: Disk) -> None:
-    data = snapshot(9 * MB)
-    out = np.empty_like(data)
-    disk.write(0, data)
+    for name in ("write_chunk", "read_chunk"):
+        real = getattr(disk_module, name)
+        monkeypatch.setattr(disk_module, name, lambda *args, real=real: go.wait(TIMEOUT) and real(*args))
+    written = disk.write(0, data)
+    with pytest.raises(PlanError, match="still being written"):
+        disk.read(0, out)
+    with pytest.raises(PlanError, match="still being moved"):
+        disk.drop(0)
+    go.set()
+    written.result(TIMEOUT)
+    go.clear()
     read = disk.read(0, out)
-    disk.drop(0)
-    assert 0 not in disk
+    with pytest.raises(PlanError, match="still being moved"):
+        disk.drop(0)
+    go.set()
     read.result(TIMEOUT)
-    assert np.array_equal(out, data)
-    assert disk.used == 0
+    disk.drop(0)
+    assert np.array_equal(out, data) and disk.used == 0
 
 
 def test_many_transfers_at_once_never_mix_snapshots(disk: Disk) -> None:
     choose = random.Random(1)
     steps: dict[int, NDArray[np.uint8]] = {}
-    reads = []
-    for step in range(200):
-        data = snapshot(choose.choice([0, 1, 5000, 100_000, CHUNK + 1]), step, shift=choose.choice([0, 3]))
-        while sum(kept.size + SECTOR for kept in steps.values()) + data.size + SECTOR > disk.capacity // 2:
-            oldest = next(iter(steps))
-            disk.drop(oldest)
-            del steps[oldest]
-        steps[step] = data
-        disk.write(step, data)
-        asked = choose.choice(list(steps))
-        out = np.empty_like(steps[asked])
-        reads.append((disk.read(asked, out), out, steps[asked]))
-        if choose.random() < 0.3:
-            disk.drop(asked)
-            del steps[asked]
-    for read, out, expected in reads:
-        read.result(TIMEOUT)
-        assert np.array_equal(out, expected)
-    assert disk.peak <= disk.capacity
+    for first in range(0, 200, 10):
+        new = range(first, first + 10)
+        for step in new:
+            data = snapshot(choose.choice([0, 1, 5000, 100_000, CHUNK + 1]), step, shift=choose.choice([0, 3]))
+            while sum(kept.size + SECTOR for kept in steps.values()) + data.size + SECTOR > disk.capacity // 2:
+                oldest = next(step for step in steps if step < first)
+                disk.drop(oldest)
+                del steps[oldest]
+            steps[step] = data
+        asked = [step for step in steps if step < first and choose.random() < 0.7]
+        outs = {step: np.empty_like(steps[step]) for step in asked}
+        for future in [
+            *(disk.write(step, steps[step]) for step in new),
+            *(disk.read(step, out) for step, out in outs.items()),
+        ]:
+            future.result(TIMEOUT)
+        assert all(np.array_equal(out, steps[step]) for step, out in outs.items())
+        for step in asked:
+            if choose.random() < 0.3:
+                disk.drop(step)
+                del steps[step]
+    assert bytes_on_disk(disk.directory) <= disk.capacity
 
 
 @pytest.mark.parametrize("size", [3, 5])
 def test_a_buffer_of_another_size_is_refused(disk: Disk, size: int) -> None:
-    disk.write(0, snapshot(4))
+    disk.write(0, snapshot(4)).result(TIMEOUT)
     with pytest.raises(PlanError, match="step 0 has 4 bytes"):
         disk.read(0, np.empty(size, np.uint8))
 
 
 def test_a_read_only_buffer_is_refused(disk: Disk) -> None:
-    disk.write(0, snapshot(4))
+    disk.write(0, snapshot(4)).result(TIMEOUT)
     with pytest.raises(PlanError, match="writable"):
         disk.read(0, memoryview(b"1234"))
 
@@ -183,53 +190,29 @@ def test_a_snapshot_takes_its_size_rounded_up_to_a_block_and_nothing_else(tmp_pa
     with Disk(tmp_path, MB) as disk:
         for future in [disk.write(step, snapshot(size)) for step, size in enumerate(sizes)]:
             future.result(TIMEOUT)
-        assert disk.used == disk.peak == bytes_on_disk(tmp_path) == sum(-(-size // SECTOR) * SECTOR for size in sizes)
+        assert disk.used == bytes_on_disk(tmp_path) == sum(-(-size // SECTOR) * SECTOR for size in sizes)
 
 
 def test_a_write_above_the_capacity_is_refused_at_once_and_says_what_would_do(tmp_path: Path) -> None:
     with Disk(tmp_path, 3 * SECTOR) as disk:
-        disk.write(0, snapshot(2 * SECTOR))
+        disk.write(0, snapshot(2 * SECTOR)).result(TIMEOUT)
         with pytest.raises(BudgetError, match=f"at least {4 * SECTOR} bytes"):
             disk.write(1, snapshot(SECTOR + 1))
-        assert 1 not in disk
         disk.drop(0)
         disk.write(1, snapshot(SECTOR + 1)).result(TIMEOUT)
         assert disk.used == 2 * SECTOR
 
 
-def test_a_write_into_room_that_a_reader_still_holds_waits_and_stays_within_capacity(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    go = threading.Event()
-    real = disk_module.read_chunk
-
-    def slow_read(*args: Any) -> bool:
-        assert go.wait(TIMEOUT)
-        return real(*args)
-
-    monkeypatch.setattr(disk_module, "read_chunk", slow_read)
-    with Disk(tmp_path, 2 * SECTOR) as disk:
-        first, second = snapshot(2 * SECTOR, 1), snapshot(2 * SECTOR, 2)
-        disk.write(1, first)
-        out = np.empty_like(first)
-        read = disk.read(1, out)
-        disk.drop(1)
-        written = disk.write(2, second)
-        time.sleep(0.05)
-        assert not read.done() and not written.done() and disk.used == 2 * SECTOR
-        go.set()
-        assert np.array_equal(fetch(disk, 2, second.size), second) and np.array_equal(out, first)
-        assert disk.peak == bytes_on_disk(tmp_path) == 2 * SECTOR
-
-
 def test_dropped_files_are_written_over_and_never_make_the_disk_fuller_than_snapshots_did(tmp_path: Path) -> None:
     choose = random.Random(2)
+    most = 0
     with Disk(tmp_path, 64 * SECTOR) as disk:
         for _ in range(40):
             sizes = [choose.randrange(8 * SECTOR) for _ in range(choose.randrange(8))]
             for future in [disk.write(step, snapshot(size, step)) for step, size in enumerate(sizes)]:
                 future.result(TIMEOUT)
-            assert disk.used + disk.spare == bytes_on_disk(tmp_path) <= disk.peak
+            most = max(most, disk.used)
+            assert disk.used <= bytes_on_disk(tmp_path) == most
             assert all(np.array_equal(fetch(disk, step, size), snapshot(size, step)) for step, size in enumerate(sizes))
             for step in range(len(sizes)):
                 disk.drop(step)
@@ -295,12 +278,13 @@ def test_nobody_can_take_the_file_away(disk: Disk) -> None:
 
 def assert_a_failed_write_harms_nothing_else(disk: Disk, error: type[Exception], match: str) -> None:
     """Step 0 is written; step 1 cannot be."""
-    failed = disk.write(1, snapshot(3 * MB, 1))
-    reader = disk.read(1, np.empty(3 * MB, np.uint8))
-    for future in failed, reader:
-        with pytest.raises(error, match=match):
-            future.result(TIMEOUT)
-    assert 1 not in disk and disk.used == bytes_on_disk(disk.directory)
+    with pytest.raises(error, match=match):
+        disk.write(1, snapshot(3 * MB, 1)).result(TIMEOUT)
+    with pytest.raises((error, PlanError), match=f"{match}|not on the disk"):
+        fetch(disk, 1, 3 * MB)
+    with suppress(PlanError):
+        disk.drop(1)
+    assert disk.used == whole_sectors(MB)
     assert np.array_equal(fetch(disk, 0, MB), snapshot(MB))
 
 
@@ -329,7 +313,7 @@ def test_the_limit_of_the_system_on_files_is_a_full_disk_too(tmp_path: Path) -> 
             else:
                 raise AssertionError("written above the limit")
             disk.read(0, out).result()
-            assert 1 not in disk and np.array_equal(out, data)
+            assert np.array_equal(out, data)
     """
     assert child(script, tmp_path).wait(TIMEOUT) == 0
     assert list(tmp_path.iterdir()) == []
@@ -342,11 +326,8 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
     try:
         with Disk(tmp_path, 5 * MB) as disk:
             disk.write(0, snapshot(MB)).result(TIMEOUT)
-            disk.write(8, snapshot(MB, 8)).result(TIMEOUT)
-            disk.drop(8)
             (tmp_path / "another program").write_bytes(bytes(3 * MB))
             assert_a_failed_write_harms_nothing_else(disk, DiskFullError, "No space left")
-            assert disk.spare == 0, "what was kept for speed only is given back first"
     finally:
         subprocess.run(["umount", str(tmp_path)], check=True)
 
@@ -391,7 +372,7 @@ def test_close_removes_everything_and_may_be_called_again(directory: Path) -> No
     disk.write(0, snapshot(1000)).result(TIMEOUT)
     disk.close()
     disk.close()
-    assert nothing_in(directory) and disk.used == disk.spare == 0
+    assert nothing_in(directory) and disk.used == 0
     with pytest.raises(PlanError, match="closed"):
         disk.write(1, snapshot(1))
     with pytest.raises(PlanError, match="closed"):
@@ -399,13 +380,13 @@ def test_close_removes_everything_and_may_be_called_again(directory: Path) -> No
 
 
 def test_close_ends_every_transfer_one_way_or_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk_module, "write_chunk", lambda *args: time.sleep(0.05))
+    monkeypatch.setattr(disk_module, "THREADS", 1)
     data = snapshot(5 * MB)
-    with Disk(tmp_path, 60 * MB, threads=1) as disk:
+    with Disk(tmp_path, 60 * MB) as disk:
+        disk.write(10, data).result(TIMEOUT)
+        monkeypatch.setattr(disk_module, "write_chunk", lambda *args: time.sleep(0.05))
         futures = [disk.write(step, data) for step in range(10)]
-        futures += [disk.read(step, np.empty_like(data)) for step in range(10)]
-        disk.drop(0)
-        futures += [disk.write(0, data)]
+        futures += [disk.read(10, np.empty_like(data))]
     assert all(future.done() for future in futures)
     assert {type(future.exception()) for future in futures} <= {type(None), CancelledError}
     assert futures[-1].exception() and nothing_in(tmp_path)
@@ -461,8 +442,9 @@ def test_ctrl_c_leaves_no_files_and_no_threads(tmp_path: Path, moment: str) -> N
     script = f"""
         begun, slowly = threading.Event(), 2.0 if {moment == "closing"} else 0.3
         disk_module.write_chunk = lambda *args: (begun.set(), time.sleep(slowly))
+        disk_module.THREADS = 2
         try:
-            with Disk(directory, 10**8, threads=2) as disk:
+            with Disk(directory, 10**8) as disk:
                 futures = [disk.write(step, np.tile(data, 6)) for step in range(9)]
                 if {moment == "closing"}:
                     begun.wait()  # closing waits for what has begun, and for nothing else

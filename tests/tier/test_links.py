@@ -75,3 +75,32 @@ def test_a_slow_link_is_not_repeated(monkeypatch):
 def test_links_of_a_device():
     found = measure_links(nbytes="64MB", step=lambda: 1e-3)
     assert all(getattr(found, name) > 0 for name in OF_A_DEVICE)
+
+
+@pytest.mark.parametrize(("free", "measured"), [(2 * 4096, True), (2 * 4096 - 1, False)])
+def test_a_disk_is_measured_where_twice_the_bytes_are_free(free, measured, tmp_path, monkeypatch):
+    monkeypatch.setattr(links, "disk_capacity", lambda _directory: SimpleNamespace(free=free))
+    assert (measure_links(tmp_path, nbytes=4096).disk_write is not None) is measured
+
+
+def test_bytes_a_second_are_those_of_the_median_after_a_repetition_to_warm_up(monkeypatch):
+    times = iter([100.0, 2.0, 1.0, 4.0, 2.0, 8.0])
+    monkeypatch.setattr(links, "perf_counter", lambda: 0.0)
+    assert links.speed(1000, lambda: next(times)) == 500
+    assert links.speed(1000, lambda: 0.0) == 1000 / 1e-9
+
+
+def test_all_bytes_are_written_and_read_whatever_one_call_takes(tmp_path, monkeypatch):
+    moved, size = {"writev": 0, "readv": 0}, 3 * 4096
+
+    def short(name):
+        def move(file, buffers):
+            moved[name] += 4096
+            return 4096
+
+        return move
+
+    for name in moved:
+        monkeypatch.setattr(os, name, short(name))
+    assert measure_links(tmp_path, nbytes=size).disk_write > 0
+    assert moved["writev"] == moved["readv"] > 0 and moved["writev"] % size == 0

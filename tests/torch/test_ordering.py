@@ -151,9 +151,9 @@ def run_moves():
     copies, ends = [], []
     for tensor in tensors:
         piece = mover.room.take(256)
-        (stored,) = mover.down([(tensor.untyped_storage(), 256, piece)])
+        (stored,) = mover.machine.moves("down 1", [mover.down(tensor.untyped_storage(), 256, piece)])
         copies.append(new_storage(256, tensor.device))
-        (end,) = mover.up([(piece, copies[-1], 256, stored)])
+        (end,) = mover.machine.moves("up 1", [mover.up(piece, copies[-1], 256, stored)])
         mover.room.give(piece, [end])
         ends.append(end)
     for end in ends:

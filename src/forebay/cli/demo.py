@@ -81,16 +81,16 @@ def show(survey: "Survey", output: Path, console: "Console", moments: tuple[floa
     from rich.panel import Panel
 
     from forebay.metrics.timeline import write_trace
-    from forebay.report.console import say, shown
+    from forebay.report.console import rich_text, say
     from forebay.report.page import Picture
     from forebay.wave.job.results import draw_model, draw_waves, write_image, write_report
 
     workspace = survey.workspace
     plan = workspace.plan()
     assert plan is not None
-    console.print(Panel(shown(plan.explain()), title="the plan of each shot", title_align="left"), highlight=False)
+    console.print(Panel(rich_text(plan.explain()), title="the plan of each shot", title_align="left"), highlight=False)
     with console.status("drawing"):
-        written = write_image(survey, output, workspace.job.output.formats)
+        written = write_image(survey, output, workspace.described.job.output.formats)
         draw_model(workspace, output / "model.png", "true")
         draw_waves(workspace, workspace.geometry.count // 2, moments, output / "gather.png", output / "snapshots.png")
         if (timeline := workspace.timeline()) is not None:

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from forebay.cli.inventory import Inventory
 from forebay.filesystems import in_memory
-from forebay.report.console import say, shown
+from forebay.report.console import rich_text, say
 from forebay.tier.links import Links
 from forebay.units import seconds_to_text, to_text
 
@@ -33,15 +33,15 @@ def show(inventory: Inventory, console: Console) -> None:
 def _facts(title: str, rows: Iterable[tuple[str, str]]) -> Table:
     table = Table(title=title, title_justify="left", show_header=False)
     for row in rows:
-        table.add_row(*map(shown, row))
+        table.add_row(*map(rich_text, row))
     return table
 
 
 def _libraries(inventory: Inventory) -> Table:
     table = Table("extra", "library", "wanted", "installed", title="Libraries", title_justify="left")
     for library in inventory.libraries:
-        state = shown(library.installed or "missing", "" if library.ok else "red")
-        table.add_row(*map(shown, (library.extra or "core", library.name, library.wanted or "any")), state)
+        state = rich_text(library.installed or "missing", "" if library.ok else "red")
+        table.add_row(*map(rich_text, (library.extra or "core", library.name, library.wanted or "any")), state)
     return table
 
 

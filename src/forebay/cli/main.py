@@ -76,6 +76,10 @@ def main() -> None:
     sys.unraisablehook = _again
     try:
         app()
+    except SystemExit as end:
+        if end.code == TERMINATED:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the interpreter ends next, and needs no telling
+        raise
     except Exception as error:
         if os.environ.get(TRACEBACK):
             traceback.print_exc()
@@ -107,15 +111,26 @@ def verdict(error: Exception) -> tuple[int, str]:
 
 
 def _terminate(number: int, frame: object) -> None:
-    """End as after Ctrl-C: tiers are closed and files removed on the way out. A second signal changes nothing."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    sys.exit(TERMINATED)
+    """End as after Ctrl-C: tiers are closed and files removed on the way out.
+
+    A second signal on that way changes nothing. Where somebody has kept the first from ending the process, it ends it.
+    """
+    if not _ending(sys.exception()):
+        sys.exit(TERMINATED)
+
+
+def _ending(handled: BaseException | None) -> bool:
+    """Tell whether the exception that is being handled is that of a signal, or was raised while that was handled."""
+    while handled is not None:
+        if isinstance(handled, SystemExit) and handled.code == TERMINATED:
+            return True
+        handled = handled.__context__
+    return False
 
 
 def _again(ignored: Any) -> None:
     """Send SIGTERM again where it came in the middle of a finalizer, of which Python ignores all exceptions."""
     if isinstance(ignored.exc_value, SystemExit):
-        signal.signal(signal.SIGTERM, _terminate)
         threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGTERM)).start()
     else:
         sys.__unraisablehook__(ignored)

@@ -32,10 +32,11 @@ def rtm(
     from forebay.report.drawing import missing
     from forebay.report.page import Picture
     from forebay.wave.job import changed, read_job, run_job  # loaded when a job is run
-    from forebay.wave.job.prepare import inspect
-    from forebay.wave.job.prepare import verify as verify_job
+    from forebay.wave.job.checks import inspect
     from forebay.wave.job.results import draw_image, draw_model, write_image, write_report
     from forebay.wave.job.run import Survey
+    from forebay.wave.job.verify import verify as verify_job
+    from forebay.wave.job.workspace.manifest import sealing
 
     if check + verify + repair > 1:
         raise WaveError("--check, --verify and --repair exclude each other: give one of them")
@@ -64,9 +65,13 @@ def rtm(
     written: list[Path] = []
 
     def write(survey: Survey) -> None:
+        with sealing(folder, survey.workspace.identity) as results:
+            results.extend(write_all(survey))
+
+    def write_all(survey: Survey) -> list[Path]:
         written.extend(write_image(survey, folder, formats))
         if lacking:
-            return
+            return written
         with console.status("writing the report"):
             draw_model(survey.workspace, folder / "model.png")
             if "png" not in formats:
@@ -75,9 +80,10 @@ def rtm(
                 Picture(folder / "image.png", "The image: evenly lit, without what is smooth, stronger with depth."),
                 Picture(folder / "model.png", "The velocity that was migrated through, receivers and sources."),
             ]
-            lead = f"{survey.workspace.job.physics.kind} migration of {survey.workspace.geometry.count} shots."
+            lead = f"{job.physics.kind} migration of {survey.workspace.geometry.count} shots."
             write_report(survey, folder / "report.html", pictures, f"Migration: {file.stem}", lead.capitalize())
         written.append(folder / "report.html")
+        return [*written, *(picture.path for picture in pictures if picture.path not in written)]
 
     try:
         survey = run_job(job, console, repair=repair, write=write)

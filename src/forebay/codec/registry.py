@@ -1,8 +1,9 @@
 """What makes codecs, by name: those of Forebay, those that other packages bring as entry points, and those of users."""
 
 from collections.abc import Callable
+from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from forebay.errors import CodecError, needs
@@ -38,9 +39,15 @@ def register(name: str, make: Callable[..., Any]) -> None:
     _registered[name] = make
 
 
+@cache
+def _brought() -> dict[str, EntryPoint]:
+    """Return what other packages bring, by name: looking through all packages takes long, and is done once."""
+    return {point.name: point for point in entry_points(group=GROUP)}
+
+
 def names() -> tuple[str, ...]:
     """List the codecs that can be asked for, installed or not."""
-    return tuple(sorted({*OURS, *_registered, *(point.name for point in entry_points(group=GROUP))}))
+    return tuple(sorted({*OURS, *_registered, *_brought()}))
 
 
 def make(name: str) -> Any:
@@ -67,6 +74,6 @@ def _maker(kind: str) -> Callable[..., Any]:
             return getattr(import_module(module), attribute)  # type: ignore[no-any-return]
         except ImportError as error:
             raise CodecError(needs(f"codec {kind}", error.name or "a library", "codecs")) from error
-    for point in entry_points(group=GROUP, name=kind):
-        return point.load()  # type: ignore[no-any-return]
+    if kind in _brought():
+        return _brought()[kind].load()  # type: ignore[no-any-return]
     raise CodecError(f"no codec is called {kind!r}: there are {', '.join(names())}")

@@ -1,5 +1,6 @@
 """Clusters of this machine that nobody else can use, and questions to workers of which some may be lost."""
 
+import logging
 import shutil
 import subprocess
 import tempfile
@@ -26,6 +27,55 @@ CONFIGURATION = {
     "distributed.worker.http.routes": [],
 }
 DAYS = "30"
+SHOWN = {
+    "distributed.worker.memory": logging.WARNING,
+    "distributed.nanny.memory": logging.WARNING,
+    "distributed.nanny": logging.WARNING,
+    "distributed.scheduler": logging.WARNING,
+}
+"""What Dask says of memory that runs short, and of workers that are lost and replaced, from which level on.
+
+What befalls a task is told by its exception, and of workers that are ended Dask shows tracebacks: only what is critical
+is shown of the rest.
+"""
+
+
+class WithoutNoise(logging.Filter):
+    """Lets pass what users of a cluster should hear of it, see `SHOWN`."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Tell whether a record is shown."""
+        least = logging.CRITICAL if record.exc_info else SHOWN.get(record.name, logging.CRITICAL)
+        return record.levelno >= least
+
+
+class QuietWorker(distributed.WorkerPlugin):  # type: ignore[misc]
+    """Has a worker show what matters, and nothing else."""
+
+    name = "forebay-quiet"
+
+    def setup(self, worker: Any) -> None:
+        """Filter what the process of a worker shows."""
+        for handler in _handlers():
+            handler.addFilter(WithoutNoise())
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Filter what Dask shows in this process."""
+    noise, handlers = WithoutNoise(), _handlers()
+    for handler in handlers:
+        handler.addFilter(noise)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.removeFilter(noise)
+
+
+def _handlers() -> list[logging.Handler]:
+    handlers = logging.getLogger("distributed").handlers
+    return [handler for handler in handlers if isinstance(handler, logging.StreamHandler)]
 
 
 @contextmanager
@@ -39,8 +89,11 @@ def private_cluster(start: Callable[[Security], Any]) -> Iterator[distributed.Cl
     """
     with ExitStack() as opened:
         opened.enter_context(dask.config.set(CONFIGURATION))
+        opened.enter_context(quiet())
         cluster = opened.enter_context(_started(start, temporary_credentials()))
-        yield opened.enter_context(distributed.Client(cluster))
+        client = opened.enter_context(distributed.Client(cluster))
+        client.register_plugin(QuietWorker())
+        yield client
 
 
 def _started(start: Callable[[Security], Any], security: Security) -> Any:

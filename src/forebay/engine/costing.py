@@ -3,83 +3,89 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from math import inf
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any
 
 from forebay.codec import Codec
 from forebay.codec.auto import choices
 from forebay.codec.codec import canonical
-from forebay.engine.executor import Callbacks
+from forebay.engine.array_memory import ArrayMemory
 from forebay.engine.layout import arrays_of
-from forebay.engine.library import Library
 from forebay.engine.loop import TimeLoop
 from forebay.engine.measure import (
-    KINDS,
     LIMITED,
     MANY,
     REPEATS,
     SHORT,
+    host_costs,
     measure_codec,
     measure_device,
     measure_host,
-    measure_operations,
+    nothing,
 )
 from forebay.errors import BudgetError
-from forebay.machine.arrays.dispatch import array_library
-from forebay.machine.machine import ReversalMachine
 from forebay.machine.packing import Packing
-from forebay.planner import Costs, HostCost, Plan
+from forebay.planner import Costs, Plan
 from forebay.planner.make import check_budget, check_step_costs
-from forebay.tier.capacity import PIECE, free_host_bytes
+from forebay.tier.capacity import PIECE, free_host_bytes, less_of_host
 from forebay.tier.sectors import SECTOR
 from forebay.units import Budget, to_text
 
 WORKING_STATES = 4
 """What a loop on the host takes beside snapshots: its state, what `forward` makes of it, and two on the way there."""
-ELEMENTS = 16
-"""Elements of each array that operations are timed with: next to nothing is computed or moved."""
+SPARE = 16
+"""One part of so many of the free memory stays free: huge pages are taken whole, and the interpreter grows too."""
 
 
-def read_budget(budget: Budget | str | int | None, library: Library) -> tuple[Budget, str]:
+def read_budget(budget: Budget | str | int | None, memory: ArrayMemory) -> tuple[Budget, str]:
     """Read a budget, or take one and say so."""
     note = ""
     if budget is None:
-        budget = Budget(**{library.tier: library.free_bytes() // 2})
-        taken = to_text(budget[library.tier])
-        note = f"no budget was given: taking half of what is free on the {library.tier}, {taken}"
-    budget = Budget.of(budget, first=library.tier)
-    if budget.tiers[0] != library.tier:
-        raise BudgetError(f"the arrays are on the {library.tier}, so the budget must start there, not with {budget!r}")
+        budget = Budget(**{memory.tier: memory.free_bytes() // 2})
+        taken = to_text(budget[memory.tier])
+        note = f"no budget was given: taking half of what is free on the {memory.tier}, {taken}"
+    budget = Budget.of(budget, first=memory.tier)
+    if budget.tiers[0] != memory.tier:
+        raise BudgetError(f"the arrays are on the {memory.tier}, so the budget must start there, not with {budget!r}")
     return budget, note
 
 
 def there_is(budget: Budget | str | int | None, loop: TimeLoop, steps: int | None) -> tuple[Budget, str]:
-    """Read a budget for a loop, or take one; where the host has less than it allows, take that, and say so.
+    """Read a budget for a loop, or take one; where the host has less than it allows and can be used, take that."""
+    budget, note = read_budget(budget, loop.memory)
+    nbytes, record = loop.layout.nbytes, loop.record_layout.nbytes if loop.record_layout else 0
+    usable = inf if steps is None else of_all_steps(loop.coarse_steps, max(nbytes, record))
 
-    Whoever takes more than a control group allows is killed without a word. What a reversal can use at all is counted.
-    """
-    budget, note = read_budget(budget, loop.library)
-    free = host_room(loop) if "host" in budget.tiers else None
-    if free is None:
+    def check(budget: Budget) -> None:
+        if steps is not None:
+            check_budget(steps, nbytes, budget, record_bytes=record or None, every=loop.every)
+
+    return less_where_needed(budget, note, host_room(loop.memory.tier, nbytes), usable, check)
+
+
+def of_all_steps(steps: int, nbytes: int) -> int:
+    """Return the bytes that snapshots of all steps can take: encodings may be longer."""
+    return 5 * (steps + 1) * nbytes // 4
+
+
+def less_where_needed(
+    budget: Budget, note: str, free: int | None, usable: float, check: Callable[[Budget], None]
+) -> tuple[Budget, str]:
+    """Return what the host has of a budget, with a note that says so; where `check` refuses that, say both."""
+    there, less = less_of_host(budget, free, usable)
+    if not less:
         return budget, note
-    record = loop.record_layout.nbytes if loop.record_layout else 0
-    everything = 5 * (loop.coarse_steps + 1) * max(loop.layout.nbytes, record) // 4  # encodings may be longer
-    if (budget["host"] if steps is None else min(budget["host"], everything)) <= free:
-        return budget, note
-    less = f"the budget allows {to_text(budget['host'])} of the host, of which {to_text(free)} are there: taking those"
-    budget = budget.with_tier("host", free)
-    if steps is not None:
-        try:
-            check_budget(steps, loop.layout.nbytes, budget, record_bytes=record or None, every=loop.every)
-        except BudgetError as error:
-            raise BudgetError(f"{less}; {error}") from error
-    return budget, f"{note}; {less}" if note else less
+    try:
+        check(there)
+    except BudgetError as error:
+        raise BudgetError(f"{less}; {error}") from error
+    return there, f"{note}; {less}" if note else less
 
 
 def check_host(plan: Plan, loop: TimeLoop) -> None:
     """Refuse a plan that takes more of the host than is there."""
-    need, free = plan.peak_bytes.get("host", 0), host_room(loop)
+    need, free = plan.peak_bytes.get("host", 0), host_room(loop.memory.tier, loop.layout.nbytes)
     if free is not None and need > free:
         raise BudgetError(
             f"the plan takes {to_text(need)} of the host, of which {to_text(free)} are there: make another, with a "
@@ -87,16 +93,19 @@ def check_host(plan: Plan, loop: TimeLoop) -> None:
         )
 
 
-def host_room(loop: TimeLoop) -> int | None:
-    """Return the bytes of the host for snapshots: what is free, less working states; None where nobody tells."""
+def host_room(tier: str, state_bytes: int) -> int | None:
+    """Return the bytes of the host for snapshots: what is free, less working states and a part to spare.
+
+    None where nobody tells.
+    """
     free = free_host_bytes()
     if free is None:
         return None
-    if loop.library.tier == "device":
+    if tier == "device":
         from forebay.cuda.slab import kept_bytes  # it needs cuda.core
 
         return free + kept_bytes()
-    return max(0, free - WORKING_STATES * loop.layout.nbytes)
+    return max(0, free - free // SPARE - WORKING_STATES * state_bytes)
 
 
 def driver_overhead(tier: str, encoded: bool, arrays: int = 0) -> int:
@@ -123,19 +132,19 @@ def measured(
     loop: TimeLoop, budget: Budget, where: Path, synchronous: bool, step_costs: Sequence[float] | None = None
 ) -> Costs:
     """Time the loop and the links on the first steps, which may differ from the others in cost, inside the budget."""
-    library, disk = loop.library, where if "disk" in budget.tiers else None
+    memory, disk = loop.memory, where if "disk" in budget.tiers else None
     check_step_costs(step_costs, loop.steps)
     nbytes = _probe(loop.layout.nbytes, budget)
-    with library.current():
-        if library.tier == "device":
+    with memory.current():
+        if memory.tier == "device":
             costs = measure_device(loop, nbytes, disk, synchronous)
         else:
             costs = measure_host(loop, nbytes, disk)
-        make = partial(library.machine, disk or Path(), synchronous)
+        make = partial(memory.machine, disk or Path(), synchronous)
         asks = costs.operations.ahead and costs.forward < LIMITED  # otherwise the host is never the limit
-        asked, step = (costs.operations.forward, _stepper(loop)) if asks else (0.0, _nothing)
+        asked, step = (costs.operations.forward, _stepper(loop)) if asks else (0.0, nothing)
         # Of a device, the tier below is timed whether the budget has it or not.
-        tiers = ("device", "host") if library.tier == "device" else budget.tiers
+        tiers = ("device", "host") if memory.tier == "device" else budget.tiers
         host = host_costs(make, loop.arrays, tiers, step, asked)
     steps = {"forward": costs.operations.forward / loop.every, "backward": costs.operations.backward / loop.every}
     forward = costs.forward / loop.every
@@ -158,36 +167,6 @@ def _timed_cost(step_costs: Sequence[float], every: int, short: bool) -> float:
     return (median(means) if means else 0.0) or fmean(step_costs)
 
 
-def _nothing() -> None:
-    return
-
-
-def host_costs(
-    make: Callable[[], ReversalMachine],
-    arrays: Sequence[Any],
-    tiers: Sequence[str],
-    step: Callable[[], None] = _nothing,
-    asked: float = 0.0,
-) -> HostCost:
-    """Time the host's part of each kind of operation, as a reversal has it, with a few elements of each array.
-
-    `step` asks for a real step, which takes `asked` where many are asked for in a row. Between other things it takes
-    longer, and the difference counts with each call.
-    """
-    first = list(map(_few_elements, arrays))
-
-    def forward(state: Any, start: int, stop: int) -> Any:
-        step()
-        return state
-
-    still = TimeLoop(forward, first, steps=2 * KINDS, every=1, record=None)
-
-    def callbacks(machine: ReversalMachine) -> Callbacks:
-        return still.callbacks(True, None, lambda state, number: step(), machine.pause)
-
-    return measure_operations(make, still.layout, first, callbacks, tiers, asked)
-
-
 def _stepper(loop: TimeLoop) -> Callable[[], None]:
     """Return what runs the next step of a loop, and after the last the first again."""
     state, reached = loop.fresh(), 0
@@ -202,12 +181,6 @@ def _stepper(loop: TimeLoop) -> Callable[[], None]:
     return step
 
 
-def _few_elements(array: Any) -> Any:
-    """Copy the first elements of an array along its last axis; all of it would be copied where it is not in C order."""
-    corner = array[(slice(1),) * (array.ndim - 1) + (slice(ELEMENTS),)] if array.ndim else array
-    return array_library(array).copy(corner.reshape(-1))
-
-
 def _probe(nbytes: int, budget: Budget) -> int:
     """Return the bytes that links are timed with: those of a state, or what leaves room for all buffers."""
     on_host = budget.tiers[0] == "host"  # two buffers of memory, and none for the disk
@@ -220,19 +193,19 @@ def with_codecs(loop: TimeLoop, costs: Costs, encoders: Sequence[Codec], error: 
     known = {canonical(name): cost for name, cost in costs.codecs.items()}
     if unknown := [encoder for encoder in encoders if encoder.name not in known]:
         step = min(1, loop.coarse_steps - 1)
-        layout, library = loop.record_layout or loop.layout, loop.library
-        with library.current():
+        layout, memory = loop.record_layout or loop.layout, loop.memory
+        with memory.current():
             state = loop.advance(loop.fresh(), 0, step) if step else loop.fresh()
             arrays = arrays_of(loop.record_of(state, step))
             for codec in unknown:
-                machine = library.machine(Path(), False)
-                cost = measure_codec(machine, layout, library.tier, codec, arrays, error)
+                machine = memory.machine(Path(), False)
+                cost = measure_codec(machine, layout, memory.tier, codec, arrays, error)
                 known |= {codec.name: cost} if cost is not None else {}
     for encoder in encoders:
         if encoder.name in known:
             # What a snapshot that does not shrink takes is known, whatever the costs say, and what the codec takes.
             kept = [layout for layout in (loop.layout, loop.record_layout) if layout is not None]
-            packed = [(Packing.of(layout.leaves, encoder, loop.library.tier), layout.nbytes) for layout in kept]
+            packed = [(Packing.of(layout.leaves, encoder, loop.memory.tier), layout.nbytes) for layout in kept]
             known[encoder.name] = replace(
                 known[encoder.name],
                 worst=max(packing.most / nbytes for packing, nbytes in packed),

@@ -16,10 +16,10 @@ from forebay.engine.states.loans import Loans
 from forebay.errors import EngineError
 from forebay.machine.machine import ReversalMachine, Wait
 from forebay.machine.region import Region
-from forebay.machine.spec import Extent
 from forebay.planner.operations import Evict, Fetch, Operation, Store
 from forebay.schedule import Backward, Drop, Forward, Restore, Save
 from forebay.tier.heap import Heap, Meter
+from forebay.tier.space import Extent
 
 
 @dataclass(eq=False)
@@ -235,7 +235,7 @@ class Executor:
 
     def _owned(self, tier: int, step: int) -> Slot:
         slot = self.held[tier].get(step)
-        if slot is None or slot.ready is None:
+        if slot is None:
             raise EngineError(f"the plan reads step {step} from the {self.tiers[tier]} tier, which does not hold it")
         return slot
 

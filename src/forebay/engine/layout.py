@@ -13,7 +13,7 @@ from forebay.engine.states.sharing import sharing, sharing_with_gaps
 from forebay.engine.trees import flatten
 from forebay.errors import StateError
 from forebay.machine.arrays.dispatch import NUMPY, array_library, describe, region_of
-from forebay.machine.arrays.library import StateLibrary
+from forebay.machine.arrays.library import ArrayLibrary
 from forebay.machine.packing import in_a_row, snapshot_bytes
 from forebay.machine.region import Region
 from forebay.machine.spec import Leaf
@@ -22,7 +22,7 @@ from forebay.machine.spec import Leaf
 class Likeness(NamedTuple):
     """What an array of a state has to be like."""
 
-    library: StateLibrary
+    library: ArrayLibrary
     kind: Any
     """the class of the array"""
     signature: Any

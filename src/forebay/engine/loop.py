@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import is_dataclass
 from typing import Any
 
+from forebay.engine.array_memory import ArrayMemory, memory_of
 from forebay.engine.executor import Callbacks
 from forebay.engine.layout import Layout, arrays_of
-from forebay.engine.library import Library, library_of
 from forebay.engine.sampling import Sampler
 from forebay.engine.states.loans import Loans
 from forebay.errors import PlanError, StateError
@@ -33,7 +33,7 @@ class TimeLoop:
         self.layout = Layout.of(state)
         if not isinstance(state, Trusted):
             self.layout.check_apart(arrays_of(state))
-        self.library: Library = library_of(state)
+        self.memory: ArrayMemory = memory_of(state)
         self.steps, self.every = steps, min(every, steps)
         record = (record,) if isinstance(record, str) else record
         self._forward, self._state, self._record = forward, state, record
@@ -42,7 +42,7 @@ class TimeLoop:
         self.record_layout: Layout | None = None
         if record is not None:
             # The first record is not kept: it may be a copy on the device.
-            with self.library.current():
+            with self.memory.current():
                 self.record_layout = Layout.of(self._taken(record, state, 0), "record")
 
     @property
@@ -124,7 +124,7 @@ class TimeLoop:
             return self.advance(state, start, stop)
 
         def visit(snapshot: Any, step: int) -> None:
-            shown = loans.show()
+            counted = loans.count_references()
             needed = self.record_of(snapshot, step) if keeps else snapshot
             # A tree of its own: who keeps it refers to the arrays once more than we do.
             is_trusted = isinstance(needed, Trusted)
@@ -133,7 +133,7 @@ class TimeLoop:
                 sampler.see(step, needed)
             backward(needed, step * self.every)
             del needed  # what is left of it is backward's
-            loans.allow(shown)
+            loans.allow(counted)
 
         return Callbacks(
             forward=forward,

@@ -1,7 +1,8 @@
 """Timing a loop and its links on the first real steps, so that a plan can be made."""
 
 import mmap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
@@ -11,20 +12,20 @@ from typing import Any
 import numpy as np
 
 from forebay.codec import Codec, quality
-from forebay.engine.executor import Callbacks, Executor
+from forebay.engine.executor import Executor
 from forebay.engine.layout import Layout
 from forebay.engine.loop import TimeLoop
 from forebay.errors import CodecError
-from forebay.machine.arrays.dispatch import region_of, stored_view
+from forebay.machine.arrays.dispatch import array_library, region_of, stored_view
 from forebay.machine.machine import ReversalMachine
 from forebay.machine.packing import Packing, in_a_row, snapshot_bytes
-from forebay.machine.spec import Extent
 from forebay.planner import CodecCost, Costs, HostCost, Link
 from forebay.planner.operations import Evict, Fetch, Operation, Store
 from forebay.planner.simulate import Work
 from forebay.schedule import Backward, Drop, Forward, Restore, Revolve, Save
 from forebay.tier.disk import Disk
 from forebay.tier.links import host_copy, measure_links
+from forebay.tier.space import Extent
 
 REPEATS = 3
 SHORT = 1e-3
@@ -40,6 +41,8 @@ BELIEVED = 4.0
 """The largest ratio taken from the first steps, whose fields may still be empty; later ones will shrink less."""
 KINDS = 16
 """Operations of each kind that are timed in a row."""
+ELEMENTS = 16
+"""Elements of each array that they are timed with: next to nothing is computed or moved."""
 
 Clock = Callable[[Callable[[], Any]], float]
 
@@ -128,26 +131,45 @@ class Steps:
         return median(taken), median(asked)
 
 
-def measure_operations(
+def nothing() -> None:
+    """Do nothing, as the step of a loop."""
+
+
+def host_costs(
     make: Callable[[], ReversalMachine],
-    layout: Layout,
     arrays: Sequence[Any],
-    callbacks: Callable[[ReversalMachine], Callbacks],
     tiers: Sequence[str],
+    step: Callable[[], None] = nothing,
     asked: float = 0.0,
 ) -> HostCost:
-    """Time the host's part of each kind of operation, with arrays of few elements.
+    """Time the host's part of each kind of operation, as a reversal has it, with a few elements of each array.
 
-    Callbacks ask for next to nothing, which takes `asked` by itself. Each kind is timed in a row. Mixed as they are in
-    a reversal they take longer, which one of those tells. On machines that have not done anything yet such reversals
-    take longer still, by what the start of a reversal takes.
+    `step` asks for a real step, which takes `asked` where many are asked for in a row. Between other things it takes
+    longer, and the difference counts with each call. Each kind is timed in a row. Mixed as they are in a reversal they
+    take longer, which one of those tells. On machines that have not done anything yet such reversals take longer still,
+    by what the start of a reversal takes.
     """
-    numbers, rooms = range(KINDS), [KINDS * layout.nbytes for _ in tiers]
+    first = list(map(_few_elements, arrays))
+
+    def forward(state: Any, start: int, stop: int) -> Any:
+        step()
+        return state
+
+    still = TimeLoop(forward, first, steps=2 * KINDS, every=1, record=None)
+    numbers, rooms = range(KINDS), [KINDS * still.layout.nbytes for _ in tiers]
     mixed = Revolve(2 * KINDS, KINDS // 4)
-    machine = make()
-    try:
-        executor = Executor(machine, layout, tiers, rooms, callbacks(machine))
-        state = executor.load(arrays)
+
+    @contextmanager
+    def executing() -> Iterator[Executor]:
+        machine = make()
+        try:
+            callbacks = still.callbacks(True, None, lambda state, number: step(), machine.pause)
+            yield Executor(machine, still.layout, tiers, rooms, callbacks)
+        finally:
+            machine.close()
+
+    with executing() as executor:
+        state = executor.load(first)
 
         def seconds(operations: Sequence[Operation]) -> float:
             start = perf_counter()
@@ -187,18 +209,12 @@ def measure_operations(
         alone = Work(0, 0, 0, 0, 0, (), (), host=cost).host_seconds(mixed.steps, mixed.steps, mixed.saves)
         warm = median(seconds(list(mixed)) for _ in range(REPEATS))
         slower = max(1.0, warm / alone)
-    finally:
-        machine.close()
     started = []
     for _ in range(REPEATS):
-        machine = make()
-        try:
-            executor = Executor(machine, layout, tiers, rooms, callbacks(machine))
+        with executing() as executor:
             begun = perf_counter()
-            executor.run(list(mixed), executor.load(arrays))
+            executor.run(list(mixed), executor.load(first))
             started.append(perf_counter() - begun)
-        finally:
-            machine.close()
     scaled = {name: slower * value for name, value in asdict(cost).items() if name != "ahead"}
     start = max(0.0, median(started) - warm)
     # What callbacks ask for is slower too, which is no part of a step in a row of them.
@@ -249,6 +265,12 @@ def measure_codec(
         encode_host=min(each[0] for each in asked[1:]),
         decode_host=min(each[1] for each in asked[1:]),
     )
+
+
+def _few_elements(array: Any) -> Any:
+    """Copy the first elements of an array along its last axis; all of it would be copied where it is not in C order."""
+    corner = array[(slice(1),) * (array.ndim - 1) + (slice(ELEMENTS),)] if array.ndim else array
+    return array_library(array).copy(corner.reshape(-1))
 
 
 def _keeps_error(before: Sequence[Any], after: Sequence[Any], error: float) -> bool:

@@ -13,8 +13,8 @@ from typing import Any
 
 from forebay.codec import Codec
 from forebay.codec.auto import choices
+from forebay.engine.array_memory import ArrayMemory
 from forebay.engine.costing import driver_overhead, read_budget
-from forebay.engine.library import Library
 from forebay.engine.reversal import Reversal
 from forebay.engine.reverse import prepare
 from forebay.errors import BudgetError, PlanError, SlowerError
@@ -39,7 +39,7 @@ class Request:
     costs: Costs | None
     directory: Path | str | None
 
-    def check(self, steps: int, library: Library) -> None:
+    def check(self, steps: int, memory: ArrayMemory) -> None:
         """Refuse what makes no sense, whether or not anything will be differentiated."""
         check_steps(steps)
         if self.chunk is not None:
@@ -47,7 +47,7 @@ class Request:
             if self.chunk < 1:
                 raise PlanError(f"chunk={self.chunk}: it must be at least 1")
         if self.budget is not None:
-            read_budget(self.budget, library)
+            read_budget(self.budget, memory)
         if isinstance(self.schedule, str) and not is_auto(self.schedule):
             split_name(self.schedule)
         choices(self.codec)

@@ -13,7 +13,7 @@ from forebay.engine.layout import Layout, arrays_of
 from forebay.engine.loop import TimeLoop
 from forebay.engine.result import Result
 from forebay.engine.sampling import Sampler
-from forebay.engine.showing import shown
+from forebay.engine.showing import progress_bar
 from forebay.engine.spilling import Rooms, SnapshotCoding, SpillingExecutor
 from forebay.errors import BudgetError, EngineError
 from forebay.forking import only_here
@@ -86,6 +86,7 @@ class Reversal:
         self._runner: int | None = None  # the thread that runs it, or ran it last
         self._executor: Executor | None = None
         self._close: Callable[[], object] = lambda: None
+        self._forgotten: weakref.finalize[[], Reversal] | None = None
         self._done: list[Operation] = []
         self._later: list[Operation] = []
 
@@ -109,7 +110,8 @@ class Reversal:
                 turned = _before_turn(operations, self._plan.schedule.steps)
                 self._done, self._later = operations[:turned], operations[turned:]
             machine = self._setup.machine()
-            self._close = weakref.finalize(self, only_here(machine.close))
+            self._close = only_here(machine.close)
+            self._forgotten = weakref.finalize(self, self._close)
             self._executor, state = self._setup.start(machine, self._sampler, self._visitor)
             final = self._sweep(self._executor, state)
             if (loans := self._executor.callbacks.loans) is not None:
@@ -158,7 +160,7 @@ class Reversal:
         assert self._executor is not None
         machine, schedule = self._executor.machine, self.plan.schedule
         machine.enter()
-        with shown(f"reversing with {schedule}", schedule.steps, self.plan.seconds, progress) as tick:
+        with progress_bar(f"reversing with {schedule}", schedule.steps, self.plan.seconds, progress) as tick:
             self._visitor.backward, self._visitor.tick = backward, tick
             self._executor.run(operations, None)
         if (loans := self._executor.callbacks.loans) is not None:
@@ -204,10 +206,19 @@ class Reversal:
 
     def _end(self) -> None:
         """Return to where everything has been given back."""
+        try:
+            self._give_back()
+        except BaseException:
+            self._give_back()  # Ctrl-C may have ended it anywhere: again is no harm
+            raise
+
+    def _give_back(self) -> None:
         self._phase = Phase.ENDED
         self._visitor.forget()
         self._executor = None  # lets go of the arrays in the memory that is given back
         self._close()
+        if self._forgotten is not None:
+            self._forgotten.detach()
 
     def __enter__(self) -> "Reversal":
         return self

@@ -7,13 +7,13 @@ from typing import Any, TypedDict, Unpack
 
 from forebay.codec import Codec, get
 from forebay.codec.auto import choices
+from forebay.engine.array_memory import ArrayMemory
 from forebay.engine.costing import check_host, driver_overhead, measured, there_is, with_codecs, with_unused
-from forebay.engine.library import Library
 from forebay.engine.loop import Record, TimeLoop
 from forebay.engine.online import FOREVER, EndWatch, LearningReversal, OnlineReversal
 from forebay.engine.result import Result
 from forebay.engine.resume import Adjoint, SurvivingLoop, reverse_in_segments
-from forebay.engine.reversal import Reversal, Setup
+from forebay.engine.reversal import MakeMachine, Reversal, Setup
 from forebay.engine.spilling import SnapshotCoding, check_plan, rooms_of
 from forebay.errors import PlanError
 from forebay.filesystems import spill_directory
@@ -210,13 +210,10 @@ def prepare(
         loop = TimeLoop(watch if steps is None else forward, state, FOREVER if steps is None else steps, every, record)
         budget, note = there_is(budget, loop, steps)
         costs = costs or measured(loop, budget, where, synchronous)
-        nbytes, every, overhead = (
-            loop.layout.nbytes,
-            loop.every,
-            driver_overhead(loop.library.tier, False, loop.allocations),
-        )
+        overhead = driver_overhead(loop.memory.tier, False, loop.allocations)
+        nbytes, every = loop.layout.nbytes, loop.every
         problem = Problem(steps or every, every, nbytes, None, budget, costs, policy, slots, reversals, overhead)
-        machine = partial(loop.library.machine, where, synchronous)
+        machine = partial(loop.memory.machine, where, synchronous)
         if steps is None:
             return OnlineReversal(watch, loop, problem, schedule, machine, note)
         return LearningReversal(loop, problem, schedule, machine, note)
@@ -224,9 +221,9 @@ def prepare(
     check_steps(steps)
     loop = TimeLoop(forward, state, steps, every, record)
     encoders, error = choices(codec)
-    note, overhead = "", driver_overhead(loop.library.tier, bool(encoders), loop.allocations)
+    note, overhead = "", driver_overhead(loop.memory.tier, bool(encoders), loop.allocations)
     if plan is not None:
-        _check_agreement(plan, budget, encoders, loop.library)
+        _check_agreement(plan, budget, encoders, loop.memory)
         check_host(plan, loop)
     else:
         budget, note = there_is(budget, loop, steps)
@@ -247,6 +244,14 @@ def prepare(
             overhead=overhead,
         )
         note = with_unused(note, codec, plan)
+    machine = partial(loop.memory.machine, where, synchronous)
+    return _planned(plan, loop, encoders, machine, overhead, note)
+
+
+def _planned(
+    plan: Plan, loop: TimeLoop, encoders: Sequence[Codec], machine: MakeMachine, overhead: int, note: str
+) -> Reversal:
+    """Return the reversal that carries a plan out, refusing a plan that the loop has no room for."""
     keeps = plan.keep == "states"
     kept = loop.layout if keeps else loop.record_layout
     if kept is None:
@@ -254,12 +259,11 @@ def prepare(
     encoder = next((encoder for encoder in encoders if encoder.name == plan.codec), None)
     if encoder is None and plan.codec is not None:
         encoder = get(plan.codec)
-    with loop.library.current():
+    with loop.memory.current():
         coding = None if encoder is None else SnapshotCoding.of(plan, loop, kept, encoder)
     packing = None if coding is None else coding.packing
     rooms = rooms_of(plan, kept, packing, overhead)
     check_plan(plan, loop, kept, packing, rooms)
-    machine = partial(loop.library.machine, where, synchronous)
     setup = Setup(loop, keeps, kept, coding, plan.tiers, rooms, machine)
     return Reversal(setup, plan, lossy=encoder is not None and encoder.lossy, note=note)
 
@@ -272,11 +276,11 @@ def _learns(step_costs: Sequence[float] | str | None) -> bool:
 
 
 def _check_agreement(
-    plan: Plan, budget: Budget | str | int | None, encoders: Sequence[Codec], library: Library
+    plan: Plan, budget: Budget | str | int | None, encoders: Sequence[Codec], memory: ArrayMemory
 ) -> None:
     """Refuse a plan that takes more, or keeps less exactly, than what was asked for beside it."""
     if budget is not None:
-        allowed = Budget.of(budget, first=library.tier)
+        allowed = Budget.of(budget, first=memory.tier)
         for tier in plan.tiers:
             if tier not in allowed.tiers or allowed[tier] < plan.budget[tier]:
                 raise PlanError(f"the plan was made for {plan.budget!r}, which is more than {allowed!r}: make another")

@@ -8,7 +8,9 @@ LONG = 5.0
 
 
 @contextmanager
-def shown(title: str, total: int, seconds: float, wanted: bool | None, done: int = 0) -> Iterator[Callable[[], None]]:
+def progress_bar(
+    title: str, total: int, seconds: float, wanted: bool | None, done: int = 0
+) -> Iterator[Callable[[], None]]:
     """Show how many of `total` are done, where that is wanted; what is yielded is called after each."""
     if not (seconds > LONG if wanted is None else wanted):
         yield lambda: None

@@ -8,7 +8,7 @@ from typing import Any
 
 import optree
 
-from forebay.engine.states import records, registered
+from forebay.engine.states import dataclass, registered
 from forebay.engine.states.plain import attributes
 from forebay.errors import StateError
 
@@ -114,8 +114,8 @@ def _register(kind: type[Any]) -> bool:
         from forebay.engine.states import labelled  # it needs xarray
 
         register(labelled.take, labelled.build)
-    elif records.is_record(kind):
-        register(records.take, partial(records.build, kind), path_entry_type=optree.GetAttrEntry)
+    elif dataclass.is_tree_class(kind):
+        register(dataclass.take, partial(dataclass.build, kind), path_entry_type=optree.GetAttrEntry)
     else:
         return False
     return True

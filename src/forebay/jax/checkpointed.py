@@ -97,7 +97,9 @@ def checkpointed(
     True
     """
     arguments = tuple(params) if _is_argument_list(params) else (params,)
-    parted = [_part(tree, what) for tree, what in ((state, "the state"), (inputs, "inputs"), (arguments, "params"))]
+    parted = [
+        _flattened(tree, what) for tree, what in ((state, "the state"), (inputs, "inputs"), (arguments, "params"))
+    ]
     leaves = [leaves for leaves, _ in parted]
     allowed, rest = part_budget(budget, [leaf for group in leaves for leaf in group])
     request = Request(rest, schedule, codec, chunk, plan, costs, directory)
@@ -124,7 +126,7 @@ def _is_argument_list(params: Any) -> bool:
     return isinstance(params, tuple | list) and not hasattr(params, "_fields")
 
 
-def _part(tree: Any, what: str) -> tuple[list[Any], Any]:
+def _flattened(tree: Any, what: str) -> tuple[list[Any], Any]:
     """Take a pytree apart, refusing what the engine cannot keep."""
     leaves, structure = jax.tree_util.tree_flatten(tree)
     try:

@@ -1,12 +1,13 @@
 """Deciding how a JAX loop is differentiated, once for each shape: on the device, or with states that are moved."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from forebay.engine.costing import read_budget, with_unused
-from forebay.engine.library import Library, library_of
+from forebay.engine.array_memory import ArrayMemory, memory_of
+from forebay.engine.costing import host_room, less_where_needed, of_all_steps, read_budget, with_unused
 from forebay.engine.recorded import Request
 from forebay.errors import BudgetError, StateError
 from forebay.jax.compiled_step import CompiledStep
@@ -72,9 +73,9 @@ class OnDevice:
         return f"{steps} steps stay on the device, {how}, each run forward {len(self.lengths) + 1} times: {taken}"
 
 
-def host() -> Library:
+def host() -> ArrayMemory:
     """Return what the engine knows of the host, where all snapshots are."""
-    return library_of(np.empty(0))
+    return memory_of(np.empty(0))
 
 
 def part_budget(budget: Any, leaves: Leaves) -> tuple[int | None, Any]:
@@ -102,12 +103,16 @@ def decide(
     leaves = (*state, *inputs, *params)
     device = device_of(leaves)
     may_move = device.platform == "cpu" or budget["host"] > 0 or not _may_nest(request)
+    nbytes = snapshot_bytes(in_a_row([ArraySpec(leaf.shape, np.dtype(leaf.dtype)).nbytes for leaf in state]))
+    check = partial(request.check_budget, compiled.count, nbytes)
     if may_move:
-        kept = [ArraySpec(leaf.shape, np.dtype(leaf.dtype)).nbytes for leaf in state]
-        request.check_budget(compiled.count, snapshot_bytes(in_a_row(kept)), budget)
-    room = _room(budget, allowed, device)
+        check(budget)
     needs_graph = max(request.sizes(compiled.count)) > 1 or request.asks_for_nothing
     sizes = sizes_of(compiled, state, inputs, params) if needs_graph else Sizes(0, 0)
+    graphs = loops * (sizes.beside + compiled.count * (sizes.graph + sizes.sums)) if device.platform == "cpu" else 0
+    usable = of_all_steps(compiled.count, nbytes) + graphs
+    budget, note = less_where_needed(budget, note, host_room("host", nbytes), usable, check)
+    room = _room(budget, allowed, device)
     is_there = not any(map(is_traced, leaves))
     nest = _on_device(compiled, request, sizes, room or 0, loops, state, inputs, params)
     if nest is not None and (len(nest.lengths) <= UNMEASURED or not is_there or not may_move):

@@ -8,7 +8,6 @@ device memory follows from the order of the calls alone, not from how far the ho
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from itertools import count
@@ -31,6 +30,7 @@ from forebay.machine.arrays.library import DeviceLibrary
 from forebay.machine.machine import Coded, Encoding, Move, Pair, Wait
 from forebay.machine.region import Region
 from forebay.metrics import Metrics, Span
+from forebay.tasks import ThreadTask
 
 MARKED = 2**24
 """Copies of fewer bytes than this end together: who needs the first of them waits for no more than that."""
@@ -136,7 +136,7 @@ class CudaMachine:
 
     def passed(self, event: Any) -> bool:
         """Tell whether something has been done, by a thread and then by its stream."""
-        if isinstance(event, Future):
+        if isinstance(event, ThreadTask):
             if not event.done():
                 return False
             event = event.result()
@@ -304,7 +304,7 @@ class CudaMachine:
 def events_of(after: Sequence[Wait]) -> Iterator[Any]:
     """Yield the CUDA events of waits, once the threads that make them have; what the host has seen end has none."""
     for wait in after:
-        event = wait.event.result() if isinstance(wait.event, Future) else wait.event
+        event = wait.event.result() if isinstance(wait.event, ThreadTask) else wait.event
         if event is not None:
             yield event
 

@@ -54,7 +54,17 @@ class CudaPool(CudaMachine):
                 f"the array is on cuda:{device}, but the pool is on cuda:{self.device}: move it there first, or make a "
                 f"pool while cuda:{device} is the current device"
             )
-        return self.library.adopt(library.spec(array))
+        where = library.view(array)
+        if not isinstance(where, np.ndarray) and not where.contiguous:
+            raise StateError(
+                "the array has gaps or another order: make it contiguous first (cupy.ascontiguousarray(x), "
+                "tensor.contiguous())"
+            )
+        return self.spec_of(where.shape, array.dtype if hasattr(array, "dtype") else where.dtype)
+
+    def spec_of(self, shape: tuple[int, ...], dtype: Any) -> ArraySpec:
+        """Describe an array of the library."""
+        return self.library.spec_of(shape, dtype)
 
     def array(self, region: Region, spec: ArraySpec, writable: bool) -> Any:
         """Return the array that lies in a region: an alias, so that what is done to it alone ends with the use."""

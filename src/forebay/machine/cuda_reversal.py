@@ -6,7 +6,6 @@ wait for an event by itself; a copy up that has to wait for the disk is enqueued
 """
 
 from collections.abc import Sequence
-from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from pathlib import Path
@@ -23,6 +22,7 @@ from forebay.machine.machine import Pair, Wait
 from forebay.machine.region import Region
 from forebay.machine.spec import Leaf
 from forebay.machine.threads import LaneThreads
+from forebay.tasks import ThreadTask
 from forebay.tier.disk import Disk
 
 
@@ -108,7 +108,7 @@ class CudaReversal(CudaMachine):
             return self._threads.transfer(lane, what, step, pairs, partial(self.sync, after))
         if lane != "compute":
             for wait in after:
-                if isinstance(wait.event, Future):
+                if isinstance(wait.event, ThreadTask):
                     return self._threads.submit(lane, super().copies, lane, what, step, pairs, after)
         return super().copies(lane, what, step, pairs, after)
 
@@ -183,7 +183,7 @@ class CudaReversal(CudaMachine):
 
     def finish(self) -> None:
         """Wait for the end, raise what went wrong in a thread, and read the times of the events."""
-        self._threads.finish(self.metrics)
+        self._threads.finish()
         end = self.mark()
         for last in (end, self.mark_on(self.streams.up), self.mark_on(self.streams.down)):
             last.sync()

@@ -3,7 +3,6 @@
 import mmap
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -13,15 +12,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from forebay.errors import BudgetError
 from forebay.machine.machine import Coded, Encoding, Move, Pair, ReversalMachine, TensorMachine, Wait
 from forebay.machine.packing import in_a_row, snapshot_bytes
 from forebay.machine.region import Region
 from forebay.machine.spec import ArraySpec
 from forebay.machine.threads import LaneThreads
 from forebay.metrics import Metrics, Span
+from forebay.tasks import ThreadTask
 from forebay.tier.disk import Disk
+from forebay.units import to_text
 
-DONE: "Future[None]" = Future()
+DONE: ThreadTask[None] = ThreadTask()
 """The event of what has happened already."""
 DONE.set_result(None)
 
@@ -120,7 +122,7 @@ class HostReversal(ReversalMachine):
         task = self._threads.submit("codec", self._encode, step, aside)
         return Encoding(task, partial(self._sizes, task), partial(self.passed, task))
 
-    def _sizes(self, task: "Future[list[int]]") -> list[int]:
+    def _sizes(self, task: ThreadTask[list[int]]) -> list[int]:
         self._threads.check_process()
         return task.result()
 
@@ -167,7 +169,7 @@ class HostReversal(ReversalMachine):
 
     def finish(self) -> None:
         """Wait for the lanes, raise what went wrong in one, and take the time."""
-        self._threads.finish(self.metrics)
+        self._threads.finish()
         self.metrics.seconds = perf_counter() - self._start
 
     def close(self) -> None:
@@ -184,7 +186,13 @@ def _pages(nbytes: int) -> Region:
     # Windows has neither kind; shared memory has small pages only.
     unreserved = 0x4000 if sys.platform == "linux" else 0  # MAP_NORESERVE: a budget may be far more than is ever used
     private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | unreserved} if hasattr(mmap, "MAP_PRIVATE") else {}
-    pages = mmap.mmap(-1, nbytes, **private)
+    try:
+        pages = mmap.mmap(-1, nbytes, **private)
+    except OSError as error:
+        raise BudgetError(
+            f"the system gives no {to_text(nbytes)} for snapshots ({error.strerror}): give a smaller host budget, or "
+            "raise the limit (ulimit -v)"
+        ) from error
     if hasattr(mmap, "MADV_HUGEPAGE"):  # Linux
         with suppress(OSError):  # a kernel built without huge pages
             pages.madvise(mmap.MADV_HUGEPAGE)

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from forebay.codec import Codec
 from forebay.machine.arrays.dispatch import array_in
-from forebay.machine.arrays.library import ArrayLibrary
 from forebay.machine.lent import Lent
 from forebay.machine.region import Region
 from forebay.machine.spec import ArraySpec, Leaf
@@ -169,15 +168,14 @@ class PoolMachine(Machine, Protocol):
     tier: str
     """the first: "device", or "host" where that plays its part"""
 
-    @property
-    def library(self) -> ArrayLibrary:
-        """The library whose arrays are handed out."""
-
     def pin(self, nbytes: int) -> Slab:
         """Allocate host memory of exactly this size."""
 
     def spec(self, array: Any) -> ArraySpec:
         """Describe an array that is to be put into the pool, refusing one that cannot be."""
+
+    def spec_of(self, shape: tuple[int, ...], dtype: Any) -> ArraySpec:
+        """Describe an array that is to be made in the pool, refusing one that cannot be."""
 
     def array(self, region: Region, spec: ArraySpec, writable: bool) -> Any:
         """Return the array that lies in a region, to the use that was entered last."""

@@ -8,8 +8,9 @@ from forebay.codec import Codec
 from forebay.codec.raw import Raw
 from forebay.machine.machine import Coded
 from forebay.machine.region import Region, aligned
-from forebay.machine.spec import ArraySpec, Extent, Leaf
+from forebay.machine.spec import ArraySpec, Leaf
 from forebay.tier.sectors import SECTOR, whole_sectors
+from forebay.tier.space import Extent
 
 
 @dataclass(frozen=True)

@@ -62,13 +62,6 @@ class Leaf(NamedTuple):
     """of its elements"""
 
 
-class Extent(NamedTuple):
-    """Where the encoding of one array lies in a region."""
-
-    offset: int
-    nbytes: int
-
-
 def c_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     """Return the strides of C order.
 

@@ -2,7 +2,6 @@
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from forebay.errors import EngineError
 from forebay.forking import leave_to_parent
 from forebay.machine.machine import Pair
-from forebay.metrics import Metrics
+from forebay.tasks import ThreadTask, Workers
 from forebay.tier.disk import Disk
 
 UNDER_WAY = 2
@@ -27,9 +26,9 @@ class LaneThreads:
         self, begin: Callable[[], Any] = lambda: None, tell: Callable[[str, str, int, float], None] = lambda *_: None
     ) -> None:
         self._begin, self._tell = begin, tell
-        self._threads: dict[str, ThreadPoolExecutor] = {}
-        self._tasks: list[Future[Any]] = []
-        self._under_way: defaultdict[str, deque[Future[None]]] = defaultdict(deque)
+        self._threads: dict[str, Workers] = {}
+        self._tasks: list[ThreadTask[Any]] = []
+        self._under_way: defaultdict[str, deque[ThreadTask[None]]] = defaultdict(deque)
         self._ended: defaultdict[str, float] = defaultdict(float)  # when the last transfer of a lane did
         self.disk: Disk | None = None
         self._abandoned = False
@@ -44,24 +43,24 @@ class LaneThreads:
         if self._abandoned:
             raise EngineError("this reversal belongs to the process that was forked: end the child, or prepare another")
 
-    def submit(self, lane: str, call: Callable[..., Any], *arguments: Any) -> "Future[Any]":
+    def submit(self, lane: str, call: Callable[..., Any], *arguments: Any) -> ThreadTask[Any]:
         """Have a lane call something, after what it was given before."""
         self.check_process()
         if lane not in self._threads:
-            self._threads[lane] = ThreadPoolExecutor(1, f"forebay-{lane}", initializer=self._begin)
+            self._threads[lane] = Workers(1, f"forebay-{lane}", self._begin)
         task = self._threads[lane].submit(call, *arguments)
         self._tasks.append(task)
         return task
 
     def transfer(
         self, lane: str, what: str, step: int, pairs: Sequence[Pair], wait: Callable[[], None]
-    ) -> "Future[None]":
+    ) -> ThreadTask[None]:
         """Write or read a snapshot once `wait` has returned in the lane; what is returned is its end."""
         assert self.disk is not None
         ((target, source),) = pairs
         down = lane.startswith("down")
         move, region = (self.disk.write, source) if down else (self.disk.read, target)
-        under_way, end = self._under_way[lane], Future[None]()
+        under_way, end = self._under_way[lane], ThreadTask[None]()
         self._tasks.append(end)
 
         def start() -> None:
@@ -78,7 +77,7 @@ class LaneThreads:
             under_way.append(transfer)
             transfer.add_done_callback(partial(arrived, begun))
 
-        def arrived(begun: float, transfer: "Future[None]") -> None:
+        def arrived(begun: float, transfer: ThreadTask[None]) -> None:
             """Tell that it has ended; its time on the lane begins where the one before it ended."""
             if (error := transfer.exception()) is not None:
                 end.set_exception(error)
@@ -91,30 +90,28 @@ class LaneThreads:
         self.submit(lane, start).add_done_callback(lambda task: end.cancel() if task.cancelled() else None)
         return end
 
-    def drop(self, lane: str, step: int, reads: "Sequence[Future[Any]]") -> None:
+    def drop(self, lane: str, step: int, reads: Sequence[ThreadTask[Any]]) -> None:
         """Drop a snapshot from the disk once it has been read, after its write in the same lane."""
 
         def drop(disk: Disk) -> None:
-            for read in reads:
-                read.result()
+            for transfer in reads or self._under_way[lane]:  # what has been read has been written
+                transfer.result()
             disk.drop(step)
 
         if self.disk is not None:
             self.submit(lane, drop, self.disk)
 
-    def finish(self, metrics: Metrics) -> None:
-        """Wait for everything, raise what went wrong, and tell what the disk held."""
+    def finish(self) -> None:
+        """Wait for everything, and raise what went wrong."""
         self.check_process()
         for task in self._tasks:
             task.result()
-        if self.disk is not None:
-            metrics.peak["disk"] = self.disk.peak
 
     def close(self) -> None:
         """End the threads and remove the files, whatever happened."""
         for thread in self._threads.values():
-            thread.shutdown(wait=False, cancel_futures=True)
+            thread.close(cancel=True, wait=False)
         if self.disk is not None:
             self.disk.close()
         for thread in self._threads.values():
-            thread.shutdown(wait=True)
+            thread.close()

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from forebay.errors import EngineError, StateError
 from forebay.machine import host
-from forebay.machine.arrays.dispatch import NUMPY, array_in
+from forebay.machine.arrays.dispatch import array_in
 from forebay.machine.lanes import Event, Lanes, Task
 from forebay.machine.machine import Coded, Encoding, Move, Pair, ReversalMachine, TensorMachine, UseRegions, Wait
 from forebay.machine.region import Region
@@ -164,7 +164,6 @@ class VirtualPool(VirtualMachine):
     turn comes. So a wait that is missing from the pool shows as a wrong result, or as an error, for some seed.
     """
 
-    library = NUMPY
     tier = "host"
 
     def __init__(self, seed: int = 0, without: str | None = None) -> None:
@@ -180,7 +179,14 @@ class VirtualPool(VirtualMachine):
                 f"this pool keeps arrays of NumPy, not {type(array).__name__}: use numpy.asarray(x), or a pool with "
                 "arrays='cupy' or arrays='torch'"
             )
-        return self.library.spec_of(array.shape, array.dtype)
+        return self.spec_of(array.shape, array.dtype)
+
+    def spec_of(self, shape: tuple[int, ...], dtype: Any) -> ArraySpec:
+        """Describe an array of NumPy."""
+        dtype = np.dtype(dtype)
+        if dtype.hasobject:
+            raise StateError("an array of Python objects cannot be kept: give it a number type")
+        return ArraySpec(shape, dtype)
 
     def array(self, region: Region, spec: ArraySpec, writable: bool) -> Any:
         """Return what the use that was entered last was handed."""

@@ -89,21 +89,7 @@ def plan(
     >>> Plan.from_json(chosen.to_json()) == chosen
     True
     """
-    check_steps(steps)
-    for name, value, least in (
-        ("every", every, 1),
-        ("reversals", reversals, 1),
-        ("slots", 1 if slots is None else slots, 1),
-        ("overhead", overhead, 0),
-    ):
-        check_count(value, name)
-        if not least <= value <= MOST_BYTES:
-            raise PlanError(f"{name}={short(value)}: it must be at least {least}, and a number that a computer has")
-    if -(-steps // every) > MOST_STEPS:
-        raise PlanError(
-            f"{short(steps)} steps, of which backward is called for each {short(every)}: a plan is made for up to "
-            f"{MOST_STEPS:.0e} calls; let every step of the loop do more"
-        )
+    _check_counts(steps, every, reversals=reversals, slots=1 if slots is None else slots, overhead=overhead)
     check_number(below, "below")
     steps, every, reversals = int(steps), int(every), int(reversals)
     slots = None if slots is None else int(slots)
@@ -145,6 +131,21 @@ def plan(
     if logger.isEnabledFor(logging.DEBUG):
         logger.debug(chosen.explain())
     return chosen
+
+
+def _check_counts(steps: int, every: int, **others: int) -> None:
+    """Refuse numbers of steps and of other things that no plan can be made for; an overhead may be 0."""
+    check_steps(steps)
+    for name, value in {"every": every, **others}.items():
+        least = 0 if name == "overhead" else 1
+        check_count(value, name)
+        if not least <= value <= MOST_BYTES:
+            raise PlanError(f"{name}={short(value)}: it must be at least {least}, and a number that a computer has")
+    if -(-steps // every) > MOST_STEPS:
+        raise PlanError(
+            f"{short(steps)} steps, of which backward is called for each {short(every)}: a plan is made for up to "
+            f"{MOST_STEPS:.0e} calls; let every step of the loop do more"
+        )
 
 
 def _codecs(codec: str | Sequence[str] | None, costs: Costs) -> list[str]:

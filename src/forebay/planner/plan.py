@@ -262,7 +262,7 @@ def _meaning(schedule: Schedule) -> str:
     if isinstance(schedule, Hierarchical):
         first, *further = schedule.levels
         levels = [f"{level.snapshots} at a price of {level.price:g} steps" for level in further]
-        return ", and ".join([f"{first.snapshots} snapshots at none", *levels])
+        return ", and ".join([f"{first.snapshots} snapshots at no price", *levels])
     if not isinstance(schedule, Segmented):
         return f"{schedule.peak_snapshots} snapshots"
     if schedule.interval == 1:

@@ -23,7 +23,7 @@ def _written_out(character: str) -> str:
     return character.encode("unicode_escape", "surrogatepass").decode("ascii")
 
 
-def shown(text: object, style: str = "") -> "Text":
+def rich_text(text: object, style: str = "") -> "Text":
     """Return a text for tables and lines of Rich, in which brackets, colons and numbers mean nothing."""
     from rich.text import Text
 
@@ -32,4 +32,4 @@ def shown(text: object, style: str = "") -> "Text":
 
 def say(console: "Console", text: object, style: str = "") -> None:
     """Print a line as it is, unbroken."""
-    console.print(shown(text, style), soft_wrap=True)
+    console.print(rich_text(text, style), soft_wrap=True)

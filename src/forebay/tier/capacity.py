@@ -1,5 +1,7 @@
 """How much memory each tier of this machine has, and how much of it is free."""
 
+import math
+import mmap
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,11 +9,13 @@ from pathlib import Path
 
 from forebay.cuda.available import gpu_count
 from forebay.errors import BudgetError
-from forebay.filesystems import in_memory, kind_of
-from forebay.units import to_text
+from forebay.filesystems import file_system_of, in_memory
+from forebay.units import Budget, to_text
 
 PIECE = 2 * 2**20
 """Bytes in which the driver of a GPU gives its memory."""
+STACKS = 64 * 2**20
+"""Addresses that the threads of a reversal take, used or not, beside the memory that is asked for."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +24,7 @@ class Capacity:
 
     total: int
     free: int
-    """What can be taken now; on the host without swapping and within the limits of the process's control groups."""
+    """What can be taken now; on the host without swapping, within the limits of the process and its control groups."""
 
 
 def capacities(directory: Path) -> dict[str, Capacity | None]:
@@ -46,12 +50,12 @@ def device_capacity() -> Capacity | None:
 
 
 def host_capacity(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> Capacity:
-    """Look up the memory that this process may use: the machine's, or less where a control group limits it."""
+    """Look up the memory that this process may use: the machine's, or less where a limit or a control group says so."""
     if not (proc / "meminfo").exists():
         raise BudgetError("how much memory is free is known on Linux alone: say what may be used, with budget='8GB'")
     machine = dict(line.split(":", 1) for line in (proc / "meminfo").read_text().splitlines())
     total, free = (int(machine[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable"))
-    for limit, used in _limits(proc / "self/cgroup", cgroups):
+    for limit, used in (*_limits(proc / "self/cgroup", cgroups), *_addresses(proc / "self")):
         total = min(total, limit)
         free = min(free, max(limit - used, 0))
     return Capacity(total, min(free, total))
@@ -71,6 +75,24 @@ def check_free(nbytes: int, what: str) -> None:
         )
 
 
+def less_of_host(budget: Budget, free: int | None, usable: float = math.inf) -> tuple[Budget, str]:
+    """Return what the host has of a budget, and words where that is less than it allows and than could be used.
+
+    Whoever takes more than a control group allows is killed without a word.
+
+    Examples
+    --------
+    >>> less_of_host(Budget(host="8GB"), 3 * 10**9)
+    (Budget(host='3GB'), 'the budget allows 8GB of the host, of which 3GB are there: taking those')
+    >>> less_of_host(Budget(host="8GB"), 3 * 10**9, usable=10**6)
+    (Budget(host='8GB'), '')
+    """
+    if free is None or budget.host is None or min(budget.host, usable) <= free:
+        return budget, ""
+    less = f"the budget allows {to_text(budget.host)} of the host, of which {to_text(free)} are there: taking those"
+    return budget.with_tier("host", free), less
+
+
 def disk_capacity(directory: Path) -> Capacity:
     """Look up the disk that a directory lies on."""
     usage = shutil.disk_usage(directory)
@@ -82,7 +104,7 @@ def check_spills(directory: Path, nbytes: int, beside: int = 0) -> None:
     free, where = disk_capacity(directory).free, str(directory)
     if in_memory(directory):
         free = max(0, min(free, host_capacity().free - beside))
-        where += f", which is no disk but memory ({kind_of(directory)})"
+        where += f", which is no disk but memory ({file_system_of(directory)})"
     if nbytes > free:
         raise BudgetError(
             f"a disk budget of {to_text(nbytes)}, but only {to_text(free)} are free in {where}: "
@@ -109,6 +131,15 @@ def _limits(membership: Path, cgroups: Path) -> Iterator[tuple[int, int]]:
         for folder in [group, *(above for above in group.parents if above.is_relative_to(mount))]:
             if (most := _number(folder / limit)) is not None and (taken := _number(folder / used)) is not None:
                 yield most, max(taken - _statistic(folder / "memory.stat", cached), 0)
+
+
+def _addresses(process: Path) -> Iterator[tuple[int, int]]:
+    """Yield limit and use of the addresses of this process (``ulimit -v``), where they are limited."""
+    limits, pages = process / "limits", process / "statm"
+    for line in limits.read_text().splitlines() if limits.exists() and pages.exists() else ():
+        most = line.removeprefix("Max address space").split()[0] if line.startswith("Max address space") else ""
+        if most.isdigit():
+            yield int(most), int(pages.read_text().split()[0]) * mmap.PAGESIZE + STACKS
 
 
 def _number(file: Path) -> int | None:

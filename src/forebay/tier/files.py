@@ -14,7 +14,7 @@ from pathlib import Path
 
 from forebay.errors import DiskError
 from forebay.tier.sectors import SECTOR, stage
-from forebay.tier.space import FileRange
+from forebay.tier.space import Extent
 
 _NO_FALLOCATE = {errno.EINVAL, errno.EOPNOTSUPP}
 _NO_UNNAMED = {errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL}
@@ -50,9 +50,10 @@ class SpillFile:
     def close(self) -> None:
         """Let go of it; again is no harm."""
         with self._lock:
-            if self.fd >= 0:
-                os.close(self.fd)
-            self.fd, self._closed = -1, True
+            # Nothing is called before the system's own call, where a signal could come between.
+            fd, self.fd, self._closed = self.fd, -1, True
+            if fd >= 0:
+                os.close(fd)
 
     def abandon(self) -> None:
         """Let go of it in a forked child, whoever had the lock."""
@@ -116,7 +117,7 @@ def _past_the_cache(fd: int) -> bool:
     return direct
 
 
-def allocate(fd: int, new: FileRange) -> None:
+def allocate(fd: int, new: Extent) -> None:
     """Allocate what a file grows by: a full disk is found out here, before anything is written."""
     if new.nbytes:
         try:
@@ -126,7 +127,7 @@ def allocate(fd: int, new: FileRange) -> None:
                 raise  # others say that they are full when we write
 
 
-def uncache(fd: int, ranges: Iterable[FileRange], *, written: bool) -> None:
+def uncache(fd: int, ranges: Iterable[Extent], *, written: bool) -> None:
     """Leave nothing of a file in the page cache."""
     if written:
         os.fdatasync(fd)  # the cache lets go of clean pages only

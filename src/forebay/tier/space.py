@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 
-class FileRange(NamedTuple):
-    """Bytes of a file, one after the other."""
+class Extent(NamedTuple):
+    """Bytes of a file or of a region of memory, one after the other."""
 
     offset: int
     nbytes: int
@@ -34,60 +34,49 @@ class FileSpace:
     --------
     >>> space = FileSpace()
     >>> [space.take(nbytes)[0] for nbytes in (30, 20, 10)]
-    [[FileRange(offset=0, nbytes=30)], [FileRange(offset=30, nbytes=20)], [FileRange(offset=50, nbytes=10)]]
-    >>> space.give([FileRange(0, 30), FileRange(50, 10)])
+    [[Extent(offset=0, nbytes=30)], [Extent(offset=30, nbytes=20)], [Extent(offset=50, nbytes=10)]]
+    >>> space.give([Extent(0, 30), Extent(50, 10)])
     >>> space.take(45)
-    ([FileRange(offset=0, nbytes=30), FileRange(offset=50, nbytes=15)], FileRange(offset=60, nbytes=5))
-    >>> space.end, space.free
-    (65, 0)
+    ([Extent(offset=0, nbytes=30), Extent(offset=50, nbytes=15)], Extent(offset=60, nbytes=5))
+    >>> space.end
+    65
     """
 
     def __init__(self) -> None:
         self.end = 0
-        self._free: list[FileRange] = []
+        self._free: list[Extent] = []
 
-    @property
-    def free(self) -> int:
-        """Bytes of the file that nobody has."""
-        return sum(hole.nbytes for hole in self._free)
-
-    def take(self, nbytes: int) -> tuple[list[FileRange], FileRange]:
+    def take(self, nbytes: int) -> tuple[list[Extent], Extent]:
         """Take bytes; return where they lie, and the last of them that the file has to grow by."""
         fitting = min(
             (hole for hole in self._free if hole.nbytes >= nbytes), key=lambda hole: hole.nbytes, default=None
         )
         holes = [fitting] if fitting else sorted(self._free, key=lambda hole: -hole.nbytes)
-        taken: list[FileRange] = []
+        taken: list[Extent] = []
         for hole in holes:
             if not nbytes:
                 break
-            part = FileRange(hole.offset, min(hole.nbytes, nbytes))
+            part = Extent(hole.offset, min(hole.nbytes, nbytes))
             self._free.remove(hole)
             if hole.nbytes > part.nbytes:
-                self._free.append(FileRange(part.end, hole.nbytes - part.nbytes))
+                self._free.append(Extent(part.end, hole.nbytes - part.nbytes))
             taken.append(part)
             nbytes -= part.nbytes
-        grown = FileRange(self.end, nbytes)
+        grown = Extent(self.end, nbytes)
         self.end = grown.end
         return _joined([*taken, grown]), grown
 
-    def give(self, ranges: Iterable[FileRange]) -> None:
+    def give(self, ranges: Iterable[Extent]) -> None:
         """Take ranges back."""
         self._free = _joined([*self._free, *ranges])
 
-    def trim(self) -> int:
-        """Let go of what is free at the end of the file, and return where the file ends now."""
-        if self._free and self._free[-1].end == self.end:
-            self.end = self._free.pop().offset
-        return self.end
 
-
-def pieces(ranges: Iterable[FileRange], nbytes: int, most: int) -> Iterator[FilePiece]:
+def pieces(ranges: Iterable[Extent], nbytes: int, most: int) -> Iterator[FilePiece]:
     """Yield where the bytes of a snapshot lie, in pieces of at most so many; ranges may be longer than it.
 
     Examples
     --------
-    >>> list(pieces([FileRange(64, 8), FileRange(0, 8)], 12, 10))
+    >>> list(pieces([Extent(64, 8), Extent(0, 8)], 12, 10))
     [FilePiece(offset=64, start=0, stop=8), FilePiece(offset=0, start=8, stop=12)]
     """
     start = 0
@@ -98,12 +87,12 @@ def pieces(ranges: Iterable[FileRange], nbytes: int, most: int) -> Iterator[File
             start = stop
 
 
-def _joined(ranges: Iterable[FileRange]) -> list[FileRange]:
+def _joined(ranges: Iterable[Extent]) -> list[Extent]:
     """List ranges in the order of the file, neighbours as one and empty ones left out."""
-    joined: list[FileRange] = []
+    joined: list[Extent] = []
     for each in sorted(ranges):
         if joined and joined[-1].end == each.offset:
-            joined[-1] = FileRange(joined[-1].offset, joined[-1].nbytes + each.nbytes)
+            joined[-1] = Extent(joined[-1].offset, joined[-1].nbytes + each.nbytes)
         elif each.nbytes:
             joined.append(each)
     return joined

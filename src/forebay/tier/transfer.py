@@ -1,84 +1,51 @@
-"""One buffer on its way to or from a file, piece by piece in the threads of a pool."""
+"""A buffer on its way to or from a file: one task a piece, in the threads of a pool."""
 
 import threading
-from collections.abc import Callable, Iterable
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
 
-from forebay.tier.space import FilePiece
+from forebay.tasks import ThreadTask, Workers
 
 
-class Transfer:
-    """Begins, moves every piece of a buffer at once, ends, and tells.
+def run_all(
+    pool: Workers,
+    tasks: Sequence[Callable[[], None]],
+    end: Callable[[BaseException | None], BaseException | None],
+) -> ThreadTask[None]:
+    """Have threads run tasks, and return the future of their end.
 
-    The buffer belongs to it until `future` is done. `move` is handed each piece; `end` is called if it had begun. At
-    last `tell` is handed the error, if there was one, and returns what `future` shall raise. All but that may fail in
-    any thread; the first error is the one that is told.
+    After an error none is begun any more. At last `end` is handed the first error, if there was one, and returns what
+    the future shall raise.
     """
+    future: ThreadTask[None] = ThreadTask()
+    errors: list[BaseException] = []
+    lock, left = threading.Lock(), len(tasks) + 1  # handing them out is one more
 
-    def __init__(
-        self,
-        move: Callable[[FilePiece], None],
-        end: Callable[[], None],
-        tell: Callable[[BaseException | None], BaseException | None],
-    ) -> None:
-        self.future: Future[None] = Future()
-        self.future.set_running_or_notify_cancel()  # the kernel may be using the buffer: no cancelling from outside
-        self._move, self._end_moving, self._tell = move, end, tell
-        self._begun = False
-        self._error: BaseException | None = None
-        self._tasks = 0
-        self._lock = threading.Lock()
-
-    def start(self, pool: ThreadPoolExecutor, begin: Callable[[], Iterable[FilePiece]]) -> None:
-        """Hand the work to the threads, and return; `begin` returns the pieces."""
+    def run(task: Callable[[], None]) -> None:
         try:
-            self._submit(pool, self._begin, pool, begin)
-        except CancelledError as error:
-            self.future.set_exception(error)
-
-    def fail(self, error: BaseException) -> None:
-        """End a transfer that will not start."""
-        self._error = error
-        self._end()
-
-    def _submit(self, pool: ThreadPoolExecutor, task: Callable[..., None], *args: object) -> None:
-        with self._lock:
-            self._tasks += 1
-            try:
-                pool.submit(self._run, task, *args)
-            except RuntimeError as error:  # the pool was shut down, or all are because the interpreter ends
-                self._tasks -= 1
-                raise cancelled() from error
-
-    def _run(self, task: Callable[..., None], *args: object) -> None:
-        try:
-            if self._error is None:
-                task(*args)
+            if not errors:
+                task()
         except BaseException as error:
-            self._error = self._error or error
-        with self._lock:
-            self._tasks -= 1
-            last = not self._tasks
-        if last:
-            self._end()
+            errors.append(error)
+        nonlocal left
+        with lock:
+            left -= 1
+            is_last = not left
+        if is_last:
+            failure = end(errors[0] if errors else None)
+            if failure:
+                future.set_exception(failure)
+            else:
+                future.set_result(None)
 
-    def _begin(self, pool: ThreadPoolExecutor, begin: Callable[[], Iterable[FilePiece]]) -> None:
-        parts = begin()
-        self._begun = True
-        for piece in parts:
-            self._submit(pool, self._move, piece)
-
-    def _end(self) -> None:
+    for task in tasks:
         try:
-            if self._begun:
-                self._end_moving()
-        except OSError as error:
-            self._error = self._error or error
-        failure = self._tell(self._error)
-        if failure:
-            self.future.set_exception(failure)
-        else:
-            self.future.set_result(None)
+            pool.submit(run, task)
+        except RuntimeError:  # the pool was shut down, or all are because the interpreter ends
+            errors.append(cancelled())
+            run(task)
+    run(lambda: None)
+    return future
 
 
 def cancelled() -> CancelledError:

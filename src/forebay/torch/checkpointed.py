@@ -9,7 +9,7 @@ from torch import Tensor
 
 from forebay.codec import Codec
 from forebay.engine import Result
-from forebay.engine.library import library_of
+from forebay.engine.array_memory import memory_of
 from forebay.engine.recorded import Request
 from forebay.errors import StateError
 from forebay.planner import Costs, Plan
@@ -109,7 +109,7 @@ def checkpointed(
     tensors, values = form.split(state, "the state")
     loop_arguments = LoopArguments(tensors, values, slices, Params.of(params))
     request = Request(budget, schedule, codec, chunk, plan, costs, directory)
-    request.check(steps, library_of(tensors))
+    request.check(steps, memory_of(tensors))
     if not torch.is_grad_enabled() or not loop_arguments.differentiable:
         return _unrecorded(loop, loop_arguments)
     if func_differentiates():

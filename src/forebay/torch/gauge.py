@@ -55,7 +55,8 @@ class HostGauge:
         def copy(down: bool) -> float:
             nonlocal ready
             start = self.mark()
-            (ready,) = mover.down([(storage, nbytes, piece)]) if down else mover.up([(piece, storage, nbytes, ready)])
+            move = mover.down(storage, nbytes, piece) if down else mover.up(piece, storage, nbytes, ready)
+            (ready,) = mover.machine.moves("down 1" if down else "up 1", [move])
             mover.machine.hold(Wait("link: copied", ready))
             return self.seconds(start, self.mark())
 

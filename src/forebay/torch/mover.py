@@ -4,7 +4,7 @@ Between a GPU and the host nothing here waits on the host's side. What orders th
 and where the computation waits for them; the tests on the virtual machine leave out one after the other.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -12,18 +12,17 @@ import numpy as np
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from forebay.cuda.arrays import View, view
+from forebay.codec import Codec
+from forebay.cuda.arrays import View
 from forebay.errors import BudgetError
+from forebay.machine.arrays.dispatch import named_library, view_of
 from forebay.machine.host import HostMachine
 from forebay.machine.machine import Move, TensorMachine, Wait
+from forebay.machine.packing import handles
 from forebay.machine.region import Region
 from forebay.machine.slabs import Piece, SlabHeap
+from forebay.machine.spec import ArraySpec
 from forebay.units import Budget
-
-Fall = tuple[torch.UntypedStorage, int, Piece]
-"""A storage, its bytes, and the piece to copy it into."""
-Rise = tuple[Piece, torch.UntypedStorage, int, Any]
-"""A piece, the storage to copy it into, its bytes, and what has to end before."""
 
 
 class Mover:
@@ -34,60 +33,63 @@ class Mover:
 
     def __init__(self, device: torch.device, machine: TensorMachine, budget: int | None) -> None:
         self.device, self.machine = device, machine
+        self.tier = "device" if device.type == "cuda" else "host"
         self.room = SlabHeap(budget, machine.pin, machine.passed)
         self.warm: set[tuple[torch.dtype, int]] = set()
         """kinds of tensors that have been encoded and decoded before"""
 
-    def down(self, falls: Sequence[Fall]) -> list[Any]:
-        """Copy storages into pieces of host memory."""
-        moves = []
-        for storage, nbytes, piece in falls:
-            after = [Wait("down: piece free", event) for event in piece.after]
-            moves.append(Move(piece.region, self.region(storage, nbytes), after))
-        return self.machine.moves("down 1", moves)
+    def down(self, storage: torch.UntypedStorage, nbytes: int, piece: Piece) -> Move:
+        """Return the copy of a storage into a piece of host memory."""
+        after = [Wait("down: piece free", event) for event in piece.after]
+        return Move(piece.region, self.region(storage, nbytes), after)
 
-    def up(self, rises: Sequence[Rise]) -> list[Any]:
-        """Copy pieces of host memory into storages that were allocated in the order of the computation just now."""
-        moves = []
-        for piece, storage, nbytes, stored in rises:
-            after = [] if stored is None else [Wait("up: stored", stored)]
-            moves.append(Move(self.region(storage, nbytes), piece.region, after))
-        return self.machine.moves("up 1", moves)
+    def up(self, piece: Piece, storage: torch.UntypedStorage, nbytes: int, stored: Any) -> Move:
+        """Return the copy of a piece into a storage that was allocated in the order of the computation just now."""
+        after = [] if stored is None else [Wait("up: stored", stored)]
+        return Move(self.region(storage, nbytes), piece.region, after)
 
     def region(self, storage: torch.UntypedStorage, nbytes: int) -> Region:
         """Return where the first bytes of a storage lie."""
-        return Region(storage.data_ptr(), nbytes, as_bytes(storage)[:nbytes].numpy())
+        on_host = as_bytes(storage)[:nbytes].numpy() if self.tier == "host" else None
+        return Region(storage.data_ptr(), nbytes, on_host)
 
-    def encode(self, codec: Any, array: torch.Tensor) -> tuple[torch.UntypedStorage, int]:
-        """Encode a tensor."""
-        source = array.numpy()
-        room = torch.empty(codec.max_bytes(source.shape, source.dtype), dtype=torch.uint8)
-        size = int(codec.encode_host(source, room.numpy()))
+    def encode(self, codec: Codec, array: torch.Tensor) -> tuple[torch.UntypedStorage, int]:
+        """Encode a tensor; on a GPU, where the size depends on the data, wait to learn it."""
+        source = view_of(array)
+        room = torch.empty(codec.max_bytes(source.shape, source.dtype), dtype=torch.uint8, device=self.device)
+        size = self._encode_into(codec, source, room)
         return (room if size == room.numel() else room[:size].clone()).untyped_storage(), size
 
-    def encoding_room(self, codec: Any, array: torch.Tensor, size: int) -> int:
-        """Return the bytes that the encoding of a tensor takes for a moment; nobody counts them here."""
-        return 0
+    def _encode_into(self, codec: Codec, source: Any, room: torch.Tensor) -> int:
+        return codec.encode_host(source, room.numpy())
 
-    def decode(self, codec: Any, payload: torch.UntypedStorage, nbytes: int, out: torch.Tensor) -> None:
+    def encoding_room(self, codec: Codec, array: torch.Tensor, size: int) -> int:
+        """Return the bytes of a device that encoding takes for a moment: the worst case, and what is left of it."""
+        if self.tier == "host":
+            return 0  # which nobody counts
+        most = codec.max_bytes(tuple(array.shape), np.dtype(NUMPY[array.dtype]))
+        return most if codec.fixed else most + size
+
+    def decode(self, codec: Codec, payload: torch.UntypedStorage, nbytes: int, out: torch.Tensor) -> None:
         """Decode into a tensor."""
         codec.decode_host(as_bytes(payload)[:nbytes].numpy(), out.numpy())
 
-    def handles(self, codec: Any, array: torch.Tensor) -> bool:
+    def handles(self, codec: Codec, array: torch.Tensor) -> bool:
         """Tell whether a codec takes such tensors here."""
-        return array.dtype in NUMPY and bool(codec.handles(np.dtype(NUMPY[array.dtype])))
+        if array.dtype not in NUMPY:
+            return False
+        return handles(codec, ArraySpec(tuple(array.shape), np.dtype(NUMPY[array.dtype])), self.tier)
 
 
 class CudaMover(Mover):
     """Tensors of a GPU, with pinned host memory as the tier below; codecs run where the computation does."""
 
     def __init__(self, device: torch.device, budget: int | None) -> None:
-        from forebay.machine.arrays.torch_arrays import TorchArrays
         from forebay.machine.cuda import CudaMachine  # it needs cuda.core
 
         with torch.cuda.device(device):
             torch.cuda.current_stream()  # torch's context is the current one from here on
-            self._cuda = CudaMachine(torch.cuda.current_device(), TorchArrays())
+            self._cuda = CudaMachine(torch.cuda.current_device(), named_library("torch"))
         super().__init__(device, self._cuda, budget)
 
     def __del__(self) -> None:
@@ -95,33 +97,15 @@ class CudaMover(Mover):
         with suppress(AttributeError):  # there was no device
             self._cuda.sync_lanes()
 
-    def region(self, storage: torch.UntypedStorage, nbytes: int) -> Region:
-        """Return where the first bytes of a storage lie."""
-        return Region(storage.data_ptr(), nbytes)
-
-    def encode(self, codec: Any, array: torch.Tensor) -> tuple[torch.UntypedStorage, int]:
-        """Enqueue the encoding of a tensor; where its size depends on the data, wait to learn it."""
-        source = view(array)
-        room = torch.empty(codec.max_bytes(source.shape, source.dtype), dtype=torch.uint8, device=self.device)
+    def _encode_into(self, codec: Codec, source: Any, room: torch.Tensor) -> int:
         with self._cuda.current():
-            size = self._cuda.encode_at(codec, source, room.data_ptr(), self._cuda.computing())[0]()
-        return (room if codec.fixed else room[:size].clone()).untyped_storage(), size
+            return self._cuda.encode_at(codec, source, room.data_ptr(), self._cuda.computing())[0]()
 
-    def encoding_room(self, codec: Any, array: torch.Tensor, size: int) -> int:
-        """Return the bytes that the encoding of a tensor takes for a moment: the worst case, and what is left of it."""
-        most = int(codec.max_bytes(tuple(array.shape), np.dtype(NUMPY[array.dtype])))
-        return most if codec.fixed else most + size
-
-    def decode(self, codec: Any, payload: torch.UntypedStorage, nbytes: int, out: torch.Tensor) -> None:
+    def decode(self, codec: Codec, payload: torch.UntypedStorage, nbytes: int, out: torch.Tensor) -> None:
         """Enqueue the decoding into a tensor."""
         with self._cuda.current():
             encoding = View.at(payload.data_ptr(), (nbytes,), np.uint8)
-            codec.decode_device(encoding, view(out), self._cuda.computing())
-
-    def handles(self, codec: Any, array: torch.Tensor) -> bool:
-        """Tell whether a codec takes such tensors here."""
-        dtype = np.dtype(NUMPY.get(array.dtype, "V"))
-        return super().handles(codec, array) and bool(codec.handles_on_device(tuple(array.shape), dtype))
+            codec.decode_device(encoding, view_of(out), self._cuda.computing())
 
 
 NUMPY = {torch.float32: "float32", torch.float64: "float64", torch.int32: "int32", torch.int64: "int64"}

@@ -14,10 +14,10 @@ from weakref import ref
 import torch
 
 from forebay.codec import Codec
-from forebay.machine.machine import Wait
+from forebay.machine.machine import Move, Wait
 from forebay.machine.slabs import Piece
 from forebay.metrics import Metrics
-from forebay.torch.mover import Fall, Mover, Rise, new_storage
+from forebay.torch.mover import Mover, new_storage
 from forebay.torch.tensor_versions import check_version, version_of
 
 
@@ -172,7 +172,7 @@ class TensorStore:
         if not self.movable(tensor):
             return KeptTensor(tensor), None
         storage = tensor.untyped_storage()
-        key = storage._cdata, tensor._version, _part(tensor, storage)
+        key = storage._cdata, tensor._version, _storage_part(tensor, storage)
         reference = self._entries_by_storage.get(key)
         entry = reference() if reference is not None else None
         if entry is not None:
@@ -236,18 +236,19 @@ class TensorStore:
         What has left before, or is on its way, is among them.
         """
         sent: list[Entry] = []
-        falling: list[Entry] = []
-        falls: list[Fall] = []
+        falling: list[tuple[Entry, Piece]] = []
+        moves: list[Move] = []
         for entry in entries:
             if entry.storage is not None and entry.away is None:
                 piece = self.mover.room.take(entry.size)
                 if piece is None:
                     continue
-                falling.append(entry)
-                falls.append((entry.storage, entry.size, piece))
+                falling.append((entry, piece))
+                moves.append(self.mover.down(entry.storage, entry.size, piece))
             sent.append(entry)
-        for entry, fall, ready in zip(falling, falls, self.mover.down(falls) if falls else (), strict=True):
-            entry.away, entry.ready = fall[2], ready
+        ends = self.mover.machine.moves("down 1", moves) if moves else []
+        for (entry, piece), ready in zip(falling, ends, strict=True):
+            entry.away, entry.ready = piece, ready
             self.metrics.moved["down 1"] += entry.size
             self._moving.append(ref(entry))
         if self.mover.room.used > self.metrics.peak["host"]:
@@ -278,14 +279,16 @@ class TensorStore:
 
     def fetch(self, *entries: Entry) -> None:
         """Begin to bring entries back, those that have left."""
-        gone: list[Entry] = []
-        rises: list[Rise] = []
+        gone: list[tuple[Entry, torch.UntypedStorage]] = []
+        moves: list[Move] = []
         for entry in entries:
             if entry.storage is None and entry.away is not None and not self._reuse_live_storage(entry):
-                gone.append(entry)
-                rises.append((entry.away, new_storage(entry.size, self.mover.device), entry.size, entry.ready))
-        for entry, rise, ready in zip(gone, rises, self.mover.up(rises) if gone else (), strict=True):
-            entry.storage, entry.ready = rise[1], ready
+                storage = new_storage(entry.size, self.mover.device)
+                gone.append((entry, storage))
+                moves.append(self.mover.up(entry.away, storage, entry.size, entry.ready))
+        ends = self.mover.machine.moves("up 1", moves) if moves else []
+        for (entry, storage), ready in zip(gone, ends, strict=True):
+            entry.storage, entry.ready = storage, ready
             self._hold(entry.size)
             self.metrics.moved["up 1"] += entry.size
 
@@ -322,7 +325,7 @@ class TensorStore:
         return storage
 
 
-def _part(tensor: torch.Tensor, storage: torch.UntypedStorage) -> Any:
+def _storage_part(tensor: torch.Tensor, storage: torch.UntypedStorage) -> Any:
     """Tell parts of a storage apart that count their changes each by itself, as those of `unsafe_chunk` do.
 
     Views count together with the tensor that they look onto; that has all of its storage, but for such parts.

@@ -49,8 +49,6 @@ class Loop:
         """Return the pressure inside the model."""
         return self.propagator.pressure(state)
 
-    shown = pressure  # what callers have always called it
-
 
 class Adjoint:
     """The wave that receivers send back: after ``back_to(n)`` its state belongs to that of the loop before step n.

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import forebay as fb
+from forebay.errors import StateError
 from forebay.memory import Pool, ThrashWarning
 from tests.memory.pool.programs import at_random, initial, sweeps
 
@@ -200,6 +201,26 @@ def test_torch_keeps_its_types(kind):
     pool.close()
 
 
+def test_arrays_of_other_libraries_become_the_pools_own(library):
+    torch, jax = pytest.importorskip("torch"), pytest.importorskip("jax")
+    values = np.arange(300, dtype="float32").reshape(3, 100)
+    cpu = jax.devices("cpu")[0]
+    with Pool(fb.Budget(device="1MB", host="8MB"), arrays=library) as pool:
+        for source in (jax.device_put(values, cpu), torch.from_numpy(values), torch.from_numpy(values).cuda()):
+            array = pool.put(source)
+            with pool.use(writes=[array]) as (handed,):
+                assert type(handed).__module__.partition(".")[0] == library
+                handed += 1
+            back = pool.get(array)
+            assert isinstance(back, torch.Tensor if library == "torch" else np.ndarray)
+            assert np.array_equal(np.asarray(back), values + 1)
+        with pytest.raises(StateError, match="bfloat16"):
+            pool.put(jax.device_put(jax.numpy.zeros(4, "bfloat16"), cpu))
+        if library == "cupy":
+            with pytest.raises(StateError, match="CuPy has no bfloat16"):
+                pool.put(torch.zeros(4, dtype=torch.bfloat16))
+
+
 def test_what_is_put_from_the_device_is_copied_in_order():
     cupy = pytest.importorskip("cupy")
     pool = Pool(fb.Budget(device="64MB", host="256MB"), arrays="cupy")
@@ -215,8 +236,6 @@ def test_what_is_put_from_the_device_is_copied_in_order():
 
 def test_arrays_with_gaps_on_the_device_are_refused():
     cupy = pytest.importorskip("cupy")
-    from forebay.errors import StateError
-
     with (
         Pool(fb.Budget(device="1MB", host="1MB"), arrays="cupy") as pool,
         pytest.raises(StateError, match="contiguous"),

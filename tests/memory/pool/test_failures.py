@@ -36,6 +36,12 @@ class Failing(VirtualPool):
 
 
 class TestOnTheWayIn:
+    def test_a_mask_is_not_dropped_in_silence(self):
+        pool = pool_of(8)
+        with pytest.raises(StateError, match=r"the mask .* would be lost.*filled"):
+            pool.put(np.ma.masked_less(np.arange(4.0), 2))
+        assert "0 arrays" in repr(pool)
+
     def test_a_put_whose_copy_fails_keeps_nothing(self, monkeypatch):
         pool = pool_of(8, host=2 * ARRAY)
 

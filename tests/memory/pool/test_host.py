@@ -42,6 +42,18 @@ def pinned(pool):
     return sum(slab.nbytes for slab in pool._pager.host._slabs)
 
 
+def test_more_than_the_host_has_is_refused_whatever_the_budget_allows(monkeypatch):
+    pool = Pool(fb.Budget(device="4kB", host="1GB"), arrays="numpy")
+    monkeypatch.setattr(host, "CHECKED", 1)
+    monkeypatch.setattr(host, "free_host_bytes", lambda: 3 * KIB - pool._pager.host.held)
+    kept = [pool.put(np.full(128, float(number))) for number in range(3)]
+    pool.drop(kept.pop())  # what it leaves is unpinned for one of another size
+    kept.append(pool.put(np.full(100, 2.0)))
+    with pytest.raises(BudgetError, match=r"allows 1GB of the host, of which 3\.07kB are there.* are pinned"):
+        pool.put(np.full(128, 3.0))
+    assert [pool.get(array)[0] for array in kept] == [0, 1, 2]
+
+
 def test_unused_memory_of_another_size_makes_way():
     pool = Pool(fb.Budget(device="4kB", host="4kB"), arrays="numpy")
     kept = [pool.put(np.full(128, float(number))) for number in range(3)]

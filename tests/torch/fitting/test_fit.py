@@ -40,7 +40,7 @@ from forebay.errors import BudgetError, CodecError, PlanError  # noqa: E402
 from forebay.planner.blockwise import choose  # noqa: E402
 from forebay.torch import fit, plan_of, unfit  # noqa: E402
 from forebay.torch.fit import _of  # noqa: E402
-from forebay.torch.fitting import planning, replanning, session  # noqa: E402
+from forebay.torch.fitting import device_tools, planning, replanning, session  # noqa: E402
 from forebay.torch.fitting.blocks import find  # noqa: E402
 from forebay.torch.fitting.record import device_of  # noqa: E402
 from forebay.torch.mover import mover_for  # noqa: E402
@@ -110,6 +110,18 @@ def test_without_a_host_nothing_moves():
         step(model, x)
     assert plan_of(model).foreseen.moved == 0
     assert plan_of(model).metrics.moved["down 1"] == 0
+
+
+def test_no_more_moves_than_the_host_has_whatever_the_budget_allows(monkeypatch, caplog):
+    monkeypatch.setattr(device_tools, "free_host_bytes", lambda: 20_000)
+    most, least = needs(Transformer)
+    model, x = problem(Transformer)
+    with caplog.at_level("WARNING", "forebay.torch"):
+        fit(model, Budget(device=(most + least) // 2, host="1GB"))
+        for _ in range(3):
+            step(model, x)
+    assert plan_of(model).foreseen.moved <= 20_000 and plan_of(model).metrics.peak["host"] <= 20_000
+    assert "allows 1GB of the host, of which 20kB are there" in caplog.text
 
 
 def test_what_moves_is_what_the_plan_says():

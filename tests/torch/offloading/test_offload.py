@@ -336,6 +336,18 @@ def test_a_full_host_is_refused_with_the_numbers():
     assert equal(gradients(net, x), gradients(*problem()))
 
 
+def test_a_host_that_has_less_than_the_budget_allows_is_refused_with_both(monkeypatch):
+    monkeypatch.setattr(keeper_module, "free_host_bytes", lambda: 2000)
+    net, x = problem()
+    with (
+        offload(Budget(device=1000, host="1GB"), min_bytes=0) as saved,
+        pytest.raises(BudgetError, match=r"allows 1GB of the host, of which 2kB are there.*host budget of 2kB"),
+    ):
+        net(x)
+    assert saved.metrics.peak["host"] <= 2000
+    assert equal(gradients(net, x), gradients(*problem()))
+
+
 @pytest.mark.parametrize(
     ("arguments", "error"), [({"budget": Budget(host="1GB")}, BudgetError), ({"budget": 1, "codec": "no"}, CodecError)]
 )

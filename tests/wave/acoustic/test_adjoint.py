@@ -56,7 +56,7 @@ def test_back_to_returns_the_pressure():
     adjoint = Adjoint(loop, np.random.default_rng(7).standard_normal(loop.heard.shape))
     pressure = adjoint.back_to(loop.steps - 3)
     assert pressure is adjoint.state["p"] and np.abs(pressure).max() > 0
-    assert np.array_equal(pressure[loop.propagator.inside], loop.shown(adjoint.state))
+    assert np.array_equal(pressure[loop.propagator.inside], loop.pressure(adjoint.state))
 
 
 def test_dot_products_agree_through_another_sampling():

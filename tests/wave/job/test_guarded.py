@@ -10,59 +10,19 @@ from zipfile import ZipFile
 
 import numpy as np
 import pytest
+from tests.wave.job.jobs import MODEL, SAMPLING, SHOTS, TEXT
 from typer.testing import CliRunner
 
 from forebay.cli.main import app
-from forebay.errors import WaveError
-from forebay.wave.job import parse, prepare, run_job, seal, work
-from forebay.wave.job.prepare import verify
+from forebay.errors import CorruptionError, WaveError
+from forebay.wave.job import checks, parse, run_job, work
+from forebay.wave.job.prepare import prepare
 from forebay.wave.job.stack import outliers
-from forebay.wave.job.workspace import Workspace
-
-TEXT = """
-[model]
-name = "layers"
-shape = [48, 96]
-smooth = 80.0
-[geometry]
-shots = 3
-source_depth = 50.0
-receiver_depth = 50.0
-receiver_spacing = 100.0
-[data]
-dt = 0.008
-length = 1.0
-[wavelet]
-frequency = 2.5
-[physics]
-absorb = 10
-[memory]
-host = "4MB"
-[run]
-device = "cpu"
-retries = 0
-[output]
-directory = "out"
-formats = ["npy"]
-"""
+from forebay.wave.job.verify import verify
+from forebay.wave.job.workspace import Workspace, seal
+from forebay.wave.job.workspace import workspace as workspaces
 
 pytestmark = pytest.mark.filterwarnings("ignore::forebay.wave.WaveWarning")
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    """Run a job once for all tests."""
-    folder = tmp_path_factory.mktemp("finished")
-    run_job(parse(TEXT, folder))
-    return folder / "out"
-
-
-@pytest.fixture
-def job(finished, tmp_path):
-    """Copy what it left behind."""
-    shutil.copytree(finished, tmp_path / "out")
-    (tmp_path / "job.toml").write_text(TEXT)
-    return parse(TEXT, tmp_path)
 
 
 def contents(root):
@@ -136,7 +96,7 @@ def test_a_repair_that_was_killed_goes_on(job, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             run_job(job, repair=True)
     survey = run_job(job, repair=True)
-    assert not survey.failed and survey.resumed == 1 and verify(job)[0] == []
+    assert not survey.failed and survey.resumed == SHOTS - 2 and verify(job)[0] == []
 
 
 def test_a_damaged_shot_that_cannot_be_computed_is_not_summed(job, monkeypatch):
@@ -150,31 +110,30 @@ def test_a_damaged_shot_that_cannot_be_computed_is_not_summed(job, monkeypatch):
 
     monkeypatch.setattr(work, "migrate", broken)
     survey = run_job(job, repair=True)
-    assert survey.failed == {1: "WaveError: no"} and len(survey.summaries) == 2
+    assert survey.failed == {1: "WaveError: no"} and len(survey.summaries) == SHOTS - 1
 
 
 def test_a_model_that_changes_while_it_is_read_is_refused(job, tmp_path, monkeypatch):
     velocity = np.load(job.output.directory / "model" / "velocity.npy")
     np.save(tmp_path / "velocity.npy", velocity)
-    model = 'name = "layers"\nshape = [48, 96]\nsmooth = 80.0'
-    text = TEXT.replace(model, 'velocity = "velocity.npy"\ntrue = "velocity.npy"\nspacing = 50.0')
-    real = prepare.acquisition_of
+    text = TEXT.replace(MODEL, 'velocity = "velocity.npy"\ntrue = "velocity.npy"\nspacing = 50.0')
+    real = checks.acquisition_of
 
     def later(*args):
         np.save(tmp_path / "velocity.npy", velocity[:, ::-1])
         os.utime(tmp_path / "velocity.npy", ns=(1, 1))
         return real(*args)
 
-    monkeypatch.setattr(prepare, "acquisition_of", later)
+    monkeypatch.setattr(checks, "acquisition_of", later)
     with pytest.raises(WaveError, match=r"velocity\.npy was changed after the job had begun to read it"):
         run_job(parse(text.replace('"out"', '"new"'), tmp_path))
 
 
 def test_data_that_change_between_shots_are_refused(job, tmp_path, monkeypatch):
     workspace = Workspace(job.output.directory)
-    data = np.stack([work.data_of(workspace, shot, work.shot_of(workspace, shot)) for shot in range(3)])
+    data = np.stack([work.data_of(workspace, shot, work.shot_of(workspace, shot)) for shot in range(SHOTS)])
     np.save(tmp_path / "data.npy", data)
-    text = TEXT.replace("dt = 0.008\nlength = 1.0", 'file = "data.npy"\ndt = 0.008').replace('"out"', '"new"')
+    text = TEXT.replace(SAMPLING, 'file = "data.npy"\ndt = 0.008').replace('"out"', '"new"')
     real, read = work.read_shot, []
 
     def later(*args):
@@ -186,7 +145,7 @@ def test_data_that_change_between_shots_are_refused(job, tmp_path, monkeypatch):
 
     monkeypatch.setattr(work, "read_shot", later)
     survey = run_job(parse(text, tmp_path))
-    assert list(survey.failed) == [1, 2] and "data.npy was changed after the job" in survey.failed[1]
+    assert list(survey.failed) == [1, 2, 3] and "data.npy was changed after the job" in survey.failed[1]
 
 
 def test_verify_tells_what_is_missing_and_leaves_nothing_behind(job, tmp_path):
@@ -196,7 +155,7 @@ def test_verify_tells_what_is_missing_and_leaves_nothing_behind(job, tmp_path):
     assert not (root / "lock").exists()
     (root / "shots" / "00001.npz").unlink()
     assert CliRunner().invoke(app, ["rtm", str(tmp_path / "job.toml"), "--verify"]).exit_code == 1
-    assert verify(job)[0] == ["1 of 3 shots are missing: run the job to compute them"]
+    assert verify(job)[0] == [f"1 of {SHOTS} shots are missing: run the job to compute them"]
     shutil.rmtree(root / "shots")
     (root / "shots").write_text("")
     assert "shots is no folder: move it away" in verify(job)[0][0]
@@ -246,13 +205,55 @@ def test_a_summary_that_no_shot_tells_is_damage(job, change):
 
 
 @pytest.mark.parametrize(
-    "spans", [[], [["compute", "forward", "0", 0.0, 1.0]], [["compute", "forward", 0, 0.0, math.inf]]]
+    "spans",
+    [
+        [],
+        [["compute", "forward", "0", 0.0, 1.0]],
+        [["compute", "forward", 0, 0.0, math.inf]],
+        *([[lane, "fetch", 0, 0.0, 1.0]] for lane in ("sideways 1", "up", "up x", "up 0", "up 11", "down -1", "")),
+    ],
 )
 def test_a_timeline_that_no_shot_tells_is_damage(job, spans):
     workspace = Workspace(job.output.directory)
     path = workspace.root / "timeline.json"
     path.write_text(seal.sealed_text({"shot": 0, "spans": spans}, file="timeline", job=workspace.identity))
     assert verify(job)[0] == [f"{path} is damaged: it tells no timeline"]
+
+
+def test_a_timeline_of_other_tiers_than_the_plans_is_damage(job):
+    workspace = Workspace(job.output.directory)
+    assert len(workspace.plan().tiers) == 1
+    path, spans = workspace.root / "timeline.json", [["up 1", "fetch", 0, 0.0, 1.0]]
+    path.write_text(seal.sealed_text({"shot": 0, "spans": spans}, file="timeline", job=workspace.identity))
+    assert verify(job)[0] == [f"{path} is damaged: it tells of tiers that the plan has not"]
+
+
+def test_a_process_looks_at_the_bytes_of_an_input_once_a_run_and_again_when_it_changes(job, monkeypatch):
+    looked = []
+    real = workspaces.checksum_of_file
+    monkeypatch.setattr(workspaces, "checksum_of_file", lambda path, *about: looked.append(path.name) or real(path))
+    monkeypatch.setattr(workspaces, "SETTLED", 0.0)
+    velocity = job.output.directory / "model" / "velocity.npy"
+    for _ in range(3):
+        Workspace(job.output.directory, "1" * 16).fields("model")
+    Workspace(job.output.directory, "2" * 16).fields("model")
+    assert looked == ["velocity.npy"] * 2
+    np.save(velocity, -np.load(velocity))
+    os.utime(velocity, ns=(1, 1))
+    with pytest.raises(CorruptionError, match=r"velocity\.npy is damaged: its checksum does not match"):
+        Workspace(job.output.directory, "2" * 16).fields("model")
+
+
+def test_a_model_that_changes_while_a_shot_reads_it_is_refused(job, monkeypatch):
+    real = workspaces.load_array
+
+    def later(path):
+        np.save(path, -np.load(path))
+        return real(path)
+
+    monkeypatch.setattr(workspaces, "load_array", later)
+    with pytest.raises(CorruptionError, match=r"velocity\.npy is damaged: it was changed while it was read"):
+        Workspace(job.output.directory, "1" * 16).fields("model")
 
 
 @pytest.mark.parametrize(
@@ -265,8 +266,37 @@ def test_a_description_of_no_job_is_made_again_and_shots_stay(job, change):
     del content["seal"]
     path.write_text(seal.sealed_text(content, file="job"))
     assert f"{path} is damaged: it " in verify(job)[0][0]
-    workspace = prepare.prepare(job)
-    assert verify(job)[0] == [] and len(workspace.finished()) == 3
+    workspace = prepare(job)
+    assert verify(job)[0] == [] and len(workspace.finished()) == SHOTS
+
+
+@pytest.mark.parametrize(
+    ("shots", "spread", "times", "stands_out"),
+    [
+        (3, 0.1, 28, True),  # what one sample of a million times the peak made of a small shot
+        (4, 0.1, 12, True),
+        (4, 0.1, 6, False),
+        (20, 0.3, 28, True),
+        (200, 0.3, 9, False),
+        (200, 0.5, 28, True),
+        (200, 1.0, 28, False),  # such a survey has many shots that differ by that
+        (200, 1.0, 200, True),
+        (200, 3.0, 1100, True),
+        (5, 0.3, 1e20, True),
+    ],
+)
+def test_what_stands_out_is_learned_from_the_survey(shots, spread, times, stands_out):
+    """Strengths with a log-normal spread, and one shot so many times the median of the others."""
+    rng = np.random.default_rng(shots)
+    strengths = dict(enumerate(np.clip(np.exp(spread * rng.standard_normal(shots)), 0, 9).tolist()))
+    strengths[1] = times * float(np.median(list(strengths.values())))
+    assert set(outliers(strengths)) == ({1} if stands_out else set())
+
+
+@pytest.mark.parametrize("wrong", [1, 3, 9])
+def test_several_wrong_shots_do_not_hide_each_other(wrong):
+    strengths = {shot: 1 + shot / 20 for shot in range(20)} | {shot: 10.0 ** (3 + shot) for shot in range(wrong)}
+    assert set(outliers(strengths)) == set(range(wrong))
 
 
 def test_of_two_shots_the_stronger_stands_out():

@@ -5,29 +5,24 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.wave.job.jobs import job_text
 
 from forebay.errors import BudgetError, WaveError
 from forebay.tier.capacity import Capacity
 from forebay.units import Budget
 from forebay.wave import AcousticModel, Grid, absorbing_points, ricker
 from forebay.wave.job import place
+from forebay.wave.job.checks import inspect
 from forebay.wave.job.inputs import media_of, medium_of
 from forebay.wave.job.job import changed, parse, read_job
-from forebay.wave.job.prepare import inspect, prepare
+from forebay.wave.job.prepare import prepare
 from forebay.wave.job.run import run_job
 from forebay.wave.job.workspace import Workspace, locked
 
-GOOD = {
-    "model": 'name = "layers"\nshape = [48, 96]\nsmooth = 60.0',
-    "geometry": "shots = 2\nsource_depth = 50.0\nreceiver_depth = 50.0\nreceiver_spacing = 100.0",
-    "data": "dt = 0.008\nlength = 1.0",
-    "wavelet": "frequency = 2.5",
-}
-
 
 def text(**tables):
-    told = GOOD | tables
-    return "\n".join(f"[{name}]\n{lines}" for name, lines in told.items() if lines is not None)
+    """Write a job of the tables that it needs, and of those that are given."""
+    return job_text(**{"memory": None, "run": None, "output": None, **tables})
 
 
 def test_a_good_job_is_read_with_its_paths_from_its_folder(tmp_path):
@@ -223,9 +218,9 @@ def test_models_data_and_wavelets_come_from_files(tmp_path):
     assert np.array_equal(workspace.fields("model")["velocity"], velocity)
     assert not (tmp_path / "out" / "true").exists()
     assert len(workspace.geometry.receivers_of(0)) == 31 and len(workspace.geometry.receivers_of(1)) == 30
-    assert len(workspace.wavelet) == 101 and workspace.sampling == 0.004
+    assert len(workspace.wavelet) == 101 and workspace.described.sampling == 0.004
     assert workspace.wavelet.argmax() == 10 and workspace.wavelet[30:].max() < 0.01  # resampled from 2 to 4 ms
-    assert 0.004 / workspace.step == pytest.approx(round(0.004 / workspace.step))
+    assert 0.004 / workspace.described.step == pytest.approx(round(0.004 / workspace.described.step))
 
 
 def test_elastic_media_get_shear_and_density_from_the_velocity(tmp_path):
@@ -260,7 +255,7 @@ def test_smoothing_keeps_the_water_of_a_file_of_shear_velocity(tmp_path):
 def test_layers_are_as_wide_as_the_wavelet_needs(tmp_path):
     def absorb(folder, **more):
         told = {"data": "dt = 0.008\nlength = 2.0", "output": f'directory = "{folder}"'} | more
-        return prepare(parse(text(**told), tmp_path)).grid.absorb
+        return prepare(parse(text(**told), tmp_path)).described.grid.absorb
 
     model = AcousticModel(np.full((2, 2), 3100.0), Grid((2, 2), 50.0))
     assert absorb("a") == absorbing_points(model, ricker(2.5, 0.008, 251), 0.008) > 60
@@ -277,9 +272,9 @@ def test_what_might_be_better_is_said_once(tmp_path):
     thin, seldom = (line for line in inspect(job).split("\n") if line.startswith("note"))
     assert "20 points" in thin and "absorb of at least" in thin and "every of at most" in seldom
     assert (
-        [f"note      {one}" for one in prepare(job).notes]
+        [f"note      {one}" for one in prepare(job).described.notes]
         == [thin, seldom]
-        == [f"note      {one}" for one in prepare(job).notes]
+        == [f"note      {one}" for one in prepare(job).described.notes]
     )
 
 
@@ -311,7 +306,7 @@ def test_a_directory_serves_one_job(tmp_path):
     first = parse(text(output='directory = "out"'), tmp_path)
     prepare(first)
     prepare(changed(first, workers=2))  # where it runs may change
-    assert Workspace(tmp_path / "out").job.run.workers == 2
+    assert Workspace(tmp_path / "out").described.job.run.workers == 2
     other = parse(text(output='directory = "out"', physics="absorb = 30", wavelet="frequency = 2.0"), tmp_path)
     with pytest.raises(WaveError, match=r"holds a job with other physics\.absorb, wavelet\.frequency"):
         prepare(other)
@@ -406,10 +401,10 @@ def test_the_budget_begins_where_waves_are_computed(tmp_path, monkeypatch):
 
 def test_shots_begun_on_a_gpu_are_not_finished_on_a_cpu(tmp_path):
     job = parse(text(output='directory = "out"'), tmp_path)
-    assert prepare(job, gpus=1).device == "gpu"
+    assert prepare(job, gpus=1).described.device == "gpu"
     with pytest.raises(WaveError, match="were begun on a GPU, and a CPU rounds differently"):
         prepare(job, gpus=0)
-    assert prepare(job, gpus=2).device == "gpu"
+    assert prepare(job, gpus=2).described.device == "gpu"
 
 
 @pytest.mark.parametrize(

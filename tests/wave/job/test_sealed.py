@@ -15,6 +15,8 @@ from secrets import token_hex
 import numpy as np
 import pytest
 from rich.console import Console
+from tests.faults import figures
+from tests.wave.job.jobs import SAMPLING, SHOTS, TEXT, same_images
 from typer.testing import CliRunner
 
 from forebay.cli.main import app
@@ -22,63 +24,26 @@ from forebay.errors import ForebayError, WaveError
 from forebay.files import remove
 from forebay.wave import WaveWarning
 from forebay.wave.job import changed, parse, run_job, work
-from forebay.wave.job.prepare import prepare, verify
+from forebay.wave.job.prepare import prepare
 from forebay.wave.job.run import finish
 from forebay.wave.job.stack import tree_sum
+from forebay.wave.job.verify import verify
 from forebay.wave.job.workspace import Workspace
+from forebay.wave.job.workspace.manifest import sealing
+from forebay.wave.job.workspace.seal import sealed_text
 
-SHOTS = 4
-TEXT = f"""
-[model]
-name = "layers"
-shape = [48, 96]
-smooth = 80.0
-[geometry]
-shots = {SHOTS}
-source_depth = 50.0
-receiver_depth = 50.0
-receiver_spacing = 100.0
-[data]
-dt = 0.008
-length = 1.0
-[wavelet]
-frequency = 2.5
-[physics]
-absorb = 10
-[memory]
-host = "4MB"
-[run]
-device = "cpu"
-retries = 0
-[output]
-directory = "out"
-formats = ["npy"]
-"""
 OTHER = TEXT.replace("frequency = 2.5", "frequency = 2.4").replace("smooth = 80.0", "smooth = 80.0\nseed = 1")
 OTHER = OTHER.replace("receiver_spacing = 100.0", "receiver_spacing = 110.0")
 
 pytestmark = pytest.mark.filterwarnings("ignore::forebay.wave.WaveWarning")
 
 
-def same(one, other):
-    return np.array_equal(one.stack.image, other.stack.image) and np.array_equal(one.image, other.image)
-
-
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    """Run a job and another one, without incidents."""
-    folder = tmp_path_factory.mktemp("runs")
+def runs(finished, tmp_path_factory):
+    """Run another job than the finished one, and return both."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return [run_job(parse(text, folder / name)) for name, text in (("sound", TEXT), ("foreign", OTHER))]
-
-
-@pytest.fixture
-def job(runs, tmp_path):
-    """Copy what the job has written, whole."""
-    shutil.copytree(runs[0].workspace.root, tmp_path / "out")
-    (tmp_path / "job.toml").write_text(TEXT)
-    return parse(TEXT, tmp_path)
+        return finished, run_job(parse(OTHER, tmp_path_factory.mktemp("foreign")))
 
 
 def swapped(path, others):
@@ -187,7 +152,7 @@ def check_repaired(runs, folder, kind, name):
         return
     survey, said = run_shown(job)
     assert f"{name} is damaged: " in said and survey.damage and not survey.failed
-    assert same(survey, runs[0])
+    assert same_images(survey, runs[0])
     assert verify(job)[0] == []
 
 
@@ -206,9 +171,12 @@ def test_what_is_damaged_is_computed_again(runs, tmp_path, kind, name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "name"), CORRUPTIONS)
-def test_whatever_is_damaged_is_computed_again(runs, tmp_path, kind, name):
-    check_repaired(runs, tmp_path, kind, name)
+def test_whatever_is_damaged_is_computed_again(runs, tmp_path):
+    begun = time.perf_counter()
+    for number, (kind, name) in enumerate(CORRUPTIONS):
+        check_repaired(runs, tmp_path / str(number), kind, name)
+    counted = {"files damaged": len(CORRUPTIONS), "wrong": 0}
+    figures.record("faults", "files of a job damaged between runs", counted, time.perf_counter() - begun)
 
 
 def test_a_sealed_shot_is_read_by_numpy_as_ever(job):
@@ -223,12 +191,12 @@ def test_a_stray_file_is_named_and_left_out(runs, job, name):
     assert verify(job)[0] == [f"{stray} belongs to none of the job's {SHOTS} shots, and can be removed"]
     survey, said = run_shown(job)
     assert "belongs to none of the job's 4 shots, and can be removed: it is left out" in said
-    assert survey.resumed == SHOTS and same(survey, runs[0])
+    assert survey.resumed == SHOTS and same_images(survey, runs[0])
 
 
 def test_a_seal_that_was_made_again_over_wrong_arrays_helps_nobody(runs, job):
     """As whoever forges a checksum would: the arrays themselves are looked at too."""
-    from forebay.wave.job.seal import seal_archive
+    from forebay.wave.job.workspace.seal import seal_archive
 
     workspace = Workspace(job.output.directory)
     path, about = workspace.path(1), {"job": workspace.identity, "shot": 1, "run": ""}
@@ -268,8 +236,49 @@ def test_verify_looks_and_repair_computes_what_is_damaged_and_nothing_else(runs,
     survey = run_job(job, repair=True)
     assert survey.resumed == 2 and list(survey.failed) == [3] and "without --repair" in survey.failed[3]
     assert np.array_equal(survey.workspace.part(1).image, runs[0].workspace.part(1).image)
-    assert same(run_job(job), runs[0])
+    assert same_images(run_job(job), runs[0])
     assert command(tmp_path, "--verify")[0] == 0
+
+
+def test_results_are_sealed_and_written_again(runs, job, tmp_path, monkeypatch):
+    monkeypatch.setattr("forebay.report.drawing.missing", lambda: ["plotly", "matplotlib"])  # pictures take their time
+    text = TEXT.replace('formats = ["npy"]', 'formats = ["npy", "zarr"]')
+    (tmp_path / "job.toml").write_text(text)
+    assert command(tmp_path)[0] == 0
+    root = tmp_path / "out"
+    assert command(tmp_path, "--verify") == (0, "4 of 4 shots are there and whole, and so are 4 of 4 results")
+    image, chunk = root / "image.npy", next(path for path in (root / "image.zarr" / "c").rglob("*") if path.is_file())
+    before = image.read_bytes()
+    for damage, named in (
+        (lambda: flipped(image, 0.5), "image.npy is damaged: its checksum does not match"),
+        (lambda: image.unlink(), "image.npy is damaged: it is missing"),
+        (lambda: flipped(chunk, 0.5), "image.zarr is damaged: its checksum does not match"),
+        (lambda: flipped(root / "results.json", 0.5), "results.json is damaged"),
+        (lambda: (root / "stack.npy").write_bytes(before), "stack.npy is damaged: its checksum does not match"),
+    ):
+        damage()
+        code, said = command(tmp_path, "--verify")
+        assert code == 1 and named in said and "run the job to write it again, or give --repair" in said
+        assert command(tmp_path, "--repair")[0] == 0 and image.read_bytes() == before
+        assert command(tmp_path, "--verify")[0] == 0
+
+
+def test_a_manifest_names_results_alone(job):
+    workspace = Workspace(job.output.directory)
+    for files in (["image.npy"], {"../../etc/passwd": "0"}, {"image.npy": 1}, None):
+        text = sealed_text({"files": files}, file="results", job=workspace.identity)
+        (workspace.root / "results.json").write_text(text)
+        assert "results.json is damaged: it tells of no results" in verify(job)[0][0]
+
+
+def test_results_that_were_not_all_written_have_no_seal(runs, job):
+    root = job.output.directory
+    with sealing(root, "") as written:
+        written.append(root / "wavelet.npy")
+    assert (root / "results.json").exists()
+    with pytest.raises(KeyboardInterrupt), sealing(root, ""):
+        raise KeyboardInterrupt
+    assert not (root / "results.json").exists()
 
 
 def test_what_is_not_there_cannot_be_verified(tmp_path):
@@ -284,7 +293,7 @@ def test_shots_without_their_description_are_known_again(runs, job):
     (job.output.directory / "job.json").unlink()
     survey, said = run_shown(job)
     assert "job.json is missing, and shots are there: it is made again" in said
-    assert survey.resumed == SHOTS and same(survey, runs[0])
+    assert survey.resumed == SHOTS and same_images(survey, runs[0])
 
 
 @pytest.mark.parametrize("how", ["missing", "damaged"])
@@ -295,7 +304,7 @@ def test_the_shots_of_another_job_are_not_lost_with_its_description(runs, job, h
     with pytest.raises(WaveError, match="holds shots of another job, and no description of it: choose another"):
         run_job(parse(text, job.output.directory.parent))
     assert before == {shot: shot.read_bytes() for shot in path.parent.glob("shots/*.npz")}
-    assert same(run_job(job), runs[0])
+    assert same_images(run_job(job), runs[0])
 
 
 def damaging(monkeypatch, shot):
@@ -325,7 +334,7 @@ def test_what_is_damaged_while_a_run_goes_on_is_not_summed(runs, job, monkeypatc
     a, b, d = (runs[0].workspace.part(shot).image for shot in (0, 1, 3))
     assert np.array_equal(survey.stack.image, (a + b) + d)
     monkeypatch.undo()
-    assert same(run_job(job), runs[0])
+    assert same_images(run_job(job), runs[0])
 
 
 class TestWorkersOfADeadRun:
@@ -382,7 +391,7 @@ class TestWorkersOfADeadRun:
             written < 4 and len(refused) > SHOTS and all("is over" in one or "cannot be read" in one for one in refused)
         )
         monkeypatch.undo()
-        assert same(survey, sound) and not survey.failed
+        assert same_images(survey, sound) and not survey.failed
         assert not list((tmp_path / "out").glob("run-*")) and not list((tmp_path / "out" / "shots").glob("*.error"))
 
     WORKER = """
@@ -420,9 +429,9 @@ for line in sys.stdin:
                 assert worker.stdout.readline() == "computed\n"
                 (dead.root / "job.json").unlink()  # so that another job may begin there
                 survey = run_job(parse(TEXT, folder))
-                assert same(survey, runs[0]) and not survey.failed
+                assert same_images(survey, runs[0]) and not survey.failed
                 ends.append(worker.stdout.readline().partition(":")[0].strip())
-                assert same(run_job(parse(TEXT, folder)), runs[0])  # and when it is over too
+                assert same_images(run_job(parse(TEXT, folder)), runs[0])  # and when it is over too
             worker.stdin.close()
         assert ends.count("refused") > 10
 
@@ -446,8 +455,8 @@ def test_a_cluster_outlives_its_run_and_serves_the_next(runs, tmp_path):
             for name in ("job.json", "shots"):
                 remove(tmp_path / "out" / name)
             survey = run_job(changed(parse(TEXT, tmp_path), scheduler=cluster.scheduler_address))
-            assert same(survey, runs[0]) and not survey.failed
-            assert same(run_job(parse(TEXT, tmp_path)), runs[0])
+            assert same_images(survey, runs[0]) and not survey.failed
+            assert same_images(run_job(parse(TEXT, tmp_path)), runs[0])
 
 
 def test_shots_that_are_not_finite_or_stand_out_are_set_aside(runs, tmp_path, monkeypatch):
@@ -455,9 +464,9 @@ def test_shots_that_are_not_finite_or_stand_out_are_set_aside(runs, tmp_path, mo
     monkeypatch.setattr("forebay.report.drawing.missing", lambda: ["plotly", "matplotlib"])  # pictures take their time
     workspace = runs[0].workspace
     data = np.stack([work.data_of(workspace, shot, work.shot_of(workspace, shot)) for shot in range(SHOTS)])
-    data[1, 110, 20], data[2, 110, 20] = 1e12, 1e37
+    data[1, 110, 20], data[2, 110, 20] = 1e6 * np.abs(data[1]).max(), 1e37
     np.save(tmp_path / "data.npy", data)
-    text = TEXT.replace("dt = 0.008\nlength = 1.0", 'file = "data.npy"\ndt = 0.008')
+    text = TEXT.replace(SAMPLING, 'file = "data.npy"\ndt = 0.008')
     (tmp_path / "job.toml").write_text(text)
     code, said = command(tmp_path)
     assert code == 1 and re.search(r"shot 1 is set aside: its image is [0-9.e+]+ times as strong", said)
@@ -476,7 +485,7 @@ def test_another_budget_goes_on_and_gives_the_same_bits(runs, job, memory):
         (job.output.directory / "shots" / f"{shot:05d}.npz").unlink()
     other = parse(TEXT.replace('host = "4MB"', memory), job.output.directory.parent)
     survey = run_job(other)
-    assert survey.resumed == 1 and same(survey, runs[0])
+    assert survey.resumed == 1 and same_images(survey, runs[0])
     if memory:
         assert survey.workspace.plan().budget == other.memory.budget
 
@@ -491,7 +500,7 @@ def test_where_a_codec_loses_something_the_budget_stays(tmp_path):
 def test_a_folder_of_shots_that_is_gone_is_made_again(runs, job):
     shutil.rmtree(job.output.directory / "shots")
     survey = run_job(job)
-    assert survey.resumed == 0 and not survey.failed and same(survey, runs[0])
+    assert survey.resumed == 0 and not survey.failed and same_images(survey, runs[0])
 
 
 def test_without_a_console_damage_is_a_warning(job):

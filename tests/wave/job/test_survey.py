@@ -16,10 +16,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from rich.console import Console
+from tests.wave.job.jobs import same_images
 
 from forebay import planner
 from forebay.cuda.available import gpu_count
-from forebay.engine import library
+from forebay.engine import array_memory
 from forebay.errors import BudgetError, DiskFullError, WaveError
 from forebay.tier.capacity import Capacity
 from forebay.units import Budget
@@ -81,10 +82,6 @@ def whole(tmp_path_factory):
     return run_job(job_in(tmp_path_factory.mktemp("whole"), text=TEXT))
 
 
-def same(one, other):
-    return np.array_equal(one.stack.image, other.stack.image) and np.array_equal(one.image, other.image)
-
-
 def test_the_image_is_the_sum_of_its_shots(whole):
     assert len(whole.summaries) == SHOTS and not whole.failed and whole.resumed == 0
     images = [whole.workspace.part(shot).image for shot in range(SHOTS)]
@@ -127,12 +124,12 @@ def test_a_shot_is_what_migrate_makes_of_it(whole):
     shot = work.shot_of(workspace, 2)
     data = simulate(
         Shot(shot.source, shot.receivers, shot.wavelet, shot.dt),
-        AcousticModel(workspace.fields("true")["velocity"], workspace.grid),
-        dt=workspace.step,
+        AcousticModel(workspace.fields("true")["velocity"], workspace.described.grid),
+        dt=workspace.described.step,
     )
     data = work.mute(data, shot, 1500.0)
-    model = AcousticModel(workspace.fields("model")["velocity"], workspace.grid)
-    alone = migrate(shot.with_data(data), model, dt=workspace.step, budget="64MB")
+    model = AcousticModel(workspace.fields("model")["velocity"], workspace.described.grid)
+    alone = migrate(shot.with_data(data), model, dt=workspace.described.step, budget="64MB")
     assert np.array_equal(alone.image, workspace.part(2).image)
 
 
@@ -161,7 +158,7 @@ def test_a_killed_run_goes_on_and_gives_the_same_bits(whole, tmp_path):
     before = workspace.finished()
     assert 0 < len(before) < SHOTS, "killed too late to tell anything"
     survey = run_job(job)
-    assert survey.resumed == len(before) and same(survey, whole)
+    assert survey.resumed == len(before) and same_images(survey, whole)
 
 
 def test_what_a_dead_run_left_half_written_is_not_believed(whole, tmp_path):
@@ -176,7 +173,7 @@ def test_what_a_dead_run_left_half_written_is_not_believed(whole, tmp_path):
     leftover = workspace.root / "shots" / ".0123abcd.00004.npz"
     leftover.write_bytes(b"half")
     again = run_job(job)
-    assert again.resumed == SHOTS - 2 and same(again, whole) and not leftover.exists()
+    assert again.resumed == SHOTS - 2 and same_images(again, whole) and not leftover.exists()
 
 
 def failing(monkeypatch, shot, times):
@@ -203,7 +200,16 @@ def test_a_shot_that_keeps_failing_is_reported_and_loses_no_other(whole, tmp_pat
     write_report(survey, tmp_path / "report.html", [], "title", "lead")
     assert "no room for shot" in (tmp_path / "report.html").read_text()
     monkeypatch.undo()
-    assert same(run_job(job), whole)  # the same job again has what was missing
+    assert same_images(run_job(job), whole)  # the same job again has what was missing
+
+
+def test_where_no_shot_is_migrated_the_first_reason_is_told(tmp_path, monkeypatch):
+    def run(workspace, number, budget, tell):
+        raise MemoryError(f"no room for shot {number}")
+
+    monkeypatch.setattr(work, "_run", run)
+    with pytest.raises(WaveError, match=r"none of the 5 shots could be migrated; .* MemoryError: no room for shot 0"):
+        run_job(job_in(tmp_path))
 
 
 def test_what_is_wrong_with_a_shot_is_not_tried_again(whole, tmp_path, monkeypatch):
@@ -224,7 +230,7 @@ def test_what_is_wrong_with_a_shot_is_not_tried_again(whole, tmp_path, monkeypat
 
 def test_a_folder_for_snapshots_is_made(whole, tmp_path):
     told = TEXT.replace('disk = "20MB"', 'disk = "20MB"\ndirectory = "scratch/below"')
-    assert same(run_job(parse(told, tmp_path)), whole)
+    assert same_images(run_job(parse(told, tmp_path)), whole)
     assert (tmp_path / "scratch" / "below").is_dir() and not list((tmp_path / "scratch" / "below").iterdir())
 
 
@@ -250,7 +256,7 @@ def test_a_shot_that_fails_is_tried_again_and_all_steps_and_the_time_left_are_to
     console = Console(width=200)
     with console.capture() as printed:
         survey = run_job(job_in(tmp_path), console)
-    assert not survey.failed and same(survey, whole)
+    assert not survey.failed and same_images(survey, whole)
     assert not list((survey.workspace.root / "shots").glob("*.error"))
     steps = survey.summaries[0]["steps"]
     assert work.steps_of(survey.workspace) == (steps, 3 * steps)  # modelled, forward and back
@@ -270,12 +276,12 @@ def test_a_plan_that_was_made_where_there_was_more_memory_is_made_anew(whole, tm
     assert first.failed and first.workspace.plan().peak_bytes["host"] > 10**6
     monkeypatch.undo()
     monkeypatch.setattr(run, "host_capacity", lambda: Capacity(10**6, 10**6))
-    monkeypatch.setattr(library, "host_capacity", lambda: Capacity(10**6, 10**6))
+    monkeypatch.setattr(array_memory, "host_capacity", lambda: Capacity(10**6, 10**6))
     console = Console(width=200)
     with console.capture() as printed:
         survey = run_job(parse(UNLIMITED, tmp_path), console)
     assert "where 1MB are left: another one is made" in printed.get()
-    assert survey.workspace.plan().peak_bytes["host"] <= 10**6 and same(survey, whole)
+    assert survey.workspace.plan().peak_bytes["host"] <= 10**6 and same_images(survey, whole)
 
 
 @pytest.mark.parametrize(("left", "kept"), [("64kB", False), ("8MB", True)])
@@ -283,7 +289,9 @@ def test_a_plan_for_the_budget_of_the_job_is_made_anew_where_there_is_less(left,
     told = Budget(host="4MB")
     plans = [planner.plan(100, 40960, told)]
     memory = SimpleNamespace(budget=told)
-    space = SimpleNamespace(plan=lambda: plans[0], job=SimpleNamespace(memory=memory), forget_plan=plans.clear)
+    space = SimpleNamespace(
+        plan=lambda: plans[0], described=SimpleNamespace(job=SimpleNamespace(memory=memory)), forget_plan=plans.clear
+    )
     run._settle(space, Budget(host=left), Console(quiet=True))
     assert bool(plans) == kept
 
@@ -293,7 +301,7 @@ def test_a_finished_job_keeps_its_plan_however_little_memory_is_left(tmp_path, m
     first = run_job(parse(told, tmp_path))
     monkeypatch.setattr(run, "host_capacity", lambda: Capacity(10**5, 10**5))
     again = run_job(parse(told, tmp_path))
-    assert again.resumed == 1 and again.workspace.plan() == first.workspace.plan() and same(again, first)
+    assert again.resumed == 1 and again.workspace.plan() == first.workspace.plan() and same_images(again, first)
     write_report(again, tmp_path / "report.html", [], "title", "lead")
     assert "The plan" in (tmp_path / "report.html").read_text()
     again.workspace.forget_plan()
@@ -310,16 +318,16 @@ def test_a_shot_migrates_in_its_part_of_the_model_whose_top_is_quiet_where_that_
     narrow = run_job(parse(told + "[imaging]\naperture = 400.0\n", tmp_path / "narrow"))
     workspace = narrow.workspace
     box = workspace.boxes[0]
-    assert box[1].stop - box[1].start < 0.6 * workspace.grid.shape[1]
+    assert box[1].stop - box[1].start < 0.6 * workspace.described.grid.shape[1]
     shot = work.shot_of(workspace, 0)
-    model = AcousticModel(workspace.fields("model", box)["velocity"], part_of(workspace.grid, box))
+    model = AcousticModel(workspace.fields("model", box)["velocity"], part_of(workspace.described.grid, box))
     data = work.data_of(workspace, 0, shot)
-    alone = migrate(shot.with_data(data), model, dt=workspace.step, budget="64MB")
-    part, fading = workspace.part(0), int(200 / workspace.grid.spacing[1])
+    alone = migrate(shot.with_data(data), model, dt=workspace.described.step, budget="64MB")
+    part, fading = workspace.part(0), int(200 / workspace.described.grid.spacing[1])
     assert part.box == box and box[1].start == 0
     assert np.array_equal(part.image[:, :-fading], alone.image[:, :-fading])
     assert not np.array_equal(part.image, alone.image)
-    spread = part.spread(workspace.grid.shape).image
+    spread = part.spread(workspace.described.grid.shape).image
     assert np.array_equal(spread[box], part.image) and not spread[:, box[1].stop :].any()
 
 
@@ -329,14 +337,14 @@ def test_recorded_shots_at_another_sampling_give_the_same_image(whole, tmp_path)
     for number in range(SHOTS):
         shot = work.shot_of(workspace, number)
         fine = Shot(shot.source, shot.receivers, ricker(3.4, 0.002, 701), 0.002)
-        model = AcousticModel(workspace.fields("true")["velocity"], workspace.grid)
+        model = AcousticModel(workspace.fields("true")["velocity"], workspace.described.grid)
         gathers.append(simulate(fine, model))
     write_shots(tmp_path / "shots.npy", workspace.geometry, gathers, 0.002)
     np.save(tmp_path / "v.npy", workspace.fields("model")["velocity"])
     told = AMPLE.replace('name = "layers"\nshape = [60, 120]\nsmooth = 80.0', 'velocity = "v.npy"\nspacing = 40.0')
     told = told.replace("dt = 0.008\nlength = 1.4", 'file = "shots.npy"\ndt = 0.002')
     survey = run_job(parse(told, tmp_path))
-    assert survey.workspace.sampling == 0.002 and "true" not in os.listdir(tmp_path / "out")
+    assert survey.workspace.described.sampling == 0.002 and "true" not in os.listdir(tmp_path / "out")
     assert np.linalg.norm(survey.stack.image - whole.stack.image) < 0.03 * np.linalg.norm(whole.stack.image)
 
 
@@ -464,7 +472,7 @@ class TestOnDask:
     def test_it_gives_the_same_bits(self, whole, tmp_path, client, monkeypatch):
         failing(monkeypatch, 3, times=1)
         job = changed(job_in(tmp_path), scheduler=client.scheduler.address)
-        assert same(run_job(job), whole)
+        assert same_images(run_job(job), whole)
 
     def test_what_fails_is_reported(self, whole, tmp_path, client, monkeypatch):
         failing(monkeypatch, 0, times=99)
@@ -472,7 +480,7 @@ class TestOnDask:
         survey = run_job(job)
         assert list(survey.failed) == [0] and len(survey.summaries) == SHOTS - 1
         monkeypatch.undo()
-        assert same(run_job(job), whole)
+        assert same_images(run_job(job), whole)
 
     @pytest.mark.slow
     def test_workers_tell_their_steps(self, tmp_path, client, monkeypatch):
@@ -551,13 +559,13 @@ class TestOnDask:
             killer.start()
             survey = run_job(changed(job_in(tmp_path), scheduler=cluster.scheduler_address))
             killer.join()
-        assert not survey.failed and same(survey, whole)
+        assert not survey.failed and same_images(survey, whole)
 
     @pytest.mark.slow
     def test_workers_of_their_own_take_their_budget_from_their_limits(self, whole, tmp_path):
         pytest.importorskip("distributed")
         survey = run_job(changed(parse(UNLIMITED, tmp_path), workers=2))
-        assert same(survey, whole)
+        assert same_images(survey, whole)
         assert 10**6 < survey.workspace.plan().budget["host"] < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -574,7 +582,7 @@ class TestOnAGpu:
 
     def test_it_gives_the_image_of_the_cpu(self, whole, tmp_path):
         survey = run_job(parse(self.TEXT, tmp_path))
-        assert survey.workspace.device == "gpu" and survey.workspace.plan().tiers[0] == "device"
+        assert survey.workspace.described.device == "gpu" and survey.workspace.plan().tiers[0] == "device"
         assert all(one["peak"]["device"] <= 600_000 for one in survey.summaries)
         for ours, cpu in ((survey.stack.image, whole.stack.image), (survey.image, whole.image)):
             assert np.linalg.norm(ours - cpu) < 1e-3 * np.linalg.norm(cpu)
@@ -585,7 +593,7 @@ class TestOnAGpu:
         job = parse(self.TEXT, tmp_path / "other")
         assert list(run_job(job).failed) == [2]
         monkeypatch.undo()
-        assert same(run_job(job), whole)
+        assert same_images(run_job(job), whole)
 
     def test_without_a_budget_half_of_what_is_free_is_planned_with(self, tmp_path):
         told = self.TEXT.replace('device = "600kB"\nhost = "2MB"\ndisk = "20MB"\n', "")
@@ -595,7 +603,7 @@ class TestOnAGpu:
     def test_a_worker_of_its_own_computes_there(self, tmp_path):
         pytest.importorskip("distributed")
         survey = run_job(changed(parse(self.TEXT, tmp_path / "one"), workers=1))
-        assert same(survey, run_job(parse(self.TEXT, tmp_path / "two")))
+        assert same_images(survey, run_job(parse(self.TEXT, tmp_path / "two")))
         with pytest.raises(WaveError, match=r"run\.workers: expected at most \d+, one for each GPU"):
             run_job(changed(parse(self.TEXT, tmp_path / "three"), workers=99))
 
@@ -604,4 +612,4 @@ class TestOnAGpu:
         # As a machine with several has them started.
         monkeypatch.setattr("forebay.wave.job.cluster.gpu_count", lambda: 2)
         survey = run_job(changed(parse(self.TEXT, tmp_path / "one"), workers=1))
-        assert same(survey, run_job(parse(self.TEXT, tmp_path / "two")))
+        assert same_images(survey, run_job(parse(self.TEXT, tmp_path / "two")))

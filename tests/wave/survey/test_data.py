@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from forebay.errors import WaveError
 from forebay.files import whole
 from forebay.wave import Grid, Shot, ricker
-from forebay.wave.files.formats import kind_of, look_at_shots, read_field, read_shot, write_field, write_shots
+from forebay.wave.files.formats import format_of, look_at_shots, read_field, read_shot, write_field, write_shots
 from forebay.wave.files.npy import load_array, load_arrays
 from forebay.wave.job.stack import PartialImage, tree_sum
 from forebay.wave.job.work import mute
@@ -120,7 +120,7 @@ def test_a_file_is_whole_or_not_there(tmp_path):
 
 def test_unknown_names_and_missing_files_are_named(tmp_path):
     with pytest.raises(WaveError, match=r"must end in one of \.npy"):
-        kind_of(tmp_path / "v.bin")
+        format_of(tmp_path / "v.bin")
     with pytest.raises(WaveError, match="there is no"):
         read_field(tmp_path / "v.npy")
     (tmp_path / "v.npy").write_bytes(b"junk")

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar
@@ -16,6 +15,7 @@ from forebay.codec.bounded.format import HEADER, LANES, NOTHING, Tiling, quanta,
 from forebay.codec.bounded.numbers import Narrow
 from forebay.errors import EncodingError
 from forebay.processors import processors
+from forebay.tasks import Workers
 
 FEWEST_TILES = 64
 """Tiles below which a thread costs more than it gains."""
@@ -187,8 +187,8 @@ def each_share(call: Callable[[Share], T], shares: list[Share]) -> list[T]:
 
 
 @cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(processors(), thread_name_prefix="forebay-bounded")
+def _pool() -> Workers:
+    return Workers(processors(), "forebay-bounded")
 
 
 if hasattr(os, "register_at_fork"):
@@ -232,4 +232,6 @@ def opened(payload: NDArray[np.uint8], tiling: Tiling) -> tuple[NDArray[np.uint3
     if size % 4:
         raise EncodingError(f"an encoding cannot have {size} bytes")
     whole = payload[:size]
-    return (whole if whole.ctypes.data % 4 == 0 else whole.copy()).view(np.uint32), size // 4, step
+    words = (whole if whole.ctypes.data % 4 == 0 else whole.copy()).view(np.uint32)
+    words.flags.writeable = False  # whoever lends the bytes, they are of one type to the compiler
+    return words, size // 4, step

@@ -150,14 +150,21 @@ def load_pieces(typing: Any, array: Any, at: Any, pitch: Any) -> Any:
     return Row(array.dtype)(array, types.intp, types.intp), make
 
 
+def _every_other(context: Any, builder: Any, array: Any, where: Any, first: int) -> Any:
+    """Return every other value, from the first on, of the pieces of two rows."""
+    pieces = []
+    for place in _places(context, builder, array, where, 2 * PIECE):
+        piece = builder.load(place, align=array.dtype.bitwidth // 8)
+        pieces.append(_picked(builder, piece, piece, list(range(first, 2 * PIECE, 2))))
+    return _joined(builder, pieces)
+
+
 @intrinsic  # type: ignore[untyped-decorator]
 def load_evens(typing: Any, array: Any, at: Any, pitch: Any) -> Any:
     """Read every other value of four pieces that lie apart."""
 
     def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        places = _places(context, builder, array, args, 2 * PIECE)
-        pieces = [builder.load(place, align=array.dtype.bitwidth // 8) for place in places]
-        return _joined(builder, [_picked(builder, piece, piece, list(range(0, 2 * PIECE, 2))) for piece in pieces])
+        return _every_other(context, builder, array, args, 0)
 
     return Row(array.dtype)(array, types.intp, types.intp), make
 
@@ -167,9 +174,7 @@ def load_odds(typing: Any, array: Any, at: Any, pitch: Any) -> Any:
     """Read the values after those."""
 
     def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        places = _places(context, builder, array, args, 2 * PIECE)
-        pieces = [builder.load(place, align=array.dtype.bitwidth // 8) for place in places]
-        return _joined(builder, [_picked(builder, piece, piece, list(range(1, 2 * PIECE, 2))) for piece in pieces])
+        return _every_other(context, builder, array, args, 1)
 
     return Row(array.dtype)(array, types.intp, types.intp), make
 

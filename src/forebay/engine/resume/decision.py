@@ -8,12 +8,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from forebay.checksums import checksum_of
 from forebay.codec import get
 from forebay.codec.auto import choices
 from forebay.engine.layout import Layout
 from forebay.engine.result import Result
 from forebay.engine.resume.asked import Adjoint, bytes_of
-from forebay.engine.resume.files import digest
 from forebay.errors import BudgetError, DiskError, PlanError
 from forebay.planner import Costs, Plan
 from forebay.schedule import Foreign, Schedule
@@ -99,9 +99,9 @@ def problem(loop: SurvivingLoop, layout: Layout, first: str) -> dict[str, Any]:
         "budget": repr(options.get("budget")),
         "policy": options.get("policy", "min"),
         "slots": options.get("slots"),
-        "plan": None if plan is None else digest(plan.to_json().encode()),
-        "costs": None if costs is None else digest(repr((costs, costs.steps)).encode()),
-        "step_costs": None if step_costs is None else digest(repr(list(map(float, step_costs))).encode()),
+        "plan": None if plan is None else checksum_of([plan.to_json().encode()]),
+        "costs": None if costs is None else checksum_of([repr((costs, costs.steps)).encode()]),
+        "step_costs": None if step_costs is None else checksum_of([repr(list(map(float, step_costs))).encode()]),
         "reversals": options.get("reversals", 1),
         "adjoint": {name: f"{array.dtype}{list(array.shape)}" for name, array in adjoint.items()}
         if isinstance(adjoint, Mapping)

@@ -21,13 +21,15 @@ from typing import Any, BinaryIO
 
 from numpy.typing import NDArray
 
-from forebay.engine.resume.files import digest, read_arrays, write_arrays, write_whole
+from forebay.checksums import checksum_of
+from forebay.engine.resume.files import read_arrays, write_arrays, write_whole
 from forebay.errors import CorruptionError, DiskError, PlanError
+from forebay.files import UNFINISHED, remove_unfinished
 from forebay.locks import OWNER, DirectoryLock
 
 VERSION = 1
 MANIFEST, LOCK = "manifest", "lock"
-_OURS = re.compile(r"(manifest|lock|lock\.owner|(progress|adjoint|state)-\d+)(\.part)?")
+_OURS = re.compile(rf"({UNFINISHED})?(manifest|lock|lock\.owner|(progress|adjoint|state)-\d+)")
 
 _KEPT = ("progress", "adjoint")
 """Names of the files that are written with each progress."""
@@ -69,6 +71,7 @@ class Ledger:
         if strangers:
             raise DiskError(f"{self.directory} holds {strangers[0]!r}: name a directory for this reversal alone")
         self._lock = DirectoryLock(self.directory / LOCK)
+        remove_unfinished(self.directory)
         self.damaged: list[str] = []
         """what could not be read, in words"""
         self._last = max(self._numbers("progress"), default=0)
@@ -103,7 +106,7 @@ class Ledger:
                 progress = Progress(Direction(header["direction"]), header["step"], header["probes"], header["saved"])
                 path = self._path("adjoint", number)
                 data = path.read_bytes() if progress.saved else b""
-                if progress.saved and digest(data) != progress.saved:
+                if progress.saved and checksum_of([data]) != progress.saved:
                     raise CorruptionError(f"{path} is not as it was written")
             except (CorruptionError, OSError, KeyError, TypeError, ValueError) as error:
                 self._tell(error)
@@ -122,7 +125,7 @@ class Ledger:
         if save is not None:
             path = self._path("adjoint", number)
             write_whole(path, save)
-            described["saved"] = digest(path.read_bytes())
+            described["saved"] = checksum_of([path.read_bytes()])
         write_arrays(self._path("progress", number), described, arrays)
         self._last = number
         for name in _KEPT:

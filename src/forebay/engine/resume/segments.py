@@ -15,15 +15,15 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from forebay.checksums import checksum_of, raw_bytes
+from forebay.engine.array_memory import memory_of
 from forebay.engine.host_copies import fill, refilled, to_host
 from forebay.engine.layout import Layout, arrays_of
-from forebay.engine.library import library_of
 from forebay.engine.result import Result
 from forebay.engine.resume.asked import check_adjoint, check_options
 from forebay.engine.resume.decision import SurvivingLoop, decide, problem
-from forebay.engine.resume.files import digest_of_arrays
 from forebay.engine.resume.ledger import Direction, Ledger, Progress
-from forebay.engine.showing import shown
+from forebay.engine.showing import progress_bar
 from forebay.errors import CorruptionError, StateError
 from forebay.metrics import Metrics
 from forebay.planner import Plan
@@ -36,7 +36,7 @@ def reverse_in_segments(directory: Path | str, loop: SurvivingLoop, progress: bo
     loop = replace(loop, steps=int(loop.steps))
     ledger, finished = Ledger(directory), False
     try:
-        with library_of(loop.state).current():
+        with memory_of(loop.state).current():
             result = _Survivor(ledger, loop).run(progress)
         finished = True
     finally:
@@ -51,7 +51,7 @@ class _Survivor:
         self.ledger, self.loop = ledger, loop
         self.layout = Layout.of(loop.state)
         self.layout.check_apart(arrays_of(loop.state))
-        first = digest_of_arrays(list(map(to_host, arrays_of(loop.state))))
+        first = checksum_of(raw_bytes(to_host(array)) for array in arrays_of(loop.state))
         decided = ledger.open(
             problem(loop, self.layout, first), lambda: decide(loop, ledger.directory, self.layout, self._try_keeping)
         )
@@ -75,7 +75,7 @@ class _Survivor:
         left = loop.steps if progress.direction is Direction.FORWARD else progress.step
         coarse = -(-loop.steps // loop.every)
         done = coarse - -(-left // loop.every)
-        with shown(f"reversing in {len(self.starts)} segments", coarse, self.seconds, wanted, done) as self.tick:
+        with progress_bar(f"reversing in {len(self.starts)} segments", coarse, self.seconds, wanted, done) as self.tick:
             if self.whole is not None and not resumed:
                 self._reverse_whole(self.whole)
             elif progress.direction is Direction.FORWARD:
@@ -93,7 +93,7 @@ class _Survivor:
             return
         start = self.starts[known[-1]]
         state = self._advance(self._state_at(known[-1]), start, start + 1, replay=True)
-        if digest_of_arrays(self._on_host(state)) != progress.probes[str(start)]:
+        if self._checksum(state) != progress.probes[str(start)]:
             raise StateError(
                 f"forward gives other bits for step {start} than it did before: it has changed since, or depends on "
                 f"more than its state; go on with the loop that {self.ledger.directory} is of, or name another"
@@ -110,7 +110,7 @@ class _Survivor:
             for cut in cuts:
                 state, first = self._advance(state, first, cut, replay), cut
                 if cut in probed:
-                    probe = digest_of_arrays(self._on_host(state))
+                    probe = self._checksum(state)
                     reached = replace(reached, probes=reached.probes | {str(cut - 1): probe})
                 if cut in swept:
                     self.ledger.keep_state(cut, self._on_host(state))
@@ -142,7 +142,7 @@ class _Survivor:
         state = self._state_at(number)
         for start, stop in zip(self.starts[number:], self.starts[number + 1 :], strict=False):
             state = self._advance(state, start, start + 1, replay=False)
-            probe = digest_of_arrays(self._on_host(state))
+            probe = self._checksum(state)
             state = self._advance(state, start + 1, stop, replay=False)
             progress = replace(progress, step=stop, probes=progress.probes | {str(start): probe})
             self.ledger.keep_state(stop, self._on_host(state))
@@ -211,6 +211,9 @@ class _Survivor:
 
     def _on_host(self, state: Any) -> list[Any]:
         return [to_host(array) for array in self.layout.check(state)]
+
+    def _checksum(self, state: Any) -> str:
+        return checksum_of(map(raw_bytes, self._on_host(state)))
 
     def _keep(self, progress: Progress) -> None:
         adjoint = self.loop.adjoint

@@ -40,7 +40,7 @@ class SnapshotCoding:
     @classmethod
     def of(cls, plan: Plan, loop: TimeLoop, kept: Layout, codec: Codec) -> "SnapshotCoding":
         """Return what becomes of a plan's snapshots with a codec; what is computed from states stays exact."""
-        tier, states = loop.library.tier, None
+        tier, states = loop.memory.tier, None
         if plan.keep == "records":
             states = loop.layout, Packing.of(loop.layout.leaves, Raw() if codec.lossy else codec, tier)
         packing = Packing.of(kept.leaves, codec, tier)
@@ -74,8 +74,8 @@ def check_plan(plan: Plan, loop: TimeLoop, kept: Layout, packing: Packing | None
             f"the plan was made for {plan.steps} steps, every {plan.every}; "
             f"the loop has {loop.steps}, every {loop.every}"
         )
-    if plan.budget.tiers[0] != loop.library.tier:
-        raise PlanError(f"the plan starts on the {plan.budget.tiers[0]}, but the arrays are on the {loop.library.tier}")
+    if plan.budget.tiers[0] != loop.memory.tier:
+        raise PlanError(f"the plan starts on the {plan.budget.tiers[0]}, but the arrays are on the {loop.memory.tier}")
     if packing is not None:
         needed = [2 * packing.most, *(packing.most for _ in rooms.first[1:])]
         for tier, room, least in zip(plan.tiers, rooms.first, needed, strict=True):

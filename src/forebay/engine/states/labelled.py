@@ -9,7 +9,7 @@ from typing import Any
 import xarray
 
 
-class Frame:
+class Labels:
     """What is left of a dataset or an array without the elements that are kept."""
 
     def __init__(self, template: Any) -> None:
@@ -20,7 +20,7 @@ class Frame:
         self.names = tuple(sorted((name for name in held if name not in self.indexed), key=str))
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Frame) or self.dims != other.dims or self.indexed.keys() != other.indexed.keys():
+        if not isinstance(other, Labels) or self.dims != other.dims or self.indexed.keys() != other.indexed.keys():
             return False
         if isinstance(self.template, xarray.DataArray):
             mine, theirs = ((array.dims, array.name) for array in (self.template, other.template))
@@ -38,18 +38,18 @@ class Frame:
 
 def take(labelled: Any) -> tuple[Any, Any, Any]:
     """Take a dataset apart into the arrays of its variables, by name; an array into its elements, and coordinates."""
-    frame = Frame(labelled)
+    labels = Labels(labelled)
     if isinstance(labelled, xarray.Dataset):
-        return tuple(labelled.variables[name].data for name in frame.names), frame, frame.names
-    coordinates = (labelled.coords.variables[name].data for name in frame.names)
-    return (labelled.variable.data, *coordinates), frame, ("data", *frame.names)
+        return tuple(labelled.variables[name].data for name in labels.names), labels, labels.names
+    coordinates = (labelled.coords.variables[name].data for name in labels.names)
+    return (labelled.variable.data, *coordinates), labels, ("data", *labels.names)
 
 
-def build(frame: Any, arrays: Any) -> Any:
+def build(labels: Any, arrays: Any) -> Any:
     """Put other arrays into a dataset, or other elements into an array."""
-    template, elements = frame.template, list(arrays)
+    template, elements = labels.template, list(arrays)
     data = elements.pop(0) if isinstance(template, xarray.DataArray) else None
-    named = dict(zip(frame.names, elements, strict=True))
+    named = dict(zip(labels.names, elements, strict=True))
     made = template.copy(data={name: named[name] for name in template.data_vars} if data is None else data)
     coordinates = {
         name: (coordinate.dims, named[name], coordinate.attrs)

@@ -54,15 +54,16 @@ class Loans:
             self._given.append(self._latest)
             self._latest = None
 
-    def show(self) -> tuple[Lent, Counts] | None:
+    def count_references(self) -> tuple[Lent, Counts] | None:
         """Count references to the latest before others are given them as well, who may refer to them for longer."""
         lent = self._latest or (self._given[-1] if self._given else None)
         return None if lent is None else (lent, lent.references())
 
-    def allow(self, shown: tuple[Lent, Counts] | None) -> None:
+    def allow(self, counted: tuple[Lent, Counts] | None) -> None:
         """Let them refer to what they were given."""
-        if shown is not None:
-            shown[0].allow_since(shown[1])
+        if counted is not None:
+            lent, before = counted
+            lent.allow_since(before)
 
     def turn(self, arrays: Sequence[Any]) -> None:
         """Begin to check: what ran forward has let go, and the final state is its caller's to refer to."""

@@ -7,10 +7,11 @@ from functools import cache
 from sys import getrefcount
 from typing import Any
 
+import numpy as np
+
 from forebay.cuda.arrays import View, view
 from forebay.cuda.driver import device_at
 from forebay.errors import StateError
-from forebay.machine.arrays.library import contiguous
 from forebay.machine.arrays.order import ordered, same_order
 from forebay.machine.spec import ArraySpec, c_strides, number_type
 
@@ -29,19 +30,12 @@ class CupyArrays:
         """Return where an array lies."""
         return view(array)
 
-    def spec(self, array: Any) -> ArraySpec:
-        """Describe an array, refusing one with gaps."""
-        return contiguous(view(array), None)
-
-    def adopt(self, spec: ArraySpec) -> ArraySpec:
-        """Refuse torch's own type of numbers."""
-        if str(spec.kind) == "torch.bfloat16":
-            raise StateError("CuPy has no bfloat16: use a pool with arrays='torch', or convert the array")
-        return self.spec_of(spec.shape, spec.dtype)
-
     def spec_of(self, shape: tuple[int, ...], dtype: Any) -> ArraySpec:
-        """Describe an array of a shape and type."""
-        return ArraySpec(shape, number_type(dtype))
+        """Describe an array, refusing torch's own types of numbers."""
+        library, _, name = str(dtype).rpartition(".")
+        if library == "torch" and not hasattr(np, name):
+            raise StateError(f"CuPy has no {name}: use a pool with arrays='torch', or convert the array")
+        return ArraySpec(shape, number_type(name if library == "torch" else dtype))
 
     def copy(self, array: Any) -> Any:
         """Copy an array."""

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.cuda.arrays import View
-from forebay.machine.arrays.library import DeviceLibrary, StateLibrary
+from forebay.machine.arrays.library import ArrayLibrary, DeviceLibrary
 from forebay.machine.arrays.numpy_arrays import NumpyArrays, array_at_bytes
 from forebay.machine.arrays.order import in_memory_order
 from forebay.machine.region import Region
@@ -20,11 +20,11 @@ from forebay.machine.spec import ArraySpec, JaxKind
 
 NUMPY = NumpyArrays()
 
-_known: dict[type[Any], StateLibrary] = {np.ndarray: NUMPY}
+_known: dict[type[Any], ArrayLibrary] = {np.ndarray: NUMPY}
 """Libraries by the classes of their arrays, as far as the class alone tells."""
 
 
-def array_library(array: Any) -> StateLibrary:
+def array_library(array: Any) -> ArrayLibrary:
     """Return the library of an array."""
     library = _known.get(type(array))
     if library is None:
@@ -36,7 +36,7 @@ def array_library(array: Any) -> StateLibrary:
     return library
 
 
-def _found(array: Any) -> StateLibrary | None:
+def _found(array: Any) -> ArrayLibrary | None:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(array, torch.Tensor):
         return _torch()
@@ -71,7 +71,7 @@ def _torch() -> DeviceLibrary:
 
 
 @cache
-def _jax() -> StateLibrary:
+def _jax() -> ArrayLibrary:
     from forebay.machine.arrays.jax_arrays import JaxArrays  # it needs JAX
 
     return JaxArrays()

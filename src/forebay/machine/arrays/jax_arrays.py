@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.errors import StateError
-from forebay.machine.spec import ArraySpec, JaxKind, number_type
+from forebay.machine.spec import ArraySpec, JaxKind
 
 
 class JaxArrays:
@@ -26,14 +26,6 @@ class JaxArrays:
         """Return the elements, once they are computed."""
         self.leaf_spec(array)
         return np.asarray(array)
-
-    def spec(self, array: Any) -> ArraySpec:
-        """Describe an array."""
-        return self.leaf_spec(array)
-
-    def spec_of(self, shape: tuple[int, ...], dtype: Any) -> ArraySpec:
-        """Describe an array of a shape and type, on the default device."""
-        return ArraySpec(shape, number_type(dtype), JaxKind(jax.devices("cpu")[0]))
 
     def copy(self, array: Any) -> Any:
         """Copy an array: who is given it may give its memory away."""

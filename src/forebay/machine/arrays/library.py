@@ -6,8 +6,6 @@
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from forebay.cuda.arrays import View
-from forebay.errors import StateError
 from forebay.machine.spec import ArraySpec
 
 
@@ -22,18 +20,8 @@ class ArrayLibrary(Protocol):
     def view(self, array: Any) -> Any:
         """Return what copies, codecs and quality read: an array of NumPy, or a `View` of a GPU's memory."""
 
-    def spec(self, array: Any) -> ArraySpec:
-        """Describe an array in C order, refusing one that cannot be kept."""
-
-    def spec_of(self, shape: tuple[int, ...], dtype: Any) -> ArraySpec:
-        """Describe an array of a shape and type."""
-
     def copy(self, array: Any) -> Any:
         """Copy an array."""
-
-
-class StateLibrary(ArrayLibrary, Protocol):
-    """A library whose arrays may be leaves of a state."""
 
     def on_host(self, array: Any) -> bool:
         """Tell whether an array is in host memory, without looking at its elements: they may not be there yet."""
@@ -63,11 +51,11 @@ class StateLibrary(ArrayLibrary, Protocol):
         """Return where an array begins; None for one that nobody can write to, or without elements."""
 
 
-class DeviceLibrary(StateLibrary, Protocol):
+class DeviceLibrary(ArrayLibrary, Protocol):
     """A library whose arrays lie on GPUs."""
 
-    def adopt(self, spec: ArraySpec) -> ArraySpec:
-        """Describe an array as it will be in this library, refusing what it does not know."""
+    def spec_of(self, shape: tuple[int, ...], dtype: Any) -> ArraySpec:
+        """Describe an array of a shape and type, be it torch's or NumPy's, refusing one that it does not know."""
 
     def array_at(self, pointer: int, spec: ArraySpec) -> Any:
         """Make an array of what lies at an address of the current device."""
@@ -83,13 +71,3 @@ class DeviceLibrary(StateLibrary, Protocol):
 
     def on_device(self, device: int) -> AbstractContextManager[Any]:
         """Make a GPU current in the library, and afterwards the one that was."""
-
-
-def contiguous(where: View, kind: Any) -> ArraySpec:
-    """Describe an array of a GPU, refusing one with gaps."""
-    if not where.contiguous:
-        raise StateError(
-            "an array of the state has gaps or another order: make it contiguous first "
-            "(cupy.ascontiguousarray(x), tensor.contiguous())"
-        )
-    return ArraySpec(where.shape, where.dtype, kind)

@@ -36,18 +36,6 @@ class NumpyArrays:
             raise StateError("an array of Python objects cannot be kept: give it a number type")
         return array
 
-    def spec(self, array: Any) -> ArraySpec:
-        """Describe an array."""
-        view = self.view(array)
-        return ArraySpec(view.shape, view.dtype)
-
-    def spec_of(self, shape: tuple[int, ...], dtype: Any) -> ArraySpec:
-        """Describe an array of a shape and type."""
-        dtype = np.dtype(dtype)
-        if dtype.hasobject:
-            raise StateError("an array of Python objects cannot be kept: give it a number type")
-        return ArraySpec(shape, dtype)
-
     def copy(self, array: Any) -> Any:
         """Copy an array."""
         return np.array(array, order="C", subok=True)  # an array too of what NumPy makes of arrays without axes

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from forebay.cuda.arrays import View, view
 from forebay.errors import StateError
-from forebay.machine.arrays.library import contiguous
 from forebay.machine.arrays.order import ordered, same_order
 from forebay.machine.spec import ArraySpec, number_type
 
@@ -42,15 +41,6 @@ class TorchArrays:
         if array.device.type != "cpu":
             raise StateError(f"a tensor on {array.device} cannot be kept: move it to the host or to an NVIDIA GPU")
         return array.numpy()
-
-    def spec(self, array: Any) -> ArraySpec:
-        """Describe a tensor, refusing one with gaps on a GPU."""
-        where = self.view(array)
-        return contiguous(where, array.dtype) if array.is_cuda else ArraySpec(where.shape, where.dtype, array.dtype)
-
-    def adopt(self, spec: ArraySpec) -> ArraySpec:
-        """Describe a tensor of the same numbers."""
-        return spec if spec.kind is not None else self.spec_of(spec.shape, spec.dtype)
 
     def spec_of(self, shape: tuple[int, ...], dtype: Any) -> ArraySpec:
         """Describe a tensor; the type may be torch's or NumPy's."""

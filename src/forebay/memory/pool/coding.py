@@ -17,7 +17,7 @@ from forebay.errors import BudgetError
 from forebay.machine.machine import Coded, Wait
 from forebay.machine.region import Region, aligned
 from forebay.memory.pool.host import HostRoom, enough
-from forebay.memory.pool.page import Page, PoolMemory, Staging
+from forebay.memory.pool.page import Outgoing, Page, PoolMemory, Staging
 from forebay.units import to_text
 
 SHARE = 4
@@ -87,18 +87,18 @@ class Coding:
     def store(self, page: Page) -> None:
         """Encode a page, and send what becomes of it down as soon as its size is known."""
         assert page.codec is not None
-        if page.encoding is not None:  # one that found no room on the host
+        if page.outgoing is not None:  # one that found no room on the host
             self.discard(page)
         self.settle_arrived()
         if not self._down:
             self.settle(self._pending[0])
         staging = self._down.popleft()
         free = [Wait("encode: staging free", event) for event in staging.events]
-        page.staging = staging
         most = page.codec.max_bytes(page.spec.shape, page.spec.dtype)
         coded = [Coded(page.codec, page.spec, self._places.region(page), self._region(staging, most))]
-        page.encoding = self._places.machine.encode("codec", page.key, coded, [*page.waits("encode"), *free])
-        staging.events = page.events = [page.encoding.event]
+        encoding = self._places.machine.encode("codec", page.key, coded, [*page.waits("encode"), *free])
+        page.outgoing = Outgoing(encoding, staging)
+        staging.events = page.events = [encoding.event]
         page.origin = "encoded"
         self._pending.append(page)
         self.settle_arrived()
@@ -106,20 +106,21 @@ class Coding:
     def settle_arrived(self) -> None:
         """Send those encodings down whose sizes have arrived, in their order."""
         while self._pending:
-            encoding = self._pending[0].encoding
-            assert encoding is not None
-            if not encoding.arrived():
+            outgoing = self._pending[0].outgoing
+            assert outgoing is not None
+            if not outgoing.encoding.arrived():
                 return
             self.settle(self._pending[0])
 
     def settle(self, page: Page) -> None:
         """Send an encoding down, waiting for its size."""
-        assert page.encoding is not None and page.staging is not None
-        (nbytes,) = page.encoding.sizes()
+        assert page.outgoing is not None
+        encoding, staging = page.outgoing
+        (nbytes,) = encoding.sizes()
         room = self._places.host.take(nbytes, page.name, partial(self.to_come, page))
         free = [Wait("store: encoding's room free", event) for event in room.events]
-        pairs = [(room.region, self._region(page.staging, nbytes))]
-        after = [Wait("store: encoded", page.encoding.event), *free]
+        pairs = [(room.region, self._region(staging, nbytes))]
+        after = [Wait("store: encoded", encoding.event), *free]
         room.stored = self._places.machine.copies("down 1", "store", page.key, pairs, after)
         page.room = room
         self._places.count("down 1", moved=nbytes)
@@ -128,8 +129,8 @@ class Coding:
 
     def discard(self, page: Page) -> None:
         """Discard an encoding whose array was overwritten meanwhile."""
-        assert page.encoding is not None
-        self._release(page, page.encoding.event)
+        assert page.outgoing is not None
+        self._release(page, page.outgoing.encoding.event)
 
     def fetch(self, page: Page, room: HostRoom, stored: Sequence[Wait]) -> Any:
         """Send the encoding in a room up and decode it, and return the event of the end."""
@@ -148,9 +149,10 @@ class Coding:
     def decoded(self, page: Page) -> NDArray[np.uint8]:
         """Decode a page on the host, from there or from where its encoding waits for room."""
         assert page.codec is not None
-        if page.encoding is not None and page.staging is not None:
-            waiting = self._region(page.staging, *page.encoding.sizes())
-            payload = self._places.machine.read(waiting, [Wait("get: encoded", page.encoding.event)])
+        if page.outgoing is not None:
+            encoding, staging = page.outgoing
+            waiting = self._region(staging, *encoding.sizes())
+            payload = self._places.machine.read(waiting, [Wait("get: encoded", encoding.event)])
         else:
             assert page.room is not None
             payload = page.room.region.bytes
@@ -159,11 +161,11 @@ class Coding:
         return array.reshape(-1).view(np.uint8)
 
     def _release(self, page: Page, event: Any) -> None:
-        assert page.staging is not None
+        assert page.outgoing is not None
         self._pending.remove(page)
-        page.staging.events = [event]
-        self._down.append(page.staging)
-        page.encoding = page.staging = None
+        page.outgoing.staging.events = [event]
+        self._down.append(page.outgoing.staging)
+        page.outgoing = None
 
     def _resize(self, size: int, each_way: int) -> None:
         """Exchange the rooms for others; whatever is on the device leaves first, through the rooms there are."""

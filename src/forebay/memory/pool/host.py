@@ -11,7 +11,8 @@ from forebay.errors import BudgetError
 from forebay.machine.machine import PoolMachine, Slab, Wait
 from forebay.machine.region import ALIGNMENT, Region, aligned
 from forebay.machine.slabs import Piece, SlabHeap
-from forebay.units import to_text
+from forebay.tier.capacity import free_host_bytes, less_of_host
+from forebay.units import Budget, to_text
 
 STEP = 64 * 2**20
 """Bytes that are pinned at a time for encodings, at most but for one that needs more: pinning is slow, and their sizes
@@ -21,6 +22,8 @@ GROWTH = 8
 GRAINS = 8
 """Sizes of rooms for encodings between one power of two and the next: encodings of about one size take each other's
 places, and none takes more than an eighth too much."""
+CHECKED = 64 * 2**20
+"""Bytes that are pinned before it is looked up again whether the host has as many as the budget allows."""
 AMPLE = 1 << 62
 """A budget in which there is no want."""
 
@@ -95,6 +98,7 @@ class HostMemory:
         self._encodings = _Encodings(budget, self._pin, machine.passed)  # within what is not promised to arrays
         self._ample = _Encodings(AMPLE, partial(Region, 0))  # only counted
         self._needed = 0  # the budget in which that has always found room, with what was promised
+        self._unchecked = 0  # bytes that were pinned since it was looked up what the host has
         self.held = 0
         """Bytes that are pinned."""
 
@@ -183,11 +187,27 @@ class HostMemory:
     def _pin(self, nbytes: int) -> Slab:
         if self.held + nbytes > self._budget:
             self._let_go_of_spare()
+        self._unchecked += nbytes
+        if self._unchecked >= CHECKED:
+            self._check_host(nbytes)
         slab = self._machine.pin(nbytes)
         self._slabs.add(slab)
         self.held += slab.nbytes
         self._machine.metrics.peak["host"] = max(self._machine.metrics.peak["host"], self.held)
         return slab
+
+    def _check_host(self, nbytes: int) -> None:
+        """Refuse to pin more than the host has, though the budget allows it."""
+        free = free_host_bytes()
+        budget, less = less_of_host(Budget(host=self._budget), None if free is None else self.held + free)
+        if less and self.held + nbytes > budget["host"]:
+            self._let_go_of_spare()
+        if less and self.held + nbytes > budget["host"]:
+            raise BudgetError(
+                f"{less}; {to_text(self.held)} are pinned, and another {to_text(nbytes)} find no room: drop arrays "
+                "that are not needed any more, or give a codec"
+            )
+        self._unchecked = 0
 
     def _let_go_of_spare(self) -> None:
         """Unpin what arrays had that are gone."""

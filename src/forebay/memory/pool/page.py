@@ -2,8 +2,9 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from forebay.codec import Codec
 from forebay.errors import StateError
@@ -24,13 +25,25 @@ class Staging:
     """what has to end before it may be written"""
 
 
+class Outgoing(NamedTuple):
+    """An encoding on its way to the host, its size not yet known, and where it is."""
+
+    encoding: Encoding
+    staging: Staging
+
+
+class Values(Enum):
+    """Where the newest values of an array are."""
+
+    NONE = "it has been given none, or has lost them"
+    DIRTY = "on the device alone"
+    CLEAN = "on the host, and perhaps on the device: they are never written back"
+    DROPPED = "nowhere any more"
+
+
 @dataclass(eq=False)
 class Page:
-    """An array of the pool.
-
-    It is on the device where it has an `offset`. What the host has of it is valid where it is `clean`. Data that is
-    clean is never written back.
-    """
+    """An array of the pool; it is on the device where it has an `offset`."""
 
     key: int
     name: str
@@ -43,23 +56,19 @@ class Page:
     origin: str = "room free"
     """whose those are: "room free", of its place's earlier owners; "fetched", of its way here; "computed", of
     uses of it"""
-    filled: bool = False
-    """whether it has been given values"""
-    clean: bool = False
-    """whether the host has its newest values"""
+    values: Values = Values.NONE
     room: HostRoom | None = None
     """on the host"""
-    encoding: Encoding | None = None
-    """on its way to the host, its size not yet known"""
-    staging: Staging | None = None
-    """where that is"""
+    outgoing: Outgoing | None = None
     open: int = 0
     """uses in which it is"""
     written: bool = False
     """whether one of them writes it"""
-    ahead: int | None = None
-    """index of the use that it was brought in for, and which is still to come"""
-    dropped: bool = False
+
+    @property
+    def filled(self) -> bool:
+        """Whether it has values."""
+        return self.values in (Values.DIRTY, Values.CLEAN)
 
     @cached_property
     def size(self) -> int:

@@ -9,7 +9,6 @@ arrives while another is computed, and a third whose place is still being writte
 ways. More would push out arrays that could have stayed.
 """
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -18,7 +17,7 @@ from forebay.errors import BudgetError
 from forebay.machine.machine import PoolMachine, Wait
 from forebay.memory.pool.coding import Coding
 from forebay.memory.pool.eviction import Candidate, Order
-from forebay.memory.pool.page import Page, PoolMemory
+from forebay.memory.pool.page import Page, PoolMemory, Values
 from forebay.memory.pool.sequence import UseHistory
 from forebay.units import to_text
 
@@ -34,7 +33,8 @@ class Pager(PoolMemory):
         self.order = Order(history)
         self.coding = Coding(self, self._empty)
         self._history = history
-        self._ahead: Counter[int] = Counter()  # how many pages were brought in for each use that is still to come
+        self.ahead: dict[int, int] = {}
+        """of the pages that were brought in for uses to come, the index of the use, by key"""
         self._next = 0  # index of the first use whose arrays are not all known to be there
         self._version = -1
 
@@ -97,7 +97,7 @@ class Pager(PoolMemory):
 
     def fetch(self, page: Page) -> None:
         """Bring the values of a page to its place on the device."""
-        if page.encoding is not None:
+        if page.outgoing is not None:
             self.coding.settle(page)
         room = page.room
         assert room is not None
@@ -113,7 +113,7 @@ class Pager(PoolMemory):
     def evict(self, page: Page) -> None:
         """Let a page leave the device; values that the host has not are written back."""
         assert page.offset is not None
-        if page.filled and not page.clean:
+        if page.values is Values.DIRTY:
             self.store(page)
         self.leave(page)
 
@@ -123,17 +123,9 @@ class Pager(PoolMemory):
             return
         self.heap.give(page.offset, page.size, page.events)
         self.order.remove(page.key)
-        self.arrived(page)
+        self.ahead.pop(page.key, None)
         page.offset = None
         page.events = []
-
-    def arrived(self, page: Page) -> None:
-        """Note that a page is no longer on its way to a use to come."""
-        if page.ahead is not None:
-            self._ahead[page.ahead] -= 1
-            if not self._ahead[page.ahead]:
-                del self._ahead[page.ahead]
-            page.ahead = None
 
     def look_ahead(self) -> None:
         """Bring arrays in before their use, as far as that should be under way now."""
@@ -142,9 +134,7 @@ class Pager(PoolMemory):
             return
         if self._version != history.version:  # what was foretold does not hold
             self._next, self._version = 0, history.version
-            for page in self.pages.values():
-                page.ahead = None
-            self._ahead.clear()
+            self.ahead.clear()
         self._next = max(self._next, history.now + 1)
         while self._next <= history.now + history.period:
             use = history.expected(self._next)
@@ -153,17 +143,16 @@ class Pager(PoolMemory):
                 if coming is not None and coming.offset is None:
                     if not self.take_room(coming, self._may_push):
                         return  # it is tried again after the next use
-                    coming.ahead = self._next
-                    self._ahead[self._next] += 1
+                    self.ahead[key] = self._next
                     if key not in use.overwrites and coming.filled:
                         self.fetch(coming)
             self._next += 1
 
     def _may_push(self, victim: Candidate) -> bool:
         """Tell whether bringing an array in does no harm that pushes another out."""
-        leaving = self.pages[victim.key]
-        most = DIRTY_AHEAD if leaving.filled and not leaving.clean else CLEAN_AHEAD
-        return victim.next_use > self._next and (len(self._ahead) < most or self._next in self._ahead)
+        most = DIRTY_AHEAD if self.pages[victim.key].values is Values.DIRTY else CLEAN_AHEAD
+        uses = set(self.ahead.values())
+        return victim.next_use > self._next and (len(uses) < most or self._next in uses)
 
     def store(self, page: Page) -> None:
         """Write the values of a page back to the host."""
@@ -178,11 +167,11 @@ class Pager(PoolMemory):
             page.room.stored = self.machine.copies("down 1", "store", page.key, pairs, after)
             page.events, page.origin = [page.room.stored], "stored"
             self.count("down 1", moved=page.spec.nbytes)
-        page.clean = True
+        page.values = Values.CLEAN
 
     def wrote(self, page: Page, filled: bool = True) -> None:
         """Note that the device has newer values of a page than the host, or that it has none any more."""
-        page.filled, page.clean = filled, False
+        page.values = Values.DIRTY if filled else Values.NONE
         if filled:
             self.count("down 1", per_use=page.spec.nbytes)
         if page.codec is not None:
@@ -190,7 +179,7 @@ class Pager(PoolMemory):
 
     def forget_copy(self, page: Page) -> None:
         """Free the room of a page on the host, whose copy is not needed any more."""
-        if page.encoding is not None:
+        if page.outgoing is not None:
             self.coding.discard(page)
         if page.room is not None:
             self.host.give(page.room)
@@ -198,21 +187,21 @@ class Pager(PoolMemory):
 
     def drop(self, page: Page) -> None:
         """Forget a page and its values."""
-        if page.dropped:
+        if page.values is Values.DROPPED:
             return
         self.leave(page)
         self.forget_copy(page)
         if page.codec is None:
             self.host.unpromise(page.spec.nbytes)
         del self.pages[page.key]
-        page.dropped = True
+        page.values = Values.DROPPED
 
     def values(self, page: Page) -> Any:
         """Return the values of a page as bytes of the host, waiting for them."""
         on_device = page.offset is not None and page.origin != "room free"
         if on_device and page.codec is not None:
             return self.machine.read(self.region(page), page.waits("get"))
-        if on_device and not page.clean:
+        if on_device and page.values is Values.DIRTY:
             self.store(page)
             page.events, page.origin = [], "computed"
         if page.room is not None and page.room.stored is not None:

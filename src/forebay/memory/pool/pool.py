@@ -20,7 +20,7 @@ from forebay.machine.packing import handles
 from forebay.machine.region import ALIGNMENT
 from forebay.machine.spec import ArraySpec
 from forebay.machine.virtual import VirtualPool
-from forebay.memory.pool.page import Page
+from forebay.memory.pool.page import Page, Values
 from forebay.memory.pool.resident import Resident
 from forebay.memory.pool.uses import Lease, Uses
 from forebay.metrics import Metrics
@@ -91,6 +91,11 @@ class Pool:
         codec : str or Codec, optional
             Another than the pool's, or None.
         """
+        if isinstance(array, np.ma.MaskedArray):
+            raise StateError(
+                "the mask of a masked array would be lost: put numpy.ma.filled(x, value), and where it matters "
+                "numpy.ma.getmaskarray(x) beside it"
+            )
         page = self._new(self._machine.spec(array), name, codec)
         try:
             self._take_in(page, array)
@@ -106,7 +111,7 @@ class Pool:
         extents = (shape,) if isinstance(shape, int) else tuple(int(extent) for extent in shape)
         if min(extents, default=0) < 0:
             raise StateError(f"an array cannot have the shape {extents}")
-        return self._handle(self._new(self._machine.library.spec_of(extents, dtype), name, codec))
+        return self._handle(self._new(self._machine.spec_of(extents, dtype), name, codec))
 
     def get(self, array: Resident) -> Any:
         """Return a copy of an array's values on the host: of NumPy, or of torch in a pool of torch's arrays."""
@@ -185,7 +190,7 @@ class Pool:
             page.room = self._pager.host.take_exact(page.spec.nbytes)
             self._machine.sync([Wait("put: host room free", event) for event in page.room.events])
             copy_in(page.room.region.bytes, values)
-            page.clean = page.filled = True
+            page.values = Values.CLEAN
             return
         self._pager.take_rooms([page])
         event = self._machine.fill(self._pager.region(page), array, page.waits("put"))
@@ -223,7 +228,7 @@ class Pool:
             raise StateError(
                 f"{array!r:.60} is not of this pool: pool.put(x) and pool.empty(shape, dtype) give what is"
             )
-        if array._page.dropped:
+        if array._page.values is Values.DROPPED:
             raise StateError(f"{array.name} was dropped from the pool")
         return array._page
 

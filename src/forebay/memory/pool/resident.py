@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from forebay.memory.pool.page import Page
+from forebay.memory.pool.page import Page, Values
 
 
 class Resident:
@@ -45,8 +45,9 @@ class Resident:
     @property
     def dirty(self) -> bool:
         """Whether the device has newer values than the host."""
-        return self._page.filled and not self._page.clean
+        return self._page.values is Values.DIRTY
 
     def __repr__(self) -> str:
-        place = "dropped" if self._page.dropped else "on the device" if self.on_device else "on the host"
+        gone = self._page.values is Values.DROPPED
+        place = "dropped" if gone else "on the device" if self.on_device else "on the host"
         return f"Resident({self.name}, {self._page.spec}, {place}{', dirty' if self.dirty else ''})"

@@ -8,7 +8,7 @@ from forebay.errors import BudgetError, StateError
 from forebay.machine.machine import PoolMachine, UseRegions
 from forebay.machine.region import Region
 from forebay.memory.pool.host import enough
-from forebay.memory.pool.page import Page
+from forebay.memory.pool.page import Page, Values
 from forebay.memory.pool.pager import Pager
 from forebay.memory.pool.sequence import Use, UseHistory
 from forebay.memory.pool.thrash import RoundWatch, ThrashWarning
@@ -38,7 +38,7 @@ class Uses:
             raise StateError("this use is open already: ask pool.use(...) for another")
         pages = lease.pages
         for page in pages:
-            if page.dropped:
+            if page.values is Values.DROPPED:
                 raise StateError(f"{page.name} was dropped from the pool")
         if len({page.key for page in pages}) != len(pages):
             twice = next(page for page in pages if sum(page is other for other in pages) > 1)
@@ -67,7 +67,7 @@ class Uses:
         self.check(lease)
         metrics, pager = self._machine.metrics, self.pager
         needed = [page for page in pages[: lease.given] if page.filled]
-        missed = [page for page in needed if page.offset is None or page.ahead is not None]
+        missed = [page for page in needed if page.offset is None or page.key in pager.ahead]
         self._history.add(lease.use)
         lease.index = self._history.now
         metrics.misses += len(missed)
@@ -77,7 +77,7 @@ class Uses:
             self._open += 0 if page.open else page.size
             page.open += 1
             page.written = number >= lease.readable
-            pager.arrived(page)
+            pager.ahead.pop(page.key, None)
         try:
             if any(page.offset is None for page in pages):
                 pager.take_rooms(pages)

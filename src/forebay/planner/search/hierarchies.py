@@ -5,7 +5,6 @@ estimated for all at once: the table of `forebay.schedule.levels.worth` is made 
 It tells the forward steps and saves of loops that earn the most; those of the loop itself lie between two of them.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 from forebay.planner.simulate import Work
 from forebay.schedule import Hierarchical, Level, binomial
-from forebay.schedule.levels.exact import LONGEST, MOST, tabulate
+from forebay.schedule.levels.exact import LONGEST, MOST, Figures, tabulate
 from forebay.schedule.levels.worth import longest
 
 SHORT_LOOP = 400
@@ -59,6 +58,8 @@ MOST_WORTH = 400
 """Forward steps that a visit is worth, at most: a loop of so few snapshots is not estimated."""
 
 Numbers = NDArray[np.float64]
+Variants = list[tuple[int, float]]
+"""Snapshots of the first level, and the price of the second, of schedules that are looked at side by side."""
 
 
 class Recipe(NamedTuple):
@@ -169,37 +170,51 @@ def recipes(steps: int, work: Work, device: int, room: int, below: float) -> lis
     ]
     if not firsts:
         return []
-    listed = []
-    if steps < LONGEST:
-        most = min(MOST, saves[-1])
-        for first in firsts:
-            figures = tabulate(steps + 1, first, most, prices(steps, work, first))
-            for number, price in enumerate(prices(steps, work, first)):
-                for count in saves:
-                    if count <= MOST and fewest <= first + count <= room:
-                        forward, saved, splits, alive = (float(figure[number, count]) for figure in figures)
-                        levels = Level(first), Level(count, price)
-                        listed.append(Recipe(forward, saved, splits, alive, levels, exact=True))
-        saves = [count for count in saves if count > MOST]
-        if not saves or len(work.up) > 1:  # snapshots on a disk pay where they are few
-            return listed
     variants = [(first, price) for first in firsts for price in prices(steps, work, first)]
-    totals = np.add.outer(np.arange(saves[-1] + 1), [first for first, _ in variants])
-    wanted = np.zeros(totals.shape, bool)
+    if steps >= LONGEST:
+        return _estimated(steps, work, variants, saves, range(fewest, room + 1), below)
+    few, many = [count for count in saves if count <= MOST], [count for count in saves if count > MOST]
+    known = _tabulated(steps, variants, few, range(fewest, room + 1))
+    if not many or len(work.up) > 1:  # snapshots on a disk pay where they are few
+        return known
+    return known + _estimated(steps, work, variants, many, range(fewest, room + 1), below)
+
+
+def _tabulated(steps: int, variants: Variants, saves: list[int], totals: range) -> list[Recipe]:
+    """List the schedules of a short loop with some totals of snapshots, whose figures a table tells."""
+    listed = []
+    for first in dict.fromkeys(first for first, _ in variants):
+        own = [price for other, price in variants if other == first]
+        figures = tabulate(steps + 1, first, saves[-1], own)
+        for number, price in enumerate(own):
+            for count in saves:
+                if first + count in totals:
+                    forward, saved, splits, alive = (float(figure[number, count]) for figure in figures)
+                    levels = Level(first), Level(count, price)
+                    listed.append(Recipe(forward, saved, splits, alive, levels, exact=True))
+    return listed
+
+
+def _estimated(
+    steps: int, work: Work, variants: Variants, saves: list[int], totals: range, below: float
+) -> list[Recipe]:
+    """List the schedules with some totals of snapshots whose figures are estimated."""
+    sums = np.add.outer(np.arange(saves[-1] + 1), [first for first, _ in variants])
+    wanted = np.zeros(sums.shape, bool)
     wanted[saves] = True
-    wanted &= (totals <= room) & (totals >= fewest)
+    wanted &= (sums >= totals.start) & (sums < totals.stop)
     # Where a visit is worth so much, a state of a binomial stretch is reached by half as many steps at least.
     worth = min(MOST_WORTH, 2 * below / (steps * work.forward) + 2)
-    estimated = estimate(steps + 1, variants, wanted, within.fractions, worth)
-    possible = np.isfinite(estimated.forward_steps)
+    figures = estimate(steps + 1, variants, wanted, thoroughness(steps, work).fractions, worth)
+    possible = np.isfinite(figures.forward_steps)
     if steps > SHORT_LOOP:
-        possible &= estimated.splits <= most_splits(work)
+        possible &= figures.splits <= most_splits(work)
     counts, numbers = np.nonzero(possible)
     pairs = [
         (Level(variants[number][0]), Level(count, variants[number][1]))
         for count, number in zip(counts.tolist(), numbers.tolist(), strict=True)
     ]
-    return listed + list(map(Recipe, *(column[possible].tolist() for column in estimated), pairs))
+    return list(map(Recipe, *(column[possible].tolist() for column in figures), pairs))
 
 
 def _rounded(price: float) -> float:
@@ -225,25 +240,14 @@ def _fewest(steps: int, work: Work, room: int, below: float) -> int:
     return low
 
 
-class Estimate(NamedTuple):
-    """Numbers of schedules, by snapshots of the second level and by variant."""
-
-    forward_steps: Numbers
-    saves: Numbers
-    splits: Numbers
-    """that have a price"""
-    alive: Numbers
-    """snapshots at the turn"""
-
-
 def estimate(
     visits: int,
-    variants: Sequence[tuple[int, float]],
+    variants: Variants,
     wanted: NDArray[np.bool_],
     fractions: int = 8,
     most_worth: float = MOST_WORTH,
-) -> Estimate:
-    """Estimate schedules of two levels.
+) -> Figures:
+    """Estimate what schedules of two levels do, by snapshots of the second level and by variant.
 
     Parameters
     ----------
@@ -281,7 +285,7 @@ def estimate(
                 result[:, reached] = low[1:] + share * (high[1:] - low[1:])
                 missing &= ~reached
             previous = now
-    return Estimate(*result)
+    return Figures(*result)
 
 
 class _LevelTable:

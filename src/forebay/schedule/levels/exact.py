@@ -25,7 +25,7 @@ Cuts = NDArray[np.int16]
 
 
 class Figures(NamedTuple):
-    """What whole loops do, by price and saves of the second level."""
+    """What whole loops do, in arrays over prices and snapshots of the second level."""
 
     forward_steps: NDArray[np.float64]
     saves: NDArray[np.float64]

@@ -1,17 +1,21 @@
 """What a fitted model works with on one device: its gauge, its mover, its store, and what stands on these."""
 
+import logging
 from dataclasses import dataclass
 
 import torch
 
 from forebay.codec import Codec
 from forebay.errors import BudgetError
+from forebay.tier.capacity import free_host_bytes, less_of_host
 from forebay.torch.fitting.replanning import Replanner
 from forebay.torch.fitting.treatment import BlockRunner
 from forebay.torch.gauge import HostGauge, gauge_for
 from forebay.torch.mover import Mover, mover_for
 from forebay.torch.saved_tensors import TensorStore
 from forebay.units import Budget
+
+logger = logging.getLogger("forebay.torch")
 
 LEAST_MOVED = {"cuda": 2**16, "cpu": 2**8}
 """Smaller storages are not worth a copy of their own."""
@@ -32,6 +36,9 @@ def tools_for(device: torch.device, budget: Budget, codec: Codec | None, choice:
     """Make the tools of a device, refusing one that is neither a GPU of CUDA nor the host."""
     if device.type not in ("cpu", "cuda"):
         raise BudgetError(f"fit works on CUDA GPUs and on the CPU, not on {device}: move the model there")
+    budget, less = less_of_host(budget, free_host_bytes())
+    if less:
+        logger.warning(less)
     gauge = gauge_for(device)
     mover = mover_for(device, budget.host)
     store = TensorStore(mover, LEAST_MOVED[device.type])

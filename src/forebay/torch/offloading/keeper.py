@@ -7,6 +7,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from forebay.codec import Codec
 from forebay.errors import BudgetError
+from forebay.tier.capacity import free_host_bytes, host_capacity, less_of_host
 from forebay.torch.mover import mover_for, weakly
 from forebay.torch.offloading.order import fetch_order, to_move
 from forebay.torch.saved_tensors import Entry, GraphToken, KeptTensor, StoredTensor, TensorStore
@@ -48,6 +49,7 @@ class Keeper:
     def __init__(self, budget: Budget, codec: Codec | None, min_bytes: int, device: torch.device) -> None:
         if budget.host is None:
             budget = budget.with_tier("host", _half_of_host())
+        budget, self._less = less_of_host(budget, free_host_bytes())
         self.store = TensorStore(mover_for(device, budget.host), min_bytes)
         self.turned = False
         """whether something of this iteration has been asked for"""
@@ -172,9 +174,10 @@ class Keeper:
         if self._codec is not None and tensor is not None:  # one that is evicted later moves as it is
             self.store.encode(entry, self._codec, tensor)
         if not self.store.send(entry):
+            less = f"{self._less}; " if self._less else ""
             raise BudgetError(
-                f"the host budget of {to_text(self._host)} has no room for another {to_text(entry.size)} of saved "
-                f"tensors, and the device budget of {to_text(self.budget)} is full: raise one of them"
+                f"{less}the host budget of {to_text(self._host)} has no room for another {to_text(entry.size)} of "
+                f"saved tensors, and the device budget of {to_text(self.budget)} is full: raise one of them"
             )
 
     def used(self, entry: Entry) -> None:
@@ -203,6 +206,4 @@ class Keeper:
 
 
 def _half_of_host() -> int:
-    from forebay.tier.capacity import host_capacity
-
     return host_capacity().free // 2

@@ -7,23 +7,35 @@ from typing import Any
 import numpy as np
 
 from forebay.errors import WaveError
+from forebay.wave.earth.cpml import velocity_of_layers
 from forebay.wave.earth.grid import Grid
 
 
 @dataclass(frozen=True, eq=False)
 class AcousticModel:
-    """A medium of constant density; the kernels that serve it follow from the memory in which its array is."""
+    """A medium of constant density; the kernels that serve it follow from the memory in which its array is.
+
+    Examples
+    --------
+    >>> model = AcousticModel(np.full((50, 60), 2000.0), Grid((50, 60), 10.0), max_vel=3000.0)
+    >>> model.slowest, model.fastest, model.layer_velocity
+    (2000.0, 3000.0, 3000.0)
+    """
 
     velocity: Any
     """metres per second, an array of the grid's shape"""
     grid: Grid
+    max_vel: float | None = None
+    """what `fastest` is taken to be, so that models of one inversion share time step and layers"""
 
     def __post_init__(self) -> None:
         if tuple(self.velocity.shape) != self.grid.shape:
             raise WaveError(f"velocities of shape {tuple(self.velocity.shape)} on a grid of shape {self.grid.shape}")
+        largest = float(self.velocity.max())
         # NaN fails the first comparison, an infinity the second.
-        if not (self.slowest > 0 and self.fastest < float("inf")):
+        if not (self.slowest > 0 and largest < float("inf")):
             raise WaveError("velocities must be finite and above 0 everywhere")
+        _check_max_vel(self.max_vel, largest)
 
     @cached_property
     def slowest(self) -> float:
@@ -32,8 +44,13 @@ class AcousticModel:
 
     @cached_property
     def fastest(self) -> float:
-        """The largest velocity."""
-        return float(self.velocity.max())
+        """The largest velocity, or `max_vel`."""
+        return float(self.velocity.max()) if self.max_vel is None else float(self.max_vel)
+
+    @cached_property
+    def layer_velocity(self) -> float:
+        """The velocity that absorbing layers are made for."""
+        return velocity_of_layers(self.velocity) if self.max_vel is None else float(self.max_vel)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +72,8 @@ class ElasticModel:
     rho: Any
     """density in kilograms per cubic metre, likewise"""
     grid: Grid
+    max_vel: float | None = None
+    """what `fastest` is taken to be, so that models of one inversion share time step and layers"""
 
     def __post_init__(self) -> None:
         for name, least in (("vp", "above 0"), ("vs", "not below 0"), ("rho", "above 0")):
@@ -64,6 +83,7 @@ class ElasticModel:
             low, high = float(values.min()), float(values.max())
             if not ((low > 0 or (name == "vs" and low == 0)) and high < float("inf")):
                 raise WaveError(f"{name} must be finite and {least} everywhere")
+        _check_max_vel(self.max_vel, float(self.vp.max()))
         # What is pressed together must push back: the bulk modulus of as many dimensions is above 0.
         ratio = float((self.vs / self.vp).max())
         if ratio >= (most := (2 - 2 / self.grid.ndim) ** -0.5):
@@ -76,5 +96,18 @@ class ElasticModel:
 
     @cached_property
     def fastest(self) -> float:
-        """The largest velocity, that of pressure waves."""
-        return float(self.vp.max())
+        """The largest velocity, that of pressure waves, or `max_vel`."""
+        return float(self.vp.max()) if self.max_vel is None else float(self.max_vel)
+
+    @cached_property
+    def layer_velocity(self) -> float:
+        """The velocity that absorbing layers are made for."""
+        return velocity_of_layers(self.vp) if self.max_vel is None else float(self.max_vel)
+
+
+def _check_max_vel(max_vel: float | None, largest: float) -> None:
+    """Refuse a largest velocity that is exceeded."""
+    if max_vel is not None and not largest <= max_vel < float("inf"):
+        raise WaveError(
+            f"max_vel={max_vel!r} in a model of up to {largest:.6g} m/s: give that or more, or leave it out"
+        )

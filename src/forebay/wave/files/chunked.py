@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from xxhash import xxh3_128
 
+from forebay.checksums import checksum_of, raw_bytes
 from forebay.errors import WaveError, needs
 from forebay.tier.capacity import check_free
 from forebay.wave.survey.shot import check_real
@@ -95,16 +95,15 @@ def read(array: Any, path: Path, which: Any = slice(None)) -> NDArray[Any]:
         raise WaveError(f"{path} is damaged ({_words(error)}): {ADVICE}") from error
 
 
-def checksum_of(values: NDArray[Any], about: Any) -> str:
-    """Return the XXH3-128 of values, their shape and type, and of what is said about them, as 32 digits."""
-    total = xxh3_128(json.dumps([list(values.shape), values.dtype.str, about]).encode())
-    total.update(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
-    return total.hexdigest()
+def checksum_with(values: NDArray[Any], about: Any) -> str:
+    """Return the checksum of values, their shape and type, and of what is said about them."""
+    told = json.dumps([list(values.shape), values.dtype.str, about]).encode()
+    return checksum_of([told, raw_bytes(values)])
 
 
 def check(values: NDArray[Any], about: Any, written: Any, path: Path) -> None:
     """Refuse values that are not those of which a checksum was written, if any."""
-    if written is not None and written != checksum_of(values, about):
+    if written is not None and written != checksum_with(values, about):
         raise WaveError(
             f"{path} is damaged: its values or attributes are not those that its checksum was written for: {ADVICE}. "
             f"If they were changed on purpose, remove the attribute {CHECKSUM} or {CHECKSUMS}"

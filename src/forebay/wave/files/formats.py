@@ -19,7 +19,7 @@ from forebay.wave.survey.shot import check_real
 SUFFIXES = (".npy", ".zarr", ".segy", ".sgy")
 
 
-def kind_of(path: Path) -> str:
+def format_of(path: Path) -> str:
     """Return the format of a file: "npy", "zarr" or "segy"."""
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
@@ -32,7 +32,7 @@ def read_field(path: Path) -> Volume:
 
     A Zarr array tells its grid by the attributes `spacing` and `origin`, in metres; SEG-Y tells it by its headers.
     """
-    kind = kind_of(path)
+    kind = format_of(path)
     if not path.exists():
         raise WaveError(f"there is no {path}")
     if kind == "segy":
@@ -53,7 +53,7 @@ def read_field(path: Path) -> Volume:
 
 def write_field(path: Path, values: NDArray[Any], spacing: Sequence[float], origin: Sequence[float]) -> None:
     """Write values on a grid, whole or not at all."""
-    kind = kind_of(path)
+    kind = format_of(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole(path, folder=kind == "zarr", private=False) as unfinished:
         if kind == "segy":
@@ -63,7 +63,7 @@ def write_field(path: Path, values: NDArray[Any], spacing: Sequence[float], orig
         elif kind == "zarr":
             chunks = tuple(min(length, 128 if values.ndim == 3 else 512) for length in values.shape)
             placed = [float(step) for step in spacing], [float(start) for start in origin]
-            about = {"spacing": placed[0], "origin": placed[1], chunked.CHECKSUM: chunked.checksum_of(values, placed)}
+            about = {"spacing": placed[0], "origin": placed[1], chunked.CHECKSUM: chunked.checksum_with(values, placed)}
             chunked.create(unfinished, values, chunks, about)
         else:
             with unfinished.open("wb") as file:
@@ -72,7 +72,7 @@ def write_field(path: Path, values: NDArray[Any], spacing: Sequence[float], orig
 
 def write_shots(path: Path, geometry: Geometry, gathers: Sequence[NDArray[Any]], dt: float) -> None:
     """Write the data of shots, samples by receivers each: Zarr and SEG-Y with positions, .npy without."""
-    kind = kind_of(path)
+    kind = format_of(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole(path, folder=kind == "zarr", private=False) as unfinished:
         if kind == "segy":
@@ -91,11 +91,11 @@ def write_shots(path: Path, geometry: Geometry, gathers: Sequence[NDArray[Any]],
         group.attrs["dt"] = dt = float(dt)
         data, sources = np.stack(gathers), np.asarray(geometry.sources)
         receivers = np.stack([geometry.receivers_of(shot) for shot in range(geometry.count)])
-        each = [chunked.checksum_of(gather, [shot, dt]) for shot, gather in enumerate(data)]
+        each = [chunked.checksum_with(gather, [shot, dt]) for shot, gather in enumerate(data)]
         for name, values, attributes in (
             ("data", data, {chunked.CHECKSUMS: each}),
-            ("sources", sources, {chunked.CHECKSUM: chunked.checksum_of(sources, dt)}),
-            ("receivers", receivers, {chunked.CHECKSUM: chunked.checksum_of(receivers, dt)}),
+            ("sources", sources, {chunked.CHECKSUM: chunked.checksum_with(sources, dt)}),
+            ("receivers", receivers, {chunked.CHECKSUM: chunked.checksum_with(receivers, dt)}),
         ):
             chunked.create(group, values, (1, *values.shape[1:]), attributes, name)
 
@@ -115,7 +115,7 @@ class ShotFile:
 
 def look_at_shots(path: Path, ndim: int) -> ShotFile:
     """Find out what a file of shots holds, without reading the data."""
-    kind = kind_of(path)
+    kind = format_of(path)
     if not path.exists():
         raise WaveError(f"there is no {path}")
     if kind == "segy":
@@ -151,7 +151,7 @@ def look_at_shots(path: Path, ndim: int) -> ShotFile:
 
 def read_shot(path: Path, shot: int, traces: NDArray[Any]) -> NDArray[np.float32]:
     """Read the data of one shot, samples by receivers."""
-    kind = kind_of(path)
+    kind = format_of(path)
     if kind == "segy":
         from forebay.wave.files.segy import read_traces
 

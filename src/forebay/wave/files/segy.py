@@ -5,7 +5,8 @@ multiplied by its scalar where that is positive and divided by it where it is ne
 sampling interval of a file in depth is taken as millimetres, as is usual.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.errors import WaveError
+from forebay.errors import WaveError, reading
 from forebay.wave.files.volume import Volume
 from forebay.wave.survey.geometry import Geometry
 
@@ -236,8 +237,8 @@ def _scales(file: Any, field: int) -> NDArray[np.float64]:
     return np.asarray(np.where(scalar > 0, scalar, 1 / np.abs(scalar)), np.float64)
 
 
-def _open(path: Path) -> Any:
-    try:
-        return segyio.open(str(path), ignore_geometry=True)
-    except (OSError, RuntimeError, ValueError) as error:
-        raise WaveError(f"{path} cannot be read as SEG-Y: {error}") from error
+@contextmanager
+def _open(path: Path) -> Iterator[Any]:
+    """Open a file for as long as it is read; whatever segyio raises over it is told."""
+    with reading(path, "SEG-Y", WaveError), segyio.open(str(path), ignore_geometry=True) as file:
+        yield file

@@ -2,6 +2,7 @@
 
 import logging
 import math
+import traceback
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -89,8 +90,7 @@ def _start(workers: int, device: str, gpus: int, security: Any) -> Any:
         # Dask listens for requests of pages all the same, and without a port given on one that others have, too.
         "scheduler_kwargs": {"dashboard_address": "127.0.0.1:0"},
         "security": security,
-        # What befalls a shot is told by its exception; of workers that are ended by a signal Dask shows tracebacks.
-        "silence_logs": logging.CRITICAL,
+        "silence_logs": logging.WARNING,  # and of that, what `private_cluster` lets pass
     }
     if device == "gpu" and gpus > 1:
         try:
@@ -114,7 +114,7 @@ class ShotCluster:
         """Count the GPUs that every worker has."""
         return min(ask_workers(self.client, gpu_count).values(), default=0)
 
-    def shots(self, workspace: Workspace, todo: list[int], budget: Budget, shown: ProgressBars) -> dict[int, str]:
+    def shots(self, workspace: Workspace, todo: list[int], budget: Budget, bars: ProgressBars) -> dict[int, str]:
         """Migrate shots, each tried as often as the job says, and tell which failed and why."""
         if not todo:
             return {}
@@ -123,19 +123,30 @@ class ShotCluster:
             raise WaveError(
                 f"the worker {blind[0]} does not see {root}: choose an output.directory that all of them share"
             )
-        self.client.subscribe_topic(topic, lambda event: shown.steps(*event[1]))
+        begun: set[int] = set()
+
+        def hear(event: Any) -> None:
+            begun.add(event[1][0])
+            bars.steps(*event[1])
+
+        self.client.subscribe_topic(topic, hear)
         try:
             failed: dict[int, str] = {}
             rest = list(todo)
             # The first one measures and plans, alone; its plan serves the others.
             while rest and workspace.plan() is None:
-                failed.update(self._all(workspace, (root, workspace.run, topic, budget), [rest.pop(0)], shown))
-            return failed | self._all(workspace, (root, workspace.run, topic, budget), rest, shown)
+                failed.update(self._all(workspace, (root, workspace.run, topic, budget), [rest.pop(0)], bars))
+            return failed | self._all(workspace, (root, workspace.run, topic, budget), rest, bars)
+        except (KeyboardInterrupt, SystemExit):  # Ctrl-C, or SIGTERM: workers that are ended next cannot tell
+            for shot in begun & set(todo) - workspace.finished():
+                workspace.fail(shot, traceback.format_exc())
+                workspace.take_failure(shot)
+            raise
         finally:
             self.client.unsubscribe_topic(topic)
 
     def _all(
-        self, workspace: Workspace, about: tuple[str, str, str, Budget], todo: list[int], shown: ProgressBars
+        self, workspace: Workspace, about: tuple[str, str, str, Budget], todo: list[int], bars: ProgressBars
     ) -> dict[int, str]:
         attempts: Counter[int] = Counter()
         failed: dict[int, str] = {}
@@ -155,7 +166,7 @@ class ShotCluster:
                 except CorruptionError as damage:
                     error = damage
                 else:
-                    shown.finished(shot, future.result()["seconds"])
+                    bars.finished(shot, future.result()["seconds"])
                     continue
             error = error or future.exception()
             workspace.take_failure(shot)
@@ -169,17 +180,17 @@ class ShotCluster:
                 waiting.add(retried)
             else:
                 failed[shot] = reason
-            shown.failed(shot, reason, again)
+            bars.failed(shot, reason, again)
         return failed
 
     def stack(self, workspace: Workspace, shots: Iterable[int], failed: dict[int, str]) -> PartialImage | None:
         """Sum images on the workers: the same tree as in one process, so the same bits; add to `failed` what cannot."""
         root, chosen = str(workspace.root.resolve()), set(shots)
-        checks = {shot: self.client.submit(_damage, root, shot, pure=False) for shot in chosen}
+        checks = {shot: self.client.submit(_damage_of, root, shot, pure=False) for shot in chosen}
         damage = {shot: reason for shot, reason in self.client.gather(checks).items() if reason}
         failed.update(damage)
         leaves = (
-            self.client.submit(_part, root, shot, pure=False) if shot in chosen - damage.keys() else None
+            self.client.submit(_read_image, root, shot, pure=False) if shot in chosen - damage.keys() else None
             for shot in range(workspace.geometry.count)
         )
         total = tree_sum(
@@ -189,10 +200,11 @@ class ShotCluster:
 
     def budget(self, workspace: Workspace) -> Budget:
         """Return what the limits of a worker leave beside the arrays that a shot works with, unless the job says."""
-        if workspace.job.memory.budget is not None:
-            return workspace.job.memory.budget
-        limits, job = limits_of(self.client, try_shot), workspace.job
-        fields = part_of(workspace.grid, workspace.boxes[0]).fields(job.physics.order // 2)
+        job = workspace.described.job
+        if job.memory.budget is not None:
+            return job.memory.budget
+        limits = limits_of(self.client, try_shot)
+        fields = part_of(workspace.described.grid, workspace.boxes[0]).fields(job.physics.order // 2)
         traces = int((workspace.geometry.starts[1:] - workspace.geometry.starts[:-1]).max())
         working = FIELDS[job.physics.kind, len(fields)] * math.prod(fields) + GATHERS * traces * steps_of(workspace)[0]
         left = limits.budget - BYTES * working
@@ -220,7 +232,7 @@ def _sees(root: str) -> bool:
     return (Path(root) / "job.json").exists()
 
 
-def _damage(root: str, shot: int) -> str:
+def _damage_of(root: str, shot: int) -> str:
     try:
         Workspace(Path(root)).part(shot)
     except CorruptionError as error:
@@ -228,5 +240,5 @@ def _damage(root: str, shot: int) -> str:
     return ""
 
 
-def _part(root: str, shot: int) -> PartialImage:
+def _read_image(root: str, shot: int) -> PartialImage:
     return Workspace(Path(root)).part(shot)

@@ -27,7 +27,7 @@ STRONG = 0.4
 
 def write_image(survey: Survey, folder: Path, formats: Sequence[str]) -> list[Path]:
     """Write the image in each format, and the sums that it was made of in the first that is an array."""
-    grid, written = survey.workspace.grid, []
+    grid, written = survey.workspace.described.grid, []
     for name in formats:
         path = folder / f"image.{name}"
         if name == "png":
@@ -45,7 +45,7 @@ def write_image(survey: Survey, folder: Path, formats: Sequence[str]) -> list[Pa
 
 def draw_image(survey: Survey, path: Path) -> None:
     """Draw the image, stronger with depth; of a volume, three planes through its middle."""
-    grid = survey.workspace.grid
+    grid = survey.workspace.described.grid
     gain = np.linspace(STRONG, 1, grid.shape[0]).reshape(-1, *[1] * (grid.ndim - 1))
     draw_panels(panels_of(survey.image * gain, survey.workspace, signed=True), path)
 
@@ -66,8 +66,9 @@ def draw_model(workspace: Workspace, path: Path, medium: str = "model") -> None:
 
 def panels_of(values: NDArray[Any], workspace: Workspace, *, signed: bool = False, label: str = "") -> list[Panel]:
     """Make a panel of a section, or three of a volume."""
-    low = [start / 1000 for start in workspace.grid.origin]
-    high = [stop / 1000 for stop in workspace.grid.end]
+    grid = workspace.described.grid
+    low = [start / 1000 for start in grid.origin]
+    high = [stop / 1000 for stop in grid.end]
     names = ("depth, km", "x, km") if values.ndim == 2 else ("depth, km", "y, km", "x, km")
     if values.ndim == 2:
         planes = [(values, 0, 1, "")]
@@ -86,13 +87,15 @@ def panels_of(values: NDArray[Any], workspace: Workspace, *, signed: bool = Fals
 
 def write_report(survey: Survey, path: Path, pictures: Sequence[Picture], title: str, lead: str) -> None:
     """Write the page: facts, pictures, where time and memory went, and each shot."""
-    workspace, plan, grid = survey.workspace, survey.workspace.plan(), survey.workspace.grid
+    workspace = survey.workspace
+    described, plan = workspace.described, workspace.plan()
+    grid = described.grid
     every, steps = survey.summaries[0]["every"], survey.summaries[0]["steps"]
     facts = [
         ("shots", f"{len(survey.summaries) - len(survey.aside)} of {workspace.geometry.count}"),
         ("grid", " x ".join(map(str, grid.shape)) + f" at {grid.spacing[0]:.6g} m"),
-        ("steps of a shot", f"{steps} of {workspace.step * 1000:.4g} ms"),
-        ("imaged every", f"{every} steps, {every * workspace.step * 1000:.4g} ms"),
+        ("steps of a shot", f"{steps} of {described.step * 1000:.4g} ms"),
+        ("imaged every", f"{every} steps, {every * described.step * 1000:.4g} ms"),
         *(_planned(plan, every) if plan is not None else []),
         ("seconds of all shots", seconds_to_text(sum(shot["seconds"] for shot in survey.summaries))),
         ("this run", seconds_to_text(survey.seconds)),
@@ -103,7 +106,7 @@ def write_report(survey: Survey, path: Path, pictures: Sequence[Picture], title:
         name: values for name, values in phases.items() if any(values)
     }
     labels = [str(shot["shot"]) for shot in survey.summaries]
-    told = json.dumps(workspace.job.model_dump(mode="json", exclude_none=True), indent=2, ensure_ascii=False)
+    told = json.dumps(described.job.model_dump(mode="json", exclude_none=True), indent=2, ensure_ascii=False)
     sections: list[tuple[str, Sequence[Element]]] = [("", [Facts(facts)]), ("Pictures", pictures)]
     if survey.failed:
         rows = [[str(number), reason] for number, reason in survey.failed.items()]
@@ -166,9 +169,10 @@ def _table(survey: Survey) -> TextTable:
 
 def draw_waves(workspace: Workspace, shot: int, moments: Sequence[float], gather: Path, snapshots: Path) -> None:
     """Model one shot in the true model, and draw what its receivers hear and where its wave is at some moments."""
-    job, box, grid = workspace.job, workspace.boxes[shot], workspace.grid
+    described, box = workspace.described, workspace.boxes[shot]
+    job, grid = described.job, described.grid
     fields, seen = workspace.fields("true", box), {}
-    steps = {round(moment / workspace.step): moment for moment in moments}
+    steps = {round(moment / described.step): moment for moment in moments}
 
     def watch(pressure: Any, step: int) -> None:
         if step in steps:
@@ -176,9 +180,9 @@ def draw_waves(workspace: Workspace, shot: int, moments: Sequence[float], gather
 
     sent = shot_of(workspace, shot)
     model = medium_of(job, fields, part_of(grid, box))
-    data = simulate(sent, model, dt=workspace.step, order=job.physics.order, watch=watch)
+    data = simulate(sent, model, dt=described.step, order=job.physics.order, watch=watch)
     x = sent.receivers[:, -1] / 1000
-    seconds = (len(data) - 1) * workspace.sampling
+    seconds = (len(data) - 1) * described.sampling
     gain = np.linspace(0, 1, len(data))[:, None]  # waves spread: what is late is faint
     heard = Panel(
         gain * data, (x.min(), x.max(), seconds, 0.0), "time, s", "x of the receiver, km", signed=True, cut=0.95

@@ -84,6 +84,8 @@ def run_job(
 def _survey(job: Job, console: Console, repair: bool) -> Survey:
     """Do what `run_job` does, in a directory that is held."""
     start = perf_counter()
+    damage: list[str] = []
+    failed: dict[int, str] = {}
     with ExitStack() as opened:
         client, gpus = None, gpu_count()
         if job.run.scheduler:
@@ -91,54 +93,59 @@ def _survey(job: Job, console: Console, repair: bool) -> Survey:
 
             client = opened.enter_context(existing(job.run))
             gpus = client.gpus()
-        damage: dict[str, int | None] = {}
         with console.status("preparing the model"):
-            workspace = opened.enter_context(prepare(job, gpus, damage.__setitem__).running())
-        for note in (*damage, *workspace.notes):
-            if console.quiet:
-                warnings.warn(note, WaveWarning, stacklevel=3)
-            else:
-                say(console, note, "yellow")
+            workspace = opened.enter_context(prepare(job, gpus, damage.append).running())
+        _tell_notes(console, [*damage, *workspace.described.notes])
         done, count = workspace.finished(), workspace.geometry.count
-        missing = [shot for shot in range(count) if shot not in done]
-        todo = [shot for shot in missing if not repair or shot in damage.values()]
         if done:
             say(console, f"{len(done)} of {count} shots were finished before")
         if job.run.workers:
             from forebay.wave.job.cluster import local
 
-            client = opened.enter_context(local(job.run, workspace.device, workspace.drafts))
-        shown = opened.enter_context(ProgressBars(console, count, len(done), steps_of(workspace)[1]))
-        unasked = [shot for shot in missing if shot not in todo]
-        failed = dict.fromkeys(unasked, "it was not computed before: run the job without --repair")
+            client = opened.enter_context(local(job.run, workspace.described.device, workspace.drafts))
+        bars = opened.enter_context(ProgressBars(console, count, len(done), steps_of(workspace)[1]))
+        todo = [shot for shot in range(count) if shot not in done]
+        if repair:
+            unasked = [shot for shot in todo if shot not in workspace.damaged]
+            failed |= dict.fromkeys(unasked, "it was not computed before: run the job without --repair")
+            todo = [shot for shot in todo if shot in workspace.damaged]
         if todo:  # a finished job keeps its plan, however little memory there is now
             budget = Budget(host=host_capacity().free) if client is None else client.budget(workspace)
             _settle(workspace, budget, console)
             if client is None:
-                failed |= _here(workspace, todo, shown)
+                failed |= _here(workspace, todo, bars)
             else:
-                failed |= client.shots(workspace, todo, budget, shown)
+                failed |= client.shots(workspace, todo, budget, bars)
         summaries = _summaries(workspace, failed)
         aside = {} if job.imaging.include_outliers else _aside(summaries)
         chosen = summaries.keys() - aside.keys()
         if client is not None:
             stack = client.stack(workspace, chosen, failed)
         else:
-            stack = tree_sum(_part(workspace, shot, failed) if shot in chosen else None for shot in range(count))
+            stack = tree_sum(_image_of(workspace, shot, failed) if shot in chosen else None for shot in range(count))
     if stack is None:
         raise WaveError(f"none of the {count} shots could be migrated; the first failed: {next(iter(failed.values()))}")
-    stack = stack.spread(workspace.grid.shape)
+    stack = stack.spread(workspace.described.grid.shape)
     return Survey(
         workspace,
         stack,
         finish(stack, workspace),
-        failed,
-        aside,
-        list(damage),
-        len(done),
-        perf_counter() - start,
-        [summary for shot, summary in summaries.items() if shot not in failed],
+        failed=failed,
+        aside=aside,
+        damage=damage,
+        resumed=len(done),
+        seconds=perf_counter() - start,
+        summaries=[summary for shot, summary in summaries.items() if shot not in failed],
     )
+
+
+def _tell_notes(console: Console, notes: list[str]) -> None:
+    """Say what was damaged, and what the job might do better; by a warning where there is no console."""
+    for note in notes:
+        if console.quiet:
+            warnings.warn(note, WaveWarning, stacklevel=4)
+        else:
+            say(console, note, "yellow")
 
 
 def _summaries(workspace: Workspace, failed: dict[int, str]) -> dict[int, dict[str, Any]]:
@@ -162,7 +169,7 @@ def _aside(summaries: dict[int, dict[str, Any]]) -> dict[int, str]:
     }
 
 
-def _part(workspace: Workspace, shot: int, failed: dict[int, str]) -> PartialImage | None:
+def _image_of(workspace: Workspace, shot: int, failed: dict[int, str]) -> PartialImage | None:
     """Read the image of a shot; add it to `failed` where it was damaged since this run began."""
     try:
         return workspace.part(shot)
@@ -173,7 +180,7 @@ def _part(workspace: Workspace, shot: int, failed: dict[int, str]) -> PartialIma
 
 def finish(stack: PartialImage, workspace: Workspace) -> NDArray[Any]:
     """Make the image from the sums: even light, nothing smooth, and a quiet top."""
-    grid, depth = workspace.grid, workspace.job.imaging.mute
+    grid, depth = workspace.described.grid, workspace.described.job.imaging.mute
     image = laplacian_filter(normalise(stack.image, stack.illumination), grid)
     if depth:
         rows = np.arange(grid.shape[0]) * grid.spacing[0]
@@ -184,7 +191,7 @@ def finish(stack: PartialImage, workspace: Workspace) -> NDArray[Any]:
 
 def _settle(workspace: Workspace, budget: Budget, console: Console) -> None:
     """Drop a plan that was made for another budget, or where there was more memory."""
-    plan, told = workspace.plan(), workspace.job.memory.budget
+    plan, told = workspace.plan(), workspace.described.job.memory.budget
     if plan is None:
         return
     reason = too_much(plan, budget)
@@ -199,28 +206,37 @@ def _settle(workspace: Workspace, budget: Budget, console: Console) -> None:
         workspace.forget_plan()
 
 
-def _here(workspace: Workspace, todo: list[int], shown: ProgressBars) -> dict[int, str]:
-    """Migrate shots one after the other in this process."""
+def _here(workspace: Workspace, todo: list[int], bars: ProgressBars) -> dict[int, str]:
+    """Migrate shots one after the other in this process, and tell which failed and why."""
     failed: dict[int, str] = {}
-    retries = workspace.job.run.retries
     for shot in todo:
-        for attempt in range(retries + 1):
-            try:
-                summary = try_shot(workspace.root, shot, workspace.run, tell=shown.steps)
-                workspace.take(shot)
-            except (KeyboardInterrupt, SystemExit):  # Ctrl-C, or SIGTERM on the command line
-                workspace.take_failure(shot)
-                raise
-            except Exception as error:
-                workspace.take_failure(shot)
-                if isinstance(error, BudgetError) and workspace.plan() is None:
-                    raise  # and all others would fail alike
-                failed[shot], again = f"{type(error).__name__}: {error}", attempt < retries and not hopeless(error)
-                shown.failed(shot, failed[shot], again)
-                if again:
-                    continue
+        for left in reversed(range(workspace.described.job.run.retries + 1)):
+            reason, is_hopeless = _attempt(workspace, shot, bars)
+            if not reason:
                 break
-            failed.pop(shot, None)
-            shown.finished(shot, summary["seconds"])
-            break
+            again = left > 0 and not is_hopeless
+            bars.failed(shot, reason, again)
+            if not again:
+                failed[shot] = reason
+                break
     return failed
+
+
+def _attempt(workspace: Workspace, shot: int, bars: ProgressBars) -> tuple[str, bool]:
+    """Migrate a shot; return what went wrong, if anything, and whether it would again, but raise what all would meet.
+
+    The error itself is let go: its frames hold the arrays of the shot.
+    """
+    try:
+        summary = try_shot(workspace.root, shot, workspace.run, tell=bars.steps)
+        workspace.take(shot)
+    except Exception as error:
+        workspace.take_failure(shot)
+        if isinstance(error, BudgetError) and workspace.plan() is None:
+            raise
+        return f"{type(error).__name__}: {error}", hopeless(error)
+    except BaseException:  # Ctrl-C, or SIGTERM on the command line
+        workspace.take_failure(shot)
+        raise
+    bars.finished(shot, summary["seconds"])
+    return "", False

@@ -213,7 +213,7 @@ class ImagingTable(Table):
     mute: Depth = 0.0
     """metres from the top in which the final image is faded out"""
     include_outliers: bool = False
-    """whether shots are summed that are more than thirty times as strong as the median of all"""
+    """whether shots are summed that are far stronger than the median of all, see `forebay.wave.job.stack.outliers`"""
 
 
 class MemoryTable(Table):

@@ -18,12 +18,12 @@ from forebay.errors import ForebayError, WaveError
 from forebay.units import Budget
 from forebay.wave.advice import WaveWarning
 from forebay.wave.files.formats import read_shot
-from forebay.wave.job.description import check_unchanged
 from forebay.wave.job.inputs import medium_of
 from forebay.wave.job.place import budget_of, putter
 from forebay.wave.job.stack import PartialImage
 from forebay.wave.job.workspace import Workspace
-from forebay.wave.migrate import migrate
+from forebay.wave.job.workspace.description import check_unchanged
+from forebay.wave.migrate import Migration, migrate
 from forebay.wave.simulate import simulate
 from forebay.wave.survey.geometry import part_of
 from forebay.wave.survey.shot import Shot
@@ -31,7 +31,7 @@ from forebay.wave.survey.shot import Shot
 _ONE = threading.Lock()
 """A process works on one shot at a time: its loops take all its threads already."""
 
-Tell = Callable[[int, int], None]
+StepListener = Callable[[int, int], None]
 """``tell(shot, done)`` hears how many steps of a shot are done."""
 
 
@@ -41,7 +41,7 @@ def try_shot(
     run: str,
     budget: Budget | None = None,
     threads: int | None = None,
-    tell: Tell | None = None,
+    tell: StepListener | None = None,
 ) -> dict[str, Any]:
     """Migrate one shot, write its image for the run to take, and tell how it went; write down what goes wrong.
 
@@ -82,26 +82,28 @@ def hopeless(error: BaseException) -> bool:
 
 def steps_of(workspace: Workspace) -> tuple[int, int]:
     """Return the steps of one way through a shot, and of all its ways: modelled where it is, forward and back."""
-    steps = math.ceil(len(workspace.wavelet) * workspace.sampling / workspace.step - 1e-6)
-    return steps, (2 if workspace.job.data.file is not None else 3) * steps
+    described = workspace.described
+    steps = math.ceil(len(workspace.wavelet) * described.sampling / described.step - 1e-6)
+    return steps, (2 if described.job.data.file is not None else 3) * steps
 
 
-def _run(workspace: Workspace, number: int, budget: Budget | None, tell: Tell) -> dict[str, Any]:
-    job, start = workspace.job, perf_counter()
-    put = putter(workspace.device)
+def _run(workspace: Workspace, number: int, budget: Budget | None, tell: StepListener) -> dict[str, Any]:
+    described, start = workspace.described, perf_counter()
+    job = described.job
+    put = putter(described.device)
     shot = shot_of(workspace, number)
     shot = shot.with_data(data_of(workspace, number, shot))
     recorded = perf_counter()
     steps, all_steps = steps_of(workspace)
     tell(number, all_steps - 2 * steps)
     box, plan = workspace.boxes[number], workspace.plan()
-    model = medium_of(job, workspace.fields("model", box), part_of(workspace.grid, box), put)
+    model = medium_of(job, workspace.fields("model", box), part_of(described.grid, box), put)
     directory = job.memory.directory or workspace.root
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     migration = migrate(
         shot,
         model,
-        dt=workspace.step,
+        dt=described.step,
         order=job.physics.order,
         every=job.imaging.every,
         images=(job.imaging.image,),
@@ -109,7 +111,7 @@ def _run(workspace: Workspace, number: int, budget: Budget | None, tell: Tell) -
         condition=lambda source, receiver, step: tell(number, all_steps - step),
         turn=lambda state: tell(number, all_steps - steps),
         plan=plan,
-        budget=budget_of(job, workspace.device, budget) if plan is None else None,
+        budget=budget_of(job, described.device, budget) if plan is None else None,
         codec=job.memory.codec,
         schedule=job.memory.schedule,
         directory=directory,
@@ -117,60 +119,68 @@ def _run(workspace: Workspace, number: int, budget: Budget | None, tell: Tell) -
         progress=False,
     )
     part = PartialImage(np.asarray(migration.image), np.asarray(migration.illumination), box)
+    _check_finite(part, shot)
+    if plan is None:
+        workspace.freeze(migration.result.plan, migration.result.metrics, number)
+    seconds = {"seconds": perf_counter() - start, "data": recorded - start}
+    summary = {"shot": number} | seconds | _told(migration) | {"strength": part.strength}
+    # Half of what lies beyond source and receivers, along the horizontal axes.
+    margins = [0, *(int((job.imaging.aperture or 0.0) / 2 / step) for step in described.grid.spacing[1:])]
+    workspace.keep(number, part.faded(margins, described.grid.shape), summary)
+    return dict(json.loads(json.dumps(summary)))
+
+
+def _check_finite(part: PartialImage, shot: Shot) -> None:
+    """Refuse an image that would spoil the sum of all."""
     if not np.isfinite(part.image).all() or not np.isfinite(part.illumination).all():
         largest = np.abs(np.asarray(shot.data)).max()
         raise WaveError(
             f"its image is not finite, and is set aside: look at its data, whose largest sample is {largest:.3g}"
         )
-    result = migration.result
-    if plan is None:
-        workspace.freeze(result.plan, result.metrics, number)
-    summary = {
-        "shot": number,
-        "seconds": perf_counter() - start,
-        "data": recorded - start,
-        "reversal": result.metrics.seconds,
+
+
+def _told(migration: Migration) -> dict[str, Any]:
+    """Return what a summary tells of a shot's reversal."""
+    result, metrics = migration.result, migration.result.metrics
+    return {
+        "reversal": metrics.seconds,
         "every": migration.every,
         "steps": result.plan.steps,
-        "phases": dict(result.metrics.phases),
-        "peak": dict(result.metrics.peak),
-        "moved": dict(result.metrics.moved),
-        "ratio": result.metrics.mean_ratio if result.metrics.ratios else None,
-        "worst": result.metrics.ratios.worst if result.metrics.ratios else None,
-        "error": max((sample.relative for sample in result.metrics.samples), default=None),
+        "phases": dict(metrics.phases),
+        "peak": dict(metrics.peak),
+        "moved": dict(metrics.moved),
+        "ratio": metrics.mean_ratio if metrics.ratios else None,
+        "worst": metrics.ratios.worst if metrics.ratios else None,
+        "error": max((sample.relative for sample in metrics.samples), default=None),
         "note": result.note,
-        "strength": float(np.sqrt(np.mean(np.square(part.image, dtype=np.float64)))),
     }
-    # Half of what lies beyond source and receivers, along the horizontal axes.
-    margins = [0, *(int((job.imaging.aperture or 0.0) / 2 / step) for step in workspace.grid.spacing[1:])]
-    workspace.keep(number, part.faded(margins, workspace.grid.shape), summary)
-    return dict(json.loads(json.dumps(summary)))
 
 
 def shot_of(workspace: Workspace, number: int) -> Shot:
     """Return the geometry and wavelet of a shot."""
-    geometry = workspace.geometry
+    described, geometry = workspace.described, workspace.geometry
     return Shot(
         geometry.sources[number],
         geometry.receivers_of(number),
         workspace.wavelet,
-        workspace.sampling,
-        sends=workspace.job.physics.sends,
-        hears=workspace.job.physics.hears,
+        described.sampling,
+        sends=described.job.physics.sends,
+        hears=described.job.physics.hears,
     )
 
 
 def data_of(workspace: Workspace, number: int, shot: Shot) -> NDArray[Any]:
     """Read what a shot's receivers heard, or model it, and mute the direct wave where that is asked for."""
-    job = workspace.job
+    described = workspace.described
+    job = described.job
     if job.data.file is not None:
         data = read_shot(job.data.file, number, workspace.geometry.traces_of(number))
-        check_unchanged(job.data.file, workspace.described.frozen["files"])
+        check_unchanged(job.data.file, described.frozen["files"])
     else:
         box = workspace.boxes[number]
-        put = putter(workspace.device)
-        model = medium_of(job, workspace.fields("true", box), part_of(workspace.grid, box), put)
-        data = simulate(shot, model, dt=workspace.step, order=job.physics.order)
+        put = putter(described.device)
+        model = medium_of(job, workspace.fields("true", box), part_of(described.grid, box), put)
+        data = simulate(shot, model, dt=described.step, order=job.physics.order)
     if job.data.mute_velocity is None:
         return data
     return mute(data, shot, job.data.mute_velocity, job.data.mute_delay)

@@ -7,13 +7,12 @@ that NumPy reads it as ever. The checksum is the XXH3-128 of the whole file, wit
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile, ZipFile
 
-from xxhash import xxh3_128
-
+from forebay.checksums import checksum_of
 from forebay.errors import CorruptionError, WaveError
 
 FORMAT = 1
@@ -28,9 +27,13 @@ CHUNK = 2**24
 """Bytes that are read at a time."""
 
 
-def digest_of(path: Path, hole: int | None = None) -> str:
+def checksum_of_file(path: Path, hole: int | None = None) -> str:
     """Return the checksum of a file, with zeros for the digits of the checksum that begin at a place."""
-    total, place = xxh3_128(), 0
+    return checksum_of(_chunks(path, hole))
+
+
+def _chunks(path: Path, hole: int | None) -> Iterator[bytes]:
+    place = 0
     with path.open("rb") as file:
         while chunk := file.read(CHUNK):
             if hole is not None and place - len(BLANK) < hole < place + len(chunk):
@@ -38,15 +41,14 @@ def digest_of(path: Path, hole: int | None = None) -> str:
                 low, high = max(hole - place, 0), min(hole + len(BLANK) - place, len(chunk))
                 filled[low:high] = BLANK[: high - low]
                 chunk = bytes(filled)
-            total.update(chunk)
+            yield chunk
             place += len(chunk)
-    return total.hexdigest()
 
 
 def sealed_text(content: Mapping[str, Any], **whose: Any) -> str:
     """Return JSON with a seal that tells whose it is."""
     text = json.dumps({"seal": {"checksum": BLANK.decode(), "format": FORMAT, **whose}, **content}, indent=2)
-    return text.replace(BLANK.decode(), xxh3_128(text.encode()).hexdigest(), 1)
+    return text.replace(BLANK.decode(), checksum_of([text.encode()]), 1)
 
 
 def open_text(path: Path, **whose: Any) -> dict[str, Any]:
@@ -64,7 +66,7 @@ def open_text(path: Path, **whose: Any) -> dict[str, Any]:
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         raise damaged(path, "it carries no seal") from error
     whole = re.fullmatch("[0-9a-f]{32}", written) is not None
-    if not whole or xxh3_128(data.replace(written.encode(), BLANK, 1)).hexdigest() != written:
+    if not whole or checksum_of([data.replace(written.encode(), BLANK, 1)]) != written:
         raise damaged(path, "its checksum does not match")
     _check(path, seal, whose)
     return dict(content)
@@ -78,7 +80,7 @@ def seal_archive(path: Path, **whose: Any) -> None:
         file.write(len(comment).to_bytes(2, "little") + comment)
         file.flush()
         hole = file.tell() - len(comment) + len(BEGIN)
-        written = digest_of(path, hole)
+        written = checksum_of_file(path, hole)
         file.seek(hole)
         file.write(written.encode())
 
@@ -93,7 +95,7 @@ def open_archive(path: Path, **whose: Any) -> dict[str, Any]:
             tail = file.read()
         start = tail.rfind(BEGIN)
         seal = json.loads(tail[start:]) if start >= 0 else None
-        written = digest_of(path, size - len(tail) + start + len(BEGIN))
+        written = checksum_of_file(path, size - len(tail) + start + len(BEGIN))
     except OSError as error:
         raise damaged(path, f"it cannot be read ({error.strerror})") from error
     except (ValueError, RecursionError) as error:

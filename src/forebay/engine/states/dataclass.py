@@ -7,7 +7,7 @@ from forebay.engine.states.plain import PLAIN, Fixed, attributes
 from forebay.errors import StateError
 
 
-def is_record(kind: type[Any]) -> bool:
+def is_tree_class(kind: type[Any]) -> bool:
     """Tell whether a class is a dataclass whose instances are no arrays themselves."""
     return is_dataclass(kind) and not hasattr(kind, "__array__") and not hasattr(kind, "__cuda_array_interface__")
 

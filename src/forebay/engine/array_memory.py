@@ -16,7 +16,7 @@ from forebay.tier.capacity import host_capacity
 
 
 @dataclass(frozen=True)
-class Library:
+class ArrayMemory:
     """What the engine needs to know of arrays in one memory."""
 
     tier: str
@@ -28,7 +28,7 @@ class Library:
     """makes the GPU of the arrays current, and afterwards the one that was"""
 
 
-def library_of(state: Any) -> Library:
+def memory_of(state: Any) -> ArrayMemory:
     """Find out where the arrays of a state are, refusing one that is in several places."""
     arrays = arrays_of(state)
     if not arrays:
@@ -38,7 +38,7 @@ def library_of(state: Any) -> Library:
     if any(on_host) != all(on_host):
         raise StateError("some arrays of the state are on the host and some on a GPU: move them to one place")
     if on_host[0]:
-        return Library("host", lambda where, synchronous: HostReversal(where), lambda: host_capacity().free)
+        return ArrayMemory("host", lambda where, synchronous: HostReversal(where), lambda: host_capacity().free)
     devices = {library.device(array) for library, array in zip(libraries, arrays, strict=True)} - {None}
     if len(devices) > 1:
         places = " and ".join(f"cuda:{device}" for device in sorted(devices, key=str))
@@ -46,7 +46,7 @@ def library_of(state: Any) -> Library:
     return _device(next(iter(devices), None), dispatch.device_library(dispatch.describe(arrays[0])))
 
 
-def _device(index: int | None, arrays: Any) -> Library:
+def _device(index: int | None, arrays: Any) -> ArrayMemory:
     from forebay.cuda.driver import current_device, device_memory, on_device  # they need cuda.core
     from forebay.machine.cuda_reversal import CudaReversal
 
@@ -56,4 +56,4 @@ def _device(index: int | None, arrays: Any) -> Library:
         with on_device(device):
             return device_memory()[0]
 
-    return Library("device", partial(CudaReversal, device, arrays), free_bytes, partial(on_device, device))
+    return ArrayMemory("device", partial(CudaReversal, device, arrays), free_bytes, partial(on_device, device))

@@ -7,15 +7,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from xxhash import xxh3_128_hexdigest
-
+from forebay.checksums import checksum_of
 from forebay.codec.auto import choices
 from forebay.errors import WaveError
 from forebay.version import __version__
 from forebay.wave.earth.grid import Grid
 from forebay.wave.job.job import Job
-from forebay.wave.job.seal import damaged, of_another_version, open_text, sealed_text
-from forebay.wave.job.told import ToldJob
+from forebay.wave.job.workspace.seal import damaged, of_another_version, open_text, sealed_text
+from forebay.wave.job.workspace.told import ToldJob
 
 FREE: Any = {"run": True, "output": True, "memory": {"directory"}, "imaging": {"include_outliers"}}
 """What may change between two runs of one job: it does not change the image of a shot."""
@@ -54,7 +53,7 @@ class Description:
         of every file that is read. Who changes data and keeps both of these is not noticed.
         """
         told = [self.frozen, asdict(self.grid), self.sampling, self.step, self.device, self.contents]
-        return xxh3_128_hexdigest(json.dumps(told, sort_keys=True).encode())
+        return checksum_of([json.dumps(told, sort_keys=True).encode()])
 
     def to_json(self) -> str:
         """Return the text of a job.json."""

@@ -1,0 +1,222 @@
+"""Tasks for threads of ours, which stay whole where a signal raises in the middle of a call.
+
+Ctrl-C raises between any two calls of the main thread. The locks that futures and executors of Python stand on may then
+stay taken for ever, since `threading.Condition` takes them in a function of Python, and whoever needs one hangs. What
+is here holds plain locks alone, which `with` takes and lets go of without anything between.
+"""
+
+import logging
+import threading
+import weakref
+from _thread import start_new_thread
+from collections.abc import Callable
+from concurrent.futures import CancelledError
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+logger = logging.getLogger("forebay.tasks")
+
+
+class ThreadTask(Generic[T]):
+    """What a thread will have done, or whoever sets its result; it has the methods of a future.
+
+    Examples
+    --------
+    >>> task = ThreadTask(lambda: 6 * 7)
+    >>> task.run()
+    >>> task.result()
+    42
+    """
+
+    def __init__(self, call: Callable[[], T] | None = None) -> None:
+        self._call, self._begun, self._over = call, False, False
+        self._value: Any = None
+        self._error: BaseException | None = None
+        self._callbacks: list[Callable[[ThreadTask[T]], Any]] = []
+        self._lock, self._gate = threading.Lock(), threading.Lock()
+        self._gate.acquire()  # open once it is over
+
+    def run(self) -> None:
+        """Do it, unless it was cancelled."""
+        with self._lock:
+            if self._over:
+                return
+            self._begun = True
+        assert self._call is not None
+        try:
+            value = self._call()
+        except BaseException as error:
+            self.set_exception(error)
+            self = None  # type: ignore[assignment]  # the frames of the error would hold it, and it holds the error
+        else:
+            self.set_result(value)
+
+    def set_result(self, value: T) -> None:
+        """End it with a value."""
+        self._end(value, None)
+
+    def set_exception(self, error: BaseException) -> None:
+        """End it with an error."""
+        self._end(None, error)
+
+    def cancel(self) -> bool:
+        """End it, unless it has begun; return whether nobody does it."""
+        if not self._begun and not self._over:
+            self._end(None, CancelledError())
+        return self.cancelled()
+
+    def cancelled(self) -> bool:
+        """Tell whether nobody does it."""
+        return not self._begun and isinstance(self._error, CancelledError)
+
+    def done(self) -> bool:
+        """Tell whether it is over."""
+        return self._over
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Wait, at most some seconds where told, and return its error, if it has one."""
+        if timeout is not None and not self._over:
+            if not self._gate.acquire(timeout=timeout):
+                raise TimeoutError(f"it is not over after {timeout} s")
+            self._gate.release()
+        if not self._over:
+            with self._gate:  # and let the next one through
+                pass
+        return self._error
+
+    def result(self, timeout: float | None = None) -> T:
+        """Wait, and return its value, or raise its error."""
+        if (error := self.exception(timeout)) is None:
+            return self._value  # type: ignore[no-any-return]
+        try:
+            raise error
+        finally:
+            error = self = None  # type: ignore[assignment]  # as above
+
+    def add_done_callback(self, call: "Callable[[ThreadTask[T]], Any]") -> None:
+        """Call something with it once it is over, in the thread that ends it, or at once."""
+        with self._lock:
+            if not self._over:
+                self._callbacks.append(call)
+                return
+        call(self)
+
+    def _end(self, value: Any, error: BaseException | None) -> None:
+        with self._lock:
+            if self._over:
+                return
+            self._value, self._error, self._over = value, error, True
+            self._gate.release()
+        callbacks, self._callbacks = self._callbacks, []
+        for call in callbacks:
+            try:
+                call(self)
+            except Exception:
+                logger.exception("a callback of a task failed")
+
+
+class Workers:
+    """Threads that run tasks in the order they are given; each is started when all others are busy.
+
+    Parameters
+    ----------
+    count
+        The most threads.
+    name
+        How their names begin.
+    begin
+        What each calls first; what that raises, all of its tasks raise.
+    """
+
+    def __init__(self, count: int, name: str, begin: Callable[[], Any] = lambda: None) -> None:
+        self._count, self._name, self._begin, self._closed = count, name, begin, False
+        self._queue: SimpleQueue[ThreadTask[Any] | None] = SimpleQueue()
+        self._given: dict[int, ThreadTask[Any]] = {}  # what is in the queue: what one takes out may be lost on the way
+        self._idle: SimpleQueue[None] = SimpleQueue()
+        self._threads: list[tuple[threading.Thread, threading.Lock]] = []
+        # Not at the end of the process: whoever closes something then may need the threads.
+        weakref.finalize(self, _dismiss, self._queue, count).atexit = False
+
+    def submit(self, call: Callable[..., T], *arguments: Any) -> ThreadTask[T]:
+        """Have a thread call something."""
+        if self._closed:
+            raise RuntimeError("no thread works here any more")
+        task = ThreadTask(partial(call, *arguments))
+        self._given[id(task)] = task
+        self._queue.put(task)
+        try:
+            self._idle.get_nowait()
+        except Empty:
+            if len(self._threads) < self._count:
+                self._start()
+        return task
+
+    def close(self, *, cancel: bool = False, wait: bool = True) -> None:
+        """Have the threads end after what they were given, or cancel that; again is no harm."""
+        self._closed = True
+        for task in list(self._given.values()) if cancel else ():
+            task.cancel()
+        _dismiss(self._queue, len(self._threads))
+        for thread, ended in self._threads if wait else ():
+            with ended:
+                pass
+            if thread.ident is not None:
+                thread.join()
+
+    def _start(self) -> None:
+        ended = threading.Lock()
+        ended.acquire()
+        work = partial(_work, self._queue, self._given, self._idle, self._begin, ended)
+        # Whoever lets go of it without closing it is not kept from ending.
+        thread = threading.Thread(target=work, name=f"{self._name}-{len(self._threads)}", daemon=True)
+        self._threads.append((thread, ended))
+        # `start` waits for the thread's first word on a condition: not where signals raise.
+        start_new_thread(_started, (thread, self._given, ended))
+
+
+def _started(thread: threading.Thread, given: dict[int, ThreadTask[Any]], ended: threading.Lock) -> None:
+    """Start a thread; where the system gives none, the tasks that wait for it fail."""
+    try:
+        thread.start()
+    except RuntimeError as error:
+        for task in list(given.values()):
+            task.set_exception(error)
+        ended.release()
+
+
+def _work(
+    queue: "SimpleQueue[ThreadTask[Any] | None]",
+    given: dict[int, ThreadTask[Any]],
+    idle: "SimpleQueue[None]",
+    begin: Callable[[], Any],
+    ended: threading.Lock,
+) -> None:
+    """Run tasks until there is a None among them."""
+    failure: BaseException | None = None
+    try:
+        begin()
+    except BaseException as error:
+        failure = error
+    while True:
+        try:
+            task = queue.get_nowait()
+        except Empty:
+            idle.put(None)
+            task = queue.get()
+        if task is None:
+            break
+        given.pop(id(task), None)
+        if failure is None:
+            task.run()
+        else:
+            task.set_exception(failure)
+        del task
+    ended.release()
+
+
+def _dismiss(queue: "SimpleQueue[ThreadTask[Any] | None]", count: int) -> None:
+    for _ in range(count):
+        queue.put(None)

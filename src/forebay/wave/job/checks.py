@@ -1,0 +1,166 @@
+"""Checking a job: all that it names is read, and what would fail at the first step of some shot is refused."""
+
+import math
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forebay import planner
+from forebay.errors import BudgetError, WaveError
+from forebay.machine.packing import in_a_row, snapshot_bytes
+from forebay.machine.spec import ArraySpec
+from forebay.wave.advice import advice
+from forebay.wave.earth.grid import Grid
+from forebay.wave.earth.stability import check_dispersion, check_dt, choose_dt
+from forebay.wave.imaging import imaging_interval
+from forebay.wave.job.inputs import Acquisition, Fields, acquisition_of, layered, media_of, medium_of, wavelet_of
+from forebay.wave.job.job import Job
+from forebay.wave.job.place import check_memory, check_tools, device_of
+from forebay.wave.job.workspace.description import frozen
+from forebay.wave.physics import Physics, physics_of
+from forebay.wave.survey.geometry import part_of, windows
+from forebay.wave.survey.points import locate
+from forebay.wave.survey.wavelet import highest_frequency
+
+
+@dataclass(frozen=True, eq=False)
+class CheckedInputs:
+    """What a job names, and what follows from it for all shots."""
+
+    grid: Grid
+    media: dict[str, Fields]
+    """by the "model" that is migrated through and, where shots are modelled, the "true" one"""
+    acquisition: Acquisition
+    wavelet: NDArray[Any]
+    """at the sampling of the data"""
+    step: float
+    """seconds of a step"""
+    every: int
+    """steps from one contribution to an image to the next"""
+    notes: list[str]
+    """what the job might do better"""
+
+    @property
+    def frequency(self) -> float:
+        """The highest of the wavelet, in Hz."""
+        return highest_frequency(self.wavelet, self.acquisition.dt)
+
+    @property
+    def steps(self) -> int:
+        """Of one way through a shot."""
+        return math.ceil(self.acquisition.samples * self.acquisition.dt / self.step - 1e-6)
+
+
+def checked_inputs(job: Job) -> CheckedInputs:
+    """Read or make what a job names; refuse what no shot can be computed with."""
+    grid, media = media_of(job)
+    acquisition = acquisition_of(job, grid)
+    wavelet = wavelet_of(job, acquisition)
+    grid = layered(job, grid, media, acquisition, wavelet)
+    mediums = [medium_of(job, fields, grid) for fields in media.values()]
+    frequency = highest_frequency(wavelet, acquisition.dt)
+    step = _checked_step(job, mediums, acquisition.dt, frequency)
+    every = job.imaging.every or imaging_interval(frequency, step)
+    _check_format(job, grid)
+    _check_points(job, grid, acquisition)
+    fastest = max(mediums, key=lambda medium: float(medium.fastest))
+    notes = advice(fastest, wavelet, acquisition.dt, step, job.imaging.every)
+    inputs = CheckedInputs(grid, media, acquisition, wavelet, step, every, notes)
+    _check_budget(job, physics_of(mediums[0]), inputs)
+    return inputs
+
+
+def _checked_step(job: Job, mediums: list[Any], sampling: float, frequency: float) -> float:
+    """Return the step that suits all shots, in which waves stay bounded and keep their speed."""
+    order = job.physics.order
+    for medium in mediums:
+        check_dispersion(medium, frequency, order)
+    step = job.physics.dt or min(choose_dt(medium, sampling, frequency, order) for medium in mediums)
+    for medium in mediums:
+        check_dt(medium, step, order, frequency)
+    return step
+
+
+def _check_format(job: Job, grid: Grid) -> None:
+    """Refuse a grid that SEG-Y cannot tell, where the image is to be written so."""
+    if "segy" in job.output.formats:
+        from forebay.wave.files.segy import check_volume
+
+        check_volume(grid.shape[0], grid.spacing, grid.origin)
+
+
+def _check_points(job: Job, grid: Grid, acquisition: Acquisition) -> None:
+    """Refuse sources and receivers that send or hear what a section has not, or lie outside of the model."""
+    for key, kind in (("sends", job.physics.sends), ("hears", job.physics.hears)):
+        if grid.ndim == 2 and kind.endswith(" y"):
+            raise WaveError(f"physics.{key}: expected z or x of a section, which has no y, not {kind!r}")
+    geometry = acquisition.geometry
+    for shot in range(geometry.count):
+        try:
+            for places in (geometry.sources[shot], geometry.receivers_of(shot)):
+                locate(places, grid, job.physics.order // 2, mirrored=job.physics.kind == "acoustic")
+        except WaveError as error:
+            raise WaveError(f"shot {shot}: {error}") from error
+
+
+def _check_budget(job: Job, physics: type[Physics], inputs: CheckedInputs) -> None:
+    """Refuse a budget without room to reverse the waves in a shot's part of the model.
+
+    What a codec makes of snapshots is seen when it runs.
+    """
+    budget = job.memory.budget
+    if budget is None or job.memory.codec is not None:
+        return
+    part = part_of(inputs.grid, windows(inputs.acquisition.geometry, inputs.grid, job.imaging.aperture)[0])
+    state = _kept(part.fields(job.physics.order // 2), len(physics.state_fields(part.ndim)))
+    record = _kept(part.shape, len(physics.record_fields(part.ndim, (job.imaging.image,))))
+    every, schedule = inputs.every, job.memory.schedule
+    try:
+        planner.check_budget(inputs.steps, state, budget, record_bytes=record, every=every, schedule=schedule)
+    except BudgetError as error:
+        raise BudgetError(f"memory: {error}. Give more, or set imaging.aperture") from error
+
+
+def _kept(shape: tuple[int, ...], count: int) -> int:
+    """Return the bytes of a snapshot of fields of a shape."""
+    return snapshot_bytes(in_a_row([ArraySpec(shape, np.dtype(np.float32)).nbytes] * count))
+
+
+def check_directory(job: Job) -> None:
+    """Refuse a memory.directory that is not there and cannot be made; that of a cluster's workers is theirs."""
+    path = job.memory.directory
+    if path is None or job.run.scheduler is not None:
+        return
+    folder = next(parent for parent in (path.absolute(), *path.absolute().parents) if parent.exists())
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        raise WaveError(f"memory.directory: {path} cannot be written, since {folder} cannot: choose another folder")
+
+
+def inspect(job: Job, gpus: int = 0) -> str:
+    """Check a job without leaving anything behind, and tell what it will do."""
+    check_tools(job)
+    device = device_of(job, gpus)
+    check_memory(job, device)
+    check_directory(job)
+    frozen(job)
+    inputs = checked_inputs(job)
+    grid, acquisition, geometry = inputs.grid, inputs.acquisition, inputs.acquisition.geometry
+    part = " x ".join(str(side.stop - side.start) for side in windows(geometry, grid, job.imaging.aperture)[0])
+    velocity, spacing = inputs.media["model"]["velocity"], " x ".join(f"{step:.6g}" for step in grid.spacing)
+    where = "on what the cluster's workers have" if job.run.scheduler else f"on the {device.upper()}"
+    return "\n".join(
+        [
+            f"model     {' x '.join(map(str, grid.shape))} points, {spacing} m, "
+            f"{velocity.min():.0f} to {velocity.max():.0f} m/s",
+            f"shots     {geometry.count}, of {len(geometry.receivers) / geometry.count:.0f} receivers on average, "
+            f"{acquisition.samples} samples of {acquisition.dt * 1000:.6g} ms"
+            + (", modelled" if "true" in inputs.media else ""),
+            f"wavelet   up to {inputs.frequency:.4g} Hz",
+            f"steps     {inputs.steps} of {inputs.step * 1000:.6g} ms, imaged every {inputs.every}",
+            f"parts     each shot migrates in {part} points inside layers of {grid.absorb}, {where}",
+            *(f"note      {note}" for note in inputs.notes),
+        ]
+    )

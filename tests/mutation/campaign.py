@@ -1,0 +1,222 @@
+"""How many small changes of the sources the fast tests notice, room by room.
+
+python -m tests.mutation.campaign OUT.json [--rooms tier engine] [--count 60] [--seed 0] [--processes 4] [--seconds 500]
+
+Every change is made in a copy of the repository. Tests that run the changed line then run there, the quickest first,
+until one fails or takes far too long: the change is noticed. `equivalent.toml` names changes that no test can notice.
+"""
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import tomllib
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import zip_longest
+from pathlib import Path
+from queue import SimpleQueue
+from random import Random
+from threading import Lock
+from time import monotonic
+
+from tests.mutation.mutants import mutants
+
+ROOT = Path(__file__).parents[2]
+COPIED = ("src", "tests", "bench", "examples", "docs", "conftest.py", "pyproject.toml", "README.md")
+EQUIVALENT = Path(__file__).with_name("equivalent.toml")
+MOST_SECONDS = 45.0
+"""Of tests that are tried on one change, as they take without it."""
+TESTS = {
+    "tier": ["tests/tier", "tests/faults", "tests/engine/test_spilling.py", "tests/cli/test_doctor.py"],
+    "engine": ["tests/engine", "tests/machine", "tests/faults", "tests/test_errors.py"],
+    "planner": ["tests/planner", "tests/cli/test_plan.py", "tests/engine", "tests/test_errors.py"],
+    "schedule": ["tests/schedule", "tests/planner"],
+    "codec": ["tests/codec"],
+    "wave/job": ["tests/wave/job", "tests/cli/test_rtm.py", "tests/faults", "tests/test_errors.py"],
+}
+"""Which tests may notice a change in a room, beside the examples in its docstrings."""
+
+
+def test_files(room):
+    """List the files whose tests may notice a change in a room."""
+    for path in (ROOT / each for each in [*TESTS[room], f"src/forebay/{room}"]):
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            if file.name.startswith("test_") or (file.is_relative_to(ROOT / "src") and ">>> " in file.read_text()):
+                yield file.relative_to(ROOT).as_posix()
+
+
+def run_tests(copy, files, seconds, **variables):
+    """Run tests in a copy; return their exit status, 124 where they took too long, and the last lines they printed."""
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--tb=line", "-rf"]
+    command += ["-p", "tests.mutation.plugin", "-m", "not slow", "--basetemp", tempfile.mkdtemp(dir=copy), *files]
+    if "WRITTEN" in variables:
+        command.remove("-x")
+    environment = {**os.environ, "PYTHONPATH": f"{copy / 'src'}{os.pathsep}{copy}", "CUDA_VISIBLE_DEVICES": ""}
+    environment |= {f"FOREBAY_MUTATION_{name}": str(value) for name, value in variables.items()}
+    with tempfile.TemporaryFile("w+") as printed:
+        child = subprocess.Popen(
+            command, cwd=copy, env=environment, start_new_session=True, stdout=printed, stderr=printed, text=True
+        )
+        try:
+            status = child.wait(seconds)
+        except subprocess.TimeoutExpired:
+            status = 124
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)  # with all that it started
+        child.wait()
+        printed.seek(0)
+        return status, printed.read()[-2000:]
+
+
+def copied(source, target, copy_file):
+    """Copy the repository, with what is compiled."""
+    for name in COPIED:
+        if (source / name).is_dir():
+            shutil.copytree(source / name, target / name, copy_function=copy_file)
+        elif (source / name).exists():
+            copy_file(source / name, target / name)
+    return target
+
+
+def map_of(base, files, pool):
+    """Run tests once; return the seconds that each of them takes, and the lines that it runs, where it passes."""
+
+    def run(together):
+        written = Path(tempfile.mkstemp(dir=base)[1])
+        run_tests(base, together, 600, WRITTEN=written)
+        return json.loads(written.read_text() or json.dumps({"passed": {}, "failed": together}))
+
+    examples = [file for file in files if file.startswith("src/")]  # one process for all
+    long_first = sorted(set(files) - set(examples), key=lambda file: -(ROOT / file).stat().st_size)
+    runs = list(pool.map(run, [examples, *([file] for file in long_first)]))
+    passed = {test: figures for run in runs for test, figures in run["passed"].items()}
+    return passed, sorted(test for run in runs for test in run["failed"])
+
+
+def tests_of(mutant, room, passed):
+    """List the tests that run a changed line, or else the file or its folder, the quickest first, and their seconds."""
+    path, homes = Path(mutant.file).relative_to("src/forebay"), set(test_files(room))
+    near = {test: figures for test, figures in passed.items() if test.partition("::")[0] in homes}
+
+    def line(lines):
+        return not set(mutant.lines).isdisjoint(lines.get(path.as_posix(), ()))
+
+    def file(lines):
+        return path.as_posix() in lines
+
+    def folder(lines):
+        return any(Path(file).parent == path.parent for file in lines)
+
+    for touched in [line] if mutant.lines else [folder] if mutant.compiled else [file, folder]:
+        tests, seconds = [], 0.0
+        for test, (taken, lines) in sorted(near.items(), key=lambda item: item[1][0]):
+            if (lines is None or touched(lines)) and seconds + taken <= MOST_SECONDS:
+                tests.append(test)
+                seconds += taken
+        if tests:
+            break
+    return tests, seconds
+
+
+def judge(copy, mutant, room, passed):
+    """Make a change in a copy, run the tests, and undo it; tell what came of it."""
+    told = {"room": room, "file": mutant.file, "line": min(mutant.lines, default=0), "kind": mutant.kind}
+    told |= {"before": mutant.before, "after": mutant.after}
+    tests, seconds = tests_of(mutant, room, passed)
+    if not tests:
+        return told | {"outcome": "untouched"}
+    chosen, path = copy / "chosen.json", copy / mutant.file
+    chosen.write_text(json.dumps(tests))
+    kept = path.with_suffix(".kept")
+    path.rename(kept)  # it may be linked
+    path.write_text(mutant.source)
+    start = monotonic()
+    try:
+        files = sorted({test.partition("::")[0] for test in tests})
+        patience = 20 + 2 * seconds + (60 if room == "codec" else 0)  # Numba may have to compile
+        status, printed = run_tests(copy, files, patience, CHOSEN=chosen)
+    finally:
+        kept.replace(path)
+    outcome = "survived" if status == 0 else "timeout" if status == 124 else "killed"
+    last = [line for line in printed.splitlines() if line.startswith(("FAILED", "ERROR", "E  "))]
+    told |= {
+        "outcome": outcome,
+        "status": status,
+        "tests": len(tests),
+        "by": (last or printed.splitlines() or [""])[-1][:200],
+    }
+    return told | {"seconds": round(monotonic() - start, 1)}
+
+
+def summary(told, drawn):
+    """Count what came of the changes of each room."""
+    rooms = {}
+    for room in dict.fromkeys(each["room"] for each in told):
+        outcomes = [each["outcome"] for each in told if each["room"] == room]
+        equivalent = outcomes.count("equivalent")
+        killed = outcomes.count("killed") + outcomes.count("timeout")
+        rooms[room] = {"possible": drawn[room], "tried": len(outcomes), "equivalent": equivalent, "noticed": killed}
+        rooms[room] |= {"share": round(killed / max(1, len(outcomes) - equivalent), 3)}
+    return rooms
+
+
+def campaign(out, rooms=tuple(TESTS), count=60, seed=0, processes=2, seconds=1e9):
+    """Try changes of rooms, in turns, while there is time; write and return what came of them."""
+    deadline, random = monotonic() + seconds, Random(seed)
+    known = tomllib.loads(EQUIVALENT.read_text()) if EQUIVALENT.exists() else {}
+    drawn, lists = {}, []
+    for room in rooms:
+        files = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "src/forebay" / room).rglob("*.py"))
+        possible = [mutant for file in files for mutant in mutants(ROOT, file)]
+        drawn[room] = len(possible)
+        lists.append([(room, mutant) for mutant in random.sample(possible, min(count, len(possible)))])
+    turns = [each for turn in zip_longest(*lists) for each in turn if each]
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(processes) as pool:
+        base = Path(folder, "base")
+        base.mkdir()
+        copied(ROOT, base, shutil.copy2)
+        start = monotonic()
+        passed, failed = map_of(base, sorted({file for room in rooms for file in test_files(room)}), pool)
+        report = {"seed": seed, "python": platform.python_version(), "tests": len(passed), "left out": failed}
+        report |= {"map seconds": round(monotonic() - start, 1), "rooms": {}, "mutants": []}
+        copies, writing = SimpleQueue(), Lock()
+        for number in range(processes):
+            copy = Path(folder, f"copy-{number}")
+            copy.mkdir()
+            copies.put(copied(base, copy, os.link))
+
+        def attempt(turn):
+            room, mutant = turn
+            if mutant.key in known:
+                told = {"room": room, "outcome": "equivalent", "key": mutant.key, "reason": known[mutant.key]}
+            elif monotonic() > deadline:
+                return
+            else:
+                copy = copies.get()
+                try:
+                    told = judge(copy, mutant, room, passed)
+                finally:
+                    copies.put(copy)
+            with writing:
+                report["mutants"].append(told)
+                report["rooms"] = summary(report["mutants"], drawn)
+                Path(out).write_text(json.dumps(report, indent=1))
+
+        list(pool.map(attempt, turns))
+    return report
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out")
+    parser.add_argument("--rooms", nargs="+", default=list(TESTS), choices=list(TESTS))
+    for name, default in (("count", 60), ("seed", 0), ("processes", 2), ("seconds", 1e9)):
+        parser.add_argument(f"--{name}", type=type(default), default=default)
+    for room, counts in campaign(**vars(parser.parse_args()))["rooms"].items():
+        print(room, counts)

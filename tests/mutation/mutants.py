@@ -1,0 +1,136 @@
+"""Small changes of sources, each of which some test should notice.
+
+Left alone is what no result depends on: texts, what errors say, annotations, decorators, and blocks for type checks.
+What Numba compiles is changed like all else, and compiled again.
+"""
+
+import ast
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+BOUNDS = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt}
+OPPOSITES = {ast.Lt: ast.GtE, ast.LtE: ast.Gt, ast.Gt: ast.LtE, ast.GtE: ast.Lt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}
+OPPOSITES |= {ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In}
+OPPOSITES |= {ast.And: ast.Or, ast.Or: ast.And}
+ARITHMETIC = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.FloorDiv, ast.FloorDiv: ast.Mult, ast.Div: ast.Mult}
+ARITHMETIC |= {ast.Mod: ast.Add, ast.Pow: ast.Mult, ast.LShift: ast.RShift, ast.RShift: ast.LShift}
+ARITHMETIC |= {ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd, ast.BitXor: ast.BitOr}
+CALLS = {"min": "max", "max": "min", "any": "all", "all": "any"}
+LEFT_OUT = {"annotation", "returns", "decorator_list", "type_params", "format_spec"}
+"""Fields of nodes that are not looked into."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change of a file."""
+
+    file: str
+    kind: str
+    lines: tuple[int, ...]
+    """Of what is changed, and the first of its statement; none where importing runs them, or Numba compiles them."""
+    compiled: bool
+    source: str
+    """The whole file, changed."""
+    before: str
+    after: str
+
+    @property
+    def key(self) -> str:
+        """What it is known by when lines have moved."""
+        return f"{self.file}: {self.before} => {self.after}"
+
+
+def mutants(root: Path, file: str) -> Iterator[Mutant]:
+    """Yield every change of a file."""
+    text = (root / file).read_bytes()
+    starts = [0]
+    for line in text.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    for node, statement, function in _nodes(ast.parse(text)):
+        compiled = function is not None and "jit" in "".join(map(ast.dump, function.decorator_list))
+        for kind, old, changed in _changes(node):
+            start, stop = starts[old.lineno - 1] + old.col_offset, starts[old.end_lineno - 1] + old.end_col_offset
+            new = ast.unparse(changed)
+            if isinstance(changed, ast.BinOp | ast.BoolOp | ast.Compare):
+                new = f"({new})"
+            first, last = starts[old.lineno - 1], starts[old.end_lineno]
+            before = " ".join(text[first:last].decode().split())
+            after = " ".join((text[first:start].decode() + new + text[stop:last].decode()).split())
+            lines = {statement.lineno, *range(old.lineno, old.end_lineno + 1)}
+            source = text[:start].decode() + new + text[stop:].decode()
+            traced = tuple(sorted(lines)) if function is not None and not compiled else ()
+            yield Mutant(file, kind, traced, compiled, source, before, after)
+
+
+def _nodes(tree: ast.Module) -> Iterator[tuple[ast.AST, ast.stmt, ast.FunctionDef | None]]:
+    """Yield what may be changed, each with its statement, and the outermost function whose body that is part of."""
+    ahead: list[tuple[ast.AST, ast.AST, ast.FunctionDef | None]] = [(tree, tree, None)]
+    while ahead:
+        node, statement, function = ahead.pop()
+        if isinstance(node, ast.JoinedStr | ast.Import | ast.ImportFrom | ast.Assert):
+            continue
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            continue
+        if isinstance(node, ast.stmt):
+            statement = node
+        if hasattr(node, "lineno"):
+            yield node, statement, function
+        if isinstance(node, ast.Raise):
+            continue
+        for name, value in ast.iter_fields(node):
+            inside = node if function is None and isinstance(node, ast.FunctionDef) and name == "body" else function
+            children = value if isinstance(value, list) else [value]
+            if name not in LEFT_OUT:
+                ahead += [(child, statement, inside) for child in children if isinstance(child, ast.AST)]
+
+
+def _changes(node: ast.AST) -> Iterator[tuple[str, ast.AST, ast.AST]]:
+    """Yield what a node, or the condition of one, may become: the kind of the change, the old and the new."""
+    if isinstance(node, ast.If | ast.While) and isinstance(node.test, ast.Name | ast.Attribute | ast.Call):
+        yield "not, sign", node.test, ast.UnaryOp(ast.Not(), node.test)
+    for kind, changed in _alternatives(node):
+        yield kind, node, changed
+
+
+def _alternatives(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    match node:
+        case ast.Compare(ops=[operator]):
+            for kind, table in (("bound", BOUNDS), ("comparison", OPPOSITES)):
+                if type(operator) in table:
+                    yield kind, _with(node, ops=[table[type(operator)]()])
+        case ast.BoolOp(op=operator):
+            yield "and, or", _with(node, op=OPPOSITES[type(operator)]())
+        case ast.UnaryOp(op=ast.Not() | ast.USub(), operand=operand):
+            yield "not, sign", operand
+        case ast.BinOp(op=operator) | ast.AugAssign(op=operator) if type(operator) in ARITHMETIC and not _texts(node):
+            yield "arithmetic", _with(node, op=ARITHMETIC[type(operator)]())
+        case ast.Constant(value=bool(value)):
+            yield "constant", ast.Constant(not value)
+        case ast.Constant(value=int() | float() as value):
+            yield "constant", ast.Constant(value + 1)
+        case ast.Call(func=ast.Name(id=name)) if name in CALLS:
+            yield "call", _with(node, func=ast.Name(CALLS[name]))
+        case ast.IfExp(body=body, orelse=orelse):
+            yield "branch", _with(node, body=orelse, orelse=body)
+        case ast.Continue():
+            yield "loop", ast.Break()
+        case ast.Break():
+            yield "loop", ast.Continue()
+        case ast.Return(value=ast.expr() as value) if not (isinstance(value, ast.Constant) and value.value is None):
+            yield "return", ast.Return(ast.Constant(None))
+        case ast.Raise() | ast.Expr(value=ast.Call()) | ast.Assign(targets=[ast.Attribute() | ast.Subscript()]):
+            yield "removed", ast.Pass()
+
+
+def _with(node: ast.AST, **fields: object) -> ast.AST:
+    changed = copy.copy(node)
+    for name, value in fields.items():
+        setattr(changed, name, value)
+    return changed
+
+
+def _texts(node: ast.AST) -> bool:
+    """Tell whether an operation is one on texts."""
+    return any(isinstance(each, ast.JoinedStr) or isinstance(getattr(each, "value", 0), str) for each in ast.walk(node))

@@ -1,0 +1,78 @@
+"""Changes of the sources are noticed by the fast tests; the tool that counts them makes those that it says."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from tests.mutation.campaign import TESTS, campaign
+from tests.mutation.mutants import mutants
+
+SOURCE = '''\
+"""A text, which stays."""
+from functools import cache
+
+LIMIT = 3
+
+
+@cache
+def least(numbers: list[int] = (), most=2.5) -> int | None:
+    """Return something."""
+    for number in numbers:
+        if number < LIMIT and not most:
+            continue
+        if number:
+            raise ValueError(f"{number + 1} is wrong")
+    numbers.sort()
+    return min(numbers) * 2 if numbers else None
+'''
+
+CHANGES = {
+    "LIMIT = 3 => LIMIT = 4",
+    "def least(numbers: list[int] = (), most=2.5) -> int | None: => "
+    "def least(numbers: list[int] = (), most=3.5) -> int | None:",
+    "if number < LIMIT and not most: => if (number <= LIMIT) and not most:",
+    "if number < LIMIT and not most: => if (number >= LIMIT) and not most:",
+    "if number < LIMIT and not most: => if (number < LIMIT or not most):",
+    "if number < LIMIT and not most: => if number < LIMIT and most:",
+    "continue => break",
+    "if number: => if not number:",
+    'raise ValueError(f"{number + 1} is wrong") => pass',
+    "numbers.sort() => pass",
+    "return min(numbers) * 2 if numbers else None => return None",
+    "return min(numbers) * 2 if numbers else None => return max(numbers) * 2 if numbers else None",
+    "return min(numbers) * 2 if numbers else None => return (min(numbers) // 2) if numbers else None",
+    "return min(numbers) * 2 if numbers else None => return min(numbers) * 3 if numbers else None",
+    "return min(numbers) * 2 if numbers else None => return None if numbers else min(numbers) * 2",
+}
+
+
+def test_each_kind_of_change_is_made_once_and_texts_stay(tmp_path):
+    (tmp_path / "source.py").write_text(SOURCE)
+    made = {mutant.key.removeprefix("source.py: "): mutant for mutant in mutants(tmp_path, "source.py")}
+    assert set(made) == CHANGES
+    for mutant in made.values():
+        compile(mutant.source, mutant.file, "exec")
+    assert made["continue => break"].lines == (12,)
+    assert made["LIMIT = 3 => LIMIT = 4"].lines == ()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.skipif(sys.platform != "linux", reason="processes as Linux has them")
+@pytest.mark.parametrize("room", ["tier", "schedule"])
+def test_nine_of_ten_changes_are_noticed(room, tmp_path):
+    """A sample; all rooms take an hour of 16 cores: `python -m tests.mutation.campaign`."""
+    count = int(os.environ.get("FOREBAY_MUTANTS", 20))
+    told = campaign(tmp_path / "mutants.json", rooms=[room], count=count, seed=count, processes=2)
+    print(json.dumps(told["rooms"]))
+    survivors = [each for each in told["mutants"] if each["outcome"] in ("survived", "untouched")]
+    assert told["rooms"][room]["share"] >= 0.8, survivors
+
+
+def test_every_room_has_tests_that_are_there():
+    root = Path(__file__).parents[2]
+    for room, paths in TESTS.items():
+        assert (root / "src/forebay" / room).is_dir()
+        assert all((root / path).exists() for path in paths), room

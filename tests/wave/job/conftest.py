@@ -1,0 +1,25 @@
+"""Finished jobs: each is run once, and tests damage copies of what it left behind."""
+
+import shutil
+import warnings
+
+import pytest
+from tests.wave.job.jobs import TEXT
+
+from forebay.wave.job import parse, run_job
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory):
+    """Run a job, without incidents."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return run_job(parse(TEXT, tmp_path_factory.mktemp("finished")))
+
+
+@pytest.fixture
+def job(finished, tmp_path):
+    """Copy what it has written, whole."""
+    shutil.copytree(finished.workspace.root, tmp_path / "out")
+    (tmp_path / "job.toml").write_text(TEXT)
+    return parse(TEXT, tmp_path)

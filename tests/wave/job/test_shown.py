@@ -1,0 +1,96 @@
+"""What is shown of a job: bars and lines while it runs, and the table of its shots in the report."""
+
+import io
+from types import SimpleNamespace
+
+import pytest
+from rich.console import Console
+
+from forebay.wave.job import progress
+from forebay.wave.job.progress import ProgressBars
+from forebay.wave.job.results import _kept, _planned, _table
+
+
+@pytest.fixture
+def shown(monkeypatch):
+    """Bars of a job of four shots, one of them done before, and a clock that ticks by seconds."""
+    clock = iter(range(100, 200))
+    monkeypatch.setattr(progress, "perf_counter", lambda: next(clock))
+    text = io.StringIO()
+    bars = ProgressBars(Console(file=text, width=200, force_terminal=False), 4, 1, 50)
+    return bars, text
+
+
+def figures(bars):
+    return [(task.completed, task.total) for task in bars._bars.tasks]
+
+
+def test_steps_of_all_shots_add_up_and_what_comes_late_is_left_out(shown):
+    bars, text = shown
+    with bars:
+        assert figures(bars) == [(1, 4), (0, 150)]
+        bars.steps(1, 20)
+        bars.steps(2, 7)
+        assert figures(bars) == [(1, 4), (27, 150)]
+        bars.failed(2, "no luck", again=True)
+        assert figures(bars) == [(1, 4), (20, 150)]
+        bars.finished(1, 2.5)
+        bars.steps(1, 3)  # a word that was long on its way
+        assert figures(bars) == [(2, 4), (50, 150)]
+        bars.failed(2, "no luck", again=False)
+        bars.finished(3, 1.0)
+        assert figures(bars) == [(4, 4), (150, 150)]
+    # A second passes with each look at the clock: one shot took 1 s, two take 1 s each, and there is none left.
+    assert text.getvalue().splitlines() == [
+        "shot 2 failed (no luck), again",
+        "shot 1 in 2.5 s: 2 of 4, 2 s left",
+        "shot 2 failed (no luck): 3 of 4, 1 s left",
+        "shot 3 in 1 s: 4 of 4",
+    ]
+
+
+@pytest.mark.parametrize(("terminal", "done", "live"), [(True, 1, True), (True, 4, False), (False, 1, False)])
+def test_bars_are_live_on_a_terminal_while_there_is_something_to_do(terminal, done, live):
+    bars = ProgressBars(Console(file=io.StringIO(), force_terminal=terminal), 4, done, 50)
+    with bars:
+        assert bars._bars.live.is_started is live
+    assert not bars._bars.live.is_started
+
+
+SHOT = {"seconds": 3.5, "data": 1.25, "reversal": 2.0, "moved": {"down 1": 2000, "up 1": 3000}}
+
+
+def test_the_table_of_shots_tells_of_tiers_and_codecs_that_were_used():
+    plain = {**SHOT, "shot": 0, "peak": {"host": 4000}, "ratio": None, "worst": None, "error": None}
+    coded = {**SHOT, "shot": 1, "peak": {"host": 1, "disk": 9000}, "ratio": 4.0, "worst": 2.5, "error": 0.00125}
+    table = _table(SimpleNamespace(summaries=[plain]))
+    assert list(table.headings) == ["shot", "seconds", "of which data", "reversal", "peak on the host", "moved"]
+    assert [list(row) for row in table.rows] == [["0", "3.50", "1.25", "2.00", "4kB", "5kB"]]
+    table = _table(SimpleNamespace(summaries=[plain, coded]))
+    assert list(table.headings)[4:] == [
+        *("peak on the disk", "peak on the host", "moved", "smaller by", "at worst", "largest error")
+    ]
+    assert [list(row)[4:] for row in table.rows] == [
+        ["0B", "4kB", "5kB", "", "", ""],
+        ["9kB", "1B", "5kB", "4", "2.5", "0.00125"],
+    ]
+
+
+def test_facts_of_a_plan_count_whole_snapshots():
+    budget = {"host": 10**6, "disk": 10**9}
+    plan = SimpleNamespace(
+        steps=10, state_bytes=1000, record_bytes=250, keep="records", schedule="revolve:3", codec=None
+    )
+    plan.budget = type("Amounts", (dict,), {"tiers": tuple(budget)})(budget)
+    assert _kept(plan) == 250
+    assert _planned(plan, 3) == [
+        ("history of a shot", "1kB of records"),
+        ("host budget", "1MB"),
+        ("disk budget", "1GB"),
+        ("schedule", "revolve:3"),
+        ("codec", "none"),
+    ]
+    plan.keep = "states"
+    assert _kept(plan) == 1000
+    plan.keep, plan.record_bytes = "records", None
+    assert _kept(plan) == 0
