@@ -13,7 +13,7 @@ import numpy as np
 from tests.codec.bounds import values
 from tests.fuzz.mutation import mutated_bytes
 
-from forebay.codec import Encoded, get
+from forebay.codec import get
 from forebay.errors import CodecError, EncodingError
 
 ALIGNED = 16
@@ -48,20 +48,23 @@ class GuardedMemory:
 
 def undergo(name, dtype, shape, count, seed):
     """Decode so many damaged encodings; return how many were noticed, and what went wrong."""
-    from forebay.codec.device import check_damage
+    import cupy
+
+    from forebay.codec.device import check_damage, download
     from forebay.cuda.arrays import View
     from forebay.cuda.copy import copy_async
     from forebay.cuda.stream import create_streams
 
     codec, random, stream = get(name), Random(seed), create_streams().compute
-    sound = [codec.encode(values(kind, shape, dtype)) for kind in ("wave", "special", "noise", "sparse")]
-    payloads = [each.payload[: each.nbytes].tobytes() for each in sound]
+    kinds = ("wave", "special", "noise", "sparse")
+    sound = [codec.encode(cupy.asarray(values(kind, shape, dtype)), stream=stream) for kind in kinds]
+    payloads = [download(each.payload, each.nbytes).tobytes() for each in sound]
     nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
     encodings, arrays = GuardedMemory(2 * max(map(len, payloads)) + 4096), GuardedMemory(nbytes + BEFORE)
     place = arrays.end - nbytes
     out, before = View.at(place, shape, dtype), np.full(BEFORE, 7, np.uint8)
     copy_async(place - BEFORE, before.ctypes.data, BEFORE, stream)
-    told = {"tried": 0, "noticed": 0, "noticed by the CPU": 0, "wrong": []}
+    told = {"tried": 0, "noticed": 0, "wrong": []}
     for number in range(count):
         data = np.frombuffer(mutated_bytes(random.choice(payloads), random) or b"\0", np.uint8)
         pointer = (encodings.end - data.nbytes) // ALIGNED * ALIGNED
@@ -75,10 +78,6 @@ def undergo(name, dtype, shape, count, seed):
         except Exception as error:
             told["wrong"].append(f"input {number}: {error!r}")
             break
-        try:
-            codec.decode(Encoded(codec, shape, np.dtype(dtype), data, lambda data=data: data.nbytes))
-        except EncodingError:
-            told["noticed by the CPU"] += 1
     if not told["wrong"]:
         copy_async(before.ctypes.data, place - BEFORE, BEFORE, stream)
         stream.sync()

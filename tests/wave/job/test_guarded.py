@@ -14,12 +14,13 @@ from tests.wave.job.jobs import MODEL, SAMPLING, SHOTS, TEXT
 from typer.testing import CliRunner
 
 from forebay.cli.main import app
-from forebay.errors import WaveError
+from forebay.errors import CorruptionError, WaveError
 from forebay.wave.job import checks, parse, run_job, work
 from forebay.wave.job.prepare import prepare
 from forebay.wave.job.stack import outliers
 from forebay.wave.job.verify import verify
 from forebay.wave.job.workspace import Workspace, seal
+from forebay.wave.job.workspace import workspace as workspaces
 
 pytestmark = pytest.mark.filterwarnings("ignore::forebay.wave.WaveWarning")
 
@@ -204,13 +205,55 @@ def test_a_summary_that_no_shot_tells_is_damage(job, change):
 
 
 @pytest.mark.parametrize(
-    "spans", [[], [["compute", "forward", "0", 0.0, 1.0]], [["compute", "forward", 0, 0.0, math.inf]]]
+    "spans",
+    [
+        [],
+        [["compute", "forward", "0", 0.0, 1.0]],
+        [["compute", "forward", 0, 0.0, math.inf]],
+        *([[lane, "fetch", 0, 0.0, 1.0]] for lane in ("sideways 1", "up", "up x", "up 0", "up 11", "down -1", "")),
+    ],
 )
 def test_a_timeline_that_no_shot_tells_is_damage(job, spans):
     workspace = Workspace(job.output.directory)
     path = workspace.root / "timeline.json"
     path.write_text(seal.sealed_text({"shot": 0, "spans": spans}, file="timeline", job=workspace.identity))
     assert verify(job)[0] == [f"{path} is damaged: it tells no timeline"]
+
+
+def test_a_timeline_of_other_tiers_than_the_plans_is_damage(job):
+    workspace = Workspace(job.output.directory)
+    assert len(workspace.plan().tiers) == 1
+    path, spans = workspace.root / "timeline.json", [["up 1", "fetch", 0, 0.0, 1.0]]
+    path.write_text(seal.sealed_text({"shot": 0, "spans": spans}, file="timeline", job=workspace.identity))
+    assert verify(job)[0] == [f"{path} is damaged: it tells of tiers that the plan has not"]
+
+
+def test_a_process_looks_at_the_bytes_of_an_input_once_a_run_and_again_when_it_changes(job, monkeypatch):
+    looked = []
+    real = workspaces.checksum_of_file
+    monkeypatch.setattr(workspaces, "checksum_of_file", lambda path, *about: looked.append(path.name) or real(path))
+    monkeypatch.setattr(workspaces, "SETTLED", 0.0)
+    velocity = job.output.directory / "model" / "velocity.npy"
+    for _ in range(3):
+        Workspace(job.output.directory, "1" * 16).fields("model")
+    Workspace(job.output.directory, "2" * 16).fields("model")
+    assert looked == ["velocity.npy"] * 2
+    np.save(velocity, -np.load(velocity))
+    os.utime(velocity, ns=(1, 1))
+    with pytest.raises(CorruptionError, match=r"velocity\.npy is damaged: its checksum does not match"):
+        Workspace(job.output.directory, "2" * 16).fields("model")
+
+
+def test_a_model_that_changes_while_a_shot_reads_it_is_refused(job, monkeypatch):
+    real = workspaces.load_array
+
+    def later(path):
+        np.save(path, -np.load(path))
+        return real(path)
+
+    monkeypatch.setattr(workspaces, "load_array", later)
+    with pytest.raises(CorruptionError, match=r"velocity\.npy is damaged: it was changed while it was read"):
+        Workspace(job.output.directory, "1" * 16).fields("model")
 
 
 @pytest.mark.parametrize(
@@ -225,6 +268,35 @@ def test_a_description_of_no_job_is_made_again_and_shots_stay(job, change):
     assert f"{path} is damaged: it " in verify(job)[0][0]
     workspace = prepare(job)
     assert verify(job)[0] == [] and len(workspace.finished()) == SHOTS
+
+
+@pytest.mark.parametrize(
+    ("shots", "spread", "times", "stands_out"),
+    [
+        (3, 0.1, 28, True),  # what one sample of a million times the peak made of a small shot
+        (4, 0.1, 12, True),
+        (4, 0.1, 6, False),
+        (20, 0.3, 28, True),
+        (200, 0.3, 9, False),
+        (200, 0.5, 28, True),
+        (200, 1.0, 28, False),  # such a survey has many shots that differ by that
+        (200, 1.0, 200, True),
+        (200, 3.0, 1100, True),
+        (5, 0.3, 1e20, True),
+    ],
+)
+def test_what_stands_out_is_learned_from_the_survey(shots, spread, times, stands_out):
+    """Strengths with a log-normal spread, and one shot so many times the median of the others."""
+    rng = np.random.default_rng(shots)
+    strengths = dict(enumerate(np.clip(np.exp(spread * rng.standard_normal(shots)), 0, 9).tolist()))
+    strengths[1] = times * float(np.median(list(strengths.values())))
+    assert set(outliers(strengths)) == ({1} if stands_out else set())
+
+
+@pytest.mark.parametrize("wrong", [1, 3, 9])
+def test_several_wrong_shots_do_not_hide_each_other(wrong):
+    strengths = {shot: 1 + shot / 20 for shot in range(20)} | {shot: 10.0 ** (3 + shot) for shot in range(wrong)}
+    assert set(outliers(strengths)) == set(range(wrong))
 
 
 def test_of_two_shots_the_stronger_stands_out():

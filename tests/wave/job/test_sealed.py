@@ -29,6 +29,8 @@ from forebay.wave.job.run import finish
 from forebay.wave.job.stack import tree_sum
 from forebay.wave.job.verify import verify
 from forebay.wave.job.workspace import Workspace
+from forebay.wave.job.workspace.manifest import sealing
+from forebay.wave.job.workspace.seal import sealed_text
 
 OTHER = TEXT.replace("frequency = 2.5", "frequency = 2.4").replace("smooth = 80.0", "smooth = 80.0\nseed = 1")
 OTHER = OTHER.replace("receiver_spacing = 100.0", "receiver_spacing = 110.0")
@@ -238,6 +240,47 @@ def test_verify_looks_and_repair_computes_what_is_damaged_and_nothing_else(runs,
     assert command(tmp_path, "--verify")[0] == 0
 
 
+def test_results_are_sealed_and_written_again(runs, job, tmp_path, monkeypatch):
+    monkeypatch.setattr("forebay.report.drawing.missing", lambda: ["plotly", "matplotlib"])  # pictures take their time
+    text = TEXT.replace('formats = ["npy"]', 'formats = ["npy", "zarr"]')
+    (tmp_path / "job.toml").write_text(text)
+    assert command(tmp_path)[0] == 0
+    root = tmp_path / "out"
+    assert command(tmp_path, "--verify") == (0, "4 of 4 shots are there and whole, and so are 4 of 4 results")
+    image, chunk = root / "image.npy", next(path for path in (root / "image.zarr" / "c").rglob("*") if path.is_file())
+    before = image.read_bytes()
+    for damage, named in (
+        (lambda: flipped(image, 0.5), "image.npy is damaged: its checksum does not match"),
+        (lambda: image.unlink(), "image.npy is damaged: it is missing"),
+        (lambda: flipped(chunk, 0.5), "image.zarr is damaged: its checksum does not match"),
+        (lambda: flipped(root / "results.json", 0.5), "results.json is damaged"),
+        (lambda: (root / "stack.npy").write_bytes(before), "stack.npy is damaged: its checksum does not match"),
+    ):
+        damage()
+        code, said = command(tmp_path, "--verify")
+        assert code == 1 and named in said and "run the job to write it again, or give --repair" in said
+        assert command(tmp_path, "--repair")[0] == 0 and image.read_bytes() == before
+        assert command(tmp_path, "--verify")[0] == 0
+
+
+def test_a_manifest_names_results_alone(job):
+    workspace = Workspace(job.output.directory)
+    for files in (["image.npy"], {"../../etc/passwd": "0"}, {"image.npy": 1}, None):
+        text = sealed_text({"files": files}, file="results", job=workspace.identity)
+        (workspace.root / "results.json").write_text(text)
+        assert "results.json is damaged: it tells of no results" in verify(job)[0][0]
+
+
+def test_results_that_were_not_all_written_have_no_seal(runs, job):
+    root = job.output.directory
+    with sealing(root, "") as written:
+        written.append(root / "wavelet.npy")
+    assert (root / "results.json").exists()
+    with pytest.raises(KeyboardInterrupt), sealing(root, ""):
+        raise KeyboardInterrupt
+    assert not (root / "results.json").exists()
+
+
 def test_what_is_not_there_cannot_be_verified(tmp_path):
     with pytest.raises(WaveError, match="to verify: run the job first"):
         verify(parse(TEXT, tmp_path))
@@ -421,7 +464,7 @@ def test_shots_that_are_not_finite_or_stand_out_are_set_aside(runs, tmp_path, mo
     monkeypatch.setattr("forebay.report.drawing.missing", lambda: ["plotly", "matplotlib"])  # pictures take their time
     workspace = runs[0].workspace
     data = np.stack([work.data_of(workspace, shot, work.shot_of(workspace, shot)) for shot in range(SHOTS)])
-    data[1, 110, 20], data[2, 110, 20] = 1e12, 1e37
+    data[1, 110, 20], data[2, 110, 20] = 1e6 * np.abs(data[1]).max(), 1e37
     np.save(tmp_path / "data.npy", data)
     text = TEXT.replace(SAMPLING, 'file = "data.npy"\ndt = 0.008')
     (tmp_path / "job.toml").write_text(text)

@@ -5,6 +5,7 @@ then those sums in pairs, and so on. So the image has the same bits on one machi
 without one, and no machine has to hold more than a few sums.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median_low
@@ -15,8 +16,12 @@ from numpy.typing import NDArray
 
 from forebay.wave.survey.geometry import Box
 
-OUTLIER = 30.0
-"""Times the median strength of all shots, 30 dB: above it a shot stands out."""
+DEVIATIONS = 4.0
+"""How far above the median a shot stands out, in standard deviations of the logarithm of the strengths."""
+NORMAL = 1.4826
+"""Standard deviation of a normal distribution over the median of its absolute deviations."""
+LEAST, MOST = 10.0, 1000.0
+"""Times the median below which no shot stands out, 20 dB, and above which every one does, 60 dB."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,19 +85,22 @@ def _placed(values: NDArray[Any], inner: Box, outer: Box) -> NDArray[Any]:
 def outliers(strengths: Mapping[int, float]) -> dict[int, float]:
     """Return the shots that stand out, and how many times as strong as the median of all each of them is.
 
-    One shot that is wrong by orders of magnitude is all that would be seen in a sum. Of two, the
-    stronger is taken for the wrong one. Shots without any signal are not counted.
+    One shot that is wrong by orders of magnitude is all that would be seen in a sum. What is usual is learned from the
+    survey: shots differ by factors, so the median and the spread are those of the logarithms, neither of which a few
+    wrong shots move. Of two, the stronger is taken for the wrong one. Shots without any signal are not counted.
 
     Examples
     --------
     >>> outliers({0: 1.0, 1: 3.0, 2: 2.0, 3: 2e20, 4: 0.0})
     {3: 1e+20}
     """
-    heard = [strength for strength in strengths.values() if strength > 0]
+    heard = {shot: strength for shot, strength in strengths.items() if strength > 0}
     if len(heard) < 2:
         return {}
-    usual = median_low(heard)
-    return {shot: strength / usual for shot, strength in strengths.items() if strength > OUTLIER * usual}
+    usual = median_low(heard.values())
+    spread = NORMAL * median_low(abs(math.log(strength) - math.log(usual)) for strength in heard.values())
+    limit = min(max(DEVIATIONS * spread, math.log(LEAST)), math.log(MOST))
+    return {shot: strength / usual for shot, strength in heard.items() if math.log(strength) - math.log(usual) > limit}
 
 
 def tree_sum(parts: Iterable[PartialImage | None], add: Callable[[Any, Any], Any] | None = None) -> Any:

@@ -11,6 +11,7 @@ from forebay.wave.files.npy import load_array
 from forebay.wave.job.job import Job
 from forebay.wave.job.workspace import Workspace, locked
 from forebay.wave.job.workspace.description import Description, differences, frozen
+from forebay.wave.job.workspace.manifest import check_result, sealed_results
 
 Name = TypeVar("Name")
 
@@ -38,11 +39,14 @@ def _verified(job: Job) -> tuple[list[str], str]:
     workspace = Workspace(root)
     count, there, damaged = workspace.geometry.count, workspace.finished(), damaged_shots(workspace)
     told += [*damaged_plan(workspace).values(), *damaged.values(), *stray_files(workspace)]
+    results, spoilt = _damaged_results(workspace)
+    told += [f"{sentence}: run the job to write it again, or give --repair" for sentence in spoilt]
     if blocked := no_folder(root):
         told.append(blocked)
     if len(there) < count:
         told.append(f"{count - len(there)} of {count} shots are missing: run the job to compute them")
-    return told, f"{len(there - damaged.keys())} of {count} shots are there and whole"
+    sound = f"{len(there - damaged.keys())} of {count} shots are there and whole"
+    return told, f"{sound}, and so are {results - len(spoilt)} of {results} results" if results else sound
 
 
 def described_in(job: Job, device: str | None = None) -> tuple[Description | None, dict[Path, str]]:
@@ -85,6 +89,16 @@ def damaged_plan(workspace: Workspace) -> dict[Path, str]:
 def damaged_shots(workspace: Workspace) -> dict[int, str]:
     """Say of finished shots what is wrong with them."""
     return _damage_of({shot: partial(_read_shot, workspace, shot) for shot in sorted(workspace.finished())})
+
+
+def _damaged_results(workspace: Workspace) -> tuple[int, list[str]]:
+    """Count the results of the last run, and say of those that are damaged what is wrong with them."""
+    try:
+        results = sealed_results(workspace.root, workspace.identity)
+    except CorruptionError as error:
+        return 1, [str(error)]
+    damage = _damage_of({path: partial(check_result, path, checksum) for path, checksum in results.items()})
+    return len(results), list(damage.values())
 
 
 def stray_files(workspace: Workspace) -> list[str]:

@@ -14,6 +14,8 @@ Count = Annotated[int, Field(ge=0, le=int(MOST))]
 Several = Annotated[int, Field(ge=1, le=int(MOST))]
 Whole = Annotated[int, Field(ge=-int(MOST), le=int(MOST))]
 
+Lane = Annotated[str, Field(pattern="^(compute|codec|(up|down) [1-9])$")]
+
 
 class ToldShot(BaseModel):
     """What a finished shot tells of itself."""
@@ -40,7 +42,7 @@ class ToldTimeline(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="forbid")
     shot: Count
-    spans: Annotated[list[tuple[str, str, Whole, Seconds, Seconds]], Field(min_length=1)]
+    spans: Annotated[list[tuple[Lane, str, Whole, Seconds, Seconds]], Field(min_length=1)]
 
 
 class ToldJob(BaseModel):

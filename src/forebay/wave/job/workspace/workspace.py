@@ -7,6 +7,7 @@
     timeline.json   what that shot did when
     shots/00012.npz one finished shot; 00012.error tells why one failed
     run-<token>/    what workers of a run have written, until the run takes it
+    results.json    checksums of image, sums, pictures and report
 
 All of it can be read from any process that sees the directory, so a shot's task is the directory and a number.
 
@@ -18,6 +19,7 @@ finds nothing to rename any more, and nowhere to write.
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -29,11 +31,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.errors import DiskError, ForebayError, WaveError
+from forebay.errors import CorruptionError, DiskError, ForebayError, WaveError
 from forebay.files import remove, remove_unfinished, sync, unfinished_name, whole
 from forebay.locks import DirectoryLock
 from forebay.metrics import Metrics, Span
 from forebay.planner import Plan
+from forebay.units import TIERS
 from forebay.wave.files.npy import load_array, load_arrays
 from forebay.wave.job.stack import PartialImage
 from forebay.wave.job.workspace.description import Description, read_description
@@ -56,6 +59,10 @@ RUN = re.compile(r"run-[0-9a-f]{16}")
 """The name of a run's folder."""
 SHOT = re.compile(r"[0-9]+\.npz")
 """What is taken for a shot's file."""
+SETTLED = 2.0
+"""Seconds after a change of a file from which on another one has another time: clocks of file systems are coarse."""
+_SEEN: dict[tuple[str, Path], tuple[int, ...]] = {}
+"""The inputs whose bytes this process has looked at, by run and file, and what the system says of each."""
 
 
 @dataclass(frozen=True)
@@ -95,21 +102,43 @@ class Workspace:
 
     def input(self, name: str) -> Path:
         """Return the file of an input that is as it was written; refuse another."""
+        self._checked(name)
+        return self.root / name
+
+    def _checked(self, name: str) -> tuple[int, ...]:
+        """Refuse an input that is not as it was written; return what the system said of it before.
+
+        In a run, a process looks at all of its bytes once, and then as long as the file is the same for the system.
+        """
         path = self.root / name
         check_regular(path)
         try:
-            found = checksum_of_file(path)
+            now = _state_of(path)
+            if self.run and _SEEN.get((self.run, path)) == now:
+                return now
+            found, changed = checksum_of_file(path), path.stat().st_ctime
         except OSError as error:
             raise damaged(path, f"it cannot be read ({error.strerror})") from error
         if found != self.described.inputs.get(name):
             raise damaged(path, "its checksum does not match")
-        return path
+        for other in [key for key in _SEEN if key[0] != self.run]:
+            del _SEEN[other]
+        if self.run and abs(time.time() - changed) > SETTLED:
+            _SEEN[self.run, path] = now
+        return now
 
     def fields(self, medium: str, box: Box | None = None) -> dict[str, NDArray[Any]]:
         """Read a part of the "model" that is migrated through, or of the "true" one."""
         names = [name for name in sorted(self.described.inputs) if name.startswith(f"{medium}/")]
-        stored = {Path(name).stem: load_array(self.input(name)) for name in names}
-        return {name: np.ascontiguousarray(values if box is None else values[box]) for name, values in stored.items()}
+        return {Path(name).stem: self._field(name, box) for name in names}
+
+    def _field(self, name: str, box: Box | None) -> NDArray[Any]:
+        path, checked = self.root / name, self._checked(name)
+        stored = load_array(path)
+        values = np.array(stored if box is None else stored[box], order="C")
+        if _state_of(path) != checked:
+            raise damaged(path, "it was changed while it was read")
+        return values
 
     def plan(self) -> Plan | None:
         """Return the plan for all shots, once there is one."""
@@ -132,7 +161,17 @@ class Workspace:
             told = ToldTimeline.model_validate_json(json.dumps(content))
         except ValueError as error:
             raise damaged(path, "it tells no timeline") from error
+        links = {int(span[0].split()[1]) for span in told.spans if " " in span[0]}
+        if max(links, default=0) >= self._tiers():
+            raise damaged(path, "it tells of tiers that the plan has not")
         return told.shot, [Span(*span) for span in told.spans]
+
+    def _tiers(self) -> int:
+        """Count the tiers of the plan; without one that can be read, as many as a plan may have."""
+        plan = None
+        with suppress(CorruptionError):
+            plan = self.plan()
+        return len(plan.tiers) if plan is not None else len(TIERS)
 
     def forget_plan(self) -> None:
         """Have the next shot make another plan."""
@@ -199,7 +238,7 @@ class Workspace:
 
     def freeze(self, plan: Plan, metrics: Metrics, shot: int) -> None:
         """Write a plan for all shots to come, and beside it what the shot that made it did when."""
-        timeline = {"shot": shot, "spans": metrics.timeline}
+        timeline = {"shot": shot, "spans": list(metrics.timeline)}
         for name, content in zip(PLAN, (timeline, json.loads(plan.to_json())), strict=True):
             with self._draft(name) as path:
                 path.write_text(sealed_text(content, file=Path(name).stem, job=self.identity))
@@ -268,6 +307,12 @@ class Workspace:
             remove_unfinished(folder)
         for path in [entry for entry in self.root.glob("run-*") if RUN.fullmatch(entry.name)]:
             self._discard(path)
+
+
+def _state_of(path: Path) -> tuple[int, ...]:
+    """Return what is another one after whatever is done to a file."""
+    about = path.stat()
+    return about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns
 
 
 def _load(path: Path, *names: str) -> list[NDArray[Any]]:
