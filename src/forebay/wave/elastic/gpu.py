@@ -89,14 +89,14 @@ class ElasticGpuKernels(ElasticImages):
         self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int], hears: Any
     ) -> Any:
         """Advance a state by several steps, in place, sending and hearing a row of values in each."""
-        return self._run(propagator, state, senders, sent, steps, hears=hears)
+        return self._run(propagator, state, senders, sent, steps, hears, None, back=False)
 
     def run_back(self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int], image: Any) -> Any:
         """Take the adjoint's state back through steps, in place, sending a row of values in each.
 
         `image`, an `Imaging` or None, is made of the divergence in the last step; the rest is as for acoustic waves.
         """
-        return self._run(propagator, state, senders, sent, steps, back=True, image=image)
+        return self._run(propagator, state, senders, sent, steps, None, image, back=True)
 
     def _run(
         self,
@@ -105,10 +105,10 @@ class ElasticGpuKernels(ElasticImages):
         senders: Any,
         sent: Any,
         steps: Sequence[int],
+        hears: Any,
+        image: Imaging | None,
         *,
-        back: bool = False,
-        hears: Any = None,
-        image: Imaging | None = None,
+        back: bool,
     ) -> Any:
         stream, address, row = self.device.stream(), self.device.address, sent.itemsize * sent.shape[1]
         listeners, heard = hears if hears is not None else (None, None)
