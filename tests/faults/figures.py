@@ -21,10 +21,10 @@ not; the figures are those of `faults.json` beside this page. What went wrong is
 
 `make test-slow`, or one of them with `FOREBAY_SLOW_TESTS=1 pytest tests/faults tests/fuzz -m slow -k NAME`
 
-Kills, signals and damage come at moments and places that a seed chooses. Disks are mounted, and control groups made, by root
-alone; who is not skips these. Inputs are sound ones that were changed; each has 10 s of the processor, and its process 2 GiB of
-addresses more than the libraries took. Where atheris is installed (3.0.0 here, from its wheel for x86-64), it chooses inputs by
-the code that they reach, for 20 s each.
+Kills, signals and damage come at moments and places that a seed chooses. Disks are mounted, and control groups made,
+by root alone; who is not skips these. Inputs are sound ones that were changed; each has 10 s of the processor, and its
+process 2 GiB of addresses more than the libraries took. Where atheris is installed (3.0.0 here, from its wheel for
+x86-64), it chooses inputs by the code that they reach, for 20 s each.
 
 {tables}
 """
