@@ -25,6 +25,7 @@ EXAMPLES = {"command line": 8, "shape": 25, "zarr": 20, "segy": 30}
 SLOW = {"workspace", "whole job"}
 """Readers that have a migration run before they begin."""
 SHARE = {"command line": 0.02, "whole job": 0.3, "workspace": 0.1, "zarr": 0.1, "shape": 0.3, "model": 0.3, "name": 0.2}
+SHARE["plan arguments"] = 0.3
 """Of the inputs that each reader has in the long form, where an input takes long."""
 INPUTS = 1_000_000
 GUIDED = 20
