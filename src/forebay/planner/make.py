@@ -117,8 +117,8 @@ def plan(
     tried, wanted = _wanted(schedule, problem.coarse_steps, summed(costs.steps, every))
     if wanted is None and policy == "lru" and problem.coarse_steps > MOST_LRU_STEPS:
         raise PlanError(
-            f"policy='lru' finds schedules for at most {MOST_LRU_STEPS} steps, not {problem.coarse_steps}: name one with "
-            "its snapshots, such as 'revolve:20', or take policy='min'"
+            f"policy='lru' finds schedules for at most {MOST_LRU_STEPS} steps, not {problem.coarse_steps}: name one "
+            "with its snapshots, such as 'revolve:20', or take policy='min'"
         )
     others: list[Alternative] = []
     if wanted is not None:
