@@ -10,8 +10,9 @@ from tempfile import mkdtemp
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.example_counts import fewer
 
 from forebay.codec.zfp import SOURCE, THREADS
 
@@ -173,7 +174,7 @@ def test_extreme_blocks_are_those_of_zfpy(values, words):
 
 
 @on_cpu
-@settings(max_examples=300)
+@fewer(60, of=300)
 @given(st.data())
 def test_any_field_is_coded_as_zfpy_does(data):
     words = data.draw(st.sampled_from(WORDS))
@@ -186,7 +187,7 @@ def test_any_field_is_coded_as_zfpy_does(data):
 
 
 @on_cpu
-@settings(max_examples=300)
+@fewer(60, of=300)
 @given(st.data())
 def test_any_bytes_are_decoded_as_zfpy_does(data):
     words = data.draw(st.sampled_from(WORDS))

@@ -172,16 +172,15 @@ def virtual(slots, seed, without=None, sweeps=1):
     if sweeps == 1:
         executor.run(reside_online(schedule, slots), state)
     else:
-        operations = reside_online(schedule, slots)
+        operations = list(reside_online(schedule, slots))
         turned = 1 + next(n for n, each in enumerate(operations) if isinstance(each, Forward) and each.stop == STEPS)
-        done = operations[:turned]
-        executor.run(done, state)
+        executor.run(operations[:turned], state)
+        held, _ = holdings(operations[:turned], [()] * len(slots))
         for left in reversed(range(sweeps)):
-            held = holdings(done, len(slots))
             choices = retainable(sorted(set().union(*held)), STEPS, sum(slots)) if left else [[]]
             operations = next(ways_back(held, STEPS, slots, choices))
             executor.run(operations, None)
-            done = done + operations
+            held, _ = holdings(operations, held)
     machine.finish()
     assert not any(executor.held)
     return loop.seen

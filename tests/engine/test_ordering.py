@@ -13,7 +13,7 @@ from forebay.errors import EngineError
 from forebay.machine.virtual import VirtualReversal
 from forebay.planner.choose import operations_of
 from forebay.planner.operations import Evict, Fetch, Store
-from forebay.planner.simulate import Work, simulate
+from forebay.planner.simulate import BOUNDLESS, Work, simulate
 from forebay.schedule import Drop, Restore, Save, named
 from tests.engine.loops import Loop
 
@@ -31,7 +31,7 @@ def run(schedule, slots, policy, seed, without=None, keep="states"):
     loop = Loop()
     schedule = named(schedule, STEPS)
     operations = operations_of(schedule, slots, policy)
-    peak = simulate(operations, (*slots[:-1], len(operations)), WORK).peak
+    peak = simulate(operations, (*slots[:-1], BOUNDLESS), WORK).peak
     take = (lambda state, step: state) if keep == "states" else (lambda state, step: {"u": state["u"]})
     layout = Layout.of(take(loop.state, 0))
     machine = VirtualReversal(seed, without)

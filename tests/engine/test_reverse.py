@@ -270,7 +270,7 @@ def test_a_wrong_plan_is_refused_by_the_engine(tmp_path, monkeypatch):
     loop = Loop()
     plan = fb.plan(10, SNAPSHOT, fb.Budget(host=3 * SNAPSHOT, disk="1MB"), schedule="storeall")
     operations = [op for op in plan.operations() if type(op).__name__ != "Fetch"]
-    monkeypatch.setattr(fb.Plan, "operations", lambda self: operations)
+    monkeypatch.setattr(fb.Plan, "__iter__", lambda self: iter(operations))
     with pytest.raises(EngineError, match="does not hold it"):
         fb.reverse(loop.forward, loop.backward, loop.state, 10, plan=plan, directory=tmp_path)
 

@@ -14,7 +14,7 @@ from forebay.errors import EngineError
 from forebay.machine.packing import Packing
 from forebay.machine.virtual import VirtualReversal
 from forebay.planner.choose import operations_of
-from forebay.planner.simulate import Work, simulate
+from forebay.planner.simulate import BOUNDLESS, Work, simulate
 from forebay.schedule import named
 from tests.engine.test_ordering import all_waits
 from tests.engine.thinning import Thin, ThinLoop
@@ -45,7 +45,7 @@ def run(schedule, slots, policy, filling, seed, without=None, keep="states", ass
     loop = ThinLoop(FILLINGS[filling])
     schedule = named(schedule, STEPS)
     operations = operations_of(schedule, slots, policy)
-    peak = simulate(operations, (*slots[:-1], len(operations)), WORK).peak
+    peak = simulate(operations, (*slots[:-1], BOUNDLESS), WORK).peak
     take = (lambda state, step: state) if keep == "states" else (lambda state, step: state[:2])
     layout = Layout.of(take(loop.state, 0))
     packing = Packing.of(layout.leaves, Thin(), "host")
@@ -60,7 +60,7 @@ def run(schedule, slots, policy, filling, seed, without=None, keep="states", ass
     most = [room * (1 + seed % 2) for room in rooms]  # some grow
     states = Layout.of(loop.state)
     exact = (states, Packing.of(states.leaves, Thin(), "host")) if keep == "records" else None
-    counts = schedule.peak_snapshots, schedule.forward_steps
+    counts = schedule.peak_snapshots, schedule.forward_steps, schedule.steps
     coding = SnapshotCoding(packing, exact, assumed * layout.nbytes, *counts)
     executor = SpillingExecutor(machine, layout, tiers, Rooms(tuple(rooms), tuple(most)), callbacks, coding, initial)
     executor.run(operations, initial())

@@ -121,7 +121,7 @@ def taken(loss, given):
     return jax.jit(jax.grad(loss, (0, 1, 2), has_aux=True)).lower(*given).compile().memory_analysis().temp_size_in_bytes
 
 
-@pytest.mark.parametrize("states", [60, *slow(28, 30, 40, 90)])
+@pytest.mark.parametrize("states", slow(28, 30, 40, 60, 90))
 def test_the_compiled_gradient_takes_no_more_than_the_budget(states):
     steps = 211
     loss, given = loss_by(checkpointed, steps, budget=states * STATE)
@@ -164,6 +164,7 @@ def test_vmap_nests_for_all_of_its_loops(said):
         jax.vmap(jax.jit(gradient))(several)
 
 
+@pytest.mark.slow
 def test_second_derivatives_go_through_a_nest(said):
     def total(loop):
         def step(y, t, weight):
@@ -212,6 +213,7 @@ def test_the_device_budget_is_that_of_an_accelerator_and_nothing_is_compiled_twi
     assert "as a whole" in said()[-1]
 
 
+@pytest.mark.slow
 def test_where_only_the_device_is_allowed_and_too_small_it_is_refused_before_any_step(monkeypatch):
     monkeypatch.setattr(decision, "device_of", lambda leaves: Accelerator())
     ran = []

@@ -53,7 +53,7 @@ def check_slots(operations, slots):
 
 def least_traffic(schedule, slots):
     """Search every eviction: fewest movements up and down together, the oracle for `min`."""
-    accesses = [(access.kind, access.step) for access in trace(list(schedule), 0)]
+    accesses = [(kind, step) for _, kind, step, _ in trace(schedule, 0).rows()]
 
     @cache
     def rest(index, resident, below):
@@ -151,7 +151,7 @@ def test_an_end_that_nobody_knew_keeps_to_the_slots_of_all_tiers_together(steps,
 
 
 def test_snapshots_that_lie_in_tiers_already_are_fetched_ahead_from_there():
-    operations = [*map(repr, reside_back(Online(4, 4).back(), (2, 9), [{2, 3}, {0, 1}]))]
+    operations = [*map(repr, reside_back(list(Online(4, 4).back()), (2, 9), [{2, 3}, {0, 1}]))]
     assert operations[:2] == [repr(Restore(3)), repr(Drop(3))]
     assert operations.index(repr(Fetch(1, 1))) < operations.index(repr(Restore(2)))
     assert not any(each.startswith("Store") for each in operations)

@@ -35,7 +35,7 @@ def checksum(listed):
 
 
 def operations(name, steps, slots, policy):
-    listed = operations_of(named(name, steps), slots, policy)
+    listed = list(operations_of(named(name, steps), slots, policy))
     return [len(listed), checksum(listed)]
 
 
@@ -46,7 +46,7 @@ def online(steps, slots):
         tiers.follow(action)
     held = [set(steps) for steps in tiers.held]
     kept = sorted(set().union(*held))
-    ways = ways_back(held, steps, slots, [kept[:1], kept[:3], kept[::2]])
+    ways = map(list, ways_back(held, steps, slots, [kept[:1], kept[:3], kept[::2]]))
     return [sorted(map(sorted, held)), [[len(listed), checksum(listed)] for listed in ways]]
 
 

@@ -62,9 +62,9 @@ def test_the_reflector_is_imaged_where_it_is(exact):
 @pytest.mark.parametrize(
     "options",
     [
-        {"budget": "300kB"},
+        {"budget": "520kB"},
         {"budget": "1MB", "schedule": "revolve:5"},
-        {"budget": fb.Budget(host="300kB", disk="40MB")},
+        {"budget": fb.Budget(host="520kB", disk="40MB")},
         {"budget": "8MB", "codec": "lossless"},
     ],
     ids=["tight", "revolve", "disk", "lossless"],
@@ -129,7 +129,7 @@ def test_a_condition_of_ones_own_sees_both_waves(shot, model, exact):
 
 
 def test_a_plan_serves_the_next_shot(shot, model, exact):
-    first = migrate(shot, model, every=1, budget="400kB")
+    first = migrate(shot, model, every=1, budget="680kB")
     again = migrate(shot, model, every=1, plan=first.result.plan)
     assert again.result.plan is first.result.plan
     assert np.array_equal(again.image, exact.image)

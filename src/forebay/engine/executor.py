@@ -7,7 +7,7 @@ here, and the tests on the virtual machine leave out one after the other to see 
 The executor knows which snapshot owns each slot, and refuses to read one that is not where the plan says.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,13 +16,13 @@ from forebay.engine.states.loans import Loans
 from forebay.errors import EngineError
 from forebay.machine.machine import ReversalMachine, Wait
 from forebay.machine.region import Region
-from forebay.planner.operations import Evict, Fetch, Operation, Store
+from forebay.planner.operations import Evict, Fetch, Operation, Store, with_next
 from forebay.schedule import Backward, Drop, Forward, Restore, Save
 from forebay.tier.heap import Heap, Meter
 from forebay.tier.space import Extent
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Slot:
     """Room for one snapshot, and what has to end before it can be used anew."""
 
@@ -83,12 +83,11 @@ class Executor:
         self._copy_in(0, self.working, arrays, [])
         return self.layout.build(self._arrays())
 
-    def run(self, operations: Sequence[Operation], state: Any) -> Any:
+    def run(self, operations: Iterable[Operation], state: Any) -> Any:
         """Carry operations out from a working state, and return the one that they end with."""
         self.record = None
-        following = iter([*operations[1:], None])
-        for operation in operations:
-            state = self._carry_out(operation, next(following), state)
+        for operation, after in with_next(operations):
+            state = self._carry_out(operation, after, state)
         return state
 
     def _carry_out(self, operation: Operation, after: Operation | None, state: Any) -> Any:

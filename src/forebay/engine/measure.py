@@ -1,7 +1,7 @@
 """Timing a loop and its links on the first real steps, so that a plan can be made."""
 
 import mmap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -171,7 +171,7 @@ def host_costs(
     with executing() as executor:
         state = executor.load(first)
 
-        def seconds(operations: Sequence[Operation]) -> float:
+        def seconds(operations: Iterable[Operation]) -> float:
             start = perf_counter()
             executor.run(operations, state)
             return perf_counter() - start
@@ -207,13 +207,13 @@ def host_costs(
             move=(kind.get("store", 0.0) + kind.get("fetch", 0.0)) / 2,
         )
         alone = Work(0, 0, 0, 0, 0, (), (), host=cost).host_seconds(mixed.steps, mixed.steps, mixed.saves)
-        warm = median(seconds(list(mixed)) for _ in range(REPEATS))
+        warm = median(seconds(mixed) for _ in range(REPEATS))
         slower = max(1.0, warm / alone)
     started = []
     for _ in range(REPEATS):
         with executing() as executor:
             begun = perf_counter()
-            executor.run(list(mixed), executor.load(first))
+            executor.run(mixed, executor.load(first))
             started.append(perf_counter() - begun)
     scaled = {name: slower * value for name, value in asdict(cost).items() if name != "ahead"}
     start = max(0.0, median(started) - warm)

@@ -1,10 +1,10 @@
 """Loops whose end, or whose costs, nobody knows: snapshots are kept as they go, and a plan is made at the turn."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import update_wrapper
-from itertools import accumulate
+from itertools import accumulate, chain, islice
 from math import ceil
 from statistics import fmean
 from typing import Any
@@ -16,9 +16,10 @@ from forebay.engine.spilling import Rooms
 from forebay.errors import BudgetError, PlanError, StateError
 from forebay.planner import Plan, check_budget, plan
 from forebay.planner.choose import Choice, Setting
-from forebay.planner.residency import StreamedResidency, reside_back
+from forebay.planner.residency import StreamedResidency, follow, reside_back
 from forebay.planner.settings import Problem, check_tiers
-from forebay.planner.simulate import simulate
+from forebay.planner.simulate import BOUNDLESS, simulate
+from forebay.planner.trace import Reiterable
 from forebay.schedule import Action, Drop, Foreign, Forward, Online, Save, Schedule
 from forebay.schedule.learning import LearningSweep
 from forebay.schedule.names import is_auto, split_name
@@ -106,11 +107,17 @@ class TurnPlanned(Reversal):
     def _setting_of(self, problem: Problem, schedule: Any) -> Setting:
         """Return how snapshots are kept, as far as the schedule that was asked for says."""
 
-    def _planned(self, schedule: Schedule, problem: Problem) -> Plan:
-        """Return the plan that has been followed to the turn, and that will be from there."""
-        setting, operations = self._setting, [*self._done, *self._later]
+    def _held_at_turn(self) -> list[set[int]]:
+        assert self._executor is not None
+        return [set(held) for held in self._executor.held]
+
+    def _planned(self, schedule: Schedule, problem: Problem, sweep: Iterable[Action]) -> Plan:
+        """Return the plan that has been followed in a sweep to the turn, and that will be from there."""
+        assert self._later is not None
+        setting = self._setting
         work = problem.work("states", None, len(setting.slots))
-        prediction = simulate(operations, (*setting.slots[:-1], len(operations)), work)
+        operations = chain(follow(sweep, StreamedResidency(setting.slots)), self._later)
+        prediction = simulate(operations, (*setting.slots[:-1], BOUNDLESS), work)
         pinned = prediction.peak[1] if len(setting.slots) > 1 else 0
         seconds = prediction.seconds + setting.pin * pinned
         return Plan.of(problem, Choice(seconds, setting, schedule, setting.slots, prediction))
@@ -131,28 +138,24 @@ class OnlineReversal(TurnPlanned):
 
     def _sweep(self, executor: Executor, state: Any) -> Any:
         loop, slots = self._setup.loop, self._setting.slots
-        tiers, done, start = StreamedResidency(slots), self._done, 0
-        for action in unending(sum(slots)):
-            operations = tiers.follow(action)
-            state = executor.run(operations, state)
+        tiers, start, before = StreamedResidency(slots), 0, 0  # where the last call began, and the actions before it
+        for number, action in enumerate(unending(sum(slots))):
+            state = executor.run(tiers.follow(action), state)
             if isinstance(action, Forward):
-                ended, start = self._watch.ended, action.start
+                ended, start, before = self._watch.ended, action.start, number
                 if ended is not None and ended <= loop.every * action.stop:
                     check_steps(ended)
                     loop.end(ended)
                     break
-            done += operations
         schedule = Online(loop.coarse_steps, sum(slots))
-        if start < schedule.steps:
-            done.append(Forward(start, schedule.steps))
         # The last snapshot may be of the very end, and one may be left that makes room for the next.
-        for step in sorted({step for held in tiers.held for step in held} - set(schedule.kept)):
-            operations = tiers.follow(Drop(step))
-            executor.run(operations, state)
-            done += operations
-        self._later = reside_back(schedule.back(), slots, tiers.held)
+        drops = [Drop(step) for step in sorted({step for held in tiers.held for step in held} - set(schedule.kept))]
+        for drop in drops:
+            executor.run(tiers.follow(drop), state)
+        self._later = reside_back(Reiterable(schedule.back), slots, tiers.held)
         problem = replace(self._problem, steps=loop.steps, every=loop.every)
-        self._plan = self._planned(schedule, problem)
+        last = [Forward(start, schedule.steps)] if start < schedule.steps else []
+        self._plan = self._planned(schedule, problem, chain(islice(unending(sum(slots)), before), last, drops))
         return state
 
 
@@ -187,9 +190,7 @@ class LearningReversal(TurnPlanned):
             reached = state
             for action in following:
                 actions.append(action)
-                operations = tiers.follow(action)
-                reached = executor.run(operations, reached)
-                self._done += operations
+                reached = executor.run(tiers.follow(action), reached)
             return reached
 
         run(Save(0))
@@ -205,7 +206,7 @@ class LearningReversal(TurnPlanned):
         last = loop.steps - (steps - 1) * loop.every  # a step of the schedule is of so many, or of `every`
         each = [seconds / loop.every for seconds in taken[:-1] for _ in range(loop.every)] + [taken[-1] / last] * last
         learned = replace(self._problem.costs, forward=fmean(each), steps=tuple(each))
-        self._plan = self._planned(schedule, replace(self._problem, costs=learned))
+        self._plan = self._planned(schedule, replace(self._problem, costs=learned), actions)
         return state
 
 

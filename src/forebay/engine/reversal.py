@@ -2,7 +2,7 @@
 
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from enum import Enum
@@ -22,7 +22,8 @@ from forebay.metrics import Metrics
 from forebay.planner import Plan
 from forebay.planner.operations import Operation
 from forebay.planner.residency import holdings, ways_back
-from forebay.schedule import Forward, Restore
+from forebay.planner.trace import up_to
+from forebay.schedule import Forward
 from forebay.schedule.online import retainable
 
 
@@ -87,8 +88,8 @@ class Reversal:
         self._executor: Executor | None = None
         self._close: Callable[[], object] = lambda: None
         self._forgotten: weakref.finalize[[], Reversal] | None = None
-        self._done: list[Operation] = []
-        self._later: list[Operation] = []
+        self._later: Iterable[Operation] | None = None  # what is left of the plan, until snapshots are retained
+        self._held: list[set[int]] | None = None  # those that each tier holds by then
 
     @property
     def plan(self) -> Plan:
@@ -106,9 +107,7 @@ class Reversal:
         self._start(Phase.PREPARED)
         try:
             if self._plan is not None:  # before the clock of the machine begins
-                operations = self._plan.operations()
-                turned = _before_turn(operations, self._plan.schedule.steps)
-                self._done, self._later = operations[:turned], operations[turned:]
+                self._later = iter(self._plan)
             machine = self._setup.machine()
             self._close = only_here(machine.close)
             self._forgotten = weakref.finalize(self, self._close)
@@ -125,8 +124,16 @@ class Reversal:
         return result
 
     def _sweep(self, executor: Executor, state: Any) -> Any:
-        """Run to the turn, and leave behind what has been done and what comes later."""
-        return executor.run(self._done, state)
+        """Run to the turn, and leave behind what comes later."""
+        assert self._later is not None
+        return executor.run(up_to(self._later, self._is_turn), state)
+
+    def _is_turn(self, operation: Operation) -> bool:
+        return isinstance(operation, Forward) and operation.stop == self.plan.schedule.steps
+
+    def _held_at_turn(self) -> list[set[int]]:
+        """Return which snapshots each tier holds then, as planned."""
+        return holdings(up_to(self.plan, self._is_turn), [()] * len(self._setup.tiers))[0]
 
     def backward(
         self, backward: Callable[[Any, int], None], progress: bool | None = None, retain: bool = False
@@ -154,7 +161,7 @@ class Reversal:
         return result
 
     def _back(
-        self, operations: list[Operation], backward: Callable[[Any, int], None], progress: bool | None, retain: bool
+        self, operations: Iterable[Operation], backward: Callable[[Any, int], None], progress: bool | None, retain: bool
     ) -> Result:
         """Run from the turn to the start."""
         assert self._executor is not None
@@ -168,17 +175,20 @@ class Reversal:
         machine.finish()
         machine.metrics.samples = self._sampler.samples() if self._sampler else []
         if not retain:
-            return self._result(machine.metrics, self._done + operations)
-        self._done, self._later = self._done + operations, []
+            return self._result(machine.metrics)
+        assert self._held is not None
+        self._later, self._held = None, holdings(operations, self._held)[0]
         self._visitor.forget()
         machine.leave()
-        return self._result(deepcopy(machine.metrics), self._done)
+        return self._result(deepcopy(machine.metrics))
 
-    def _way_back(self, retain: bool) -> list[Operation]:
+    def _way_back(self, retain: bool) -> Iterable[Operation]:
         """Return the operations that follow: those of the plan, unless snapshots are retained or have been."""
-        if self._later and not retain:
+        if self._later is not None and not retain:
             return self._later
-        held = holdings(self._done, len(self._setup.tiers))
+        if self._held is None:
+            self._held = self._held_at_turn()
+        held = self._held
         peak, steps = self.plan.prediction.peak, self.plan.schedule.steps
         kept = sorted(set().union(*held))
         choices: Sequence[Sequence[int]] = [kept if retain else []]
@@ -189,11 +199,11 @@ class Reversal:
             raise BudgetError("the snapshots leave no slot free, and so cannot be retained: give a larger budget")
         return way
 
-    def _result(self, metrics: Metrics, operations: Sequence[Operation]) -> Result:
-        """Return what was measured, with what follows from the operations that were carried out."""
+    def _result(self, metrics: Metrics) -> Result:
+        """Return what was measured, with what follows from it."""
         if len(self.plan.slots) > 1:
             # Against moving every snapshot, and each as it is.
-            nbytes, restores = self._setup.kept.nbytes, sum(isinstance(each, Restore) for each in operations)
+            nbytes, restores = self._setup.kept.nbytes, metrics.hits + metrics.misses
             metrics.avoided["up 1"] = max(0, restores * nbytes - metrics.moved["up 1"])
             metrics.avoided["down 1"] = max(0, self.plan.schedule.saves * nbytes - metrics.moved["down 1"])
         return Result(self.plan, metrics, self.note)
@@ -215,7 +225,7 @@ class Reversal:
     def _give_back(self) -> None:
         self._phase = Phase.ENDED
         self._visitor.forget()
-        self._executor = None  # lets go of the arrays in the memory that is given back
+        self._executor = self._later = None  # lets go of the arrays in the memory that is given back
         self._close()
         if self._forgotten is not None:
             self._forgotten.detach()
@@ -252,9 +262,3 @@ class Visitor:
         """Go back by a step."""
         self.backward(snapshot, step)
         self.tick()
-
-
-def _before_turn(operations: Sequence[Operation], steps: int) -> int:
-    """Count the operations up to the end of the loop."""
-    ends = (number for number, each in enumerate(operations, 1) if isinstance(each, Forward) and each.stop == steps)
-    return next(ends)

@@ -29,7 +29,7 @@ from forebay.errors import DeviceError
 from forebay.machine.arrays.library import DeviceLibrary
 from forebay.machine.machine import Coded, Encoding, Move, Pair, Wait
 from forebay.machine.region import Region
-from forebay.metrics import Metrics, Span
+from forebay.metrics import Metrics
 from forebay.tasks import ThreadTask
 
 MARKED = 2**24
@@ -196,10 +196,10 @@ class CudaMachine:
         self._spans.append((lane, what, step, start, stop))
         return stop
 
-    def _read_times(self, all_ended: bool = False) -> None:
-        """Tell the metrics of spans that have ended, in their order; `all_ended` spares asking each."""
+    def _read_times(self, has_ended: Callable[[str, Mark], bool] = lambda lane, stop: stop.is_done) -> None:
+        """Tell the metrics of spans, in their order, as long as they have ended; asking the driver takes its time."""
         metrics, times = self.metrics, dict[Mark, float]()
-        while self._spans and (all_ended or self._spans[0][-1].is_done):
+        while self._spans and has_ended(self._spans[0][0], self._spans[0][-1]):
             lane, what, step, start, stop = self._spans.popleft()
             begun = times.pop(start, None)  # the end of one is often the start of the next
             begun = self._time_of(start) if begun is None else begun
@@ -210,7 +210,7 @@ class CudaMachine:
                     continue
                 metrics.late += what == "late"
                 what = "stall"
-            metrics.add(Span(lane, what, step, begun, ended))
+            metrics.add(lane, what, step, begun, ended)
 
     def moves(self, lane: str, moves: Sequence[Move]) -> list[Copied]:
         """Enqueue copies on a lane, after what was asked of the computation so far."""

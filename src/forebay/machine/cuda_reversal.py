@@ -5,7 +5,7 @@ are enqueued at once and ordered by CUDA events. Movements to and from the disk 
 wait for an event by itself; a copy up that has to wait for the disk is enqueued by the thread of its lane.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,9 @@ from forebay.machine.spec import Leaf
 from forebay.machine.threads import LaneThreads
 from forebay.tasks import ThreadTask
 from forebay.tier.disk import Disk
+
+UNREAD = 1 << 12
+"""Spans after which the times of those that have ended are read: each has an event of the driver until then."""
 
 
 class _Timed:
@@ -56,6 +59,8 @@ class CudaReversal(CudaMachine):
         self._away: list[tuple[float, float]] = []  # when it left and entered, each time
         self._entered = ExitStack()  # what belongs to a thread, and is left while the reversal waits
         self._left: list[Mark] = []  # when it left and entered
+        self._ended = 0  # spans of the computation
+        self._unread: Mark | None = None  # where the last of those ended whose times are not to be read yet
         self.enter()
         self._start = self._last
 
@@ -122,7 +127,22 @@ class CudaReversal(CudaMachine):
         end = super()._end(lane, what, step, start)
         if lane == "compute":
             self._last = end  # one event between any two things
+            self._ended += 1
+            if not self._ended % UNREAD:
+                self._read_some()
+                self._unread = end
         return end
+
+    def _read_some(self) -> None:
+        """Read the times of what was asked for before the last such moment, where the computation has passed that."""
+        until = self._unread
+        if until is not None and all(moment.is_done for moment in (*self._left, until)):
+            self._read_times(lambda lane, stop: stop is not until and (lane == "compute" or stop.is_done))
+
+    def _read_times(self, has_ended: Callable[[str, Mark], bool] = lambda lane, stop: True) -> None:
+        times = [moment.since(self._start) for moment in self._left]
+        self._away = list(zip(times[::2], times[1::2], strict=True))
+        super()._read_times(has_ended)
 
     def end_of(self, what: str, step: int) -> None:
         """Time what the computation has done since the last event."""
@@ -187,9 +207,7 @@ class CudaReversal(CudaMachine):
         end = self.mark()
         for last in (end, self.mark_on(self.streams.up), self.mark_on(self.streams.down)):
             last.sync()
-        times = [moment.since(self._start) for moment in self._left]
-        self._away = list(zip(times[::2], times[1::2], strict=True))
-        self._read_times(all_ended=True)
+        self._read_times()
         self.metrics.seconds = self._time_of(end)
         self.check_codecs(self._compute)
 

@@ -18,7 +18,7 @@ from forebay.machine.packing import in_a_row, snapshot_bytes
 from forebay.machine.region import Region
 from forebay.machine.spec import ArraySpec
 from forebay.machine.threads import LaneThreads
-from forebay.metrics import Metrics, Span
+from forebay.metrics import Metrics
 from forebay.tasks import ThreadTask
 from forebay.tier.disk import Disk
 from forebay.units import to_text
@@ -178,7 +178,7 @@ class HostReversal(ReversalMachine):
         self._memory, self._aside = Region(0, 0), None
 
     def _add(self, lane: str, what: str, step: int, start: float) -> None:
-        self.metrics.add(Span(lane, what, step, start - self._start, perf_counter() - self._start))
+        self.metrics.add(lane, what, step, start - self._start, perf_counter() - self._start)
 
 
 def _pages(nbytes: int) -> Region:

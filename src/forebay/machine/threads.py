@@ -27,7 +27,7 @@ class LaneThreads:
     ) -> None:
         self._begin, self._tell = begin, tell
         self._threads: dict[str, Workers] = {}
-        self._tasks: list[ThreadTask[Any]] = []
+        self._tasks: deque[ThreadTask[Any]] = deque()  # without the first ones that have ended well
         self._under_way: defaultdict[str, deque[ThreadTask[None]]] = defaultdict(deque)
         self._ended: defaultdict[str, float] = defaultdict(float)  # when the last transfer of a lane did
         self.disk: Disk | None = None
@@ -36,7 +36,7 @@ class LaneThreads:
 
     def abandon(self) -> None:
         """Forget the threads in a forked child, which has none of them."""
-        self._abandoned, self._threads, self._tasks = True, {}, []
+        self._abandoned, self._threads, self._tasks = True, {}, deque()
 
     def check_process(self) -> None:
         """Raise in a forked child: what it waits for would never come."""
@@ -49,8 +49,14 @@ class LaneThreads:
         if lane not in self._threads:
             self._threads[lane] = Workers(1, f"forebay-{lane}", self._begin)
         task = self._threads[lane].submit(call, *arguments)
-        self._tasks.append(task)
+        self._await(task)
         return task
+
+    def _await(self, task: ThreadTask[Any]) -> None:
+        """Take note of a task whose end is to be waited for, and forget those that have ended well."""
+        self._tasks.append(task)
+        while self._tasks and _ended_well(self._tasks[0]):
+            self._tasks.popleft()
 
     def transfer(
         self, lane: str, what: str, step: int, pairs: Sequence[Pair], wait: Callable[[], None]
@@ -61,7 +67,7 @@ class LaneThreads:
         down = lane.startswith("down")
         move, region = (self.disk.write, source) if down else (self.disk.read, target)
         under_way, end = self._under_way[lane], ThreadTask[None]()
-        self._tasks.append(end)
+        self._await(end)
 
         def start() -> None:
             """Start it, once few enough are under way, and go on to the next."""
@@ -115,3 +121,7 @@ class LaneThreads:
             self.disk.close()
         for thread in self._threads.values():
             thread.close()
+
+
+def _ended_well(task: ThreadTask[Any]) -> bool:
+    return task.done() and not task.cancelled() and task.exception() is None

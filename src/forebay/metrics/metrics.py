@@ -6,7 +6,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from forebay.metrics.timeline import Span, write_trace
+from forebay.metrics.timeline import Timeline, write_trace
 from forebay.units import seconds_to_text, to_text
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class Metrics:
     """(coarse) steps run forward, again or for the first time"""
     replanned: int = 0
     """times that a plan was left, because snapshots were larger or smaller than it assumed"""
-    timeline: list[Span] = field(default_factory=list)
+    timeline: Timeline = field(default_factory=Timeline)
     title: str = "reversal"
     """what it is that was done"""
 
@@ -117,11 +117,11 @@ class Metrics:
         """Bytes of all encoded snapshots before, over those after; 1 where none was encoded."""
         return self.ratios.mean
 
-    def add(self, span: Span) -> None:
+    def add(self, lane: str, what: str, step: int, start: float, stop: float) -> None:
         """Count something that happened: on the computation its phase grows, and the timeline always does."""
-        if span.lane in ("compute", "codec"):
-            self.phases[span.what] += span.stop - span.start
-        self.timeline.append(span)
+        if lane in ("compute", "codec"):
+            self.phases[what] += stop - start
+        self.timeline.add(lane, what, step, start, stop)
 
     def add_counts(self, part: "Metrics") -> None:
         """Add the counters of a part, such as a segment of a reversal; its samples and timeline stay its own."""

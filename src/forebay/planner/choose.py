@@ -20,7 +20,7 @@ from forebay.planner.search.coarse import DEEPEST, Coarse
 from forebay.planner.search.hierarchies import SHORT_LOOP, Recipe, recipes, spread
 from forebay.planner.search.levels import bounds_of_levels
 from forebay.planner.search.stack import reside_stack
-from forebay.planner.simulate import Prediction, Work, host_pace, simulate
+from forebay.planner.simulate import BOUNDLESS, Prediction, Work, host_pace, simulate
 from forebay.schedule import Hierarchical, Online, Revolve, Schedule, StoreAll, TwoLevel, Uniform, ZCut
 from forebay.schedule.segmented import Segmented
 from forebay.schedule.zcut import fewest_snapshots
@@ -63,11 +63,14 @@ class Choice(NamedTuple):
     prediction: Prediction
 
 
-def operations_of(schedule: Iterable[Operation], slots: Sequence[int], policy: str) -> list[Operation]:
-    """Merge a schedule's actions with every movement between tiers of so many slots, the last one boundless."""
+def operations_of(schedule: Iterable[Operation], slots: Sequence[int], policy: str) -> Iterable[Operation]:
+    """Merge a schedule's actions with every movement between tiers of so many slots, the last one boundless.
+
+    They are not listed: whoever iterates over them has the schedule make its actions once more.
+    """
     if isinstance(schedule, Online) and policy == "min":
         return reside_online(schedule, slots)
-    operations: list[Operation] = list(schedule)
+    operations = schedule
     for tier in range(len(slots) - 1):
         reside = POLICIES[policy if tier == 0 else "min"]
         operations = reside(operations, tier, slots[tier])
@@ -77,24 +80,23 @@ def operations_of(schedule: Iterable[Operation], slots: Sequence[int], policy: s
 def predict(schedule: Schedule, slots: tuple[int, ...], setting: Setting) -> Prediction:
     """Simulate a schedule on tiers of so many slots, the last one boundless."""
     if not isinstance(schedule, Segmented | Hierarchical) or setting.policy != "min" or setting.work.reach:
-        operations = operations_of(schedule, slots, setting.policy)
-        return simulate(operations, (*slots[:-1], len(operations)), setting.work)
+        return simulate(operations_of(schedule, slots, setting.policy), (*slots[:-1], BOUNDLESS), setting.work)
     still = unmoved(schedule, setting.work, len(slots))
     if schedule.peak_snapshots <= slots[0]:
         return still
     inner = schedule.inner if isinstance(schedule, Segmented) else schedule.levels[0].snapshots
     shallow = min(inner, slots[0]) < DEEPEST
+    pace = 0.0
     if not shallow:
-        actions: list[Operation] = list(schedule)
-        operations = operations_of(actions, slots, "min")
+        operations = operations_of(schedule, slots, "min")
     else:
         actions = Coarse(setting.work, slots[0]).operations(schedule)
         operations = reside_stack(actions, slots[0]) if len(slots) > 1 else actions
         for tier in range(1, len(slots) - 1):
             operations = reside_min(operations, tier, slots[tier])
-    asked = setting.work.host_seconds(schedule.steps, schedule.forward_steps, schedule.saves)
-    pace = host_pace(actions, setting.work, asked) if shallow else 0.0
-    moving = simulate(operations, (*slots[:-1], len(schedule)), setting.work, pace=pace)
+        asked = setting.work.host_seconds(schedule.steps, schedule.forward_steps, schedule.saves)
+        pace = host_pace(actions, setting.work, asked)
+    moving = simulate(operations, (*slots[:-1], BOUNDLESS), setting.work, pace=pace)
     return replace(moving, forward=still.forward, backward=still.backward, save=still.save, restore=still.restore)
 
 

@@ -5,7 +5,8 @@ beside it. A movement starts once its snapshot is there and a slot is free, and 
 """
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from itertools import chain, pairwise
+from typing import Any, NamedTuple
 
 from forebay.schedule import Action, Drop, Restore, Save
 
@@ -60,3 +61,9 @@ def spelled(operations: Iterable[Operation]) -> Iterator[SingleOperation]:
             yield from operation.operations
         else:
             yield operation
+
+
+def with_next(operations: Iterable[Operation]) -> Iterator[tuple[Operation, Operation | None]]:
+    """Return an iterator over operations, each with the one after it, or None."""
+    ended: tuple[Any, ...] = (None,)
+    return pairwise(chain(operations, ended))

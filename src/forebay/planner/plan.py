@@ -14,7 +14,7 @@ from forebay.planner.choose import POLICIES, Alternative, Choice, operations_of
 from forebay.planner.costs import Costs
 from forebay.planner.operations import Operation
 from forebay.planner.settings import Problem, snapshot_size
-from forebay.planner.simulate import Prediction, simulate
+from forebay.planner.simulate import BOUNDLESS, Prediction, simulate
 from forebay.schedule import Foreign, Forward, Hierarchical, Schedule, named
 from forebay.schedule.segmented import Segmented
 from forebay.schedule.weighted import summed
@@ -104,16 +104,19 @@ class Plan:
         """Seconds of pinning host memory that fall on one reversal."""
         return self.seconds - self.prediction.seconds
 
+    def __iter__(self) -> Iterator[Operation]:
+        """Yield the schedule's actions merged with every movement between tiers; they are not kept in a list."""
+        return iter(operations_of(self.schedule, self.slots, self.policy))
+
     def operations(self) -> list[Operation]:
         """List the schedule's actions merged with every movement between tiers."""
-        return operations_of(self.schedule, self.slots, self.policy)
+        return list(self)
 
     def timeline(self) -> list[Span]:
         """Simulate the plan and list what happens when, on the computation and on each link."""
         spans: list[Span] = []
-        operations = self.operations()
         work = self._problem().work(self.keep, self.codec, len(self.slots))
-        simulate(operations, (*self.slots[:-1], len(operations)), work, spans)
+        simulate(self, (*self.slots[:-1], BOUNDLESS), work, spans)
         return spans
 
     def _problem(self) -> Problem:

@@ -16,44 +16,51 @@ While a loop of unknown end runs, the latest snapshots stay in the first tier, a
 they are needed last, whenever the end comes. From there on `min` knows the future.
 """
 
-from collections import OrderedDict, defaultdict, deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from array import array
+from collections import OrderedDict, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
 from heapq import heapify, heappop, heappush
+from itertools import chain
 
 from forebay.planner.operations import Evict, Fetch, Operation, Store
-from forebay.planner.trace import NEVER, insert, trace
+from forebay.planner.trace import NEVER, Merged, Movements, Reiterable, trace, up_to
 from forebay.schedule import Action, Backward, Drop, Online, Restore, Save
 from forebay.schedule.online import back
 
 SPARE = 2
 """Slots that a way back does without where snapshots are in two tiers at once."""
-
-Movements = defaultdict[int, list[Operation]]
+MISSES, EVICTS = 1, 2
+"""What the use of a tier leads to."""
+OUTDATED = 4
+"""Entries of a heap for each that counts, at most."""
 
 
 def reside_min(
-    operations: Sequence[Operation], tier: int, slots: int, here: Collection[int] = (), lower: Collection[int] = ()
-) -> list[Operation]:
+    operations: Iterable[Operation], tier: int, slots: int, here: Collection[int] = (), lower: Collection[int] = ()
+) -> Iterable[Operation]:
     """Fit the uses of `tier` into `slots`, with the fewest movements to and from the tier below.
 
     At the start, the snapshots `here` are in the tier and those in `lower` have a copy below it.
     """
-    accesses = trace(operations, tier)
-    reads = {access.step: access.at for access in reversed(accesses) if access.kind == "read"} if here else {}
-    resident: dict[int, int] = {step: reads.get(step, NEVER) for step in here}  # step -> index of its next read
+    uses = trace(operations, tier)
+    resident = dict.fromkeys(here, NEVER)  # step -> index of its next read
+    for index, kind, step, _ in uses.rows() if here else ():
+        if kind == "read" and resident.get(step) == NEVER:
+            resident[step] = index
     farthest = [(-when, step) for step, when in resident.items()]  # heap, with outdated entries
     heapify(farthest)
     written = dict.fromkeys(here, -1)  # step -> index of the operation that brought it into the tier
     below = set(lower)  # snapshots that have a copy in the tier below
-    missed: dict[int, int] = {}  # index of a read that needs a fetch -> step
-    occupied: list[int] = []  # slots in use just before each access
-    before: Movements = defaultdict(list)
-    evicting: set[int] = set()  # indices of accesses that evict
+    effects = bytearray(len(uses.at))
+    occupied = array("q")  # slots in use just before each use
+    stores, evictions, fetches = Movements(), Movements(), Movements()
 
-    for index, kind, step, next_read in accesses:
+    for number, (index, kind, step, next_read) in enumerate(uses.rows()):
         occupied.append(len(resident))
         if kind == "drop":
             resident.pop(step, None)
+            written.pop(step, None)
             below.discard(step)
             continue
         if kind == "write" or step not in resident:
@@ -64,51 +71,53 @@ def reside_min(
                         break
                 del resident[victim]
                 if when != -NEVER and victim not in below:
-                    before[written[victim] + 1].insert(0, Store(victim, tier + 1))
+                    stores.add(written[victim] + 1, Store, victim, tier + 1)
                     below.add(victim)
-                before[index].append(Evict(victim, tier))
-                evicting.add(index)
+                evictions.add(index, Evict, victim, tier)
+                effects[number] = EVICTS
             if kind == "write":
                 written[step] = index
             else:
-                missed[index] = step
+                effects[number] |= MISSES
         if next_read == NEVER and tier > 0:  # the first tier's snapshots are dropped by the schedule at their last use
             resident.pop(step, None)
-            before[index + 1].append(Evict(step, tier))
+            evictions.add(index + 1, Evict, step, tier)
             if kind == "write":  # never read here, but it takes a slot while it passes through
                 occupied[-1] = min(slots, occupied[-1] + 1)
         else:
             resident[step] = next_read
             heappush(farthest, (-next_read, step))
+            if len(farthest) > OUTDATED * (len(resident) + slots):
+                farthest = [(-when, step) for step, when in resident.items()]
+                heapify(farthest)
 
-    # Walk back from the end to place each fetch right after the last access that leaves no slot free for it. Fetches
+    # Walk back from the end to place each fetch right after the last use that leaves no slot free for it. Fetches
     # towards later reads stand in line, each wanting to start earlier still; where the slots do not suffice for all,
     # the one that is needed last starts there.
-    fetches: Movements = defaultdict(list)
     line: deque[int] = deque()  # steps, needed last first
-    for (index, *_), in_use in zip(reversed(accesses), reversed(occupied), strict=True):
-        if line or index in missed:
-            room = slots - in_use - (index in missed)
+    for number in range(len(uses.at) - 1, -1, -1):
+        effect = effects[number]
+        if line or effect & MISSES:
+            index, step = uses.at[number], uses.steps[number]
+            room = slots - occupied[number] - (effect & MISSES)
             while line and len(line) > room:
-                fetches[index + 1].append(Fetch(line.popleft(), tier + 1))
-            if index in evicting and index in missed:  # its slot is free only from here on
-                fetches[index].append(Fetch(missed[index], tier + 1))
-            elif index in missed:
-                line.append(missed[index])
-    fetches[0] += (Fetch(step, tier + 1) for step in line)  # there is room for them from the start
-    for index, side_by_side in fetches.items():
-        before[index].extend(reversed(side_by_side))
-    return insert(operations, before)
+                fetches.add(index + 1, Fetch, line.popleft(), tier + 1)
+            if effect == MISSES | EVICTS:  # its slot is free only from here on
+                fetches.add(index, Fetch, step, tier + 1)
+            elif effect & MISSES:
+                line.append(step)
+    for step in line:  # there is room for them from the start
+        fetches.add(0, Fetch, step, tier + 1)
+    return Merged(operations, stores.reversed(), evictions, fetches.reversed())
 
 
-def reside_lru(operations: Sequence[Operation], tier: int, slots: int) -> list[Operation]:
+def reside_lru(operations: Iterable[Operation], tier: int, slots: int) -> Iterable[Operation]:
     """Fit the uses of `tier` into `slots` as GPUZIP does."""
     used: OrderedDict[int, int] = OrderedDict()  # step -> index of its last use, least recently used first
     alive: set[int] = set()
     evicted: dict[int, int] = {}  # step -> index from which it is only in the tier below
-    stores: Movements = defaultdict(list)
-    evictions: Movements = defaultdict(list)
-    fetches: Movements = defaultdict(list)
+    fetching: set[int] = set()  # indices of operations before which something is fetched
+    stores, evictions, fetches = Movements(), Movements(), Movements()
 
     def overwrite() -> tuple[int, int | None]:
         """Return the index after the overwritten entry's last use, and its step if that is still alive."""
@@ -117,7 +126,7 @@ def reside_lru(operations: Sequence[Operation], tier: int, slots: int) -> list[O
         step, last_use = used.popitem(last=False)
         return last_use + 1, step if step in alive else None
 
-    for index, kind, step, _ in trace(operations, tier):
+    for index, kind, step, _ in trace(operations, tier).rows():
         if kind == "drop":
             alive.discard(step)
             if step in used:
@@ -127,25 +136,23 @@ def reside_lru(operations: Sequence[Operation], tier: int, slots: int) -> list[O
             used.pop(step, None)
             _, overwritten = overwrite()
             start = index
-            stores[index + 1].append(Store(step, tier + 1))
+            stores.add(index + 1, Store, step, tier + 1)
             alive.add(step)
         elif step not in used:
             start, overwritten = overwrite()
             start = max(start, evicted[step])
-            while start in fetches and start < index:
+            while start in fetching and start < index:
                 start += 1
-            fetches[start].append(Fetch(step, tier + 1))
+            fetching.add(start)
+            fetches.add(start, Fetch, step, tier + 1)
         else:
             overwritten = None
         if overwritten is not None:
-            evictions[start].append(Evict(overwritten, tier))
+            evictions.add(start, Evict, overwritten, tier)
             evicted[overwritten] = start + 1
         used[step] = index
         used.move_to_end(step)
-    for part in (evictions, fetches):
-        for index, movements in part.items():
-            stores[index].extend(movements)
-    return insert(operations, stores)
+    return Merged(operations, stores, evictions, fetches)
 
 
 class StreamedResidency:
@@ -197,22 +204,17 @@ class StreamedResidency:
 
 def reside_back(
     operations: Iterable[Operation], slots: Sequence[int], held: Sequence[Collection[int]]
-) -> list[Operation]:
+) -> Iterable[Operation]:
     """Merge what follows the turn with movements between tiers that hold some snapshots already."""
-    merged = list(operations)
     for tier in range(len(slots) - 1):
         lower = {step for steps in held[tier + 1 :] for step in steps}
-        merged = reside_min(merged, tier, slots[tier], held[tier], lower)
-    return merged
+        operations = reside_min(operations, tier, slots[tier], held[tier], lower)
+    return operations
 
 
-def holdings(operations: Iterable[Operation], tiers: int) -> list[set[int]]:
-    """Return which snapshots each tier holds once operations have been carried out."""
-    return _held(operations, [set() for _ in range(tiers)])[0]
-
-
-def _held(operations: Iterable[Operation], held: list[set[int]]) -> tuple[list[set[int]], int]:
-    """Follow operations, and count what the last tier holds at most."""
+def holdings(operations: Iterable[Operation], before: Sequence[Iterable[int]]) -> tuple[list[set[int]], int]:
+    """Return which snapshots each tier holds once operations have been carried out, and how many the last at most."""
+    held = [set(steps) for steps in before]
     most = len(held[-1])
     for operation in operations:
         if isinstance(operation, Save):
@@ -232,24 +234,41 @@ def _held(operations: Iterable[Operation], held: list[set[int]]) -> tuple[list[s
 
 def ways_back(
     held: Sequence[set[int]], steps: int, slots: Sequence[int], choices: Iterable[Sequence[int]]
-) -> Iterator[list[Operation]]:
+) -> Iterator[Iterable[Operation]]:
     """Yield ways back from the snapshots in tiers that keep to their slots, retaining one of the choices each."""
     kept = sorted(set().union(*held))
     for retained in choices:
+        again = [Restore(step) for step in reversed(retained)]  # what retained ones are for
         for spare in range(1 + SPARE):
             snapshots = sum(slots) - spare
             if snapshots < len(kept):
                 break
-            again = [Restore(step) for step in reversed(retained)]  # what retained ones are for
-            operations = reside_back([*back(kept, steps, snapshots, retained), *again], slots, held)
-            backward = (index for index, each in enumerate(operations) if isinstance(each, Backward) and not each.step)
-            operations = operations[: 1 + next(backward)]
-            if len(slots) == 1 or _held(operations, [set(steps) for steps in held])[1] <= slots[-1]:
-                yield operations
+            actions = Reiterable(partial(_and_then, partial(back, kept, steps, snapshots, retained), again))
+            way = Reiterable(partial(up_to, reside_back(actions, slots, held), _is_start))
+            if len(slots) == 1 or holdings(way, held)[1] <= slots[-1]:
+                yield way
 
 
-def reside_online(schedule: Online, slots: Sequence[int]) -> list[Operation]:
-    """List the operations of a reversal whose end was not known during its first sweep."""
-    tiers = StreamedResidency(slots)
-    listed = [operation for action in schedule.sweep() for operation in tiers.follow(action)]
-    return listed + reside_back(schedule.back(), slots, tiers.held)
+def _and_then(actions: Callable[[], Iterator[Action]], more: Sequence[Action]) -> Iterator[Action]:
+    return chain(actions(), more)
+
+
+def _is_start(operation: Operation) -> bool:
+    return isinstance(operation, Backward) and not operation.step
+
+
+def follow(sweep: Iterable[Action], tiers: StreamedResidency) -> Iterator[Operation]:
+    """Yield the actions of a first sweep with the movements that they take."""
+    for action in sweep:
+        yield from tiers.follow(action)
+
+
+def reside_online(schedule: Online, slots: Sequence[int]) -> Iterable[Operation]:
+    """Merge a reversal whose end was not known during its first sweep with the movements that it takes."""
+
+    def operations() -> Iterator[Operation]:
+        tiers = StreamedResidency(slots)
+        yield from follow(schedule.sweep(), tiers)
+        yield from reside_back(Reiterable(schedule.back), slots, tiers.held)
+
+    return Reiterable(operations)

@@ -23,6 +23,9 @@ from forebay.planner.costs import NO_HOST_COST, HostCost
 from forebay.planner.operations import Compute, Evict, Fetch, Operation, Store, spelled
 from forebay.schedule import Backward, Drop, Forward, Restore, Save
 
+BOUNDLESS = 1 << 62
+"""Slots of a tier that has room for whatever comes."""
+
 
 @dataclass(frozen=True)
 class Work:

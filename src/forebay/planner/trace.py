@@ -1,66 +1,142 @@
-"""The dry run: who writes and reads a tier, when, and when each snapshot is read next."""
+"""The dry run: who writes and reads a tier, when, and when each snapshot is read next; and movements that it leads to.
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+A loop may have millions of steps. So nothing here lists operations: what is known of them, and what is added to them,
+are numbers in arrays, and whoever needs operations iterates over them once more.
+"""
 
-from forebay.planner.operations import Fetch, Operation, Store
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forebay.planner.operations import Evict, Fetch, Operation, Store
 from forebay.schedule import Drop, Restore, Save
 
 NEVER = 1 << 62
 """The index of a use that does not come."""
+Movement = Store | Fetch | Evict
+MOVEMENTS: dict[type[Movement], int] = {Store: 0, Fetch: 1, Evict: 2}
+KIND_BITS, TIER_BITS = 2, 6
+"""Of the number that a movement is kept as; the others are its step's."""
+CHUNK = 1 << 7
+"""Movements that are kept together, and let go together."""
 
 
-class Access(NamedTuple):
-    """A use of a tier by one of the operations."""
+class Reiterable(Iterable[Operation]):
+    """Operations that are made anew each time somebody iterates over them."""
 
-    at: int
-    """index of the operation"""
-    kind: str
+    def __init__(self, make: Callable[[], Iterable[Operation]]) -> None:
+        self._make = make
+
+    def __iter__(self) -> Iterator[Operation]:
+        return iter(self._make())
+
+
+class Trace(NamedTuple):
+    """The uses of a tier, in order, by what is known of each."""
+
+    at: "array[int]"
+    """indices of the operations"""
+    kinds: list[str]
     """write, read or drop"""
-    step: int
-    next_read: int
-    """Index of the operation that reads the snapshot next, or NEVER."""
+    steps: "array[int]"
+    next_reads: "array[int]"
+    """Indices of the operations that read the snapshot next, or NEVER."""
+
+    def rows(self) -> Iterator[tuple[int, str, int, int]]:
+        """Yield what is known of each use."""
+        return zip(*self, strict=True)
 
 
-def trace(operations: Sequence[Operation], tier: int) -> list[Access]:
-    """List the accesses to a tier: saves and restores for the first one, stores and fetches for a lower one.
+def trace(operations: Iterable[Operation], tier: int) -> Trace:
+    """Find the uses of a tier: saves and restores for the first one, stores and fetches for a lower one.
 
     Examples
     --------
     >>> from forebay.schedule import Revolve
-    >>> [(access.kind, access.step) for access in trace(list(Revolve(3, 1)), tier=0)][:4]
-    [('write', 0), ('read', 0), ('read', 0), ('read', 0)]
+    >>> list(trace(Revolve(3, 1), tier=0).rows())[:2]
+    [(0, 'write', 0, 2), (2, 'read', 0, 5)]
     """
-    accesses = []
-    next_read: dict[int, int] = {}
-    for index in range(len(operations) - 1, -1, -1):
-        operation = operations[index]
-        if isinstance(operation, Drop):
-            accesses.append(Access(index, "drop", operation.step, NEVER))
-            next_read.pop(operation.step, None)
-        elif isinstance(operation, Save):
-            if tier == 0:
-                accesses.append(Access(index, "write", operation.step, next_read.pop(operation.step, NEVER)))
-        elif isinstance(operation, Store):
-            if tier == operation.tier:
-                accesses.append(Access(index, "write", operation.step, next_read.pop(operation.step, NEVER)))
-        elif isinstance(operation, Restore | Fetch) and tier == (operation.tier if isinstance(operation, Fetch) else 0):
-            accesses.append(Access(index, "read", operation.step, next_read.get(operation.step, NEVER)))
-            next_read[operation.step] = index
-    accesses.reverse()
-    return accesses
+    found = at, kinds, steps, next_reads = Trace(array("q"), [], array("q"), array("q"))
+    latest: dict[int, int] = {}  # step -> its last use
+    names: dict[type, str] = {Drop: "drop"}
+    names |= {Store: "write", Fetch: "read"} if tier else {Save: "write", Restore: "read"}
+    operation: Any
+    for index, operation in enumerate(operations):
+        kind = names.get(type(operation))
+        if kind is None:
+            continue
+        step = operation.step
+        if kind == "drop":
+            latest.pop(step, None)
+        elif tier and operation.tier != tier:
+            continue
+        else:
+            if kind == "read" and step in latest:
+                next_reads[latest[step]] = index
+            latest[step] = len(at)
+        at.append(index)
+        kinds.append(kind)
+        steps.append(step)
+        next_reads.append(NEVER)
+    return found
 
 
-def insert(operations: Sequence[Operation], before: dict[int, list[Operation]]) -> list[Operation]:
-    """Merge movements into operations, each in front of the operation at its index."""
-    merged: list[Operation] = []
-    done = 0
-    for index in sorted(before):
-        merged.extend(operations[done:index])
-        merged.extend(before[index])
-        done = index
-    merged.extend(operations[done:])
-    return merged
+class Movements:
+    """Movements, each with the index of the operation that it comes before: two numbers."""
+
+    def __init__(self) -> None:
+        self.at, self.packed = array("q"), array("q")
+
+    def add(self, at: int, kind: type[Movement], step: int, tier: int) -> None:
+        """Take one up, behind those that come before the same operation."""
+        self.at.append(at)
+        self.packed.append((step << TIER_BITS | tier) << KIND_BITS | MOVEMENTS[kind])
+
+    def reversed(self) -> "Movements":
+        """Return them in the opposite order."""
+        other = Movements()
+        other.at, other.packed = self.at[::-1], self.packed[::-1]
+        return other
+
+
+class Merged(Iterable[Operation]):
+    """Operations and movements, each in front of the operation at its index, as often as they are iterated over."""
+
+    def __init__(self, operations: Iterable[Operation], *parts: Movements) -> None:
+        self._operations = operations
+        at, packed = (np.concatenate([getattr(part, name) for part in parts]) for name in ("at", "packed"))
+        order = at.argsort(kind="stable")
+        pairs = np.stack((at[order], packed[order]), axis=1)
+        self._chunks = [pairs[start : start + CHUNK].copy() for start in range(0, len(pairs), CHUNK)]
+
+    def __iter__(self) -> Iterator[Operation]:
+        return _merge(iter(self._operations), deque(self._chunks))
+
+
+def _merge(operations: Iterator[Operation], chunks: "deque[NDArray[np.int64]]") -> Iterator[Operation]:
+    """Yield operations and movements, letting go of those that have been."""
+    done, kinds = 0, list(MOVEMENTS)
+    while chunks:
+        for at, packed in chunks.popleft().tolist():
+            if at > done:
+                yield from islice(operations, at - done)
+                done = at
+            number, kind = divmod(packed, 1 << KIND_BITS)
+            yield kinds[kind](number >> TIER_BITS, number % (1 << TIER_BITS))
+    yield from operations
+
+
+def up_to(operations: Iterable[Operation], is_last: Callable[[Operation], bool]) -> Iterator[Operation]:
+    """Yield operations up to the one that is the last."""
+    for operation in operations:
+        yield operation
+        if is_last(operation):
+            return
 
 
 def moved(operations: Iterable[Operation], tier: int) -> tuple[int, int]:

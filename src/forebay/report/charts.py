@@ -92,7 +92,7 @@ def merged(spans: Sequence[Span], gap: float) -> list[Span]:
 
 
 def _ahead(plan: Plan, spans: Sequence[Span]) -> list[Any]:
-    runs = [operation for operation in plan.operations() if isinstance(operation, Forward)]
+    runs = [operation for operation in plan if isinstance(operation, Forward)]
     forward = sorted((span for span in spans if span.what == "forward"), key=lambda span: span.start)
     # Where snapshots were lost and computed again, there are more spans than planned.
     return [

@@ -45,7 +45,7 @@ def occupancy(plan: Plan, spans: Sequence[Span]) -> dict[str, Curve]:
             resident[tier].add(step)
             events.append((when, tier, 1))
 
-    for operation in plan.operations():
+    for operation in plan:
         match operation:
             case Forward():
                 now = max(now, take("forward", operation.start)[1])

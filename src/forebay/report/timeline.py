@@ -69,7 +69,7 @@ def draw_timeline(steps: Any, lanes: Any, plan: Plan, spans: Sequence[Span], tit
 def _draw_steps(axis: Any, plan: Plan, spans: Sequence[Span]) -> None:
     """Draw the step of the working state over time."""
     lines = load("matplotlib.collections", "a picture").LineCollection
-    runs = [operation for operation in plan.operations() if isinstance(operation, Forward)]
+    runs = [operation for operation in plan if isinstance(operation, Forward)]
     forward = sorted((span for span in spans if span.what == "forward"), key=lambda span: span.start)
     ahead = [
         ((span.start, run.start * plan.every), (span.stop, min(run.stop * plan.every, plan.steps)))

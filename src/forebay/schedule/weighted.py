@@ -10,7 +10,8 @@ stretch is first split on a grid, between whose points Revolve is assumed at the
 come out of it are split on finer grids, down to exact tables. Steps of one cost are left to Revolve itself.
 """
 
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import isfinite
@@ -71,10 +72,25 @@ class Weighted(Schedule):
         return f"weighted:{self.snapshots}"
 
     def __iter__(self) -> Iterator[Action]:
+        advances = iter(self._advances)
         yield Save(0)
-        yield from binomial.reverse(
-            0, self.steps + 1, self.snapshots, self.steps, WeightedSplits(self.costs, self.snapshots).split
-        )
+        yield from self._reverse(lambda *_: next(advances))
+
+    def _reverse(self, split: Callable[[int, int, int], int]) -> Iterator[Action]:
+        return binomial.reverse(0, self.steps + 1, self.snapshots, self.steps, split)
+
+    @cached_property
+    def _advances(self) -> "array[int]":
+        """How far each forward action goes: the tables that tell it are made once."""
+        splits, advances = WeightedSplits(self.costs, self.snapshots), array("q")
+
+        def split(*stretch: int) -> int:
+            advances.append(splits.split(*stretch))
+            return advances[-1]
+
+        for _ in self._reverse(split):
+            pass
+        return advances
 
     def __len__(self) -> int:
         return 3 * self.steps + 2 * self.saves

@@ -52,7 +52,7 @@ def gradient(
     """Differentiate the misfit of a shot's data with respect to the model, inside a budget.
 
     With ``every=1`` it is the exact derivative of what `simulate` computes, up to rounding, for the absorbing layers as
-    they are: their damping follows from the model's largest velocity, which is held fixed.
+    they are: what velocity they are made for is held fixed.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def gradient(
     Examples
     --------
     >>> from forebay.wave import AcousticModel, Grid, simulate, ricker
-    >>> grid = Grid((40, 50), spacing=10.0, absorb=50)
+    >>> grid = Grid((40, 50), spacing=10.0, absorb=20)
     >>> true, guess = np.full((40, 50), 2000.0), np.full((40, 50), 2000.0)
     >>> true[20:24, 20:30] = 2100.0
     >>> shot = Shot((50, 250), [(350, x) for x in range(0, 500, 50)], ricker(15, 0.004, 100), dt=0.004)

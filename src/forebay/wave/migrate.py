@@ -81,7 +81,7 @@ def migrate(
     Examples
     --------
     >>> from forebay.wave import AcousticModel, simulate, ricker
-    >>> grid = Grid((60, 80), spacing=10.0, absorb=50)
+    >>> grid = Grid((60, 80), spacing=10.0, absorb=20)
     >>> true, smooth = np.full((60, 80), 2000.0), np.full((60, 80), 2000.0)
     >>> true[40:] = 2500.0
     >>> shot = Shot((50, 400), [(50, x) for x in range(0, 800, 20)], ricker(15, 0.004, 150), dt=0.004)

@@ -89,8 +89,8 @@ class Physics(Protocol):
         return
 
     @staticmethod
-    def state_fields(ndim: int) -> tuple[str, ...]:
-        """Return the names of a state's fields, as a job's budget is checked by them."""
+    def state_shapes(grid: Grid, order: int) -> dict[str, tuple[int, ...]]:
+        """Return the names and shapes of a state's arrays, as a job's budget is checked by them."""
 
     @staticmethod
     def record_fields(ndim: int, names: Sequence[str]) -> tuple[str, ...]:

@@ -70,9 +70,10 @@ def test_dot_products_agree_through_another_sampling():
     assert np.vdot(heard, weights) == pytest.approx(np.vdot(loop.sent, arrived), rel=1e-11)
 
 
-@pytest.mark.parametrize("axes", SHAPES)
-def test_source_and_receiver_may_change_places(axes):
-    model = random_model(SHAPES[axes], free_surface=True)
+@pytest.mark.parametrize(("axes", "absorb", "tolerance"), [("2-D", 0, 1e-12), ("3-D", 0, 1e-12), ("2-D", 20, 1e-5)])
+def test_source_and_receiver_may_change_places(axes, absorb, tolerance):
+    """Of layers the transpose is another discretisation, so what they let return is all that may differ."""
+    model = random_model(SHAPES[axes], free_surface=True, absorb=absorb)
     here, there = random_positions(model.grid, 2, seed=3)
     dt = 0.9 * largest_dt(model)
     wavelet = ricker(9.0, dt, 150)
@@ -80,4 +81,4 @@ def test_source_and_receiver_may_change_places(axes):
         simulate(Shot(source, receiver, wavelet, dt), model, dt=dt, dtype=np.float64)
         for source, receiver in ((here, there), (there, here))
     )
-    assert np.abs(one - other).max() < 1e-12 * np.abs(one).max()
+    assert np.abs(one - other).max() < tolerance * np.abs(one).max()

@@ -36,7 +36,7 @@ def ricker_at(frequency):
     return wavelet
 
 
-PLANE, SPACE = Grid((71, 81), 10.0, absorb=30), Grid((34, 36, 38), 10.0, absorb=24)
+PLANE, SPACE = Grid((71, 81), 10.0, absorb=20), Grid((34, 36, 38), 10.0, absorb=10)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_pressure_of_a_point_source(solution, grid, receivers, frequency, dt, sa
 
 def test_a_free_surface_is_a_source_above_it_with_the_other_sign():
     frequency, dt, samples = 14.0, 0.0005, 700
-    grid = Grid((61, 81), spacing=10.0, absorb=30, free_surface=True)
+    grid = Grid((61, 81), spacing=10.0, absorb=20, free_surface=True)
     source, receiver = np.array([123.0, 400.0]), np.array([218.5, 207.0])
     shot = Shot(source, receiver, ricker(frequency, dt, samples), dt)
 

@@ -43,27 +43,21 @@ def reflection(absorb, axis, *, dt=0.001, shape=(61, 61)):
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-def test_a_layer_of_three_wavelengths_returns_less_than_a_hundredth(axis):
-    absorb = 36
-    assert 3 * WAVELENGTH < absorb < Grid((2, 2), 1.0).absorb
-    assert reflection(absorb, axis) < -40
+def test_a_layer_of_a_wavelength_returns_less_than_a_thousandth(axis):
+    assert reflection(round(WAVELENGTH), axis) < -60
 
 
 def test_wider_layers_return_less():
-    levels = [reflection(absorb, 0) for absorb in (10, 20, 30, 40)]
+    levels = [reflection(absorb, 0) for absorb in (5, 10, 20, 40)]
     assert levels == sorted(levels, reverse=True)
-    assert levels[0] > -25
+    assert levels[1] < -60 and levels[2] < -90
 
 
 def test_waves_along_the_layer_are_not_disturbed_much():
-    small, large = (Grid((points, 101), SPACING, absorb=30) for points in (31, 131))
+    small, large = (Grid((points, 101), SPACING, absorb=20) for points in (31, 131))
     shot = Shot((200.0, 100.0), (200.0, 900.0), ricker(FREQUENCY, 0.001, 650), 0.001)
     beside, free = (simulate(shot, AcousticModel(np.full(grid.shape, SPEED), grid)) for grid in (small, large))
-    assert decibels(beside - free, free) < -20
-
-
-def acoustic(grid):
-    return AcousticModel(np.full(grid.shape, SPEED, np.float32), grid)
+    assert decibels(beside - free, free) < -60
 
 
 def elastic(grid):
@@ -81,32 +75,6 @@ def returned(medium, wavelet, dt, absorb, *, ndim=2, depth=45, aside=60, kinds=(
     return decibels(small - large, large)
 
 
-def pulse(low, high, dt, samples):
-    """Make a pulse whose spectrum rises over half an octave and falls over half an octave."""
-    frequencies = np.fft.rfftfreq(samples, dt)
-    spectrum = np.interp(frequencies, [low, 1.5 * low, high, 1.5 * high], [0.0, 1.0, 1.0, 0.0])
-    return np.fft.irfft(spectrum * np.exp(-2j * np.pi * frequencies * samples * dt / 2), samples)
-
-
-WAVELETS = {
-    "17 Hz": ricker(17.0, 0.002, 300),
-    "8 Hz": ricker(8.0, 0.002, 600),
-    "5 Hz": ricker(5.0, 0.002, 900),
-    "a band": pulse(4.0, 20.0, 0.002, 700),
-}
-
-
-@pytest.mark.parametrize(
-    "name", ["17 Hz", "a band", *(pytest.param(name, marks=pytest.mark.slow) for name in ("8 Hz", "5 Hz"))]
-)
-def test_layers_as_wide_as_the_wavelet_needs_return_less_than_a_hundredth(name):
-    wavelet = WAVELETS[name]
-    needed = absorbing_points(acoustic(Grid((9, 9), SPACING)), wavelet, 0.002)
-    assert returned(acoustic, wavelet, 0.002, needed) < -40
-    if needed > 60:
-        assert returned(acoustic, wavelet, 0.002, 40) > -35
-
-
 @pytest.mark.parametrize(
     ("kinds", "aside"),
     [
@@ -114,35 +82,26 @@ def test_layers_as_wide_as_the_wavelet_needs_return_less_than_a_hundredth(name):
         pytest.param(("force x", "velocity x"), 30, id="shear"),
     ],
 )
-def test_so_do_elastic_ones(kinds, aside):
+def test_elastic_layers_as_wide_as_the_wavelet_needs_return_less_than_a_hundredth(kinds, aside):
     wavelet = ricker(5.0, 0.002, 700)
     needed = absorbing_points(elastic(Grid((9, 9), SPACING)), wavelet, 0.002)
-    assert needed < absorbing_points(acoustic(Grid((9, 9), SPACING)), wavelet, 0.002)
     assert returned(elastic, wavelet, 0.002, needed, depth=40, aside=aside, kinds=kinds) < -40
 
 
-@pytest.mark.slow
-def test_so_do_those_around_a_volume():
-    wavelet = ricker(18.0, 0.001, 580)
-    needed = absorbing_points(acoustic(Grid((9, 9, 9), SPACING)), wavelet, 0.001)
-    assert needed < absorbing_points(acoustic(Grid((9, 9), SPACING)), wavelet, 0.001)
-    assert returned(acoustic, wavelet, 0.001, needed, ndim=3, depth=30, aside=12) < -40
-
-
 def test_a_layer_need_not_be_wider_than_a_wave_can_return_from():
-    medium, bump = acoustic(Grid((9, 9), SPACING)), np.exp(-(np.linspace(-4, 4, 100) ** 2))
+    medium, bump = elastic(Grid((9, 9), SPACING)), np.exp(-(np.linspace(-4, 4, 100) ** 2))
     assert lowest_frequency(bump, 0.002) == 0
     assert absorbing_points(medium, bump, 0.002) == np.ceil(0.1 * SPEED / SPACING)
     assert absorbing_points(medium, 0 * bump, 0.002) == 0
 
 
 def test_layers_too_thin_are_warned_about_with_a_number_that_is_enough():
-    shot = Shot((50.0, 50.0), (50.0, 90.0), ricker(8.0, 0.002, 300), 0.002)
+    shot = Shot((50.0, 50.0), (50.0, 90.0), ricker(5.0, 0.002, 700), 0.002)
     with pytest.warns(WaveWarning, match="absorb of at least") as told:
-        simulate(shot, acoustic(Grid((20, 20), SPACING)))
+        simulate(shot, elastic(Grid((20, 20), SPACING)))
     assert told[0].filename == __file__
     enough = int(re.search(r"at least (\d+)", str(told[0].message)).group(1))
     with warnings.catch_warnings():
         warnings.simplefilter("error", WaveWarning)
-        simulate(shot, acoustic(Grid((20, 20), SPACING, absorb=enough)))
-        simulate(shot, acoustic(Grid((20, 20), SPACING, absorb=0)))  # a closed box is wanted
+        simulate(shot, elastic(Grid((20, 20), SPACING, absorb=enough)))
+        simulate(shot, elastic(Grid((20, 20), SPACING, absorb=0)))  # a closed box is wanted

@@ -232,4 +232,6 @@ def opened(payload: NDArray[np.uint8], tiling: Tiling) -> tuple[NDArray[np.uint3
     if size % 4:
         raise EncodingError(f"an encoding cannot have {size} bytes")
     whole = payload[:size]
-    return (whole if whole.ctypes.data % 4 == 0 else whole.copy()).view(np.uint32), size // 4, step
+    words = (whole if whole.ctypes.data % 4 == 0 else whole.copy()).view(np.uint32)
+    words.flags.writeable = False  # whoever lends the bytes, they are of one type to the compiler
+    return words, size // 4, step

@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -122,38 +122,49 @@ def decide(
     options |= {"plan": None, "step_costs": None, "schedule": _named(options.get("schedule", "auto"))}
     if loop.options.get("plan") is not None:
         options |= {"codec": options.get("codec") or whole.codec, "policy": whole.policy, "schedule": "auto"}
-    coarse = -(-loop.steps // loop.every)
     nbytes = layout.nbytes + SECTOR
     known = bytes_of(loop.adjoint)
     _most_segments(directory, whole.budget, nbytes, _room_of_progress(known))
     seconds, saved = try_keeping()
     progress_bytes = _room_of_progress(known or saved)
     most = _most_segments(directory, whole.budget, nbytes, progress_bytes)
-    count = max(FEWEST, min(most, int(SHARE * whole.seconds / seconds)))
-    count = max(1, min(count, coarse // _least(options["schedule"])))
-    starts = [number * coarse // count * loop.every for number in range(count)]
-    options["budget"] = _beside(whole.budget, count * nbytes + progress_bytes, nbytes)
-    plans: dict[Any, Plan] = {}  # by all in which segments can differ
-    kinds: list[Any] = []  # of segments
-    for start, stop in zip(starts, [*starts[1:], loop.steps], strict=True):
-        options["costs"] = costs = _costs_between(whole.costs, start, stop)
-        kinds.append((stop - start, costs.forward, costs.steps))
-        if kinds[-1] not in plans:
-            options["record"] = loop.record_from(start)
-            forward = loop.forward_from(start, replay=True)
-            plans[kinds[-1]] = loop.plan(forward, loop.state, stop - start, **options)[0]
+    starts = _starts(loop, max(FEWEST, min(most, int(SHARE * whole.seconds / seconds))), options["schedule"])
+    options["budget"] = _beside(whole.budget, len(starts) * nbytes + progress_bytes, nbytes)
+    plans, numbers = _plans_of_segments(loop, starts, whole.costs, options)
     if options["budget"] is not whole.budget:
         options |= {"costs": whole.costs, "record": loop.options.get("record")}
         whole = loop.plan(loop.forward_from(0, replay=True), loop.state, loop.steps, **options)[0]
-    in_segments = starts[-1] * whole.costs.forward + sum(plans[kind].prediction.seconds for kind in kinds)
+    in_segments = starts[-1] * whole.costs.forward + sum(plans[number].prediction.seconds for number in numbers)
     return {
         "starts": starts,
         "whole": whole.to_json() if _is_exact(whole) and whole.prediction.seconds < in_segments else None,
-        "plans": [plan.to_json() for plan in plans.values()],
-        "plan numbers": list(map(list(plans).index, kinds)),
+        "plans": [plan.to_json() for plan in plans],
+        "plan numbers": numbers,
         "seconds": whole.seconds,
         "note": note,
     }
+
+
+def _starts(loop: SurvivingLoop, count: int, schedule: str) -> list[int]:
+    """List where segments start: so many of about the same length, or fewer where a schedule needs more steps."""
+    coarse = -(-loop.steps // loop.every)
+    count = max(1, min(count, coarse // _least(schedule)))
+    return [number * coarse // count * loop.every for number in range(count)]
+
+
+def _plans_of_segments(
+    loop: SurvivingLoop, starts: Sequence[int], costs: Costs, options: Mapping[str, Any]
+) -> tuple[list[Plan], list[int]]:
+    """Plan segments, alike ones once; return the plans, and the number of each segment's."""
+    plans: dict[Any, Plan] = {}  # by all in which segments can differ
+    kinds: list[Any] = []  # of segments
+    for start, stop in zip(starts, [*starts[1:], loop.steps], strict=True):
+        own = _costs_between(costs, start, stop)
+        kinds.append((stop - start, own.forward, own.steps))
+        if kinds[-1] not in plans:
+            asked = {**options, "costs": own, "record": loop.record_from(start)}
+            plans[kinds[-1]] = loop.plan(loop.forward_from(start, replay=True), loop.state, stop - start, **asked)[0]
+    return list(plans.values()), list(map(list(plans).index, kinds))
 
 
 def _is_exact(plan: Plan) -> bool:

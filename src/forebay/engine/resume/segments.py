@@ -261,6 +261,7 @@ def _merged(results: Sequence[Result], starts: Sequence[int], seconds: float) ->
         part = result.metrics
         whole.add_counts(part)
         whole.samples = [sample._replace(step=sample.step + start) for sample in part.samples] + whole.samples
-        whole.timeline += [span._replace(start=span.start + begin, stop=span.stop + begin) for span in part.timeline]
+        for span in part.timeline:
+            whole.timeline.add(span.lane, span.what, span.step, span.start + begin, span.stop + begin)
         begin += part.seconds
     return whole

@@ -9,14 +9,14 @@ Records cannot be gone on from. Where they have no room, states are kept from th
 exactly, with a lossy codec, so that what backward sees keeps its bound.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from forebay.engine.executor import Slot
 from forebay.engine.spilling.room_making import RoomMaking, SnapshotKind
 from forebay.engine.spilling.thinning import SnapshotSizes, forward_steps, next_save, spares
-from forebay.planner.operations import Operation
+from forebay.planner.operations import Operation, with_next
 from forebay.schedule import Backward, Forward, Restore, binomial
 
 STATES = 1 << 40
@@ -30,38 +30,38 @@ WORTHWHILE = 0.8
 class SpillingExecutor(RoomMaking):
     """Runs operations on a machine, with snapshots encoded, by a plan or without it."""
 
-    _steps = _position = 0
+    _position = 0
     _left: int | None = None  # steps to go back through, once the loop has come to its end
     _replans = False
     _states: SnapshotKind | None = None  # how states are kept beside records
     _states_asked = False  # whether there has been an attempt to make a place for them
     _spares: Sequence[int] = ()  # states that go next
 
-    def run(self, operations: Sequence[Operation], state: Any) -> Any:
+    def run(self, operations: Iterable[Operation], state: Any) -> Any:
         """Carry operations out from a working state as far as their plan holds, and what is left of them without it."""
         if self._left == 0:
-            self._left = self._steps  # another adjoint of the same forward run
+            self._left = self.coding.steps  # another adjoint of the same forward run
         if self._replans:
             return self._reverse()
-        self._steps = max([self._steps, *(each.stop for each in operations if isinstance(each, Forward))])
-        following = iter([*operations[1:], None])
         self.record = None
-        for operation in operations:
+        coming = with_next(operations)
+        for operation, after in coming:
             if isinstance(operation, Restore):
                 self._settle()  # which may find no room for what is to be restored
             if not self._replans:
-                state = self._carry_out(operation, next(following), state)
+                state = self._carry_out(operation, after, state)
             if isinstance(operation, Forward):
                 self._position = operation.stop
-                if self._left is None and operation.stop == self._steps:
-                    self._left = self._steps
+                if self._left is None and operation.stop == self.coding.steps:
+                    self._left = self.coding.steps
             elif isinstance(operation, Backward):
                 self._left = operation.step
             elif self._left is None and self._is_wrong():
                 self._replans = True
             if self._replans:
                 state = None if self._left is not None else state  # nothing is to refer to what is not needed
-                return self._go_on(operations, state)
+                goes_back = any(isinstance(each, Backward) for each, _ in coming)
+                return self._go_on(state, goes_back)
         return state
 
     def _is_wrong(self) -> bool:
@@ -75,24 +75,24 @@ class SpillingExecutor(RoomMaking):
         if not self.callbacks.keeps or sizes.expected > assumed.snapshot_bytes / TOO_MUCH:
             return False
         slots = int(assumed.snapshots * assumed.snapshot_bytes / sizes.expected)
-        return forward_steps(self._steps, slots) < WORTHWHILE * assumed.forward_steps
+        return forward_steps(assumed.steps, slots) < WORTHWHILE * assumed.forward_steps
 
-    def _go_on(self, operations: Sequence[Operation], state: Any) -> Any:
+    def _go_on(self, state: Any, goes_back: bool) -> Any:
         """Leave the plan."""
         self.machine.metrics.replanned += 1
         self._settle()
         if self._left is None:
             state = self._sweep(state)
-            self._left = self._steps
-            if not any(isinstance(operation, Backward) for operation in operations):
+            self._left = self.coding.steps
+            if not goes_back:
                 return state
         return self._reverse()
 
     def _sweep(self, state: Any) -> Any:
         """Run to the end of the loop, keeping states as their sizes allow."""
         kind = self._state_kind()
-        position = self._position
-        while position < self._steps:
+        position, steps = self._position, self.coding.steps
+        while position < steps:
             if kind is None:
                 self._keep(self.kind, position, self._snapshot(state, position))
                 stop = position + 1
@@ -101,7 +101,7 @@ class SpillingExecutor(RoomMaking):
                 each = max(1.0, kind.sizes.expected)
                 free = self.free_bytes() + self._bytes_of_records()
                 whole = sum(self.most) - self.working.nbytes - kind.staging.nbytes
-                stop = next_save(position, self._steps, int(free / each), int(whole / each))
+                stop = next_save(position, steps, int(free / each), int(whole / each))
             state = self._forward(state, position, stop)
             position = stop
         return state
@@ -171,30 +171,32 @@ class SpillingExecutor(RoomMaking):
         return any(key in held for held in self.held)
 
     def _give_up(self, fresh: int | None) -> bool:
-        """Drop what costs least to do without: the first state, then records, then states that lie close."""
+        """Drop what costs least to do without, unless that is the fresh one."""
         self._replans = True
-        if fresh is not None and self._left is not None:
-            return False  # on the way back, what is there is needed before what comes
-        held, kind = set().union(*self.held), self.kind if self.callbacks.keeps else self._states
-        if not held:
+        key = self._least_needed(fresh)
+        if key is None or key == fresh:
             return False
-        if kind is None or (not self.callbacks.keeps and min(held) < STATES):
-            key = min(held)  # the record that is needed last
-            if fresh is not None and key > fresh:
-                return False
-        else:
-            steps = sorted({key - kind.shift for key in held} | ({fresh - kind.shift} if fresh is not None else set()))
-            if steps[0] == 0 and fresh != kind.shift:
-                key = kind.shift  # the state at step 0 can be had again at any time
-            else:
-                known = [step for step in self._spares if step in steps]
-                spare, *self._spares = known or spares(steps, self._steps) or steps[-1:]
-                key = spare + kind.shift
-            if key == fresh:
-                return False
         self._drop(key)
         self.machine.metrics.lost += 1
         return True
+
+    def _least_needed(self, fresh: int | None) -> int | None:
+        """Return what costs least to do without: the first state, then records, then states that lie close.
+
+        None where there is none, or all are needed before the fresh one.
+        """
+        held, kind = set().union(*self.held), self.kind if self.callbacks.keeps else self._states
+        if not held or (fresh is not None and self._left is not None):
+            return None  # on the way back, what is there is needed before what comes
+        if kind is None or (not self.callbacks.keeps and min(held) < STATES):
+            record = min(held)  # the one that is needed last
+            return None if fresh is not None and record > fresh else record
+        steps = sorted({key - kind.shift for key in held} | ({fresh - kind.shift} if fresh is not None else set()))
+        if steps[0] == 0 and fresh != kind.shift:
+            return kind.shift  # the state at step 0 can be had again at any time
+        known = [step for step in self._spares if step in steps]
+        spare, *self._spares = known or spares(steps, self.coding.steps) or steps[-1:]
+        return spare + kind.shift
 
     def _state_kind(self) -> SnapshotKind | None:
         """Return how states are kept; where the plan keeps records, make a place for both first, if there is room."""

@@ -36,6 +36,8 @@ class SnapshotCoding:
     snapshots: int
     """that are alive at one time, at most"""
     forward_steps: int
+    steps: int
+    """of the schedule"""
 
     @classmethod
     def of(cls, plan: Plan, loop: TimeLoop, kept: Layout, codec: Codec) -> "SnapshotCoding":
@@ -44,7 +46,9 @@ class SnapshotCoding:
         if plan.keep == "records":
             states = loop.layout, Packing.of(loop.layout.leaves, Raw() if codec.lossy else codec, tier)
         packing = Packing.of(kept.leaves, codec, tier)
-        return cls(packing, states, plan.snapshot_bytes, plan.schedule.peak_snapshots, plan.schedule.forward_steps)
+        schedule = plan.schedule
+        counts = schedule.peak_snapshots, schedule.forward_steps, schedule.steps
+        return cls(packing, states, plan.snapshot_bytes, *counts)
 
 
 def rooms_of(plan: Plan, kept: Layout, packing: Packing | None, overhead: int) -> Rooms:

@@ -6,7 +6,8 @@ far, or as all bytes make, where earlier snapshots turned out to lie too close. 
 goes whose stretch is cheapest to run again from the one before it.
 """
 
-from bisect import bisect_left, bisect_right, insort
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -35,8 +36,7 @@ class SnapshotSizes:
     def __init__(self) -> None:
         self.expected = 0.0
         """of the next one"""
-        self._steps: list[int] = []
-        self._nbytes: dict[int, int] = {}
+        self._steps, self._nbytes = array("q"), array("q")  # in the order of steps
 
     def __len__(self) -> int:
         return len(self._steps)
@@ -44,16 +44,18 @@ class SnapshotSizes:
     def add(self, step: int, nbytes: int) -> None:
         """Learn the size of a snapshot."""
         self.expected += (nbytes - self.expected) * (NEWEST if self._steps else 1.0)
-        if step not in self._nbytes:
-            insort(self._steps, step)
-        self._nbytes[step] = nbytes
+        number = bisect_left(self._steps, step)
+        if number == len(self._steps) or self._steps[number] != step:
+            self._steps.insert(number, step)
+            self._nbytes.insert(number, nbytes)
+        self._nbytes[number] = nbytes
 
     def typical(self, start: int, stop: int) -> float:
         """Return the mean size from one step to another, or the size nearest before."""
         first, last = bisect_left(self._steps, start), bisect_right(self._steps, stop)
-        known = self._steps[first:last] or self._steps[max(0, first - 1) : first] or self._steps[:1]
+        known = self._nbytes[first:last] or self._nbytes[max(0, first - 1) : first] or self._nbytes[:1]
         known = known[:: max(1, len(known) // LOOKED_AT)]
-        return sum(self._nbytes[step] for step in known) / max(1, len(known))
+        return sum(known) / max(1, len(known))
 
 
 def forward_steps(steps: int, slots: int) -> int:

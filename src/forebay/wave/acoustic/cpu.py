@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from forebay.wave.acoustic.cpu_layers import add, change
+from forebay.wave.acoustic.layers import AcousticLayers
 from forebay.wave.earth.grid import Grid
 from forebay.wave.kernels.jit import jit, jits, prange
 from forebay.wave.kernels.points import gather, scatter
@@ -30,7 +32,7 @@ MANY = 1 << 16
 
 @cache
 def advance(ndim: int, radius: int, dtype: np.dtype[Any], parallel: bool) -> Any:
-    """Compile ``step(p, p_old, squared, g, w)``, after which `p_old` is the newer field; see `damping`.
+    """Compile ``step(p, p_old, squared, w)``, after which `p_old` is the newer field.
 
     `w` has one over the squared spacing of each axis. The stencil's own weights are the same for all axes and known to
     the compiler, which leaves registers for what is loaded. Sums are kept apart by axis: three short chains rather than
@@ -40,9 +42,8 @@ def advance(ndim: int, radius: int, dtype: np.dtype[Any], parallel: bool) -> Any
     if ndim == 2:
 
         @jit(parallel=parallel)
-        def step_plane(p: Any, p_old: Any, squared: Any, g: Any, w: Any) -> None:
+        def step_plane(p: Any, p_old: Any, squared: Any, w: Any) -> None:
             rows, width = p.shape[0] - 2 * radius, p.shape[1] - 2 * radius
-            g_z, g_x = g[0], g[1][radius : radius + width]
             for tile in prange((rows + ROWS - 1) // ROWS):
                 first = radius + tile * ROWS
                 for z in range(first, min(first + ROWS, radius + rows)):
@@ -54,22 +55,19 @@ def advance(ndim: int, radius: int, dtype: np.dtype[Any], parallel: bool) -> Any
                             along_z += c[k] * (p[z - k, x + radius] + p[z + k, x + radius])
                             along_x += c[k] * (p[z, x + radius - k] + p[z, x + radius + k])
                         lap = w[0] * along_z + w[1] * along_x
-                        fade = g_z[z] * g_x[x]
-                        new[x] = fade * (here + here - fade * new[x] + speed[x] * lap)
+                        new[x] = here + here - new[x] + speed[x] * lap
 
         return step_plane
 
     @jit(parallel=parallel)
-    def step_volume(p: Any, p_old: Any, squared: Any, g: Any, w: Any) -> None:
+    def step_volume(p: Any, p_old: Any, squared: Any, w: Any) -> None:
         planes, rows, width = p.shape[0] - 2 * radius, p.shape[1] - 2 * radius, p.shape[2] - 2 * radius
-        g_z, g_y, g_x = g[0], g[1], g[2][radius : radius + width]
         across = (rows + TILE_Y - 1) // TILE_Y
         for tile in prange((planes + TILE_Z - 1) // TILE_Z * across):
             first_z, first_y = radius + tile // across * TILE_Z, radius + tile % across * TILE_Y
             for z in range(first_z, min(first_z + TILE_Z, radius + planes)):
                 for y in range(first_y, min(first_y + TILE_Y, radius + rows)):
                     new, speed = p_old[z, y, radius : radius + width], squared[z, y, radius : radius + width]
-                    g_zy = g_z[z] * g_y[y]
                     for x in range(width):
                         here = p[z, y, x + radius]
                         along_z = along_y = along_x = c[0] * here
@@ -78,8 +76,7 @@ def advance(ndim: int, radius: int, dtype: np.dtype[Any], parallel: bool) -> Any
                             along_y += c[k] * (p[z, y - k, x + radius] + p[z, y + k, x + radius])
                             along_x += c[k] * (p[z, y, x + radius - k] + p[z, y, x + radius + k])
                         lap = w[0] * along_z + w[1] * along_y + w[2] * along_x
-                        fade = g_zy * g_x[x]
-                        new[x] = fade * (here + here - fade * new[x] + speed[x] * lap)
+                        new[x] = here + here - new[x] + speed[x] * lap
 
     return step_volume
 
@@ -157,21 +154,30 @@ class CpuKernels:
         """Bring values back to NumPy."""
         return np.asarray(values)
 
-    def run(
-        self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int], hears: Any, image: Any
+    def run_forward(
+        self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int], hears: Any
     ) -> Any:
-        """Advance a state by several steps, sending and hearing a row of values in each; see `GpuKernels.run`."""
+        """Advance a state by several steps, sending and hearing a row of values in each."""
         for step in steps:
             if hears is not None:
                 propagator.record(state, hears[0], hears[1][step])
             state = propagator.step(state, senders, sent[step])
+        return state
+
+    def run_back(self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int], image: Any) -> Any:
+        """Take the adjoint's state back through steps, sending a row of values in each, and image the last one."""
+        for step in steps:
+            state = propagator.step_back(state, senders, sent[step])
         if image is not None:
             self.correlate(image.image, image.illumination, image.record, self.crop(state["p"]), image.factor)
         return state
 
-    def advance(self, p: Any, p_old: Any, squared: Any, damping: Any, weights: Any) -> None:
-        """Step once: `p_old` becomes the newer field."""
-        advance(*self._kind, p.size >= MANY)(p, p_old, squared, damping, weights)
+    def advance(
+        self, p: Any, p_old: Any, squared: Any, weights: Any, layers: AcousticLayers, pml: Any, back: bool = False
+    ) -> None:
+        """Step once: `p_old` becomes the newer field, and `pml` what the layers know after the step."""
+        change(layers, p, p_old, squared, pml, weights, self.radius, back)
+        advance(*self._kind, p.size >= MANY)(p, p_old, squared, weights)
 
     def mirror(self, p: Any) -> None:
         """Fill the halo above a free surface with the field below, its sign changed, as if the medium were mirrored."""
@@ -187,9 +193,10 @@ class CpuKernels:
             p.reshape(-1), points.touched, points.shares, points.sharers, points.share_weights, values, factors
         )
 
-    def curvature(self, total: Any, other: Any, p: Any, weights: Any, factor: float) -> None:
-        """Add other lap(p) to a total."""
+    def curvature(self, total: Any, other: Any, p: Any, weights: Any, layers: AcousticLayers, factor: float) -> None:
+        """Add other times lap(p), with what layers have just changed in it in a step back, to a total."""
         curvature(*self._kind, p.size >= MANY)(total, other, p, weights, self.dtype.type(factor))
+        add(layers, total, other, self.dtype.type(factor))
 
     def crop(self, p: Any) -> Any:
         """Return what records and images cover of a field."""

@@ -1,9 +1,9 @@
 """The acoustic loops for arrays on a GPU: the kernels of ``acoustic.cu``, whose CPU twins say what they compute.
 
-A step is two launches, however many points send and hear. The first is the stencil, with layers and the mirror of a
-free surface; where an image is made of the step, its correlation is part of the same pass. The second is the points,
-which send into the newer field and hear the older one. Nothing is added in an order that could change, and nothing
-waits for the host.
+A step is three launches, however many points send and hear. The first is what layers remember, and tells what they
+change; without layers there is none. The second is the stencil with those changes and the mirror of a free surface;
+where an image is made of the step, its correlation is part of the same pass. The third is the points, which send into
+the newer field and hear the older one. Nothing is added in an order that could change, and nothing waits for the host.
 """
 
 from collections.abc import Sequence
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.errors import WaveError
+from forebay.wave.acoustic.layers import AcousticLayers
 from forebay.wave.earth.grid import Grid
 from forebay.wave.imaging import Imaging
 from forebay.wave.kernels.device import SOURCES, Device, Launch
@@ -54,6 +55,8 @@ class GpuKernels:
         self._planes, self._rows = shape[0], shape[1] if grid.ndim == 3 else 1
         self._words, self._end = shape[-1] // WORD, self.rows.before + fields[-1] - radius
         self._listening: dict[tuple[int, int], tuple[Any, Any, Launch]] = {}
+        self._launches: dict[tuple[str, bool], Launch] = {}
+        self._described: tuple[Any, Any] | None = None
 
     def zeros(self, shape: tuple[int, ...]) -> Any:
         """Make an array of zeros."""
@@ -68,34 +71,44 @@ class GpuKernels:
         """Bring values back to NumPy."""
         return np.asarray(self.device.host(values))
 
-    def run(
-        self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int], hears: Any, image: Any
+    def run_forward(
+        self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int], hears: Any
     ) -> Any:
-        """Advance a state by several steps, sending and hearing a row of values in each.
+        """Advance a state by several steps, sending and hearing a row of values in each."""
+        return self._run(propagator, state, senders, sent, steps, hears, None, back=False)
 
-        Parameters
-        ----------
-        propagator
-            Whose model it is.
-        senders, sent
-            An antenna, and what it sends: one row for every step.
-        steps
-            The rows in the order in which they are sent and heard.
-        hears
-            An antenna and the array that is to hold what it hears, or None for either.
-        image : Imaging or None
-            What is made of the last step.
-        """
+    def run_back(self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int], image: Any) -> Any:
+        """Take the adjoint's state back through steps, sending a row of values in each, and image the last one."""
+        return self._run(propagator, state, senders, sent, steps, None, image, back=True)
+
+    def _run(
+        self,
+        propagator: Any,
+        state: Any,
+        senders: Any,
+        sent: Any,
+        steps: Sequence[int],
+        hears: Any,
+        image: Any,
+        *,
+        back: bool,
+    ) -> Any:
         stream, address, row = self.device.stream(), self.device.address, sent.itemsize * sent.shape[1]
         listeners, heard = hears if hears is not None else (None, None)
         values, out, across = address(sent), 0, 0
         if heard is not None:
             out, across = address(heard), heard.itemsize * heard.shape[1]
-        advance, points = self._stencil(propagator), self._points(senders, listeners)
-        p, old = address(state["p"]), address(state["p_old"])
+        advance, points = self._stencil(propagator, back), self._points(senders, listeners)
+        change = self._changing(propagator, back)
+        p, old, memory = address(state["p"]), address(state["p_old"]), 0
+        if change is not None:
+            memory = address(state["pml"])
         for step in steps:
+            if change is not None:
+                change.set(p=p, memory=memory)
+                change(stream)
             pictured = image if step == steps[-1] else None
-            stencil = advance if pictured is None else self._pictured(propagator, pictured)
+            stencil = advance if pictured is None else self._pictured(propagator, pictured, back)
             stencil.set(p=p, old=old)
             stencil(stream)
             points.set(field=old, values=values + step * row, heard=p, out=out + step * across)
@@ -105,12 +118,19 @@ class GpuKernels:
             p, old = old, p
         if image is not None:
             points.set(seen=None, image=None)
-        return {"p": state["p_old"], "p_old": state["p"]} if len(steps) % 2 else state
+        return state | {"p": state["p_old"], "p_old": state["p"]} if len(steps) % 2 else state
 
-    def advance(self, p: Any, p_old: Any, squared: Any, damping: Any, weights: Any) -> None:
-        """Step once: `p_old` becomes the newer field."""
-        arguments = self._stepping(squared, damping, weights) | {"p": p, "old": p_old}
-        self._launch("advance", self._blocks, self.variant.block, arguments)(self.device.stream())
+    def advance(
+        self, p: Any, p_old: Any, squared: Any, weights: Any, layers: AcousticLayers, pml: Any, back: bool = False
+    ) -> None:
+        """Step once: `p_old` becomes the newer field, and `pml` what the layers know after the step."""
+        stream = self.device.stream()
+        if layers.sides:
+            launch = self._change(layers, weights, back)
+            launch.set(p=p, memory=pml)
+            launch(stream)
+        arguments = self._stepping(squared, weights, layers, back) | {"p": p, "old": p_old}
+        self._launch("advance", self._blocks, self.variant.block, arguments)(stream)
 
     def mirror(self, p: Any) -> None:
         """Fill the halo above a free surface; `advance` and `run` have done so, but not for what was added since."""
@@ -128,10 +148,10 @@ class GpuKernels:
         launch.set(field=p, values=values, mirrored=0)
         launch(self.device.stream())
 
-    def curvature(self, total: Any, other: Any, p: Any, weights: Any, factor: float) -> None:
-        """Add other lap(p) to a total."""
+    def curvature(self, total: Any, other: Any, p: Any, weights: Any, layers: AcousticLayers, factor: float) -> None:
+        """Add other times lap(p), with what layers have just changed in it in a step back, to a total."""
         arguments = {"p": p, "total": total, "other": other, "factor": float(factor)}
-        arguments |= self._extents | self._spacing(weights)
+        arguments |= self._changes(layers, True) | self._extents | self._spacing(weights)
         self._launch("curvature", self._blocks, self.variant.block, arguments)(self.device.stream())
 
     def correlate(self, image: Any, illumination: Any, p: Any, q: Any, factor: float) -> None:
@@ -199,33 +219,74 @@ class GpuKernels:
         numbers = [float(weight) for weight in weights]
         return {"w_z": numbers[0], "w_y": numbers[1] if self._axes == 3 else 0.0, "w_x": numbers[-1]}
 
-    def _stepping(self, squared: Any, damping: Any, weights: Any) -> dict[str, Any]:
+    def _stepping(self, squared: Any, weights: Any, layers: AcousticLayers, back: bool) -> dict[str, Any]:
         return {
             "p": None,
             "old": None,
             "squared": squared,
-            "g_z": damping[0],
-            "g_y": damping[1] if self._axes == 3 else None,
-            "g_x": damping[-1],
+            **self._changes(layers, back),
             **self._extents,
             "mirrored": self._mirrored,
             **self._spacing(weights),
         }
 
-    def _stencil(self, propagator: Any) -> Launch:
-        if "_advance" not in self.__dict__:
-            arguments = self._stepping(propagator.squared, propagator.damping, propagator.weights)
-            self._advance = self._launch("advance", self._blocks, self.variant.block, arguments)
-        return self._advance
+    def _changes(self, layers: AcousticLayers, back: bool) -> dict[str, Any]:
+        """Describe where a stencil finds what layers change; in a step back they reach beyond themselves."""
+        table = self._tables(layers)[0] if layers.sides else None
+        changes = layers.changes if layers.sides else None
+        return {"changes": changes, "table": table, "sides": len(layers.sides), "beyond": int(back)}
 
-    def _pictured(self, propagator: Any, image: Imaging) -> Launch:
+    def _tables(self, layers: AcousticLayers) -> tuple[Any, Any]:
+        """Return the numbers that describe each side, as the source has them, and all coefficients."""
+        if self._described is None:
+            table, coefficients = [], 0
+            for side in layers.sides:
+                last = side.axis == self._axes - 1
+                unit, axis = (WORD, 2) if last else (1, side.axis)
+                places = [number // unit for number in (side.start, side.count, side.lead, side.trail)]
+                offsets = [number // WORD for number in (side.offset, side.size, side.changed)]
+                table.append([axis, *places, *offsets, coefficients])
+                coefficients += side.coefficients.size
+            numbers = np.concatenate([side.coefficients.ravel() for side in layers.sides])
+            self._described = self.put(np.array(table, np.int64)), self.put(numbers)
+        return self._described
+
+    def _change(self, layers: AcousticLayers, weights: Any, back: bool) -> Launch:
+        table, coefficients = self._tables(layers)
+        planes, rows = (count - 2 * self.radius for count in (self._planes, self._rows))
+        columns, across = -(-(self._end - WORD) // WORD), rows if self._axes == 3 else 1
+        lines = {0: across * columns, 1: planes * columns, self._axes - 1: planes * across}
+        most = max(lines[side.axis] for side in layers.sides)
+        extents = {name: value for name, value in self._extents.items() if name != "chunk"}
+        arguments = {"p": None, "memory": None, "changes": layers.changes, "coefficients": coefficients, "table": table}
+        arguments |= extents | self._spacing(weights)
+        name = "change_back" if back else "change"
+        return self._launch(name, (-(-most // THREADS), len(layers.sides)), (THREADS,), arguments)
+
+    def _changing(self, propagator: Any, back: bool) -> Launch | None:
+        """Return what layers do before a step, prepared once for either direction."""
+        if not propagator.layers.sides:
+            return None
+        if ("change", back) not in self._launches:
+            self._launches["change", back] = self._change(propagator.layers, propagator.weights, back)
+        return self._launches["change", back]
+
+    def _stencil(self, propagator: Any, back: bool) -> Launch:
+        if ("advance", back) not in self._launches:
+            arguments = self._stepping(propagator.squared, propagator.weights, propagator.layers, back)
+            self._launches["advance", back] = self._launch("advance", self._blocks, self.variant.block, arguments)
+        return self._launches["advance", back]
+
+    def _pictured(self, propagator: Any, image: Imaging, back: bool) -> Launch:
         """Prepare the step with its image, whose record is another array each time."""
-        if "_imaging" not in self.__dict__:
-            arguments = self._stepping(propagator.squared, propagator.damping, propagator.weights)
+        if ("image", back) not in self._launches:
+            arguments = self._stepping(propagator.squared, propagator.weights, propagator.layers, back)
             arguments |= {"seen": None, "image": None, "light": None, "factor": 0.0, **self._covered}
-            self._imaging = self._launch("advance_and_image", self._blocks, self.variant.block, arguments)
-        self._imaging.set(**_record(image), light=image.illumination)
-        return self._imaging
+            launch = self._launch("advance_and_image", self._blocks, self.variant.block, arguments)
+            self._launches["image", back] = launch
+        launch = self._launches["image", back]
+        launch.set(**_record(image), light=image.illumination)
+        return launch
 
     def _points(self, senders: Any, listeners: Any) -> Launch:
         """Return what sends and hears for a pair of antennas, prepared once."""

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from forebay.wave.acoustic.layers import AcousticLayers
 from forebay.wave.imaging import Imaging
 from forebay.wave.kernels.rows import Rows
 from forebay.wave.physics import Kernels
@@ -17,20 +18,38 @@ class AcousticKernels(Kernels, Protocol):
     window: tuple[slice, ...]
     """the part of the fields that records and images cover"""
 
-    def run(
+    def run_forward(
+        self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int], hears: Any
+    ) -> Any:
+        """Advance a state by several steps, sending and hearing a row of values in each.
+
+        Parameters
+        ----------
+        propagator
+            Whose model it is.
+        senders, sent
+            An antenna, and what it sends: one row for every step.
+        steps
+            The rows in the order in which they are sent and heard.
+        hears
+            An antenna and the array that is to hold what it hears, or None for either.
+        """
+
+    def run_back(
         self,
         propagator: Any,
         state: Any,
         senders: Any,
         sent: Any,
         steps: Sequence[int],
-        hears: Any,
         image: Imaging | None,
     ) -> Any:
-        """Advance a state by several steps, sending and hearing a row of values in each; see `GpuKernels.run`."""
+        """Take the adjoint's state back through steps, sending a row of values in each, and image the last one."""
 
-    def advance(self, p: Any, p_old: Any, squared: Any, damping: Any, weights: Any) -> None:
-        """Step once: `p_old` becomes the newer field."""
+    def advance(
+        self, p: Any, p_old: Any, squared: Any, weights: Any, layers: AcousticLayers, pml: Any, back: bool = False
+    ) -> None:
+        """Step once, or once back: `p_old` becomes the newer field, `pml` what layers know after the step."""
 
     def mirror(self, p: Any) -> None:
         """Fill the halo above a free surface."""
@@ -41,8 +60,8 @@ class AcousticKernels(Kernels, Protocol):
     def scatter(self, p: Any, points: Points, values: Any, factors: Any) -> None:
         """Add values at points to a field, each cell's share times its factor: the transpose of `gather`."""
 
-    def curvature(self, total: Any, other: Any, p: Any, weights: Any, factor: float) -> None:
-        """Add other lap(p) to a total."""
+    def curvature(self, total: Any, other: Any, p: Any, weights: Any, layers: AcousticLayers, factor: float) -> None:
+        """Add other times lap(p), with what layers have just changed in it in a step back, to a total."""
 
     def crop(self, p: Any) -> Any:
         """Return what records and images cover of a field."""

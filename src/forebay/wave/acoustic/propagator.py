@@ -1,24 +1,26 @@
 """The acoustic wave equation, second order in time and of any even order in space, step by step.
 
-In each step, with s what the sources send, w their weights and h^n the volume of a cell (see `damping` for g)::
+In each step, with s what the sources send, w their weights, h^n the volume of a cell and e what absorbing layers
+change (see `layers`)::
 
-    p_new = g (2 p - g p_old + (v dt)^2 (lap(p) + w s / h^n))
+    p_new = 2 p - p_old + (v dt)^2 (lap(p) + e + w s / h^n)
 
-The state is the two fields p and p_old. Divided by g (v dt)^2, every operator on the fields is symmetric: a step of the
-adjoint is the same step, with what the receivers send back in the place of the sources.
+The state is the two fields p and p_old, and the memory of the layers. The adjoint carries q = (v dt)^2 times the
+derivatives with respect to p. Since lap is symmetric, its step is the same, with the transpose of what layers change
+and with what the receivers send back in the place of the sources.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forebay.errors import WaveError
-from forebay.wave.acoustic.damping import profiles
 from forebay.wave.acoustic.kernels import AcousticKernels
+from forebay.wave.acoustic.layers import AcousticLayers, layers_of
 from forebay.wave.earth.grid import Grid
 from forebay.wave.earth.model import AcousticModel
 from forebay.wave.earth.stability import check_dt, resolving
@@ -29,11 +31,6 @@ from forebay.wave.physics import Condition, Images, Physics, State, register
 from forebay.wave.survey.points import Points, locate
 from forebay.wave.survey.shot import Shot
 
-SPAN = {2: 0.6, 3: 0.5}
-"""Of the longest wave in the wavelet's band, by the number of axes: the width of layers that return less than a
-hundredth at normal incidence. Of Ricker wavelets, their derivatives and band-passed pulses, in two dimensions, that
-took 0.48 to 0.68; of a Ricker wavelet 0.52, and 0.38 in three dimensions, where low frequencies have a smaller part."""
-
 
 @dataclass(frozen=True, eq=False)
 class Antenna:
@@ -41,7 +38,7 @@ class Antenna:
 
     points: Points
     factors: Any
-    """g (v dt)^2 at the touched cells"""
+    """(v dt)^2 at the touched cells"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +53,7 @@ class Acoustic(Physics):
     >>> source = propagator.antenna([(100, 300)])
     >>> state = propagator.step(propagator.zeros(), source, np.ones(1, np.float32))
     >>> sorted(state), state["p"].shape
-    (['p', 'p_old'], (138, 148))
+    (['p', 'p_old', 'pml'], (138, 148))
     """
 
     model: AcousticModel
@@ -68,8 +65,7 @@ class Acoustic(Physics):
     """how the rows of fields lie in memory"""
     squared: Any = field(init=False, repr=False)
     """(velocity dt)^2 on the grid of the fields"""
-    damping: tuple[Any, ...] = field(init=False, repr=False)
-    """g along each axis"""
+    layers: AcousticLayers = field(init=False, repr=False)
     weights: tuple[Any, ...] = field(init=False, repr=False)
     """one over the squared spacing, of each axis"""
 
@@ -80,12 +76,12 @@ class Acoustic(Physics):
         kernels = _kernels(velocity, grid, self.order // 2, dtype)
         rows = kernels.rows
         squared = (velocity.astype(np.float64) * self.dt) ** 2
-        *slower, along_rows = profiles(grid, self.halo, self.dt, model.fastest)
+        layers = layers_of(grid, self.halo, rows, self.dt, model.layer_velocity)
         derived = {
             "kernels": kernels,
             "rows": rows,
             "squared": kernels.put(rows.pad(grid.extend(squared.astype(dtype), self.halo))),
-            "damping": tuple(kernels.put(g) for g in (*slower, rows.pad(along_rows))),
+            "layers": replace(layers, changes=kernels.zeros((layers.reach,))),
             "weights": tuple(dtype.type(step**-2) for step in grid.spacing),
         }
         for name, value in derived.items():
@@ -114,8 +110,8 @@ class Acoustic(Physics):
 
     @staticmethod
     def absorbing_wavelengths(ndim: int) -> float:
-        """Return the width of absorbing layers in longest waves."""
-        return SPAN[ndim]
+        """Return 0: layers of 20 points absorb waves of all lengths."""
+        return 0.0
 
     @staticmethod
     def check_images(names: Sequence[str]) -> None:
@@ -126,9 +122,11 @@ class Acoustic(Physics):
             )
 
     @staticmethod
-    def state_fields(ndim: int) -> tuple[str, ...]:
-        """Return the names of the pressure and the one before it."""
-        return ("p", "p_old")
+    def state_shapes(grid: Grid, order: int) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of the pressure, the one before it, and what layers remember."""
+        remembered = layers_of(grid, order // 2, Rows(), 1.0, 1.0).size
+        shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("p", "p_old"), grid.fields(order // 2))
+        return shapes | {"pml": (remembered,)} if remembered else shapes
 
     @staticmethod
     def record_fields(ndim: int, names: Sequence[str]) -> tuple[str, ...]:
@@ -158,7 +156,8 @@ class Acoustic(Physics):
     def zeros(self) -> State:
         """Make a state in which nothing moves yet."""
         shape = self.rows.shape(self.model.grid.fields(self.halo))
-        return {"p": self.kernels.zeros(shape), "p_old": self.kernels.zeros(shape)}
+        state = {"p": self.kernels.zeros(shape), "p_old": self.kernels.zeros(shape)}
+        return state | {"pml": self.kernels.zeros((self.layers.size,))} if self.layers.sides else state
 
     def pressure(self, state: State) -> Any:
         """Return the pressure inside the model."""
@@ -170,26 +169,25 @@ class Acoustic(Physics):
             raise WaveError(f"{kind!r} in an acoustic model, which knows explosions and pressure: take an ElasticModel")
         points = locate(positions, self.model.grid, self.halo)
         fields = self.model.grid.fields(self.halo)
-        place = np.unravel_index(points.touched, fields)
         points = self.rows.moved(points, fields[-1])
-        factors = self.kernels.get(self.squared.reshape(-1)[self.kernels.put(points.touched)]).astype(np.float64)
-        *slower, along_rows = (self.kernels.get(g) for g in self.damping)
-        for g, index in zip((*slower, self.rows.cut(along_rows)), place, strict=True):
-            factors = factors * g[index]
-        return Antenna(points.moved(self.kernels.put), self.kernels.put(factors))
+        points = points.moved(self.kernels.put)
+        return Antenna(points, self.squared.reshape(-1)[points.touched])
 
     def step(self, state: State, antenna: Antenna, values: Any) -> State:
         """Advance a state by one step, in place, while an antenna sends one value from each of its points."""
+        return self._step(state, antenna, values, False)
+
+    def step_back(self, state: State, antenna: Antenna, values: Any) -> State:
+        """Take the adjoint's state one step back in time: a `step` but for the layers."""
+        return self._step(state, antenna, values, True)
+
+    def _step(self, state: State, antenna: Antenna, values: Any, back: bool) -> State:
         p, p_old = state["p"], state["p_old"]
-        self.kernels.advance(p, p_old, self.squared, self.damping, self.weights)
+        self.kernels.advance(p, p_old, self.squared, self.weights, self.layers, state.get("pml"), back)
         self.kernels.scatter(p_old, antenna.points, values, antenna.factors)
         if self.model.grid.free_surface:
             self.kernels.mirror(p_old)
-        return {"p": p_old, "p_old": p}
-
-    def step_back(self, state: State, antenna: Antenna, values: Any) -> State:
-        """Take the adjoint's state one step back in time, which is a `step`: the equation is its own transpose."""
-        return self.step(state, antenna, values)
+        return state | {"p": p_old, "p_old": p}
 
     def record(self, state: State, antenna: Antenna, out: Any) -> None:
         """Read the pressure at an antenna's points."""
@@ -199,13 +197,13 @@ class Acoustic(Physics):
         self, state: State, senders: Antenna, sent: Any, steps: Sequence[int], hears: tuple[Any, Any] | None = None
     ) -> State:
         """Advance a state by several steps, sending and hearing a row of values in each."""
-        return dict(self.kernels.run(self, state, senders, sent, steps, hears, None))
+        return dict(self.kernels.run_forward(self, state, senders, sent, steps, hears))
 
     def retreat(
         self, state: State, senders: Antenna, sent: Any, steps: Sequence[int], image: Imaging | None = None
     ) -> State:
         """Take the adjoint's state back through steps, and make an image of the last one."""
-        return dict(self.kernels.run(self, state, senders, sent, steps, None, image))
+        return dict(self.kernels.run_back(self, state, senders, sent, steps, image))
 
     def adjoint_fields(self, state: State) -> Any:
         """Return the pressure, with its layers and halo."""
@@ -252,17 +250,19 @@ class Acoustic(Physics):
         return {"squared": self.zeros()["p"]}
 
     def add_sensitivity(self, sums: dict[str, Any], adjoint: Any, record: State, step: int, every: int) -> None:
-        """Add what a step owes to the logarithm of the squared velocity, seen by the adjoint's field after it.
+        """Add what the fields before a step owe to the logarithm of the squared velocity.
 
-        The field after step n depends on the velocity through (v dt)^2 (lap(p_n) + what the sources sent in it).
+        What the velocity multiplies in step n is the difference p_n+1 - 2 p_n + p_n-1, over (v dt)^2. Summed over all
+        steps, its product with q_n+1 is the product of p_n with the same difference of q, which the adjoint's step
+        to n computes. So of the fields before a step the pressure is enough, whatever layers remember.
         """
         loop, total = adjoint.loop, sums["squared"]
         if step == loop.steps:
-            return  # nothing comes after it
-        later, points = adjoint.back_to(step + 1), loop.sources.points
-        self.kernels.curvature(total, later, record["p"], self.weights, every)
-        self.kernels.scatter(total, points, loop.sent[step], every * later.reshape(-1)[points.touched])
+            return  # nothing is heard of it
         adjoint.back_to(step)
+        p, points = record["p"], loop.receivers.points
+        self.kernels.curvature(total, p, adjoint.state["p_old"], self.weights, self.layers, every)
+        self.kernels.scatter(total, points, adjoint.sent[step], every * p.reshape(-1)[points.touched])
 
     def gradient(self, sums: dict[str, Any], parameter: str) -> NDArray[Any]:
         """Return the derivative with respect to "velocity" or "squared slowness"."""

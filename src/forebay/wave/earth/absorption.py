@@ -28,10 +28,11 @@ def absorbing_points(model: EarthModel, wavelet: NDArray[Any], dt: float) -> int
     Examples
     --------
     >>> import numpy as np
-    >>> from forebay.wave import AcousticModel, Grid, ricker
-    >>> model = AcousticModel(np.full((101, 201), 2000.0), Grid((101, 201), spacing=10.0))
+    >>> from forebay.wave import ElasticModel, Grid, ricker
+    >>> rock = (np.full((101, 201), value) for value in (2000.0, 1100.0, 2200.0))
+    >>> model = ElasticModel(*rock, Grid((101, 201), spacing=10.0))
     >>> [absorbing_points(model, ricker(frequency, 0.002, 1000), 0.002) for frequency in (17, 8, 4)]
-    [36, 74, 148]
+    [18, 37, 74]
     """
     if not wavelet.any():
         return 0

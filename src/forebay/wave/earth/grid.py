@@ -32,7 +32,7 @@ class Grid:
     origin: tuple[float, ...]
     """position of the first point"""
     absorb: int
-    """points of each absorbing layer; `absorbing_points` tells how many a wavelet needs"""
+    """points of each absorbing layer: 20 for acoustic waves, what `absorbing_points` tells for elastic ones"""
     free_surface: bool
 
     def __init__(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from forebay.wave.earth.grid import Grid
 from forebay.wave.earth.model import ElasticModel
 from forebay.wave.earth.stability import resolving
 from forebay.wave.elastic import gradient, images
@@ -65,9 +66,9 @@ class Elastic(Propagator):
         images.check_images(names)
 
     @staticmethod
-    def state_fields(ndim: int) -> tuple[str, ...]:
-        """Return the names of velocities and stresses."""
-        return VELOCITIES[ndim] + STRESSES[ndim]
+    def state_shapes(grid: Grid, order: int) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of velocities and stresses."""
+        return dict.fromkeys(VELOCITIES[grid.ndim] + STRESSES[grid.ndim], grid.fields(order // 2))
 
     @staticmethod
     def record_fields(ndim: int, names: Sequence[str]) -> tuple[str, ...]:

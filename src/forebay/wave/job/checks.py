@@ -2,6 +2,7 @@
 
 import math
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,8 +116,8 @@ def _check_budget(job: Job, physics: type[Physics], inputs: CheckedInputs) -> No
     if budget is None or job.memory.codec is not None:
         return
     part = part_of(inputs.grid, windows(inputs.acquisition.geometry, inputs.grid, job.imaging.aperture)[0])
-    state = _kept(part.fields(job.physics.order // 2), len(physics.state_fields(part.ndim)))
-    record = _kept(part.shape, len(physics.record_fields(part.ndim, (job.imaging.image,))))
+    state = _kept(physics.state_shapes(part, job.physics.order).values())
+    record = _kept([part.shape] * len(physics.record_fields(part.ndim, (job.imaging.image,))))
     every, schedule = inputs.every, job.memory.schedule
     try:
         planner.check_budget(inputs.steps, state, budget, record_bytes=record, every=every, schedule=schedule)
@@ -124,9 +125,9 @@ def _check_budget(job: Job, physics: type[Physics], inputs: CheckedInputs) -> No
         raise BudgetError(f"memory: {error}. Give more, or set imaging.aperture") from error
 
 
-def _kept(shape: tuple[int, ...], count: int) -> int:
-    """Return the bytes of a snapshot of fields of a shape."""
-    return snapshot_bytes(in_a_row([ArraySpec(shape, np.dtype(np.float32)).nbytes] * count))
+def _kept(shapes: Iterable[tuple[int, ...]]) -> int:
+    """Return the bytes of a snapshot of arrays of some shapes."""
+    return snapshot_bytes(in_a_row([ArraySpec(shape, np.dtype(np.float32)).nbytes for shape in shapes]))
 
 
 def check_directory(job: Job) -> None:

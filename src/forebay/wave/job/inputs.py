@@ -26,8 +26,8 @@ WATER = 1510.0
 """metres per second up to which a medium without further word is taken for water, which has no shear"""
 DEPTH, APART = 20.0, 25.0
 """metres: of sources and receivers, and from one receiver to the next, unless told"""
-WIDEST = 200
-"""points of a layer that is chosen here: a wavelet with frequencies near zero would ask for any number"""
+MATCHED, WIDEST = 20, 200
+"""points of a layer that is chosen here: of acoustic waves, and at most of elastic ones"""
 MOST_SAMPLES = 10**8
 """of a trace"""
 CUT_OFF = 0.02
@@ -190,6 +190,8 @@ def layered(job: Job, grid: Grid, media: dict[str, Fields], acquisition: Acquisi
     """Return the grid with layers as wide as the wavelet needs, up to `WIDEST`, unless the job tells them."""
     if job.physics.absorb is not None:
         return grid
+    if job.physics.kind == "acoustic":
+        return replace(grid, absorb=MATCHED)
     needed = (absorbing_points(medium_of(job, fields, grid), wavelet, acquisition.dt) for fields in media.values())
     return replace(grid, absorb=min(max(grid.absorb, *needed), WIDEST))
 

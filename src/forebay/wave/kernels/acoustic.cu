@@ -6,6 +6,8 @@
 // words it needs there in registers; neighbours along the other axes come from the caches. What only memory can give for
 // the next plane is loaded before the current one is computed.
 //
+// A step is three launches: what layers change, the stencil, the points.
+//
 // All products and sums that are contracted are written as such, so that every kernel here gives a step the same bits.
 
 #ifndef AXES
@@ -86,6 +88,8 @@ __device__ inline void fetch_ahead(const float4* word) {
 #endif
 }
 
+#include "acoustic_layers.cuh"
+
 // The extents of a field, in words along rows, and how a launch cuts the first axis.
 struct Shape {
     int planes, rows, words;
@@ -144,19 +148,19 @@ __device__ inline float4 laplacian(const float4* __restrict__ p, int words, cons
 }
 
 // Call `job` for every word that a thread owns: with its number, its plane, its points and their Laplacian, and with
-// what the job has loaded for it.
-template <typename Job>
-__device__ inline void march(const float4* __restrict__ p, const Shape& shape, const Weights& w, Job& job) {
+// what the job has loaded for it. `make` makes the job of a column of words.
+template <typename Job, typename Make>
+__device__ inline void march(const float4* __restrict__ p, const Shape& shape, const Weights& w, const Make& make) {
     const int word = 1 + blockIdx.x * BLOCK_X + threadIdx.x;
     const int row = AXES == 3 ? RADIUS + blockIdx.y * BLOCK_Y + threadIdx.y : 0;
     const int part = AXES == 3 ? blockIdx.z : blockIdx.z * BLOCK_Y + threadIdx.y;
     const int begin = RADIUS + part * shape.chunk;
     const int end = min(begin + shape.chunk, shape.planes - RADIUS);
     if (4 * word >= shape.end || (AXES == 3 && row >= shape.rows - RADIUS) || begin >= end) return;
+    const Job job = make(row, word);
     const int words = WORDS ? WORDS : shape.words;
     const i64 plane = static_cast<i64>(ROWS ? ROWS : shape.rows) * words;
     i64 here = begin * plane + static_cast<i64>(row) * words + word;
-    job.begin(begin, row, word);
 
     float4 planes[QUEUE];  // z - RADIUS ... z + RADIUS
 #pragma unroll
@@ -184,52 +188,30 @@ __device__ inline void march(const float4* __restrict__ p, const Shape& shape, c
     }
 }
 
-struct Damping {
-    const float *z, *y;
-    const float4* x;
-};
-
 struct Advance {
     struct Loaded {
-        float4 before, speed;
+        float4 before, speed, change;
     };
 
     float4* __restrict__ old;
     const float4* __restrict__ squared;
-    Damping g;
+    Changes changes;
     i64 plane;
     int mirrored;  // the last plane that is mirrored above a free surface, or 0
-    int end;
-    float g_y;
-    float4 g_x;
-    bool rim;
-    int kept;  // points of the word that are computed
-
-    __device__ void begin(int, int row, int word) {
-        g_y = AXES == 3 ? g.y[row] : 1.0f;
-        g_x = g.x[word];
-        rim = g_x.x != 1 || g_x.y != 1 || g_x.z != 1 || g_x.w != 1;
-        kept = end - 4 * word;
-    }
+    int kept;      // points of the word that are computed
 
     // Used once: they need not stay in a cache.
-    __device__ Loaded load(i64 here, int) const { return {__ldcs(old + here), __ldcs(squared + here)}; }
+    __device__ Loaded load(i64 here, int z) const {
+        return {__ldcs(old + here), __ldcs(squared + here), changes.at(z)};
+    }
 
     __device__ void fetch(i64 here) const {
         fetch_ahead(old + here);
         fetch_ahead(squared + here);
     }
 
-    __device__ float4 step(int z, float4 centre, float4 lap, const Loaded& loaded) const {
-        const float4 twice = plus(centre, centre);
-        const float g_zy = AXES == 3 ? g.z[z] * g_y : g.z[z];
-        float4 after;
-        if (rim || g_zy != 1) {
-            const float4 fade = times(g_zy, g_x);
-            after = times(fade, fused(loaded.speed, lap, fused(times(-1.0f, fade), loaded.before, twice)));
-        } else {
-            after = fused(loaded.speed, lap, minus(twice, loaded.before));
-        }
+    __device__ float4 step(float4 centre, float4 lap, const Loaded& loaded) const {
+        float4 after = fused(loaded.speed, plus(lap, loaded.change), minus(plus(centre, centre), loaded.before));
         if (kept < 4) after = make_float4(after.x, kept > 1 ? after.y : 0, kept > 2 ? after.z : 0, 0);
         return after;
     }
@@ -239,8 +221,8 @@ struct Advance {
         if (z <= mirrored && z > RADIUS) old[here - 2 * (z - RADIUS) * plane] = times(-1.0f, after);
     }
 
-    __device__ void finish(i64 here, int z, float4 centre, float4 lap, const Loaded& loaded) {
-        store(here, z, step(z, centre, lap, loaded));
+    __device__ void finish(i64 here, int z, float4 centre, float4 lap, const Loaded& loaded) const {
+        store(here, z, step(centre, lap, loaded));
     }
 };
 
@@ -257,12 +239,6 @@ struct AdvanceAndImage {
     float factor;
     i64 start;  // the word's place in the window's first plane
     bool covered;
-
-    __device__ void begin(int first, int row, int word) {
-        advance.begin(first, row, word);
-        covered = window.covers(AXES == 3 ? row : window.y, word);
-        start = window.place(window.z, AXES == 3 ? row : window.y, word);
-    }
 
     __device__ i64 place(int z) const {
         return start + static_cast<i64>(z - window.z) * (static_cast<i64>(window.rows) * window.words);
@@ -282,8 +258,8 @@ struct AdvanceAndImage {
 
     __device__ void fetch(i64 here) const { advance.fetch(here); }
 
-    __device__ void finish(i64 here, int z, float4 centre, float4 lap, const Loaded& loaded) {
-        const float4 after = advance.step(z, centre, lap, loaded.step);
+    __device__ void finish(i64 here, int z, float4 centre, float4 lap, const Loaded& loaded) const {
+        const float4 after = advance.step(centre, lap, loaded.step);
         advance.store(here, z, after);
         if (covered && window.reaches(z)) {
             const i64 at = place(z);
@@ -296,16 +272,17 @@ struct AdvanceAndImage {
 
 struct Curvature {
     struct Loaded {
-        float4 total, other;
+        float4 total, other, change;
     };
 
     float4* __restrict__ total;
     const float4* __restrict__ other;
+    Changes changes;
     float factor;
 
-    __device__ void begin(int, int, int) {}
-
-    __device__ Loaded load(i64 here, int) const { return {__ldcs(total + here), __ldcs(other + here)}; }
+    __device__ Loaded load(i64 here, int z) const {
+        return {__ldcs(total + here), __ldcs(other + here), changes.at(z)};
+    }
 
     __device__ void fetch(i64 here) const {
         fetch_ahead(total + here);
@@ -313,56 +290,88 @@ struct Curvature {
     }
 
     // Where nothing is computed the other field is zero, and so is what is added.
-    __device__ void finish(i64 here, int, float4, float4 lap, const Loaded& loaded) {
-        __stcs(total + here, fused(times(factor, loaded.other), lap, loaded.total));
+    __device__ void finish(i64 here, int, float4, float4 lap, const Loaded& loaded) const {
+        __stcs(total + here, fused(times(factor, loaded.other), plus(lap, loaded.change), loaded.total));
     }
 };
 
-__device__ inline Advance advance_of(float4* old, const float4* squared, const float* g_z, const float* g_y,
-                                     const float4* g_x, int rows, int words, int end, int mirrored) {
-    Advance job = {};
-    job.old = old;
-    job.squared = squared;
-    job.g = {g_z, g_y, g_x};
-    job.plane = static_cast<i64>(rows) * words;
-    job.mirrored = mirrored;
-    job.end = end;
-    return job;
+// Take what layers remember a step further, and tell what they change in it: a thread a line, a row of blocks a side.
+extern "C" __global__ void change(const float4* __restrict__ p, float4* __restrict__ memory,
+                                  float4* __restrict__ changes, const float* __restrict__ coefficients,
+                                  const u32* __restrict__ table, int planes, int rows, int words, int end, float w_z,
+                                  float w_y, float w_x) {
+    const Side side = side_of(table, blockIdx.y);
+    Line line;
+    if (!line_of(side, blockIdx.x * blockDim.x + threadIdx.x, planes, rows, words, end, line)) return;
+    const float* ab = coefficients + side.coefficients;
+    if (side.axis == 2) return change_along(p, memory, changes, ab, side, line, w_x);
+    change_across(p, memory, changes, ab, side, line, side.axis == 0 ? w_z : w_y);
+}
+
+// Do so in a step back: the transpose.
+extern "C" __global__ void change_back(const float4* __restrict__ p, float4* __restrict__ memory,
+                                       float4* __restrict__ changes, const float* __restrict__ coefficients,
+                                       const u32* __restrict__ table, int planes, int rows, int words, int end,
+                                       float w_z, float w_y, float w_x) {
+    const Side side = side_of(table, blockIdx.y);
+    Line line;
+    if (!line_of(side, blockIdx.x * blockDim.x + threadIdx.x, planes, rows, words, end, line)) return;
+    const float* ab = coefficients + side.coefficients;
+    if (side.axis == 2) return change_back_along(p, memory, changes, ab, side, line, w_x);
+    change_back_across(p, memory, changes, ab, side, line, side.axis == 0 ? w_z : w_y);
 }
 
 // Step once: `old` becomes the newer field.
 extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, BLOCKS)
     advance(const float4* __restrict__ p, float4* __restrict__ old, const float4* __restrict__ squared,
-            const float* __restrict__ g_z, const float* __restrict__ g_y, const float4* __restrict__ g_x, int planes,
+            const float4* __restrict__ changes, const u32* __restrict__ table, int sides, int beyond, int planes,
             int rows, int words, int end, int chunk, int mirrored, float w_z, float w_y, float w_x) {
-    Advance job = advance_of(old, squared, g_z, g_y, g_x, rows, words, end, mirrored);
-    march(p, {planes, rows, words, end, chunk}, {w_z, w_y, w_x}, job);
+    march<Advance>(p, {planes, rows, words, end, chunk}, {w_z, w_y, w_x}, [&](int row, int word) {
+        return Advance{old,
+                       squared,
+                       Changes(changes, table, sides, beyond, rows, words, row, word),
+                       static_cast<i64>(rows) * words,
+                       mirrored,
+                       end - 4 * word};
+    });
 }
 
 // Step once, and add the product of the newer field with `seen` to the image and the square of `seen` to the light.
 extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, BLOCKS)
     advance_and_image(const float4* __restrict__ p, float4* __restrict__ old, const float4* __restrict__ squared,
-                      const float* __restrict__ g_z, const float* __restrict__ g_y, const float4* __restrict__ g_x,
+                      const float4* __restrict__ changes, const u32* __restrict__ table, int sides, int beyond,
                       int planes, int rows, int words, int end, int chunk, int mirrored, float w_z, float w_y,
                       float w_x, const float4* __restrict__ seen, float4* __restrict__ image,
                       float4* __restrict__ light, float factor, int first_plane, int first_row, int first_word,
                       int seen_planes, int seen_rows, int seen_words) {
-    AdvanceAndImage job = {};
-    job.advance = advance_of(old, squared, g_z, g_y, g_x, rows, words, end, mirrored);
-    job.window = {first_plane, first_row, first_word, seen_planes, seen_rows, seen_words};
-    job.seen = seen;
-    job.image = image;
-    job.light = light;
-    job.factor = factor;
-    march(p, {planes, rows, words, end, chunk}, {w_z, w_y, w_x}, job);
+    const Window window = {first_plane, first_row, first_word, seen_planes, seen_rows, seen_words};
+    march<AdvanceAndImage>(p, {planes, rows, words, end, chunk}, {w_z, w_y, w_x}, [&](int row, int word) {
+        const Advance step = {old,
+                              squared,
+                              Changes(changes, table, sides, beyond, rows, words, row, word),
+                              static_cast<i64>(rows) * words,
+                              mirrored,
+                              end - 4 * word};
+        const int across = AXES == 3 ? row : window.y;
+        return AdvanceAndImage{step,
+                               window,
+                               seen,
+                               image,
+                               light,
+                               factor,
+                               window.place(window.z, across, word),
+                               window.covers(across, word)};
+    });
 }
 
-// Add factor other lap(p) to a total.
+// Add factor other (lap(p) + changes) to a total.
 extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, BLOCKS)
     curvature(const float4* __restrict__ p, float4* __restrict__ total, const float4* __restrict__ other, float factor,
-              int planes, int rows, int words, int end, int chunk, float w_z, float w_y, float w_x) {
-    Curvature job = {total, other, factor};
-    march(p, {planes, rows, words, end, chunk}, {w_z, w_y, w_x}, job);
+              const float4* __restrict__ changes, const u32* __restrict__ table, int sides, int beyond, int planes,
+              int rows, int words, int end, int chunk, float w_z, float w_y, float w_x) {
+    march<Curvature>(p, {planes, rows, words, end, chunk}, {w_z, w_y, w_x}, [&](int row, int word) {
+        return Curvature{total, other, Changes(changes, table, sides, beyond, rows, words, row, word), factor};
+    });
 }
 
 // Copy the part of a field that a window covers: a thread a word, a row of thread blocks a plane.

@@ -238,7 +238,7 @@ class Workspace:
 
     def freeze(self, plan: Plan, metrics: Metrics, shot: int) -> None:
         """Write a plan for all shots to come, and beside it what the shot that made it did when."""
-        timeline = {"shot": shot, "spans": metrics.timeline}
+        timeline = {"shot": shot, "spans": list(metrics.timeline)}
         for name, content in zip(PLAN, (timeline, json.loads(plan.to_json())), strict=True):
             with self._draft(name) as path:
                 path.write_text(sealed_text(content, file=Path(name).stem, job=self.identity))

@@ -1,0 +1,313 @@
+// What absorbing layers change in a step: the twin of acoustic/cpu_layers.py; acoustic/layers.py says what is computed.
+//
+// A thread owns a line through a layer, along its axis: of words where rows lie across the axis, of the words of a row
+// where they lie along it. What a line remembers is read and written once. Words are loaded in batches, so that
+// a thread waits for several of them at a time.
+
+constexpr int NUMBERS = 9;  // that describe a side
+constexpr int BATCH = 4;
+
+// A layer on one side of an axis: 0 for planes, 1 for rows, 2 for words. Places and counts are in those.
+struct Side {
+    int axis, start, count, lead, trail;
+    u32 memory, size;   // where its memory of fluxes begins, and how long it is: that of curvatures follows
+    u32 changes;        // where its changes begin
+    u32 coefficients;   // where a, b, and both for the half points begin, in numbers
+
+    __device__ int extent() const { return lead + count + trail; }
+};
+
+__device__ inline Side side_of(const u32* __restrict__ table, int number) {
+    const u32* at = table + number * NUMBERS;
+    return {static_cast<int>(__ldg(at)),     static_cast<int>(__ldg(at + 1)), static_cast<int>(__ldg(at + 2)),
+            static_cast<int>(__ldg(at + 3)), static_cast<int>(__ldg(at + 4)), __ldg(at + 5),
+            __ldg(at + 6),                   __ldg(at + 7),                   __ldg(at + 8)};
+}
+
+__device__ constexpr Stencil fluxes() {
+    Stencil s = {};
+    for (int j = RADIUS; j > 0; --j) {
+        double sum = 0;
+        for (int k = j; k <= RADIUS; ++k) {
+            const double over = factorial(RADIUS) * factorial(RADIUS) * (k % 2 ? 2 : -2);
+            sum += over / (k * k * factorial(RADIUS - k) * factorial(RADIUS + k));
+        }
+        s.c[j] = static_cast<float>(sum);
+    }
+    return s;
+}
+
+__device__ constexpr Stencil F = fluxes();
+
+// Where a line is: its first word in the field and in the memory, and the distance to the next.
+struct Line {
+    i64 field, memory, changes;
+    i64 stride, memory_stride;
+};
+
+// What layers change in a column of words: one layer of each axis at most, since those of an axis do not meet.
+struct Changes {
+    const float4 *of_row, *of_word;      // in the first plane, or nothing
+    const float4 *of_first, *of_second;  // as if the layers of the first axis had all planes
+    i64 row_stride, word_stride, plane;
+    int low, high;  // planes between which there is no layer of the first axis
+
+    __device__ Changes(const float4* changes, const u32* __restrict__ table, int sides, bool beyond, int rows, int words,
+                       int row, int word)
+        : of_row(nullptr), of_word(nullptr), of_first(nullptr), of_second(nullptr), row_stride(0), word_stride(0),
+          plane(static_cast<i64>(rows) * words), low(0), high(1 << 30) {
+        for (int number = 0; number < sides; ++number) {
+            const Side side = side_of(table, number);
+            const int first = side.start - (beyond ? side.lead : 0), base = side.start - side.lead;
+            const int last = side.start + side.count + (beyond ? side.trail : 0);
+            const float4* at = changes + side.changes;
+            if (side.axis == 0) {
+                at += static_cast<i64>(row) * words + word - base * plane;
+                if (side.start <= RADIUS) {
+                    low = last;
+                    of_first = at;
+                } else {
+                    high = first;
+                    of_second = at;
+                }
+            } else if (side.axis == 1 && row >= first && row < last) {
+                of_row = at + static_cast<i64>(row - base) * words + word;
+                row_stride = static_cast<i64>(side.extent()) * words;
+            } else if (side.axis == 2 && word >= first && word < last) {
+                of_word = at + static_cast<i64>(row) * side.extent() + word - base;
+                word_stride = static_cast<i64>(side.extent()) * rows;
+            }
+        }
+    }
+
+    __device__ float4 at(int z) const {
+        float4 total = {};
+        if (of_word) total = __ldcs(of_word + z * word_stride);
+        if (of_row) total = plus(total, __ldcs(of_row + z * row_stride));
+        if (z < low) total = plus(total, __ldcs(of_first + z * plane));
+        if (z >= high) total = plus(total, __ldcs(of_second + z * plane));
+        return total;
+    }
+};
+
+// Find the line of a number, or nothing beyond the last one.
+__device__ inline bool line_of(const Side& side, int number, int planes, int rows, int words, int end, Line& line) {
+    const int columns = (end + 3) / 4 - 1, first_row = AXES == 3 ? RADIUS : 0;
+    const int inner = AXES == 3 ? rows - 2 * RADIUS : 1;
+    const i64 plane = static_cast<i64>(rows) * words;
+    if (side.axis == 0) {
+        const i64 at = static_cast<i64>(first_row + number / columns) * words + 1 + number % columns;
+        line = {side.start * plane + at, at, at, plane, plane};
+        return number < inner * columns;
+    }
+    if (side.axis == 1) {
+        const i64 z = RADIUS + number / columns, word = 1 + number % columns;
+        line = {z * plane + static_cast<i64>(side.start) * words + word, z * side.count * words + word,
+                z * side.extent() * words + word, words, words};
+        return number < (planes - 2 * RADIUS) * columns;
+    }
+    const i64 row = (RADIUS + number / inner) * static_cast<i64>(rows) + first_row + number % inner;
+    line = {row * words + side.start, row * side.count, row * side.extent(), 1, 1};
+    return number < (planes - 2 * RADIUS) * inner;
+}
+
+// A line whose words are beside each other: four lines of numbers.
+__device__ inline void change_across(const float4* __restrict__ p, float4* __restrict__ memory,
+                                     float4* __restrict__ changes, const float* __restrict__ ab, const Side& side,
+                                     const Line& line, float w) {
+    const int count = side.count;
+    const float *a = ab, *b = ab + count, *half_a = ab + 2 * count, *half_b = ab + 3 * count;
+    const float4* field = p + line.field;
+    float4 *psi = memory + side.memory + line.memory, *zeta = psi + side.size;
+    float4* out = changes + side.changes + line.changes + side.lead * line.memory_stride;
+    float4 planes[QUEUE], flux = {};
+#pragma unroll
+    for (int k = 1; k < QUEUE; ++k) planes[k] = __ldg(field + (k - 1 - RADIUS) * line.stride);
+    for (int first = 0; first < count; first += BATCH) {
+        float4 far[BATCH], ahead[BATCH], bent[BATCH];
+#pragma unroll
+        for (int i = 0; i < BATCH; ++i) {
+            const int k = min(first + i, count - 1), next = k + 1 < count ? k + 1 : 0;
+            far[i] = __ldg(field + (k + RADIUS) * line.stride);
+            ahead[i] = psi[next * line.memory_stride];
+            bent[i] = zeta[k * line.memory_stride];
+        }
+#pragma unroll
+        for (int i = 0; i < BATCH; ++i) {
+            const int k = first + i;
+            if (k >= count) break;
+            const int next = k + 1 < count ? k + 1 : 0;  // whose coefficients are 0
+#pragma unroll
+            for (int j = 0; j < QUEUE - 1; ++j) planes[j] = planes[j + 1];
+            planes[QUEUE - 1] = far[i];
+            float4 lap = times(S.c[0], planes[RADIUS]), flow = {};
+#pragma unroll
+            for (int j = 1; j <= RADIUS; ++j) {
+                lap = fused(S.c[j], plus(planes[RADIUS - j], planes[RADIUS + j]), lap);
+                flow = fused(F.c[j], minus(planes[RADIUS + j], planes[RADIUS + 1 - j]), flow);
+            }
+            const float4 later = fused(half_a[next], flow, times(half_b[next], ahead[i]));
+            const float4 shift = minus(later, flux);
+            const float4 curved = fused(a[k], plus(lap, shift), times(b[k], bent[i]));
+            flux = later;
+            if (next) psi[next * line.memory_stride] = later;
+            zeta[k * line.memory_stride] = curved;
+            out[k * line.memory_stride] = times(w, plus(shift, curved));
+        }
+    }
+}
+
+__device__ inline float4 word_of(const float* __restrict__ numbers, int word) {
+    return __ldg(reinterpret_cast<const float4*>(numbers) + word);
+}
+
+// A line that is a part of a row. Fluxes into the points of the next word are needed before a word is done.
+__device__ inline void change_along(const float4* __restrict__ p, float4* __restrict__ memory,
+                                    float4* __restrict__ changes, const float* __restrict__ ab, const Side& side,
+                                    const Line& line, float w) {
+    const int count = side.count;
+    const float *a = ab, *b = ab + 4 * count, *half_a = ab + 8 * count, *half_b = ab + 12 * count;
+    const float4* field = p + line.field;
+    float4 *psi = memory + side.memory + line.memory, *zeta = psi + side.size;
+    float4* out = changes + side.changes + line.changes + side.lead;
+    float4 left = __ldg(field - 1), centre = __ldg(field), lap = {}, flux = {};
+    for (int word = 0; word <= count; ++word) {
+        float4 later = {}, lap_later = {};
+        if (word < count) {
+            const float4 right = __ldg(field + word + 1);
+            const float row[12] = {left.x,   left.y,   left.z,  left.w,  centre.x, centre.y,
+                                   centre.z, centre.w, right.x, right.y, right.z,  right.w};
+            float flow[4], bend[4];
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                flow[i] = 0;
+                bend[i] = S.c[0] * row[4 + i];
+#pragma unroll
+                for (int j = 1; j <= RADIUS; ++j) {
+                    flow[i] = fmaf(F.c[j], row[3 + i + j] - row[4 + i - j], flow[i]);
+                    bend[i] = fmaf(S.c[j], row[4 + i - j] + row[4 + i + j], bend[i]);
+                }
+            }
+            lap_later = make_float4(bend[0], bend[1], bend[2], bend[3]);
+            later = fused(word_of(half_a, word), make_float4(flow[0], flow[1], flow[2], flow[3]),
+                          times(word_of(half_b, word), psi[word]));
+            psi[word] = later;
+            left = centre;
+            centre = right;
+        }
+        if (word > 0) {
+            const float4 next = make_float4(flux.y, flux.z, flux.w, later.x), shift = minus(next, flux);
+            const float4 curved =
+                fused(word_of(a, word - 1), plus(lap, shift), times(word_of(b, word - 1), zeta[word - 1]));
+            zeta[word - 1] = curved;
+            out[word - 1] = times(w, plus(shift, curved));
+        }
+        flux = later;
+        lap = lap_later;
+    }
+}
+
+// The transpose of `change_across`. What a point changes reaches as far as the stencil, so changes come that much later.
+__device__ inline void change_back_across(const float4* __restrict__ q, float4* __restrict__ memory,
+                                          float4* __restrict__ changes, const float* __restrict__ ab,
+                                          const Side& side, const Line& line, float w) {
+    const int count = side.count;
+    const float *a = ab, *b = ab + count, *half_a = ab + 2 * count, *half_b = ab + 3 * count;
+    const float4* field = q + line.field;
+    float4 *psi = memory + side.memory + line.memory, *zeta = psi + side.size;
+    float4* out = changes + side.changes + line.changes + side.lead * line.memory_stride;
+    float4 m[QUEUE], n[QUEUE];  // of the points around, the last one the newest
+    float4 before = {};
+#pragma unroll
+    for (int j = 0; j < QUEUE; ++j) m[j] = n[j] = {};
+    for (int first = 0; first < count + 2 * RADIUS; first += BATCH) {
+        float4 here[BATCH], flux[BATCH], bent[BATCH];
+#pragma unroll
+        for (int i = 0; i < BATCH; ++i) {
+            const int k = min(first + i, count - 1);
+            here[i] = __ldg(field + k * line.stride);
+            flux[i] = psi[k * line.memory_stride];
+            bent[i] = zeta[k * line.memory_stride];
+        }
+#pragma unroll
+        for (int i = 0; i < BATCH; ++i) {
+            const int k = first + i, done = k - RADIUS;
+            if (k >= count + 2 * RADIUS) break;
+#pragma unroll
+            for (int j = 0; j < QUEUE - 1; ++j) {
+                m[j] = m[j + 1];
+                n[j] = n[j + 1];
+            }
+            m[QUEUE - 1] = n[QUEUE - 1] = {};
+            if (k < count) {
+                const float4 curved = fused(b[k], bent[i], here[i]);
+                zeta[k * line.memory_stride] = curved;
+                m[QUEUE - 1] = times(a[k], curved);
+                const float4 stretched = plus(here[i], m[QUEUE - 1]);
+                if (k > 0) {
+                    const float4 later = fused(half_b[k], flux[i], minus(before, stretched));
+                    psi[k * line.memory_stride] = later;
+                    n[QUEUE - 1] = times(half_a[k], later);
+                }
+                before = stretched;
+            }
+            if (done < -side.lead || done >= count + side.trail) continue;
+            float4 total = times(S.c[0], m[RADIUS]);
+#pragma unroll
+            for (int j = 1; j <= RADIUS; ++j) {
+                total = fused(S.c[j], plus(m[RADIUS - j], m[RADIUS + j]), total);
+                total = fused(F.c[j], minus(n[RADIUS + 1 - j], n[RADIUS + j]), total);
+            }
+            out[done * line.memory_stride] = times(w, total);
+        }
+    }
+}
+
+// The transpose of `change_along`, whose changes come a word later.
+__device__ inline void change_back_along(const float4* __restrict__ q, float4* __restrict__ memory,
+                                         float4* __restrict__ changes, const float* __restrict__ ab,
+                                         const Side& side, const Line& line, float w) {
+    const int count = side.count;
+    const float *a = ab, *b = ab + 4 * count, *half_a = ab + 8 * count, *half_b = ab + 12 * count;
+    const float4* field = q + line.field;
+    float4 *psi = memory + side.memory + line.memory, *zeta = psi + side.size;
+    float4* out = changes + side.changes + line.changes + side.lead;
+    float m[12] = {}, n[12] = {};  // of three words, the last one the newest
+    float before = 0;
+    for (int word = 0; word <= count + 1; ++word) {
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+            m[i] = m[i + 4];
+            n[i] = n[i + 4];
+        }
+        float4 fresh = {}, fresh_n = {};
+        if (word < count) {
+            const float4 here = __ldg(field + word);
+            const float4 curved = fused(word_of(b, word), zeta[word], here);
+            zeta[word] = curved;
+            fresh = times(word_of(a, word), curved);
+            const float4 stretched = plus(here, fresh);
+            const float4 jump = make_float4(before - stretched.x, stretched.x - stretched.y, stretched.y - stretched.z,
+                                            stretched.z - stretched.w);
+            const float4 later = fused(word_of(half_b, word), psi[word], jump);
+            psi[word] = later;
+            fresh_n = times(word_of(half_a, word), later);
+            before = stretched.w;
+        }
+        m[8] = fresh.x, m[9] = fresh.y, m[10] = fresh.z, m[11] = fresh.w;
+        n[8] = fresh_n.x, n[9] = fresh_n.y, n[10] = fresh_n.z, n[11] = fresh_n.w;
+        const int done = word - 1;
+        if (done < -side.lead || done >= count + side.trail) continue;
+        float total[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            total[i] = S.c[0] * m[4 + i];
+#pragma unroll
+            for (int j = 1; j <= RADIUS; ++j) {
+                total[i] = fmaf(S.c[j], m[4 + i - j] + m[4 + i + j], total[i]);
+                total[i] = fmaf(F.c[j], n[5 + i - j] - n[4 + i + j], total[i]);
+            }
+        }
+        out[done] = times(w, make_float4(total[0], total[1], total[2], total[3]));
+    }
+}
