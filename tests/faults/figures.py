@@ -53,9 +53,10 @@ def record(part, name, counted, seconds):
         figures.setdefault(part, {})[name] = entry
         file.seek(0)
         file.truncate()
-        file.write(json.dumps(figures, indent=1, sort_keys=True) + "\n")
+        text = json.dumps(figures, indent=1, sort_keys=True) + "\n"
+        file.write(text)
         file.flush()
-        (RESULTS / "faults.md").write_text(page(figures))
+        (RESULTS / "faults.md").write_text(page(json.loads(text)))
 
 
 def page(figures):
