@@ -26,13 +26,21 @@ static i64 strides[3], extents[3], grid[3]; static u32 flag_, numbers[7]; static
 static const signed char *weights;
 static void decoding()
 {
-    decode(payload, nbytes, above, known, numbers[0], numbers[1], extents[0], extents[1], extents[2], grid[0], grid[1],
-        grid[2], numbers[2], numbers[3], numbers[4], numbers[5], start, numbers[6], fine, &flag_);
+    if (above)
+        decode(payload, nbytes, above, known, numbers[0], numbers[1], extents[0], extents[1], extents[2], grid[0],
+            grid[1], grid[2], numbers[2], numbers[3], numbers[4], numbers[5], start, numbers[6], fine, &flag_);
+    else
+        decode_top(payload, nbytes, known, numbers[0], numbers[1], extents[0], extents[1], extents[2], grid[0],
+            grid[1], grid[2], numbers[2], numbers[3], numbers[5], start, numbers[6], fine, &flag_);
 }
 static void encoding()
 {
-    (known ? encode_above : encode)(array, strides[0], strides[1], strides[2], above, known, payload, grid[0], grid[1],
-        grid[2], numbers[2], numbers[3], numbers[4], numbers[6], fine, weights);
+    if (!above)
+        encode_top(array, strides[0], strides[1], strides[2], known, payload, grid[0], grid[1], grid[2], numbers[2],
+            numbers[3], numbers[6], fine, weights);
+    else
+        (known ? encode_above : encode)(array, strides[0], strides[1], strides[2], above, known, payload, grid[0],
+            grid[1], grid[2], numbers[2], numbers[3], numbers[4], numbers[6], fine, weights);
 }
 extern "C" u32 launch(u32 blocks, u32 seed, const real *given, const i64 *nine, const real *upper, real *lower,
                       u8 *bytes, u64 count, const u32 *seven, u64 first, double finer, const signed char *exponents,
@@ -65,8 +73,7 @@ def emulated(payload, array, weighted, seed=0, exponents=None, encodes=False):
     """Run the kernels of all grids; give the flag."""
     how = replace(tiling_of(array.shape, array.dtype), weighted=weighted)
     library = built(whole(Dense.source), ENTRY, tuple(defines(array.dtype, how.rank).items()))
-    at, count = how.anchors
-    above, flag = payload[at : at + count * array.itemsize].view(array.dtype), 0
+    above, flag = None, 0
     for level in how.levels:
         last = level.stride == 1
         known = None if last and encodes else array if last else np.full(level.extents, np.nan, array.dtype)
@@ -102,7 +109,7 @@ def decoded_by_kernel(payload, shape, dtype, weighted=False, seed=0):
 
 
 def encoded_by_kernel(codec, array, here, seed=0):
-    """Encode by the kernels, which are given the header that the CPU wrote, and the points that are kept."""
+    """Encode by the kernels, which are given the header that the CPU wrote."""
     how = codec._tiling(array.shape, array.dtype)
     room = np.full(codec.max_bytes(array.shape, array.dtype) + 64, 0xAB, np.uint8)
     room[: how.start] = here.payload[: how.start]

@@ -1,6 +1,7 @@
 """What a reversal does is counted, and the counts are the same as ever; what its result tells follows from them."""
 
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -10,103 +11,63 @@ from forebay.metrics import Metrics
 from forebay.metrics.metrics import Distortion
 from tests.engine.loops import COSTS, LOOP, Loop, budget_of
 
-EXPECTED = {
-    "storeall, host": ["storeall", 33, 0, 33, {}, {"host": 135168}, 66, 33, 33],
-    "storeall, disk": [
-        "storeall",
-        3,
-        30,
-        33,
-        {"down 1": 122880, "up 1": 122880},
-        {"host": 12288, "disk": 122880},
-        66,
-        33,
-        33,
-    ],
-    "storeall, disk, lru": [
-        "storeall",
-        3,
-        30,
-        33,
-        {"down 1": 135168, "up 1": 122880},
-        {"host": 12288, "disk": 135168},
-        66,
-        33,
-        33,
-    ],
-    "revolve": ["revolve:5", 33, 0, 74, {}, {"host": 20480}, 66, 33, 33],
-    "revolve, disk": [
-        "revolve:6",
-        19,
-        14,
-        66,
-        {"down 1": 40960, "up 1": 57344},
-        {"host": 8192, "disk": 16384},
-        66,
-        33,
-        33,
-    ],
-    "twolevel": [
-        "twolevel:7,2",
-        29,
-        4,
-        71,
-        {"down 1": 16384, "up 1": 16384},
-        {"host": 12288, "disk": 16384},
-        66,
-        33,
-        33,
-    ],
-    "records": ["storeall", 11, 0, 11, {}, {"host": 45056}, 22, 33, 11],
-    "records, disk": [
-        "storeall",
-        3,
-        30,
-        33,
-        {"down 1": 122880, "up 1": 122880},
-        {"host": 12288, "disk": 122880},
-        66,
-        33,
-        33,
-    ],
-    "slots": ["revolve:2", 33, 0, 154, {}, {"host": 8192}, 66, 33, 33],
-    "uneven": ["weighted:4", 33, 0, 83, {}, {"host": 16384}, 66, 33, 33],
-    "whole": ["storeall", 1, 0, 1, {}, {"host": 4096}, 2, 33, 1],
-}
-"""Schedule, hits, misses, steps run, bytes by lane, most bytes by tier; calls of both, first steps, backward steps."""
+STEPS = 33
+SNAPSHOT_BYTES = 4096
+
+
+class Case(NamedTuple):
+    """A reversal of 33 steps, and what it has to count; bytes are in snapshots."""
+
+    slots: tuple[int, ...]
+    options: dict[str, Any]
+    schedule: str
+    hits: int
+    misses: int
+    steps: int
+    """run forward"""
+    peak: tuple[int, ...]
+    """of each tier"""
+    down: int = 0
+    up: int = 0
+
+    @property
+    def every(self):
+        return self.options.get("every", 1)
+
+
+STORE_ALL = {"schedule": "storeall"}
+RECORD = {"record": lambda state, step: {"v": state["v"] + step}}
 CASES = {
-    "storeall, host": ((99,), {"schedule": "storeall"}),
-    "storeall, disk": ((3, 50), {"schedule": "storeall"}),
-    "storeall, disk, lru": ((3, 50), {"schedule": "storeall", "policy": "lru"}),
-    "revolve": ((5,), {"schedule": "revolve"}),
-    "revolve, disk": ((2, 4), {"schedule": "revolve:6"}),
-    "twolevel": ((3, 9), {"schedule": "twolevel:7,2"}),
-    "records": ((40,), {"record": ("u",), "every": 3}),
-    "records, disk": ((3, 40), {"record": lambda state, step: {"v": state["v"] + step}, "schedule": "storeall"}),
-    "slots": ((6,), {"slots": 2, "schedule": "revolve"}),
-    "uneven": ((4,), {"step_costs": [1.0 + step % 5 for step in range(33)]}),
-    "whole": ((2,), {"every": 40}),
+    "storeall, host": Case((99,), STORE_ALL, "storeall", 33, 0, 33, (33,)),
+    "storeall, disk": Case((3, 50), STORE_ALL, "storeall", 3, 30, 33, (3, 30), 30, 30),
+    "storeall, disk, lru": Case((3, 50), STORE_ALL | {"policy": "lru"}, "storeall", 3, 30, 33, (3, 33), 33, 30),
+    "revolve": Case((5,), {"schedule": "revolve"}, "revolve:5", 33, 0, 74, (5,)),
+    "revolve, disk": Case((2, 4), {"schedule": "revolve:6"}, "revolve:6", 19, 14, 66, (2, 4), 10, 14),
+    "twolevel": Case((3, 9), {"schedule": "twolevel:7,2"}, "twolevel:7,2", 29, 4, 71, (3, 4), 4, 4),
+    "records": Case((40,), {"record": ("u",), "every": 3}, "storeall", 11, 0, 11, (11,)),
+    "records, disk": Case((3, 40), RECORD | STORE_ALL, "storeall", 3, 30, 33, (3, 30), 30, 30),
+    "slots": Case((6,), {"slots": 2, "schedule": "revolve"}, "revolve:2", 33, 0, 154, (2,)),
+    "uneven": Case((4,), {"step_costs": [1.0 + step % 5 for step in range(STEPS)]}, "weighted:4", 33, 0, 83, (4,)),
+    "whole": Case((2,), {"every": 40}, "storeall", 1, 0, 1, (1,)),
 }
-
-
-def counted(name, directory):
-    """Run a case; return what backward saw, and what was counted."""
-    slots, options = CASES[name]
-    loop = Loop()
-    options = {"costs": COSTS, "directory": directory, "turn": loop.turn} | options
-    result = fb.reverse(loop.forward, loop.backward, loop.state, 33, budget=budget_of(slots), **options)
-    metrics = result.metrics
-    told = [str(result.plan.schedule), metrics.hits, metrics.misses, metrics.advanced, dict(metrics.moved)]
-    spans = sum(span.what in ("forward", "backward") for span in metrics.timeline)
-    return loop, [*told, dict(metrics.peak), spans, len(loop.first_times), len(loop.seen)]
 
 
 @pytest.mark.parametrize("name", list(CASES))
 def test_the_counts_of_a_reversal_are_the_same_as_ever(name, tmp_path):
-    loop, told = counted(name, tmp_path)
-    assert told == EXPECTED[name]
-    assert loop.turned == [LOOP.expect(33)[1]]
-    assert [step for step, *_ in loop.seen] == list(range(0, 33, CASES[name][1].get("every", 1)))[::-1]
+    case, loop = CASES[name], Loop()
+    options = {"costs": COSTS, "directory": tmp_path, "turn": loop.turn} | case.options
+    result = fb.reverse(loop.forward, loop.backward, loop.state, STEPS, budget=budget_of(case.slots), **options)
+    metrics, visited = result.metrics, list(range(0, STEPS, case.every))[::-1]
+    assert str(result.plan.schedule) == case.schedule
+    assert (metrics.hits, metrics.misses, metrics.advanced) == (case.hits, case.misses, case.steps)
+    moved = {"down 1": case.down * SNAPSHOT_BYTES, "up 1": case.up * SNAPSHOT_BYTES} if len(case.slots) > 1 else {}
+    assert dict(metrics.moved) == moved
+    peak = [snapshots * SNAPSHOT_BYTES for snapshots in case.peak]
+    assert dict(metrics.peak) == dict(zip(result.plan.tiers, peak, strict=True))
+    spans = [span for span in metrics.timeline if span.what in ("forward", "backward")]
+    assert len(spans) == 2 * len(visited) and len(loop.first_times) == STEPS
+    assert loop.turned == [LOOP.expect(STEPS)[1]]
+    assert [step for step, *_ in loop.seen] == visited
 
 
 def result_of(**changes):

@@ -3,9 +3,14 @@
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from forebay.wave.job import Job, Survey
 
 
 def rtm(
@@ -27,75 +32,97 @@ def rtm(
     from rich.console import Console
 
     from forebay.cuda.available import gpu_count
-    from forebay.errors import WaveError, needs
+    from forebay.errors import WaveError
     from forebay.report.console import say
-    from forebay.report.drawing import missing
-    from forebay.report.page import Picture
     from forebay.wave.job import changed, read_job, run_job  # loaded when a job is run
     from forebay.wave.job.checks import inspect
-    from forebay.wave.job.results import draw_image, draw_model, write_image, write_report
-    from forebay.wave.job.run import Survey
-    from forebay.wave.job.verify import verify as verify_job
-    from forebay.wave.job.workspace.manifest import sealing
 
     if check + verify + repair > 1:
         raise WaveError("--check, --verify and --repair exclude each other: give one of them")
     console = Console()
     job = changed(read_job(file), workers=workers, scheduler=scheduler, directory=output)
     if verify:
-        damage, there = verify_job(job)
-        for sentence in damage:
-            say(console, sentence, "red")
-        say(console, there)
-        raise typer.Exit(1 if damage else 0)
-    folder, formats, lacking = job.output.directory, job.output.formats, missing()
-    if "matplotlib" in lacking:
-        formats = tuple(name for name in formats if name != "png")
-        if not formats:
-            raise WaveError(f"output.formats: {needs('png', 'matplotlib', 'plots')}, or take npy")
-    if lacking:
-        what = "report and no picture" if "matplotlib" in lacking else "report"
-        note = f"there will be no {what}: {needs('it', ' and '.join(lacking), 'plots')}, and run the same command again"
-        say(console, note, "yellow")
+        _verify(job, console)
+    results = _Results(job, file.stem, console)
     if check:
         # What the workers of a cluster have is seen when it runs.
         gpus = 1 if job.run.scheduler else gpu_count()
         say(console, inspect(job, gpus))
         return
-    written: list[Path] = []
-
-    def write(survey: Survey) -> None:
-        with sealing(folder, survey.workspace.identity) as results:
-            results.extend(write_all(survey))
-
-    def write_all(survey: Survey) -> list[Path]:
-        written.extend(write_image(survey, folder, formats))
-        if lacking:
-            return written
-        with console.status("writing the report"):
-            draw_model(survey.workspace, folder / "model.png")
-            if "png" not in formats:
-                draw_image(survey, folder / "image.png")
-            pictures = [
-                Picture(folder / "image.png", "The image: evenly lit, without what is smooth, stronger with depth."),
-                Picture(folder / "model.png", "The velocity that was migrated through, receivers and sources."),
-            ]
-            lead = f"{job.physics.kind} migration of {survey.workspace.geometry.count} shots."
-            write_report(survey, folder / "report.html", pictures, f"Migration: {file.stem}", lead.capitalize())
-        written.append(folder / "report.html")
-        return [*written, *(picture.path for picture in pictures if picture.path not in written)]
-
     try:
-        survey = run_job(job, console, repair=repair, write=write)
+        survey = run_job(job, console, repair=repair, write=results.write)
     except (KeyboardInterrupt, SystemExit):  # Ctrl-C, and SIGTERM as `main` hears it
         say(console, f"finished shots are kept; to go on, give the same command: forebay {shlex.join(sys.argv[1:])}")
         raise
-    say(console, f"wrote {', '.join(map(str, written))}")
+    say(console, f"wrote {', '.join(map(str, results.written))}")
     for shot, reason in survey.aside.items():
         say(console, f"shot {shot} is set aside: {reason}", "red")
     for shot, reason in survey.failed.items():
         say(console, f"shot {shot} is missing: {reason}", "red")
     if survey.failed:
-        say(console, f"the image is without them; the same command tries them again, and {folder}/shots tells more")
+        shots = job.output.directory / "shots"
+        say(console, f"the image is without them; the same command tries them again, and {shots} tells more")
     if survey.failed or survey.aside:
         raise typer.Exit(1)
+
+
+def _verify(job: "Job", console: "Console") -> NoReturn:
+    """Say what is damaged, and exit."""
+    from forebay.report.console import say
+    from forebay.wave.job.verify import verify
+
+    damage, there = verify(job)
+    for sentence in damage:
+        say(console, sentence, "red")
+    say(console, there)
+    raise typer.Exit(1 if damage else 0)
+
+
+class _Results:
+    """What a job leaves behind, as far as what draws it is installed: that is looked at, and said, before it runs."""
+
+    def __init__(self, job: "Job", name: str, console: "Console") -> None:
+        from forebay.errors import WaveError, needs
+        from forebay.report.console import say
+        from forebay.report.drawing import missing
+
+        self.job, self.name, self.console = job, name, console
+        self.formats, self.lacking = job.output.formats, missing()
+        self.written: list[Path] = []
+        if "matplotlib" in self.lacking:
+            self.formats = tuple(name for name in self.formats if name != "png")
+            if not self.formats:
+                raise WaveError(f"output.formats: {needs('png', 'matplotlib', 'plots')}, or take npy")
+        if self.lacking:
+            what = "report and no picture" if "matplotlib" in self.lacking else "report"
+            why = needs("it", " and ".join(self.lacking), "plots")
+            say(console, f"there will be no {what}: {why}, and run the same command again", "yellow")
+
+    def write(self, survey: "Survey") -> None:
+        """Write the image, pictures and the report, and seal them."""
+        from forebay.wave.job.results import write_image
+        from forebay.wave.job.workspace.manifest import sealing
+
+        folder = self.job.output.directory
+        with sealing(folder, survey.workspace.identity) as sealed:
+            self.written += write_image(survey, folder, self.formats)
+            drawn = [] if self.lacking else self._report(survey, folder)
+            sealed.extend(dict.fromkeys([*self.written, *drawn]))
+
+    def _report(self, survey: "Survey", folder: Path) -> list[Path]:
+        """Write the report, and return the pictures in it."""
+        from forebay.report.page import Picture
+        from forebay.wave.job.results import draw_image, draw_model, write_report
+
+        with self.console.status("writing the report"):
+            draw_model(survey.workspace, folder / "model.png")
+            if "png" not in self.formats:
+                draw_image(survey, folder / "image.png")
+            pictures = [
+                Picture(folder / "image.png", "The image: evenly lit, without what is smooth, stronger with depth."),
+                Picture(folder / "model.png", "The velocity that was migrated through, receivers and sources."),
+            ]
+            lead = f"{self.job.physics.kind} migration of {survey.workspace.geometry.count} shots.".capitalize()
+            write_report(survey, folder / "report.html", pictures, f"Migration: {self.name}", lead)
+        self.written.append(folder / "report.html")
+        return [picture.path for picture in pictures]

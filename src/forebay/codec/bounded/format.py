@@ -90,6 +90,11 @@ class Tiling:
         return self.start + math.prod(self.extents) * self.itemsize + padding + SPARE
 
     @property
+    def most_places(self) -> int:
+        """Places stay below it."""
+        return RAW
+
+    @property
     def kind(self) -> int:
         """The word of the header that tells type, rank and unit."""
         return self.itemsize | self.rank << 8 | self.shift << 16 | self.weighted << 24
@@ -122,7 +127,7 @@ def smallest_shift(tiling: T, shape: tuple[int, ...]) -> T:
     """Count places in the smallest unit in which all can be told."""
     if tiling.tiles > MOST_TILES:
         raise CodecError(f"bounded does not encode arrays of more than {MOST_TILES} tiles: cut {list(shape)} up")
-    while tiling.max_bytes > RAW << tiling.shift:
+    while tiling.max_bytes > tiling.most_places << tiling.shift:
         tiling = replace(tiling, shift=tiling.shift + 1)
     return tiling
 

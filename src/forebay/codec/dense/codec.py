@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from forebay.codec.bounded import numbers
-from forebay.codec.bounded.codec import MOST_THREAD_BLOCKS, Bounded, check_alignment, module_of, reals_device
+from forebay.codec.bounded.codec import Bounded, check_alignment, module_of, reals_device
 from forebay.codec.bounded.format import Tiling
-from forebay.codec.dense.format import TOPS, DenseTiling, tiling_of
+from forebay.codec.dense.format import THREADS, DenseTiling, tiling_of
 
 if TYPE_CHECKING:
     from cuda.core import Stream
 
     from forebay.cuda.arrays import View
-
-THREADS = 128
-"""Of a thread block, which encodes or decodes one tile."""
+    from forebay.cuda.pool import DevicePool
 
 
 class Dense(Bounded):
@@ -36,9 +34,10 @@ class Dense(Bounded):
     (True, True)
     """
 
-    most_ratio = 2**13  # a point is kept and a place told for each tile
+    most_ratio = 2**13  # four bytes a tile
     word = "dense"
     source = Path(__file__).parent / "dense.cu"
+    _pool: "DevicePool | None" = None
 
     def scratch_bytes(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
         """Return what `Bounded` takes, and the bytes of the grids above the array."""
@@ -54,20 +53,19 @@ class Dense(Bounded):
         return host
 
     def _encode_device(self, array: "View", out: "View", tiling: Any, weights: int, stream: "Stream") -> None:
-        """Enqueue the points that are kept, and the tiles of each grid."""
+        """Enqueue a kernel for each grid."""
         module = module_of(self.source, array.dtype, tiling.rank)
-        at, count = tiling.anchors
         _, n1, n0 = tiling.extents
-        top, above = TOPS[tiling.rank], out.pointer + at
-        grid = tiling.grid(top)
-        thread_blocks = min(MOST_THREAD_BLOCKS, -(-count // 256))
-        module.launch("anchors", thread_blocks, 256, (array, n1 * n0 * top, n0 * top, top, *grid, above), stream)
-        with _grids(tiling, stream) as places:
+        above = 0
+        with self._grids(tiling, stream) as places:
             for level, known in zip(tiling.levels, (*places, 0), strict=True):
-                strides = (n1 * n0 * level.stride, n0 * level.stride, level.stride)
-                where = (*level.extents, *level.counts[1:], level.first, tiling.shift, level.fine, weights)
-                args = (array, *strides, above, known, out, *where)
-                module.launch("encode_above" if known else "encode", level.tiles, THREADS, args, stream)
+                points = (array, n1 * n0 * level.stride, n0 * level.stride, level.stride)
+                about, how = (out, *level.extents, *level.counts[1:]), (tiling.shift, level.fine, weights)
+                if level.first:
+                    args = (*points, above, known, *about, level.first, *how)
+                    module.launch("encode_above" if known else "encode", level.tiles, THREADS, args, stream)
+                else:
+                    module.launch("encode_top", level.tiles, THREADS, (*points, known, *about, *how), stream)
                 above = known
 
     def decode_device(self, payload: "View", out: "View", stream: "Stream") -> None:
@@ -78,27 +76,30 @@ class Dense(Bounded):
         check_alignment(payload)
         if not tiling.tiles:
             return
-        about, flag = (tiling.magic, tiling.kind, *tiling.extents), damage_flag()
-        with reals_device(out, stream, fill=False) as reals, _grids(tiling, stream) as places:
-            module, above = module_of(self.source, reals.dtype, tiling.rank), payload.pointer + tiling.anchors[0]
+        whole = (tiling.magic, tiling.kind, *tiling.extents)
+        with reals_device(out, stream, fill=False) as reals, self._grids(tiling, stream) as places:
+            module, above = module_of(self.source, reals.dtype, tiling.rank), 0
             for level, known in zip(tiling.levels, (*places, reals.pointer), strict=True):
-                where = (*level.extents, *level.counts[1:], level.first, tiling.tiles, tiling.start, tiling.shift)
-                args = (payload, payload.nbytes, above, known, *about, *where, level.fine, flag)
-                module.launch("decode", level.tiles, THREADS, args, stream)
+                about = (*whole, *level.extents, *level.counts[1:])
+                how = (tiling.tiles, tiling.start, tiling.shift, level.fine, damage_flag())
+                if level.first:
+                    args = (payload, payload.nbytes, above, known, *about, level.first, *how)
+                    module.launch("decode", level.tiles, THREADS, args, stream)
+                else:
+                    args = (payload, payload.nbytes, known, *about, *how)
+                    module.launch("decode_top", level.tiles, THREADS, args, stream)
                 above = known
 
+    @contextmanager
+    def _grids(self, tiling: DenseTiling, stream: "Stream") -> "Iterator[list[int]]":
+        """Lend room for the grids above the array in the order of a stream, one address each."""
+        from forebay.cuda.pool import DevicePool
 
-@contextmanager
-def _grids(tiling: DenseTiling, stream: "Stream") -> Iterator[list[int]]:
-    """Lend room for the grids above the array in the order of a stream, one address each."""
-    from cuda.bindings import driver
-
-    from forebay.cuda.driver import checked
-
-    nbytes = tiling.scratch_points * tiling.itemsize
-    pointer = int(checked(driver.cuMemAllocAsync(nbytes, stream.handle), f"taking {nbytes} bytes"))
-    places = [pointer]
-    for level in tiling.levels[:-2]:
-        places.append(places[-1] + math.prod(level.extents) * tiling.itemsize)
-    yield places
-    checked(driver.cuMemFreeAsync(pointer, stream.handle), "giving memory back")
+        if self._pool is None:
+            self._pool = DevicePool()
+        nbytes = tiling.scratch_points * tiling.itemsize
+        with self._pool.lend(nbytes, stream) as pointer:
+            places = [pointer]
+            for level in tiling.levels[:-2]:
+                places.append(places[-1] + math.prod(level.extents) * tiling.itemsize)
+            yield places

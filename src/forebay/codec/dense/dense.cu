@@ -29,10 +29,14 @@ constexpr int CELLS = THREADS * TURNS, SYMBOLS = CELLS * KINDS;
 constexpr int SIDE = RANK == 3 ? 8 : RANK == 2 ? 32 : 2048;  // cells along an axis
 constexpr int HALO = SIDE + 3;                                // with one before and two after
 constexpr int MANY = 32768;                                   // for a symbol
-constexpr int HEAD = 4;                                       // words: a bit for each row
-constexpr u32 PLAIN = 1u << 31;                               // in the last of them: zeros are symbols as others are
+constexpr int GROUPS = ROWS / 4;                              // of four symbols of a thread
+constexpr int HEAD = WARPS;                                   // words: a bit for each thread
+constexpr u32 ODD = 0x40000000u;                              // a place whose tile begins with a word about it
+constexpr int WHOLE = 16;                                     // its bits from here on: groups that are listed whole
+constexpr int GROUP = 4 * THREADS;                            // symbols of one group in all threads
+constexpr int WORTH = 3 * GROUP - THREADS;                    // of 3 a symbol, 4 a thread that has some in the group
 constexpr int CHUNKS = (SYMBOLS + 31) / 32;                   // of 32 symbols each, that are not zero
-constexpr int BITS_ROOM = (WARPS * ROWS * (4 + 32) + 4 * CHUNKS) / 32 + 2;
+constexpr int BITS_ROOM = (THREADS * 5 * GROUPS + 4 * CHUNKS) / 32 + 2;
 constexpr int LINE_PITCH = RANK < 3 ? HALO : DOUBLE ? 12 : 24;  // off the banks of other lanes, where there is room
 constexpr int PLANE_PITCH = RANK == 3 ? HALO * LINE_PITCH : RANK == 2 ? HALO : 0;
 
@@ -41,12 +45,14 @@ __device__ inline real add(real a, real b) { return __dadd_rn(a, b); }
 __device__ inline real times(real a, real b) { return __dmul_rn(a, b); }
 __device__ inline real fused(real a, real b, real c) { return __fma_rn(a, b, c); }
 __device__ inline real magnitude(real a) { return fabs(a); }
+__device__ inline real larger(real a, real b) { return fmax(a, b); }
 __device__ inline int integer(real t) { return __double2loint(t); }
 #else
 __device__ inline real add(real a, real b) { return __fadd_rn(a, b); }
 __device__ inline real times(real a, real b) { return __fmul_rn(a, b); }
 __device__ inline real fused(real a, real b, real c) { return __fmaf_rn(a, b, c); }
 __device__ inline real magnitude(real a) { return fabsf(a); }
+__device__ inline real larger(real a, real b) { return fmaxf(a, b); }
 __device__ inline int integer(real t) { return __float_as_int(t) - ZERO; }
 #endif
 constexpr real MAGIC = DOUBLE ? 6755399441055744.0 : 12582912.0;
@@ -310,7 +316,7 @@ __device__ inline int before(int mine) {
     return sum - mine;
 }
 
-// Likewise of all threads before this one, and of all.
+// Likewise of all threads before this one, and of all. `sums` is for this call alone.
 __device__ inline int before(int mine, int* sums, int& total) {
     const int warp = threadIdx.x >> 5;
     int sum = before(mine) + mine, earlier = 0;
@@ -319,23 +325,66 @@ __device__ inline int before(int mine, int* sums, int& total) {
     total = 0;
 #pragma unroll
     for (int w = 0; w < WARPS; ++w) earlier += w < warp ? sums[w] : 0, total += sums[w];
-    __syncthreads();
     return earlier + sum - mine;
 }
 
 // Symbols as numbers from zero on, and back.
 __device__ inline u32 code_of(int symbol) { return 2 * (u32)(symbol < 0 ? -symbol : symbol) - (symbol < 0); }
-__device__ inline int symbol_of(int code) { return ((code + 1 >> 1) ^ -(code & 1)) + (code & 1); }
+__device__ inline int symbol_of(u32 code) { return (int)(code >> 1) ^ -(int)(code & 1); }
 
-// Which bytes of a mask are not zero; none is told where all lanes are listed.
-__device__ inline u32 bytes_of(u32 mask) {
-    if (mask == ALL) return 0;
-    return (mask & 0xff ? 1 : 0) | (mask & 0xff00 ? 2 : 0) | (mask & 0xff0000 ? 4 : 0) | (mask >> 24 ? 8 : 0);
+// Which groups of a thread's symbols are not all zero, by the bits that tell which symbols are not.
+__device__ inline u32 groups_of(u32 mask) {
+    mask |= mask >> 2, mask |= mask >> 1, mask &= 0x11111111;
+    mask = (mask | mask >> 3) & 0x03030303, mask = (mask | mask >> 6) & 0x000f000f;
+    return (mask | mask >> 12) & 0xff;
+}
+
+// Leave out those bits of groups that are listed whole, and put them in again.
+__device__ inline u32 without(u32 groups, u32 whole) {
+    u32 left = 0;
+    int at = 0;
+#pragma unroll
+    for (int group = 0; group < GROUPS; ++group)
+        if (!(whole >> group & 1)) left |= (groups >> group & 1) << at++;
+    return left;
+}
+__device__ inline u32 among(u32 left, u32 whole) {
+    u32 groups = 0;
+    int at = 0;
+#pragma unroll
+    for (int group = 0; group < GROUPS; ++group)
+        if (!(whole >> group & 1)) groups |= (left >> at++ & 1) << group;
+    return groups;
+}
+
+// The groups that are worth listing whole, by the bits of all threads; `worth` begins as zeros.
+__device__ inline u32 whole_groups(u32 mask, int* worth) {
+    const int lane = threadIdx.x & 31;
+    const u32 count = mask - (mask >> 1 & 0x77777777) - (mask >> 2 & 0x33333333) - (mask >> 3 & 0x11111111);
+    const u32 some = (count | count >> 1 | count >> 2) & 0x11111111;
+    const u32 each = 0x0f0f0f0f;
+    const u32 even = __reduce_add_sync(ALL, count & each), odd = __reduce_add_sync(ALL, count >> 4 & each);
+    const u32 even_some = __reduce_add_sync(ALL, some & each), odd_some = __reduce_add_sync(ALL, some >> 4 & each);
+    if (lane < GROUPS) {
+        const int at = lane / 2 * 8;
+        const u32 symbols = (lane & 1 ? odd : even) >> at & 0xff, threads = (lane & 1 ? odd_some : even_some) >> at & 0xff;
+        atomicAdd(worth + lane, (int)(3 * symbols + 4 * threads));
+    }
+    __syncthreads();
+    return __ballot_sync(ALL, lane < GROUPS && worth[lane] > WORTH);
 }
 
 __device__ inline void put(u32* words, int at, u32 bits, int count) {
     atomicOr(words + (at >> 5), bits << (at & 31));
     if ((at & 31) + count > 32) atomicOr(words + (at >> 5) + 1, bits >> (32 - (at & 31)));
+}
+
+// So many bits from one on; nothing is read but the words that have them.
+__device__ inline u32 bits_at(const u32* words, int at, int count) {
+    const int shift = at & 31;
+    u32 found = words[at >> 5] >> shift;
+    if (shift + count > 32) found |= words[(at >> 5) + 1] << (32 - shift);
+    return count < 32 ? found & (1u << count) - 1 : found;
 }
 
 __device__ inline int width_of(u32 code) { return 32 - __clz(code | 1); }
@@ -370,16 +419,217 @@ __device__ inline void each_fresh(const Tile& tile, const Cell& cell, int* sums,
         }
 }
 
-struct Sums {
-    int rows, bytes, full, few, exact;  // rows, their bytes, rows that are listed whole, symbols of others, exact values
+// Whether an encoding's header is that of an array; the same in all threads, and nothing is read outside of it.
+__device__ inline bool intact(const u8* payload, u64 nbytes, u32 magic, u32 kind_of_array, i64 n2, i64 n1, i64 n0,
+                              u32 tiles, u64 start) {
+    const Header* header = (const Header*)payload;
+    return nbytes >= start && header->magic == magic && header->kind == kind_of_array && header->n2 == n2 &&
+           header->n1 == n1 && header->n0 == n0 && header->tiles == tiles && header->size >= start &&
+           header->size <= nbytes && header->size % 4 == 0 && possible(header->bound) && possible(header->step);
+}
+
+// The points of the uppermost grid are quantised as they are. A thread has a brick of 32, which is a row of its warp;
+// or, in odd tiles, the differences along each axis are kept, and a row has the same point of all bricks of a warp.
+constexpr int BRICK = 32, BRICK_Z = RANK == 3 ? 2 : 1, BRICK_Y = RANK == 1 ? 1 : 4, BRICK_X = BRICK / BRICK_Z / BRICK_Y;
+constexpr int BRICKS_Y = RANK == 1 ? 1 : 2 * SIDE / BRICK_Y, BRICKS_X = 2 * SIDE / BRICK_X;
+constexpr int TOP_HEAD = THREADS / 4;  // words: the width of each row in a byte
+constexpr real MOST = 1 << 20;         // quanta of a point stay below it
+
+// Where the points of a thread lie in their tile.
+struct Place {
+    int z, y, x;
+    __device__ Place(int point) {
+        const int brick = threadIdx.x, row = brick / BRICKS_X;
+        z = row / BRICKS_Y * BRICK_Z + point / (BRICK_Y * BRICK_X), y = row % BRICKS_Y * BRICK_Y + point / BRICK_X % BRICK_Y;
+        x = brick % BRICKS_X * BRICK_X + point % BRICK_X;
+    }
+    // That of a point that exists: itself, or the last along each axis.
+    __device__ Place(int point, const Tile& tile) : Place(point) {
+        z = min(z, tile.depth - 1), y = min(y, tile.height - 1), x = min(x, tile.width - 1);
+    }
 };
 
-extern "C" __global__ void __launch_bounds__(256)
-    anchors(const real* __restrict__ array, i64 sz, i64 sy, i64 sx, i64 m2, i64 m1, i64 m0, real* __restrict__ to) {
-    const i64 stride = (i64)gridDim.x * 256;
-    for (i64 k = (i64)blockIdx.x * 256 + threadIdx.x; k < m2 * m1 * m0; k += stride) {
-        const i64 row = k / m0, z = row / m1;
-        to[k] = array[z * sz + (row - z * m1) * sy + (k - row * m0) * sx];
+extern "C" __global__ void __launch_bounds__(THREADS)
+    encode_top(const real* __restrict__ array, i64 sz, i64 sy, i64 sx, real* __restrict__ known, u8* __restrict__ out,
+               i64 m2, i64 m1, i64 m0, u32 t1, u32 t0, u32 shift, double fine, const signed char* __restrict__ weights) {
+    __shared__ u32 codes[WARPS][BRICK][BRICK + 1];
+    __shared__ int scan[WARPS];
+    __shared__ u64 begin;
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    const Tile tile(blockIdx.x, m2, m1, m0, t1, t0);
+    Header* header = (Header*)out;
+    u32* my_place = (u32*)(out + HEADER) + blockIdx.x;
+    double wide = header->step;
+    real bound = (real)header->bound;
+    if (weights) {
+        const Quanta own = scaled(header->bound, header->step, weights[blockIdx.x]);
+        bound = own.bound, wide = own.step;
+    }
+    const real step = (real)(wide * fine), inverse = 1 / step, test = bound > TINY ? bound : TINY;
+    const auto address = [&](const Place& p) {
+        return array + (tile.z + p.z) * sz + (tile.y + p.y) * sy + (tile.x + p.x) * sx;
+    };
+    const auto spot = [&](const Place& p) { return known + ((tile.z + p.z) * m1 + tile.y + p.y) * m0 + tile.x + p.x; };
+    int quanta[BRICK];
+    real near[BRICK];
+    bool fits = true;
+#pragma unroll
+    for (int k = 0; k < BRICK; ++k) near[k] = *address(Place(k, tile));
+#pragma unroll
+    for (int k = 0; k < BRICK; ++k) {
+        const real x = near[k], t = fused(x, inverse, MAGIC), off = add(t, -MAGIC);
+        quanta[k] = integer(t);
+        near[k] = times(off, step);
+        fits = fits & (magnitude(add(x, -near[k])) < test) & (magnitude(off) < MOST);
+    }
+    const bool raw = !__syncthreads_and(fits);
+#pragma unroll
+    for (int k = 0; k < BRICK; ++k) {
+        const Place p(k);
+        if (tile.has(p.z, p.y, p.x)) *spot(p) = raw ? *address(p) : near[k];
+    }
+    u32 most = 0;
+#pragma unroll
+    for (int k = 0; k < BRICK; ++k) {
+        const u32 code = code_of(quanta[k]);
+        codes[warp][lane][k] = code, most |= code;
+    }
+    const int plainly = 32 - __clz(most);
+#pragma unroll
+    for (int k = BRICK - 1; k >= 0; --k)
+        if (k % BRICK_X) quanta[k] -= quanta[k - 1];
+#pragma unroll
+    for (int k = BRICK - 1; k >= 0; --k)
+        if (k / BRICK_X % BRICK_Y) quanta[k] -= quanta[k - BRICK_X];
+#pragma unroll
+    for (int k = BRICK - 1; k >= 0; --k)
+        if (k / (BRICK_X * BRICK_Y)) quanta[k] -= quanta[k - BRICK_X * BRICK_Y];
+    int changes = 0, both;
+#pragma unroll
+    for (int k = 0; k < BRICK; ++k) {
+        const int width_of_row = 32 - __clz(__reduce_or_sync(ALL, code_of(quanta[k])));
+        if (lane == k) changes = width_of_row;
+    }
+    const int earlier = before(plainly | changes << 16, scan, both);
+    const bool odd = both >> 16 < (both & 0xffff);
+    const int width = odd ? changes : plainly, at = odd ? earlier >> 16 : earlier & 0xffff;
+    const int words = odd ? both >> 16 : both & 0xffff;
+    if (odd) {
+#pragma unroll
+        for (int k = 0; k < BRICK; ++k) codes[warp][k][lane] = code_of(quanta[k]);
+    }
+    __syncwarp();
+    const int each = BITS / 32, own = weights ? each : 0, points = tile.depth * tile.height * tile.width;
+    if (!raw && !words) {
+        if (threadIdx.x == 0) *my_place = 0;
+        return;
+    }
+    int size = own + TOP_HEAD + words;
+    const bool kept = raw || size >= points * each;
+    if (kept) size = points * each;
+    if (threadIdx.x == 0) {
+        begin = atomicAdd(&header->size, ((u64)size * 4 + (1ull << shift) - 1) >> shift << shift);
+        *my_place = (u32)(begin >> shift) | (kept ? RAW : odd ? ODD : 0);
+    }
+    __syncthreads();
+    u32* to = (u32*)(out + begin);
+    if (kept) {
+#pragma unroll 1
+        for (int k = 0; k < BRICK; ++k) {
+            const Place p(k);
+            if (!tile.has(p.z, p.y, p.x)) continue;
+            copy_value(to + ((p.z * tile.height + p.y) * tile.width + p.x) * each, (const u32*)address(p));
+            *spot(p) = *address(p);
+        }
+        return;
+    }
+    if (own && threadIdx.x == 0) put_step((u8*)to, step);
+    to += own;
+    ((u8*)to)[threadIdx.x] = (u8)width;
+    to += TOP_HEAD;
+#pragma unroll 1
+    for (int k = 0; k < BRICK; ++k) {
+        const int bits = __shfl_sync(ALL, width, k), there = __shfl_sync(ALL, at, k);
+        const u32 code = codes[warp][k][lane];
+        u32 word = 0;
+        for (int bit = 0; bit < bits; ++bit) {
+            const u32 plane = __ballot_sync(ALL, code >> bit & 1);
+            if (lane == bit) word = plane;
+        }
+        if (lane < bits) to[there + lane] = word;
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    decode_top(const u8* __restrict__ payload, u64 nbytes, real* __restrict__ known, u32 magic, u32 kind_of_array,
+               i64 n2, i64 n1, i64 n0, i64 m2, i64 m1, i64 m0, u32 t1, u32 t0, u32 tiles, u64 start, u32 shift,
+               double fine, u32* __restrict__ flag) {
+    __shared__ u32 codes[WARPS][BRICK][BRICK + 1];
+    __shared__ int scan[WARPS];
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    const Tile tile(blockIdx.x, m2, m1, m0, t1, t0);
+    const Header* header = (const Header*)payload;
+    bool whole = intact(payload, nbytes, magic, kind_of_array, n2, n1, n0, tiles, start);
+    const u32 place = whole ? ((const u32*)(payload + HEADER))[blockIdx.x] : 0;
+    const u64 end = whole ? header->size : 0, from = (u64)(place & ODD - 1) << shift;
+    const int each = BITS / 32, own = kind_of_array >> 24 ? each : 0, points = tile.depth * tile.height * tile.width;
+    const auto spot = [&](const Place& p) { return known + ((tile.z + p.z) * m1 + tile.y + p.y) * m0 + tile.x + p.x; };
+    real step = whole ? (real)(header->step * fine) : 0;
+    if (place) whole = from >= start;
+    if (place & RAW && whole && from + (u64)points * sizeof(real) <= end) {
+#pragma unroll 1
+        for (int k = 0; k < BRICK; ++k) {
+            const Place p(k);
+            if (!tile.has(p.z, p.y, p.x)) continue;
+            const int at = ((p.z * tile.height + p.y) * tile.width + p.x) * each;
+            copy_value((u32*)spot(p), (const u32*)(payload + from) + at);
+        }
+        return;
+    }
+    whole = whole && !(place & RAW);
+    if (place) {
+        whole = whole && from + (own + TOP_HEAD) * 4 <= end;
+        if (whole && own) {
+            step = step_of(payload + from);
+            whole = possible(step);
+        }
+    }
+    const u32* data = (const u32*)(payload + from) + own;
+    int words;
+    const int width = place && whole ? ((const u8*)data)[threadIdx.x] : 0, at = before(width, scan, words);
+    const bool possible_widths = __syncthreads_and(width <= 32);
+    whole = whole && possible_widths && from + (u64)(own + TOP_HEAD + words) * 4 <= end;
+    if (place) whole = whole && words;
+    if (!whole && threadIdx.x == 0) atomicOr(flag, DAMAGED);
+    const bool coded = place && whole;
+#pragma unroll 1
+    for (int k = 0; k < BRICK && coded; ++k) {
+        const int bits = __shfl_sync(ALL, width, k), there = __shfl_sync(ALL, at, k);
+        const u32 word = lane < bits ? data[TOP_HEAD + there + lane] : 0;
+        u32 code = 0;
+        for (int bit = 0; bit < bits; ++bit) code |= (__shfl_sync(ALL, word, bit) >> lane & 1) << bit;
+        codes[warp][k][lane] = code;
+    }
+    __syncwarp();
+    int quanta[BRICK];
+#pragma unroll
+    for (int k = 0; k < BRICK; ++k)
+        quanta[k] = coded ? symbol_of(place & ODD ? codes[warp][k][lane] : codes[warp][lane][k]) : 0;
+    if (place & ODD) {
+#pragma unroll
+        for (int k = 0; k < BRICK; ++k)
+            if (k % BRICK_X) quanta[k] += quanta[k - 1];
+#pragma unroll
+        for (int k = 0; k < BRICK; ++k)
+            if (k / BRICK_X % BRICK_Y) quanta[k] += quanta[k - BRICK_X];
+#pragma unroll
+        for (int k = 0; k < BRICK; ++k)
+            if (k / (BRICK_X * BRICK_Y)) quanta[k] += quanta[k - BRICK_X * BRICK_Y];
+    }
+#pragma unroll
+    for (int k = 0; k < BRICK; ++k) {
+        const Place p(k);
+        if (tile.has(p.z, p.y, p.x)) *spot(p) = times((real)quanta[k], step);
     }
 }
 
@@ -391,11 +641,10 @@ __device__ inline void encode_tile(const real* __restrict__ array, i64 sz, i64 s
                                    i64 m2, i64 m1, i64 m0, u32 t1, u32 t0, u32 number_of_first, u32 shift,
                                    double fine, const signed char* __restrict__ weights) {
     __shared__ __align__(16) char memory[sizeof(Room)];
-    __shared__ u32 bits[BITS_ROOM], rest[16], masks[THREADS];
-    __shared__ u16 chunk_places[CHUNKS], spare[THREADS];
+    __shared__ u32 bits[BITS_ROOM], rest[16];
+    __shared__ u16 chunk_places[CHUNKS];
     __shared__ u8 widths[CHUNKS];
-    __shared__ Sums sums[WARPS];
-    __shared__ int scan[WARPS];
+    __shared__ int scan[5][WARPS], worth[GROUPS];
     __shared__ u64 begin;
     Room& room = *(Room*)memory;
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
@@ -422,6 +671,12 @@ __device__ inline void encode_tile(const real* __restrict__ array, i64 sz, i64 s
             const Pair pair = *(const Pair*)at;
             if (kind) values[row_of(kind, turn)] = pair.even;
             values[row_of(kind + 1, turn)] = pair.odd;
+        });
+    } else if (!LAST && !DOUBLE && tile.full() && sx == 2 && ((u64)array | (u64)sy * 4 | (u64)sz * 4) % 16 == 0) {
+        each_pair(array, tile, cell, sz, sy, 2, [&](int turn, int kind, const real* at) {
+            const Vector four = *(const Vector*)at;
+            if (kind) values[row_of(kind, turn)] = four.x[0];
+            values[row_of(kind + 1, turn)] = four.x[EACH / 2];
         });
     } else if (tile.full()) {
         each_pair(array, tile, cell, sz, sy, sx, [&](int turn, int kind, const real* at) {
@@ -462,29 +717,43 @@ __device__ inline void encode_tile(const real* __restrict__ array, i64 sz, i64 s
     // First as if all fitted, which is quick.
     int symbols[ROWS];
     u32 exact = 0;
-    bool fits = true;
-    if (tile.full())
+    bool careful = !tile.full();
+    if (!careful) {
+        bool fits = true;
+        real most = 0;
         predict<!LAST>(room, cell, [&](int kind, int turn, real guess) {
             const int row = row_of(kind, turn);
             const real x = values[row], t = fused(add(x, -guess), inverse, MAGIC), off = add(t, -MAGIC);
             const real near = fused(off, step, guess);
             symbols[row] = integer(t);
-            fits = fits && magnitude(add(x, -near)) < test && magnitude(off) < MANY;
+            fits = fits & (magnitude(add(x, -near)) < test);
+            most = larger(most, magnitude(off));
             return near;
         });
-    const bool careful = !__syncthreads_and(fits && tile.full());
-    if (careful)
+        careful = !__syncthreads_and(fits && most < MANY);
+    }
+    if (careful) {
+        u32 here = 0;
+        if (tile.full())  // it is not worth keeping them until here
+            each_pair(array, tile, cell, sz, sy, sx, [&](int turn, int kind, const real* at) {
+                if (kind) values[row_of(kind, turn)] = at[0];
+                values[row_of(kind + 1, turn)] = at[sx];
+            });
+#pragma unroll 1
+        for (int row = 0; row < ROWS; ++row) {
+            const Point p(cell, row / TURNS + 1, row % TURNS);
+            here |= tile.has(p.z, p.y, p.x) ? 1u << row : 0;
+        }
         predict<!LAST>(room, cell, [&](int kind, int turn, real guess) {
             const int row = row_of(kind, turn);
-            const Point p(cell, kind, turn);
-            const bool here = tile.has(p.z, p.y, p.x);
-            const real x = here ? *address(p) : none(), t = fused(add(x, -guess), inverse, MAGIC), off = add(t, -MAGIC);
+            const real x = values[row], t = fused(add(x, -guess), inverse, MAGIC), off = add(t, -MAGIC);
             const real near = fused(off, step, guess);
             const bool good = magnitude(add(x, -near)) < test && magnitude(off) < MANY;
             symbols[row] = good ? integer(t) : 0;
-            exact |= !good && here ? 1u << row : 0;
+            exact |= good ? 0 : here & 1u << row;
             return good ? near : number(guess);
         });
+    }
     if (!LAST) {
         write_points(known, above, tile, cell, m1, m0, room.field, [&](int kind, int turn) {
             return room.field[(kind - 1) * CELLS + field_of(cell) + turn * FIELD_Y];
@@ -495,80 +764,62 @@ __device__ inline void encode_tile(const real* __restrict__ array, i64 sz, i64 s
         }
     }
 
-    // What is not zero, one after the other, in the order of rows.
-    u16* list = (u16*)memory;
-    u16* mine_of_list = list + warp * (ROWS * 32);  // rows that are listed whole from its beginning, others from its end
-    int full = 0, few = 0;
-    const u32 earlier_lanes = lanes_before();
-    masks[threadIdx.x] = 0;
-    __syncthreads();
+    // What is not zero, one after the other, thread by thread.
+    u32 mask = 0;
 #pragma unroll
-    for (int row = 0; row < ROWS; ++row) {
-        const int symbol = symbols[row];
-        const u32 mask = __ballot_sync(ALL, symbol != 0);
-        if (!mask) continue;
-        const u32 code = code_of(symbol);
-        const int zeros = 32 - __popc(mask);
-        const bool mostly = zeros <= 12 && zeros * width_of(__reduce_or_sync(ALL, code)) < 32;
-        if (lane == 0) masks[warp * 32 + row] = mostly ? ALL : mask;
-        const int at = mostly ? full * 32 + lane : ROWS * 32 - 1 - few - __popc(mask & earlier_lanes);
-        *(symbol || mostly ? mine_of_list + at : spare + threadIdx.x) = (u16)(code - !mostly);
-        full += mostly, few += mostly ? 0 : 32 - zeros;
-    }
-    __syncwarp();
-    u32 mine = masks[threadIdx.x], rows = __ballot_sync(ALL, mine != 0);
-    const u32 some = bytes_of(mine);
-    const int bytes_before = before(__popc(some)), exact_before = careful ? before(__popc(exact)) : 0;
-    if (lane == 31)
-        sums[warp] = Sums{__popc(rows), bytes_before + (int)__popc(some), full, few, exact_before + (int)__popc(exact)};
+    for (int row = 0; row < ROWS; ++row) mask |= symbols[row] ? 1u << row : 0;
     for (int k = threadIdx.x; k < BITS_ROOM; k += THREADS) bits[k] = 0;
     if (threadIdx.x < 16) rest[threadIdx.x] = 0;
-    __syncthreads();
-    Sums all{0, 0, 0, 0, 0}, earlier{0, 0, 0, 0, 0};
-    int full_ends[WARPS], few_ends[WARPS];
-#pragma unroll
-    for (int w = 0; w < WARPS; ++w) {
-        const Sums s = sums[w];
-        if (w == warp) earlier = all;
-        all.rows += s.rows, all.bytes += s.bytes, all.full += s.full, all.few += s.few, all.exact += s.exact;
-        full_ends[w] = all.full * 32, few_ends[w] = all.few;
-    }
-    int listed = all.full * 32 + all.few;
-    if (!listed && !all.exact) {
+    if (threadIdx.x < GROUPS) worth[threadIdx.x] = 0;
+    u32 groups = groups_of(mask), whole = 0;
+    int total, all_exact = 0, told_groups = GROUPS;
+    int earlier = before((mask ? 1 : 0) + (__popc(groups) << 8) + (__popc(mask) << 18), scan[0], total);
+    const int exact_before = careful ? before(__popc(exact), scan[1], all_exact) : 0;
+    if (!(total >> 18) && !all_exact) {
         if (threadIdx.x == 0) *my_place = 0;
         return;
     }
-    const bool plain = 8 * listed >= 7 * SYMBOLS;
-    if (plain) {
-        mine = rows = 0;
-        all.rows = all.bytes = 0, listed = SYMBOLS;
+    u16* list = (u16*)memory;
+    if (3 * (total >> 18) > WORTH - 4 * THREADS) whole = whole_groups(mask, worth);
+    if (whole) {
+        const int rows_of_warp = 4 * __popc(whole);
+        int at = warp * rows_of_warp * 32 + lane;
+        told_groups -= __popc(whole);
 #pragma unroll
-        for (int row = 0; row < ROWS; ++row) mine_of_list[row * 32 + lane] = (u16)code_of(symbols[row]);
-        __syncthreads();
+        for (int row = 0; row < ROWS; ++row)
+            if (whole >> row / 4 & 1) {
+                list[at] = (u16)code_of(symbols[row]), at += 32;
+                mask &= ~(1u << row);
+            }
+        groups = groups_of(mask);
+        earlier = before((mask ? 1 : 0) + (__popc(groups) << 8) + (__popc(mask) << 18), scan[4], total);
+        groups = without(groups, whole);
     }
-    const auto code_at = [&](int k) -> u32 {
-        if (plain) return list[k];
-        if (k >= listed) return 0;
-        const bool whole = k < all.full * 32;
-        const int(&ends)[WARPS] = whole ? full_ends : few_ends;
-        k -= whole ? 0 : all.full * 32;
-        const int w = (k >= ends[0]) + (k >= ends[1]) + (k >= ends[2]);
-        k -= w == 0 ? 0 : w == 1 ? ends[0] : w == 2 ? ends[1] : ends[2];
-        return list[w * (ROWS * 32) + (whole ? k : ROWS * 32 - 1 - k)];
-    };
-    const int chunks = (listed + 31) / 32, flags = (all.rows + 1) & ~1;
+    const u32 flags = __ballot_sync(ALL, mask != 0);
+    const int all_flagged = total & 0xff, listed = GROUP * __popc(whole) + (total >> 18);
+    const int mask_bits = told_groups * all_flagged + 4 * (total >> 8 & 0x3ff);
+    const bool odd = whole || all_exact;
+    u16* next = list + GROUP * __popc(whole) + (earlier >> 18);
+#pragma unroll
+    for (int row = 0; row < ROWS; ++row)
+        if (mask >> row & 1) *next++ = (u16)(code_of(symbols[row]) - 1);
+    if (mask) {
+        put(bits, told_groups * (earlier & 0xff), groups, told_groups);
+        u32 told = 0;
+        int count = 0;
+#pragma unroll
+        for (int group = 0; group < GROUPS; ++group)
+            if (mask >> 4 * group & 15) told |= (mask >> 4 * group & 15) << count, count += 4;
+        put(bits, told_groups * all_flagged + 4 * (earlier >> 8 & 0x3ff), told, count);
+    }
+    __syncthreads();
+    const int chunks = (listed + 31) / 32;
     for (int chunk = warp; chunk < chunks; chunk += WARPS) {
-        const int width = width_of(__reduce_or_sync(ALL, code_at(chunk * 32 + lane)));
+        const int width = width_of(__reduce_or_sync(ALL, chunk * 32 + lane < listed ? list[chunk * 32 + lane] : 0));
         if (lane == 0) {
             widths[chunk] = width;
-            put(bits, 4 * (flags + 2 * all.bytes + chunk), width - 1, 4);
+            put(bits, mask_bits + 4 * chunk, width - 1, 4);
         }
-    }
-    if (mine) {
-        put(bits, 4 * (earlier.rows + __popc(rows & lanes_before())), some, 4);
-        int at = 4 * flags + 8 * (earlier.bytes + bytes_before);
-        for (u32 left = some ? mine : 0, byte = 0; byte < 4; ++byte, left >>= 8)
-            if (left & 0xff) put(bits, at, left & 0xff, 8), at += 8;
     }
     __syncthreads();
     int words;
@@ -576,23 +827,23 @@ __device__ inline void encode_tile(const real* __restrict__ array, i64 sz, i64 s
     static_assert(CHUNKS <= THREADS, "a chunk for each thread");
     const int own_width = own_chunk < chunks ? widths[own_chunk] : 0;
     const int own_words = own_chunk == chunks - 1 && partly ? (own_width * partly + 31) / 32 : own_width;
-    const int place = before(own_words, scan, words);
+    const int place = before(own_words, scan[2], words);
 
     const int each = BITS / 32, own = weights ? each : 0, fresh = tile.fresh();
-    const int bit_words = (4 * (flags + 2 * all.bytes + chunks) + 31) / 32;
-    int size = own + HEAD + bit_words + words + (all.exact + 1) / 2 + all.exact * each;
+    const int bit_words = (mask_bits + 4 * chunks + 31) / 32;
+    int size = own + odd + (told_groups ? HEAD : 0) + bit_words + words + (all_exact + 1) / 2 + all_exact * each;
     const bool raw = size >= fresh * each;
     if (raw) size = fresh * each;
     const u64 units = ((u64)size * 4 + (1ull << shift) - 1) >> shift;
     if (threadIdx.x == 0) {
         begin = atomicAdd(&header->size, units << shift);
-        *my_place = (u32)(begin >> shift) | (raw ? RAW : 0);
+        *my_place = (u32)(begin >> shift) | (raw ? RAW : odd ? ODD : 0);
     }
     if (own_chunk < chunks) chunk_places[own_chunk] = place;
     __syncthreads();
     u32* to = (u32*)(out + begin);
     if (raw) {
-        each_fresh(tile, cell, scan, [&](int kind, int turn, int at) {
+        each_fresh(tile, cell, scan[3], [&](int kind, int turn, int at) {
             const Point p(cell, kind, turn);
             copy_value(to + at * each, (const u32*)address(p));
             if (!LAST) known[((tile.z + p.z) * m1 + tile.y + p.y) * m0 + tile.x + p.x] = *address(p);
@@ -601,12 +852,16 @@ __device__ inline void encode_tile(const real* __restrict__ array, i64 sz, i64 s
     }
     if (own && threadIdx.x == 0) put_step((u8*)to, step);
     to += own;
-    if (lane == 0) to[warp] = rows | (u32)(all.exact >> 4 * warp & 15) << 28 | (plain && warp == WARPS - 1 ? PLAIN : 0);
-    to += HEAD;
+    if (odd && threadIdx.x == 0) *to = (u32)all_exact | whole << WHOLE;
+    to += odd;
+    if (told_groups) {
+        if (lane == 0) to[warp] = flags;
+        to += HEAD;
+    }
     for (int k = threadIdx.x; k < bit_words; k += THREADS) to[k] = bits[k];
     to += bit_words;
     for (int chunk = warp; chunk < chunks; chunk += WARPS) {
-        const u32 code = code_at(chunk * 32 + lane);
+        const u32 code = chunk * 32 + lane < listed ? list[chunk * 32 + lane] : 0;
         const int width = widths[chunk];
         u32 word = 0;
         for (int bit = 0; bit < width; ++bit) {
@@ -622,16 +877,16 @@ __device__ inline void encode_tile(const real* __restrict__ array, i64 sz, i64 s
             there[lane] = word;
         }
     }
-    if (!all.exact) return;
+    if (!all_exact) return;
     to += words;
-    u32* kept = to + (all.exact + 1) / 2;
-    int number = earlier.exact + exact_before;
+    u32* kept = to + (all_exact + 1) / 2;
+    int number = exact_before;
     for (u32 left = exact; left; left &= left - 1, ++number) {
         const int row = __ffs(left) - 1;
         ((u16*)to)[number] = (u16)((warp * ROWS + row) * 32 + lane);
         copy_value(kept + number * each, (const u32*)address(Point(cell, row / TURNS + 1, row % TURNS)));
     }
-    if (all.exact % 2 && threadIdx.x == 0) ((u16*)to)[all.exact] = 0;
+    if (all_exact % 2 && threadIdx.x == 0) ((u16*)to)[all_exact] = 0;
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, ENCODE_BLOCKS)
@@ -654,23 +909,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, DECODE_BLOCKS)
            u32 magic, u32 kind_of_array, i64 n2, i64 n1, i64 n0, i64 m2, i64 m1, i64 m0, u32 t1, u32 t0,
            u32 number_of_first, u32 tiles, u64 start, u32 shift, double fine, u32* __restrict__ flag) {
     __shared__ __align__(16) char memory[sizeof(Room)];
-    __shared__ __align__(16) u16 list[SYMBOLS];
     __shared__ u8 widths[CHUNKS];
-    __shared__ u16 chunk_places[CHUNKS], starts[THREADS];
-    __shared__ u32 masks[THREADS];
-    __shared__ int scan[WARPS];
+    __shared__ u16 chunk_places[CHUNKS];
+    __shared__ int scan[4][WARPS];
     Room& room = *(Room*)memory;
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     const Tile tile(blockIdx.x, m2, m1, m0, t1, t0);
     const Cell cell(warp, lane);
     const Header* header = (const Header*)payload;
-    // The same in all threads; nothing is read outside of the payload.
-    bool whole = nbytes >= start && header->magic == magic && header->kind == kind_of_array && header->n2 == n2 &&
-                 header->n1 == n1 && header->n0 == n0 && header->tiles == tiles && header->size >= start &&
-                 header->size <= nbytes && header->size % 4 == 0 && possible(header->bound) && possible(header->step);
+    bool whole = intact(payload, nbytes, magic, kind_of_array, n2, n1, n0, tiles, start);
     const u32 place = whole ? ((const u32*)(payload + HEADER))[number_of_first + blockIdx.x] : 0;
     real step = whole ? (real)(header->step * fine) : 0;
-    const u64 end = whole ? header->size : 0, from = (u64)(place & ~RAW) << shift;
+    const u64 end = whole ? header->size : 0, from = (u64)(place & ODD - 1) << shift;
     const int each = BITS / 32, own = kind_of_array >> 24 ? each : 0;
     const auto spot = [&](const Point& p) { return known + ((tile.z + p.z) * m1 + tile.y + p.y) * m0 + tile.x + p.x; };
     if (!whole) {
@@ -691,7 +941,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, DECODE_BLOCKS)
     if (raw) {
         whole = whole && from + (u64)fresh * sizeof(real) <= end;
     } else if (place) {
-        whole = whole && from + (own + HEAD) * 4 <= end;
+        whole = whole && from + (own + 1) * 4 <= end;
         if (whole && own) {
             step = step_of(payload + from);
             whole = possible(step);
@@ -701,43 +951,48 @@ extern "C" __global__ void __launch_bounds__(THREADS, DECODE_BLOCKS)
     const u32* data = (const u32*)(payload + from) + own;
     const int left = coded ? (int)min((end - from) / 4 - own, (u64)1 << 24) : 0;  // words
 
-    int used = HEAD, exact = 0;
-    u32 mine = 0, rows = 0;
-    int start_of_row = 0;
+    int used = 0, exact = 0, first = 0;
+    u32 mask = 0;
+    u32 entire = 0;  // groups that are listed whole
+    real* list = room.field;
     if (coded) {
-        const bool plain = data[WARPS - 1] & PLAIN;
-        int all_rows = 0, row = 0, bytes, symbols, words;
+        if (place & ODD) entire = data[used++];
+        exact = entire & 0xffff, entire >>= WHOLE;
+        int flagged = 0, rank = 0, all_groups, listed, words;
+        u32 flags = 0;
+        const int told_groups = GROUPS - __popc(entire);
+        coded = exact <= SYMBOLS && entire < 1u << GROUPS && (!told_groups || used + HEAD <= left);
+        if (coded && told_groups) {
 #pragma unroll
-        for (int w = 0; w < WARPS; ++w) {
-            const u32 head = data[w], mask = plain ? 0 : head & ((1u << ROWS) - 1);
-            exact |= (int)((w == WARPS - 1 ? head & ~PLAIN : head) >> 28) << 4 * w;
-            if (w == warp) rows = mask, row = all_rows + __popc(mask & lanes_before());
-            all_rows += __popc(mask);
+            for (int w = 0; w < WARPS; ++w) {
+                const u32 word = data[used + w];
+                if (w == warp) flags = word, rank = flagged + __popc(word & lanes_before());
+                flagged += __popc(word);
+            }
+            used += HEAD;
         }
-        const int flags = (all_rows + 1) & ~1;
-        const bool flagged = rows >> lane & 1;
-        coded = HEAD + (4 * flags + 31) / 32 <= left;
-        const u8* packed = (const u8*)(data + HEAD);
-        const u32 some = coded && flagged ? packed[row / 2] >> 4 * (row & 1) & 15 : 0;
-        int at = before(__popc(some), scan, bytes);
-        coded = coded && HEAD + (4 * flags + 8 * bytes + 31) / 32 <= left;
-        at += flags / 2;
-        if (coded)
-            for (int byte = 0; byte < 4; ++byte)
-                if (some >> byte & 1) mine |= (u32)packed[at++] << 8 * byte;
-        if (coded && flagged && !some) mine = ALL;
-        const bool entire = mine == ALL;
-        start_of_row = before(entire ? 1 << 16 : __popc(mine), scan, symbols);
-        start_of_row = entire ? (start_of_row >> 16) * 32 : (symbols >> 16) * 32 + (start_of_row & 0xffff);
-        symbols = (symbols >> 16) * 32 + (symbols & 0xffff);
-        if (plain) mine = lane < ROWS ? ALL : 0, start_of_row = (warp * ROWS + lane) * 32, symbols = SYMBOLS;
-        const int chunks = (symbols + 31) / 32, partly = symbols & 31, nibble = flags + 2 * bytes + (int)threadIdx.x;
-        used = HEAD + (4 * (flags + 2 * bytes + chunks) + 31) / 32;
+        const u32* packed = data + used;
+        coded = coded && used + (told_groups * flagged + 31) / 32 <= left;
+        u32 groups = coded && flags >> lane & 1 ? bits_at(packed, told_groups * rank, told_groups) : 0;
+        const int groups_before = before(__popc(groups), scan[0], all_groups);
+        if (entire) groups = among(groups, entire);
+        const int mask_bits = told_groups * flagged + 4 * all_groups;
+        coded = coded && used + (mask_bits + 31) / 32 <= left;
+        if (coded && groups) {
+            u32 told = bits_at(packed, told_groups * flagged + 4 * groups_before, 4 * __popc(groups));
+#pragma unroll
+            for (int group = 0; group < GROUPS; ++group)
+                if (groups >> group & 1) mask |= (told & 15) << 4 * group, told >>= 4;
+        }
+        first = GROUP * __popc(entire) + before(__popc(mask), scan[1], listed);
+        listed += GROUP * __popc(entire);
+        const int chunks = (listed + 31) / 32, partly = listed & 31, entire_chunks = GROUP / 32 * __popc(entire);
+        used += (mask_bits + 4 * chunks + 31) / 32;
         coded = coded && used <= left;
         int width = 0;
-        if (coded && threadIdx.x < chunks) width = (packed[nibble / 2] >> 4 * (nibble & 1) & 15) + 1;
+        if (coded && threadIdx.x < chunks) width = bits_at(packed, mask_bits + 4 * (int)threadIdx.x, 4) + 1;
         const int own_words = threadIdx.x == chunks - 1 && partly ? (width * partly + 31) / 32 : width;
-        const int chunk_place = before(own_words, scan, words);
+        const int chunk_place = before(own_words, scan[2], words);
         if (threadIdx.x < chunks) widths[threadIdx.x] = width, chunk_places[threadIdx.x] = chunk_place;
         coded = coded && (u64)used + words + (exact + 1) / 2 + (u64)exact * each <= left;
         __syncthreads();
@@ -746,16 +1001,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, DECODE_BLOCKS)
             const int bits = widths[chunk];
             u32 word = 0, code = 0;
             if (chunk == chunks - 1 && partly) {
-                const int bit = lane * partly;
-                if (lane < bits) {
-                    word = there[bit >> 5] >> (bit & 31);
-                    if ((bit & 31) + partly > 32) word |= there[(bit >> 5) + 1] << (32 - (bit & 31));
-                }
+                if (lane < bits) word = bits_at(there, lane * partly, partly);
             } else if (lane < bits) {
                 word = there[lane];
             }
             for (int bit = 0; bit < bits; ++bit) code |= (__shfl_sync(ALL, word, bit) >> lane & 1) << bit;
-            list[chunk * 32 + lane] = (u16)code;
+            list[chunk * 32 + lane] = (real)symbol_of(code + (chunk >= entire_chunks));
         }
         used += words;
         for (int k = threadIdx.x; coded && k < exact; k += THREADS) whole = whole && ((u16*)(data + used))[k] < SYMBOLS;
@@ -764,21 +1015,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, DECODE_BLOCKS)
     if (!whole) atomicOr(flag, DAMAGED);
     whole = __syncthreads_and(whole);
     coded = coded && whole;
-    const bool zeros = __syncthreads_and(blank && !coded && !(raw && whole));
     real values[ROWS];
-    masks[threadIdx.x] = coded ? mine : 0, starts[threadIdx.x] = start_of_row;
-    __syncwarp();
-    const u32 earlier_lanes = lanes_before();
+    if (!coded) mask = entire = 0;
+    const real* next = list + first;
 #pragma unroll
     for (int row = 0; row < ROWS; ++row) {
-        const u32 mask = masks[warp * 32 + row];
         values[row] = 0;
-        if (!(mask >> lane & 1)) continue;
-        const int code = list[starts[warp * 32 + row] + __popc(mask & earlier_lanes)];
-        values[row] = (real)symbol_of(code + (mask != ALL));
+        if (mask >> row & 1) values[row] = *next++;
     }
+    if (entire) {
+        next = list + warp * 128 * __popc(entire) + lane;
+#pragma unroll
+        for (int row = 0; row < ROWS; ++row)
+            if (entire >> row / 4 & 1) values[row] = *next, next += 32;
+    }
+    const bool zeros = __syncthreads_and(blank && !coded && !(raw && whole));
     if (!zeros) {
-        const bool careful = exact != 0 || !coded;
+        const bool careful = exact != 0 || !coded || !tile.full();
         predict<true>(room, cell, [&](int kind, int turn, real guess) {
             real& value = values[row_of(kind, turn)];
             value = fused(value, step, guess);
@@ -793,7 +1046,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, DECODE_BLOCKS)
                  [&](int kind, int turn) { return values[row_of(kind, turn)]; });
     if (raw && whole) {
         __syncthreads();
-        each_fresh(tile, cell, scan, [&](int kind, int turn, int at) {
+        each_fresh(tile, cell, scan[3], [&](int kind, int turn, int at) {
             copy_value((u32*)spot(Point(cell, kind, turn)), (const u32*)(payload + from) + at * each);
         });
     }

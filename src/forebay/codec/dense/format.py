@@ -11,25 +11,32 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.codec.bounded.format import HEADER, LANES, Tiling, fold, round_up, smallest_shift
+from forebay.codec.bounded.format import LANES, RAW, Tiling, fold, smallest_shift
 
-MAGIC = int.from_bytes(b"FBD\x02", "little")
+MAGIC = int.from_bytes(b"FBD\x03", "little")
 TILES = {1: (1, 1, 4096), 2: (1, 64, 64), 3: (16, 16, 16)}
 """Points of a grid that are a tile, by the rank of the folded array."""
-TOPS = {1: 256, 2: 64, 3: 16}
-"""How far the points are apart that are kept as they are."""
-CELLS = {1: 2048, 2: 1024, 3: 512}
-"""Cells of a tile: points of the grid above it, each with the new ones after it."""
-MOST_CELLS = 2048
-TURNS = {1: 16, 2: 8, 3: 4}
-"""Cells of a row's lane that follow each other before the next warp's."""
+TOPS = {1: 64, 2: 8, 3: 4}
+"""How far the points of the uppermost grid are apart, which are quantised as they are."""
 WARPS = 4
-HALO = 3
-"""Points around the cells of a tile, along an axis: one before, two after."""
+THREADS = WARPS * LANES
+"""Of a thread block, which encodes or decodes one tile: each has the symbols of a few cells, or a brick of points."""
 LARGEST = 1 << 15
 """Symbols stay below it."""
-HEAD = 4
-"""Words before the bits of a tile: for each warp, which of its rows are not zero."""
+MOST = 1 << 20
+"""Quanta of the uppermost grid's points stay below it."""
+HEAD = WARPS
+"""Words that tell which threads have symbols other than 0."""
+ODD = RAW >> 1
+"""Marks the place of a tile that begins with a word about it: how many exact values it has, and groups listed whole."""
+SPOT = ODD - 1
+"""Masks the place itself."""
+WHOLE = 16
+"""The bit of that word that tells of the first group of four symbols of each thread."""
+GROUP = 4 * THREADS
+"""Symbols of one group in all threads."""
+WORTH = 3 * GROUP - THREADS
+"""Above it a group is listed whole: 3 for each symbol that is not 0, 4 for each thread that has some in the group."""
 PAIRS = ((3, 2, 1), (5, 4, 1), (6, 4, 2), (7, 4, 2, 1))
 """Kinds of points that lie off along several axes, the slowest first; 4 is z, 2 is y, 1 is x."""
 
@@ -61,12 +68,15 @@ class Floor:
         parts = []
         for extent, count, side in zip(self.extents, self.counts, TILES[rank], strict=True):
             parts.append(np.minimum(side, extent - side * np.arange(count)))
-        points, old = (np.multiply.outer(np.multiply.outer(*some[:2]), some[2]) for some in (parts, _halves(parts)))
-        return np.concatenate(([0], np.cumsum((points - old).reshape(-1)))).astype(np.int64)
+        points = _products(parts)
+        if self.stride < TOPS[rank]:
+            points = points - _products([(part + 1) // 2 for part in parts])
+        return np.concatenate(([0], np.cumsum(points.reshape(-1)))).astype(np.int64)
 
 
-def _halves(parts: list[NDArray[Any]]) -> list[NDArray[Any]]:
-    return [(part + 1) // 2 for part in parts]
+def _products(parts: list[NDArray[Any]]) -> NDArray[Any]:
+    points: NDArray[Any] = parts[0][:, None, None] * parts[1][:, None] * parts[2]
+    return points
 
 
 class DenseTiling(Tiling):
@@ -79,9 +89,9 @@ class DenseTiling(Tiling):
 
     @cached_property
     def levels(self) -> tuple[Floor, ...]:
-        """The grids from the top on, without that of the points that are kept as they are."""
+        """The grids from the top on."""
         levels: list[Floor] = []
-        stride = TOPS[self.rank] // 2
+        stride = TOPS[self.rank]
         while stride:
             extents = self.grid(stride)
             n2, n1, n0 = (-(-extent // side) for extent, side in zip(extents, self.tile, strict=True))
@@ -106,15 +116,9 @@ class DenseTiling(Tiling):
         return self.levels[-1].first + self.levels[-1].tiles
 
     @property
-    def anchors(self) -> tuple[int, int]:
-        """Where the points lie that are kept as they are, and how many there are."""
-        return round_up(HEADER.size + 4 * self.tiles, self.itemsize), math.prod(self.grid(TOPS[self.rank]))
-
-    @property
-    def start(self) -> int:
-        """Where the first tile may lie."""
-        at, count = self.anchors
-        return round_up(at + count * self.itemsize, 1 << self.shift)
+    def most_places(self) -> int:
+        """Places stay below it."""
+        return ODD
 
     @property
     def scratch_points(self) -> int:
@@ -129,7 +133,7 @@ def tiling_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> DenseTiling:
     Examples
     --------
     >>> [level.counts for level in tiling_of((100, 200, 300), np.dtype("float32")).levels]
-    [(1, 2, 3), (2, 4, 5), (4, 7, 10), (7, 13, 19)]
+    [(2, 4, 5), (4, 7, 10), (7, 13, 19)]
     """
     rank, extents = fold(shape)
     n2, n1, n0 = (-(-extent // side) for extent, side in zip(extents, TILES[rank], strict=True))
@@ -146,6 +150,8 @@ class Geometry:
     """likewise for the lanes of a row: of the lower and the upper ones along z, and along x"""
     shares: NDArray[Any]
     """what axes count, in the order of PAIRS: before the last cell along y and there, lower and upper rows"""
+    rows: NDArray[np.int64]
+    """for each warp, where its rows begin among symbols that are numbered kind by kind"""
 
 
 @cache
@@ -167,7 +173,17 @@ def geometry(rank: int, dtype: np.dtype[Any]) -> Geometry:
                 used[:, ~used.any(0)] = True
                 shares[last, half, at : at + len(axes)] = used * np.array([0, 1, 0.5, 1 / 3])[used.sum(0)]
                 at += len(axes)
-    return Geometry(taps.astype(dtype), across.astype(dtype).reshape(-1), shares.astype(dtype).reshape(-1))
+    flat = (across.astype(dtype).reshape(-1), shares.astype(dtype).reshape(-1))
+    return Geometry(taps.astype(dtype), *flat, rows_of_warps(rank))
+
+
+def rows_of_warps(rank: int) -> NDArray[np.int64]:
+    """Return where the rows of each warp begin among symbols that are numbered kind by kind."""
+    turns, cells = {1: 16, 2: 8, 3: 4}[rank], 4096 >> rank
+    warp, kind, turn = np.ogrid[:WARPS, : (1 << rank) - 1, :turns]
+    row = (warp // 2 * 4 + turn) * 2 + warp % 2 if rank == 3 else warp * turns + turn
+    begins: NDArray[np.int64] = ((kind + 1) * cells + row * LANES).reshape(WARPS, -1)
+    return begins
 
 
 def _taps(side: int) -> NDArray[np.float64]:

@@ -1,5 +1,6 @@
 """`dense` on the CPU: the grids of an array one after the other, their tiles shared among threads."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,10 @@ from forebay.codec.bounded.host import (
     scales_of,
     shares_of,
 )
-from forebay.codec.dense import coder
-from forebay.codec.dense.format import TOPS, DenseTiling, Floor, Geometry, geometry
+from forebay.codec.dense import decoder, encoder
+from forebay.codec.dense.desk import desk_for
+from forebay.codec.dense.format import THREADS, DenseTiling, Floor, Geometry, geometry, rows_of_warps
+from forebay.codec.dense.tiles import halve
 from forebay.errors import EncodingError
 
 
@@ -31,20 +34,18 @@ def encode(array: NDArray[Any], out: NDArray[np.uint8], tiling: DenseTiling, ask
     bound, step = quanta_of(asked, dtype, range_of(flat, tiling, threads))
     weighted = scales_of(asked, bound, step, dtype)
     made, end = _tables(geometry(tiling.rank, dtype)), tiling.start // 4
-    above = flat.reshape(tiling.extents)[(slice(None, None, TOPS[tiling.rank]),) * 3].flatten()
-    _anchors(words, tiling, dtype)[:] = above
-    for level in tiling.levels:
-        known = np.empty(np.prod(level.extents) if level.stride > 1 else 0, dtype)
-        begins, numbers = _first_words(level, tiling, end, threads), _numbers(dtype, bound, step * level.fine)
-        given = (flat, above, known, _layout(tiling), _level(level), made)
+    above, layout = np.empty(0, dtype), _layout(tiling)
+    for level, grid in zip(tiling.levels, _grids(flat, tiling), strict=True):
+        known = np.empty(grid.size if level.stride > 1 else 0, dtype)
         finer = (weighted[0], (weighted[1] * np.array([[1.0], [level.fine]])).astype(dtype))
-
-        def encode_share(share: Share, given: Any = given, begins: Any = begins, how: Any = (numbers, finer)) -> Share:
-            begin = begins[share[0]]
-            return begin, coder.encode_tiles(*given, share, *how, words, places, begin)  # type: ignore[call-arg]
-
-        shares = shares_of(level.tiles, threads, level.tiles)
-        end = join(words, end, places[level.first :], shares, each_share(encode_share, shares), tiling.shift)
+        how = (_numbers(dtype, bound, step * level.fine), finer, words, places)
+        if level.first:
+            call = partial(encoder.encode_tiles, grid, above, known, layout, _level(level), made)
+        else:
+            call = partial(encoder.encode_top, grid, known, layout, _level(level))
+        shares, begins = shares_of(level.tiles, threads, level.tiles), _first_words(level, tiling, end, threads)
+        written = each_share(partial(_encode_share, call, how, begins, dtype), shares)
+        end = join(words, end, places[level.first :], shares, written, tiling.shift)
         above = known
     return room.close(end, bound, step)
 
@@ -53,54 +54,67 @@ def decode(payload: NDArray[np.uint8], out: NDArray[Any], tiling: DenseTiling, t
     """Decode into a contiguous array, refusing what is damaged."""
     words, end, step = opened(payload, tiling)
     places, made, damaged = places_of(words, tiling), _tables(geometry(tiling.rank, out.dtype)), 0
-    above = _anchors(words, tiling, out.dtype)
+    above, encoding = np.empty(0, out.dtype), (words, end, tiling.start // 4)
     for level in tiling.levels:
         known = np.empty(np.prod(level.extents), out.dtype) if level.stride > 1 else out.reshape(-1)
-
-        given = (words, end, tiling.start // 4, above, known, _layout(tiling), _level(level), made)
-
-        fine = out.dtype.type(step * level.fine)
-
-        def decode_share(share: Share, given: Any = given, fine: Any = fine) -> int:
-            return coder.decode_tiles(*given, share, fine, places)  # type: ignore[call-arg]
-
-        damaged += sum(each_share(decode_share, shares_of(level.tiles, threads, level.tiles)))
+        about, fine = (_layout(tiling), _level(level)), out.dtype.type(step * level.fine)
+        if level.first:
+            call = partial(decoder.decode_tiles, *encoding, above, known, *about, made)
+        else:
+            call = partial(decoder.decode_top, *encoding, known, *about)
+        shares = shares_of(level.tiles, threads, level.tiles)
+        damaged += sum(each_share(partial(_decode_share, call, fine, places), shares))
         above = known
     if damaged:
         raise EncodingError(f"{damaged} of {tiling.tiles} tiles are damaged")
+
+
+def _encode_share(call: Any, how: Any, begins: dict[int, int], dtype: np.dtype[Any], share: Share) -> Share:
+    begin = begins[share[0]]
+    return begin, call(share, *how, begin, desk_for(dtype))
+
+
+def _decode_share(call: Any, step: Any, places: NDArray[np.uint32], share: Share) -> int:
+    return int(call(share, step, places, desk_for(step.dtype)))
 
 
 def canonical(payload: NDArray[np.uint8], tiling: DenseTiling) -> NDArray[np.uint8]:
     """Put the tiles of an encoding in order."""
     words, end, _ = opened(payload, tiling)
     ordered = np.zeros(end, np.uint32)
-    told, kept = (HEADER.size + 4 * tiling.tiles) // 4, tiling.anchors[0] // 4
-    ordered[:told], ordered[kept : tiling.start // 4] = words[:told], words[kept : tiling.start // 4]
+    told = (HEADER.size + 4 * tiling.tiles) // 4
+    ordered[:told] = words[:told]
     places, to, each = places_of(ordered, tiling), tiling.start // 4, tiling.itemsize // 4
+    rows, masks = rows_of_warps(tiling.rank).shape[1], np.zeros(THREADS, np.int32)
     for level in tiling.levels:
         if to >= 0:
-            to = coder.reorder(words, end, _layout(tiling), _level(level), each, places, ordered, to)
+            about = (_layout(tiling), _level(level), rows if level.first else 0, each)
+            to = decoder.reorder(words, end, *about, places, ordered, to, masks)
     if to != end:
         raise EncodingError("the tiles of the encoding are damaged")
     return ordered.view(np.uint8)
 
 
 def _layout(tiling: DenseTiling) -> tuple[Any, ...]:
-    return tiling.rank, tiling.extents, tiling.shift, tiling.weighted * tiling.itemsize // 4
+    return tiling.rank, tiling.shift, tiling.weighted * tiling.itemsize // 4
 
 
 def _level(level: Floor) -> tuple[Any, ...]:
-    return level.stride, level.extents, level.counts, level.first
+    return level.extents, level.counts, level.first
 
 
 def _tables(made: Geometry) -> tuple[NDArray[Any], ...]:
-    return made.down, made.across, made.shares
+    return made.down, made.across, made.shares, made.rows
 
 
-def _anchors(words: NDArray[np.uint32], tiling: DenseTiling, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return the points that are kept as they are."""
-    at, count = tiling.anchors
-    return words.view(np.uint8)[at : at + count * dtype.itemsize].view(dtype)
+def _grids(flat: NDArray[Any], tiling: DenseTiling) -> list[NDArray[Any]]:
+    """Copy every other point along each axis, again and again; return the grids from the uppermost on."""
+    grids = [flat]
+    for level in tiling.levels[:0:-1]:
+        upper = np.empty(np.prod(tiling.grid(2 * level.stride)), flat.dtype)
+        halve(grids[-1], level.extents, tiling.rank, upper)
+        grids.append(upper)
+    return grids[::-1]
 
 
 def _first_words(level: Floor, tiling: DenseTiling, end: int, threads: int) -> dict[int, int]:

@@ -6,9 +6,8 @@ import numpy as np
 
 from forebay.codec.bounded.format import LANES
 from forebay.codec.bounded.rows import bits_of, fill, load, low_words, store
-from forebay.codec.bounded.tiles import jit
 from forebay.codec.dense.format import LARGEST
-from forebay.codec.dense.words import absolute, below, fused, load_pieces
+from forebay.codec.dense.words import absolute, below, fused, jit, load_pieces, lowest_of
 
 VALUES = 4096
 """Points of a tile, the old ones included."""
@@ -102,48 +101,70 @@ def settle(x: Any, at: int, guess: Any, numbers: Any, field: Any, symbols: Any, 
     fits = below(absolute(values - near), fill(test)) & below(absolute(off), fill(type(magic)(LARGEST)))
     store(low_words(bits_of(total)) - fill(zero), symbols, at)
     store(near, field, PAD + at)
-    if fits != EVERY:
+    left = fits ^ EVERY
+    if left:
         store(guess, spare, 0)
-        for lane in range(LANES):
-            if not fits >> np.uint32(lane) & np.uint32(1):
-                symbols[at + lane] = 0
-                field[PAD + at + lane] = finite(spare[lane])
+        while left:
+            lane = lowest_of(left)
+            symbols[at + lane] = 0
+            field[PAD + at + lane] = finite(spare[lane])
+            left &= left - np.uint32(1)
     return fits
 
 
 @jit
-def quantise(
-    x: Any, rank: int, coarse: Any, about: Any, numbers: Any, field: Any, symbols: Any, unfit: Any, spare: Any
-) -> int:
-    """Predict a tile, and leave what is to be added in `symbols`; return in how many rows some do not fit.
+def below_of(extent: int, kind: int, bit: int, first: int, most: int) -> int:
+    """Count the cells from one on, and at most so many, whose points of a kind exist along an axis of a tile."""
+    return min(max((extent + 1 - (kind >> bit & 1)) // 2 - first, 0), most)
+
+
+@jit
+def existing(kind: int, row: int, rank: int, place: Any) -> Any:
+    """Return a word whose bits tell which points of a kind exist in a row of cells."""
+    one = np.uint64(1)
+    if rank == 3:
+        if below_of(place[4], kind, 1, row // 2, 1) == 0:
+            return np.uint32(0)
+        planes = (one << np.uint64(8 * below_of(place[3], kind, 2, row % 2 * 4, 4))) - one
+        return np.uint32(planes & ((one << np.uint64(below_of(place[5], kind, 0, 0, 8))) - one) * np.uint64(0x01010101))
+    if rank == 2 and below_of(place[4], kind, 1, row, 1) == 0:
+        return np.uint32(0)
+    return np.uint32((one << np.uint64(below_of(place[5], kind, 0, 0 if rank == 2 else row * LANES, LANES))) - one)
+
+
+@jit
+def quantise(x: Any, rank: int, about: Any, numbers: Any, place: Any, desk: Any) -> int:
+    """Predict a tile, and leave what is to be added in the symbols; return how many rows have points that do not fit.
 
     Parameters
     ----------
     x
         The points of a tile, kind by kind; what does not exist is infinite.
-    coarse
-        The old points in the tile and around it.
     about
         Of the `Geometry`.
     numbers
         Step, its inverse, the bound, the number that leaves integers in the lowest bits, and what 0 becomes then.
-    unfit
-        For each kind and row of cells, a word that tells which points do not fit.
+    place
+        Where the tile lies.
+    desk
+        Has the old points around, and takes field, symbols, and for each row of a kind a word of what does not fit.
     """
-    cells = 4096 >> rank
-    outside = 0
+    cells, outside = 4096 >> rank, 0
     for number in range((1 << rank) - 1):
         kind = (1, 2, 4, 3, 5, 6, 7)[number] if rank == 3 else number + 1
         for row in range(cells // LANES):
-            guess = predicted(kind, row, rank, coarse, field, about)
-            fits = settle(x, kind * cells + row * LANES, guess, numbers, field, symbols, spare)
-            unfit[kind, row] = ~fits
-            outside += fits != EVERY
+            guess = predicted(kind, row, rank, desk.coarse, desk.field, about)
+            at = kind * cells + row * LANES
+            unfit = settle(x, at, guess, numbers, desk.field, desk.symbols, desk.spare) ^ EVERY
+            if unfit:
+                unfit &= existing(kind, row, rank, place)
+            desk.unfit[kind, row] = unfit
+            outside += unfit != 0
     return outside
 
 
 @jit
-def restore(steps: Any, rank: int, coarse: Any, about: Any, step: Any, careful: bool, field: Any, spare: Any) -> None:
+def restore(steps: Any, rank: int, coarse: Any, about: Any, step: Any, careful: bool, field: Any) -> None:
     """Undo what `quantise` did, into the field; `steps` has the symbols as numbers."""
     cells = 4096 >> rank
     for number in range((1 << rank) - 1):

@@ -5,214 +5,296 @@ from typing import Any
 import numpy as np
 
 from forebay.codec.bounded.format import LANES
-from forebay.codec.bounded.rows import any_of, fill, load, store, width_of
-from forebay.codec.bounded.tiles import jit
-from forebay.codec.dense.format import HEAD, WARPS
-from forebay.codec.dense.words import chosen, count_of, load_some, other_than, reals_of, store_some
+from forebay.codec.bounded.rows import any_of, fill, load, shift_down, store, sum_of, width_of
+from forebay.codec.dense.format import GROUP, HEAD, THREADS, WARPS, WHOLE, WORTH
+from forebay.codec.dense.words import chosen, count_of, counts_of, jit, lowest_of, other_than, reals_of
 
 ONE = np.uint32(1)
-EVERY = np.uint32(0xFFFFFFFF)
-PLAIN = np.uint32(1 << 31)
-"""In the last word of the head: zeros are symbols as others are."""
+FOUR = np.uint32(15)
 
 
 @jit
-def row_of(warp: int, turn: int, rank: int) -> int:
-    """Return the row of cells that a warp has at a turn."""
-    if rank == 3:
-        return (warp // 2 * 4 + turn) * 2 + warp % 2
-    return warp * (8 if rank == 2 else 16) + turn
+def put(words: Any, at: int, bits: Any, count: int) -> None:
+    """Write so many bits from one on, where there are zeros."""
+    words[at >> 5] |= np.uint32(bits) << np.uint32(at & 31)
+    if (at & 31) + count > 32:
+        words[(at >> 5) + 1] |= np.uint32(bits) >> np.uint32(32 - (at & 31))
 
 
 @jit
-def pack(symbols: Any, rank: int, words: Any, packed: Any, codes: Any, few: Any) -> int:
-    """Write the symbols of a tile from the first of `words` on; return how many words they take.
+def bits_at(words: Any, at: int, count: int) -> Any:
+    """Return so many bits from one on, and read no word but those that have them."""
+    found = words[at >> 5] >> np.uint32(at & 31)
+    if (at & 31) + count > 32:
+        found |= words[(at >> 5) + 1] << np.uint32(32 - (at & 31))
+    return found & (np.uint32(0xFFFFFFFF) >> np.uint32(32 - count))
+
+
+@jit
+def groups_of(mask: Any) -> Any:
+    """Return which groups of four bits are not all zero."""
+    mask |= mask >> np.uint32(2)
+    mask |= mask >> ONE
+    mask &= np.uint32(0x11111111)
+    mask = (mask | mask >> np.uint32(3)) & np.uint32(0x03030303)
+    mask = (mask | mask >> np.uint32(6)) & np.uint32(0x000F000F)
+    return (mask | mask >> np.uint32(12)) & np.uint32(255)
+
+
+@jit
+def coded_of(symbol: Any) -> Any:
+    """Return symbols as numbers from zero on."""
+    return (symbol + symbol) ^ (symbol >> fill(np.int32(31)))
+
+
+@jit
+def symbol_of(code: Any) -> Any:
+    """Return symbols of numbers from zero on."""
+    return shift_down(code, fill(np.int32(1))) ^ (fill(np.int32(0)) - (code & fill(np.int32(1))))
+
+
+@jit
+def whole_groups(masks: Any, groups: int) -> int:
+    """Return which groups are worth listing whole."""
+    whole = 0
+    for group in range(groups):
+        worth: Any = 0
+        for warp in range(WARPS):
+            four = shift_down(load(masks, warp * LANES), fill(np.int32(4 * group))) & fill(np.int32(15))
+            worth += 3 * np.int64(sum_of(counts_of(four))) + 4 * count_of(other_than(four, fill(np.int32(0))))
+        whole |= (worth > WORTH) << group
+    return whole
+
+
+@jit
+def rows_but(whole: int, rows: int) -> int:
+    """Return a word whose bits are the rows that are of none of these groups."""
+    kept = 0
+    for number in range(rows):
+        kept |= (1 - (whole >> number // 4 & 1)) << number
+    return kept
+
+
+@jit
+def without(groups: Any, whole: int, count: int) -> Any:
+    """Leave out the bits of groups that are listed whole."""
+    at = 0
+    left: Any = 0
+    for group in range(count):
+        if not whole >> group & 1:
+            left |= (np.int64(groups) >> group & 1) << at
+            at += 1
+    return np.uint32(left)
+
+
+@jit
+def among(left: Any, whole: int, count: int) -> Any:
+    """Undo what `without` did."""
+    at = 0
+    groups: Any = 0
+    for group in range(count):
+        if not whole >> group & 1:
+            groups |= (np.int64(left) >> at & 1) << group
+            at += 1
+    return np.uint32(groups)
+
+
+@jit
+def pack(symbols: Any, begins: Any, outside: int, words: Any, masks: Any, codes: Any) -> tuple[int, bool]:
+    """Write the symbols of a tile from the first of `words` on; return how many words they take, and if it is odd.
 
     Parameters
     ----------
-    packed
-        Room for bytes: the flags of rows, which come before their masks and the widths, and from 64 on the masks.
-    codes, few
-        Room for all symbols; and for those of rows that are mostly zero, which come last.
+    begins
+        Where the rows of each warp begin.
+    outside
+        How many exact values the tile has.
+    masks
+        Room for a word for each thread: which of its symbols are not zero.
+    codes
+        Room for all symbols.
     """
-    cells, kinds, turns = 4096 >> rank, (1 << rank) - 1, 4 if rank == 3 else 8 if rank == 2 else 16
-    zeros, count, fewer, flagged, filled = fill(np.int32(0)), 0, 0, 0, 64
-    packed[:64] = 0
+    rows, zeros, flagged, groups = begins.shape[1], fill(np.int32(0)), 0, 0
+    listed: Any = 0
     for warp in range(WARPS):
-        rows = np.uint32(0)
-        for number in range(kinds * turns):
-            at = (number // turns + 1) * cells + row_of(warp, number % turns, rank) * LANES
-            symbol = load(symbols, at)
-            mask = other_than(symbol, zeros)
-            if mask == 0:
-                continue
-            sign = symbol >> fill(np.int32(31))
-            magnitude = (symbol ^ sign) - sign
-            code = magnitude + magnitude + sign
-            rows |= ONE << np.uint32(number)
-            blanks = LANES - count_of(mask)
-            if blanks <= 12 and blanks * width_of(any_of(code)) < LANES:  # zeros take less than telling of them
-                store(code, codes, count)
-                count += LANES
-                flagged += 1
-                continue
-            store_some(code - fill(np.int32(1)), mask, few, fewer)
-            fewer += count_of(mask)
-            some = 0
-            for byte in range(4):
-                part = mask >> np.uint32(8 * byte) & np.uint32(255)
-                packed[filled] = part
-                filled += part != 0
-                some |= (part != 0) << byte
-            packed[flagged // 2] |= some << 4 * (flagged % 2)
-            flagged += 1
-        words[warp] = rows
-    codes[count : count + fewer] = few[:fewer]
-    count += fewer
-    if 8 * count >= 7 * (4096 - cells):
-        count, flagged, filled = 0, 0, 64
+        mask = fill(np.int32(0))
+        for number in range(rows):
+            some = other_than(load(symbols, begins[warp, number]), zeros)
+            mask = mask | chosen(some, fill(np.int32(1 << number)), zeros)
+        store(mask, masks, warp * LANES)
+        listed += np.int64(sum_of(counts_of(mask)))
+    if listed == 0 and outside == 0:
+        return 0, False
+    whole = whole_groups(masks, rows // 4) if 3 * listed > WORTH - 4 * THREADS else 0
+    told_groups, count = rows // 4 - count_of(np.uint32(whole)), 0
+    if whole:
         for warp in range(WARPS):
-            words[warp] = PLAIN if warp == WARPS - 1 else np.uint32(0)
-            for number in range(kinds * turns):
-                symbol = load(symbols, (number // turns + 1) * cells + row_of(warp, number % turns, rank) * LANES)
-                sign = symbol >> fill(np.int32(31))
-                magnitude = (symbol ^ sign) - sign
-                store(magnitude + magnitude + sign, codes, count)
-                count += LANES
-    return write_chunks(codes, count, packed, (flagged + 1) // 2, filled, words)
+            for number in range(rows):
+                if whole >> number // 4 & 1:
+                    store(coded_of(load(symbols, begins[warp, number])), codes, count)
+                    count += LANES
+    kept, at = rows_but(whole, rows), 1 if whole or outside else 0
+    words[0] = np.uint32(outside | whole << WHOLE)
+    for warp in range(WARPS if told_groups else 0):
+        mask = load(masks, warp * LANES) & fill(np.int32(kept))
+        store(mask, masks, warp * LANES)
+        flags = other_than(mask, zeros)
+        words[at + warp] = flags
+        flagged += count_of(flags)
+        while flags:
+            groups += count_of(groups_of(np.uint32(masks[warp * LANES + lowest_of(flags)])))
+            flags &= flags - ONE
+    begin = at + (HEAD if told_groups else 0)
+    told, nibbles = 0, told_groups * flagged
+    for k in range(begin, begin + (nibbles + 4 * groups + 31) // 32):
+        words[k] = 0
+    here = words[begin:]
+    for warp in range(WARPS if told_groups else 0):
+        flags = words[at + warp]
+        while flags:
+            lane = lowest_of(flags)
+            flags &= flags - ONE
+            own = np.uint32(masks[warp * LANES + lane])
+            some = groups_of(own)
+            put(here, told, without(some, whole, rows // 4) if whole else some, told_groups)
+            told += told_groups
+            while some:
+                group = lowest_of(some)
+                some &= some - ONE
+                put(here, nibbles, own >> np.uint32(4 * group) & FOUR, 4)
+                nibbles += 4
+            while own:
+                symbol = symbols[begins[warp, lowest_of(own)] + lane]
+                codes[count] = ((symbol + symbol) ^ (symbol >> np.int32(31))) - np.int32(1)
+                count += 1
+                own &= own - ONE
+    return write_chunks(codes, count, words, begin, nibbles), at == 1
 
 
 @jit
-def write_chunks(codes: Any, count: int, packed: Any, begin: int, filled: int, words: Any) -> int:
-    """Write bytes, and the codes of symbols 32 at a time."""
-    store(fill(np.int32(0)), codes, count)
-    size = begin + filled - 64
+def write_chunks(codes: Any, count: int, words: Any, begin: int, nibbles: int) -> int:
+    """Write the codes of symbols 32 at a time, and their widths from some bit after a word on; return the end."""
     chunks = (count + LANES - 1) // LANES
-    used = HEAD + (2 * size + chunks + 7) // 8
-    for k in range(64, filled):
-        packed[begin + k - 64] = packed[k]
-    packed[size : 4 * (used - HEAD)] = 0
-    words[HEAD:used] = packed.view(np.uint32)[: used - HEAD]
+    store(fill(np.int32(0)), codes, count)
+    used = begin + (nibbles + 4 * chunks + 31) // 32
+    for k in range(begin + (nibbles + 31) // 32, used):
+        words[k] = 0
+    here = words[begin:]
     for chunk in range(chunks):
         code = load(codes, chunk * LANES)
         width = max(1, width_of(any_of(code)))
-        nibble = 2 * size + chunk
-        words[HEAD + nibble // 8] |= np.uint32(width - 1) << np.uint32(4 * (nibble % 8))
+        put(here, nibbles + 4 * chunk, np.uint32(width - 1), 4)
         lanes = min(LANES, count - chunk * LANES)
-        if lanes < LANES:
+        if lanes == LANES:
+            for bit in range(width):
+                words[used + bit] = other_than(code & fill(np.int32(1 << bit)), fill(np.int32(0)))
+        else:
             for k in range((width * lanes + 31) // 32):
                 words[used + k] = 0
-        for bit in range(width):
-            plane = other_than(code & fill(np.int32(1 << bit)), fill(np.int32(0)))
-            if lanes == LANES:
-                words[used + bit] = plane
-                continue
-            at = bit * lanes
-            words[used + at // 32] |= plane << np.uint32(at % 32)
-            if at % 32 + lanes > 32:
-                words[used + at // 32 + 1] |= plane >> np.uint32(32 - at % 32)
+            for bit in range(width):
+                put(words[used:], bit * lanes, other_than(code & fill(np.int32(1 << bit)), fill(np.int32(0))), lanes)
         used += (width * lanes + 31) // 32
     return used
 
 
 @jit
-def exact_of(words: Any) -> int:
-    """Return how many exact values a head tells of."""
-    count: Any = 0
-    for warp in range(WARPS):
-        count |= np.int64(words[warp] >> np.uint32(28)) << 4 * warp
-    return count & 0x7FFF  # type: ignore[no-any-return]
+def measure(words: Any, odd: bool, rows: int, masks: Any) -> tuple[int, int, int, int, int, int]:
+    """Read which symbols are not zero.
 
-
-@jit
-def byte_of(words: Any, k: int) -> int:
-    """Return a byte after the head of a tile."""
-    return np.int64(words[HEAD + k // 4] >> np.uint32(8 * (k % 4)) & np.uint32(255))  # type: ignore[return-value]
-
-
-@jit
-def measure(words: Any, rank: int, masks: Any) -> tuple[int, int, int, int]:
-    """Read which symbols are not zero; return how many, their nibbles' place, where planes begin, and the end or -1."""
-    rows_of_warp = ((1 << rank) - 1) * (4 if rank == 3 else 8 if rank == 2 else 16)
-    flagged = 0
-    if words.size < HEAD:
-        return 0, 0, 0, -1
-    plain = words[WARPS - 1] & PLAIN != 0
-    for warp in range(0 if plain else WARPS):
-        flagged += count_of(words[warp] & np.uint32((1 << rows_of_warp) - 1))
-    begin = (flagged + 1) // 2
-    if HEAD + (begin + 3) // 4 > words.size:
-        return 0, 0, 0, -1
-    size: Any = begin
-    for row in range(flagged):
-        some = byte_of(words, row // 2) >> 4 * (row % 2) & 15
-        size += count_of(np.uint32(some))
-    if HEAD + (size + 3) // 4 > words.size:
-        return 0, 0, 0, -1
-    count: Any = 0
-    at, row = begin, 0
-    for warp in range(WARPS):
-        for number in range(rows_of_warp):
-            mask = 0xFFFFFFFF if plain else 0
-            if not plain and words[warp] >> np.uint32(number) & ONE:
-                some = byte_of(words, row // 2) >> 4 * (row % 2) & 15
-                row += 1
-                mask = 0 if some else 0xFFFFFFFF
-                for byte in range(4):
-                    if some >> byte & 1:
-                        mask |= byte_of(words, at) << 8 * byte
-                        at += 1
-            masks[warp, number] = mask
-            count += count_of(np.uint32(mask))
-    chunks = (count + LANES - 1) // LANES
-    planes = HEAD + (2 * size + chunks + 7) // 8
-    if planes > words.size:
-        return 0, 0, 0, -1
-    end = planes
+    Returns
+    -------
+    tuple
+        Exact values, the groups that are listed whole, symbols that are listed, the word and the bit after it from
+        which the widths are told, and the words that symbols take in all, or -1 where they are damaged.
+    """
+    none = (0, 0, 0, 0, 0, -1)
+    at, nibbles, flagged = 0, 0, 0
+    exact: Any = 0
+    whole: Any = 0
+    if words.size < 1:
+        return none
+    if odd:
+        exact, whole, at = np.int64(words[0] & np.uint32(0xFFFF)), np.int64(words[0] >> np.uint32(WHOLE)), 1
+    told_groups = rows // 4 - count_of(np.uint32(whole))
+    if exact > THREADS * rows or whole >> rows // 4 or (told_groups and at + HEAD > words.size):
+        return none
+    begin, listed = at + (HEAD if told_groups else 0), GROUP * (rows // 4 - told_groups)
+    for warp in range(WARPS if told_groups else 0):
+        flagged += count_of(words[at + warp])
+    nibbles, groups, told = told_groups * flagged, 0, 0
+    if begin + (nibbles + 31) // 32 > words.size:
+        return none
+    here = words[begin:]
+    for _ in range(flagged):
+        groups += count_of(bits_at(here, told, told_groups))
+        told += told_groups
+    if begin + (nibbles + 4 * groups + 31) // 32 > words.size:
+        return none
+    told = 0
+    for warp in range(WARPS if told_groups else 0):
+        flags = words[at + warp]
+        while flags:
+            thread = warp * LANES + lowest_of(flags)
+            flags &= flags - ONE
+            some, mask = bits_at(here, told, told_groups), np.uint32(0)
+            told += told_groups
+            if whole:
+                some = among(some, whole, rows // 4)
+            while some:
+                mask |= bits_at(here, nibbles, 4) << np.uint32(4 * lowest_of(some))
+                nibbles += 4
+                some &= some - ONE
+            masks[thread] = np.int32(mask)
+            listed += count_of(mask)
+    chunks = (listed + LANES - 1) // LANES
+    end = begin + (nibbles + 4 * chunks + 31) // 32
+    if end > words.size:
+        return none
     for chunk in range(chunks):
-        nibble = 2 * size + chunk
-        width = (byte_of(words, nibble // 2) >> 4 * (nibble % 2) & 15) + 1
-        end += (width * min(LANES, count - chunk * LANES) + 31) // 32
-    return count, 2 * size, planes, end if end <= words.size else -1
+        width = np.int64(bits_at(here, nibbles + 4 * chunk, 4)) + 1
+        end += (width * min(LANES, listed - chunk * LANES) + 31) // 32
+    return exact, whole, listed, begin, nibbles, end if end <= words.size else -1
 
 
 @jit
-def unpack(words: Any, rank: int, masks: Any, codes: Any, steps: Any) -> int:
-    """Read the symbols of a tile as numbers; return how many words they took, or -1 where they are damaged."""
-    count, nibbles, at, end = measure(words, rank, masks)
+def unpack(words: Any, odd: bool, begins: Any, masks: Any, list_: Any, steps: Any) -> tuple[int, int]:
+    """Read the symbols of a tile as numbers; return its exact values, and the words taken or -1 where it is damaged."""
+    exact, whole, listed, begin, nibbles, end = measure(words, odd, begins.shape[1], masks)
     if end < 0:
-        return -1
+        return 0, -1
     zeros, ones = fill(np.int32(0)), fill(np.int32(1))
-    for chunk in range((count + LANES - 1) // LANES):
-        nibble, lanes, code = nibbles + chunk, min(LANES, count - chunk * LANES), zeros
-        width = (byte_of(words, nibble // 2) >> 4 * (nibble % 2) & 15) + 1
-        for bit in range(width):
-            place = at + bit if lanes == LANES else at + bit * lanes // 32
-            plane = words[place]
-            if lanes < LANES:
-                plane >>= np.uint32(bit * lanes % 32)
-                if bit * lanes % 32 + lanes > 32:
-                    plane |= words[place + 1] << np.uint32(32 - bit * lanes % 32)
-            code = code | chosen(plane, fill(np.int32(1 << bit)), zeros)
+    here, rows, chunks = words[begin:], begins.shape[1], (listed + LANES - 1) // LANES
+    at, first = begin + (nibbles + 4 * chunks + 31) // 32, GROUP * count_of(np.uint32(whole))
+    for chunk in range(chunks):
+        width: Any = np.int64(bits_at(here, nibbles + 4 * chunk, 4)) + 1
+        lanes = min(LANES, listed - chunk * LANES)
+        code = zeros
+        if lanes == LANES:
+            for bit in range(width):
+                code = code | chosen(words[at + bit], fill(np.int32(1 << bit)), zeros)
+        else:
+            for bit in range(width):
+                code = code | chosen(bits_at(words[at:], bit * lanes, lanes), fill(np.int32(1 << bit)), zeros)
         at += (width * lanes + 31) // 32
-        store(code, codes, chunk * LANES)
-    cells, turns = 4096 >> rank, 4 if rank == 3 else 8 if rank == 2 else 16
-    whole, few = 0, 0
-    for warp in range(WARPS):
-        for number in range(((1 << rank) - 1) * turns):
-            few += LANES if masks[warp, number] == EVERY else 0
-    for warp in range(WARPS):
-        for number in range(((1 << rank) - 1) * turns):
-            to = (number // turns + 1) * cells + row_of(warp, number % turns, rank) * LANES
-            mask = masks[warp, number]
-            if mask == 0:
-                store(reals_of(zeros, steps), steps, to)
-                continue
-            code = load_some(mask, codes, whole if mask == EVERY else few) + fill(np.int32(mask != EVERY))
-            symbol = (((code + ones) >> ones) ^ (zeros - (code & ones))) + (code & ones)
-            store(reals_of(chosen(mask, symbol, zeros), steps), steps, to)
-            if mask == EVERY:
-                whole += LANES
-            else:
-                few += count_of(mask)
-    return end
+        if chunk * LANES >= first:
+            code = code + ones
+        store(reals_of(symbol_of(code), steps), list_, chunk * LANES)
+    for k in range(4096 - THREADS * rows, 4096 if first < THREADS * rows else 0, LANES):
+        store(reals_of(zeros, steps), steps, k)
+    count = 0
+    for warp in range(WARPS if whole else 0):
+        for number in range(rows):
+            if whole >> number // 4 & 1:
+                store(load(list_, count), steps, begins[warp, number])
+                count += LANES
+    for warp in range(WARPS if first < THREADS * rows else 0):
+        flags = words[begin - HEAD + warp]
+        while flags:
+            lane = lowest_of(flags)
+            flags &= flags - ONE
+            own = np.uint32(masks[warp * LANES + lane])
+            while own:
+                steps[begins[warp, lowest_of(own)] + lane] = list_[count]
+                count += 1
+                own &= own - ONE
+    return exact, end

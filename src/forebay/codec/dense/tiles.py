@@ -5,10 +5,9 @@ from typing import Any
 import numpy as np
 
 from forebay.codec.bounded.format import LANES
-from forebay.codec.bounded.rows import any_of, bits_of, load, load_half, store
-from forebay.codec.bounded.tiles import jit
+from forebay.codec.bounded.rows import any_of, bits_of, fill, load, load_half, prefetch, prefetch_to_write, store
 from forebay.codec.dense.model import PAD, finite
-from forebay.codec.dense.words import load_evens, load_odds, load_pieces, store_pairs
+from forebay.codec.dense.words import jit, load_evens, load_odds, load_pieces, store_pairs
 
 
 @jit
@@ -66,11 +65,10 @@ def exists(k: int, rank: int, place: Any) -> bool:
 
 
 @jit
-def index_of(k: int, rank: int, place: Any, extents: Any, stride: int) -> int:
-    """Return the index of a point in an array of these extents, in which the points of the grid are so far apart."""
+def index_of(k: int, rank: int, place: Any, extents: Any) -> int:
+    """Return the index of a point in its grid."""
     z, y, x = point_of(k, rank)
-    line = (place[0] + z) * stride * extents[1] + (place[1] + y) * stride
-    return int(line * extents[2] + (place[2] + x) * stride)
+    return int(((place[0] + z) * extents[1] + place[1] + y) * extents[2] + place[2] + x)
 
 
 @jit
@@ -82,19 +80,34 @@ def begin_of(kind: int, row: int, rank: int, place: Any, extents: Any) -> tuple[
 
 
 @jit
-def gather(array: Any, extents: Any, stride: int, place: Any, rank: int, x: Any) -> None:
-    """Copy the new points of a tile, kind by kind; what does not exist is infinite."""
-    cells = 4096 >> rank
-    if full(place) and stride == 1:
+def first_of(z: int, y: int, rank: int) -> int:
+    """Return the number of the first point of a line of a tile, among those that are numbered kind by kind."""
+    kind, cell = 4 * (z % 2) + 2 * (y % 2), y // 2 * 64 + z // 2 * 8 if rank == 3 else y // 2 * 32
+    return kind * (4096 >> rank) + cell
+
+
+@jit
+def gather(array: Any, extents: Any, place: Any, rank: int, x: Any) -> None:
+    """Copy the points of a tile, kind by kind; what does not exist is infinite."""
+    cells, ahead = 4096 >> rank, side_of(rank, 2)  # the next tile is needed next
+    if full(place):
         for kind in range(0, 1 << rank, 2):
             for row in range(cells // LANES):
                 at, apart = begin_of(kind, row, rank, place, extents)
                 to = kind * cells + row * LANES
+                for piece in range(4 if rank == 3 else 1):
+                    prefetch(array, at + piece * apart + ahead)
                 store(load_evens(array, at, apart), x, to)
                 store(load_odds(array, at, apart), x, to + cells)
         return
-    for k in range(cells, 4096):
-        x[k] = array[index_of(k, rank, place, extents, stride)] if exists(k, rank, place) else np.inf
+    for k in range(0, 4096, LANES):
+        store(fill(array.dtype.type(np.inf)), x, k)
+    for z in range(place[3]):
+        for y in range(place[4]):
+            at = ((place[0] + z) * extents[1] + place[1] + y) * extents[2] + place[2]
+            to = first_of(z, y, rank)
+            for k in range(place[5]):
+                x[to + k % 2 * cells + k // 2] = array[at + k]
 
 
 @jit
@@ -104,82 +117,96 @@ def past(at: int, n: int) -> int:
 
 
 @jit
-def beyond(above: Any, z: int, y: int, x: int, n2: int, n1: int, n0: int) -> Any:
-    """Return an old point: before the beginning the first, past an end what the last two lead to, along one axis."""
-    nz, ny, nx = min(max(z, 0), n2 - 1), min(max(y, 0), n1 - 1), min(max(x, 0), n0 - 1)
-    at = (nz * n1 + ny) * n0 + nx
-    by, apart = past(z, n2), n1 * n0
-    if by == 0:
-        by, apart = past(y, n1), n0
-    if by == 0:
-        by, apart = past(x, n0), 1
-    last = finite(above[at])
-    if by == 0:
-        return last
-    change = last - finite(above[at - apart])
+def onward(last: Any, before: Any, by: int) -> Any:
+    """Return what the last two points of an axis lead to."""
+    last = finite(last)
+    change = last - finite(before)
     return last + change if by == 1 else last + (change + change)
 
 
 @jit
-def surround(above: Any, extents: Any, place: Any, rank: int, coarse: Any, old: Any) -> bool:
-    """Copy the old points in a tile and around it, as `beyond` has it; tell whether all of them are 0.
+def surround(above: Any, extents: Any, place: Any, rank: int, coarse: Any) -> bool:
+    """Copy the old points in a tile and around it, as numbers; tell whether all of them are 0.
 
-    Those in the tile go to `old` as they are; others become numbers.
+    Before the beginning of an axis the first counts; past an end what the last two lead to, along one axis.
     """
     n2, n1, n0 = (extents[0] + 1) // 2, (extents[1] + 1) // 2, (extents[2] + 1) // 2
-    z0, y0, x0 = place[0] // 2, place[1] // 2, place[2] // 2
+    z0, y0, x0 = place[0] // 2, place[1] // 2, place[2] // 2 - 1
     planes, lines = (11, 11) if rank == 3 else (35 if rank == 2 else 1, 1)
     wide = 11 if rank == 3 else 35 if rank == 2 else 2051
-    inner, at = x0 > 0 and x0 + wide - 1 <= n0, 0
+    first, at = 1 if x0 < 0 else 0, 0
     for plane in range(planes):
         y = y0 + plane - 1 if rank > 1 else 0
         for line in range(lines):
             z = z0 + line - 1 if rank == 3 else 0
-            begin = (z * n1 + y) * n0
-            if not inner or z < 0 or z >= n2 or y < 0 or y >= n1:
+            begin = (min(max(z, 0), n2 - 1) * n1 + min(max(y, 0), n1 - 1)) * n0
+            by, apart = past(z, n2), n1 * n0
+            if by == 0:
+                by, apart = past(y, n1), n0
+            if by:
                 for k in range(wide):
-                    coarse[at + k] = beyond(above, z, y, x0 + k - 1, n2, n1, n0)
-            elif rank == 3 and begin + x0 + 15 <= above.size:
-                store(load_half(above, begin + x0 - 1), coarse, at)  # what is more than a line is written over
+                    here = begin + min(max(x0 + k, 0), n0 - 1)
+                    coarse[at + k] = onward(above[here], above[here - apart], by)
             else:
-                for k in range(wide):
-                    coarse[at + k] = above[begin + x0 + k - 1]
+                if rank == 3 and n0 > 1 and begin + x0 + 17 <= above.size:
+                    coarse[at] = above[begin]
+                    store(load_half(above, begin + x0 + first), coarse, at + first)  # more than a line is written over
+                else:
+                    for k in range(wide):
+                        coarse[at + k] = above[begin + min(max(x0 + k, 0), n0 - 1)]
+                for k in range(max(0, n0 - x0), wide if n0 > 1 else 0):
+                    coarse[at + k] = onward(above[begin + n0 - 1], above[begin + n0 - 2], past(x0 + k, n0))
             at += 12 if rank == 3 else 36
     some = any_of(bits_of(load(coarse, 0)))
     odd = some & type(some)(0)
-    for k in range(0, coarse.size, LANES):
+    used = 1472 if rank == 3 else 1280 if rank == 2 else 2080
+    for k in range(0, used, LANES):
         values = load(coarse, k)
         some |= any_of(bits_of(values))
         odd |= any_of(bits_of(values - values))
-    nothing = some == 0
     if odd:
-        for k in range(coarse.size):
+        for k in range(used):
             coarse[k] = finite(coarse[k])
-    if full(place):
-        for row in range((4096 >> rank) // LANES):
-            z, y, x = cell_of(row * LANES, rank)
-            begin = ((z0 + z) * n1 + y0 + y) * n0 + x0 + x
-            store(load_pieces(above, begin, n1 * n0 if rank == 3 else LANES // 4), old, row * LANES)
-        return bool(nothing)
-    for cell in range(4096 >> rank):
-        z, y, x = cell_of(cell, rank)
-        z, y, x = min(z0 + z, n2 - 1), min(y0 + y, n1 - 1), min(x0 + x, n0 - 1)
-        old[cell] = above[(z * n1 + y) * n0 + x]
-    return bool(nothing)
+    return bool(some == 0)
 
 
 @jit
-def scatter(old: Any, field: Any, extents: Any, place: Any, rank: int, known: Any) -> None:
+def scatter(above: Any, field: Any, extents: Any, place: Any, rank: int, known: Any) -> None:
     """Copy the points of a tile, old and new ones, to where they belong in their grid."""
-    cells = 4096 >> rank
+    cells, n1, n0 = 4096 >> rank, (extents[1] + 1) // 2, (extents[2] + 1) // 2
+    z0, y0, x0, ahead = place[0] // 2, place[1] // 2, place[2] // 2, side_of(rank, 2)
     if full(place):
-        for kind in range(0, 1 << rank, 2):
-            for row in range(cells // LANES):
+        for row in range(cells // LANES):
+            z, y, x = cell_of(row * LANES, rank)
+            old = ((z0 + z) * n1 + y0 + y) * n0 + x0 + x
+            evens = load_pieces(above, old, n1 * n0 if rank == 3 else LANES // 4)
+            for kind in range(0, 1 << rank, 2):
                 at, apart = begin_of(kind, row, rank, place, extents)
-                evens = load(field, PAD + kind * cells + row * LANES) if kind else load(old, row * LANES)
-                odds = load(field, PAD + (kind + 1) * cells + row * LANES)
-                store_pairs(evens, odds, known, at, apart)
+                for piece in range(4 if rank == 3 else 1):
+                    prefetch_to_write(known, at + piece * apart + ahead)
+                if kind:
+                    evens = load(field, PAD + kind * cells + row * LANES)
+                store_pairs(evens, load(field, PAD + (kind + 1) * cells + row * LANES), known, at, apart)
         return
-    for k in range(4096):
-        if exists(k, rank, place):
-            known[index_of(k, rank, place, extents, 1)] = field[PAD + k] if k >= cells else old[k]
+    for z in range(place[3]):
+        for y in range(place[4]):
+            at = ((place[0] + z) * extents[1] + place[1] + y) * extents[2] + place[2]
+            to = first_of(z, y, rank)
+            for k in range(place[5]):
+                known[at + k] = field[PAD + to + k % 2 * cells + k // 2]
+            if to < cells:
+                old = ((z0 + z // 2) * n1 + y0 + y // 2) * n0 + x0
+                for k in range(0, place[5], 2):
+                    known[at + k] = above[old + k // 2]
+
+
+@jit
+def halve(array: Any, extents: Any, rank: int, out: Any) -> None:
+    """Copy every other point along each axis of a grid."""
+    to, steps = 0, (2 if rank == 3 else 1, 2 if rank > 1 else 1)
+    for z in range(0, extents[0], steps[0]):
+        for y in range(0, extents[1], steps[1]):
+            at = (z * extents[1] + y) * extents[2]
+            for k in range((extents[2] + 1) // 2):
+                out[to + k] = array[at + 2 * k]
+            to += (extents[2] + 1) // 2

@@ -1,19 +1,27 @@
 """What rows need besides: words that have a bit for each lane, pieces that lie apart, and sums with one rounding."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.extending import intrinsic
 
+from forebay.codec import compiled
 from forebay.codec.bounded.format import LANES
 from forebay.codec.bounded.rows import INDEX, Row, called
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 PIECES = 4
 """Pieces of a row that may lie apart."""
 PIECE = LANES // PIECES
 BIT = ir.IntType(1)
+
+
+def jit(function: F) -> F:
+    """Compile a function for one thread that leaves the others theirs, takes no memory and counts no references."""
+    return compiled.jit(function, error_model="numpy", _nrt=False)
 
 
 def _row_of_bits(builder: Any, word: Any) -> Any:
@@ -52,6 +60,27 @@ def count_of(typing: Any, word: Any) -> Any:
 
     def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.zext(called(builder, "llvm.ctpop.i32", INDEX, args), ir.IntType(64))
+
+    return types.int64(types.uint32), make
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def counts_of(typing: Any, row: Any) -> Any:
+    """Count the bits of integers that are set."""
+
+    def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return called(builder, f"llvm.ctpop.{row.suffix}", args[0].type, args)
+
+    return row(row), make
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def lowest_of(typing: Any, word: Any) -> Any:
+    """Return the number of the lowest bit of a word that is set."""
+
+    def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        found = called(builder, "llvm.cttz.i32", INDEX, [args[0], ir.Constant(BIT, 0)])
+        return builder.zext(found, ir.IntType(64))
 
     return types.int64(types.uint32), make
 
@@ -161,35 +190,3 @@ def store_pairs(typing: Any, evens: Any, odds: Any, array: Any, at: Any, pitch: 
         return context.get_dummy_value()
 
     return types.none(evens, odds, array, types.intp, types.intp), make
-
-
-def _element_pointer(context: Any, builder: Any, array: Any, value: Any, index: Any) -> Any:
-    return builder.gep(context.make_array(array)(context, builder, value).data, [index])
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def store_some(typing: Any, row: Any, word: Any, array: Any, at: Any) -> Any:
-    """Write the lanes that a word has a bit for, one after the other."""
-
-    def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        place = _element_pointer(context, builder, array, *args[2:])
-        some = _row_of_bits(builder, args[1])
-        called(builder, f"llvm.masked.compressstore.{row.suffix}", ir.VoidType(), [args[0], place, some])
-        return context.get_dummy_value()
-
-    return types.none(row, types.uint32, array, types.intp), make
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def load_some(typing: Any, word: Any, array: Any, at: Any) -> Any:
-    """Read as many values as a word has bits into their lanes, and zero into the others."""
-    row = Row(array.dtype)
-
-    def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        place = _element_pointer(context, builder, array, *args[1:])
-        vector = context.get_value_type(row)
-        zeros = ir.Constant(vector, [0] * LANES)
-        given = [place, _row_of_bits(builder, args[0]), zeros]
-        return called(builder, f"llvm.masked.expandload.{row.suffix}", vector, given)
-
-    return row(types.uint32, array, types.intp), make

@@ -171,30 +171,32 @@ class SpillingExecutor(RoomMaking):
         return any(key in held for held in self.held)
 
     def _give_up(self, fresh: int | None) -> bool:
-        """Drop what costs least to do without: the first state, then records, then states that lie close."""
+        """Drop what costs least to do without, unless that is the fresh one."""
         self._replans = True
-        if fresh is not None and self._left is not None:
-            return False  # on the way back, what is there is needed before what comes
-        held, kind = set().union(*self.held), self.kind if self.callbacks.keeps else self._states
-        if not held:
+        key = self._least_needed(fresh)
+        if key is None or key == fresh:
             return False
-        if kind is None or (not self.callbacks.keeps and min(held) < STATES):
-            key = min(held)  # the record that is needed last
-            if fresh is not None and key > fresh:
-                return False
-        else:
-            steps = sorted({key - kind.shift for key in held} | ({fresh - kind.shift} if fresh is not None else set()))
-            if steps[0] == 0 and fresh != kind.shift:
-                key = kind.shift  # the state at step 0 can be had again at any time
-            else:
-                known = [step for step in self._spares if step in steps]
-                spare, *self._spares = known or spares(steps, self.coding.steps) or steps[-1:]
-                key = spare + kind.shift
-            if key == fresh:
-                return False
         self._drop(key)
         self.machine.metrics.lost += 1
         return True
+
+    def _least_needed(self, fresh: int | None) -> int | None:
+        """Return what costs least to do without: the first state, then records, then states that lie close.
+
+        None where there is none, or all are needed before the fresh one.
+        """
+        held, kind = set().union(*self.held), self.kind if self.callbacks.keeps else self._states
+        if not held or (fresh is not None and self._left is not None):
+            return None  # on the way back, what is there is needed before what comes
+        if kind is None or (not self.callbacks.keeps and min(held) < STATES):
+            record = min(held)  # the one that is needed last
+            return None if fresh is not None and record > fresh else record
+        steps = sorted({key - kind.shift for key in held} | ({fresh - kind.shift} if fresh is not None else set()))
+        if steps[0] == 0 and fresh != kind.shift:
+            return kind.shift  # the state at step 0 can be had again at any time
+        known = [step for step in self._spares if step in steps]
+        spare, *self._spares = known or spares(steps, self.coding.steps) or steps[-1:]
+        return spare + kind.shift
 
     def _state_kind(self) -> SnapshotKind | None:
         """Return how states are kept; where the plan keeps records, make a place for both first, if there is room."""
