@@ -9,7 +9,18 @@ from hypothesis import strategies as st
 
 from forebay.codec import quality
 from forebay.codec.nvcomp import bitcomp
-from forebay.codec.nvcomp.seal import HEADER, SOURCE, Format, Seal, seal, unseal
+from forebay.codec.nvcomp.seal import (
+    CHECKSUM,
+    HEADER,
+    SOURCE,
+    STREAM_BYTES,
+    WORDS,
+    Format,
+    Seal,
+    _checksum,
+    seal,
+    unseal,
+)
 from forebay.errors import DeviceError, EncodingError
 
 QUALITY = Path(quality.__file__).with_name("quality.cu")
@@ -79,3 +90,12 @@ def test_the_kernels_compile_without_a_gpu(source, real):
         assert compile_only(source, fmad=False, defines=defines).startswith(b"\x7fELF")
     except DeviceError as error:
         pytest.skip(str(error))
+
+
+def test_a_stream_of_another_length_than_the_header_says_is_refused_though_its_checksum_is_right():
+    words = sealed(64).view(np.uint64)
+    words[STREAM_BYTES] -= 8
+    words[CHECKSUM] = 0
+    words[CHECKSUM] = _checksum(words[:WORDS], words[WORDS:].view(np.uint8))
+    with pytest.raises(EncodingError, match="cut short"):
+        unseal(words.view(np.uint8), 4000)

@@ -3,12 +3,14 @@
 import threading
 import time
 from dataclasses import asdict
+from statistics import fmean, median
 from time import sleep
 
 import numpy as np
 import pytest
 
 import forebay as fb
+from forebay.engine import costing
 from forebay.engine.measure import MANY, Steps, host_costs
 from forebay.machine.host import HostReversal
 
@@ -88,3 +90,31 @@ def test_given_costs_are_scaled_by_the_steps_that_were_timed():
     options = {"budget": "1MB", "step_costs": [1.0, 100.0, 100.0, 100.0] + [1.0] * 96, "progress": False}
     result = fb.reverse(forward, lambda state, step: None, (np.zeros(8),), 100, **options)
     assert result.plan.costs.forward > 2e-4
+
+
+@pytest.mark.parametrize(
+    ("budget", "state", "probe"),
+    [
+        (fb.Budget(host=100 * 4096), 10**6, 50 * 4096),
+        (fb.Budget(host=100 * 4096, disk=4096), 10**6, 50 * 4096),
+        (fb.Budget(device=100 * 4096, host=10**9), 10**6, 20 * 4096),
+        (fb.Budget(device=10**9, host=50 * 4096 + 9), 10**6, 10 * 4096),
+        (fb.Budget(device=10**9, host=10**9), 12345, 12345),
+        (fb.Budget(host=4096), 10, 4096),
+    ],
+)
+def test_links_are_timed_with_what_leaves_room_for_their_buffers(budget, state, probe):
+    assert costing._probe(state, budget) == probe
+
+
+def test_given_costs_of_steps_are_scaled_by_those_that_were_timed():
+    costs = [float(step) for step in range(1, 400)]
+    # Calls of one step, from the second on, or of eight from the third on: the median of their means.
+    assert costing._timed_cost(costs, 1, short=False) == median(costs[1 : 1 + costing.REPEATS])
+    eight = [fmean(costs[2 + 8 * number : 10 + 8 * number]) for number in range(costing.REPEATS)]
+    assert costing.MANY == 8 and costing._timed_cost(costs, 1, short=True) == median(eight)
+    assert costing._timed_cost(costs, 3, short=False) == median(
+        [fmean(costs[3 + 3 * number : 6 + 3 * number]) for number in range(costing.REPEATS)]
+    )
+    assert costing._timed_cost([5.0, 7.0], 2, short=True) == 6.0
+    assert costing._timed_cost([3.0, 0.0, 0.0], 1, short=False) == 1.0

@@ -27,9 +27,12 @@ class Mutant:
     """One change of a file."""
 
     file: str
+    function: str
+    """The outermost one that it is in, if any."""
     kind: str
-    lines: tuple[int, ...]
-    """Of what is changed, and the first of its statement; none where importing runs them, or Numba compiles them."""
+    line: int
+    place: int | None
+    """The line before which Python always passes; None where importing runs it, or Numba compiles it."""
     compiled: bool
     source: str
     """The whole file, changed."""
@@ -49,7 +52,10 @@ def mutants(root: Path, file: str) -> Iterator[Mutant]:
     for line in text.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
     for node, statement, function in _nodes(ast.parse(text)):
-        compiled = function is not None and "jit" in "".join(map(ast.dump, function.decorator_list))
+        compiled = function is not None and is_compiled(function)
+        place = (
+            None if function is None or compiled else _place(statement, function, text[starts[statement.lineno - 1] :])
+        )
         for kind, old, changed in _changes(node):
             start, stop = starts[old.lineno - 1] + old.col_offset, starts[old.end_lineno - 1] + old.end_col_offset
             new = ast.unparse(changed)
@@ -58,10 +64,42 @@ def mutants(root: Path, file: str) -> Iterator[Mutant]:
             first, last = starts[old.lineno - 1], starts[old.end_lineno]
             before = " ".join(text[first:last].decode().split())
             after = " ".join((text[first:start].decode() + new + text[stop:last].decode()).split())
-            lines = {statement.lineno, *range(old.lineno, old.end_lineno + 1)}
             source = text[:start].decode() + new + text[stop:].decode()
-            traced = tuple(sorted(lines)) if function is not None and not compiled else ()
-            yield Mutant(file, kind, traced, compiled, source, before, after)
+            yield Mutant(
+                file,
+                function.name if function is not None else "",
+                kind,
+                old.lineno,
+                place,
+                compiled,
+                source,
+                before,
+                after,
+            )
+
+
+def entries(root: Path, file: str) -> list[int]:
+    """List the lines before which Python passes when a function of a file is called, but for compiled ones."""
+    functions = [node for node in ast.walk(ast.parse((root / file).read_bytes())) if isinstance(node, ast.FunctionDef)]
+    return [_first(each) for each in functions if not is_compiled(each) and _first(each) > each.lineno]
+
+
+def is_compiled(function: ast.FunctionDef) -> bool:
+    """Tell whether Numba compiles a function."""
+    return "jit" in "".join(map(ast.dump, function.decorator_list))
+
+
+def _first(function: ast.FunctionDef) -> int:
+    """Return the first line of what a function does."""
+    return _start(function.body[-1 if len(function.body) == 1 else ast.get_docstring(function) is not None])
+
+
+def _place(statement: ast.stmt, function: ast.FunctionDef, text: bytes) -> int:
+    return _first(function) if text.lstrip().startswith(b"elif") else _start(statement)
+
+
+def _start(statement: ast.stmt) -> int:
+    return min([statement.lineno, *(each.lineno for each in getattr(statement, "decorator_list", ()))])
 
 
 def _nodes(tree: ast.Module) -> Iterator[tuple[ast.AST, ast.stmt, ast.FunctionDef | None]]:

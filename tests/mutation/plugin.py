@@ -1,37 +1,23 @@
-"""For pytest: runs chosen tests in a given order, and writes what each takes and which lines of ours it runs.
+"""For pytest: runs chosen tests in a given order, and writes what each takes and which places it passes."""
 
-Lines are known where Python has `sys.monitoring`, which 3.12 brought.
-"""
-
+import builtins
 import json
 import os
-import sys
 from collections import defaultdict
 from pathlib import Path
 
 from hypothesis import Phase, settings
 
 CHOSEN, WRITTEN = (os.environ.get(f"FOREBAY_MUTATION_{name}") for name in ("CHOSEN", "WRITTEN"))
-ROOMS = f"{os.sep}src{os.sep}forebay{os.sep}"
-monitoring = getattr(sys, "monitoring", None) if WRITTEN else None
-seen: set[tuple[str, int]] = set()
+passed: set[int] = set()
+"""Numbers of the places that were passed since the test began."""
 seconds: dict[str, float] = defaultdict(float)
 failed: set[str] = set()
-lines: dict[str, set[tuple[str, int]]] = {}
-shared: dict[str, set[tuple[str, int]]] = defaultdict(set)
-"""What fixtures run, which may be those of a whole file."""
+places: dict[str, set[int]] = {}
+shared: dict[str, set[int]] = defaultdict(set)
+"""What fixtures pass, which may be those of a whole file."""
 
-
-def _see(code, line):
-    if ROOMS in code.co_filename:
-        seen.add((code.co_filename.rpartition(ROOMS)[2], line))
-    return monitoring.DISABLE
-
-
-if monitoring:
-    monitoring.use_tool_id(monitoring.COVERAGE_ID, "forebay")
-    monitoring.register_callback(monitoring.COVERAGE_ID, monitoring.events.LINE, _see)
-    monitoring.set_events(monitoring.COVERAGE_ID, monitoring.events.LINE)
+builtins.forebay_passed = passed.add  # what is written into the sources calls it
 
 
 def pytest_configure():
@@ -48,9 +34,7 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_runtest_logstart(nodeid):
-    seen.clear()
-    if monitoring:
-        monitoring.restart_events()
+    passed.clear()
 
 
 def pytest_runtest_logreport(report):
@@ -58,22 +42,15 @@ def pytest_runtest_logreport(report):
     if report.outcome != "passed":
         failed.add(report.nodeid)
     if report.when == "setup":
-        shared[report.nodeid.partition("::")[0]] |= seen
+        shared[report.nodeid.partition("::")[0]] |= passed
 
 
 def pytest_runtest_logfinish(nodeid):
-    lines[nodeid] = seen.copy()
-
-
-def _by_file(test):
-    by_file = defaultdict(list)
-    for file, line in sorted(lines[test] | shared[test.partition("::")[0]]):
-        by_file[file].append(line)
-    return by_file
+    places[nodeid] = passed.copy()
 
 
 def pytest_sessionfinish():
     if WRITTEN:
-        passed = [test for test in seconds if test not in failed]
-        figures = {test: [seconds[test], _by_file(test) if monitoring else None] for test in passed}
+        good = [test for test in seconds if test not in failed]
+        figures = {test: [seconds[test], sorted(places[test] | shared[test.partition("::")[0]])] for test in good}
         Path(WRITTEN).write_text(json.dumps({"passed": figures, "failed": sorted(failed)}))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.mutation.campaign import TESTS, campaign
-from tests.mutation.mutants import mutants
+from tests.mutation.mutants import entries, mutants
 
 SOURCE = '''\
 """A text, which stays."""
@@ -54,8 +54,9 @@ def test_each_kind_of_change_is_made_once_and_texts_stay(tmp_path):
     assert set(made) == CHANGES
     for mutant in made.values():
         compile(mutant.source, mutant.file, "exec")
-    assert made["continue => break"].lines == (12,)
-    assert made["LIMIT = 3 => LIMIT = 4"].lines == ()
+    assert made["continue => break"].place == made["continue => break"].line == 12
+    assert made["LIMIT = 3 => LIMIT = 4"].place is None
+    assert entries(tmp_path, "source.py") == [10]
 
 
 @pytest.mark.slow

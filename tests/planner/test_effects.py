@@ -9,10 +9,10 @@ import pytest
 import forebay as fb
 from forebay.planner.choose import Setting, operations_of, predict
 from forebay.planner.costs import HostCost
-from forebay.planner.operations import Evict, Fetch, Store
+from forebay.planner.operations import Compute, Evict, Fetch, Store
 from forebay.planner.search.bounds import least_seconds
 from forebay.planner.search.coarse import Coarse
-from forebay.planner.simulate import Work, simulate
+from forebay.planner.simulate import Work, host_pace, simulate
 from forebay.schedule import Backward, Drop, Forward, Restore, Save, TwoLevel
 
 WORK = Work(forward=10, backward=1, save=0, restore=0, take=0, up=(10,), down=(10,))
@@ -48,6 +48,14 @@ def both_ways(steps):
         ([Save(0), Store(0, 1), Forward(0, 1)], {"beside": (1.5,), "down": (5,)}, 10 + 5 / 3),
         # A long store slows the whole step.
         ([Save(0), Store(0, 1), Forward(0, 1)], {"beside": (1.5,), "down": (50,)}, 15),
+        # The store is in the way of the fetch as much as the fetch is in its: a slot that it reads is free later too.
+        (
+            [*both_ways(1)[:4], Save(5), Store(5, 1), Fetch(0, 1), Evict(5, 0), Save(6), Save(7)],
+            {"both": (0.25,)},
+            22.5,
+        ),
+        # A slot from which a snapshot is still going down is not free when a restore has read it.
+        ([Save(8), Save(9), Save(0), Store(0, 1), Restore(0), Evict(0, 0), Save(1)], {}, 10),
         # A fetch that has not begun slows nothing yet.
         ([Forward(0, 1), Save(1), Store(1, 1)], {"beside": (1.5,)}, 10),
     ],
@@ -57,6 +65,7 @@ def test_links(operations, effects, expected):
 
 
 STEPS = [Forward(0, 1), Forward(1, 2), Forward(2, 3)]
+SETTLING = {"host": HostCost(save=4, drop=1, move=1, ahead=True), "save": 5, "forward": 1, "settles": True}
 
 
 @pytest.mark.parametrize(
@@ -87,6 +96,9 @@ STEPS = [Forward(0, 1), Forward(1, 2), Forward(2, 3)]
             {"host": HostCost(save=4, ahead=True), "save": 5, "forward": 1},
             16,
         ),
+        # Nothing is dropped or fetched before that size is there either.
+        ([Save(0), Drop(0), Forward(0, 1)], SETTLING, 11),
+        ([Save(0), Store(0, 1), Evict(0, 0), Save(1), Fetch(0, 1), Forward(0, 1)], SETTLING, 20),
     ],
 )
 def test_the_host(operations, effects, expected):
@@ -168,3 +180,12 @@ def test_the_smallest_budget_that_works_counts_what_a_driver_takes():
     with pytest.raises(fb.BudgetError, match=f"{44 * MIB} bytes"):
         plan(43 * MIB)
     assert plan(44 * MIB).slots == (40,)
+
+
+def test_the_host_keeps_pace_with_what_stands_for_other_actions():
+    work = replace(WORK, host=HostCost(save=1.0, take=2.0, drop=3.0, restore=5.0))
+    actions = [Save(0), Compute(4.0), Restore(0), Compute(6.0), Restore(0), Drop(0)]
+    # Listed are a save, a restore, and a take with its drop: 11 seconds of the host.
+    assert host_pace(actions, work, 31.0) == pytest.approx((31 - 11) / 10)
+    assert host_pace(actions, work, 10.5) == 0.0
+    assert host_pace(actions, work, 0.0) == host_pace(actions[:1], work, 31.0) == 0.0

@@ -10,7 +10,7 @@ from tests.example_counts import fewer
 
 from forebay.planner.choose import operations_of
 from forebay.planner.operations import Evict, Fetch, Store
-from forebay.planner.residency import reside_back, reside_lru, reside_min
+from forebay.planner.residency import StreamedResidency, reside_back, reside_lru, reside_min
 from forebay.planner.trace import moved, trace
 from forebay.schedule import Drop, Online, Restore, Revolve, Save, StoreAll, TwoLevel, Uniform, ZCut
 
@@ -155,3 +155,26 @@ def test_snapshots_that_lie_in_tiers_already_are_fetched_ahead_from_there():
     assert operations[:2] == [repr(Restore(3)), repr(Drop(3))]
     assert operations.index(repr(Fetch(1, 1))) < operations.index(repr(Restore(2)))
     assert not any(each.startswith("Store") for each in operations)
+
+
+def spelled(operations):
+    """Return operations as texts: those of two kinds are equal as tuples."""
+    return [*map(repr, operations)]
+
+
+def test_what_is_never_read_again_is_evicted_without_being_stored():
+    actions = [Save(2), Restore(2), Drop(2)]
+    assert spelled(reside_min(actions, 0, 1, here={1})) == spelled([Evict(1, 0), *actions])
+    again = [*actions, Restore(1), Drop(1)]
+    assert spelled(reside_min(again, 0, 1, here={1}))[:2] == spelled([Store(1, 1), Evict(1, 0)])
+    assert repr(Store(1, 1)) not in spelled(reside_min(again, 0, 1, here={1}, lower={1}))
+
+
+def test_of_an_unknown_end_the_earliest_go_down_before_their_slots_are_wanted():
+    tiers = StreamedResidency((1, 1, 5))
+    assert spelled(tiers.follow(Save(0))) == spelled([Save(0), Store(0, 1)])
+    down = [Evict(0, 0), Save(1), Store(0, 2), Evict(0, 1), Store(1, 1)]
+    assert spelled(tiers.follow(Save(1))) == spelled(down)
+    assert [list(held) for held in tiers.held] == [[1], [1], [0]]
+    assert spelled(tiers.follow(Drop(1))) == spelled([Drop(1)])
+    assert [list(held) for held in tiers.held] == [[], [], [0]]

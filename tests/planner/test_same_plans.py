@@ -17,7 +17,7 @@ from xxhash import xxh3_64_hexdigest
 
 import forebay as fb
 from forebay.planner import blocks, blockwise
-from forebay.planner.choose import Setting, extrapolate, operations_of, predict
+from forebay.planner.choose import Setting, candidates, extrapolate, operations_of, predict
 from forebay.planner.costs import HostCost
 from forebay.planner.residency import StreamedResidency, ways_back
 from forebay.planner.search.bounds import least_misses, least_seconds
@@ -42,12 +42,11 @@ def operations(name, steps, slots, policy):
 def online(steps, slots):
     """What follows a sweep whose end was not known, in each way that its snapshots allow."""
     schedule, tiers = Online(steps, sum(slots)), StreamedResidency(slots)
-    for action in schedule.sweep():
-        tiers.follow(action)
+    swept = [operation for action in schedule.sweep() for operation in tiers.follow(action)]
     held = [set(steps) for steps in tiers.held]
     kept = sorted(set().union(*held))
     ways = map(list, ways_back(held, steps, slots, [kept[:1], kept[:3], kept[::2]]))
-    return [sorted(map(sorted, held)), [[len(listed), checksum(listed)] for listed in ways]]
+    return [checksum(swept), sorted(map(sorted, held)), [[len(listed), checksum(listed)] for listed in ways]]
 
 
 def prediction(seed, settles):
@@ -97,6 +96,13 @@ def numbers_in(text):
     return re.findall(r"\d+\.?\d*", text)
 
 
+def candidates_of(steps):
+    """All schedules that are tried of each family, and of one whose first number is given."""
+    families = ("auto", "uniform", "zcut", "revolve", "twolevel", "storeall")
+    told = {family: checksum([str(each) for each in candidates(steps, family)]) for family in families}
+    return {**told, "twolevel:3": checksum([str(each) for each in candidates(steps, "twolevel", 3)])}
+
+
 def treated(budget, link, seed):
     """What is done with the blocks of a training step."""
     chain = chain_of([Random(seed * number).randint(20, 200) for number in range(1, 9)], link=link)
@@ -115,6 +121,8 @@ def cases():
         yield f"online {steps} {slots}", lambda a=(steps, slots): online(*a)
     for seed in range(14):
         yield f"prediction {seed}", lambda seed=seed: prediction(seed, bool(seed % 2))
+    for steps in (3, 60, 500, 5000):
+        yield f"candidates {steps}", lambda steps=steps: candidates_of(steps)
     for seed in range(8):
         yield f"bounds {seed}", lambda seed=seed: bounds(seed)
     for budget, link, seed in ((450, 100.0, 1), (300, 200.0, 2), (260, 30.0, 3), (900, 1e9, 4)):

@@ -12,7 +12,7 @@ from tests.schedule.test_schedules import fewest_forward_steps_and_saves
 
 from forebay.errors import ScheduleError
 from forebay.schedule import Drop, Forward, Online, Revolve, Save, binomial, check, named
-from forebay.schedule.online import back, unending
+from forebay.schedule.online import back, retainable, unending
 
 MOST = 100_000
 AT_MOST, SHORT, AT_MOST_SHORT = 1.15, 50, 1.28
@@ -129,3 +129,11 @@ def test_it_has_a_name_and_travels():
     for wrong in ("online", "online:0"):
         with pytest.raises(ScheduleError):
             named(wrong, 10)
+
+
+def test_what_could_be_retained_is_tried_in_numbers_that_grow_by_a_quarter():
+    kept = [0, 3, 9, 14, 20, 25, 33, 38, 44, 51, 57, 60]
+    choices = retainable(kept, 64, 20)
+    assert sorted(map(len, choices)) == [1, 2, 3, 4, 6, 8, 11, 11]
+    assert choices[0] == [0, 3, 9, 14, 20, 25, 33, 38, 44, 51, 57] and choices[-1] == [0]
+    assert all(choice[0] == 0 and set(choice) <= set(kept) for choice in choices)

@@ -269,3 +269,10 @@ def test_the_interpreter_holds_a_schedule_to_its_word():
 
     with pytest.raises(ScheduleError, match="not as told"):
         check(Boaster(5))
+
+
+@pytest.mark.parametrize(("make", "numbers"), [(StoreAll, [9]), (Revolve, [9, 4]), (Uniform, [9, 4]), (ZCut, [9, 7])])
+def test_a_schedule_takes_its_own_numbers_alone(make, numbers):
+    assert make(*numbers).steps == 9
+    with pytest.raises(TypeError):
+        make(*numbers, 3)

@@ -5,7 +5,16 @@ import pytest
 from forebay.cuda.available import gpu_count, why_not
 from forebay.errors import BudgetError
 from forebay.tier import capacity
-from forebay.tier.capacity import Capacity, capacities, check_free, check_spills, disk_capacity, host_capacity
+from forebay.tier.capacity import (
+    Capacity,
+    capacities,
+    check_free,
+    check_spills,
+    disk_capacity,
+    host_capacity,
+    less_of_host,
+)
+from forebay.units import Budget
 
 GB = 10**9
 
@@ -15,7 +24,7 @@ def machine(tmp_path):
     """A kernel's files: 1024000 kB of memory, 512000 kB of it available, and control groups as a test lays them out."""
     proc, cgroups = tmp_path / "proc", tmp_path / "cgroup"
     (proc / "self").mkdir(parents=True)
-    (proc / "meminfo").write_text("MemTotal: 1024000 kB\nMemFree: 1 kB\nMemAvailable: 512000 kB\nHugePages_Total: 0\n")
+    (proc / "meminfo").write_text("MemTotal: 1024000 kB\nMemFree: 1 kB\nMemAvailable: 512000 kB\nOdd: 1: 2 kB\n")
 
     def lay_out(membership, groups):
         (proc / "self/cgroup").write_text(membership)
@@ -109,3 +118,14 @@ def test_what_is_more_than_is_free_is_refused(monkeypatch):
         check_free(1001, "it")
     monkeypatch.setattr(capacity, "free_host_bytes", lambda: None)
     check_free(10**18, "it")
+
+
+def test_a_group_may_have_colons_in_its_name(machine):
+    files = {"memory.max": "1000000\n", "memory.current": "400000\n"}
+    assert machine("0::/a:b:c\n", {"a:b:c": files}) == Capacity(1_000_000, 600_000)
+
+
+def test_a_budget_that_is_just_there_is_taken_as_it_is():
+    budget = Budget(host=1000)
+    assert less_of_host(budget, 1000) == (budget, "")
+    assert less_of_host(budget, 999)[0] == Budget(host=999)

@@ -2,6 +2,7 @@
 
 import errno
 import os
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import nullcontext
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from forebay.errors import DiskError
 from forebay.tier.files import SpillFile, allocate, open_unnamed
 from forebay.tier.space import Extent
+from forebay.tier.transfer import run_all
 
 
 @pytest.mark.parametrize("broken", ["unlink", "pwrite", "ftruncate"])
@@ -63,3 +65,12 @@ def test_only_file_systems_that_cannot_allocate_are_let_off(code, raised, monkey
     with pytest.raises(OSError, match="No space") if raised else nullcontext():
         allocate(7, Extent(4096, 8192))
     assert asked == [(7, 4096, 8192)]
+
+
+def test_what_comes_after_its_threads_have_ended_is_cancelled():
+    pool, ended = ThreadPoolExecutor(1), []
+    pool.shutdown()
+    future = run_all(pool, [lambda: ended.append("run")] * 2, lambda error: ended.append(type(error)) or error)
+    with pytest.raises(CancelledError, match="closed before this transfer had ended"):
+        future.result(60)
+    assert ended == [CancelledError]

@@ -3,12 +3,13 @@
 import io
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from rich.console import Console
 
-from forebay.wave.job import progress
+from forebay.wave.job import progress, results
 from forebay.wave.job.progress import ProgressBars
-from forebay.wave.job.results import _kept, _planned, _table
+from forebay.wave.job.results import _kept, _planned, _table, panels_of
 
 
 @pytest.fixture
@@ -94,3 +95,39 @@ def test_facts_of_a_plan_count_whole_snapshots():
     assert _kept(plan) == 1000
     plan.keep, plan.record_bytes = "records", None
     assert _kept(plan) == 0
+
+
+def workspace_of(shape, origin, end):
+    grid = SimpleNamespace(shape=shape, ndim=len(shape), origin=origin, end=end)
+    geometry = SimpleNamespace(
+        sources=np.array([[10.0, 1500.0], [20.0, 2500.0]]), receivers_of=lambda shot: np.full((17, 2), 3000.0 + shot)
+    )
+    fields = {"velocity": np.zeros(shape)}
+    return SimpleNamespace(
+        described=SimpleNamespace(grid=grid), geometry=geometry, fields=lambda medium, box=None: fields
+    )
+
+
+def test_sections_and_planes_are_drawn_in_kilometres():
+    (panel,) = panels_of(np.zeros((4, 6)), workspace_of((4, 6), (100.0, 1000.0), (500.0, 3000.0)), signed=True)
+    assert panel.extent == (1.0, 3.0, 0.5, 0.1) and (panel.down, panel.across) == ("depth, km", "x, km")
+    volume = np.arange(4 * 6 * 8).reshape(4, 6, 8)
+    panels = panels_of(volume, workspace_of(volume.shape, (0.0, 1000.0, 2000.0), (500.0, 3000.0, 7000.0)))
+    assert [panel.extent for panel in panels] == [(1, 3, 0.5, 0), (2, 7, 0.5, 0), (2, 7, 3, 1)]
+    assert [panel.values.tolist() for panel in panels] == [
+        each.tolist() for each in (volume[:, :, 4], volume[:, 3], volume[2])
+    ]
+    assert [(panel.down, panel.across) for panel in panels][2] == ("y, km", "x, km")
+
+
+def test_an_image_is_drawn_stronger_with_depth_and_a_model_with_its_sources(monkeypatch):
+    drawn = []
+    monkeypatch.setattr(results, "draw_panels", lambda panels, path: drawn.append(panels[0]))
+    workspace = workspace_of((3, 5), (0.0, 0.0), (200.0, 400.0))
+    results.draw_image(SimpleNamespace(workspace=workspace, image=np.ones((3, 5))), None)
+    strong = results.STRONG
+    assert drawn[0].values[:, 0].tolist() == pytest.approx([strong, (1 + strong) / 2, 1]) and drawn[0].signed
+    results.draw_model(workspace, None)
+    receivers, sources = drawn[1].points
+    assert (sources[0].tolist(), sources[1].tolist()) == ([1.5, 2.5], [0.01, 0.02])
+    assert len(receivers[0]) == 3 and receivers[0][0] == receivers[1][0] == 3.0 and drawn[1].label == "m/s"
