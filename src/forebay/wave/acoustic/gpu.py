@@ -29,8 +29,6 @@ PITCH = 8
 """Points to whose multiples rows are filled up: 32 bytes, which a cache moves at once."""
 THREADS = 128
 """Of a thread block of those kernels that are not stencils."""
-FAR = 2**30
-"""A plane or row that no field has."""
 LARGEST = 2**32
 """Cells of a field are counted in 32 bits."""
 
@@ -107,7 +105,7 @@ class GpuKernels:
             memory = address(state["pml"])
         for step in steps:
             if change is not None:
-                change.set(p=p, memory=memory, old=old)
+                change.set(p=p, memory=memory)
                 change(stream)
             pictured = image if step == steps[-1] else None
             stencil = advance if pictured is None else self._pictured(propagator, pictured, back)
@@ -128,8 +126,8 @@ class GpuKernels:
         """Step once: `p_old` becomes the newer field, and `pml` what the layers know after the step."""
         stream = self.device.stream()
         if layers.sides:
-            launch = self._change(layers, squared, weights, back)
-            launch.set(p=p, memory=pml, old=p_old)
+            launch = self._change(layers, weights, back)
+            launch.set(p=p, memory=pml)
             launch(stream)
         arguments = self._stepping(squared, weights, layers, back) | {"p": p, "old": p_old}
         self._launch("advance", self._blocks, self.variant.block, arguments)(stream)
@@ -153,7 +151,6 @@ class GpuKernels:
     def curvature(self, total: Any, other: Any, p: Any, weights: Any, layers: AcousticLayers, factor: float) -> None:
         """Add other times lap(p), with what layers have just changed in it in a step back, to a total."""
         arguments = {"p": p, "total": total, "other": other, "factor": float(factor)}
-        arguments |= {"table": self._tables(layers)[0] if layers.sides else None, "sides": len(layers.sides)}
         arguments |= self._changes(layers, True) | self._extents | self._spacing(weights)
         self._launch("curvature", self._blocks, self.variant.block, arguments)(self.device.stream())
 
@@ -235,24 +232,9 @@ class GpuKernels:
 
     def _changes(self, layers: AcousticLayers, back: bool) -> dict[str, Any]:
         """Describe where a stencil finds what layers change; in a step back they reach beyond themselves."""
-        row, plane = self._words, self._rows * self._words
-        found = {"changes": layers.changes if layers.sides else None, "low": 0, "high": FAR, "first": 0, "second": 0}
-        found |= {"row_low": 0, "row_high": FAR, "row_first": 0, "row_second": 0}
-        found |= {"row_stride": 0, "row_stride_after": 0}
-        for side in layers.sides:
-            if side.axis == self._axes - 1:
-                continue
-            lead, trail = (side.lead, side.trail) if back else (0, 0)
-            before = side.start == self.radius
-            edge = side.start + side.count + trail if before else side.start - lead
-            shift = side.changed // WORD - (side.start - side.lead) * (row if side.axis else plane)
-            names = ("low", "first") if before else ("high", "second")
-            prefix = "row_" if side.axis else ""
-            found |= {prefix + names[0]: edge, prefix + names[1]: shift % 2**64}
-            if side.axis:
-                extent = side.lead + side.count + side.trail
-                found["row_stride" if before else "row_stride_after"] = extent * row
-        return found
+        table = self._tables(layers)[0] if layers.sides else None
+        changes = layers.changes if layers.sides else None
+        return {"changes": changes, "table": table, "sides": len(layers.sides), "beyond": int(back)}
 
     def _tables(self, layers: AcousticLayers) -> tuple[Any, Any]:
         """Return the numbers that describe each side, as the source has them, and all coefficients."""
@@ -269,15 +251,15 @@ class GpuKernels:
             self._described = self.put(np.array(table, np.int64)), self.put(numbers)
         return self._described
 
-    def _change(self, layers: AcousticLayers, squared: Any, weights: Any, back: bool) -> Launch:
+    def _change(self, layers: AcousticLayers, weights: Any, back: bool) -> Launch:
         table, coefficients = self._tables(layers)
         planes, rows = (count - 2 * self.radius for count in (self._planes, self._rows))
         columns, across = -(-(self._end - WORD) // WORD), rows if self._axes == 3 else 1
         lines = {0: across * columns, 1: planes * columns, self._axes - 1: planes * across}
         most = max(lines[side.axis] for side in layers.sides)
         extents = {name: value for name, value in self._extents.items() if name != "chunk"}
-        arguments = {"p": None, "memory": None, "changes": layers.changes, "old": None, "squared": squared}
-        arguments |= {"coefficients": coefficients, "table": table} | extents | self._spacing(weights)
+        arguments = {"p": None, "memory": None, "changes": layers.changes, "coefficients": coefficients, "table": table}
+        arguments |= extents | self._spacing(weights)
         name = "change_back" if back else "change"
         return self._launch(name, (-(-most // THREADS), len(layers.sides)), (THREADS,), arguments)
 
@@ -286,9 +268,7 @@ class GpuKernels:
         if not propagator.layers.sides:
             return None
         if ("change", back) not in self._launches:
-            self._launches["change", back] = self._change(
-                propagator.layers, propagator.squared, propagator.weights, back
-            )
+            self._launches["change", back] = self._change(propagator.layers, propagator.weights, back)
         return self._launches["change", back]
 
     def _stencil(self, propagator: Any, back: bool) -> Launch:

@@ -202,7 +202,7 @@ struct Advance {
 
     // Used once: they need not stay in a cache.
     __device__ Loaded load(i64 here, int z) const {
-        return {__ldcs(old + here), __ldcs(squared + here), changes.at(here, z)};
+        return {__ldcs(old + here), __ldcs(squared + here), changes.at(z)};
     }
 
     __device__ void fetch(i64 here) const {
@@ -278,14 +278,10 @@ struct Curvature {
     float4* __restrict__ total;
     const float4* __restrict__ other;
     Changes changes;
-    const float4* __restrict__ of_word;  // what layers along rows change in the first plane, or nothing
-    i64 stride;
     float factor;
 
     __device__ Loaded load(i64 here, int z) const {
-        const float4 change = changes.at(here, z);
-        return {__ldcs(total + here), __ldcs(other + here),
-                of_word ? plus(change, __ldcs(of_word + z * stride)) : change};
+        return {__ldcs(total + here), __ldcs(other + here), changes.at(z)};
     }
 
     __device__ void fetch(i64 here) const {
@@ -301,42 +297,39 @@ struct Curvature {
 
 // Take what layers remember a step further, and tell what they change in it: a thread a line, a row of blocks a side.
 extern "C" __global__ void change(const float4* __restrict__ p, float4* __restrict__ memory,
-                                  float4* __restrict__ changes, float4* __restrict__ old,
-                                  const float4* __restrict__ squared, const float* __restrict__ coefficients,
+                                  float4* __restrict__ changes, const float* __restrict__ coefficients,
                                   const u32* __restrict__ table, int planes, int rows, int words, int end, float w_z,
                                   float w_y, float w_x) {
     const Side side = side_of(table, blockIdx.y);
     Line line;
     if (!line_of(side, blockIdx.x * blockDim.x + threadIdx.x, planes, rows, words, end, line)) return;
     const float* ab = coefficients + side.coefficients;
-    if (side.axis == 2) return change_along(p, memory, old, squared, ab, side, line, w_x);
+    if (side.axis == 2) return change_along(p, memory, changes, ab, side, line, w_x);
     change_across(p, memory, changes, ab, side, line, side.axis == 0 ? w_z : w_y);
 }
 
 // Do so in a step back: the transpose.
 extern "C" __global__ void change_back(const float4* __restrict__ p, float4* __restrict__ memory,
-                                       float4* __restrict__ changes, float4* __restrict__ old,
-                                       const float4* __restrict__ squared, const float* __restrict__ coefficients,
+                                       float4* __restrict__ changes, const float* __restrict__ coefficients,
                                        const u32* __restrict__ table, int planes, int rows, int words, int end,
                                        float w_z, float w_y, float w_x) {
     const Side side = side_of(table, blockIdx.y);
     Line line;
     if (!line_of(side, blockIdx.x * blockDim.x + threadIdx.x, planes, rows, words, end, line)) return;
     const float* ab = coefficients + side.coefficients;
-    if (side.axis == 2) return change_back_along(p, memory, changes, old, squared, ab, side, line, w_x);
+    if (side.axis == 2) return change_back_along(p, memory, changes, ab, side, line, w_x);
     change_back_across(p, memory, changes, ab, side, line, side.axis == 0 ? w_z : w_y);
 }
 
 // Step once: `old` becomes the newer field.
 extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, BLOCKS)
     advance(const float4* __restrict__ p, float4* __restrict__ old, const float4* __restrict__ squared,
-            CHANGES, int planes, int rows, int words, int end, int chunk, int mirrored, float w_z, float w_y,
-            float w_x) {
+            const float4* __restrict__ changes, const u32* __restrict__ table, int sides, int beyond, int planes,
+            int rows, int words, int end, int chunk, int mirrored, float w_z, float w_y, float w_x) {
     march<Advance>(p, {planes, rows, words, end, chunk}, {w_z, w_y, w_x}, [&](int row, int word) {
         return Advance{old,
                        squared,
-                       changes_of(changes, low, high, first, second, row_low, row_high, row_first, row_second,
-                                  row_stride, row_stride_after, words, row, word),
+                       Changes(changes, table, sides, beyond, rows, words, row, word),
                        static_cast<i64>(rows) * words,
                        mirrored,
                        end - 4 * word};
@@ -346,7 +339,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, BLOCKS)
 // Step once, and add the product of the newer field with `seen` to the image and the square of `seen` to the light.
 extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, BLOCKS)
     advance_and_image(const float4* __restrict__ p, float4* __restrict__ old, const float4* __restrict__ squared,
-                      CHANGES, int planes, int rows, int words, int end, int chunk, int mirrored, float w_z, float w_y,
+                      const float4* __restrict__ changes, const u32* __restrict__ table, int sides, int beyond,
+                      int planes, int rows, int words, int end, int chunk, int mirrored, float w_z, float w_y,
                       float w_x, const float4* __restrict__ seen, float4* __restrict__ image,
                       float4* __restrict__ light, float factor, int first_plane, int first_row, int first_word,
                       int seen_planes, int seen_rows, int seen_words) {
@@ -354,8 +348,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, BLOCKS)
     march<AdvanceAndImage>(p, {planes, rows, words, end, chunk}, {w_z, w_y, w_x}, [&](int row, int word) {
         const Advance step = {old,
                               squared,
-                              changes_of(changes, low, high, first, second, row_low, row_high, row_first, row_second,
-                                  row_stride, row_stride_after, words, row, word),
+                              Changes(changes, table, sides, beyond, rows, words, row, word),
                               static_cast<i64>(rows) * words,
                               mirrored,
                               end - 4 * word};
@@ -371,28 +364,13 @@ extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, BLOCKS)
     });
 }
 
-// Add factor other (lap(p) + changes of a step back) to a total.
+// Add factor other (lap(p) + changes) to a total.
 extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, BLOCKS)
     curvature(const float4* __restrict__ p, float4* __restrict__ total, const float4* __restrict__ other, float factor,
-              const u32* __restrict__ table, int sides, CHANGES, int planes, int rows, int words, int end, int chunk,
-              float w_z, float w_y, float w_x) {
+              const float4* __restrict__ changes, const u32* __restrict__ table, int sides, int beyond, int planes,
+              int rows, int words, int end, int chunk, float w_z, float w_y, float w_x) {
     march<Curvature>(p, {planes, rows, words, end, chunk}, {w_z, w_y, w_x}, [&](int row, int word) {
-        const float4* of_word = nullptr;
-        i64 stride = 0;
-        for (int number = 0; number < sides; ++number) {
-            const Side side = side_of(table, number);
-            const int place = word - side.start + side.lead;
-            if (side.axis != 2 || place < 0 || place >= side.extent()) continue;
-            of_word = changes + side.changes + static_cast<i64>(row) * side.extent() + place;
-            stride = static_cast<i64>(side.extent()) * rows;
-        }
-        return Curvature{total,
-                         other,
-                         changes_of(changes, low, high, first, second, row_low, row_high, row_first, row_second,
-                                    row_stride, row_stride_after, words, row, word),
-                         of_word,
-                         stride,
-                         factor};
+        return Curvature{total, other, Changes(changes, table, sides, beyond, rows, words, row, word), factor};
     });
 }
 

@@ -3,9 +3,6 @@
 // A thread owns a line through a layer, along its axis: of words where rows lie across the axis, of the words of a row
 // where they lie along it. What a line remembers is read and written once. Words are loaded in batches, so that
 // a thread waits for several of them at a time.
-//
-// What layers across rows change is told to the stencil. Along rows that would slow down every thread block with an end
-// of a row: there it is taken from the older field, to which the stencil adds nothing but the rest.
 
 constexpr int NUMBERS = 9;  // that describe a side
 constexpr int BATCH = 4;
@@ -48,38 +45,50 @@ struct Line {
     i64 stride, memory_stride;
 };
 
-// Where a stencil finds what layers change, by axis: places up to `low` and from `high` on are in the layers' reach,
-// `first` and `second` are added to the place of a plane, row or word, and the strides lead from plane to plane. All are
-// the same for all threads, and cost no registers.
-#define CHANGES                                                                                              \
-    const float4 *__restrict__ changes, int low, int high, i64 first, i64 second, int row_low, int row_high, \
-        i64 row_first, i64 row_second, int row_stride, int row_stride_after
-
+// What layers change in a column of words: one layer of each axis at most, since those of an axis do not meet.
 struct Changes {
-    const float4* __restrict__ changes;
-    int low, high;
-    i64 first, second;
-    i64 of_row;  // in the first plane, or below 0 where the row is in no layer
-    int stride;
+    const float4 *of_row, *of_word;      // in the first plane, or nothing
+    const float4 *of_first, *of_second;  // as if the layers of the first axis had all planes
+    i64 row_stride, word_stride, plane;
+    int low, high;  // planes between which there is no layer of the first axis
 
-    __device__ float4 at(i64 here, int z) const {
-        float4 total = {};
-        if (z < low) total = __ldcs(changes + here + first);
-        if (z >= high) total = __ldcs(changes + here + second);
-        if (AXES == 3 && of_row >= 0) {
-            const float4 more = __ldcs(changes + of_row + static_cast<i64>(z) * stride);
-            total = z < low || z >= high ? plus(total, more) : more;
+    __device__ Changes(const float4* changes, const u32* __restrict__ table, int sides, bool beyond, int rows, int words,
+                       int row, int word)
+        : of_row(nullptr), of_word(nullptr), of_first(nullptr), of_second(nullptr), row_stride(0), word_stride(0),
+          plane(static_cast<i64>(rows) * words), low(0), high(1 << 30) {
+        for (int number = 0; number < sides; ++number) {
+            const Side side = side_of(table, number);
+            const int first = side.start - (beyond ? side.lead : 0), base = side.start - side.lead;
+            const int last = side.start + side.count + (beyond ? side.trail : 0);
+            const float4* at = changes + side.changes;
+            if (side.axis == 0) {
+                at += static_cast<i64>(row) * words + word - base * plane;
+                if (side.start <= RADIUS) {
+                    low = last;
+                    of_first = at;
+                } else {
+                    high = first;
+                    of_second = at;
+                }
+            } else if (side.axis == 1 && row >= first && row < last) {
+                of_row = at + static_cast<i64>(row - base) * words + word;
+                row_stride = static_cast<i64>(side.extent()) * words;
+            } else if (side.axis == 2 && word >= first && word < last) {
+                of_word = at + static_cast<i64>(row) * side.extent() + word - base;
+                word_stride = static_cast<i64>(side.extent()) * rows;
+            }
         }
+    }
+
+    __device__ float4 at(int z) const {
+        float4 total = {};
+        if (of_word) total = __ldcs(of_word + z * word_stride);
+        if (of_row) total = plus(total, __ldcs(of_row + z * row_stride));
+        if (z < low) total = plus(total, __ldcs(of_first + z * plane));
+        if (z >= high) total = plus(total, __ldcs(of_second + z * plane));
         return total;
     }
 };
-
-__device__ inline Changes changes_of(CHANGES, int words, int row, int word) {
-    const i64 at = static_cast<i64>(row) * words + word;
-    const bool before = AXES == 3 && row < row_low, after = AXES == 3 && row >= row_high;
-    return {changes, low, high, first, second, before ? row_first + at : after ? row_second + at : -1,
-            before ? row_stride : row_stride_after};
-}
 
 // Find the line of a number, or nothing beyond the last one.
 __device__ inline bool line_of(const Side& side, int number, int planes, int rows, int words, int end, Line& line) {
@@ -152,20 +161,15 @@ __device__ inline float4 word_of(const float* __restrict__ numbers, int word) {
     return __ldg(reinterpret_cast<const float4*>(numbers) + word);
 }
 
-// Take what a word changes from the older field.
-__device__ inline void take(float4* old, const float4* __restrict__ squared, float4 change) {
-    const float4 speed = __ldg(squared);
-    *old = minus(*old, times(speed, change));
-}
-
 // A line that is a part of a row. Fluxes into the points of the next word are needed before a word is done.
-__device__ inline void change_along(const float4* __restrict__ p, float4* __restrict__ memory, float4* __restrict__ old,
-                                    const float4* __restrict__ squared, const float* __restrict__ ab, const Side& side,
+__device__ inline void change_along(const float4* __restrict__ p, float4* __restrict__ memory,
+                                    float4* __restrict__ changes, const float* __restrict__ ab, const Side& side,
                                     const Line& line, float w) {
     const int count = side.count;
     const float *a = ab, *b = ab + 4 * count, *half_a = ab + 8 * count, *half_b = ab + 12 * count;
     const float4* field = p + line.field;
     float4 *psi = memory + side.memory + line.memory, *zeta = psi + side.size;
+    float4* out = changes + side.changes + line.changes + side.lead;
     float4 left = __ldg(field - 1), centre = __ldg(field), lap = {}, flux = {};
     for (int word = 0; word <= count; ++word) {
         float4 later = {}, lap_later = {};
@@ -196,7 +200,7 @@ __device__ inline void change_along(const float4* __restrict__ p, float4* __rest
             const float4 curved =
                 fused(word_of(a, word - 1), plus(lap, shift), times(word_of(b, word - 1), zeta[word - 1]));
             zeta[word - 1] = curved;
-            take(old + line.field + word - 1, squared + line.field + word - 1, times(w, plus(shift, curved)));
+            out[word - 1] = times(w, plus(shift, curved));
         }
         flux = later;
         lap = lap_later;
@@ -261,8 +265,7 @@ __device__ inline void change_back_across(const float4* __restrict__ q, float4* 
 
 // The transpose of `change_along`, whose changes come a word later.
 __device__ inline void change_back_along(const float4* __restrict__ q, float4* __restrict__ memory,
-                                         float4* __restrict__ changes, float4* __restrict__ old,
-                                         const float4* __restrict__ squared, const float* __restrict__ ab,
+                                         float4* __restrict__ changes, const float* __restrict__ ab,
                                          const Side& side, const Line& line, float w) {
     const int count = side.count;
     const float *a = ab, *b = ab + 4 * count, *half_a = ab + 8 * count, *half_b = ab + 12 * count;
@@ -306,6 +309,5 @@ __device__ inline void change_back_along(const float4* __restrict__ q, float4* _
             }
         }
         out[done] = times(w, make_float4(total[0], total[1], total[2], total[3]));
-        take(old + line.field + done, squared + line.field + done, out[done]);
     }
 }
