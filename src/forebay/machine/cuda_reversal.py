@@ -18,7 +18,7 @@ from forebay.machine.arrays.dispatch import device_library
 from forebay.machine.arrays.library import DeviceLibrary
 from forebay.machine.cuda import NOTHING, CudaMachine, events_of
 from forebay.machine.lent import Lent
-from forebay.machine.machine import Pair, Wait
+from forebay.machine.machine import Pair, Timed, Wait
 from forebay.machine.region import Region
 from forebay.machine.spec import Leaf
 from forebay.machine.threads import LaneThreads
@@ -27,22 +27,6 @@ from forebay.tier.disk import Disk
 
 UNREAD = 1 << 12
 """Spans after which the times of those that have ended are read: each has an event of the driver until then."""
-
-
-class _Timed:
-    """Surrounds something that the computation does: there is one for every call, so it is no generator."""
-
-    __slots__ = ("_machine", "_step", "_what")
-
-    def __init__(self, machine: "CudaReversal", what: str, step: int) -> None:
-        self._machine, self._what, self._step = machine, what, step
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, *_error: object) -> None:
-        if kind is None:
-            self._machine.end_of(self._what, self._step)
 
 
 class CudaReversal(CudaMachine):
@@ -144,7 +128,7 @@ class CudaReversal(CudaMachine):
         self._away = list(zip(times[::2], times[1::2], strict=True))
         super()._read_times(has_ended)
 
-    def end_of(self, what: str, step: int) -> None:
+    def _end_of(self, what: str, step: int, _start: float) -> None:
         """Time what the computation has done since the last event."""
         self._end("compute", what, step, self._last)
 
@@ -191,10 +175,10 @@ class CudaReversal(CudaMachine):
         known.append(Lent(lambda: self.arrays(region, leaves)))
         return known[-1]
 
-    def timed(self, what: str, step: int) -> "_Timed":
+    def timed(self, what: str, step: int) -> Timed:
         """Time something that the computation does; where it is synchronous, let it find the stream idle."""
         self.pause()
-        return _Timed(self, what, step)
+        return Timed(self._end_of, what, step)
 
     def _time_of(self, moment: Mark) -> float:
         """Return its seconds since the start, those away left out."""

@@ -2,8 +2,8 @@
 
 import mmap
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.errors import BudgetError
-from forebay.machine.machine import Coded, Encoding, Move, Pair, ReversalMachine, TensorMachine, Wait
+from forebay.machine.machine import Coded, Encoding, Move, Pair, ReversalMachine, TensorMachine, Timed, Wait
 from forebay.machine.packing import in_a_row, snapshot_bytes
 from forebay.machine.region import Region
 from forebay.machine.spec import ArraySpec
@@ -160,11 +160,11 @@ class HostReversal(ReversalMachine):
         """Drop a snapshot from the disk."""
         self._threads.drop(lane, step, reads)
 
-    @contextmanager
-    def timed(self, what: str, step: int) -> Iterator[None]:
+    def timed(self, what: str, step: int) -> Timed:
         """Time something that the computation does."""
-        start = perf_counter()
-        yield
+        return Timed(self._end_of, what, step)
+
+    def _end_of(self, what: str, step: int, start: float) -> None:
         self._add("compute", what, step, start)
 
     def finish(self) -> None:

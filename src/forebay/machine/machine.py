@@ -32,6 +32,25 @@ class Wait(NamedTuple):
     event: Any
 
 
+class Timed:
+    """Surrounds something that the computation does: there is one for every call, so it is no generator.
+
+    `end` is told of its end: what, the step, and when it began.
+    """
+
+    __slots__ = ("_end", "_start", "_step", "_what")
+
+    def __init__(self, end: Callable[[str, int, float], None], what: str, step: int) -> None:
+        self._end, self._what, self._step = end, what, step
+
+    def __enter__(self) -> None:
+        self._start = perf_counter()
+
+    def __exit__(self, kind: type[BaseException] | None, *_error: object) -> None:
+        if kind is None:
+            self._end(self._what, self._step, self._start)
+
+
 class Slab(Protocol):
     """Host memory that copies reach at full speed."""
 
