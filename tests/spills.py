@@ -1,6 +1,8 @@
 """The files without a name that processes keep their spilled snapshots in, as Linux shows them."""
 
 import os
+import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,3 +21,11 @@ def spills(directory, process="self"):
 def bytes_on_disk(directory, process="self"):
     """Count the bytes that such files have."""
     return sum(os.stat(entry).st_size for entry in spills(directory, process))
+
+
+def number_told(script, *arguments):
+    """Run a script that spills in a process of its own, and return the number that it prints, and nothing else."""
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert ended.returncode == 0 and ended.stdout.strip().isdigit(), ended.stdout + ended.stderr
+    return int(ended.stdout)

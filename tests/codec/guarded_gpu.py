@@ -57,11 +57,13 @@ def undergo(name, dtype, shape, count, seed):
 
     codec, random, stream = get(name), Random(seed), create_streams().compute
     kinds = ("wave", "special", "noise", "sparse")
-    sound = [codec.encode(cupy.asarray(values(kind, shape, dtype)), stream=stream) for kind in kinds]
+    arrays = [cupy.asarray(values(kind, shape, dtype)) for kind in kinds]
+    cupy.cuda.get_current_stream().synchronize()
+    sound = [codec.encode(array, stream=stream) for array in arrays]
     payloads = [download(each.payload, each.nbytes).tobytes() for each in sound]
     nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    encodings, arrays = GuardedMemory(2 * max(map(len, payloads)) + 4096), GuardedMemory(nbytes + BEFORE)
-    place = arrays.end - nbytes
+    encodings, decoded = GuardedMemory(2 * max(map(len, payloads)) + 4096), GuardedMemory(nbytes + BEFORE)
+    place = decoded.end - nbytes
     out, before = View.at(place, shape, dtype), np.full(BEFORE, 7, np.uint8)
     copy_async(place - BEFORE, before.ctypes.data, BEFORE, stream)
     told = {"tried": 0, "noticed": 0, "wrong": []}

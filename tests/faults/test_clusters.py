@@ -104,6 +104,13 @@ def test_strangers_run_nothing_in_the_workers_of_a_job(tmp_path, monkeypatch):
     assert shown()["distributed.worker", logging.ERROR, True]  # as before
 
 
+def test_of_workers_that_are_meant_to_end_nothing_is_told():
+    noise, said = clusters.WithoutNoise(), logging.LogRecord("distributed.nanny", logging.WARNING, "", 0, "", (), None)
+    assert noise.filter(said)
+    noise.ending = True
+    assert not noise.filter(said)
+
+
 @pytest.mark.parametrize("missing", ["cryptography", "both"])
 def test_credentials_come_from_what_there_is(monkeypatch, missing):
     def without(**options):

@@ -1,11 +1,10 @@
 """Ctrl-C at any moment of a reversal: its file is gone when the exception is seen, not when garbage is collected."""
 
-import subprocess
-import sys
 from time import perf_counter
 
 import pytest
 from tests.faults import figures
+from tests.spills import number_told
 
 SCRIPT = """
 import faulthandler, gc, random, signal, sys, time, traceback
@@ -58,20 +57,12 @@ print(runs)
 """
 
 
-def interrupted(directory, seed, count):
-    """Interrupt so many reversals that spill, and return how many that took."""
-    command = [sys.executable, "-c", SCRIPT, str(directory), str(seed), str(count)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    assert ended.returncode == 0 and "left" not in ended.stdout, ended.stdout + ended.stderr
-    return int(ended.stdout)
-
-
 def test_ctrl_c_leaves_no_file_even_before_garbage_is_collected(tmp_path):
-    assert interrupted(tmp_path, 1, 25) >= 25
+    assert number_told(SCRIPT, tmp_path, 1, 25) >= 25
 
 
 @pytest.mark.slow
 def test_ctrl_c_at_many_moments_leaves_no_file(tmp_path):
     begun = perf_counter()
-    counted = {"interrupted": 1000, "reversals": interrupted(tmp_path, 2, 1000), "wrong": 0}
+    counted = {"interrupted": 1000, "reversals": number_told(SCRIPT, tmp_path, 2, 1000), "wrong": 0}
     figures.record("faults", "Ctrl-C by timer", counted, perf_counter() - begun)

@@ -3,9 +3,6 @@
 import errno
 import os
 import stat
-import subprocess
-import sys
-import textwrap
 import threading
 from contextlib import suppress
 from time import perf_counter
@@ -13,7 +10,7 @@ from time import perf_counter
 import numpy as np
 import pytest
 from tests.faults import figures
-from tests.spills import spills
+from tests.spills import number_told, spills
 
 from forebay.errors import DiskError
 from forebay.tier.disk import Disk
@@ -151,22 +148,14 @@ print(held)
 """
 
 
-def killed(directory, seed, count):
-    """Kill reversals that spill, and return how many had a file open when they were."""
-    command = [sys.executable, "-c", textwrap.dedent(KILLED), str(directory), str(seed), str(count)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert ended.returncode == 0, ended.stderr
-    return int(ended.stdout)
-
-
 def test_no_kill_leaves_a_byte(tmp_path):
-    assert killed(tmp_path, 1, 12) >= 4
+    assert number_told(KILLED, tmp_path, 1, 12) >= 4
 
 
 @pytest.mark.slow
 def test_no_kill_of_many_leaves_a_byte(tmp_path):
     begun = perf_counter()
-    held = killed(tmp_path, 2, 200)
+    held = number_told(KILLED, tmp_path, 2, 200)
     counted = {"kills": 200, "with a file open": held, "wrong": 0}
     figures.record("faults", "reversals killed as they spill", counted, perf_counter() - begun)
     assert held >= 60

@@ -380,7 +380,7 @@ def read_workspace(data, folder):
     damaged_files(workspace_files(), data, folder)
     space = Workspace(folder)
     all_of(
-        lambda: (space.job, space.grid, space.sampling, space.step, space.device, space.notes),
+        lambda: (vars(space.described), space.identity),
         lambda: (space.geometry, space.boxes, space.geometry.receivers_of(0), space.geometry.traces_of(0)),
         lambda: (space.wavelet, space.fields("model"), space.fields("true", space.boxes[0]), steps_of(space)),
         lambda: space.plan(),

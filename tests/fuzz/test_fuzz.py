@@ -24,7 +24,8 @@ EXAMPLES = {"command line": 8, "shape": 25, "zarr": 20, "segy": 30}
 """of the short form, where an input takes long"""
 SLOW = {"workspace", "whole job"}
 """Readers that have a migration run before they begin."""
-SHARE = {"command line": 0.02, "whole job": 0.3, "workspace": 0.1, "zarr": 0.1, "shape": 0.3, "model": 0.3, "name": 0.2}
+SHARE = {"command line": 0.02, "whole job": 0.3, "workspace": 0.1, "zarr": 0.1}
+SHARE |= {"shape": 0.3, "model": 0.3, "name": 0.2, "plan arguments": 0.3}
 """Of the inputs that each reader has in the long form, where an input takes long."""
 INPUTS = 1_000_000
 GUIDED = 20

@@ -2,6 +2,7 @@
 
 import pickle
 from copy import deepcopy
+from random import Random
 from threading import Thread
 
 from forebay.metrics import Metrics, Span, Timeline
@@ -48,3 +49,12 @@ def test_no_thread_writes_over_the_span_of_another():
         thread.join()
     told = [(span.lane, span.step) for span in metrics.timeline]
     assert sorted(told) == [(f"codec {number}", step) for number in range(4) for step in range(2 * ROWS)]
+
+
+def test_no_span_stops_later_than_it_did():
+    random, timeline = Random(1), Timeline()
+    times = [sorted((random.uniform(0, 9), random.uniform(0, 9) ** random.randint(-9, 2))) for _ in range(2000)]
+    for start, stop in times:
+        timeline.add("up 1", "fetch", 3, start, stop)
+    for span, (start, stop) in zip(timeline, times, strict=True):
+        assert span.start == start and stop - 1.2e-7 * (stop - start) <= span.stop <= stop

@@ -111,6 +111,7 @@ def test_the_smallest_budget_named_in_a_refusal_works(schedule):
         ({"steps": 0}, "at least one step"),
         ({"every": 0}, "at least 1"),
         ({"policy": "fifo"}, "min, lru"),
+        ({"policy": "lru", "steps": 100_100}, r"at most 4000 steps, not 100100: .* or take policy='min'"),
         ({"codec": "bounded:1e-4"}, "costs.codecs"),
         ({"machine": "abacus"}, "h200"),
         ({"machine": "laptop"}, "h200, v100"),

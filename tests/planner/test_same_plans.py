@@ -22,8 +22,9 @@ from forebay.planner.costs import HostCost
 from forebay.planner.residency import StreamedResidency, ways_back
 from forebay.planner.search.bounds import least_misses, least_seconds
 from forebay.planner.search.coarse import Coarse
+from forebay.planner.search.hierarchies import prices, recipes
 from forebay.planner.search.levels import bounds_of_levels
-from forebay.planner.simulate import simulate
+from forebay.planner.simulate import Work, simulate
 from forebay.schedule import Online, named
 
 KNOWN = Path(__file__).with_name("same_plans.json")
@@ -103,6 +104,17 @@ def candidates_of(steps):
     return {**told, "twolevel:3": checksum([str(each) for each in candidates(steps, "twolevel", 3)])}
 
 
+def recipes_of(steps, links):
+    """The schedules of levels that are looked at, what is guessed of them, and what they take at least."""
+    work = Work(1.0, 1.5, 0.1, 0.2, 0.0, (3.0, 20.0)[:links], (4.0, 25.0)[:links])
+    slots = (4, 30, 200)[: links + 1]
+    found = recipes(steps, work, slots[0], sum(slots), float("inf"))
+    some = found[:: max(1, len(found) // 8)]
+    told = [[each.guess(steps, work), each.least(steps, work, slots, 0.01), *each[:4]] for each in some]
+    made = [str(each.make(steps, work)) for each in some[:3]]
+    return [len(found), checksum([str(each) for each in found]), told, made, prices(steps, work, 2)]
+
+
 def treated(budget, link, seed):
     """What is done with the blocks of a training step."""
     chain = chain_of([Random(seed * number).randint(20, 200) for number in range(1, 9)], link=link)
@@ -123,6 +135,8 @@ def cases():
         yield f"prediction {seed}", lambda seed=seed: prediction(seed, bool(seed % 2))
     for steps in (3, 60, 500, 5000):
         yield f"candidates {steps}", lambda steps=steps: candidates_of(steps)
+    for steps, links in ((50, 1), (40, 2), (700, 1), (700, 2)):
+        yield f"recipes {steps} {links}", lambda a=(steps, links): recipes_of(*a)
     for seed in range(8):
         yield f"bounds {seed}", lambda seed=seed: bounds(seed)
     for budget, link, seed in ((450, 100.0, 1), (300, 200.0, 2), (260, 30.0, 3), (900, 1e9, 4)):

@@ -101,7 +101,7 @@ class _Results:
     def write(self, survey: "Survey") -> None:
         """Write the image, pictures and the report, and seal them."""
         from forebay.wave.job.results import write_image
-        from forebay.wave.job.workspace.manifest import sealing
+        from forebay.wave.job.workspace.results_seal import sealing
 
         folder = self.job.output.directory
         with sealing(folder, survey.workspace.identity) as sealed:

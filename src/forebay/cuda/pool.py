@@ -16,7 +16,7 @@ KEEP = 2**64 - 1
 class DevicePool:
     """A pool of the driver's for each device that is used.
 
-    The driver's own pool gives memory back at each wait, and taking 77 MB again then costs as much as encoding 0.3 GB.
+    The driver's own pool gives memory back at each wait, and has to map it again at the next call.
     """
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class DevicePool:
 
     @contextmanager
     def lend(self, nbytes: int, stream: Stream) -> Iterator[int]:
-        """Lend memory of the current device in the order of a stream, and give its address."""
+        """Lend memory of the current device in the order of a stream: its address, until the context ends."""
         pool = self._pool_of(current_device().device_id)
         pointer = int(checked(driver.cuMemAllocFromPoolAsync(nbytes, pool, stream.handle), f"taking {nbytes} bytes"))
         yield pointer

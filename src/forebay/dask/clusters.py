@@ -43,10 +43,13 @@ is shown of the rest.
 class WithoutNoise(logging.Filter):
     """Lets pass what users of a cluster should hear of it, see `SHOWN`."""
 
+    ending = False
+    """whether the cluster is being closed, and its workers are meant to end"""
+
     def filter(self, record: logging.LogRecord) -> bool:
         """Tell whether a record is shown."""
-        least = logging.CRITICAL if record.exc_info else SHOWN.get(record.name, logging.CRITICAL)
-        return record.levelno >= least
+        told = not record.exc_info and not self.ending
+        return record.levelno >= (SHOWN.get(record.name, logging.CRITICAL) if told else logging.CRITICAL)
 
 
 class QuietWorker(distributed.WorkerPlugin):  # type: ignore[misc]
@@ -61,13 +64,13 @@ class QuietWorker(distributed.WorkerPlugin):  # type: ignore[misc]
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def quiet() -> Iterator[WithoutNoise]:
     """Filter what Dask shows in this process."""
     noise, handlers = WithoutNoise(), _handlers()
     for handler in handlers:
         handler.addFilter(noise)
     try:
-        yield
+        yield noise
     finally:
         for handler in handlers:
             handler.removeFilter(noise)
@@ -89,10 +92,11 @@ def private_cluster(start: Callable[[Security], Any]) -> Iterator[distributed.Cl
     """
     with ExitStack() as opened:
         opened.enter_context(dask.config.set(CONFIGURATION))
-        opened.enter_context(quiet())
+        noise = opened.enter_context(quiet())
         cluster = opened.enter_context(_started(start, temporary_credentials()))
         client = opened.enter_context(distributed.Client(cluster))
         client.register_plugin(QuietWorker())
+        opened.callback(setattr, noise, "ending", True)
         yield client
 
 

@@ -23,6 +23,9 @@ class Span(NamedTuple):
 
 ROW = Struct("<BIdf")
 """A span as it is kept: the number of its lane and what, its step, when it started, and its seconds."""
+SECONDS = Struct("<f")
+SHORTER = 1 - 2**-24
+"""What makes of a number in four bytes the next smaller one."""
 STEPS = 1 << 32
 """Steps that are told apart."""
 PIECE = ROW.size << 12
@@ -59,9 +62,12 @@ class Timeline(Sequence[Span]):
         if kind is None:
             with _growing:
                 kind = self._kinds.setdefault((lane, what), len(self._kinds))
+        (seconds,) = SECONDS.unpack(SECONDS.pack(stop - start))
+        if start + seconds > stop:  # nothing is told to stop later than it did, which may be the end of all
+            seconds *= SHORTER
         piece, places = self._free
         for place in places:
-            ROW.pack_into(piece, place, kind, step % STEPS, start, stop - start)
+            ROW.pack_into(piece, place, kind, step % STEPS, start, seconds)
             return
         self._grow(piece)
         self.add(lane, what, step, start, stop)

@@ -22,6 +22,8 @@ from forebay.units import MOST_BYTES, Budget, seconds_to_text, short, to_bytes, 
 
 logger = logging.getLogger("forebay.planner")
 
+MOST_LRU_STEPS = 4000
+"""Of a loop whose schedule is looked for with the policy "lru": each candidate is run through action by action."""
 MOST_STEPS = 10**9
 """Calls of backward up to which a plan is found in seconds."""
 
@@ -113,6 +115,11 @@ def plan(
         raise BudgetError(f"slots={slots}: the {budget.tiers[0]} budget holds 1 to {most} snapshots")
     roomy = [setting for setting in settings if setting.slots[0] > 0]
     tried, wanted = _wanted(schedule, problem.coarse_steps, summed(costs.steps, every))
+    if wanted is None and policy == "lru" and problem.coarse_steps > MOST_LRU_STEPS:
+        raise PlanError(
+            f"policy='lru' finds schedules for at most {MOST_LRU_STEPS} steps, not {problem.coarse_steps}: name one "
+            "with its snapshots, such as 'revolve:20', or take policy='min'"
+        )
     others: list[Alternative] = []
     if wanted is not None:
         choices = (evaluate(wanted, setting.slots, setting) for setting in roomy if setting.keep == "states")

@@ -31,7 +31,7 @@ from forebay.schedule.online import back
 SPARE = 2
 """Slots that a way back does without where snapshots are in two tiers at once."""
 MISSES, EVICTS = 1, 2
-"""What the use of a tier leads to."""
+"""What an access leads to."""
 OUTDATED = 4
 """Entries of a heap for each that counts, at most."""
 
@@ -43,20 +43,20 @@ def reside_min(
 
     At the start, the snapshots `here` are in the tier and those in `lower` have a copy below it.
     """
-    uses = trace(operations, tier)
+    accesses = trace(operations, tier)
     resident = dict.fromkeys(here, NEVER)  # step -> index of its next read
-    for index, kind, step, _ in uses.rows() if here else ():
+    for index, kind, step, _ in accesses.rows() if here else ():
         if kind == "read" and resident.get(step) == NEVER:
             resident[step] = index
     farthest = [(-when, step) for step, when in resident.items()]  # heap, with outdated entries
     heapify(farthest)
     written = dict.fromkeys(here, -1)  # step -> index of the operation that brought it into the tier
     below = set(lower)  # snapshots that have a copy in the tier below
-    effects = bytearray(len(uses.at))
-    occupied = array("q")  # slots in use just before each use
+    effects = bytearray(len(accesses.at))
+    occupied = array("q")  # slots in use just before each access
     stores, evictions, fetches = Movements(), Movements(), Movements()
 
-    for number, (index, kind, step, next_read) in enumerate(uses.rows()):
+    for number, (index, kind, step, next_read) in enumerate(accesses.rows()):
         occupied.append(len(resident))
         if kind == "drop":
             resident.pop(step, None)
@@ -91,14 +91,14 @@ def reside_min(
                 farthest = [(-when, step) for step, when in resident.items()]
                 heapify(farthest)
 
-    # Walk back from the end to place each fetch right after the last use that leaves no slot free for it. Fetches
+    # Walk back from the end to place each fetch right after the last access that leaves no slot free for it. Fetches
     # towards later reads stand in line, each wanting to start earlier still; where the slots do not suffice for all,
     # the one that is needed last starts there.
     line: deque[int] = deque()  # steps, needed last first
-    for number in range(len(uses.at) - 1, -1, -1):
+    for number in range(len(accesses.at) - 1, -1, -1):
         effect = effects[number]
         if line or effect & MISSES:
-            index, step = uses.at[number], uses.steps[number]
+            index, step = accesses.at[number], accesses.steps[number]
             room = slots - occupied[number] - (effect & MISSES)
             while line and len(line) > room:
                 fetches.add(index + 1, Fetch, line.popleft(), tier + 1)

@@ -36,8 +36,8 @@ class Reiterable(Iterable[Operation]):
         return iter(self._make())
 
 
-class Trace(NamedTuple):
-    """The uses of a tier, in order, by what is known of each."""
+class Accesses(NamedTuple):
+    """The accesses to a tier, in order, by what is known of each."""
 
     at: "array[int]"
     """indices of the operations"""
@@ -48,12 +48,12 @@ class Trace(NamedTuple):
     """Indices of the operations that read the snapshot next, or NEVER."""
 
     def rows(self) -> Iterator[tuple[int, str, int, int]]:
-        """Yield what is known of each use."""
+        """Yield what is known of each access."""
         return zip(*self, strict=True)
 
 
-def trace(operations: Iterable[Operation], tier: int) -> Trace:
-    """Find the uses of a tier: saves and restores for the first one, stores and fetches for a lower one.
+def trace(operations: Iterable[Operation], tier: int) -> Accesses:
+    """Find the accesses to a tier: saves and restores for the first one, stores and fetches for a lower one.
 
     Examples
     --------
@@ -61,8 +61,8 @@ def trace(operations: Iterable[Operation], tier: int) -> Trace:
     >>> list(trace(Revolve(3, 1), tier=0).rows())[:2]
     [(0, 'write', 0, 2), (2, 'read', 0, 5)]
     """
-    found = at, kinds, steps, next_reads = Trace(array("q"), [], array("q"), array("q"))
-    latest: dict[int, int] = {}  # step -> its last use
+    found = at, kinds, steps, next_reads = Accesses(array("q"), [], array("q"), array("q"))
+    latest: dict[int, int] = {}  # step -> its last access
     names: dict[type, str] = {Drop: "drop"}
     names |= {Store: "write", Fetch: "read"} if tier else {Save: "write", Restore: "read"}
     operation: Any

@@ -21,7 +21,7 @@ def workers():
             lines[process] = " ".join(process.cmdline())
         except psutil.Error:
             continue
-    return [process for process, line in lines.items() if "spawn_main" in line and "tracker" not in line]
+    return [process for process, line in lines.items() if "spawn_main" in line and "resource_tracker" not in line]
 
 
 def kill_some(count, random, over, killed):

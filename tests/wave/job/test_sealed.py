@@ -29,7 +29,7 @@ from forebay.wave.job.run import finish
 from forebay.wave.job.stack import tree_sum
 from forebay.wave.job.verify import verify
 from forebay.wave.job.workspace import Workspace
-from forebay.wave.job.workspace.manifest import sealing
+from forebay.wave.job.workspace.results_seal import sealing
 from forebay.wave.job.workspace.seal import sealed_text
 
 OTHER = TEXT.replace("frequency = 2.5", "frequency = 2.4").replace("smooth = 80.0", "smooth = 80.0\nseed = 1")
@@ -263,7 +263,7 @@ def test_results_are_sealed_and_written_again(runs, job, tmp_path, monkeypatch):
         assert command(tmp_path, "--verify")[0] == 0
 
 
-def test_a_manifest_names_results_alone(job):
+def test_a_seal_of_results_names_results_alone(job):
     workspace = Workspace(job.output.directory)
     for files in (["image.npy"], {"../../etc/passwd": "0"}, {"image.npy": 1}, None):
         text = sealed_text({"files": files}, file="results", job=workspace.identity)

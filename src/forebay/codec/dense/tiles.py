@@ -157,17 +157,16 @@ def surround(above: Any, extents: Any, place: Any, rank: int, coarse: Any) -> bo
                 for k in range(max(0, n0 - x0), wide if n0 > 1 else 0):
                     coarse[at + k] = onward(above[begin + n0 - 1], above[begin + n0 - 2], past(x0 + k, n0))
             at += 12 if rank == 3 else 36
-    some = any_of(bits_of(load(coarse, 0)))
-    odd = some & type(some)(0)
-    used = 1472 if rank == 3 else 1280 if rank == 2 else 2080
+    some, used = bits_of(load(coarse, 0)), 1472 if rank == 3 else 1280 if rank == 2 else 2080
+    odd = some ^ some
     for k in range(0, used, LANES):
         values = load(coarse, k)
-        some |= any_of(bits_of(values))
-        odd |= any_of(bits_of(values - values))
-    if odd:
+        some = some | bits_of(values)
+        odd = odd | bits_of(values - values)
+    if any_of(odd):
         for k in range(used):
             coarse[k] = finite(coarse[k])
-    return bool(some == 0)
+    return bool(any_of(some) == 0)
 
 
 @jit

@@ -26,18 +26,13 @@ def change(
 
     Afterwards `layers.changes` has what they change.
     """
-    p, p_old, squared = (_deep(field) for field in (p, p_old, squared))
-    plane, edge = len(weights) == 2, radius * (len(weights) == 3)
+    p, p_old, squared = _deep(p), _deep(p_old), _deep(squared)
+    plane, edge = len(weights) == 2, 0 if len(weights) == 2 else radius
     for side in layers.sides:
-        psi, zeta = (
-            _deep(pml[begin : begin + side.size].reshape(side.shape))
-            for begin in (side.offset, side.offset + side.size)
-        )
-        compiled = _back if back else _forward
-        loop = compiled(2 * side.axis if plane else side.axis, radius, p.dtype, side.size >= MANY)
-        coefficients = tuple(side.coefficients.astype(p.dtype))
-        out, w = _deep(_changed(side, layers)), weights[side.axis]
-        loop(p, p_old, squared, psi, zeta, out, coefficients, w, side.start, side.lead, edge)
+        loop = (_back if back else _forward)(2 * side.axis if plane else side.axis, radius, p.dtype, side.size >= MANY)
+        # Numbers, not views: a step of a small model takes about as long as what is passed here.
+        places = (side.start, side.lead, side.trail, side.offset, side.size, side.changed)
+        loop(p, p_old, squared, pml, layers.changes, side.coefficients, weights[side.axis], edge, places)
 
 
 def add(layers: AcousticLayers, total: Any, other: Any, factor: Any) -> None:
@@ -80,9 +75,17 @@ def _forward(axis: int, radius: int, dtype: Any, parallel: bool) -> Any:
     if axis == 2:
 
         @jit(parallel=parallel)
-        def along(p: Any, old: Any, speed: Any, psi: Any, zeta: Any, out: Any, ab: Any, w: Any, start: int, lead: int,
-                  edge: int) -> None:  # fmt: skip
-            a, b, half_a, half_b = ab
+        def along(
+            p: Any, old: Any, speed: Any, pml: Any, changes: Any, ab: Any, w: Any, edge: int, places: Any
+        ) -> None:
+            a, b, half_a, half_b = ab[0], ab[1], ab[2], ab[3]
+            start, lead, trail, offset, size, changed = places
+            shape, reached = (p.shape[0], p.shape[1], len(a)), (p.shape[0], p.shape[1], lead + len(a) + trail)
+            psi, zeta = (
+                pml[offset : offset + size].reshape(shape),
+                pml[offset + size : offset + 2 * size].reshape(shape),
+            )
+            out = changes[changed : changed + reached[0] * reached[1] * reached[2]].reshape(reached)
             count = len(a)
             for z in prange(radius, p.shape[0] - radius):
                 flow, lap, shift = np.zeros(count + 1, p.dtype), np.zeros(count, p.dtype), np.zeros(count, p.dtype)
@@ -114,9 +117,14 @@ def _forward(axis: int, radius: int, dtype: Any, parallel: bool) -> Any:
         return along
 
     @jit(parallel=parallel)
-    def across(p: Any, old: Any, speed: Any, psi: Any, zeta: Any, out: Any, ab: Any, w: Any, start: int, lead: int,
-               edge: int) -> None:  # fmt: skip
-        a, b, half_a, half_b = ab
+    def across(p: Any, old: Any, speed: Any, pml: Any, changes: Any, ab: Any, w: Any, edge: int, places: Any) -> None:
+        a, b, half_a, half_b = ab[0], ab[1], ab[2], ab[3]
+        start, lead, trail, offset, size, changed = places
+        planes, rows, long = p.shape[0], p.shape[1], lead + len(a) + trail
+        shape = (len(a), rows, p.shape[2]) if first else (planes, len(a), p.shape[2])
+        reached = (long, rows, p.shape[2]) if first else (planes, long, p.shape[2])
+        psi, zeta = pml[offset : offset + size].reshape(shape), pml[offset + size : offset + 2 * size].reshape(shape)
+        out = changes[changed : changed + reached[0] * reached[1] * reached[2]].reshape(reached)
         count, width = len(a), p.shape[2]
         low, high = (edge, p.shape[1] - edge) if first else (radius, p.shape[0] - radius)
         for line in prange(low, high):
@@ -162,9 +170,17 @@ def _back(axis: int, radius: int, dtype: Any, parallel: bool) -> Any:
     if axis == 2:
 
         @jit(parallel=parallel)
-        def along(q: Any, old: Any, speed: Any, psi: Any, zeta: Any, out: Any, ab: Any, w: Any, start: int, lead: int,
-                  edge: int) -> None:  # fmt: skip
-            a, b, half_a, half_b = ab
+        def along(
+            q: Any, old: Any, speed: Any, pml: Any, changes: Any, ab: Any, w: Any, edge: int, places: Any
+        ) -> None:
+            a, b, half_a, half_b = ab[0], ab[1], ab[2], ab[3]
+            start, lead, trail, offset, size, changed = places
+            shape, reached = (q.shape[0], q.shape[1], len(a)), (q.shape[0], q.shape[1], lead + len(a) + trail)
+            psi, zeta = (
+                pml[offset : offset + size].reshape(shape),
+                pml[offset + size : offset + 2 * size].reshape(shape),
+            )
+            out = changes[changed : changed + reached[0] * reached[1] * reached[2]].reshape(reached)
             count, reach = len(a), out.shape[2]
             for z in prange(radius, q.shape[0] - radius):
                 m, n = np.zeros(count + 2 * far, q.dtype), np.zeros(count + 2 * far, q.dtype)
@@ -192,9 +208,14 @@ def _back(axis: int, radius: int, dtype: Any, parallel: bool) -> Any:
         return along
 
     @jit(parallel=parallel)
-    def across(q: Any, old: Any, speed: Any, psi: Any, zeta: Any, out: Any, ab: Any, w: Any, start: int, lead: int,
-               edge: int) -> None:  # fmt: skip
-        a, b, half_a, half_b = ab
+    def across(q: Any, old: Any, speed: Any, pml: Any, changes: Any, ab: Any, w: Any, edge: int, places: Any) -> None:
+        a, b, half_a, half_b = ab[0], ab[1], ab[2], ab[3]
+        start, lead, trail, offset, size, changed = places
+        planes, rows, long = q.shape[0], q.shape[1], lead + len(a) + trail
+        shape = (len(a), rows, q.shape[2]) if first else (planes, len(a), q.shape[2])
+        reached = (long, rows, q.shape[2]) if first else (planes, long, q.shape[2])
+        psi, zeta = pml[offset : offset + size].reshape(shape), pml[offset + size : offset + 2 * size].reshape(shape)
+        out = changes[changed : changed + reached[0] * reached[1] * reached[2]].reshape(reached)
         count, width, reach = len(a), q.shape[2], out.shape[0] if first else out.shape[1]
         low, high = (edge, q.shape[1] - edge) if first else (radius, q.shape[0] - radius)
         for line in prange(low, high):

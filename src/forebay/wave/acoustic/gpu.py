@@ -75,13 +75,13 @@ class GpuKernels:
         self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int], hears: Any
     ) -> Any:
         """Advance a state by several steps, sending and hearing a row of values in each."""
-        return self._run(propagator, state, senders, sent, steps, hears, None, back=False)
+        return self._run_steps(propagator, state, senders, sent, steps, hears, None, back=False)
 
     def run_back(self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int], image: Any) -> Any:
         """Take the adjoint's state back through steps, sending a row of values in each, and image the last one."""
-        return self._run(propagator, state, senders, sent, steps, None, image, back=True)
+        return self._run_steps(propagator, state, senders, sent, steps, None, image, back=True)
 
-    def _run(
+    def _run_steps(
         self,
         propagator: Any,
         state: Any,

@@ -24,6 +24,7 @@ as the stencil does. Layers change a step by adding, so those of several axes an
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -54,10 +55,10 @@ class Side:
     """of psi in the memory of all layers; zeta follows"""
     changed: int
     """where its changes begin in those of all layers"""
-    coefficients: NDArray[np.float64]
+    coefficients: NDArray[np.floating]
     """a, b, and both for the half points before; a row each"""
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Values of psi, and as many of zeta."""
         return prod(self.shape)
@@ -86,6 +87,11 @@ class AcousticLayers:
     def reach(self) -> int:
         """Values of all changes."""
         return sum(prod(side.reach) for side in self.sides)
+
+    def of_type(self, dtype: np.dtype[Any]) -> "AcousticLayers":
+        """Return the same layers with coefficients of the fields' type."""
+        sides = (replace(side, coefficients=side.coefficients.astype(dtype)) for side in self.sides)
+        return replace(self, sides=tuple(sides))
 
 
 def layers_of(grid: Grid, halo: int, rows: Rows, dt: float, velocity: float) -> AcousticLayers:

@@ -76,7 +76,7 @@ class Acoustic(Physics):
         kernels = _kernels(velocity, grid, self.order // 2, dtype)
         rows = kernels.rows
         squared = (velocity.astype(np.float64) * self.dt) ** 2
-        layers = layers_of(grid, self.halo, rows, self.dt, model.layer_velocity)
+        layers = layers_of(grid, self.halo, rows, self.dt, model.layer_velocity).of_type(dtype)
         derived = {
             "kernels": kernels,
             "rows": rows,

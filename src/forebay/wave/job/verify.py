@@ -11,7 +11,7 @@ from forebay.wave.files.npy import load_array
 from forebay.wave.job.job import Job
 from forebay.wave.job.workspace import Workspace, locked
 from forebay.wave.job.workspace.description import Description, differences, frozen
-from forebay.wave.job.workspace.manifest import check_result, sealed_results
+from forebay.wave.job.workspace.results_seal import check_result, sealed_results
 
 Name = TypeVar("Name")
 

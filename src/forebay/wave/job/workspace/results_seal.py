@@ -1,4 +1,4 @@
-"""The results of a job, sealed: a manifest has the checksums of image, sums, pictures and report."""
+"""The seal of a job's results: the checksums of image, sums, pictures and report, in `results.json`."""
 
 import re
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from forebay.checksums import checksum_of
 from forebay.files import whole
 from forebay.wave.job.workspace.seal import checksum_of_file, damaged, open_text, sealed_text
 
-MANIFEST = "results.json"
+SEAL = "results.json"
 RESULT = re.compile(r"(image|stack|illumination|model|report)\.(npy|zarr|segy|png|html)")
 """The names that results have."""
 
@@ -18,19 +18,19 @@ RESULT = re.compile(r"(image|stack|illumination|model|report)\.(npy|zarr|segy|pn
 def sealing(root: Path, identity: str) -> Iterator[list[Path]]:
     """Yield a list for the results that are written, and seal them when all of them are.
 
-    Until then there is no manifest: results of two runs would pass for those of one.
+    Until then there is no seal: results of two runs would pass for those of one.
     """
-    (root / MANIFEST).unlink(missing_ok=True)
+    (root / SEAL).unlink(missing_ok=True)
     written: list[Path] = []
     yield written
     files = {path.name: _checksum(path) for path in written}
-    with whole(root / MANIFEST) as path:
+    with whole(root / SEAL) as path:
         path.write_text(sealed_text({"files": files}, file="results", job=identity))
 
 
 def sealed_results(root: Path, identity: str) -> dict[Path, str]:
     """Return the checksums of the results that the last run wrote; none where it wrote none, or not all."""
-    path = root / MANIFEST
+    path = root / SEAL
     if not path.exists():
         return {}
     files = open_text(path, file="results", job=identity).get("files")
