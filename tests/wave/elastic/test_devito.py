@@ -56,12 +56,22 @@ def operator(propagator, shape, inner):
         equations.append(devito.Eq(memory.forward, b * memory + a * slope))
         return slope + memory.forward
 
+    fading = {}
+    for letters in (*axes, *pairs):
+        half = [int(letter in letters and len(set(letters)) == len(letters)) for letter in axes]
+        profiles = [layers.g[axis][at][inner[axis]] for axis, at in enumerate(half)]
+        fading[letters] = function(f"g_{letters}", letters, np.prod(np.meshgrid(*profiles, indexing="ij"), axis=0))
+
+    def advanced(letters, rate):
+        g = fading[letters]
+        return devito.Eq(fields[letters].forward, g * (g * fields[letters] + rate))
+
     for one in axes:
         push = sum(
             stretched(along(fields["".join(sorted(one + other, key=axes.index))], other), other, one, int(one == other))
             for other in axes
         )
-        equations.append(devito.Eq(fields[one].forward, fields[one] + medium[f"b{one}"] * push))
+        equations.append(advanced(one, medium[f"b{one}"] * push))
     moved = {one: fields[one].forward for one in axes}
     strains = {one: stretched(along(moved[one], one), one, one + one, 0) for one in axes}
     for pair in pairs:
@@ -72,7 +82,7 @@ def operator(propagator, shape, inner):
             rate = medium[f"m{pair}"] * (
                 stretched(along(moved[one], other), other, pair, 1) + stretched(along(moved[other], one), one, pair, 1)
             )
-        equations.append(devito.Eq(fields[pair].forward, fields[pair] + rate))
+        equations.append(advanced(pair, rate))
     return fields, devito.Operator(equations)
 
 
