@@ -17,7 +17,7 @@ TWO_TIERS = {"budget": fb.Budget(host=4 * SNAPSHOT, disk="1MB"), "schedule": "re
 ENCODED = {"budget": fb.Budget(host="90kB"), "schedule": "revolve:20", "codec": "lossless"}
 WAYS = {
     "one tier": (ONE_TIER, 75),
-    "two tiers": (TWO_TIERS, 90),
+    "two tiers": (TWO_TIERS, 110),
     "codec": (ENCODED, 75),
     "unknown end": (ONE_TIER | {"schedule": "online:20", "steps": None}, 75),
 }

@@ -29,7 +29,7 @@ SHORTER = 1 - 2**-24
 """What makes of a number in four bytes the next smaller one."""
 STEPS = 1 << 32
 """Steps that are told apart."""
-PIECE = ROW.size << 12
+PIECE = ROW.size << 9
 """Bytes in which spans are kept: a list that grows would be moved about, and leave holes between a loop's states."""
 _growing = threading.Lock()
 """Held where nothing is made that Python's collector would look at, which may close what tells spans."""
