@@ -30,9 +30,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 # JAX would take three quarters of a GPU that other tests use at the same time.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
-# Compilers take a third of the time of all tests, half of it to make fast code of what runs once.
+# XLA's compiler takes most of the time of the tests of JAX, a quarter of it to make fast code of what runs once.
 if not ALL:
-    os.environ.setdefault("NUMBA_OPT", "1")
     os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 # What checkpoint_schedules has Numba compile takes seconds in every process, and milliseconds as it stands.

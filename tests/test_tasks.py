@@ -4,8 +4,12 @@ import sys
 import threading
 from concurrent.futures import CancelledError
 
+import numpy as np
 import pytest
 
+import forebay as fb
+from forebay import tasks
+from forebay.errors import EngineError
 from forebay.tasks import ThreadTask, Workers
 
 LONG = 20.0
@@ -134,6 +138,21 @@ def test_where_threads_cannot_begin_or_start_their_tasks_fail(monkeypatch):
     with pytest.raises(RuntimeError, match="can't start new thread"):
         workers.submit(len, "").result()
     workers.close()
+
+
+@pytest.mark.parametrize("which", [1, 2, 3, 4])
+def test_a_reversal_that_gets_no_thread_says_so_and_ends(monkeypatch, tmp_path, which):
+    real, count = tasks.start_new_thread, iter(range(1, 100))
+
+    def start(*about):
+        if next(count) == which:
+            raise RuntimeError("can't start new thread")
+        return real(*about)
+
+    monkeypatch.setattr(tasks, "start_new_thread", start)
+    call = {"steps": 30, "schedule": "revolve:6", "budget": fb.Budget(host=8192, disk=40960)}
+    with pytest.raises(EngineError, match="starts no more threads"):
+        fb.reverse(lambda state, *_: state, lambda *_: None, (np.ones(512),), directory=tmp_path, **call)
 
 
 def test_threads_that_nobody_needs_any_more_end():

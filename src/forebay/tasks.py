@@ -15,6 +15,8 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
+from forebay.errors import EngineError
+
 T = TypeVar("T")
 
 logger = logging.getLogger("forebay.tasks")
@@ -173,8 +175,10 @@ class Workers:
         # Whoever lets go of it without closing it is not kept from ending.
         thread = threading.Thread(target=work, name=f"{self._name}-{len(self._threads)}", daemon=True)
         self._threads.append((thread, ended))
-        # `start` waits for the thread's first word on a condition: not where signals raise.
-        start_new_thread(_started, (thread, self._given, ended))
+        try:  # `start` waits for the thread's first word on a condition: not where signals raise
+            start_new_thread(_started, (thread, self._given, ended))
+        except RuntimeError as error:
+            _fail(self._given, ended, error)
 
 
 def _started(thread: threading.Thread, given: dict[int, ThreadTask[Any]], ended: threading.Lock) -> None:
@@ -182,9 +186,15 @@ def _started(thread: threading.Thread, given: dict[int, ThreadTask[Any]], ended:
     try:
         thread.start()
     except RuntimeError as error:
-        for task in list(given.values()):
-            task.set_exception(error)
-        ended.release()
+        _fail(given, ended, error)
+
+
+def _fail(given: dict[int, ThreadTask[Any]], ended: threading.Lock, cause: RuntimeError) -> None:
+    """Fail what waits for a thread that the system does not start."""
+    error = EngineError(f"the system starts no more threads ({cause}): end others, or raise the limit (ulimit -u)")
+    for task in list(given.values()):
+        task.set_exception(error)
+    ended.release()
 
 
 def _work(

@@ -1,11 +1,14 @@
 """Spans that are kept as numbers come back as they were told, from many threads, through copies and pickles."""
 
+import os
 import pickle
+import signal
 from copy import deepcopy
 from random import Random
 from threading import Thread
 
 from forebay.metrics import Metrics, Span, Timeline
+from forebay.metrics import timeline as timeline_module
 from forebay.metrics.timeline import PIECE, ROW
 
 ROWS = PIECE // ROW.size
@@ -58,3 +61,21 @@ def test_no_span_stops_later_than_it_did():
         timeline.add("up 1", "fetch", 3, start, stop)
     for span, (start, stop) in zip(timeline, times, strict=True):
         assert span.start == start and stop - 1.2e-7 * (stop - start) <= span.stop <= stop
+
+
+def test_a_forked_child_tells_spans_whoever_was_telling_some_when_it_was_forked():
+    with timeline_module._growing:
+        child = os.fork()
+        if not child:
+            signal.alarm(20)
+            filled(ROWS + 1)
+            os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_metrics_of_nothing_are_equal_and_many_kinds_of_spans_are_told_apart():
+    assert Metrics() == Metrics()
+    timeline = Timeline()
+    for number in range(300):
+        timeline.add(f"codec {number}", "compress", 1, 0.0, 1.0)
+    assert len({span.lane for span in timeline}) == 300

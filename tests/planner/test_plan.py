@@ -86,6 +86,7 @@ def test_the_timeline_ends_at_the_predicted_time():
         ({"budget": "0.9GB", "slots": 1}, "needs 1GB"),
         ({"budget": "300GB", "slots": 2, "schedule": "storeall"}, "give more slots"),
         ({"budget": fb.Budget("4GB", "0.5GB", "500GB"), "schedule": "storeall"}, "host has 500MB and needs 1GB"),
+        ({"budget": fb.Budget("1GB", "1GB"), "schedule": "online:3"}, "snapshots that online:3 puts there"),
         ({"budget": "14GB", "schedule": "zcut", "record_bytes": "0.1GB"}, "device has 14GB and needs 26GB"),
         ({"budget": "20GB", "schedule": "storeall", "record_bytes": "0.1GB"}, "needs 20.1GB"),
     ],

@@ -1,7 +1,9 @@
+import numpy as np
 import pytest
 
+import forebay as fb
 from forebay.errors import ScheduleError
-from forebay.schedule import Foreign, Revolve, foreign
+from forebay.schedule import Backward, Foreign, Revolve, Schedule, foreign
 
 library = pytest.importorskip("checkpoint_schedules")
 
@@ -69,3 +71,48 @@ def test_the_number_of_steps_must_be_known_and_right():
 def test_what_is_no_action_is_refused():
     with pytest.raises(ScheduleError, match="not actions"):
         Foreign.from_text(1, "S0 X1")
+
+
+class OneShot(Schedule):
+    """Somebody's own, whose actions come once and then never again."""
+
+    def __init__(self, actions, inner):
+        self._actions, self._inner, self.steps = iter(actions), inner, inner.steps
+
+    def __iter__(self):
+        return self._actions
+
+    def __len__(self):
+        return len(self._inner)
+
+    forward_steps = property(lambda self: self._inner.forward_steps)
+    saves = property(lambda self: self._inner.saves)
+    peak_snapshots = property(lambda self: self._inner.peak_snapshots)
+
+    def __str__(self):
+        return "mine"
+
+
+def steps_reversed(schedule):
+    called = []
+    fb.reverse(
+        lambda state, start, stop: (state[0] + (stop - start),),
+        lambda state, step: called.append((step, int(state[0][0]))),
+        (np.zeros(8),),
+        steps=30,
+        schedule=schedule,
+        budget="100kB",
+    )
+    return called
+
+
+def test_a_schedule_of_your_own_is_taken_down_once():
+    assert steps_reversed(OneShot(Revolve(30, 5), Revolve(30, 5))) == [(step, step) for step in reversed(range(30))]
+
+
+@pytest.mark.parametrize("kind", [OneShot, lambda actions, inner: Foreign(30, actions)])
+def test_a_schedule_that_is_no_reversal_is_refused_before_the_first_step(kind):
+    actions = tuple(Revolve(30, 5))
+    for wrong in ((), actions[:-1], tuple(action for action in actions if action != Backward(7))):
+        with pytest.raises(ScheduleError, match="not a reversal"):
+            steps_reversed(kind(wrong, Revolve(30, 5)))

@@ -463,3 +463,13 @@ def test_ctrl_c_leaves_no_files_and_no_threads(tmp_path: Path, moment: str) -> N
     wait_for(process, "interrupted")
     assert process.wait(TIMEOUT) == 0
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_fails_is_named(tmp_path, monkeypatch):
+    def broken(*about):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with Disk(tmp_path, 1 << 20) as disk:
+        monkeypatch.setattr("forebay.tier.disk.write_chunk", broken)
+        with pytest.raises(DiskError, match=r"failed at step 3 \(Input/output error\): look at it"):
+            disk.write(3, bytes(4096)).result()

@@ -3,6 +3,8 @@
 import torch
 from torch import nn
 
+from forebay.machine.host import HostMachine
+
 NAMES = [f"blocks.{number}" for number in range(4)]
 
 
@@ -50,3 +52,15 @@ class Net(nn.Module):
         for block in self.blocks:
             x = block(x)
         return self.head(x)
+
+
+def wait_for_copies(monkeypatch, clock, seconds):
+    """Have copies down to the host end later, so that whoever waits for one does so for some seconds."""
+    moves = HostMachine.moves
+
+    def with_events(machine, lane, several):
+        ends = moves(machine, lane, several)
+        return ["copied"] * len(several) if lane.startswith("down") else ends
+
+    monkeypatch.setattr(HostMachine, "moves", with_events)
+    monkeypatch.setattr(HostMachine, "hold", lambda machine, wait: setattr(clock, "now", clock.now + seconds))

@@ -27,8 +27,10 @@ class DevicePool:
         """Lend memory of the current device in the order of a stream: its address, until the context ends."""
         pool = self._pool_of(current_device().device_id)
         pointer = int(checked(driver.cuMemAllocFromPoolAsync(nbytes, pool, stream.handle), f"taking {nbytes} bytes"))
-        yield pointer
-        checked(driver.cuMemFreeAsync(pointer, stream.handle), "giving memory back")
+        try:
+            yield pointer
+        finally:
+            checked(driver.cuMemFreeAsync(pointer, stream.handle), "giving memory back")
 
     def _pool_of(self, device: int) -> driver.CUmemoryPool:
         if device not in self._pools:

@@ -92,8 +92,12 @@ class LaneThreads:
             self._tell(lane, what, step, begun)
             end.set_result(None)
 
-        # Whoever waits for the end of a lane that is shut down must not wait for ever.
-        self.submit(lane, start).add_done_callback(lambda task: end.cancel() if task.cancelled() else None)
+        def failed(started: ThreadTask[None]) -> None:
+            """End what was never started, in a lane that is shut down or has no thread: somebody may wait for it."""
+            if (error := started.exception()) is not None:
+                end.set_exception(error)
+
+        self.submit(lane, start).add_done_callback(failed)
         return end
 
     def drop(self, lane: str, step: int, reads: Sequence[ThreadTask[Any]]) -> None:

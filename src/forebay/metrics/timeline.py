@@ -1,6 +1,7 @@
 """What happened when, on the computation and on each link, and its form for trace viewers."""
 
 import json
+import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
@@ -21,20 +22,31 @@ class Span(NamedTuple):
     stop: float
 
 
-ROW = Struct("<BIdf")
+ROW = Struct("<HIdf")
 """A span as it is kept: the number of its lane and what, its step, when it started, and its seconds."""
 SECONDS = Struct("<f")
 SHORTER = 1 - 2**-24
 """What makes of a number in four bytes the next smaller one."""
 STEPS = 1 << 32
 """Steps that are told apart."""
-PIECE = ROW.size << 12
+PIECE = ROW.size << 9
 """Bytes in which spans are kept: a list that grows would be moved about, and leave holes between a loop's states."""
 _growing = threading.Lock()
+"""Held where nothing is made that Python's collector would look at, which may close what tells spans."""
+
+
+def _renew_lock() -> None:
+    """Let a forked child have a lock that no thread of its parent holds."""
+    global _growing
+    _growing = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
 
 
 class Timeline(Sequence[Span]):
-    """Spans in the order in which they were told, from any thread: 17 bytes each, objects only when they are read.
+    """Spans in the order in which they were told, from any thread: 18 bytes each, objects only when they are read.
 
     Examples
     --------
@@ -50,18 +62,20 @@ class Timeline(Sequence[Span]):
         self._grow()
 
     def _grow(self, full: bytearray | None = None) -> None:
+        piece = bytearray(PIECE)
+        free = piece, iter(range(0, PIECE, ROW.size))  # whoever takes a place from an iterator has it alone
         with _growing:
             if full is None or full is self._pieces[-1]:  # no other thread has been here first
-                self._pieces.append(bytearray(PIECE))
-                # Whoever takes a place from an iterator has it alone.
-                self._free = self._pieces[-1], iter(range(0, PIECE, ROW.size))
+                self._pieces.append(piece)
+                self._free = free
 
     def add(self, lane: str, what: str, step: int, start: float, stop: float) -> None:
         """Take note of what happened."""
-        kind = self._kinds.get((lane, what))
+        name = lane, what
+        kind = self._kinds.get(name)
         if kind is None:
             with _growing:
-                kind = self._kinds.setdefault((lane, what), len(self._kinds))
+                kind = self._kinds.setdefault(name, len(self._kinds))
         (seconds,) = SECONDS.unpack(SECONDS.pack(stop - start))
         if start + seconds > stop:  # nothing is told to stop later than it did, which may be the end of all
             seconds *= SHORTER
@@ -75,6 +89,9 @@ class Timeline(Sequence[Span]):
     def forget(self, most: int) -> None:
         """Forget the spans that were told first, in whole pieces of memory, and at most so many."""
         del self._pieces[: most * ROW.size // PIECE]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Timeline) and list(self) == list(other)
 
     def __len__(self) -> int:
         return len(self._pieces) * PIECE // ROW.size - length_hint(self._free[1])

@@ -15,7 +15,7 @@ from forebay.planner.plan import Plan
 from forebay.planner.settings import Problem, budget_to_fill, check_tiers, reserved, slot_size, worst_size
 from forebay.planner.uneven import choose_uneven
 from forebay.schedule import Revolve, Schedule, StoreAll, foreign, named
-from forebay.schedule.names import FAMILIES, split_name
+from forebay.schedule.names import CLASSES, FAMILIES, split_name
 from forebay.schedule.segmented import Segmented, check_count, check_steps
 from forebay.schedule.weighted import summed
 from forebay.units import MOST_BYTES, Budget, seconds_to_text, short, to_bytes, to_text
@@ -223,7 +223,7 @@ def _wanted(
     if isinstance(schedule, StoreAll):
         schedule = "storeall" if schedule.steps == steps else schedule
     if not isinstance(schedule, str):
-        exact = schedule if isinstance(schedule, Schedule) else foreign(schedule, steps)
+        exact = schedule if type(schedule) in CLASSES else foreign(schedule, steps)
         if exact.steps != steps:
             made = f"{exact} was made for {exact.steps} steps"
             raise PlanError(f"{made}, but the loop has {steps} (of `every` steps each)")

@@ -264,10 +264,15 @@ def follow(sweep: Iterable[Action], tiers: StreamedResidency) -> Iterator[Operat
 
 
 def reside_online(schedule: Online, slots: Sequence[int]) -> Iterable[Operation]:
-    """Merge a reversal whose end was not known during its first sweep with the movements that it takes."""
+    """Merge a reversal whose end was not known during its first sweep with the movements that it takes.
+
+    Where the last tier has too little room it is taken to have enough, and whoever asked sees that it does not fit.
+    """
+    *upper, last = slots
+    enough = [*upper, max(last, schedule.peak_snapshots - sum(upper))]
 
     def operations() -> Iterator[Operation]:
-        tiers = StreamedResidency(slots)
+        tiers = StreamedResidency(enough)
         yield from follow(schedule.sweep(), tiers)
         yield from reside_back(Reiterable(schedule.back), slots, tiers.held)
 

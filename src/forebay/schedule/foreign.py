@@ -73,7 +73,7 @@ class Foreign(Schedule):
 
 
 def foreign(schedule: Any, steps: int | None = None) -> Foreign:
-    """Translate a schedule of the checkpoint_schedules library.
+    """Translate a schedule of the checkpoint_schedules library, or take down the actions of a `Schedule` of your own.
 
     Their turn keeps the state of the last step in work storage beside all snapshots. Here that state is recomputed
     from the latest snapshot instead, which takes a few forward steps and no memory.
@@ -81,7 +81,8 @@ def foreign(schedule: Any, steps: int | None = None) -> Foreign:
     Parameters
     ----------
     schedule
-        Any checkpoint_schedules object that has not been iterated over yet; it is left as it is.
+        Any checkpoint_schedules object that has not been iterated over yet, which is left as it is; or a `Schedule`,
+        which is iterated over once.
     steps
         The number of steps, where the object does not know it.
 
@@ -92,6 +93,8 @@ def foreign(schedule: Any, steps: int | None = None) -> Foreign:
     >>> schedule.saves, schedule.peak_snapshots
     (1716, 8)
     """
+    if isinstance(schedule, Schedule):
+        return check(Foreign(schedule.steps, tuple(schedule), str(schedule)))
     name = type(schedule).__name__
     if not hasattr(schedule, "max_n"):
         raise ScheduleError(f"{schedule!r} is no schedule: give a name, a schedule or a checkpoint_schedules object")

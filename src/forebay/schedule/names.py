@@ -26,6 +26,9 @@ FAMILIES = {
 }
 """The names, and how many numbers may follow each."""
 
+CLASSES = frozenset((Hierarchical, Online, Revolve, StoreAll, TwoLevel, Uniform, Weighted, ZCut))
+"""Of schedules whose actions are right by construction, and the same whenever they are asked for."""
+
 ALLOWED = {
     0: "no number",
     1: "one number, as in 'revolve:20'",

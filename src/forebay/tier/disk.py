@@ -251,8 +251,15 @@ def _wait(transfers: list[ThreadTask[None]]) -> None:
 
 def _explained(error: BaseException, snapshot: _Snapshot, directory: Path) -> BaseException:
     """Say in our words what the operating system means."""
-    if not isinstance(error, OSError) or error.errno not in _FULL:
+    if not isinstance(error, OSError) or isinstance(error, DiskError):
         return error
+    if error.errno not in _FULL:
+        failed = DiskError(
+            f"the disk of {directory} failed at step {snapshot.step} ({error.strerror}): look at it, or choose another "
+            "directory"
+        )
+        failed.__cause__ = error
+        return failed
     explained = DiskFullError(
         f"no room on the disk for step {snapshot.step} ({snapshot.room} bytes in {directory}: "
         f"{error.strerror}): free some room there, give a smaller disk budget, or choose another directory; "

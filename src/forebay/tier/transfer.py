@@ -22,11 +22,13 @@ def run_all(
     lock, left = threading.Lock(), len(tasks) + 1  # handing them out is one more
 
     def run(task: Callable[[], None]) -> None:
-        try:
-            if not errors:
-                task()
-        except BaseException as error:
-            errors.append(error)
+        if not errors:
+            task()
+
+    def count(task: ThreadTask[None]) -> None:
+        """Take note of the end of a task, which may never have begun."""
+        if (error := task.exception()) is not None:
+            errors.append(cancelled() if task.cancelled() else error)
         nonlocal left
         with lock:
             left -= 1
@@ -40,11 +42,14 @@ def run_all(
 
     for task in tasks:
         try:
-            pool.submit(run, task)
-        except RuntimeError:  # the pool was shut down, or all are because the interpreter ends
-            errors.append(cancelled())
-            run(task)
-    run(lambda: None)
+            pool.submit(run, task).add_done_callback(count)
+        except RuntimeError:  # the pool was shut down
+            late: ThreadTask[None] = ThreadTask()
+            late.cancel()
+            count(late)
+    handed: ThreadTask[None] = ThreadTask()
+    handed.set_result(None)
+    count(handed)
     return future
 
 

@@ -4,10 +4,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tests.torch.clocked import NAMES, Clock, Net  # noqa: E402
+from tests.torch.clocked import NAMES, Clock, Net, wait_for_copies  # noqa: E402
 from tests.torch.models import AMPLE  # noqa: E402
 
-from forebay.machine.host import HostMachine  # noqa: E402
 from forebay.torch import fit, plan_of  # noqa: E402
 from forebay.torch.fit import _of  # noqa: E402
 from forebay.torch.fitting.profile import WHOLE_TIMINGS  # noqa: E402
@@ -39,8 +38,7 @@ def test_a_predicted_step_takes_as_long_as_whole_ones_do(choice, monkeypatch):
 def test_seconds_of_waiting_for_copies_are_none_of_the_blocks(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(HostGauge, "mark", lambda gauge: clock.now)
-    monkeypatch.setattr(Mover, "down", lambda mover, several: ["copied"] * len(several))
-    monkeypatch.setattr(HostMachine, "hold", lambda machine, wait: setattr(clock, "now", clock.now + 100))
+    wait_for_copies(monkeypatch, clock, 100)
     model = Net(clock)
     fit(model, AMPLE, blocks=NAMES, choice="offload")
     for _ in range(SETTLED_AFTER + 2):

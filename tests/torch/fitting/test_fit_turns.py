@@ -9,13 +9,12 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from tests.torch.cases import mostly_slow  # noqa: E402
-from tests.torch.clocked import NAMES, Clock, Net  # noqa: E402
+from tests.torch.clocked import NAMES, Clock, Net, wait_for_copies  # noqa: E402
 from tests.torch.fitting.test_fit_room import LEAST, Counting, least_budget  # noqa: E402
 from tests.torch.models import AMPLE, Transformer, equal, problem, step  # noqa: E402
 from tests.torch.models import deterministic as deterministic  # noqa: E402
 
 from forebay import Budget  # noqa: E402
-from forebay.machine.host import HostMachine  # noqa: E402
 from forebay.planner import Link  # noqa: E402
 from forebay.torch import fit, plan_of  # noqa: E402
 from forebay.torch.fit import _of  # noqa: E402
@@ -23,7 +22,6 @@ from forebay.torch.fitting import device_tools, fitted_block, planning, replanni
 from forebay.torch.fitting.profile import WHOLE_TIMINGS  # noqa: E402
 from forebay.torch.fitting.replanning import REPLANNED_AFTER, SETTLED_AFTER  # noqa: E402
 from forebay.torch.gauge import HostGauge  # noqa: E402
-from forebay.torch.mover import Mover  # noqa: E402
 
 LEARNED = REPLANNED_AFTER[-1] + 1
 """Iterations up to the last look, where the plan does not change: one without a plan, one that is not timed."""
@@ -35,8 +33,7 @@ SLOW, SLOWER, FAST = "offload", "recompute", "keep"
 def clock(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(HostGauge, "mark", lambda gauge: clock.now)
-    monkeypatch.setattr(Mover, "down", lambda mover, several: ["copied"] * len(several))
-    monkeypatch.setattr(HostMachine, "hold", lambda machine, wait: setattr(clock, "now", clock.now + 1))
+    wait_for_copies(monkeypatch, clock, 1)
     return clock
 
 
