@@ -3,7 +3,6 @@
 from forebay.errors import WaveError as WaveError
 from forebay.wave.acoustic.propagator import Acoustic as Acoustic
 from forebay.wave.advice import WaveWarning as WaveWarning
-from forebay.wave.earth.absorption import absorbing_points as absorbing_points
 from forebay.wave.earth.grid import Grid as Grid
 from forebay.wave.earth.model import AcousticModel as AcousticModel
 from forebay.wave.earth.model import ElasticModel as ElasticModel

@@ -4,7 +4,6 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from forebay.wave.earth.absorption import absorbing_points
 from forebay.wave.imaging import imaging_interval
 from forebay.wave.physics import EarthModel
 from forebay.wave.survey.wavelet import highest_frequency
@@ -17,14 +16,8 @@ class WaveWarning(UserWarning):
 def advice(
     model: EarthModel, wavelet: NDArray[Any], sampling: float, step: float, every: int | None = None
 ) -> list[str]:
-    """Say of layers that they are too thin, and of an imaging interval that it is too long, with what works."""
-    notes, absorb = [], model.grid.absorb
-    # Without layers a closed box is wanted.
-    if 0 < absorb < (needed := absorbing_points(model, wavelet, sampling)):
-        notes.append(
-            f"absorbing layers of {absorb} points may return more than a hundredth of this wavelet's longest waves at "
-            f"{model.fastest:.6g} m/s: take absorb of at least {needed}"
-        )
+    """Say of an imaging interval that it is too long, with what works."""
+    notes = []
     frequency = highest_frequency(wavelet, sampling)
     if every is not None and frequency > 0 and every > (most := imaging_interval(frequency, step)):
         notes.append(

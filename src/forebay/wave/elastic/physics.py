@@ -21,11 +21,6 @@ from forebay.wave.kernels.rows import Rows
 from forebay.wave.physics import Condition, Images, State, register
 from forebay.wave.survey.shot import Shot
 
-MATCHED = 0.3
-"""Of the longest pressure wave in the wavelet's band: the width of layers that return less than a hundredth. Plane
-waves fade in them without being reflected: far from its source a Ricker wavelet took 0.1, and 0.12 as a shear wave.
-Less than a wavelength away, waves are curved, and it took 0.29."""
-
 
 @dataclass(frozen=True, eq=False)
 class Elastic(Propagator):
@@ -40,7 +35,7 @@ class Elastic(Propagator):
     >>> source = propagator.antenna([(100, 300)], ["explosion"])
     >>> state = propagator.step(propagator.zeros(), source, np.ones(1, np.float32))
     >>> list(state), state["vz"].shape
-    (['vz', 'vx', 'tzz', 'txx', 'tzx', 'pml'], (138, 148))
+    (['vz', 'vx', 'tzz', 'txx', 'tzx', 'pml'], (98, 108))
     """
 
     image_names = images.IMAGES
@@ -56,11 +51,6 @@ class Elastic(Propagator):
     def points_per_wavelength(order: int) -> float:
         """Return how many points the shortest wave needs."""
         return resolving(lambda angles: staggered_symbol(first_derivative(order), angles))
-
-    @staticmethod
-    def absorbing_wavelengths(ndim: int) -> float:
-        """Return the width of absorbing layers in longest pressure waves."""
-        return MATCHED
 
     @staticmethod
     def check_images(names: Sequence[str]) -> None:

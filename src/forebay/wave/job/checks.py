@@ -17,7 +17,7 @@ from forebay.wave.advice import advice
 from forebay.wave.earth.grid import Grid
 from forebay.wave.earth.stability import check_dispersion, check_dt, choose_dt
 from forebay.wave.imaging import imaging_interval
-from forebay.wave.job.inputs import Acquisition, Fields, acquisition_of, layered, media_of, medium_of, wavelet_of
+from forebay.wave.job.inputs import Acquisition, Fields, acquisition_of, media_of, medium_of, wavelet_of
 from forebay.wave.job.job import Job
 from forebay.wave.job.place import check_memory, check_tools, device_of
 from forebay.wave.job.workspace.description import frozen
@@ -60,7 +60,6 @@ def checked_inputs(job: Job) -> CheckedInputs:
     grid, media = media_of(job)
     acquisition = acquisition_of(job, grid)
     wavelet = wavelet_of(job, acquisition)
-    grid = layered(job, grid, media, acquisition, wavelet)
     mediums = [medium_of(job, fields, grid) for fields in media.values()]
     frequency = highest_frequency(wavelet, acquisition.dt)
     step = _checked_step(job, mediums, acquisition.dt, frequency)

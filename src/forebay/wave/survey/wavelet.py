@@ -10,7 +10,7 @@ from forebay.errors import WaveError
 LEVEL = 0.01
 """Of the largest amplitude in a spectrum: where it has fallen below this for good, the band ends."""
 LOW = 0.1
-"""The same where the band begins. What lies below matters to absorbing layers only, and little to them."""
+"""The same where the band begins. What lies below matters little to what is seen."""
 RICKER = 2.764
 """The highest frequency of a Ricker wavelet, by `LEVEL`, over its dominant one."""
 ROLL_OFF = 1.25
