@@ -21,5 +21,4 @@ from forebay.wave.simulate import simulate as simulate
 from forebay.wave.survey.resample import Resampler as Resampler
 from forebay.wave.survey.shot import Shot as Shot
 from forebay.wave.survey.wavelet import highest_frequency as highest_frequency
-from forebay.wave.survey.wavelet import lowest_frequency as lowest_frequency
 from forebay.wave.survey.wavelet import ricker as ricker

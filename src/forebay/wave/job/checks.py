@@ -66,8 +66,7 @@ def checked_inputs(job: Job) -> CheckedInputs:
     every = job.imaging.every or imaging_interval(frequency, step)
     _check_format(job, grid)
     _check_points(job, grid, acquisition)
-    fastest = max(mediums, key=lambda medium: float(medium.fastest))
-    notes = advice(fastest, wavelet, acquisition.dt, step, job.imaging.every)
+    notes = advice(frequency, step, job.imaging.every)
     inputs = CheckedInputs(grid, media, acquisition, wavelet, step, every, notes)
     _check_budget(job, physics_of(mediums[0]), inputs)
     return inputs
