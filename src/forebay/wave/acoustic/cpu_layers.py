@@ -37,6 +37,7 @@ WORD = 8
     COUNT,  # points of the layer along its axis, as of a `Side`, those before it that it reaches, and all of these
     LEAD,
     REACH,
+    WIDE,  # its points in whole vectors
     AT,  # of the first point in the fields, and steps from there to the next line and row
     LINE,
     ROW,
@@ -48,7 +49,7 @@ WORD = 8
     OUT_LINE,
     OUT_ROW,
     COEFFICIENTS,  # where they begin
-) = range(17)
+) = range(18)
 """Columns of a table that tells where layers lie in flat arrays."""
 
 unsigned = np.uint64
@@ -92,9 +93,11 @@ def _place(side: Side, shape: tuple[int, ...], radius: int) -> tuple[int, ...]:
         return start, steps[line] if line is not None else 0, steps[row]
 
     inner = [points - 2 * radius for points in shape]
+    # Where rows of a layer are rounded up to whole vectors, they must not leave the fields.
+    wide = min(-(-side.count // WORD) * WORD, (radius + 1) * shape[-1] - side.start - radius)
     return (
         *(int(along), 1 if line is None else inner[line], inner[row if along else last]),
-        *(side.count, side.lead, side.lead + side.count + side.trail),
+        *(side.count, side.lead, side.lead + side.count + side.trail, wide),
         *first(shape, side.start * prod(shape[axis + 1 :])),
         *first(side.shape, side.offset),
         side.size,
@@ -152,7 +155,7 @@ def _forward(radius: int, dtype: Any, parallel: bool) -> Any:
             side, w = sides[number], weights[number]
             count, extent, size = side[COUNT], side[EXTENT], unsigned(side[SIZE])
             if side[ALONG]:
-                all_a, wide = side[COEFFICIENTS], -(-count // WORD) * WORD
+                all_a, wide = side[COEFFICIENTS], side[WIDE]
                 a, b = ab[all_a : all_a + TILE * count], ab[all_a + TILE * count : all_a + 2 * TILE * count]
                 all_a += 2 * TILE * count
                 half_a, half_b = ab[all_a : all_a + TILE * count], ab[all_a + TILE * count : all_a + 2 * TILE * count]
