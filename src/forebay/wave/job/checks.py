@@ -20,7 +20,7 @@ from forebay.wave.imaging import imaging_interval
 from forebay.wave.job.inputs import Acquisition, Fields, acquisition_of, layered, media_of, medium_of, wavelet_of
 from forebay.wave.job.job import Job
 from forebay.wave.job.place import check_memory, check_tools, device_of
-from forebay.wave.job.workspace.description import frozen
+from forebay.wave.job.workspace.input_files import files_of
 from forebay.wave.physics import Physics, physics_of
 from forebay.wave.survey.geometry import part_of, windows
 from forebay.wave.survey.points import locate
@@ -146,7 +146,7 @@ def inspect(job: Job, gpus: int = 0) -> str:
     device = device_of(job, gpus)
     check_memory(job, device)
     check_directory(job)
-    frozen(job)
+    files_of(job)
     inputs = checked_inputs(job)
     grid, acquisition, geometry = inputs.grid, inputs.acquisition, inputs.acquisition.geometry
     part = " x ".join(str(side.stop - side.start) for side in windows(geometry, grid, job.imaging.aperture)[0])

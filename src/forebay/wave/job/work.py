@@ -22,7 +22,7 @@ from forebay.wave.job.inputs import medium_of
 from forebay.wave.job.place import budget_of, putter
 from forebay.wave.job.stack import PartialImage
 from forebay.wave.job.workspace import Workspace
-from forebay.wave.job.workspace.description import check_unchanged
+from forebay.wave.job.workspace.input_files import check_unchanged
 from forebay.wave.migrate import Migration, migrate
 from forebay.wave.simulate import simulate
 from forebay.wave.survey.geometry import part_of
@@ -175,7 +175,7 @@ def data_of(workspace: Workspace, number: int, shot: Shot) -> NDArray[Any]:
     job = described.job
     if job.data.file is not None:
         data = read_shot(job.data.file, number, workspace.geometry.traces_of(number))
-        check_unchanged(job.data.file, described.frozen["files"])
+        check_unchanged([job.data.file], described.marks)
     else:
         box = workspace.boxes[number]
         put = putter(described.device)

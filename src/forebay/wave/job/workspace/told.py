@@ -56,3 +56,4 @@ class ToldJob(BaseModel):
     notes: list[str]
     inputs: dict[str, str]
     contents: str
+    marks: dict[str, list[int | str]]
