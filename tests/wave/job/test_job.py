@@ -60,6 +60,7 @@ def test_a_good_job_is_read_with_its_paths_from_its_folder(tmp_path):
         ({"data": "dt = 0.008\nlength = 1.0\nmute_delay = 0.1"}, r"data: expected mute_velocity beside mute_delay"),
         ({"wavelet": 'file = "w.npy"\ndelay = 0.1'}, r"wavelet: expected no delay beside file"),
         ({"wavelet": "frequency = 3.0\ndt = 0.1"}, r"wavelet: expected no dt beside frequency"),
+        ({"wavelet": "frequency = 3.0\ntime_zero = 0.1"}, r"wavelet: expected no time_zero beside frequency"),
         ({"wavelet": "frequency = inf"}, r"wavelet\.frequency: expected a finite number, not inf"),
         ({"model": 'name = "layers"\nsmooth = nan'}, r"model\.smooth: expected a finite number, not nan"),
         ({"memory": "host = inf"}, r"memory\.host: expected bytes, .*, not inf"),

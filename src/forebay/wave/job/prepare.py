@@ -79,12 +79,14 @@ def _write_inputs(job: Job, device: str, marks: dict[str, Mark]) -> Description:
     inputs = checked_inputs(job)
     check_unchanged(files_of(job), marks)
     grid, sampling, geometry = inputs.grid, inputs.acquisition.dt, inputs.acquisition.geometry
-    arrays = {"wavelet.npy": inputs.wavelet}
+    arrays: dict[str, NDArray[Any]] = {"wavelet.npy": inputs.wavelet.values}
     for medium, fields in inputs.media.items():
         arrays |= {f"{medium}/{name}.npy": values for name, values in fields.items()}
     everything = arrays | vars(geometry)
     contents = "".join(checksum_with(np.asarray(everything[name]), name) for name in sorted(everything))
-    described = Description(job, parameters, grid, sampling, inputs.step, device, inputs.notes, {}, contents, marks)
+    described = Description(
+        job, parameters, grid, sampling, inputs.wavelet.lead, inputs.step, device, inputs.notes, {}, contents, marks
+    )
     _refuse_others(root, described.identity)
     _replace_inputs(root, arrays, geometry)
     return replace(described, inputs={name: checksum_of_file(root / name) for name in (*arrays, "geometry.npz")})

@@ -33,6 +33,8 @@ class Description:
     """of the whole model"""
     sampling: float
     """seconds between samples of the data"""
+    lead: int
+    """samples of the wavelet before the time zero of the data"""
     step: float
     """seconds of a step: the same for all shots, whatever their part of the model"""
     device: str
@@ -53,7 +55,7 @@ class Description:
         Parameters, version, grid, steps, device, the arrays of model, geometry and wavelet decide it, and all bytes of
         every file that is read, wherever it lies.
         """
-        told = [self.frozen, asdict(self.grid), self.sampling, self.step, self.device, self.contents]
+        told = [self.frozen, asdict(self.grid), self.sampling, self.lead, self.step, self.device, self.contents]
         return checksum_of([json.dumps(told, sort_keys=True).encode()])
 
     def to_json(self) -> str:

@@ -51,6 +51,7 @@ class ToldJob(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore")
     frozen: dict[str, Any]
     sampling: Positive
+    lead: Count
     step: Positive
     device: Literal["cpu", "gpu"]
     notes: list[str]
