@@ -45,6 +45,11 @@ def highest_frequency(wavelet: NDArray[np.floating], dt: float) -> float:
     return float(np.fft.rfftfreq(8 * samples, dt)[spectrum >= LEVEL * spectrum.max()][-1])
 
 
+def highest_of_shots(wavelets: NDArray[np.floating], dt: float) -> float:
+    """Return the highest frequency of the wavelets of shots, one or a column each, however weak one of them is."""
+    return max(highest_frequency(wavelet, dt) for wavelet in np.reshape(wavelets, (len(wavelets), -1)).T)
+
+
 def band_limited(traces: NDArray[np.floating], dt: float, frequency: float) -> NDArray[np.float64]:
     """Remove from traces what lies above a frequency, down to nothing at `ROLL_OFF` times it, and fade their ends out.
 
