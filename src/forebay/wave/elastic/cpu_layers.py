@@ -49,6 +49,9 @@ class CpuLayers:
         numbers = range(layers.ndim)
         self._kept = [self._table(self._terms(half, False, [*numbers] if half == 0 else None)) for half in (0, 1)]
         self._kept_traces = self._table([(axis, 0, 0, 0) for axis in numbers], count=1)
+        total = [1 if of == axis else self._stress(of, axis) - layers.ndim + 2 for axis in numbers for of in numbers]
+        self._products = self._table(self._terms(1, False, [*numbers]), [[(place, 0)] for place in total])
+        self._over_traces = self._table([(axis, 0, 0, axis) for axis in numbers], [[(0, 0)]] * layers.ndim, count=1)
         self._held = cache(self._hold)
         self._fading = self._fadings()
 
@@ -77,13 +80,10 @@ class CpuLayers:
 
         `pml` is the adjoint's; `traces` holds the memory of its pressure, from one contribution to the next.
         """
-        ndim, axes = self.layers.ndim, range(self.layers.ndim)
-        keeps(self._dtype, self._parallel)(_flat((sum(t[1:ndim], t[0]),)), traces, self._kept_traces, self._held(every))
-        total = [1 if of == axis else self._stress(of, axis) - ndim + 2 for axis in axes for of in axes]
-        products = self._table(self._terms(1, False, [*axes]), [[(place, 0)] for place in total], stage=1)
-        over_traces = self._table([(axis, 0, 0, axis) for axis in axes], [[(0, 0)]] * ndim, stage=1, count=1)
+        trace = sum(t[1 : self.layers.ndim], t[0])
+        keeps(self._dtype, self._parallel)(_flat((trace,)), traces, self._kept_traces, self._held(every))
         loop = stretches(self._radius, self._dtype, self._parallel)
-        for memory, table in ((pml, products), (traces, over_traces)):
+        for memory, table in ((pml, self._products), (traces, self._over_traces)):
             scales = np.full((len(table), TARGETS), factor, self._dtype)
             loop(_flat(totals), _flat(v), _flat(v), memory, table, self._ab, self._slopes[1], scales, True)
 
@@ -98,7 +98,7 @@ class CpuLayers:
                 targets.append([(stress, stress - ndim + 2)])  # after lam and mu
             else:
                 targets.append([(of, 1), *((normal, 0) for normal in range(ndim))])
-        table = self._table(self._terms(half, back, None if half == 0 else [*range(ndim)]), targets, stage=half)
+        table = self._table(self._terms(half, back, None if half == 0 else [*range(ndim)]), targets)
         scales = np.ones((len(table), TARGETS), self._dtype)
         scales[table[:, 2 - 2 * TARGETS] >= 0, 0] = 2  # that of mu
         return table, scales
@@ -114,7 +114,7 @@ class CpuLayers:
             terms.append((axis, int((axis == of) != (half == 1)), of + ndim * ((half == 1) != back), source))
         return terms
 
-    def _table(self, terms: list[Term], targets: list[Targets] | None = None, stage: int = 0, count: int = 0) -> Any:
+    def _table(self, terms: list[Term], targets: list[Targets] | None = None, count: int = 0) -> Any:
         """Write terms, of all memory fields or of `count` for an axis, into a table of the loops."""
         rows = []
         for term, ends in zip(terms, targets or [[]] * len(terms), strict=True):
