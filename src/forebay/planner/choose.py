@@ -82,7 +82,7 @@ def predict(schedule: Schedule, slots: tuple[int, ...], setting: Setting) -> Pre
     if not isinstance(schedule, Segmented | Hierarchical) or setting.policy != "min" or setting.work.reach:
         return simulate(operations_of(schedule, slots, setting.policy), (*slots[:-1], BOUNDLESS), setting.work)
     still = unmoved(schedule, setting.work, len(slots))
-    if schedule.peak_snapshots <= slots[0]:
+    if len(slots) == 1 or schedule.peak_snapshots <= slots[0]:
         return still
     inner = schedule.inner if isinstance(schedule, Segmented) else schedule.levels[0].snapshots
     shallow = min(inner, slots[0]) < DEEPEST
@@ -91,7 +91,7 @@ def predict(schedule: Schedule, slots: tuple[int, ...], setting: Setting) -> Pre
         operations = operations_of(schedule, slots, "min")
     else:
         actions = Coarse(setting.work, slots[0]).operations(schedule)
-        operations = reside_stack(actions, slots[0]) if len(slots) > 1 else actions
+        operations = reside_stack(actions, slots[0])
         for tier in range(1, len(slots) - 1):
             operations = reside_min(operations, tier, slots[tier])
         asked = setting.work.host_seconds(schedule.steps, schedule.forward_steps, schedule.saves)
