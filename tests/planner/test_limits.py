@@ -3,6 +3,7 @@
 Little is planned: what is taken mostly fails later, for its budget, which holds no snapshot.
 """
 
+import json
 from dataclasses import replace
 from functools import cache
 from math import inf, nan
@@ -11,7 +12,7 @@ import pytest
 
 import forebay as fb
 from forebay.planner.costs import CodecCost, HostCost, assumed_costs, check_number
-from forebay.planner.make import MOST_LRU_STEPS, MOST_STEPS, check_step_costs, with_step_costs
+from forebay.planner.make import MOST_LRU_STEPS, MOST_STEPS, check_budget, check_step_costs, with_step_costs
 from forebay.planner.search.hierarchies import Recipe
 from forebay.planner.simulate import Work
 from forebay.schedule import Hierarchical, Level
@@ -187,3 +188,44 @@ def test_schedules_that_are_not_as_estimated_or_have_too_many_splits_are_not_mad
     recipe = Recipe(*map(float, known), levels)
     recipe = recipe._replace(**{name: factor * getattr(recipe, name) for name, factor in change.items()})
     assert (recipe.make(steps, work) is not None) == is_made
+
+
+def test_a_plan_says_where_its_costs_are_from_and_logs_its_reasons_where_asked(caplog):
+    plan, assumed = moving_plan(), fb.plan(9, 10**9, "9GB")
+    assert "costs as given: forward 1 s" in plan.explain() and "costs assumed for h200" in assumed.explain()
+    assert "costs measured: " in replace(plan, costs=replace(plan.costs, measured=True)).explain()
+    for level, lines in (("INFO", 1), ("DEBUG", 2)):
+        caplog.clear()
+        with caplog.at_level(level, "forebay.planner"):
+            fb.plan(9, 10**9, "9GB")
+        assert len(caplog.records) == lines and assumed.explain() == (caplog.messages[1:] or [assumed.explain()])[0]
+
+
+def test_a_name_that_could_not_be_written_again_is_refused():
+    data = json.loads(moving_plan().to_json())
+    data["alternatives"] = [{"name": "revolve", "seconds": 1.0, "exact": True}]
+    assert fb.Plan.from_json(json.dumps(data)).alternatives[0].name == "revolve"
+    data["alternatives"][0]["name"] = "\ud800"
+    with pytest.raises(fb.PlanError, match="not a plan that Forebay wrote"):
+        fb.Plan.from_json(json.dumps(data))
+
+
+@pytest.mark.parametrize(
+    ("least", "options"),
+    [
+        (10**6, {}),
+        (3 * 10**6, {"schedule": "revolve:3"}),
+        (5 * 10**6, {"schedule": fb.Revolve(20, 5)}),
+        (20 * 10**6, {"schedule": "storeall"}),
+        (7 * 10**6, {"schedule": "storeall", "every": 3}),
+        (10**6, {"schedule": "storeall", "every": 99}),
+        (2_100_000, {"schedule": "storeall", "record_bytes": 10**5}),
+        (800_000, {"schedule": "storeall", "record_bytes": 10**5, "every": 3}),
+    ],
+)
+def test_a_budget_is_checked_without_a_plan(least, options):
+    check_budget(20, 10**6, fb.Budget(host=least), **options)
+    with pytest.raises(fb.BudgetError, match=f"{least} bytes"):
+        check_budget(20, 10**6, fb.Budget(host=least - 1), **options)
+    with pytest.raises(fb.BudgetError, match="through the host"):
+        check_budget(20, 10**6, fb.Budget(device="9GB", disk="9GB"), **options)

@@ -20,6 +20,7 @@ from xxhash import xxh3_64_hexdigest
 
 import forebay as fb
 from forebay.planner import blocks, blockwise, choose, make, settings, uneven
+from forebay.planner.blocks import Block, BlockChoice, Chain
 from forebay.planner.choose import (
     Leader,
     Setting,
@@ -36,6 +37,7 @@ from forebay.planner.search import hierarchies
 from forebay.planner.search.bounds import least_misses, least_seconds
 from forebay.planner.search.coarse import Coarse, misses
 from forebay.planner.search.levels import bounds_of_levels
+from forebay.planner.search.stack import reside_stack
 from forebay.planner.simulate import Work, simulate
 from forebay.schedule import Online, StoreAll, named
 
@@ -72,8 +74,10 @@ def prediction(seed, settles):
     return told
 
 
-def bounds(seed):
+def bounds(seed, slower=1.0):
     schedule, slots, work, effects = drawn(seed)
+    up, down = ([slower * seconds for seconds in way] for way in (work.up, work.down))
+    work = replace(work, up=tuple(up), down=tuple(down))
     setting, coarse = Setting("states", None, 1, work, slots, 0.5, "min"), Coarse(work, slots[0])
     levels = named(f"hierarchical:{slots[0]},{min(9, schedule.steps)}@3.5", schedule.steps)
     told = [least_seconds(schedule, work, slots), least_seconds(schedule, work, slots, coarse)]
@@ -174,9 +178,11 @@ def treated(budget, link, seed):
     return [[pick.name for pick in picks], *(json.loads(json.dumps(asdict(each))) for each in (forecast, *moved))]
 
 
-def tried(count, budget, link, host=inf):
+def tried(count, budget, link, host=inf, size=1):
     """How much a search for what is done with blocks tries, and what it finds."""
-    chain = chain_of([Random(number).randint(20, 200) for number in range(count)], link=link)
+    saved = [size * Random(number).randint(20, 200) for number in range(count)]
+    chain = chain_of(saved, link=size * link, work=10 * size, boundary=20 * size)
+    budget *= size
     search = blockwise._Search(replace(chain, host=host), budget)
     begun = sorted({*blockwise._divided(chain), *blockwise._priced(chain)})
     seeds = search.best(((search.sums(picks), picks) for picks in begun), blockwise.STARTS)
@@ -184,6 +190,66 @@ def tried(count, budget, link, host=inf):
     ways = [*map(list, zip(*bounds, strict=True)), sum(map(search.fits, begun))]
     found = sorted(search.improved(rank, picks) for rank, picks in seeds)
     return json.loads(json.dumps([len(begun), checksum(ways), seeds, found, search._left, len(search._ranks)]))
+
+
+def forecasts(seed):
+    """What is predicted of steps whose blocks are treated in any way."""
+    random = Random(seed)
+    some = [
+        BlockChoice(
+            str(number),
+            kept=random.choice((0, random.randint(1, 90))),
+            moved=random.choice((0, random.randint(20, 200))),
+            freed=random.choice((0, 15)),
+            forward=random.random(),
+            backward=random.random(),
+            gradual=random.random() < 0.5,
+            room=random.choice((0, 50)),
+            keeps_output=random.random() < 0.3,
+        )
+        for number in range(6)
+    ]
+    peaks = [[random.randint(20, 150) for _ in range(3)] for _ in range(9)]
+    chain = Chain(
+        tuple(Block(str(n), random.random(), 2 * random.random(), *peak, tuple(some)) for n, peak in enumerate(peaks)),
+        *(random.random(), random.randint(30, 300), random.randint(30, 300), random.choice((inf, 200))),
+    )
+    picks = [random.choice(some) for _ in peaks]
+    return [[asdict(told), told.rank] for told in (blocks.simulate(chain, picks, most) for most in range(100, 900, 80))]
+
+
+def stacked(seed):
+    """Which operations are left of a schedule where those that move nothing are put together, and what moves."""
+    schedule, slots, work, _ = drawn(seed)
+    levels = named(f"hierarchical:{slots[0]},{min(9, schedule.steps)}@{0.5 + seed}", schedule.steps)
+    listed = [Coarse(work, slots[0] + more).operations(each) for each in (schedule, levels) for more in (0, 2)]
+    moved = [reside_stack(operations, slots[0]) for operations in listed[::2]]
+    return [[len(each), checksum([str(type(operation)) for operation in each])] for each in (*listed, *moved)]
+
+
+def works():
+    """What bytes and bytes a second become: seconds of everything, and slots."""
+    told = []
+    tiers = {"device": 5 * GB, "host": 30 * GB, "disk": 90 * GB}
+    for costs in (COSTS, AHEAD, replace(AHEAD, steps=tuple(range(1, 62)))):
+        for every in (1, 4):
+            problem = settings.Problem(61, every, GB, GB // 3, fb.Budget(**tiers), costs, "min", None, 2, 9)
+            told += [repr(setting) for setting in problem.settings(list(CODECS))]
+            told += [repr(problem.reach())]
+    return checksum(told), len(told), told[0], told[-2]
+
+
+def numbers_of_uneven():
+    """How many snapshots are tried where steps differ, and what they take at least."""
+    told, costs = [], [1.0 + step % 7 for step in range(90)]
+    reach = tuple(np.cumsum([0.0, *costs]).tolist())
+    work = Work(1.0, 1.5, 0.1, 0.2, 0.0, (3.0,), (4.0,), reach=reach)
+    for slots in ((4,), (40,), (3, 20), (30, 100), (99, 5)):
+        setting = Setting("states", None, 1, work, slots, 0.5, "min")
+        told += [uneven._numbers(90, setting)]
+        schedules = [named(f"weighted:{number}", 90, costs) for number in (2, 9, 33)]
+        told += [[uneven._least_seconds(each, setting, costs) for each in (*schedules, StoreAll(90))]]
+    return told
 
 
 def presets():
@@ -253,15 +319,17 @@ def cases():
         yield f"estimates {visits}", lambda a=(visits, fractions, most_worth): estimates(*a)
     for seed in range(8):
         yield f"bounds {seed}", lambda seed=seed: bounds(seed)
+        yield f"bounds {seed} slower", lambda seed=seed: bounds(seed, 30.0)
+    for seed in range(10):
+        yield f"stacked {seed}", lambda seed=seed: stacked(seed)
+        yield f"forecasts {seed}", lambda seed=seed: forecasts(seed)
+    yield "works", works
+    yield "uneven numbers", numbers_of_uneven
     for budget, link, seed in ((450, 100.0, 1), (300, 200.0, 2), (260, 30.0, 3), (900, 1e9, 4)):
         yield f"treated {budget} {link}", lambda a=(budget, link, seed): treated(*a)
-    for count, budget, link, host in (
-        (5, 260, 60.0, inf),
-        (9, 400, 150.0, 300),
-        (20, 800, 90.0, inf),
-        (3, 60, 9.0, 40),
-    ):
-        yield f"tried {count} {budget}", lambda a=(count, budget, link, host): tried(*a)
+    chains = ((5, 260, 60.0, inf), (9, 400, 150.0, 300), (20, 800, 90.0, inf), (3, 60, 9.0, 40))
+    for chain in (*chains, (7, 330, 80.0, inf, 10**6), (16, 600, 50.0, inf, 10**5), (17, 600, 50.0, inf, 10**7)):
+        yield f"tried {chain}", lambda a=chain: tried(*a)
     yield "presets", presets
     yield "thoroughness", thoroughness
     two, three = {"device": 4, "host": 12}, {"device": 3, "host": 8, "disk": 40}

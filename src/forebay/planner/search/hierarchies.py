@@ -266,7 +266,7 @@ def estimate(
     shares = np.tile(np.arange(fractions) / fractions, len(variants))
     table = _LevelTable(len(wanted) - 1, np.repeat([price for _, price in variants], fractions))
     result = np.full((4, *wanted.shape), np.inf)
-    previous = table.rows[:, 1:, ::fractions].transpose(1, 0, 2).copy()
+    previous = table.rows  # not read: where a visit is worth nothing there is one, and a loop has more
     missing = wanted.copy()
     for worth in range(int(most_worth)):
         if not missing.any():
