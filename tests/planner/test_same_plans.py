@@ -282,7 +282,12 @@ NUMBERS = {
 
 
 def thoroughness():
-    return {f"{module.__name__} {name}": repr(getattr(module, name)) for module in NUMBERS for name in NUMBERS[module]}
+    """Tell these numbers, and what a little of each module makes."""
+    told = {f"{module.__name__} {name}": repr(getattr(module, name)) for module in NUMBERS for name in NUMBERS[module]}
+    setting = Setting("states", None, 1, Work(1, 1, 0, 0, 0, (), ()), (3,), 0.0, "min")
+    made = [choose.family(StoreAll(3)), hierarchies.spread(9, 2.0, 3), settings.fillable(9, 1)]
+    made += [uneven._numbers(9, setting), blockwise._cheapest([2.0, 1.0]), make.check_step_costs([1.0], 1)]
+    return told | {"made": made}
 
 
 def cases():
