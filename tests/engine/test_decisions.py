@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from functools import partial
-from itertools import count
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,15 +9,13 @@ import pytest
 
 import forebay as fb
 from forebay.codec import get
-from forebay.engine import costing, measure
+from forebay.engine import online
 from forebay.engine.layout import Layout
 from forebay.engine.recorded import Recording, Request, plan_recorded
 from forebay.engine.resume import decision
 from forebay.engine.spilling.rooms import rooms_of
 from forebay.errors import BudgetError, DiskError, PlanError, StateError
-from forebay.machine.host import HostReversal
 from forebay.machine.packing import Packing
-from forebay.planner.costs import HostCost
 from forebay.tier.sectors import SECTOR
 
 GB = 10**9
@@ -212,47 +209,10 @@ def test_what_is_saved_has_to_be_in_the_order_of_the_state():
     assert record.match_record((np.ones((3, 4), order="F"),))[0].flags.c_contiguous
 
 
-@pytest.fixture
-def clock(monkeypatch):
-    """Let a second pass from each look at the clock to the next."""
-    seconds = count()
-    monkeypatch.setattr(measure, "perf_counter", lambda: float(next(seconds)))
-
-
 @pytest.mark.parametrize(
-    ("tiers", "asked", "each"),
-    [
-        (("host",), 0.0, {"call": 0.5, "save": 1, "restore": 1, "take": 1}),
-        (("host", "disk"), 0.0, {"call": 0.5, "save": 1, "restore": 1, "take": 0, "drop": 1, "move": 1}),
-        (("host",), 1 / 64, {"call": 0.25, "save": 1, "restore": 1, "take": 1}),
-        (("host",), 1.0, {"call": 0, "save": 1, "restore": 1, "take": 1}),
-    ],
+    ("forward", "every", "steps", "lap"),
+    [(1.0, 1, 100, 1), (4e-4, 1, 100, 3), (4e-4, 2, 100, 2), (5e-4, 2, 100, 1), (1.0, 1, 8192, 1), (1.0, 1, 8193, 2)],
 )
-@pytest.mark.usefixtures("clock")
-def test_each_kind_of_operation_has_its_part_of_what_a_row_of_it_took(tiers, asked, each, tmp_path):
-    cost = measure.host_costs(lambda: HostReversal(tmp_path), (np.zeros(3),), tiers, asked=asked)
-    told = HostCost(**{name: value / measure.KINDS for name, value in each.items()}, forward=asked, backward=asked)
-    assert vars(cost) == pytest.approx(vars(told))
-
-
-@pytest.mark.usefixtures("clock")
-def test_a_disk_is_as_fast_as_its_slower_moments(tmp_path):
-    link = measure._disk(8192, tmp_path)
-    # Each way takes a second, and both at once one too: from the start to the end of them there is one look.
-    assert (link.up, link.down, link.both, link.beside) == (8192.0, 8192.0, 1.0, 1.0)
-
-
-def test_a_codec_keeps_an_error_relative_to_the_range_or_not():
-    exact, whole = np.array([0.0, 2.0]), np.array([1, 2])
-    for worst, is_kept in ((0.2, True), (0.21, False)):
-        assert measure._keeps_error([exact, whole], [np.array([0.0, 2.0 + worst]), whole + 5], 0.1 + 1e-12) == is_kept
-
-
-def test_what_the_host_has_is_what_is_free_less_some_states_and_a_part_to_spare(monkeypatch):
-    monkeypatch.setattr(costing, "free_host_bytes", lambda: 1600)
-    assert costing.host_room("host", 10) == 1600 - 100 - 40 and costing.host_room("host", 1000) == 0
-    monkeypatch.setattr(costing, "free_host_bytes", lambda: None)
-    assert costing.host_room("host", 10) is None
-    assert costing.of_all_steps(3, 100) == 500 and costing.of_all_steps(0, 7) == 8
-    pieces = [costing.driver_overhead(*asked) // costing.PIECE for asked in (("device", False), ("device", True, 3))]
-    assert pieces == [2, 7] and costing.driver_overhead("host", True, 3) == 0
+def test_so_many_steps_are_timed_as_one(forward, every, steps, lap):
+    problem = SimpleNamespace(costs=SimpleNamespace(forward=forward), every=every, coarse_steps=steps)
+    assert online._lap(problem) == lap
