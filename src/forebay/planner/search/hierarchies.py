@@ -244,8 +244,8 @@ def estimate(
     visits: int,
     variants: Variants,
     wanted: NDArray[np.bool_],
-    fractions: int = 8,
-    most_worth: float = MOST_WORTH,
+    fractions: int,
+    most_worth: float,
 ) -> Figures:
     """Estimate what schedules of two levels do, by snapshots of the second level and by variant.
 
