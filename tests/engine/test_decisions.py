@@ -9,7 +9,7 @@ import pytest
 
 import forebay as fb
 from forebay.codec import get
-from forebay.engine import online
+from forebay.engine import array_memory, online
 from forebay.engine.layout import Layout
 from forebay.engine.recorded import Recording, Request, plan_recorded
 from forebay.engine.resume import decision
@@ -216,3 +216,58 @@ def test_what_is_saved_has_to_be_in_the_order_of_the_state():
 def test_so_many_steps_are_timed_as_one(forward, every, steps, lap):
     problem = SimpleNamespace(costs=SimpleNamespace(forward=forward), every=every, coarse_steps=steps)
     assert online._lap(problem) == lap
+
+
+def test_segments_count_from_their_start_what_the_loop_counts_from_its_own():
+    calls = []
+
+    def forward(state, start, stop, replay):
+        calls.append((start, stop, replay))
+        return state
+
+    asked = {"record": lambda state, step: step}
+    loop = decision.SurvivingLoop(forward, print, None, 90, None, None, asked, None, None)
+    assert loop.record_from(50)(None, 2) == 52 and replace(loop, options={"record": ("u",)}).record_from(50) == ("u",)
+    for before in (False, True):
+        segment = loop.forward_from(50, replay=before)
+        segment(None, 1, 3, replay=False)
+        segment(None, 1, 2, replay=True)
+    assert calls == [(51, 53, False), (51, 52, True), (51, 53, True), (51, 52, True)]
+    plain = replace(loop, forward=lambda state, start, stop: (start, stop))
+    assert plain.forward_from(50, replay=True)(None, 1, 3) == (51, 53)
+    assert [replace(loop, options={"every": every}).every for every in (1, 7, 200)] == [1, 7, 90]
+    assert [replace(loop, options={"synchronous": asked}).synchronous for asked in (None, False, True)] == [
+        False,
+        False,
+        True,
+    ]
+    forward.synchronous = True
+    assert [replace(loop, options={"synchronous": asked}).synchronous for asked in (None, False)] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("devices", "said"),
+    [
+        ([0], 0),
+        ([1, 1], 1),
+        ([None, 2], 2),
+        ([None], None),
+        ([0, 1], "cuda:0 and cuda:1"),
+        (["host", 0], "some on a GPU"),
+    ],
+)
+def test_arrays_are_in_one_place(devices, said, monkeypatch):
+    """On devices that are told by libraries of a kind."""
+    library = SimpleNamespace(on_host=lambda array: array == "host", device=lambda array: array)
+    monkeypatch.setattr(array_memory.dispatch, "array_library", lambda array: library)
+    monkeypatch.setattr(array_memory.dispatch, "device_library", lambda spec: None)
+    monkeypatch.setattr(array_memory.dispatch, "describe", lambda array: None)
+    monkeypatch.setattr(array_memory, "_device", lambda index, arrays: index)
+    monkeypatch.setattr(array_memory, "arrays_of", lambda state: state)
+    if isinstance(said, str):
+        with pytest.raises(StateError, match=said):
+            array_memory.memory_of(devices)
+    else:
+        assert array_memory.memory_of(devices) == said
+    with pytest.raises(StateError, match="holds no arrays"):
+        array_memory.memory_of([])

@@ -67,7 +67,8 @@ def test_a_codec_is_timed_on_a_state(name, error, ratio):
     cost = measure.measure_codec(HostReversal(Path()), layout, "host", codec, arrays, error)
     packing = Packing.of(layout.leaves, codec, "host")
     assert cost.worst == packing.most / layout.nbytes and cost.encode_host == cost.decode_host == 1.0
-    assert cost.ratio == pytest.approx(ratio) and cost.encode > 0 < cost.decode
+    assert cost.ratio == pytest.approx(ratio)
+    assert all(1e-7 < layout.nbytes / speed < 60 for speed in (cost.encode, cost.decode))  # seconds
     assert cost.spread == (1.0 if packing.fixed else measure.SPREAD)
 
 
