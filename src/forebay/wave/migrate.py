@@ -76,7 +76,9 @@ def migrate(
         contribution, latest first, it sees the pressure of both waves inside the model, read-only. Of an elastic model
         it sees the fields that its images need, by name.
     **reversal
-        For `forebay.reverse`: `budget`, `codec`, `schedule`, `plan`, `costs`, `directory`, ...
+        For `forebay.reverse`: `budget`, `codec`, `schedule`, `plan`, `costs`, `directory`, ... With `resume`, a
+        directory for this shot alone, a process that is killed loses a part of the shot only: the same call goes on.
+        What `condition` writes is its own to keep.
 
     Examples
     --------
@@ -107,6 +109,8 @@ def migrate(
     def backward(record: State, step: int) -> None:
         propagator.add_image(adjoint, step, sums, record, steps_between * loop.dt, condition)
 
+    if reversal.get("resume") is not None:
+        reversal["adjoint"] = adjoint.kept_with(sums)
     result = reverse(
         loop.forward,
         backward,

@@ -230,6 +230,14 @@ class MemoryTable(Table):
     """of the disk tier; unless told, inside the job's own"""
     codec: Annotated[str | None, AfterValidator(_codec)] = None
     schedule: Annotated[str, AfterValidator(_schedule)] = "auto"
+    checkpoint: bool = False
+    """whether the progress of a shot is kept on the disk, so that one that is killed goes on where it was"""
+
+    @model_validator(mode="after")
+    def _check_budget(self) -> "MemoryTable":
+        if self.checkpoint and self.budget is None:
+            raise ValueError("host or device beside checkpoint: a shot that goes on must have the bytes that it had")
+        return self
 
     @property
     def budget(self) -> Budget | None:
