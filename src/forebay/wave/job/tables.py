@@ -211,6 +211,8 @@ class ImagingTable(Table):
     """steps between two contributions; unless told, what the wavelet's band allows"""
     image: Literal["pp", "velocity"] = "pp"
     """of elastic waves: pressure waves alone, or the motion of particles"""
+    zero_phase: bool = False
+    """whether the image of a step in velocity has its peak there, positive where the velocity rises with depth"""
     aperture: Depth | None = None
     """metres around sources and receivers in which a shot migrates, its image fading out in the outer half of them;
     unless told, the whole model"""

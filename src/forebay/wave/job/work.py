@@ -116,6 +116,7 @@ def _run(workspace: Workspace, number: int, budget: Budget | None, tell: StepLis
         order=job.physics.order,
         every=job.imaging.every or imaging_interval(frequency, described.step),  # of all shots, which share a plan
         images=(job.imaging.image,),
+        zero_phase=job.imaging.zero_phase,
         # It is seen here only to count.
         condition=lambda source, receiver, step: tell(number, all_steps - step),
         turn=lambda state: tell(number, all_steps - steps),
