@@ -73,7 +73,7 @@ def rescue(run: Path, root: Path) -> None:
 
 
 def hand_on(root: Path, drafts: Path, identity: str, shots: set[int]) -> None:
-    """Give a run that begins the progress of its shots, and remove what belongs to finished ones or to other jobs."""
+    """Make the folder of a run, with the progress of its shots; remove that of finished ones and of other jobs."""
     place = root / FOLDER
     drafts.mkdir(mode=0o700)
     if not place.is_dir():
