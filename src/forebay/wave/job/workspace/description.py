@@ -98,6 +98,7 @@ def frozen(job: Job) -> dict[str, Any]:
     """Return the parameters that decide the image, with a checksum of the content in place of each file."""
     files_of(job)
     parameters = job.model_dump(exclude=FREE)
+    parameters["memory"]["checkpoint"] = job.memory.checkpoint or None  # as if it were not told
     if not any(codec.lossy for codec in choices(job.memory.codec)[0]):
         parameters["memory"] = {key: value for key, value in parameters["memory"].items() if key not in FREE_MEMORY}
     return dict(json.loads(json.dumps(with_contents(parameters) | {"forebay": __version__})))
