@@ -19,6 +19,7 @@ from forebay.errors import BudgetError, ForebayError, PlanError, StateError, Wav
 from forebay.files import remove
 from forebay.units import Budget
 from forebay.wave.advice import WaveWarning
+from forebay.wave.earth.strips import in_strips
 from forebay.wave.files.formats import read_shot
 from forebay.wave.imaging import imaging_interval
 from forebay.wave.job.inputs import medium_of
@@ -246,5 +247,11 @@ def mute(
         ramp, end = 0.5 * delay, time_zero + delay
     away = np.linalg.norm(shot.receivers - shot.source.mean(axis=0), axis=1)
     passed = away / velocity + end
-    late = np.clip((np.arange(len(data))[:, None] * shot.dt - passed) / max(ramp, shot.dt), 0, 1)
-    return np.asarray(data * np.sin(np.pi / 2 * late) ** 2, data.dtype)
+    times, muted = np.arange(len(data))[:, None] * shot.dt, np.empty_like(data)
+
+    def silence(part: slice) -> None:
+        late = np.clip((times - passed[part]) / max(ramp, shot.dt), 0, 1)
+        muted[:, part] = data[:, part] * np.sin(np.pi / 2 * late) ** 2
+
+    in_strips(silence, data.shape, axis=1)
+    return muted
