@@ -7,14 +7,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from forebay.codec import Codec, get
 from forebay.engine import Result, reverse
 from forebay.errors import WaveError
 from forebay.wave.earth.grid import Grid
 from forebay.wave.imaging import check_every, imaging_interval, laplacian_filter, normalise
 from forebay.wave.loop import Adjoint, prepare
-from forebay.wave.physics import Condition, EarthModel, State, physics_of
+from forebay.wave.physics import Condition, EarthModel, Physics, State, physics_of
 from forebay.wave.survey.shot import Shot
 from forebay.wave.survey.wavelet import band_limited, highest_frequency
+
+
+@dataclass(frozen=True, eq=False)
+class LossyImage:
+    """The image that a shot has where a codec encodes the records of its history."""
+
+    image: NDArray[Any]
+    illumination: NDArray[Any]
+    ratio: float
+    """how many times smaller the records are, all in all"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +45,8 @@ class Migration:
     """of the reversal: its plan and what it measured"""
     images: dict[str, tuple[NDArray[Any], NDArray[Any]]] = field(default_factory=dict)
     """image and illumination by name, where a model has several; the first one is `image`"""
+    compared: dict[str, LossyImage] = field(default_factory=dict)
+    """what `image` is with each of the codecs that were to be compared"""
 
     def clean(self) -> NDArray[Any]:
         """Return the image divided by the illumination and rid of its smooth part."""
@@ -50,6 +63,7 @@ def migrate(
     dtype: Any = np.float32,
     images: Sequence[str] = ("pp",),
     condition: Condition | None = None,
+    compare: Sequence[str | Codec] = (),
     **reversal: Any,
 ) -> Migration:
     """Migrate one shot through a (smooth) model, inside a budget.
@@ -75,6 +89,9 @@ def migrate(
         An imaging condition of your own, ``condition(source, receiver, step)``, beside the built-in one. At each
         contribution, latest first, it sees the pressure of both waves inside the model, read-only. Of an elastic model
         it sees the fields that its images need, by name.
+    compare
+        Codecs to compare: what each makes of the image is seen beside it, in the same passage through the steps. Every
+        record is encoded and decoded by each of them, and takes part in an image of its own.
     **reversal
         For `forebay.reverse`: `budget`, `codec`, `schedule`, `plan`, `costs`, `directory`, ...
 
@@ -104,8 +121,13 @@ def migrate(
     data = band_limited(shot.data, shot.dt, frequency) if frequency > 0 else np.zeros(shot.data.shape)
     adjoint = Adjoint(loop, propagator.sent_back(data, shot))
 
+    comparisons = [_Comparison(get(codec) if isinstance(codec, str) else codec, propagator, names) for codec in compare]
+
     def backward(record: State, step: int) -> None:
-        propagator.add_image(adjoint, step, sums, record, steps_between * loop.dt, condition)
+        factor = steps_between * loop.dt
+        propagator.add_image(adjoint, step, sums, record, factor, condition)
+        for comparison in comparisons:
+            propagator.add_image(adjoint, step, comparison.sums, comparison.lossy(record), factor, None)
 
     result = reverse(
         loop.forward,
@@ -118,4 +140,29 @@ def migrate(
     )
     arrays = propagator.image_arrays(sums)
     named = arrays if propagator.image_names else {}
-    return Migration(*arrays[names[0]], steps_between, loop.dt, model.grid, result, named)
+    compared = {comparison.codec.name: comparison.image(names[0]) for comparison in comparisons}
+    return Migration(*arrays[names[0]], steps_between, loop.dt, model.grid, result, named, compared)
+
+
+class _Comparison:
+    """An image in the making, of records that a codec has encoded."""
+
+    def __init__(self, codec: Codec, propagator: Physics, names: Sequence[str]) -> None:
+        self.codec, self.propagator = codec, propagator
+        self.sums = propagator.image_sums(names)
+        self.raw_bytes = self.encoded_bytes = 0
+
+    def lossy(self, record: State) -> State:
+        """Return a record as it comes back from the codec."""
+        decoded = {}
+        for name, values in record.items():
+            encoded = self.codec.encode(values)
+            decoded[name] = self.codec.decode(encoded)
+            self.raw_bytes += values.nbytes
+            self.encoded_bytes += encoded.nbytes
+        return decoded
+
+    def image(self, name: str) -> LossyImage:
+        """Return what has come of it."""
+        ratio = self.raw_bytes / max(self.encoded_bytes, 1)
+        return LossyImage(*self.propagator.image_arrays(self.sums)[name], ratio)

@@ -22,7 +22,7 @@ from forebay.wave.job.job import Job
 from forebay.wave.job.place import check_memory, check_tools, device_of
 from forebay.wave.job.workspace.description import frozen
 from forebay.wave.physics import Physics, physics_of
-from forebay.wave.survey.geometry import part_of, windows
+from forebay.wave.survey.geometry import Geometry, part_of, windows
 from forebay.wave.survey.points import locate
 from forebay.wave.survey.wavelet import highest_frequency
 
@@ -118,7 +118,8 @@ def _check_budget(job: Job, physics: type[Physics], inputs: CheckedInputs) -> No
     part = part_of(inputs.grid, windows(inputs.acquisition.geometry, inputs.grid, job.imaging.aperture)[0])
     state = _kept(physics.state_shapes(part, job.physics.order).values())
     record = _kept([part.shape] * len(physics.record_fields(part.ndim, (job.imaging.image,))))
-    every, schedule = inputs.every, job.memory.schedule
+    # A pilot keeps exact histories, and whatever schedule holds them gives the same image.
+    every, schedule = inputs.every, job.memory.schedule if job.memory.image_error is None else "auto"
     try:
         planner.check_budget(inputs.steps, state, budget, record_bytes=record, every=every, schedule=schedule)
     except BudgetError as error:
@@ -138,6 +139,14 @@ def check_directory(job: Job) -> None:
     folder = next(parent for parent in (path.absolute(), *path.absolute().parents) if parent.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         raise WaveError(f"memory.directory: {path} cannot be written, since {folder} cannot: choose another folder")
+
+
+def _piloted(job: Job, geometry: Geometry) -> list[str]:
+    """Say what a pilot will be for, where there is one."""
+    error, order = job.memory.image_error, geometry.outwards()
+    which = f"shot {order[0]}" + (f", and then shot {order[-1]}" if len(order) > 1 else "")
+    what = f"migrated with an exact history, to find the bound that keeps the image within {error}"
+    return [] if error is None else [f"pilot     {which} {what}"]
 
 
 def inspect(job: Job, gpus: int = 0) -> str:
@@ -161,6 +170,7 @@ def inspect(job: Job, gpus: int = 0) -> str:
             + (", modelled" if "true" in inputs.media else ""),
             f"wavelet   up to {inputs.frequency:.4g} Hz",
             f"steps     {inputs.steps} of {inputs.step * 1000:.6g} ms, imaged every {inputs.every}",
+            *_piloted(job, geometry),
             f"parts     each shot migrates in {part} points inside layers of {grid.absorb}, {where}",
             *(f"note      {note}" for note in inputs.notes),
         ]

@@ -10,6 +10,7 @@ from forebay.errors import ForebayError
 from forebay.schedule import named
 from forebay.units import Budget, to_bytes
 from forebay.wave.earth.builtin import BUILTIN
+from forebay.wave.pilot import read_share
 
 HIGHEST_ORDER = 64
 """of accuracy in space: stencils grow with it, and beyond this nothing else does"""
@@ -36,6 +37,13 @@ def _codec(value: str | None) -> str | None:
     except ForebayError as error:
         raise ValueError(f"a codec such as 'bounded:1e-4' ({error})") from None
     return value
+
+
+def _share(value: Any) -> Any:
+    try:
+        return None if value is None else read_share(value)
+    except ForebayError:
+        raise ValueError("a share between 0 and 1, such as 0.01 or '1%'") from None
 
 
 def _schedule(value: str) -> str:
@@ -225,7 +233,17 @@ class MemoryTable(Table):
     directory: Path | None = None
     """of the disk tier; unless told, inside the job's own"""
     codec: Annotated[str | None, AfterValidator(_codec)] = None
+    image_error: Annotated[float | None, BeforeValidator(_share)] = None
+    """how far the picture of a shot may be from that of an exact history: a pilot finds the codec's bound"""
     schedule: Annotated[str, AfterValidator(_schedule)] = "auto"
+
+    @model_validator(mode="after")
+    def _one(self) -> "MemoryTable":
+        if self.image_error is not None and self.codec is not None:
+            raise ValueError("either image_error, from which a codec and its bound follow, or codec")
+        if self.image_error is not None and self.schedule.strip().lower() not in ("auto", "storeall"):
+            raise ValueError("schedule = 'auto' or 'storeall' beside image_error: others keep no records")
+        return self
 
     @property
     def budget(self) -> Budget | None:

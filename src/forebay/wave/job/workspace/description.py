@@ -94,7 +94,8 @@ def _unsealed(path: Path) -> bool:
 def frozen(job: Job) -> dict[str, Any]:
     """Return the parameters that decide the image, with size and date of every file that is read."""
     parameters = job.model_dump(mode="json", exclude=FREE)
-    if not any(codec.lossy for codec in choices(job.memory.codec)[0]):
+    exact = job.memory.image_error is None and not any(codec.lossy for codec in choices(job.memory.codec)[0])
+    if exact:
         parameters["memory"] = {key: value for key, value in parameters["memory"].items() if key not in BUDGET}
     marks = {}
     for path in files_of(job):
