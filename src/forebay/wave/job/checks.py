@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from forebay import planner
-from forebay.errors import BudgetError, WaveError
+from forebay.codec.auto import choices
+from forebay.codec.bounded import Bounded
+from forebay.errors import BudgetError, CodecError, WaveError
 from forebay.machine.packing import in_a_row, snapshot_bytes
 from forebay.machine.spec import ArraySpec
 from forebay.wave.advice import advice
@@ -74,6 +76,7 @@ def checked_inputs(job: Job) -> CheckedInputs:
     every = job.imaging.every or imaging_interval(frequency, step)
     _check_format(job, grid)
     _check_points(job, grid, acquisition)
+    _check_weights(job, part_of(grid, windows(acquisition.geometry, grid, job.imaging.aperture)[0]))
     fastest = max(mediums, key=lambda medium: float(medium.fastest))
     notes = advice(fastest, wavelet.values, acquisition.dt, step, job.imaging.every)
     inputs = CheckedInputs(grid, media, acquisition, wavelet, step, every, notes)
@@ -98,6 +101,16 @@ def _check_format(job: Job, grid: Grid) -> None:
         from forebay.wave.files.segy import check_volume
 
         check_volume(grid.shape[0], grid.spacing, grid.origin)
+
+
+def _check_weights(job: Job, part: Grid) -> None:
+    """Refuse weights of a codec that cannot be read, or do not fit the part of the model that a shot migrates in."""
+    for codec in choices(job.memory.codec)[0]:
+        if isinstance(codec, Bounded):
+            try:
+                codec.check_weight(part.shape, np.dtype(np.float32))
+            except CodecError as error:
+                raise WaveError(f"memory.codec: {error}") from error
 
 
 def _check_points(job: Job, grid: Grid, acquisition: Acquisition) -> None:

@@ -130,13 +130,15 @@ def _has(field: Any, key: str) -> bool:
 def _absolute(job: Job, folder: Path) -> Job:
     """Take relative paths from a folder."""
     tables = job.model_dump()
+    for path in job.memory.weights:
+        tables["memory"]["codec"] = job.memory.codec_with(str(folder / path.expanduser()))
 
     def walk(value: Any) -> Any:
         if isinstance(value, dict):
             return {name: walk(entry) for name, entry in value.items()}
         return folder / value.expanduser() if isinstance(value, Path) else value
 
-    return Job.model_validate(walk(tables))
+    return _checked(walk(tables), "the job")
 
 
 def changed(

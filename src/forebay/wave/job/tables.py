@@ -1,11 +1,13 @@
 """The tables of a job: their keys, what each may be, and what is taken where nothing is said."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from forebay.codec.auto import choices
+from forebay.codec.bounded import Bounded
 from forebay.errors import ForebayError
 from forebay.schedule import named
 from forebay.units import Budget, to_bytes
@@ -248,6 +250,17 @@ class MemoryTable(Table):
         if self.image_error is not None and self.schedule.strip().lower() not in ("auto", "storeall"):
             raise ValueError("schedule = 'auto' or 'storeall' beside image_error: others keep no records")
         return self
+
+    @property
+    def weights(self) -> list[Path]:
+        """The files of the codec's weights."""
+        asked = choices(self.codec)[0]
+        weighted = [codec.weight for codec in asked if isinstance(codec, Bounded) and codec.weight is not None]
+        return [Path(weight.name) for weight in weighted]
+
+    def codec_with(self, weight: str) -> str:
+        """Return the codec's name with something else in place of the file of its weights."""
+        return re.sub(r"(weight\s*=\s*)[^,]*", lambda found: found[1] + weight, str(self.codec))
 
     @property
     def budget(self) -> Budget | None:

@@ -11,7 +11,7 @@ from forebay.codec.auto import choices
 from forebay.version import __version__
 from forebay.wave.earth.grid import Grid
 from forebay.wave.job.job import Job
-from forebay.wave.job.workspace.input_files import Mark, files_of, with_contents
+from forebay.wave.job.workspace.input_files import Mark, content_of, files_of, with_contents
 from forebay.wave.job.workspace.seal import damaged, of_another_version, open_text, sealed_text
 from forebay.wave.job.workspace.told import ToldJob
 
@@ -98,6 +98,8 @@ def frozen(job: Job) -> dict[str, Any]:
     """Return the parameters that decide the image, with a checksum of the content in place of each file."""
     files_of(job)
     parameters = job.model_dump(exclude=FREE)
+    for path in job.memory.weights:
+        parameters["memory"]["codec"] = job.memory.codec_with(content_of(path))
     exact = job.memory.image_error is None and not any(codec.lossy for codec in choices(job.memory.codec)[0])
     if exact:
         parameters["memory"] = {key: value for key, value in parameters["memory"].items() if key not in BUDGET}
