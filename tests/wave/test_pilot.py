@@ -63,6 +63,13 @@ def test_the_bound_that_is_found_keeps_the_picture_and_is_not_far_from_the_loose
     assert plain.codec != found.codec  # another picture, another bound
 
 
+@pytest.mark.parametrize("given", [{"codec": "bounded:1e-3"}, {"compare": ["raw"]}])
+def test_who_says_how_histories_are_kept_is_told_that_they_are_exact(given):
+    shot, model, _ = acoustic()
+    with pytest.raises(WaveError, match=f"{next(iter(given))}= beside image_error: .* exactly here, so leave it out"):
+        find_bound(shot, model, "1%", **given)
+
+
 def rungs(*pairs):
     return [TriedBound(bound, error, 9.0) for bound, error in pairs]
 

@@ -114,6 +114,8 @@ def find_bound(
     True
     """
     allowed = read_share(image_error)
+    if given := [name for name in ("codec", "plan", "compare") if migration.get(name) is not None]:
+        raise WaveError(f"{given[0]}= beside image_error: the history is kept exactly here, so leave it out")
     exact, tried = try_bounds(shot, model, [allowed * rung for rung in LADDER], picture, **migration)
     bound = chosen_bound(tried, SHARE * allowed)
     return FoundBound(None if bound is None else codec_name(bound), tried, exact)

@@ -66,10 +66,8 @@ class _Pilot:
         rows = self._try_first(order, [allowed * rung for rung in LADDER])
         if not rows:
             raise WaveError("memory.image_error: no shot has an image to find a bound by: look at the data")
-        bound, others = (
-            chosen_bound(rows, SHARE * allowed),
-            [shot for shot in order[::-1] if shot not in self.looked_at],
-        )
+        others = [shot for shot in order[::-1] if shot not in self.looked_at]
+        bound = chosen_bound(rows, SHARE * allowed)
         for _ in range(MOST_CHECKS):
             rows = self._try_first(others, [bound, bound * TIGHTER]) if bound is not None else []
             if not rows or rows[0].error <= allowed:
@@ -112,7 +110,7 @@ class _Pilot:
             check_finite(part, shot)
         except WaveError:
             return []
-        if not part.strength:
+        if not part.strength or not all(math.isfinite(row.error) for row in rows):
             return []
         self.parts[number] = faded(part, workspace)
         self.tried += [TriedOnShot(number, row.bound, row.error, row.ratio) for row in rows]
@@ -120,7 +118,7 @@ class _Pilot:
 
     def _left(self, box: Box) -> Budget | None:
         """Return what the budget that a worker was given leaves beside the images of bounds."""
-        if self.budget is None:
+        if self.budget is None or self.workspace.described.job.memory.budget is not None:
             return None
         images = IMAGES * math.prod(side.stop - side.start for side in box)
         return self.budget.with_tier("host", max(1, self.budget["host"] - BYTES * images))

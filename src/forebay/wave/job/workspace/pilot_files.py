@@ -48,8 +48,8 @@ class PilotResult:
         """Return a sentence for each shot, and one for what follows."""
         sentences = []
         for shot in self.shots:
-            looked = [f"{entry.error:.2g} by {entry.bound:.2g}" for entry in self.tried if entry.shot == shot]
-            sentences.append(f"the image of shot {shot} is off by {', '.join(looked)} of the range")
+            looked = [f"{entry.error:.2%} with {entry.bound:.2g}" for entry in self.tried if entry.shot == shot]
+            sentences.append(f"the image of shot {shot} is off by {', '.join(looked)} of the range as a bound")
         exact = "no bound that is of use keeps images so close: histories are kept exactly"
         return [*sentences, exact if self.codec is None else f"{self.codec} keeps the image for all shots"]
 
@@ -83,7 +83,7 @@ def exact_parts(workspace: Workspace, shots: list[int]) -> dict[int, PartialImag
         except Exception as error:  # an archive may be wrong in any way
             raise damaged(path, f"its arrays cannot be read ({type(error).__name__}: {error})") from error
         shape = tuple(side.stop - side.start for side in box)
-        if (image.shape, illumination.shape) != (shape, shape) or not np.isfinite(image).all():
+        if (image.shape, illumination.shape) != (shape, shape) or not np.isfinite([image, illumination]).all():
             raise damaged(path, f"its images are not those of shot {shot}")
         parts[shot] = PartialImage(image, illumination, box)
     return parts
@@ -104,6 +104,7 @@ def keep_pilot(workspace: Workspace, found: PilotResult, parts: Mapping[int, Par
 
 def take_pilot(workspace: Workspace) -> None:
     """Take over what the pilot of this run found."""
+    open_archive(workspace.drafts / "pilot.npz", job=workspace.identity, file="pilot")
     for name in FILES:
         place: Path = workspace.root / name
         (workspace.drafts / name).replace(place)
