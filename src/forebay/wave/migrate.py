@@ -13,7 +13,7 @@ from forebay.errors import WaveError
 from forebay.wave.earth.grid import Grid
 from forebay.wave.imaging import check_every, imaging_interval, laplacian_filter, normalise
 from forebay.wave.loop import Adjoint, prepare
-from forebay.wave.physics import Condition, EarthModel, Physics, State, physics_of
+from forebay.wave.physics import Condition, EarthModel, Images, Physics, State, physics_of
 from forebay.wave.survey.shot import Shot
 from forebay.wave.survey.wavelet import band_limited, highest_frequency
 
@@ -62,6 +62,7 @@ def migrate(
     every: int | None = None,
     dtype: Any = np.float32,
     images: Sequence[str] = ("pp",),
+    zero_phase: bool = False,
     condition: Condition | None = None,
     compare: Sequence[str | Codec] = (),
     **reversal: Any,
@@ -85,6 +86,10 @@ def migrate(
     images
         Of an elastic model: "pp", "velocity" or both, see `elastic.images`. An acoustic one has the image of its
         pressure.
+    zero_phase
+        Whether the image of a step in velocity has its peak there, positive where the velocity rises with depth. The
+        acoustic image of the exact adjoint otherwise falls through zero there: receivers side by side send the integral
+        of what they heard. So the derivative of the data is sent back instead.
     condition
         An imaging condition of your own, ``condition(source, receiver, step)``, beside the built-in one. At each
         contribution, latest first, it sees the pressure of both waves inside the model, read-only. Of an elastic model
@@ -93,7 +98,9 @@ def migrate(
         Codecs to compare: what each makes of the image is seen beside it, in the same passage through the steps. Every
         record is encoded and decoded by each of them, and takes part in an image of its own.
     **reversal
-        For `forebay.reverse`: `budget`, `codec`, `schedule`, `plan`, `costs`, `directory`, ...
+        For `forebay.reverse`: `budget`, `codec`, `schedule`, `plan`, `costs`, `directory`, ... With `resume`, a
+        directory for this shot alone, a process that is killed loses a part of the shot only: the same call goes on.
+        What `condition` writes is its own to keep.
 
     Examples
     --------
@@ -119,6 +126,7 @@ def migrate(
     steps_between = every if every is not None else imaging_interval(frequency, loop.dt)
     # Summed over time, what the data hold beyond the source's band meets nothing; taken every few steps only, it would.
     data = band_limited(shot.data, shot.dt, frequency) if frequency > 0 else np.zeros(shot.data.shape)
+    data = propagator.in_phase(data, shot.dt) if zero_phase else data
     adjoint = Adjoint(loop, propagator.sent_back(data, shot))
 
     comparisons = [_Comparison(get(codec) if isinstance(codec, str) else codec, propagator, names) for codec in compare]
@@ -129,6 +137,10 @@ def migrate(
         for comparison in comparisons:
             propagator.add_image(adjoint, step, comparison.sums, comparison.lossy(record), factor, None)
 
+    if reversal.get("resume") is not None:
+        if comparisons:
+            raise WaveError("compare= beside resume=, which keeps one image: leave one of them out")
+        reversal["adjoint"] = adjoint.kept_with(sums)
     result = reverse(
         loop.forward,
         backward,
@@ -138,17 +150,27 @@ def migrate(
         every=steps_between,
         **reversal,
     )
-    arrays = propagator.image_arrays(sums)
+    negative = set(propagator.negative_images if zero_phase else ())
+    arrays = _arrays(propagator, sums, negative)
     named = arrays if propagator.image_names else {}
-    compared = {comparison.codec.name: comparison.image(names[0]) for comparison in comparisons}
+    compared = {
+        comparison.codec.name: LossyImage(*_arrays(propagator, comparison.sums, negative)[names[0]], comparison.ratio)
+        for comparison in comparisons
+    }
     return Migration(*arrays[names[0]], steps_between, loop.dt, model.grid, result, named, compared)
+
+
+def _arrays(propagator: Physics, sums: Images, negative: set[str]) -> Images:
+    """Return images as arrays of NumPy, some with their sign changed."""
+    arrays = propagator.image_arrays(sums)
+    return {name: (-image if name in negative else image, light) for name, (image, light) in arrays.items()}
 
 
 class _Comparison:
     """An image in the making, of records that a codec has encoded."""
 
     def __init__(self, codec: Codec, propagator: Physics, names: Sequence[str]) -> None:
-        self.codec, self.propagator = codec, propagator
+        self.codec = codec
         self.sums = propagator.image_sums(names)
         self.raw_bytes = self.encoded_bytes = 0
 
@@ -162,7 +184,7 @@ class _Comparison:
             self.encoded_bytes += encoded.nbytes
         return decoded
 
-    def image(self, name: str) -> LossyImage:
-        """Return what has come of it."""
-        ratio = self.raw_bytes / max(self.encoded_bytes, 1)
-        return LossyImage(*self.propagator.image_arrays(self.sums)[name], ratio)
+    @property
+    def ratio(self) -> float:
+        """How many times smaller the records are, all in all."""
+        return self.raw_bytes / max(self.encoded_bytes, 1)
