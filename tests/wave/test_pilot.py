@@ -33,7 +33,7 @@ def elastic():
     model = elastic_setups.smooth_rock()
     shot = elastic_setups.surface_shot(model)
     data = simulate(shot, ElasticModel(0.97 * model.vp, 0.95 * model.vs, model.rho, model.grid))
-    return shot.with_data(data), model, {"images": ("velocity", "pp")}
+    return shot.with_data(data), model, {"images": ("velocity", "pp"), "zero_phase": True}
 
 
 @pytest.mark.parametrize("make", [acoustic, elastic])

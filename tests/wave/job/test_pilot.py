@@ -222,6 +222,12 @@ def test_the_report_shows_what_the_codec_changes(piloted, tmp_path):
 
 
 @pytest.mark.slow
+def test_a_shot_that_keeps_its_progress_takes_the_bound_too(piloted, tmp_path):
+    kept = run_job(parse(TEXT.replace("[memory]", "[memory]\ncheckpoint = true"), tmp_path))
+    assert kept.pilot == piloted[0].pilot and all(error <= 0.01 for error in kept.check.errors.values())
+
+
+@pytest.mark.slow
 def test_workers_take_the_bound_that_one_of_them_found(piloted, tmp_path):
     there = run_job(changed(parse(TEXT, tmp_path), workers=2))
     assert same_images(there, piloted[0]) and there.pilot == piloted[0].pilot
