@@ -42,6 +42,7 @@ class Options(TypedDict, total=False):
     policy: str
     slots: int | None
     reversals: int
+    encode_states: bool
     synchronous: bool | None
     directory: Path | str | None
 
@@ -81,7 +82,7 @@ def reverse(
         ``(save, load)``, each called with an open binary file.
     **options
         As for `prepare`: `budget`, `schedule`, `codec`, `record`, `every`, `plan`, `costs`, `step_costs`, `policy`,
-        `slots`, `reversals`, `synchronous`, `directory`.
+        `slots`, `reversals`, `encode_states`, `synchronous`, `directory`.
 
     Examples
     --------
@@ -134,6 +135,7 @@ def prepare(
     policy: str = "min",
     slots: int | None = None,
     reversals: int = 1,
+    encode_states: bool = True,
     synchronous: bool | None = None,
     directory: Path | str | None = None,
 ) -> Reversal:
@@ -158,7 +160,7 @@ def prepare(
     budget
         Bytes for snapshots, per tier; a bare amount is that of the tier in which the arrays are. The working state
         comes on top. None takes half of what is free.
-    schedule, policy, slots, reversals
+    schedule, policy, slots, reversals, encode_states
         As for `plan`.
     codec
         One that may be used, or several: "bounded:1e-4", "cast:bfloat16", ..., or "auto:1e-4" for any that keeps this
@@ -202,20 +204,21 @@ def prepare(
     learns = _learns(step_costs)
     if steps is None or learns:
         unknown = UNKNOWN_END if steps is None else UNKNOWN_COSTS
-        known: dict[str, object] = {"plan": plan, "codec": codec, "policy": None if policy == "min" else policy}
-        known |= {"step_costs": step_costs} if steps is None else {}
+        known: dict[str, object] = {"plan": plan, "policy": None if policy == "min" else policy}
+        known |= {"step_costs": step_costs} if steps is None else {"codec": codec}
         if given := [name for name, value in known.items() if value is not None]:
             raise PlanError(f"{given[0]}= needs {unknown}")
         watch = EndWatch(forward)
         loop = TimeLoop(watch if steps is None else forward, state, FOREVER if steps is None else steps, every, record)
         budget, note = there_is(budget, loop, steps)
-        costs = costs or measured(loop, budget, where, synchronous)
-        overhead = driver_overhead(loop.memory.tier, False, loop.allocations)
+        encoders, error = choices(codec)
+        costs = with_codecs(loop, costs or measured(loop, budget, where, synchronous), encoders, error)
+        overhead = driver_overhead(loop.memory.tier, bool(encoders), loop.allocations)
         nbytes, every = loop.layout.nbytes, loop.every
         problem = Problem(steps or every, every, nbytes, None, budget, costs, policy, slots, reversals, overhead)
         machine = partial(loop.memory.machine, where, synchronous)
         if steps is None:
-            return OnlineReversal(watch, loop, problem, schedule, machine, note)
+            return OnlineReversal(watch, loop, problem, schedule, machine, note, encoders)
         return LearningReversal(loop, problem, schedule, machine, note)
     assert not isinstance(step_costs, str)
     check_steps(steps)
@@ -242,6 +245,7 @@ def prepare(
             slots=slots,
             reversals=reversals,
             overhead=overhead,
+            encode_states=encode_states,
         )
         note = with_unused(note, codec, plan)
     machine = partial(loop.memory.machine, where, synchronous)
