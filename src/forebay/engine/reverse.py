@@ -242,6 +242,7 @@ def prepare(
             slots=slots,
             reversals=reversals,
             overhead=overhead,
+            hurry=True,
         )
         note = with_unused(note, codec, plan)
     machine = partial(loop.memory.machine, where, synchronous)
