@@ -42,7 +42,8 @@ TESTS = {
     "wave/job": ["tests/wave/job", "tests/cli/test_rtm.py", "tests/faults", "tests/test_errors.py"],
 }
 """Which tests may notice a change in a room, beside the examples in its docstrings."""
-
+FIRST = "tests/codec/test_plain.py"
+"""Whose tests run before quicker ones: they compile nothing, and a change has Numba compile all of its folder again."""
 
 GPU = [
     *("*device.py::*", "*::*_device", "tier/capacity.py::device_capacity"),
@@ -137,7 +138,8 @@ def map_of(copy, files, pool):
 def tests_of(number, room, passed):
     """List the tests of a room that pass a place, the quickest first, and the seconds that they take."""
     homes, tests, seconds = set(test_files(room)), [], 0.0
-    for test, (taken, places) in sorted(passed.items(), key=lambda item: item[1][0]):
+    quickest = sorted(passed.items(), key=lambda item: (not item[0].startswith(FIRST), item[1][0]))
+    for test, (taken, places) in quickest:
         if number in places and test.partition("::")[0] in homes and seconds + taken <= MOST_SECONDS:
             tests.append(test)
             seconds += taken
