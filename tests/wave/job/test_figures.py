@@ -1,6 +1,7 @@
 """Figures of a job, each against one worked out by hand: what is read, muted, faded, kept, shown and left to workers."""
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -28,11 +29,11 @@ def text_in(folder, **tables):
 def test_inspection_tells_every_figure(tmp_path):
     job = text_in(tmp_path, geometry="shots = 3\nmax_offset = 600", imaging="aperture = 400.0", data="dt = 0.008\nlength = 1.2")
     assert inspect(job).splitlines() == [
-        "model     48 x 96 points, 50 x 50 m, 1500 to 3372 m/s",
-        "shots     3, of 190 receivers on average, 151 samples of 8 ms, modelled",
-        "wavelet   up to 7.657 Hz",
-        "steps     302 of 4 ms, imaged every 16",
-        "parts     each shot migrates in 48 x 96 points inside layers of 20, on the CPU",
+        "model     48 x 96 points, 50 x 50 m, 1500 to 3100 m/s",
+        "shots     3, of 48 receivers on average, 151 samples of 8 ms, modelled",
+        "wavelet   up to 6.829 Hz",
+        "steps     151 of 8 ms, imaged every 7",
+        "parts     each shot migrates in 48 x 42 points inside layers of 20, on the CPU",
     ]
     told = inspect(changed(job, scheduler="tcp://here:1")).splitlines()
     assert told[-1].endswith("inside layers of 20, on what the cluster's workers have")
@@ -237,16 +238,47 @@ class TestWhatIsDrawn:
         results.write_report(finished, None, ["picture"], "title", "lead")
         shots = finished.summaries
         seconds = results.seconds_to_text(sum(shot["seconds"] for shot in shots))
-        assert dict(sections[""][0].facts) == {
+        assert dict(sections[""][0].values) == {
             "shots": "4 of 4",
             "grid": "48 x 96 at 50 m",
-            "steps of a shot": "252 of 4 ms",
-            "imaged every": "16 steps, 64 ms",
+            "steps of a shot": "126 of 8 ms",
+            "imaged every": "7 steps, 56 ms",
             "seconds of all shots": seconds,
             "this run": results.seconds_to_text(finished.seconds),
-            **dict(results._planned(finished.workspace.plan(), 16)),
+            **dict(results._planned(finished.workspace.plan(), 7)),
         }
         assert list(sections) == [
             *("", "Pictures", "Memory over time, in shot 0", "What happened when, in shot 0"),
             *("Where the time of each shot went", "Each shot", "The plan", "The job"),
         ]
+
+    def test_what_went_wrong_has_sections_of_its_own(self, finished, sections):
+        shots = [{**shot, "ratio": None} for shot in finished.summaries]
+        survey = replace(finished, failed={3: "no luck"}, aside={1: "too strong"}, damage=["a file"], summaries=shots)
+        results.write_report(survey, None, [], "title", "lead")
+        assert dict(sections[""][0].values)["shots"] == "3 of 4"
+        assert sections["Shots that are missing"][0].rows == [["3", "no luck"]]
+        assert sections["Shots that were set aside"][0].rows == [["1", "too strong"]]
+        assert sections["What was damaged"][0] == results.Text("a file")
+
+    def test_the_waves_of_a_shot(self, finished, monkeypatch):
+        drawn = []
+        monkeypatch.setattr(results, "draw_panels", lambda panels, path, **how: drawn.append((panels, path, how)))
+        workspace, seen = finished.workspace, {}
+
+        def simulate(shot, model, *, dt, order, watch):
+            assert (dt, order, model.grid.shape) == (workspace.described.step, 8, (48, 96))
+            for step in range(60):
+                seen[step] = np.full((48, 96), step)
+                watch(seen[step], step)
+            return np.ones((5, len(shot.receivers)))
+
+        monkeypatch.setattr(results, "simulate", simulate)
+        results.draw_waves(workspace, 1, (0.16, 0.4), "gather", "snapshots")
+        ((heard,), _, how), (stills, _, columns) = drawn
+        assert how == {"equal": False} and columns == {"columns": 2} and heard.signed and heard.cut == 0.95
+        assert heard.values[:, 0] == pytest.approx([0, 0.25, 0.5, 0.75, 1])
+        x = workspace.geometry.receivers_of(1)[:, 1] / 1000
+        assert heard.extent == pytest.approx((x.min(), x.max(), 0.032, 0))
+        assert [(still.title, still.wave[0, 0]) for still in stills] == [("0.16 s", 20), ("0.4 s", 50)]
+        assert np.array_equal(stills[0].values, workspace.fields("true")["velocity"])
