@@ -188,7 +188,7 @@ def below(a, b):
 
 
 def other_than(a, b):
-    return _word(whole(a) != whole(b))
+    return _word((whole(a) < whole(b)) | (whole(a) > whole(b)))  # what is no number is not another one
 
 
 def chosen(word, a, b):

@@ -1,7 +1,6 @@
-"""Figures of a job, each against one worked out by hand: what is read, muted, faded, kept, shown and left to workers."""
+"""Figures of a job, each against one worked out by hand: what is read, muted, faded, kept and left over."""
 
 import math
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,7 +11,7 @@ from forebay.errors import BudgetError, WaveError
 from forebay.tier.capacity import Capacity
 from forebay.units import Budget
 from forebay.wave.earth.grid import Grid
-from forebay.wave.job import changed, inputs, parse, place, results, run
+from forebay.wave.job import changed, inputs, parse, place, run
 from forebay.wave.job.checks import inspect
 from forebay.wave.job.stack import PartialImage
 from forebay.wave.job.work import _told, mute, steps_of
@@ -27,7 +26,9 @@ def text_in(folder, **tables):
 
 
 def test_inspection_tells_every_figure(tmp_path):
-    job = text_in(tmp_path, geometry="shots = 3\nmax_offset = 600", imaging="aperture = 400.0", data="dt = 0.008\nlength = 1.2")
+    job = text_in(
+        tmp_path, geometry="shots = 3\nmax_offset = 600", imaging="aperture = 400.0", data="dt = 0.008\nlength = 1.2"
+    )
     assert inspect(job).splitlines() == [
         "model     48 x 96 points, 50 x 50 m, 1500 to 3100 m/s",
         "shots     3, of 48 receivers on average, 151 samples of 8 ms, modelled",
@@ -47,7 +48,8 @@ class TestWhatIsRead:
         assert set(geometry.sources[:, 0]) == set(geometry.receivers[:, 0]) == {20.0}
         assert np.diff(geometry.receivers_of(0)[:, 1]) == pytest.approx(25.0)
         told = text_in(
-            tmp_path, geometry="shots = 2\nsource_depth = 0\nreceiver_depth = 30\nreceiver_spacing = 40\nmax_offset = 90"
+            tmp_path,
+            geometry="shots = 2\nsource_depth = 0\nreceiver_depth = 30\nreceiver_spacing = 40\nmax_offset = 90",
         )
         geometry = inputs.acquisition_of(told, GRID).geometry
         assert set(geometry.sources[:, 0]) == {0.0} and set(geometry.receivers[:, 0]) == {30.0}
@@ -146,6 +148,18 @@ def test_parts_fade_out_towards_the_inside_of_a_model():
     assert side.faded([9, 9], (6, 6)).image.shape == (6, 5)  # wider than the part is
 
 
+def test_sums_cover_both_parts_and_what_is_between():
+    one = PartialImage(np.ones((2, 3)), np.full((2, 3), 2.0), (slice(1, 3), slice(0, 3)))
+    other = PartialImage(np.full((3, 1), 4.0), np.full((3, 1), 8.0), (slice(0, 3), slice(4, 5)))
+    whole = np.array([[0, 0, 0, 0, 4], [1, 1, 1, 0, 4], [1, 1, 1, 0, 4]])
+    for total in (one + other, other + one):
+        assert total.box == (slice(0, 3), slice(0, 5))
+        assert np.array_equal(total.image, whole) and np.array_equal(total.illumination, 2 * whole)
+    spread = other.spread((4, 6))
+    assert spread.image.shape == (4, 6) and spread.image.sum() == 12 and (spread.image[:3, 4] == 4).all()
+    assert one.strength == 1.0 and other.strength == 4.0
+
+
 @pytest.mark.parametrize("depth", [0.0, 200.0])
 def test_the_top_of_an_image_is_faded_out(depth, monkeypatch):
     monkeypatch.setattr(run, "laplacian_filter", lambda image, grid: image)
@@ -223,62 +237,3 @@ def test_a_worker_has_what_a_shot_does_not_work_with(kind, ndim, tmp_path, monke
         shots.budget(workspace)
     described.job = text_in(tmp_path, memory="host = 7")
     assert shots.budget(workspace) == Budget(host=7)
-
-
-class TestWhatIsDrawn:
-    """The report's sections, and the pictures of a shot's waves."""
-
-    @pytest.fixture
-    def sections(self, monkeypatch):
-        written = {}
-        monkeypatch.setattr(results, "write_page", lambda path, title, lead, sections: written.update(sections))
-        return written
-
-    def test_the_facts_of_a_survey(self, finished, sections):
-        results.write_report(finished, None, ["picture"], "title", "lead")
-        shots = finished.summaries
-        seconds = results.seconds_to_text(sum(shot["seconds"] for shot in shots))
-        assert dict(sections[""][0].values) == {
-            "shots": "4 of 4",
-            "grid": "48 x 96 at 50 m",
-            "steps of a shot": "126 of 8 ms",
-            "imaged every": "7 steps, 56 ms",
-            "seconds of all shots": seconds,
-            "this run": results.seconds_to_text(finished.seconds),
-            **dict(results._planned(finished.workspace.plan(), 7)),
-        }
-        assert list(sections) == [
-            *("", "Pictures", "Memory over time, in shot 0", "What happened when, in shot 0"),
-            *("Where the time of each shot went", "Each shot", "The plan", "The job"),
-        ]
-
-    def test_what_went_wrong_has_sections_of_its_own(self, finished, sections):
-        shots = [{**shot, "ratio": None} for shot in finished.summaries]
-        survey = replace(finished, failed={3: "no luck"}, aside={1: "too strong"}, damage=["a file"], summaries=shots)
-        results.write_report(survey, None, [], "title", "lead")
-        assert dict(sections[""][0].values)["shots"] == "3 of 4"
-        assert sections["Shots that are missing"][0].rows == [["3", "no luck"]]
-        assert sections["Shots that were set aside"][0].rows == [["1", "too strong"]]
-        assert sections["What was damaged"][0] == results.Text("a file")
-
-    def test_the_waves_of_a_shot(self, finished, monkeypatch):
-        drawn = []
-        monkeypatch.setattr(results, "draw_panels", lambda panels, path, **how: drawn.append((panels, path, how)))
-        workspace, seen = finished.workspace, {}
-
-        def simulate(shot, model, *, dt, order, watch):
-            assert (dt, order, model.grid.shape) == (workspace.described.step, 8, (48, 96))
-            for step in range(60):
-                seen[step] = np.full((48, 96), step)
-                watch(seen[step], step)
-            return np.ones((5, len(shot.receivers)))
-
-        monkeypatch.setattr(results, "simulate", simulate)
-        results.draw_waves(workspace, 1, (0.16, 0.4), "gather", "snapshots")
-        ((heard,), _, how), (stills, _, columns) = drawn
-        assert how == {"equal": False} and columns == {"columns": 2} and heard.signed and heard.cut == 0.95
-        assert heard.values[:, 0] == pytest.approx([0, 0.25, 0.5, 0.75, 1])
-        x = workspace.geometry.receivers_of(1)[:, 1] / 1000
-        assert heard.extent == pytest.approx((x.min(), x.max(), 0.032, 0))
-        assert [(still.title, still.wave[0, 0]) for still in stills] == [("0.16 s", 20), ("0.4 s", 50)]
-        assert np.array_equal(stills[0].values, workspace.fields("true")["velocity"])
