@@ -42,7 +42,7 @@ def unsealed(root, monkeypatch=None):
 def other_format(root, monkeypatch):
     content = json.loads((root / "job.json").read_text())
     del content["seal"]
-    monkeypatch.setattr(seal, "FORMAT", 2)
+    monkeypatch.setattr(seal, "FORMAT", seal.FORMAT + 1)
     (root / "job.json").write_text(seal.sealed_text(content, file="job"))
     monkeypatch.undo()
 
