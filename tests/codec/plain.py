@@ -209,8 +209,15 @@ def lowest_of(word):
 
 
 def fused(a, b, c):
-    a, b, c = (whole(each).astype(np.longdouble) for each in (a, b, c))
-    return row((a * b + c).astype(np.float32))  # the product is exact; of float64 it would not be
+    """Return a b + c of float32, rounded once: float64 holds the product, and of the sum a last bit that is odd."""
+    product, c = whole(a).astype(np.float64) * whole(b), whole(c).astype(np.float64)
+    total = product + c
+    back = total - product
+    left = (product - (total - back)) + (c - back)
+    bits = total.view(np.int64)
+    between = np.isfinite(left) & (left != 0) & (bits & 1 == 0)
+    bits += np.where(between, np.where((left > 0) == (total > 0), 1, -1), 0)
+    return row(total.astype(np.float32))
 
 
 def absolute(values):
