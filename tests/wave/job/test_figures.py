@@ -76,8 +76,9 @@ class TestWhatIsRead:
         job = text_in(tmp_path, wavelet="frequency = 5.0" + (f"\ndelay = {delay}" if delay is not None else ""))
         acquisition = SimpleNamespace(dt=0.01, samples=samples)
         if over:
-            made = inputs.wavelet_of(job, acquisition)
-            assert made.argmax() == round((delay or 0.3) / 0.01) and abs(made[-1]) <= 0.02
+            sent = inputs.wavelet_of(job, acquisition)
+            assert sent.lead == (0 if delay is None else 25) and len(sent.values) == sent.lead + samples
+            assert sent.values.argmax() == sent.lead + round((delay or 0.3) / 0.01) and abs(sent.values[-1]) <= 0.02
         else:
             with pytest.raises(WaveError, match="that is over with the data"):
                 inputs.wavelet_of(job, acquisition)
@@ -111,13 +112,17 @@ class TestWhatIsRead:
 class TestWhatIsMuted:
     """Traces are silent until the direct wave has passed, and rise in half as long as that takes."""
 
-    SHOT = Shot((0, 0), [(0, 0), (300, 400)], np.array([0, 0, 1.0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]), 0.1)
+    SHOT = Shot((30, 40), [(30, 40), (330, 440)], np.array([0, 0, 1.0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]), 0.1)
 
     def test_with_a_delay(self):
         heard = mute(np.ones((14, 2), np.float32), self.SHOT, 1000.0, 0.4)
         assert heard.dtype == np.float32
         assert heard[:, 0] == pytest.approx([0] * 5 + [0.5] + [1] * 8, abs=1e-6)
         assert heard[:, 1] == pytest.approx([0] * 10 + [0.5] + [1] * 3, abs=1e-6)
+
+    def test_from_a_time_zero_on(self):
+        heard = mute(np.ones((14, 2)), self.SHOT, 1000.0, 0.4, time_zero=0.2)
+        assert heard[:, 0] == pytest.approx([0] * 7 + [0.5] + [1] * 6)
 
     def test_without_one_as_long_as_the_wavelet_lasts(self):
         heard = mute(np.ones((14, 2)), self.SHOT, 500.0)
@@ -128,7 +133,7 @@ class TestWhatIsMuted:
 
     def test_the_end_of_a_wavelet_is_where_hardly_any_energy_is_left(self):
         shot = Shot((0, 0), [(0, 0)], np.array([10.0, 0, 0.2, 0, 0.3]), 0.1)
-        assert mute(np.ones((5, 1)), shot, 1000.0)[:, 0] == pytest.approx([0, 0, 0, 1, 1])
+        assert mute(np.ones((5, 1)), shot, 1000.0)[:, 0] == pytest.approx([0, 0, 0, 0.5, 1])
         shot = Shot((0, 0), [(0, 0)], np.array([10.0, 0, 0.2, 0, 0.1]), 0.1)
         assert mute(np.ones((5, 1)), shot, 1000.0)[:, 0] == pytest.approx([0, 1, 1, 1, 1])
 

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from forebay.errors import BudgetError, CorruptionError, WaveError
 from forebay.units import Budget
 from forebay.wave.job import results, run, work
 from forebay.wave.job.workspace import Workspace, workspace
@@ -139,3 +140,80 @@ class TestOfFinishedShots:
         assert told == [(0, 5), (2, 5), (7, 5)] and client.topic is None
         assert [path.name for path in (prepared.root / "shots").glob("*.error")] == ["00002.error"]
         assert "KeyboardInterrupt" in prepared.path(2).with_suffix(".error").read_text()
+
+
+class TestOfAWorkersOutcomes:
+    """Each shot is tried as often as the job says, and no more where it would fail again."""
+
+    @pytest.fixture
+    def outcomes(self, monkeypatch):
+        """Tell what becomes of the attempts of each shot, in turn; return what is called."""
+        pytest.importorskip("distributed")
+        from forebay.wave.job import cluster
+
+        class Future:
+            def __init__(self, end):
+                self.status = "error" if isinstance(end, Exception) else "finished"
+                self.exception = lambda: end if isinstance(end, Exception) else None
+                self.result = lambda: {"seconds": end}
+
+        class Waiting(list):
+            def __iter__(self):
+                while self:
+                    yield self.pop(0)
+
+            add = list.append
+
+        monkeypatch.setattr(cluster, "distributed", SimpleNamespace(as_completed=Waiting))
+
+        def run(attempts, retries=1, plan="a plan"):
+            called, left = [], {shot: list(ends) for shot, ends in attempts.items()}
+
+            def submit(work, root, run, topic, budget, shot, threads, *, pure, priority):
+                assert (pure, priority, threads) == (False, -shot, 3)
+                return Future(left[shot].pop(0))
+
+            def take(shot):
+                called.append(f"take {shot}")
+                if attempts[shot][0] == "damaged":
+                    attempts[shot].pop(0)
+                    raise CorruptionError("damaged")
+
+            workspace = SimpleNamespace(take=take, plan=lambda: plan)
+            workspace.take_failure = lambda shot: called.append(f"take failure {shot}")
+            bars = SimpleNamespace(
+                finished=lambda *about: called.append(about), failed=lambda *about: called.append(about)
+            )
+            shots = cluster.ShotCluster(SimpleNamespace(submit=submit), SimpleNamespace(retries=retries), 3)
+            return shots._all(workspace, ("root", "run", "topic", "budget"), list(attempts), bars), called
+
+        return run
+
+    def test_what_is_finished_is_taken(self, outcomes):
+        assert outcomes({4: [2.5], 7: [1.5]}) == ({}, ["take 4", (4, 2.5), "take 7", (7, 1.5)])
+
+    def test_what_fails_is_tried_again_as_often_as_the_job_says(self, outcomes):
+        failed, called = outcomes({4: [MemoryError("a"), 2.5]})
+        assert not failed and called == ["take failure 4", (4, "MemoryError: a", True), "take 4", (4, 2.5)]
+        failed, called = outcomes({4: [MemoryError("a"), MemoryError("b")], 5: [1.0]})
+        assert failed == {4: "MemoryError: b"}
+        assert called == [
+            *("take failure 4", (4, "MemoryError: a", True), "take 5", (5, 1.0)),
+            *("take failure 4", (4, "MemoryError: b", False)),
+        ]
+        assert outcomes({4: [MemoryError("a")]}, retries=0)[0] == {4: "MemoryError: a"}
+
+    def test_what_would_fail_again_is_not_tried_again(self, outcomes):
+        assert outcomes({4: [WaveError("no sense")]}) == (
+            {4: "WaveError: no sense"},
+            ["take failure 4", (4, "WaveError: no sense", False)],
+        )
+
+    def test_what_arrives_damaged_has_failed(self, outcomes):
+        failed, called = outcomes({4: ["damaged"]}, retries=0)
+        assert failed == {4: "CorruptionError: damaged"} and called[:2] == ["take 4", "take failure 4"]
+
+    def test_a_budget_that_no_plan_fits_into_ends_the_run(self, outcomes):
+        with pytest.raises(BudgetError, match="small"):
+            outcomes({4: [BudgetError("small")]}, plan=None)
+        assert outcomes({4: [BudgetError("small")]})[0] == {4: "BudgetError: small"}

@@ -111,6 +111,7 @@ SHOT = {"shot": 0, "seconds": 1.0, "data": 1.0, "reversal": 1.0, "every": 1, "st
 SHOT |= {"moved": {}, "ratio": None, "worst": None, "error": None, "note": "", "strength": 0.0}
 SPAN = ("compute", "forward", 0, 0.0, 1.0)
 JOB = {"frozen": {}, "sampling": 1.0, "step": 1.0, "device": "cpu", "notes": [], "inputs": {}, "contents": ""}
+JOB |= {"lead": 0, "marks": {"a": [1, "b"]}}
 MOST, MORE = 10**15, 1e15 + 0.125
 SECONDS, COUNT = ([-1e15, 0.0, 1e15], [-MORE, MORE, float("nan"), "1"]), ([0, MOST], [-1, MOST + 1, 0.5, True])
 RATIO = [2e-15, 1e15, None], [1e-15, 0.0, MORE, float("inf")]
@@ -135,6 +136,7 @@ RATIO = [2e-15, 1e15, None], [1e-15, 0.0, MORE, float("inf")]
         ),
         (ToldTimeline, {"shot": 0, "spans": [SPAN]}, "other", [], [1]),
         *((ToldJob, JOB, key, [2e-15, 1e15], [1e-15, 0.0, MORE]) for key in ("sampling", "step")),
+        (ToldJob, JOB, "lead", *COUNT),
         (ToldJob, JOB, "device", ["gpu"], ["tpu"]),
         (ToldJob, JOB, "other", [1], []),
     ],
