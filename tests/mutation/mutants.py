@@ -85,8 +85,10 @@ def entries(root: Path, file: str) -> list[int]:
 
 
 def is_compiled(function: ast.FunctionDef) -> bool:
-    """Tell whether Numba compiles a function."""
-    return "jit" in "".join(map(ast.dump, function.decorator_list))
+    """Tell whether Numba compiles a function, or one that is inside of it."""
+    inside = (each for each in ast.walk(function) if isinstance(each, ast.FunctionDef))
+    decorators = "".join(ast.dump(each) for one in inside for each in one.decorator_list)
+    return "jit" in decorators or "overload" in decorators
 
 
 def _first(function: ast.FunctionDef) -> int:
