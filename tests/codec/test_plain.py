@@ -201,6 +201,10 @@ def cases():
         array = every_bit(dtype, (40, 33))
         for bound in ("1e-3", "abs=0.02"):
             yield f"bounded:{bound} {np.dtype(dtype)}", lambda b=bound, a=array: coded(get(f"bounded:{b}"), a)
+    for name, (dtype, least) in product(("float16", "bfloat16"), (("float32", -149), ("float64", -300))):
+        array = (-1.1) ** np.arange(900) * np.exp2(np.linspace(0, least - 120, 900)).astype(dtype)
+        faint = np.asarray(array, dtype)
+        yield f"faint cast:{name} {dtype}", lambda n=name, a=faint: coded(get(f"cast:{n}"), a)
     for name, make in CODECS.items():
         codec = make(1e-3)
         yield f"laid out {name}", lambda c=codec: laid_out(c)

@@ -50,6 +50,7 @@ FIRST = "tests/codec/test_plain.py"
 GPU = [
     *("*device.py::*", "*::*_device", "tier/capacity.py::device_capacity"),
     *("*::_launch*", "*::_module", "*::_thread_blocks", "*::_check_gpu", "codec/nvcomp/[!cs]*::*", "*/sealed.py::*"),
+    *("codec/dense/codec.py::_grids", "codec/bounded/codec.py::_grid"),
 ]
 """Functions that run where there is a GPU alone: they are left out."""
 

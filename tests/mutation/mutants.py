@@ -81,7 +81,8 @@ def mutants(root: Path, file: str) -> Iterator[Mutant]:
 def entries(root: Path, file: str) -> list[int]:
     """List the lines before which Python passes when a function of a file is called, but for compiled ones."""
     functions = [node for node in ast.walk(ast.parse((root / file).read_bytes())) if isinstance(node, ast.FunctionDef)]
-    return [_first(each) for each in functions if not is_compiled(each) and _first(each) > each.lineno]
+    compiled = {each for function in functions if is_compiled(function) for each in ast.walk(function)}
+    return [_first(each) for each in functions if each not in compiled and _first(each) > each.lineno]
 
 
 def is_compiled(function: ast.FunctionDef) -> bool:

@@ -76,8 +76,8 @@ def test_what_is_taken_where_a_job_says_nothing():
     said |= {"wavelet": {"frequency": 9.0}}
     said["model"] |= {"smooth": 0.0}
     said["physics"] = {"kind": "acoustic", "order": 8, "free_surface": False, "sends": "explosion", "hears": "pressure"}
-    said["imaging"] = {"image": "pp", "mute": 0.0, "include_outliers": False}
-    said["memory"] = {"schedule": "auto"}
+    said["imaging"] = {"image": "pp", "zero_phase": False, "mute": 0.0, "include_outliers": False}
+    said["memory"] = {"schedule": "auto", "checkpoint": False}
     said["run"] = {"device": "auto", "workers": 0, "retries": 1}
     said["output"] = {"directory": Path("rtm"), "formats": ("npy", "png")}
     assert job.model_dump(exclude_none=True) == said
