@@ -1,6 +1,7 @@
 """Figures of a job, each against one worked out by hand: what is read, muted, faded, kept and left over."""
 
 import math
+import os
 from types import SimpleNamespace
 
 import numpy as np
@@ -38,6 +39,13 @@ def test_inspection_tells_every_figure(tmp_path):
     ]
     told = inspect(changed(job, scheduler="tcp://here:1")).splitlines()
     assert told[-1].endswith("inside layers of 20, on what the cluster's workers have")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes as Unix has them")
+def test_inspection_does_not_wait_for_the_writer_of_a_pipe(tmp_path):
+    os.mkfifo(tmp_path / "v.npy")
+    with pytest.raises(WaveError, match="neither a file nor a folder"):
+        inspect(text_in(tmp_path, model='velocity = "v.npy"\nspacing = 10'))
 
 
 class TestWhatIsRead:

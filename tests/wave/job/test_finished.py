@@ -89,6 +89,11 @@ class TestOfFinishedShots:
             assert np.array_equal(survey.stack.image, parts[0] + (parts[2] + parts[3]))
         assert survey.resumed == len(survey.summaries) == 4
 
+    def test_a_job_is_the_same_in_whatever_order_its_keys_come(self, job):
+        described = Workspace(job.output.directory).described
+        other = replace(described, frozen=dict(reversed(described.frozen.items())))
+        assert list(other.frozen) != list(described.frozen) and other.identity == described.identity
+
     def test_a_shot_that_was_interrupted_is_marked(self, job, monkeypatch):
         def interrupt(*about):
             raise KeyboardInterrupt
