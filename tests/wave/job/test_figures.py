@@ -199,9 +199,10 @@ def test_a_shot_tells_of_codecs_only_where_there_was_one():
     assert told["ratio"] is told["worst"] is told["error"] is None
     metrics.ratios, metrics.mean_ratio = SimpleNamespace(worst=2.0), 3.0
     metrics.samples = [SimpleNamespace(relative=each) for each in (0.25, 0.5, 0.125)]
-    assert list(_told(SimpleNamespace(result=result, every=4)).values()) == [
-        *(2.5, 4, 30, {"forward": 1.0}, {"host": 7}, {"up 1": 9}, 3.0, 2.0, 0.5, "so")
-    ]
+    told = _told(SimpleNamespace(result=result, every=4))
+    assert (told["reversal"], told["every"], told["note"]) == (2.5, 4, "so")
+    assert (told["phases"], told["peak"], told["moved"]) == ({"forward": 1.0}, {"host": 7}, {"up 1": 9})
+    assert (told["ratio"], told["worst"], told["error"]) == (3.0, 2.0, 0.5)
 
 
 @pytest.mark.parametrize(
