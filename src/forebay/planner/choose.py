@@ -254,10 +254,8 @@ def choose(
         the schedules to try for states, and for records
     below
         seconds of what is known already
-    levels
-        whether schedules on levels with prices are tried for states too
-    brief
-        whether those are left out nevertheless, to be done sooner
+    levels, brief
+        whether schedules on levels with prices belong to the set, and whether they are left out to be done sooner
     """
     search = Leader(below)
     still = [
