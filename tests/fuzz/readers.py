@@ -265,15 +265,15 @@ def read_npy(data, folder):
 def segy_seeds():
     from tempfile import TemporaryDirectory
 
-    from forebay.wave.files import segy
+    from forebay.wave.files.segy import writing
     from forebay.wave.survey.geometry import geometry_of
 
     with TemporaryDirectory() as folder:
         path = Path(folder) / "x.segy"
-        segy.write_volume(path, FIELD[:, 0], (10.0, 10.0), (0.0, 0.0))
+        writing.write_volume(path, FIELD[:, 0], (10.0, 10.0), (0.0, 0.0))
         volume = path.read_bytes()
         spread = geometry_of([(10, 0), (10, 50)], [(10, x) for x in range(0, 51, 25)])
-        segy.write_shots(path, spread, [FIELD[0, :, :3]] * 2, 0.004)
+        writing.write_shots(path, spread, [FIELD[0, :, :3]] * 2, 0.004)
         return [volume, path.read_bytes()]
 
 

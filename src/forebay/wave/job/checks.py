@@ -16,14 +16,16 @@ from forebay.machine.spec import ArraySpec
 from forebay.wave.advice import advice
 from forebay.wave.earth.grid import Grid
 from forebay.wave.earth.stability import check_dispersion, check_dt, choose_dt
+from forebay.wave.files.formats import SEGY
+from forebay.wave.files.segy.writing import check_volume
 from forebay.wave.imaging import imaging_interval
 from forebay.wave.job.inputs import Acquisition, Fields, acquisition_of, layered, media_of, medium_of, wavelet_of
 from forebay.wave.job.job import Job
 from forebay.wave.job.place import check_memory, check_tools, device_of
 from forebay.wave.job.workspace.description import frozen
 from forebay.wave.physics import Physics, physics_of
-from forebay.wave.survey.geometry import part_of, windows
-from forebay.wave.survey.points import locate
+from forebay.wave.survey.geometry import Geometry, part_of, windows
+from forebay.wave.survey.points import ON_GRID, locate
 from forebay.wave.survey.wavelet import highest_frequency
 
 
@@ -68,7 +70,7 @@ def checked_inputs(job: Job) -> CheckedInputs:
     _check_format(job, grid)
     _check_points(job, grid, acquisition)
     fastest = max(mediums, key=lambda medium: float(medium.fastest))
-    notes = advice(fastest, wavelet, acquisition.dt, step, job.imaging.every)
+    notes = acquisition.notes + advice(fastest, wavelet, acquisition.dt, step, job.imaging.every)
     inputs = CheckedInputs(grid, media, acquisition, wavelet, step, every, notes)
     _check_budget(job, physics_of(mediums[0]), inputs)
     return inputs
@@ -88,8 +90,6 @@ def _checked_step(job: Job, mediums: list[Any], sampling: float, frequency: floa
 def _check_format(job: Job, grid: Grid) -> None:
     """Refuse a grid that SEG-Y cannot tell, where the image is to be written so."""
     if "segy" in job.output.formats:
-        from forebay.wave.files.segy import check_volume
-
         check_volume(grid.shape[0], grid.spacing, grid.origin)
 
 
@@ -99,12 +99,22 @@ def _check_points(job: Job, grid: Grid, acquisition: Acquisition) -> None:
         if grid.ndim == 2 and kind.endswith(" y"):
             raise WaveError(f"physics.{key}: expected z or x of a section, which has no y, not {kind!r}")
     geometry = acquisition.geometry
+    is_segy = job.data.file is not None and job.data.file.suffix.lower() in SEGY
+    above = grid.origin[0] - min(geometry.sources[:, 0].min(), geometry.receivers[:, 0].min())
+    if is_segy and above > ON_GRID * grid.spacing[0]:
+        raise WaveError(
+            f"data.datum: expected {(job.data.datum or 0.0) + above:.6g} or more, the elevation in metres of the "
+            f"model's depth 0, since sources or receivers of {job.data.file} lie up to {above:.6g} m above the model"
+        )
     for shot in range(geometry.count):
         try:
             for places in (geometry.sources[shot], geometry.receivers_of(shot)):
                 locate(places, grid, job.physics.order // 2, mirrored=job.physics.kind == "acoustic")
         except WaveError as error:
-            raise WaveError(f"shot {shot}: {error}") from error
+            hint = (
+                ". data.headers, data.units, data.datum and data.line say how SEG-Y tells positions" if is_segy else ""
+            )
+            raise WaveError(f"shot {shot}: {error}{hint}") from error
 
 
 def _check_budget(job: Job, physics: type[Physics], inputs: CheckedInputs) -> None:
@@ -140,6 +150,12 @@ def check_directory(job: Job) -> None:
         raise WaveError(f"memory.directory: {path} cannot be written, since {folder} cannot: choose another folder")
 
 
+def sampled(geometry: Geometry, samples: int, dt: float) -> str:
+    """Tell how many shots and receivers there are, and how they are sampled."""
+    receivers = len(geometry.receivers) / geometry.count
+    return f"{geometry.count}, of {receivers:.0f} receivers on average, {samples} samples of {dt * 1000:.6g} ms"
+
+
 def inspect(job: Job, gpus: int = 0) -> str:
     """Check a job without leaving anything behind, and tell what it will do."""
     check_tools(job)
@@ -156,9 +172,9 @@ def inspect(job: Job, gpus: int = 0) -> str:
         [
             f"model     {' x '.join(map(str, grid.shape))} points, {spacing} m, "
             f"{velocity.min():.0f} to {velocity.max():.0f} m/s",
-            f"shots     {geometry.count}, of {len(geometry.receivers) / geometry.count:.0f} receivers on average, "
-            f"{acquisition.samples} samples of {acquisition.dt * 1000:.6g} ms"
+            f"shots     {sampled(geometry, acquisition.samples, acquisition.dt)}"
             + (", modelled" if "true" in inputs.media else ""),
+            f"positions {geometry.extents()}",
             f"wavelet   up to {inputs.frequency:.4g} Hz",
             f"steps     {inputs.steps} of {inputs.step * 1000:.6g} ms, imaged every {inputs.every}",
             f"parts     each shot migrates in {part} points inside layers of {grid.absorb}, {where}",

@@ -1,5 +1,6 @@
 """The tables of a job: their keys, what each may be, and what is taken where nothing is said."""
 
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -10,6 +11,8 @@ from forebay.errors import ForebayError
 from forebay.schedule import named
 from forebay.units import Budget, to_bytes
 from forebay.wave.earth.builtin import BUILTIN
+from forebay.wave.files.formats import SEGY
+from forebay.wave.files.segy.dialect import UNITS, WORDS
 
 HIGHEST_ORDER = 64
 """of accuracy in space: stencils grow with it, and beyond this nothing else does"""
@@ -61,6 +64,8 @@ def _each(value: Any) -> Any:
 
 Positive = Annotated[float, Field(gt=0, lt=1e12)]
 Depth = Annotated[float, Field(ge=0, lt=1e12)]
+Elevation = Annotated[float, Field(gt=-1e12, lt=1e12)]
+Place = tuple[Elevation, Elevation]
 Bytes = Annotated[int | None, BeforeValidator(_amount)]
 Count = Annotated[int, Field(ge=1, le=10**6)]
 Points = Annotated[int, Field(ge=2, le=10**6)]
@@ -76,7 +81,49 @@ class Table(BaseModel):
         return [key for key in keys if getattr(self, key) is not None]
 
 
-class ModelTable(Table):
+def _known_word(name: str) -> str:
+    if name not in WORDS:
+        close = get_close_matches(name, WORDS, 1)
+        raise ValueError(close[0] if close else f"one of {', '.join(WORDS)}")
+    return name
+
+
+def _word(value: Any) -> Any:
+    return value if isinstance(value, list | tuple) else (value, None)
+
+
+def _metres(value: Any) -> Any:
+    if isinstance(value, str) and value not in UNITS:
+        raise ValueError(f"{', '.join(map(repr, UNITS))}, or how many metres")
+    return UNITS[value] if isinstance(value, str) else value
+
+
+def _differing(line: Any) -> Any:
+    if line is not None and line[0] == line[1]:
+        raise ValueError("two positions that differ")
+    return line
+
+
+Byte = Annotated[int, Field(ge=0, le=240)]
+Word = tuple[Byte, Literal["int16", "uint16", "int32", "float32", "float64"] | None]
+
+
+class SegyTable(Table):
+    """How files of SEG-Y and SU are read, where they do not tell, or not rightly."""
+
+    headers: dict[Annotated[str, AfterValidator(_known_word)], Annotated[Word, BeforeValidator(_word)]] | None = None
+    """first bytes of words in trace headers, from 1, or 0 for none; with a type: [181, "float32"]"""
+    byte_order: Literal["big", "little"] | None = None
+    sample_format: Literal["ibm", "int32", "int16", "ieee", "float64", "int8"] | None = None
+
+    def _check_segy(self, path: Path | None, *more: str) -> None:
+        """Refuse keys that would do nothing, since there is no such file."""
+        keys = self._set("headers", "byte_order", "sample_format", *more)
+        if keys and (path is None or path.suffix.lower() not in SEGY):
+            raise ValueError(f"no {', '.join(keys)} without a file of SEG-Y or SU")
+
+
+class ModelTable(SegyTable):
     """What the waves travel through: a built-in model, small and of seed 0 unless told, or a file."""
 
     name: Literal["layers", "marmousi", "marmousi3d", "salt", "large"] | None = None
@@ -85,12 +132,14 @@ class ModelTable(Table):
     shape: tuple[Points, ...] | None = None
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
     velocity: Path | None = None
-    """.npy, .zarr or .segy; depth first, metres per second"""
+    """.npy, .zarr, .segy, .sgy or .su; depth first, metres per second"""
     true: Path | None = None
     """where shots are modelled: another file, which `velocity` is a guess of"""
+    units: Literal["metres", "feet"] | None = None
+    """of lengths and velocities; a file in feet is not read without it"""
     spacing: Annotated[tuple[Positive, ...], BeforeValidator(_each)] | None = None
     """metres along each axis, where the file does not tell"""
-    origin: tuple[Annotated[float, Field(gt=-1e12, lt=1e12)], ...] | None = None
+    origin: tuple[Elevation, ...] | None = None
     smooth: Depth = 0.0
     """metres over which the slowness is averaged before anything migrates through it"""
 
@@ -101,6 +150,7 @@ class ModelTable(Table):
         idle = ("spacing", "origin", "true") if self.velocity is None else ("dims", "shape", "size", "seed")
         if keys := self._set(*idle):
             raise ValueError(f"no {', '.join(keys)} beside {'name' if self.velocity is None else 'velocity'}")
+        self._check_segy(self.velocity, "units")
         return self
 
 
@@ -131,11 +181,23 @@ class GeometryTable(Table):
         return self
 
 
-class DataTable(Table):
+class DataTable(SegyTable):
     """What was recorded; without a file, shots are modelled."""
 
     file: Path | None = None
-    """.segy, .zarr or .npy"""
+    """.segy, .sgy, .su, .zarr or .npy"""
+    units: Annotated[Positive | None, BeforeValidator(_metres)] = None
+    """of lengths: "metres", "feet", or how many metres; unless told, the binary header's"""
+    group: Literal["position", "field record"] | None = None
+    """what the traces of a shot have in common; unless told, the position of its source"""
+    tolerance: Positive | None = None
+    """metres within which sources are one; unless told, 0.5"""
+    datum: Elevation | None = None
+    """elevation of depth 0, in metres; unless told, 0"""
+    line: Annotated[tuple[Place, Place] | None, AfterValidator(_differing)] = None
+    """positions (x, y), in metres, where the x of a section is 0, and of another point farther along"""
+    identification: Annotated[tuple[int, ...], BeforeValidator(_each)] | None = None
+    """trace identification codes of what is migrated; unless told, all but those of dead and auxiliary traces"""
     dt: Positive | None = None
     """seconds between samples"""
     length: Positive | None = None
@@ -151,6 +213,7 @@ class DataTable(Table):
             raise ValueError("no length beside file, whose shots are as long as they are")
         if self.mute_delay is not None and self.mute_velocity is None:
             raise ValueError("mute_velocity beside mute_delay")
+        self._check_segy(self.file, "units", "group", "tolerance", "datum", "line", "identification")
         return self
 
 

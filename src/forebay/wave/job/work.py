@@ -18,7 +18,7 @@ from forebay.errors import ForebayError, WaveError
 from forebay.units import Budget
 from forebay.wave.advice import WaveWarning
 from forebay.wave.files.formats import read_shot
-from forebay.wave.job.inputs import medium_of
+from forebay.wave.job.inputs import data_dialect, medium_of
 from forebay.wave.job.place import budget_of, putter
 from forebay.wave.job.stack import PartialImage
 from forebay.wave.job.workspace import Workspace
@@ -92,7 +92,8 @@ def _run(workspace: Workspace, number: int, budget: Budget | None, tell: StepLis
     job = described.job
     put = putter(described.device)
     shot = shot_of(workspace, number)
-    shot = shot.with_data(data_of(workspace, number, shot))
+    data, dropped = data_of(workspace, number, shot)
+    shot = shot.with_data(data)
     recorded = perf_counter()
     steps, all_steps = steps_of(workspace)
     tell(number, all_steps - 2 * steps)
@@ -123,7 +124,7 @@ def _run(workspace: Workspace, number: int, budget: Budget | None, tell: StepLis
     if plan is None:
         workspace.freeze(migration.result.plan, migration.result.metrics, number)
     seconds = {"seconds": perf_counter() - start, "data": recorded - start}
-    summary = {"shot": number} | seconds | _told(migration) | {"strength": part.strength}
+    summary = {"shot": number} | seconds | _told(migration) | {"strength": part.strength, "dropped": dropped}
     # Half of what lies beyond source and receivers, along the horizontal axes.
     margins = [0, *(int((job.imaging.aperture or 0.0) / 2 / step) for step in described.grid.spacing[1:])]
     workspace.keep(number, part.faded(margins, described.grid.shape), summary)
@@ -169,21 +170,37 @@ def shot_of(workspace: Workspace, number: int) -> Shot:
     )
 
 
-def data_of(workspace: Workspace, number: int, shot: Shot) -> NDArray[Any]:
-    """Read what a shot's receivers heard, or model it, and mute the direct wave where that is asked for."""
-    described = workspace.described
+def data_of(workspace: Workspace, number: int, shot: Shot) -> tuple[NDArray[Any], int]:
+    """Read what a shot's receivers heard, or model it, and mute the direct wave where that is asked for.
+
+    Of recorded traces, those that are zero or not finite count as dropped: they are zero, and send nothing back.
+    """
+    described, dropped = workspace.described, 0
     job = described.job
     if job.data.file is not None:
-        data = read_shot(job.data.file, number, workspace.geometry.traces_of(number))
+        dialect, traces = data_dialect(job, described.sampling), workspace.geometry.traces_of(number)
+        data = read_shot(job.data.file, number, traces, dialect, shot.samples)
         check_unchanged(job.data.file, described.frozen["files"])
+        data, dropped = _without_spoilt(data)
     else:
         box = workspace.boxes[number]
         put = putter(described.device)
         model = medium_of(job, workspace.fields("true", box), part_of(described.grid, box), put)
         data = simulate(shot, model, dt=described.step, order=job.physics.order)
-    if job.data.mute_velocity is None:
-        return data
-    return mute(data, shot, job.data.mute_velocity, job.data.mute_delay)
+    if job.data.mute_velocity is not None:
+        data = mute(data, shot, job.data.mute_velocity, job.data.mute_delay)
+    return data, dropped
+
+
+def _without_spoilt(data: NDArray[np.float32]) -> tuple[NDArray[np.float32], int]:
+    """Return data without the traces that are not finite, and how many traces are so or zero."""
+    spoilt, silent = ~np.isfinite(data).all(axis=0), ~data.any(axis=0)
+    if spoilt.all():
+        raise WaveError(
+            "none of its traces is finite: look at its data; of SEG-Y, data.sample_format and data.byte_order say how "
+            "samples are read"
+        )
+    return np.where(spoilt, np.float32(0), data), int((spoilt | silent).sum())
 
 
 def mute(data: NDArray[Any], shot: Shot, velocity: float, delay: float | None = None) -> NDArray[Any]:
