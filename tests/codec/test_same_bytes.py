@@ -81,7 +81,12 @@ def cases():
     yield "weighted", weighted
 
 
-@pytest.mark.parametrize(("name", "make"), list(cases()), ids=lambda value: value if isinstance(value, str) else "")
+def marked(name):
+    """Return marks of a case: kernels of `dense` for float64 take longer to compile than all other cases together."""
+    return [pytest.mark.slow] if name.startswith("dense") and name.endswith("float64") else []
+
+
+@pytest.mark.parametrize(("name", "make"), [pytest.param(*case, id=case[0], marks=marked(case[0])) for case in cases()])
 def test_the_same_comes_of_the_same(name, make):
     if name.startswith("zfp"):
         pytest.importorskip("zfpy")

@@ -45,12 +45,11 @@ def most_held(end, budget, steps=0, **options):
 
 
 def bytes_a_step(options, directory):
-    """Return the bytes of a step: of two counts the least, because what else a process does can only add to one."""
-    most_held(FEW, directory=directory, **options)
+    most_held(FEW, directory=directory, **options)  # what a process keeps from then on is no step's
     tracemalloc.start()
-    few, more, fewer, most = (most_held(end, directory=directory, **options) for end in (FEW, MORE, FEW, MORE))
+    few, more = (most_held(end, directory=directory, **options) for end in (FEW, MORE))
     tracemalloc.stop()
-    return (min(more, most) - min(few, fewer)) / (MORE - FEW)
+    return (more - few) / (MORE - FEW)
 
 
 def test_a_step_takes_a_few_numbers(tmp_path):

@@ -42,7 +42,7 @@ def unsealed(root, monkeypatch=None):
 def other_format(root, monkeypatch):
     content = json.loads((root / "job.json").read_text())
     del content["seal"]
-    monkeypatch.setattr(seal, "FORMAT", 2)
+    monkeypatch.setattr(seal, "FORMAT", seal.FORMAT + 1)
     (root / "job.json").write_text(seal.sealed_text(content, file="job"))
     monkeypatch.undo()
 
@@ -131,7 +131,7 @@ def test_a_model_that_changes_while_it_is_read_is_refused(job, tmp_path, monkeyp
 
 def test_data_that_change_between_shots_are_refused(job, tmp_path, monkeypatch):
     workspace = Workspace(job.output.directory)
-    data = np.stack([work.data_of(workspace, shot, work.shot_of(workspace, shot)) for shot in range(SHOTS)])
+    data = np.stack([work.data_of(workspace, shot, work.shot_of(workspace, shot))[0] for shot in range(SHOTS)])
     np.save(tmp_path / "data.npy", data)
     text = TEXT.replace(SAMPLING, 'file = "data.npy"\ndt = 0.008').replace('"out"', '"new"')
     real, read = work.read_shot, []

@@ -1,5 +1,6 @@
 """Jobs: what is wrong is said before anything runs, by its key and with what was expected."""
 
+import os
 import re
 from pathlib import Path
 
@@ -59,6 +60,7 @@ def test_a_good_job_is_read_with_its_paths_from_its_folder(tmp_path):
         ({"data": "dt = 0.008\nlength = 1.0\nmute_delay = 0.1"}, r"data: expected mute_velocity beside mute_delay"),
         ({"wavelet": 'file = "w.npy"\ndelay = 0.1'}, r"wavelet: expected no delay beside file"),
         ({"wavelet": "frequency = 3.0\ndt = 0.1"}, r"wavelet: expected no dt beside frequency"),
+        ({"wavelet": "frequency = 3.0\ntime_zero = 0.1"}, r"wavelet: expected no time_zero beside frequency"),
         ({"wavelet": "frequency = inf"}, r"wavelet\.frequency: expected a finite number, not inf"),
         ({"model": 'name = "layers"\nsmooth = nan'}, r"model\.smooth: expected a finite number, not nan"),
         ({"memory": "host = inf"}, r"memory\.host: expected bytes, .*, not inf"),
@@ -323,8 +325,23 @@ def test_a_file_that_has_changed_makes_another_job(tmp_path):
     np.save(tmp_path / "v.npy", np.full((48, 96), 2000, np.float32))
     prepare(parse(told, tmp_path))
     np.save(tmp_path / "v.npy", np.full((48, 97), 2000, np.float32))
-    with pytest.raises(WaveError, match=r"with other files\..*v\.npy"):
+    with pytest.raises(WaveError, match=r"with other model\.velocity:"):
         prepare(parse(told, tmp_path))
+
+
+def test_a_job_goes_on_with_files_that_were_copied_and_is_refused_with_others_of_the_same_date(tmp_path):
+    told = text(model='velocity = "v.npy"\nspacing = 50.0', output='directory = "../out"')
+    for folder in ("here", "there"):
+        (tmp_path / folder).mkdir()
+        np.save(tmp_path / folder / "v.npy", np.full((48, 96), 2000, np.float32))
+        os.utime(tmp_path / folder / "v.npy", (len(folder), len(folder)))
+    first = prepare(parse(told, tmp_path / "here"))
+    second = prepare(parse(told, tmp_path / "there"))
+    assert second.identity == first.identity and list(second.described.marks) == [str(tmp_path / "there" / "v.npy")]
+    np.save(tmp_path / "there" / "v.npy", np.full((48, 96), 2001, np.float32))
+    os.utime(tmp_path / "there" / "v.npy", (5, 5))
+    with pytest.raises(WaveError, match=r"with other model\.velocity:"):
+        prepare(parse(told, tmp_path / "there"))
 
 
 def test_a_chunk_of_a_zarr_array_that_has_changed_makes_another_job(tmp_path):
@@ -335,7 +352,7 @@ def test_a_chunk_of_a_zarr_array_that_has_changed_makes_another_job(tmp_path):
     prepare(parse(told, tmp_path))
     prepare(parse(told, tmp_path))
     array[30:, 60:] = np.random.default_rng(1).normal(2000, 10, (18, 36))
-    with pytest.raises(WaveError, match=r"with other files\..*v\.zarr"):
+    with pytest.raises(WaveError, match=r"with other model\.velocity:"):
         prepare(parse(told, tmp_path))
 
 

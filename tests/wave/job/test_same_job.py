@@ -2,7 +2,6 @@
 
 import os
 
-import numpy as np
 import pytest
 from tests.wave.job.jobs import job_text
 from xxhash import xxh3_128_hexdigest
@@ -40,22 +39,23 @@ def test_what_decides_the_image_of_a_shot_makes_another_job(before, after, names
 
 
 @pytest.mark.parametrize("folder", [False, True])
-def test_a_file_of_the_same_size_and_another_date_makes_another_job(folder, tmp_path):
-    file = tmp_path / "v.npy"
+def test_what_is_in_a_file_makes_another_job_not_its_date_nor_its_place(folder, tmp_path):
+    name, inside = ("v.zarr", "v.zarr/chunk") if folder else ("v.npy", "v.npy")
+    for place in ("here", "there"):
+        (tmp_path / place / inside).parent.mkdir(parents=True)
+        (tmp_path / place / inside).write_bytes(b"velocities")
+    os.utime(tmp_path / "there" / inside, ns=(1, 1))
+    here, there = (
+        parse(job_text(model=f'velocity = "{name}"\nspacing = 50.0'), tmp_path / place) for place in ("here", "there")
+    )
+    before = frozen(here)
+    assert frozen(there) == before
+    (tmp_path / "there" / inside).write_bytes(b"Velocities")
+    os.utime(tmp_path / "there" / inside, ns=(1, 1))
+    assert differences(before, frozen(there)) == ["model.velocity"]
     if folder:
-        (tmp_path / "v.npy").mkdir()
-        file = tmp_path / "v.npy" / "chunk"
-    np.save(file.open("wb"), np.full((48, 96), 2000, np.float32))
-    job = parse(job_text(model='velocity = "v.npy"\nspacing = 50.0'), tmp_path)
-    before, told = frozen(job), file.stat()
-    assert frozen(job) == before and before["files"][str(tmp_path / "v.npy")][0] == told.st_size
-    os.utime(file, ns=(told.st_atime_ns, told.st_mtime_ns + 1))
-    assert differences(before, frozen(job)) == [f"files.{tmp_path / 'v.npy'}"]
-    os.utime(file, ns=(told.st_atime_ns, told.st_mtime_ns))
-    assert frozen(job) == before
-    file.write_bytes(file.read_bytes() + b"x")
-    os.utime(file, ns=(told.st_atime_ns, told.st_mtime_ns))
-    assert differences(before, frozen(job)) == [f"files.{tmp_path / 'v.npy'}"]
+        (tmp_path / "here" / inside).rename(tmp_path / "here" / name / "other")
+        assert differences(before, frozen(here)) == ["model.velocity"]
 
 
 def test_only_tables_are_looked_into_for_differences():

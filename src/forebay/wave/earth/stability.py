@@ -82,8 +82,8 @@ def check_dispersion(model: EarthModel, frequency: float, order: int = 8) -> Non
     if shortest < needed * widest:
         raise WaveError(
             f"at {frequency:.4g} Hz the shortest wave ({shortest:.4g} m, at {model.slowest:.6g} m/s) has "
-            f"{shortest / widest:.2f} points of {widest:.6g} m; order {order} needs {needed:.2f} against dispersion: take a "
-            f"spacing of at most {_below(shortest / needed):.4g} m, or a wavelet of at most "
+            f"{shortest / widest:.2f} points of {widest:.6g} m; order {order} needs {needed:.2f} against dispersion: "
+            f"take a spacing of at most {_below(shortest / needed):.4g} m, or a wavelet of at most "
             f"{_below(model.slowest / needed / widest):.4g} Hz"
         )
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from forebay import planner
 from forebay.errors import BudgetError, WaveError
@@ -19,14 +18,23 @@ from forebay.wave.earth.stability import check_dispersion, check_dt, choose_dt
 from forebay.wave.files.formats import SEGY
 from forebay.wave.files.segy.writing import check_volume
 from forebay.wave.imaging import imaging_interval
-from forebay.wave.job.inputs import Acquisition, Fields, acquisition_of, layered, media_of, medium_of, wavelet_of
+from forebay.wave.job.inputs import (
+    Acquisition,
+    Fields,
+    SentWavelet,
+    acquisition_of,
+    layered,
+    media_of,
+    medium_of,
+    wavelet_of,
+)
 from forebay.wave.job.job import Job
 from forebay.wave.job.place import check_memory, check_tools, device_of
-from forebay.wave.job.workspace.description import frozen
+from forebay.wave.job.workspace.input_files import files_of
 from forebay.wave.physics import Physics, physics_of
 from forebay.wave.survey.geometry import Geometry, part_of, windows
 from forebay.wave.survey.points import ON_GRID, locate
-from forebay.wave.survey.wavelet import highest_frequency
+from forebay.wave.survey.wavelet import highest_of_shots
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,8 +45,7 @@ class CheckedInputs:
     media: dict[str, Fields]
     """by the "model" that is migrated through and, where shots are modelled, the "true" one"""
     acquisition: Acquisition
-    wavelet: NDArray[Any]
-    """at the sampling of the data"""
+    wavelet: SentWavelet
     step: float
     """seconds of a step"""
     every: int
@@ -49,12 +56,12 @@ class CheckedInputs:
     @property
     def frequency(self) -> float:
         """The highest of the wavelet, in Hz."""
-        return highest_frequency(self.wavelet, self.acquisition.dt)
+        return highest_of_shots(self.wavelet.values, self.acquisition.dt)
 
     @property
     def steps(self) -> int:
         """Of one way through a shot."""
-        return math.ceil(self.acquisition.samples * self.acquisition.dt / self.step - 1e-6)
+        return math.ceil(len(self.wavelet.values) * self.acquisition.dt / self.step - 1e-6)
 
 
 def checked_inputs(job: Job) -> CheckedInputs:
@@ -62,15 +69,15 @@ def checked_inputs(job: Job) -> CheckedInputs:
     grid, media = media_of(job)
     acquisition = acquisition_of(job, grid)
     wavelet = wavelet_of(job, acquisition)
-    grid = layered(job, grid, media, acquisition, wavelet)
+    grid = layered(job, grid, media, acquisition, wavelet.values)
     mediums = [medium_of(job, fields, grid) for fields in media.values()]
-    frequency = highest_frequency(wavelet, acquisition.dt)
+    frequency = highest_of_shots(wavelet.values, acquisition.dt)
     step = _checked_step(job, mediums, acquisition.dt, frequency)
     every = job.imaging.every or imaging_interval(frequency, step)
     _check_format(job, grid)
     _check_points(job, grid, acquisition)
     fastest = max(mediums, key=lambda medium: float(medium.fastest))
-    notes = acquisition.notes + advice(fastest, wavelet, acquisition.dt, step, job.imaging.every)
+    notes = acquisition.notes + advice(fastest, wavelet.values, acquisition.dt, step, job.imaging.every)
     inputs = CheckedInputs(grid, media, acquisition, wavelet, step, every, notes)
     _check_budget(job, physics_of(mediums[0]), inputs)
     return inputs
@@ -162,7 +169,7 @@ def inspect(job: Job, gpus: int = 0) -> str:
     device = device_of(job, gpus)
     check_memory(job, device)
     check_directory(job)
-    frozen(job)
+    files_of(job)
     inputs = checked_inputs(job)
     grid, acquisition, geometry = inputs.grid, inputs.acquisition, inputs.acquisition.geometry
     part = " x ".join(str(side.stop - side.start) for side in windows(geometry, grid, job.imaging.aperture)[0])

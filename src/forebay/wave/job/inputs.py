@@ -1,5 +1,6 @@
 """What a job names, read or made: the media of its waves, where and how they were recorded, and the wavelet."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -69,6 +70,16 @@ def model_dialect(job: Job) -> Dialect:
 
 def _words(headers: Any) -> dict[str, HeaderWord]:
     return {name: HeaderWord(byte, kind or WORDS[name].type) for name, (byte, kind) in (headers or {}).items()}
+
+
+@dataclass(frozen=True)
+class SentWavelet:
+    """What the sources send, at the sampling of the data and as long as they are."""
+
+    values: NDArray[np.float64]
+    """one value per sample, or a column of them for each shot"""
+    lead: int
+    """how many of them come before the time zero of the data"""
 
 
 def media_of(job: Job) -> tuple[Grid, dict[str, Fields]]:
@@ -213,25 +224,56 @@ def _section(job: Job, grid: Grid) -> Line | None:
     return read_line(path, model_dialect(job))
 
 
-def wavelet_of(job: Job, acquisition: Acquisition) -> NDArray[np.float64]:
-    """Make or read the wavelet, at the sampling of the data and as long as they are."""
+def wavelet_of(job: Job, acquisition: Acquisition) -> SentWavelet:
+    """Make or read the wavelet; what it has before the time zero of the data comes first."""
     table = job.wavelet
     if table.frequency is not None:
-        made = ricker(table.frequency, acquisition.dt, acquisition.samples, table.delay)
-        middle = 1.5 / table.frequency if table.delay is None else table.delay
+        half = 1.5 / table.frequency
+        middle = half if table.delay is None else table.delay
+        lead = _samples_in(max(0.0, half - middle), acquisition.dt)
+        made = ricker(table.frequency, acquisition.dt, lead + acquisition.samples, middle + lead * acquisition.dt)
         length = acquisition.samples * acquisition.dt
         if length < middle or abs(made[-1]) > CUT_OFF:
             raise WaveError(
                 f"wavelet.frequency, wavelet.delay: expected a wavelet that is over with the data, which are "
                 f"{length:.4g} s long; this one has its middle at {middle:.4g} s and lasts twice as long"
             )
-        return made
+        return SentWavelet(made, lead)
     assert table.file is not None
     read = np.asarray(_real(read_field(table.file).values, "wavelet.file", table.file), np.float64)
-    if read.ndim != 1:
-        raise WaveError(f"wavelet.file: expected one value per sample, not an array of shape {read.shape}")
-    dt = table.dt or acquisition.dt
-    return Resampler(len(read), dt, acquisition.samples, acquisition.dt)(read[:, None])[:, 0]
+    count = acquisition.geometry.count
+    if read.ndim != 1 and read.shape[:-1] != (count,):
+        raise WaveError(
+            f"wavelet.file: expected one value per sample, or a row of them for each of the {count} shots, not an "
+            f"array of shape {read.shape}"
+        )
+    return _wavelet_of_file(np.atleast_2d(read), table.dt or acquisition.dt, table.time_zero or (0.0,), acquisition)
+
+
+def _wavelet_of_file(
+    rows: NDArray[np.float64], dt: float, zeros: tuple[float, ...], acquisition: Acquisition
+) -> SentWavelet:
+    """Resample wavelets, one or a row for each shot, so that all have their time zero at that of the data."""
+    count, length = acquisition.geometry.count, rows.shape[1] * dt
+    if len(zeros) not in (1, count):
+        raise WaveError(f"wavelet.time_zero: expected a number, or one for each of the {count} shots, not {len(zeros)}")
+    if max(zeros) >= length:
+        raise WaveError(f"wavelet.time_zero: expected less than the wavelet's {length:.6g} s, not {max(zeros):.6g}")
+    lead = _samples_in(max(zeros), acquisition.dt)
+    many = max(len(rows), len(zeros))
+    columns = [
+        Resampler(rows.shape[1], dt, lead + acquisition.samples, acquisition.dt, start=zero - lead * acquisition.dt)(
+            row[:, None]
+        )
+        for row, zero in zip(np.broadcast_to(rows, (many, rows.shape[1])), np.broadcast_to(zeros, many), strict=True)
+    ]
+    values = np.concatenate(columns, axis=1)
+    return SentWavelet(values[:, 0] if many == 1 else values, lead)
+
+
+def _samples_in(seconds: float, dt: float) -> int:
+    """Return how many samples there are in a time that begins or ends with one."""
+    return math.ceil(seconds / dt - 1e-6)
 
 
 def layered(job: Job, grid: Grid, media: dict[str, Fields], acquisition: Acquisition, wavelet: NDArray[Any]) -> Grid:

@@ -16,7 +16,8 @@ from forebay.wave.job.job import Job
 from forebay.wave.job.place import check_memory, check_tools, device_of
 from forebay.wave.job.verify import damaged_plan, damaged_shots, described_in, no_folder, stray_files
 from forebay.wave.job.workspace import Workspace
-from forebay.wave.job.workspace.description import Description, check_unchanged, files_of, frozen, written
+from forebay.wave.job.workspace.description import Description, frozen, written
+from forebay.wave.job.workspace.input_files import Mark, check_unchanged, files_of, marks_of
 from forebay.wave.job.workspace.seal import checksum_of_file, is_unsealed, open_archive
 from forebay.wave.survey.geometry import Geometry
 
@@ -43,6 +44,7 @@ def prepare(job: Job, gpus: int = 0, tell: Callable[[str], None] = lambda damage
     root, device = job.output.directory, device_of(job, gpus)
     check_memory(job, device)
     check_directory(job)
+    marks = marks_of(files_of(job))  # before files are read, and looked at again when they are
     described, damage = described_in(job, device)
     if blocked := no_folder(root):
         raise WaveError(blocked)
@@ -51,9 +53,10 @@ def prepare(job: Job, gpus: int = 0, tell: Callable[[str], None] = lambda damage
     for sentence in damage.values():
         tell(f"{sentence}: it is made again")
     if described is None or damage:
-        described = _write_inputs(job, device)
-    with whole(root / "job.json") as path:  # where shots are computed may have changed
-        path.write_text(replace(described, job=job).to_json())
+        described = _write_inputs(job, device, marks)
+    check_unchanged(files_of(job), marks)
+    with whole(root / "job.json") as path:  # where files lie and shots are computed may have changed
+        path.write_text(replace(described, job=job, marks=marks).to_json())
     (root / "shots").mkdir(mode=0o700, exist_ok=True)
     for path, sentence in damaged_plan(workspace).items():
         tell(f"{sentence}: {REMADE[path.name]}")
@@ -66,23 +69,24 @@ def prepare(job: Job, gpus: int = 0, tell: Callable[[str], None] = lambda damage
     return workspace
 
 
-def _write_inputs(job: Job, device: str) -> Description:
+def _write_inputs(job: Job, device: str, marks: dict[str, Mark]) -> Description:
     """Read or make model, geometry and wavelet, check and write them, and say what follows."""
     root = job.output.directory
     ours = [(root / name).resolve() for name in written()]
     if taken := [path for path in files_of(job) if path.resolve() in ours]:
         raise WaveError(f"output.directory: {taken[0]} would be overwritten there: choose another one")
-    marked = frozen(job)  # before files are read, and looked at again when they are
+    parameters = frozen(job)
     inputs = checked_inputs(job)
-    for path in files_of(job):
-        check_unchanged(path, marked["files"])
+    check_unchanged(files_of(job), marks)
     grid, sampling, geometry = inputs.grid, inputs.acquisition.dt, inputs.acquisition.geometry
-    arrays = {"wavelet.npy": inputs.wavelet}
+    arrays: dict[str, NDArray[Any]] = {"wavelet.npy": inputs.wavelet.values}
     for medium, fields in inputs.media.items():
         arrays |= {f"{medium}/{name}.npy": values for name, values in fields.items()}
     everything = arrays | vars(geometry)
     contents = "".join(checksum_with(np.asarray(everything[name]), name) for name in sorted(everything))
-    described = Description(job, marked, grid, sampling, inputs.step, device, inputs.notes, {}, contents)
+    described = Description(
+        job, parameters, grid, sampling, inputs.wavelet.lead, inputs.step, device, inputs.notes, {}, contents, marks
+    )
     _refuse_others(root, described.identity)
     _replace_inputs(root, arrays, geometry)
     return replace(described, inputs={name: checksum_of_file(root / name) for name in (*arrays, "geometry.npz")})

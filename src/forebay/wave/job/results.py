@@ -182,10 +182,10 @@ def draw_waves(workspace: Workspace, shot: int, moments: Sequence[float], gather
     model = medium_of(job, fields, part_of(grid, box))
     data = simulate(sent, model, dt=described.step, order=job.physics.order, watch=watch)
     x = sent.receivers[:, -1] / 1000
-    seconds = (len(data) - 1) * described.sampling
+    first, last = (sample * described.sampling for sample in (-described.lead, len(data) - 1 - described.lead))
     gain = np.linspace(0, 1, len(data))[:, None]  # waves spread: what is late is faint
     heard = Panel(
-        gain * data, (x.min(), x.max(), seconds, 0.0), "time, s", "x of the receiver, km", signed=True, cut=0.95
+        gain * data, (x.min(), x.max(), last, first), "time, s", "x of the receiver, km", signed=True, cut=0.95
     )
     draw_panels([heard], gather, equal=False)
     (still,) = panels_of(fields["velocity"], workspace)

@@ -97,7 +97,8 @@ def _survey(job: Job, console: Console, repair: bool) -> Survey:
         with console.status("preparing the model"):
             workspace = opened.enter_context(prepare(job, gpus, damage.append).running())
         geometry, described = workspace.geometry, workspace.described
-        say(console, f"shots: {sampled(geometry, len(workspace.wavelet), described.sampling)}; {geometry.extents()}")
+        samples = len(workspace.wavelet) - described.lead
+        say(console, f"shots: {sampled(geometry, samples, described.sampling)}; {geometry.extents()}")
         _tell_notes(console, [*damage, *described.notes])
         done, count = workspace.finished(), workspace.geometry.count
         if done:

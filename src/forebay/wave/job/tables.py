@@ -205,7 +205,7 @@ class DataTable(SegyTable):
     mute_velocity: Positive | None = None
     """metres per second: what arrives before a direct wave of this speed has passed is muted"""
     mute_delay: Depth | None = None
-    """seconds after that wave's beginning; unless told, as long as the wavelet lasts"""
+    """seconds after that wave's time zero; unless told, as long as the wavelet lasts"""
 
     @model_validator(mode="after")
     def _one(self) -> "DataTable":
@@ -223,17 +223,21 @@ class WaveletTable(Table):
     frequency: Positive | None = None
     """of a Ricker wavelet, in Hz"""
     delay: Depth | None = None
+    """seconds from the time zero of the data to the middle of that wavelet, unless told 1.5 periods; with 0 it has zero
+    phase"""
     file: Path | None = None
-    """.npy, one value per sample"""
+    """.npy, one value per sample, or a row of them for each shot"""
     dt: Positive | None = None
     """seconds between the samples of the file; unless told, those of the data"""
+    time_zero: Annotated[tuple[Depth, ...], BeforeValidator(_each)] | None = None
+    """seconds from the first sample of the file to the time zero of the data: a number, or one for each shot"""
 
     @model_validator(mode="after")
     def _one(self) -> "WaveletTable":
         if (self.frequency is None) == (self.file is None):
             raise ValueError("either frequency, in Hz, or file")
-        if self._set(idle := "dt" if self.file is None else "delay"):
-            raise ValueError(f"no {idle} beside {'frequency' if self.file is None else 'file'}")
+        if keys := self._set(*(("dt", "time_zero") if self.file is None else ("delay",))):
+            raise ValueError(f"no {', '.join(keys)} beside {'frequency' if self.file is None else 'file'}")
         return self
 
 

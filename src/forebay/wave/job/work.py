@@ -18,15 +18,17 @@ from forebay.errors import ForebayError, WaveError
 from forebay.units import Budget
 from forebay.wave.advice import WaveWarning
 from forebay.wave.files.formats import read_shot
+from forebay.wave.imaging import imaging_interval
 from forebay.wave.job.inputs import data_dialect, medium_of
 from forebay.wave.job.place import budget_of, putter
 from forebay.wave.job.stack import PartialImage
 from forebay.wave.job.workspace import Workspace
-from forebay.wave.job.workspace.description import check_unchanged
+from forebay.wave.job.workspace.input_files import check_unchanged
 from forebay.wave.migrate import Migration, migrate
 from forebay.wave.simulate import simulate
 from forebay.wave.survey.geometry import part_of
 from forebay.wave.survey.shot import Shot
+from forebay.wave.survey.wavelet import highest_of_shots
 
 _ONE = threading.Lock()
 """A process works on one shot at a time: its loops take all its threads already."""
@@ -99,6 +101,7 @@ def _run(workspace: Workspace, number: int, budget: Budget | None, tell: StepLis
     tell(number, all_steps - 2 * steps)
     box, plan = workspace.boxes[number], workspace.plan()
     model = medium_of(job, workspace.fields("model", box), part_of(described.grid, box), put)
+    frequency = highest_of_shots(workspace.wavelet, described.sampling)
     directory = job.memory.directory or workspace.root
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     migration = migrate(
@@ -106,7 +109,7 @@ def _run(workspace: Workspace, number: int, budget: Budget | None, tell: StepLis
         model,
         dt=described.step,
         order=job.physics.order,
-        every=job.imaging.every,
+        every=job.imaging.every or imaging_interval(frequency, described.step),  # of all shots, which share a plan
         images=(job.imaging.image,),
         # It is seen here only to count.
         condition=lambda source, receiver, step: tell(number, all_steps - step),
@@ -163,7 +166,7 @@ def shot_of(workspace: Workspace, number: int) -> Shot:
     return Shot(
         geometry.sources[number],
         geometry.receivers_of(number),
-        workspace.wavelet,
+        workspace.wavelet if workspace.wavelet.ndim == 1 else workspace.wavelet[:, number],
         described.sampling,
         sends=described.job.physics.sends,
         hears=described.job.physics.hears,
@@ -179,16 +182,17 @@ def data_of(workspace: Workspace, number: int, shot: Shot) -> tuple[NDArray[Any]
     job = described.job
     if job.data.file is not None:
         dialect, traces = data_dialect(job, described.sampling), workspace.geometry.traces_of(number)
-        data = read_shot(job.data.file, number, traces, dialect, shot.samples)
-        check_unchanged(job.data.file, described.frozen["files"])
+        data = read_shot(job.data.file, number, traces, dialect, shot.samples - described.lead)
+        check_unchanged([job.data.file], described.marks)
         data, dropped = _without_spoilt(data)
+        data = np.pad(data, ((described.lead, 0), (0, 0)))  # nothing was heard before time zero
     else:
         box = workspace.boxes[number]
         put = putter(described.device)
         model = medium_of(job, workspace.fields("true", box), part_of(described.grid, box), put)
         data = simulate(shot, model, dt=described.step, order=job.physics.order)
     if job.data.mute_velocity is not None:
-        data = mute(data, shot, job.data.mute_velocity, job.data.mute_delay)
+        data = mute(data, shot, job.data.mute_velocity, job.data.mute_delay, described.lead * shot.dt)
     return data, dropped
 
 
@@ -203,7 +207,9 @@ def _without_spoilt(data: NDArray[np.float32]) -> tuple[NDArray[np.float32], int
     return np.where(spoilt, np.float32(0), data), int((spoilt | silent).sum())
 
 
-def mute(data: NDArray[Any], shot: Shot, velocity: float, delay: float | None = None) -> NDArray[Any]:
+def mute(
+    data: NDArray[Any], shot: Shot, velocity: float, delay: float | None = None, time_zero: float = 0.0
+) -> NDArray[Any]:
     """Silence each trace until the direct wave has passed.
 
     Parameters
@@ -215,13 +221,17 @@ def mute(data: NDArray[Any], shot: Shot, velocity: float, delay: float | None = 
     velocity
         Of the direct wave, in metres per second.
     delay
-        Seconds from the wave's beginning to its end; unless told, those in which the wavelet has 99.9 % of its energy.
+        Seconds from the wave's time zero to its end; unless told, until the wavelet has had 99.9 % of its energy.
+    time_zero
+        Seconds after the first sample.
     """
     energy = np.cumsum(np.sum(np.reshape(shot.wavelet, (shot.samples, -1)) ** 2, axis=1))
     if delay is None:
-        delay = float(np.searchsorted(energy, 0.999 * energy[-1])) * shot.dt
+        begin, end = (float(np.searchsorted(energy, share * energy[-1])) * shot.dt for share in (0.001, 0.999))
+        ramp = end - begin
+    else:
+        ramp, end = 0.5 * delay, time_zero + delay
     away = np.linalg.norm(shot.receivers - shot.source.mean(axis=0), axis=1)
-    passed = away / velocity + delay
-    ramp = 0.5 * delay
+    passed = away / velocity + end
     late = np.clip((np.arange(len(data))[:, None] * shot.dt - passed) / max(ramp, shot.dt), 0, 1)
     return np.asarray(data * np.sin(np.pi / 2 * late) ** 2, data.dtype)

@@ -29,18 +29,21 @@ class Resampler:
     dt: float
     new_samples: int
     new_dt: float
+    start: float = 0.0
+    """seconds from the first old sample to the first new one"""
 
     @property
     def same(self) -> bool:
         """Whether nothing changes."""
-        return self.samples == self.new_samples and math.isclose(self.dt, self.new_dt, rel_tol=1e-9)
+        steady = abs(self.start) < 1e-9 * self.dt and math.isclose(self.dt, self.new_dt, rel_tol=1e-9)
+        return steady and self.samples == self.new_samples
 
     @cached_property
     def _taps(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """For each new sample, where its sum over the old ones begins, and their weights."""
         coarser = max(self.dt, self.new_dt)
         reach = REACH * coarser / self.dt
-        centre = np.arange(self.new_samples) * (self.new_dt / self.dt)
+        centre = np.arange(self.new_samples) * (self.new_dt / self.dt) + self.start / self.dt
         first = np.ceil(centre - reach).astype(np.int64)
         index = first[:, None] + np.arange(math.floor(2 * reach) + 1)
         away = (centre[:, None] - index) * (self.dt / coarser)

@@ -42,6 +42,11 @@ def highest_frequency(wavelet: NDArray[np.floating], dt: float) -> float:
     return _band(wavelet, dt, LEVEL)[1]
 
 
+def highest_of_shots(wavelets: NDArray[np.floating], dt: float) -> float:
+    """Return the highest frequency of the wavelets of shots, one or a column each, however weak one of them is."""
+    return max(highest_frequency(wavelet, dt) for wavelet in np.reshape(wavelets, (len(wavelets), -1)).T)
+
+
 def lowest_frequency(wavelet: NDArray[np.floating], dt: float) -> float:
     """Return the frequency below which the spectrum of a wavelet, or of several, stays below `LOW`."""
     return _band(wavelet, dt, LOW)[0]

@@ -3,16 +3,15 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from forebay.checksums import checksum_of
 from forebay.codec.auto import choices
-from forebay.errors import WaveError
 from forebay.version import __version__
 from forebay.wave.earth.grid import Grid
 from forebay.wave.job.job import Job
+from forebay.wave.job.workspace.input_files import Mark, files_of, with_contents
 from forebay.wave.job.workspace.seal import damaged, of_another_version, open_text, sealed_text
 from forebay.wave.job.workspace.told import ToldJob
 
@@ -34,6 +33,8 @@ class Description:
     """of the whole model"""
     sampling: float
     """seconds between samples of the data"""
+    lead: int
+    """samples of the wavelet before the time zero of the data"""
     step: float
     """seconds of a step: the same for all shots, whatever their part of the model"""
     device: str
@@ -44,15 +45,17 @@ class Description:
     """the files of model, geometry and wavelet, and the checksum of each"""
     contents: str
     """a checksum of the arrays in them, however files are written"""
+    marks: dict[str, Mark]
+    """of the files that the last run read, by which its workers see that one is changed"""
 
     @property
     def identity(self) -> str:
         """What makes it this job, and what its shots carry.
 
-        Parameters, version, grid, steps, device, the arrays of model, geometry and wavelet decide it, and size and date
-        of every file that is read. Who changes data and keeps both of these is not noticed.
+        Parameters, version, grid, steps, device, the arrays of model, geometry and wavelet decide it, and all bytes of
+        every file that is read, wherever it lies.
         """
-        told = [self.frozen, asdict(self.grid), self.sampling, self.step, self.device, self.contents]
+        told = [self.frozen, asdict(self.grid), self.sampling, self.lead, self.step, self.device, self.contents]
         return checksum_of([json.dumps(told, sort_keys=True).encode()])
 
     def to_json(self) -> str:
@@ -92,39 +95,12 @@ def _unsealed(path: Path) -> bool:
 
 
 def frozen(job: Job) -> dict[str, Any]:
-    """Return the parameters that decide the image, with size and date of every file that is read."""
-    parameters = job.model_dump(mode="json", exclude=FREE)
+    """Return the parameters that decide the image, with a checksum of the content in place of each file."""
+    files_of(job)
+    parameters = job.model_dump(exclude=FREE)
     if not any(codec.lossy for codec in choices(job.memory.codec)[0]):
         parameters["memory"] = {key: value for key, value in parameters["memory"].items() if key not in BUDGET}
-    marks = {}
-    for path in files_of(job):
-        if not path.exists():
-            raise WaveError(f"there is no {path}")
-        marks[str(path)] = _mark(path)
-    return dict(json.loads(json.dumps({**parameters, "files": marks, "forebay": __version__})))
-
-
-def files_of(job: Job) -> list[Path]:
-    """List the files and folders that a job reads."""
-    files = [job.model.velocity, job.model.true, job.data.file, job.wavelet.file, job.physics.vs, job.physics.density]
-    return [path for path in (*files, job.geometry.sources, job.geometry.receivers) if path is not None]
-
-
-def _mark(path: Path) -> list[int | str]:
-    """Return size and date of a file; of a folder, the size of all files below it and a digest of their dates."""
-    if not path.is_dir():
-        return [path.stat().st_size, path.stat().st_mtime_ns]
-    below = [(str(file.relative_to(path)), file.stat()) for file in sorted(path.rglob("*")) if file.is_file()]
-    listing = "\n".join(f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in below)
-    return [sum(stat.st_size for _, stat in below), sha256(listing.encode()).hexdigest()]
-
-
-def check_unchanged(path: Path, marks: Mapping[str, Any]) -> None:
-    """Refuse a file whose size or date is not that of its marks any more."""
-    if not path.exists() or marks.get(str(path)) != _mark(path):
-        raise WaveError(
-            f"{path} was changed after the job had begun to read it: put it back, or choose another output.directory"
-        )
+    return dict(json.loads(json.dumps(with_contents(parameters) | {"forebay": __version__})))
 
 
 def differences(old: Any, new: Any, key: str = "") -> list[str]:

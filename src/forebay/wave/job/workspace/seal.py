@@ -15,7 +15,7 @@ from zipfile import BadZipFile, ZipFile
 from forebay.checksums import checksum_of
 from forebay.errors import CorruptionError, WaveError
 
-FORMAT = 1
+FORMAT = 2
 """Of sealed files; another one must keep where its checksum stands and how it is made, to be told from damage."""
 BLANK = b"0" * 32
 """In place of a checksum while it is computed."""

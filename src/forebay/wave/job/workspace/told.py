@@ -52,8 +52,10 @@ class ToldJob(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore")
     frozen: dict[str, Any]
     sampling: Positive
+    lead: Count
     step: Positive
     device: Literal["cpu", "gpu"]
     notes: list[str]
     inputs: dict[str, str]
     contents: str
+    marks: dict[str, list[int | str]]

@@ -97,7 +97,7 @@ class Workspace:
 
     @cached_property
     def wavelet(self) -> NDArray[Any]:
-        """What the sources send, at the sampling of the data."""
+        """What the sources send, at the sampling of the data; a column for each shot where they differ."""
         return np.array(load_array(self.input("wavelet.npy")))
 
     def input(self, name: str) -> Path:
