@@ -131,7 +131,7 @@ def test_a_model_that_changes_while_it_is_read_is_refused(job, tmp_path, monkeyp
 
 def test_data_that_change_between_shots_are_refused(job, tmp_path, monkeypatch):
     workspace = Workspace(job.output.directory)
-    data = np.stack([work.data_of(workspace, shot, work.shot_of(workspace, shot))[0] for shot in range(SHOTS)])
+    data = np.stack([work.data_of(workspace, shot, work.shot_of(workspace, shot)) for shot in range(SHOTS)])
     np.save(tmp_path / "data.npy", data)
     text = TEXT.replace(SAMPLING, 'file = "data.npy"\ndt = 0.008').replace('"out"', '"new"')
     real, read = work.read_shot, []

@@ -170,7 +170,7 @@ def _silenced(summaries: dict[int, dict[str, Any]]) -> list[str]:
     if not dropped:
         return []
     few = ", ".join(map(str, list(dropped)[:10])) + (", ..." if len(dropped) > 10 else "")
-    return [f"{sum(dropped.values())} traces were dropped, which are zero or not finite: of shots {few}"]
+    return [f"{sum(dropped.values())} traces were dropped, which are not finite: of shots {few}"]
 
 
 def _aside(summaries: dict[int, dict[str, Any]]) -> dict[int, str]:

@@ -94,7 +94,9 @@ def _run(workspace: Workspace, number: int, budget: Budget | None, tell: StepLis
     job = described.job
     put = putter(described.device)
     shot = shot_of(workspace, number)
-    data, dropped = data_of(workspace, number, shot)
+    data, dropped = data_of(workspace, number, shot), 0
+    if job.data.file is not None:
+        data, dropped = _without_spoilt(data)
     shot = shot.with_data(data)
     recorded = perf_counter()
     steps, all_steps = steps_of(workspace)
@@ -173,38 +175,34 @@ def shot_of(workspace: Workspace, number: int) -> Shot:
     )
 
 
-def data_of(workspace: Workspace, number: int, shot: Shot) -> tuple[NDArray[Any], int]:
-    """Read what a shot's receivers heard, or model it, and mute the direct wave where that is asked for.
-
-    Of recorded traces, those that are zero or not finite count as dropped: they are zero, and send nothing back.
-    """
-    described, dropped = workspace.described, 0
+def data_of(workspace: Workspace, number: int, shot: Shot) -> NDArray[Any]:
+    """Read what a shot's receivers heard, or model it, and mute the direct wave where that is asked for."""
+    described = workspace.described
     job = described.job
     if job.data.file is not None:
         dialect, traces = data_dialect(job, described.sampling), workspace.geometry.traces_of(number)
         data = read_shot(job.data.file, number, traces, dialect, shot.samples - described.lead)
         check_unchanged([job.data.file], described.marks)
-        data, dropped = _without_spoilt(data)
         data = np.pad(data, ((described.lead, 0), (0, 0)))  # nothing was heard before time zero
     else:
         box = workspace.boxes[number]
         put = putter(described.device)
         model = medium_of(job, workspace.fields("true", box), part_of(described.grid, box), put)
         data = simulate(shot, model, dt=described.step, order=job.physics.order)
-    if job.data.mute_velocity is not None:
-        data = mute(data, shot, job.data.mute_velocity, job.data.mute_delay, described.lead * shot.dt)
-    return data, dropped
+    if job.data.mute_velocity is None:
+        return data
+    return mute(data, shot, job.data.mute_velocity, job.data.mute_delay, described.lead * shot.dt)
 
 
 def _without_spoilt(data: NDArray[np.float32]) -> tuple[NDArray[np.float32], int]:
-    """Return data without the traces that are not finite, and how many traces are so or zero."""
-    spoilt, silent = ~np.isfinite(data).all(axis=0), ~data.any(axis=0)
+    """Return data with zeros, which send nothing back, in traces that are not finite, and how many those are."""
+    spoilt = ~np.isfinite(data).all(axis=0)
     if spoilt.all():
         raise WaveError(
             "none of its traces is finite: look at its data; of SEG-Y, data.sample_format and data.byte_order say how "
             "samples are read"
         )
-    return np.where(spoilt, np.float32(0), data), int((spoilt | silent).sum())
+    return np.where(spoilt, np.float32(0), data), int(spoilt.sum())
 
 
 def mute(
