@@ -64,9 +64,9 @@ ACTIONS = {
     ("weighted:12", 200): ["b508bef9e076ad2d", 862, 514, 131, 12],
     ("weighted:12", 900): ["174e75dc5b8f208a", 3806, 3158, 553, 12],
     ("learning:1/1", 20): ["3412d83185a69208", 81, 210, 1, 1],
-    ("learning:3/1", 60): ["ac0527a090e4733d", 281, 270, 22, 3],
-    ("learning:8/4", 150): ["50c9b36dab734a9e", 694, 428, 107, 8],
-    ("learning:40/1", 90): ["d44a672e6b0ec25a", 526, 140, 103, 40],
+    ("learning:3/1", 60): ["13374601ca15eb92", 295, 270, 29, 3],
+    ("learning:8/4", 150): ["f06a3174f43acca6", 708, 421, 114, 8],
+    ("learning:40/1", 90): ["5ac11a37d8441bf1", 542, 140, 111, 40],
 }
 """A checksum of all actions, and the numbers that a schedule tells without being run."""
 

@@ -28,7 +28,9 @@ from forebay.schedule.segmented import check_count, check_steps
 from forebay.schedule.weighted import WeightedSplits
 
 WORTHWHILE = 1e-3
-"""Seconds of a lap at least where steps are shorter: so long it takes to decide what to keep."""
+"""Seconds of a lap at least where steps are shorter: to time one takes some hundredth of that."""
+DECIDING = 0.04
+"""The part of a sweep's seconds that it may take to decide what to keep."""
 LAPS = 1 << 13
 """Laps of a sweep at most."""
 SHORTEST = 1e-9
@@ -194,12 +196,17 @@ class LearningReversal(TurnPlanned):
             return reached
 
         run(Save(0))
+        ran = deciding = 0.0
         for start in range(0, steps, lap):
             stop, before = min(start + lap, steps), machine.moment()
             state = run(Forward(start, stop))
-            seconds = max(machine.between(before, machine.moment()), SHORTEST)
+            reached = machine.moment()
+            seconds = max(machine.between(before, reached), SHORTEST)
             taken += [seconds / (stop - start)] * (stop - start)
-            run(*sweep.learn(seconds))
+            ran += seconds
+            following = sweep.learn(seconds, asks=deciding <= DECIDING * ran)
+            deciding += machine.between(reached, machine.moment())
+            run(*following)
         later = list(back(sweep.kept, steps, sum(slots), splits=WeightedSplits(taken, sum(slots)).split))
         self._later = reside_back(later, slots, tiers.held)
         schedule = Foreign(steps, (*actions, *later), f"learned:{sum(slots)}")
