@@ -280,12 +280,14 @@ def segy_seeds():
 def read_segy(data, folder):
     from forebay.wave.files.formats import look_at_shots, read_field, read_shot
 
-    path = folder / "x.segy"
+    path, bare = folder / "x.segy", folder / "x.su"
     path.write_bytes(data)
+    bare.write_bytes(data[3600:])
     all_of(
         lambda: read_field(path),
         lambda: look_at_shots(path, 2),
         lambda: read_shot(path, 0, np.arange(1)),
+        lambda: look_at_shots(bare, 3),
     )
 
 

@@ -64,8 +64,8 @@ def _each(value: Any) -> Any:
 
 Positive = Annotated[float, Field(gt=0, lt=1e12)]
 Depth = Annotated[float, Field(ge=0, lt=1e12)]
-Elevation = Annotated[float, Field(gt=-1e12, lt=1e12)]
-Place = tuple[Elevation, Elevation]
+Coordinate = Annotated[float, Field(gt=-1e12, lt=1e12)]
+Place = tuple[Coordinate, Coordinate]
 Bytes = Annotated[int | None, BeforeValidator(_amount)]
 Count = Annotated[int, Field(ge=1, le=10**6)]
 Points = Annotated[int, Field(ge=2, le=10**6)]
@@ -139,7 +139,7 @@ class ModelTable(SegyTable):
     """of lengths and velocities; a file in feet is not read without it"""
     spacing: Annotated[tuple[Positive, ...], BeforeValidator(_each)] | None = None
     """metres along each axis, where the file does not tell"""
-    origin: tuple[Elevation, ...] | None = None
+    origin: tuple[Coordinate, ...] | None = None
     smooth: Depth = 0.0
     """metres over which the slowness is averaged before anything migrates through it"""
 
@@ -192,7 +192,7 @@ class DataTable(SegyTable):
     """what the traces of a shot have in common; unless told, the position of its source"""
     tolerance: Positive | None = None
     """metres within which sources are one; unless told, 0.5"""
-    datum: Elevation | None = None
+    datum: Coordinate | None = None
     """elevation of depth 0, in metres; unless told, 0"""
     line: Annotated[tuple[Place, Place] | None, AfterValidator(_differing)] = None
     """positions (x, y), in metres, where the x of a section is 0, and of another point farther along"""

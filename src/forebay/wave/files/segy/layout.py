@@ -3,7 +3,6 @@
 What cannot be told safely is refused, with the key of the job that says it.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,8 @@ SAMPLES = {IBM: "u4", 2: "i4", 3: "i2", IEEE: "f4", 6: "f8", 8: "i1", 9: "i8", 1
 NAMED = {"ibm": IBM, "int32": 2, "int16": 3, "ieee": IEEE, "float64": 6, "int8": 8}
 """the codes that a job names"""
 ORDERS = {"big": ">", "little": "<"}
+BLOCK = 1024
+"""traces that are converted at once"""
 MOST_EXTENSIONS, MOST_TEXTS = 100, 1000
 """trace headers of one trace, and text headers of a file"""
 END_OF_TEXT = "((SEG: EndText))"
@@ -75,10 +76,12 @@ class TraceFile:
 
     def read(self, numbers: NDArray[Any]) -> NDArray[np.float32]:
         """Read the samples of some traces: one row per sample, one column per trace."""
-        raw = self.traces["samples"][numbers].T
-        with np.errstate(over="ignore"):  # what float32 cannot hold is not finite, and seen as such
-            values = _from_ibm(raw) if self.format == IBM else raw
-            return np.ascontiguousarray(values, np.float32)
+        values = np.empty((self.samples, len(numbers)), np.float32)
+        for start in range(0, len(numbers), BLOCK):
+            raw = self.traces["samples"][numbers[start : start + BLOCK]]
+            with np.errstate(over="ignore"):  # what float32 cannot hold is not finite, and seen as such
+                values[:, start : start + BLOCK] = (_from_ibm(raw) if self.format == IBM else raw).T
+        return values
 
 
 def _from_ibm(raw: NDArray[Any]) -> NDArray[np.float64]:
@@ -111,7 +114,8 @@ def open_traces(path: Path, dialect: Dialect) -> TraceFile:
     header = HEADER * (1 + (more if 0 < more <= MOST_EXTENSIONS else 0))
     if size <= start:
         raise WaveError(f"{dialect.key('file')}: {path} has headers and no traces: name the file that has them")
-    lengths = [binary.number(69, "i4") if modern else 0, binary.number(21, "u2"), *_told(path, start, binary.order)]
+    lengths = [binary.number(69, "i4") if modern else 0, binary.number(21, "u2")]
+    lengths.append(_samples_of_first(path, start, binary.order))
     kind = binary.order + SAMPLES[code]
     width = np.dtype(kind).itemsize
     fitting = [samples for samples in lengths if samples > 0 and (size - start) % (header + samples * width) == 0]
@@ -134,7 +138,7 @@ def _open_su(path: Path, dialect: Dialect, size: int) -> TraceFile:
     """Find the traces of a file of Seismic Unix: headers and floats, in the order of bytes of some machine."""
     fitting = {}
     for name, order in ORDERS.items():
-        samples = next(_told(path, 0, order), 0)
+        samples = _samples_of_first(path, 0, order)
         if samples > 0 and size % (HEADER + 4 * samples) == 0 and dialect.byte_order in (None, name):
             fitting[order] = samples
     if not fitting:
@@ -160,13 +164,12 @@ def _is_su(path: Path) -> bool:
     return path.suffix.lower() == ".su"
 
 
-def _told(path: Path, start: int, order: str) -> Iterator[int]:
-    """Yield how many samples the first trace header tells, if there is one."""
+def _samples_of_first(path: Path, start: int, order: str) -> int:
+    """Return how many samples the first trace header tells; 0 where there is none."""
     with path.open("rb") as file:
         file.seek(start)
         header = file.read(HEADER)
-    if len(header) == HEADER:
-        yield int(np.frombuffer(header, f"{order}u2", 1, 114)[0])
+    return int(np.frombuffer(header, f"{order}u2", 1, 114)[0]) if len(header) == HEADER else 0
 
 
 @dataclass(frozen=True)
