@@ -2,7 +2,8 @@
 
 import math
 import warnings
-from typing import Any
+from collections.abc import Callable
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from forebay.wave.advice import WaveWarning, advice
 from forebay.wave.earth.stability import check_dispersion, check_dt, choose_dt
 from forebay.wave.imaging import Imaging
-from forebay.wave.physics import EarthModel, Physics, State, physics_of
+from forebay.wave.physics import EarthModel, Images, Physics, State, physics_of
 from forebay.wave.survey.resample import Resampler
 from forebay.wave.survey.shot import Shot
 from forebay.wave.survey.wavelet import highest_frequency
@@ -71,6 +72,26 @@ class Adjoint:
         self.state = self.loop.propagator.retreat(self.state, self.loop.receivers, self.sent, between, image)
         self.step = min(step, self.step)
         return self.loop.propagator.adjoint_fields(self.state)
+
+    def kept_with(self, sums: Images) -> tuple[Callable[[BinaryIO], None], Callable[[BinaryIO], None]]:
+        """Return what saves this wave and images made of it into a file, and what loads them: `adjoint` of `reverse`.
+
+        What is loaded replaces the arrays of both.
+        """
+        kernels, names = self.loop.kernels, sorted(self.state)
+
+        def save(file: BinaryIO) -> None:
+            np.save(file, np.int64(self.step))
+            for array in (*(self.state[name] for name in names), *(array for pair in sums.values() for array in pair)):
+                np.save(file, kernels.get(array))
+
+        def load(file: BinaryIO) -> None:
+            self.step = int(np.load(file))
+            self.state = {name: kernels.put(np.load(file)) for name in names}
+            for name in sums:
+                sums[name] = kernels.put(np.load(file)), kernels.put(np.load(file))
+
+        return save, load
 
 
 def prepare(

@@ -49,6 +49,7 @@ def migrate(
     every: int | None = None,
     dtype: Any = np.float32,
     images: Sequence[str] = ("pp",),
+    zero_phase: bool = False,
     condition: Condition | None = None,
     **reversal: Any,
 ) -> Migration:
@@ -71,12 +72,18 @@ def migrate(
     images
         Of an elastic model: "pp", "velocity" or both, see `elastic.images`. An acoustic one has the image of its
         pressure.
+    zero_phase
+        Whether the image of a step in velocity has its peak there, positive where the velocity rises with depth. The
+        acoustic image of the exact adjoint otherwise falls through zero there: receivers side by side send the integral
+        of what they heard. So the derivative of the data is sent back instead.
     condition
         An imaging condition of your own, ``condition(source, receiver, step)``, beside the built-in one. At each
         contribution, latest first, it sees the pressure of both waves inside the model, read-only. Of an elastic model
         it sees the fields that its images need, by name.
     **reversal
-        For `forebay.reverse`: `budget`, `codec`, `schedule`, `plan`, `costs`, `directory`, ...
+        For `forebay.reverse`: `budget`, `codec`, `schedule`, `plan`, `costs`, `directory`, ... With `resume`, a
+        directory for this shot alone, a process that is killed loses a part of the shot only: the same call goes on.
+        What `condition` writes is its own to keep.
 
     Examples
     --------
@@ -102,11 +109,14 @@ def migrate(
     steps_between = every if every is not None else imaging_interval(frequency, loop.dt)
     # Summed over time, what the data hold beyond the source's band meets nothing; taken every few steps only, it would.
     data = band_limited(shot.data, shot.dt, frequency) if frequency > 0 else np.zeros(shot.data.shape)
+    data = propagator.in_phase(data, shot.dt) if zero_phase else data
     adjoint = Adjoint(loop, propagator.sent_back(data, shot))
 
     def backward(record: State, step: int) -> None:
         propagator.add_image(adjoint, step, sums, record, steps_between * loop.dt, condition)
 
+    if reversal.get("resume") is not None:
+        reversal["adjoint"] = adjoint.kept_with(sums)
     result = reverse(
         loop.forward,
         backward,
@@ -117,5 +127,7 @@ def migrate(
         **reversal,
     )
     arrays = propagator.image_arrays(sums)
+    for name in set(names) & set(propagator.negative_images if zero_phase else ()):
+        arrays[name] = -arrays[name][0], arrays[name][1]
     named = arrays if propagator.image_names else {}
     return Migration(*arrays[names[0]], steps_between, loop.dt, model.grid, result, named)

@@ -66,6 +66,8 @@ class Physics(Protocol):
     """the `Kernels` that hold its arrays"""
     image_names: ClassVar[tuple[str, ...]] = ()
     """names of its images, where there are several to choose from; an only one has none"""
+    negative_images: ClassVar[tuple[str, ...]] = ()
+    """those that are negative where an echo has the sign of the wave that made it"""
 
     def __init__(self, model: Any, dt: float, order: int, dtype: Any) -> None: ...
 
@@ -146,6 +148,11 @@ class Physics(Protocol):
 
     def sent_back(self, data: NDArray[Any], shot: Shot) -> NDArray[Any]:
         """Scale data for their way back, so that an image does not depend on the sampling."""
+
+    @staticmethod
+    def in_phase(data: NDArray[Any], dt: float) -> NDArray[Any]:
+        """Return data whose image has its peak where an echo came from, not a zero."""
+        return data
 
     def image_record(self, state: State, names: Sequence[str]) -> State:
         """Return what images need of a state."""

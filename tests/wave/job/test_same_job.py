@@ -25,6 +25,12 @@ EXACT, LOSSY = {"memory": None, "imaging": ""}, {"memory": 'codec = "bounded:1e-
         (EXACT, LOSSY, ["memory.codec"]),
         (LOSSY, {"memory": 'codec = "bounded:1e-4"\nhost = "9MB"'}, ["memory.host"]),
         (LOSSY, {"memory": 'codec = "bounded:1e-4"\ndirectory = "fast"'}, []),
+        (EXACT, {"memory": 'host = "9MB"\ncheckpoint = true'}, []),
+        (
+            {"memory": 'codec = "bounded:1e-4"\nhost = "9MB"'},
+            {"memory": 'codec = "bounded:1e-4"\nhost = "9MB"\ncheckpoint = true'},
+            ["memory.checkpoint"],
+        ),
         (EXACT, {"imaging": "every = 3"}, ["imaging.every"]),
         (EXACT, {"imaging": "aperture = 300.0\nmute = 9.0"}, ["imaging.aperture", "imaging.mute"]),
         (EXACT, {"physics": "absorb = 11"}, ["physics.absorb"]),

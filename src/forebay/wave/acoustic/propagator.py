@@ -30,6 +30,7 @@ from forebay.wave.kernels.stencil import second_derivative, symbol
 from forebay.wave.physics import Condition, Images, Physics, State, register
 from forebay.wave.survey.points import Points, locate
 from forebay.wave.survey.shot import Shot
+from forebay.wave.survey.wavelet import time_derivative
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,6 +221,14 @@ class Acoustic(Physics):
     def sent_back(self, data: NDArray[Any], shot: Shot) -> NDArray[Any]:
         """Turn sums over samples into integrals."""
         return data * (shot.dt / self.dt)
+
+    @staticmethod
+    def in_phase(data: NDArray[Any], dt: float) -> NDArray[Any]:
+        """Return the derivative of data, backward in time.
+
+        Receivers side by side send waves that are the integral of what each of them sends, times half the velocity.
+        """
+        return -time_derivative(data, dt)
 
     def image_record(self, state: State, names: Sequence[str] = ("pp",)) -> State:
         """Return what an image needs of a state: the pressure inside the model, without layers and halo."""

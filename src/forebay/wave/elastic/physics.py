@@ -42,6 +42,7 @@ class Elastic(Propagator):
     """
 
     image_names = images.IMAGES
+    negative_images = ("velocity",)
 
     @staticmethod
     def largest_dt(model: ElasticModel, order: int) -> float:

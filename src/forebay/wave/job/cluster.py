@@ -133,8 +133,8 @@ class ShotCluster:
         try:
             failed: dict[int, str] = {}
             rest = list(todo)
-            # The first one measures and plans, alone; its plan serves the others.
-            while rest and workspace.plan() is None:
+            # The first one measures and plans, alone; its plan serves the others, unless each has its own.
+            while rest and workspace.plan() is None and not workspace.described.job.memory.checkpoint:
                 failed.update(self._all(workspace, (root, workspace.run, topic, budget), [rest.pop(0)], bars))
             return failed | self._all(workspace, (root, workspace.run, topic, budget), rest, bars)
         except (KeyboardInterrupt, SystemExit):  # Ctrl-C, or SIGTERM: workers that are ended next cannot tell

@@ -274,6 +274,8 @@ class ImagingTable(Table):
     """steps between two contributions; unless told, what the wavelet's band allows"""
     image: Literal["pp", "velocity"] = "pp"
     """of elastic waves: pressure waves alone, or the motion of particles"""
+    zero_phase: bool = False
+    """whether the image of a step in velocity has its peak there, positive where the velocity rises with depth"""
     aperture: Depth | None = None
     """metres around sources and receivers in which a shot migrates, its image fading out in the outer half of them;
     unless told, the whole model"""
@@ -293,6 +295,14 @@ class MemoryTable(Table):
     """of the disk tier; unless told, inside the job's own"""
     codec: Annotated[str | None, AfterValidator(_codec)] = None
     schedule: Annotated[str, AfterValidator(_schedule)] = "auto"
+    checkpoint: bool = False
+    """whether the progress of a shot is kept on the disk, so that one that is killed goes on where it was"""
+
+    @model_validator(mode="after")
+    def _check_budget(self) -> "MemoryTable":
+        if self.checkpoint and self.budget is None:
+            raise ValueError("host or device beside checkpoint: a shot that goes on must have the bytes that it had")
+        return self
 
     @property
     def budget(self) -> Budget | None:

@@ -7,6 +7,7 @@ import traceback
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -14,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.errors import ForebayError, WaveError
+from forebay.errors import BudgetError, ForebayError, PlanError, StateError, WaveError
+from forebay.files import remove
 from forebay.units import Budget
 from forebay.wave.advice import WaveWarning
 from forebay.wave.files.formats import read_shot
@@ -24,6 +26,7 @@ from forebay.wave.job.place import budget_of, putter
 from forebay.wave.job.stack import PartialImage
 from forebay.wave.job.workspace import Workspace
 from forebay.wave.job.workspace.input_files import check_unchanged
+from forebay.wave.job.workspace.shot_progress import keep_data, kept_data
 from forebay.wave.migrate import Migration, migrate
 from forebay.wave.simulate import simulate
 from forebay.wave.survey.geometry import part_of
@@ -106,34 +109,52 @@ def _run(workspace: Workspace, number: int, budget: Budget | None, tell: StepLis
     frequency = highest_of_shots(workspace.wavelet, described.sampling)
     directory = job.memory.directory or workspace.root
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    migration = migrate(
+    # A shot whose progress is kept has a plan of its own, which is kept with it.
+    shared = None if job.memory.checkpoint else plan
+    migrated = partial(
+        migrate,
         shot,
         model,
         dt=described.step,
         order=job.physics.order,
         every=job.imaging.every or imaging_interval(frequency, described.step),  # of all shots, which share a plan
         images=(job.imaging.image,),
+        zero_phase=job.imaging.zero_phase,
         # It is seen here only to count.
         condition=lambda source, receiver, step: tell(number, all_steps - step),
         turn=lambda state: tell(number, all_steps - steps),
-        plan=plan,
-        budget=budget_of(job, described.device, budget) if plan is None else None,
+        plan=shared,
+        budget=budget_of(job, described.device, budget) if shared is None else None,
         codec=job.memory.codec,
         schedule=job.memory.schedule,
         directory=directory,
         reversals=workspace.geometry.count,
         progress=False,
     )
+    migration = _resumed(migrated, workspace.progress(number)) if job.memory.checkpoint else migrated()
     part = PartialImage(np.asarray(migration.image), np.asarray(migration.illumination), box)
     _check_finite(part, shot)
-    if plan is None:
+    if plan is None and migration.result.plan.steps == steps:  # not that of a segment
         workspace.freeze(migration.result.plan, migration.result.metrics, number)
     seconds = {"seconds": perf_counter() - start, "data": recorded - start}
-    summary = {"shot": number} | seconds | _told(migration) | {"strength": part.strength, "dropped": dropped}
+    told = {"steps": steps, "strength": part.strength, "dropped": dropped}
+    summary = {"shot": number} | seconds | _told(migration) | told
     # Half of what lies beyond source and receivers, along the horizontal axes.
     margins = [0, *(int((job.imaging.aperture or 0.0) / 2 / step) for step in described.grid.spacing[1:])]
     workspace.keep(number, part.faded(margins, described.grid.shape), summary)
     return dict(json.loads(json.dumps(summary)))
+
+
+def _resumed(migrated: Callable[..., Migration], progress: Path) -> Migration:
+    """Migrate a shot from where it was; from its beginning where what was kept cannot be gone on with here."""
+    begun = any(progress.glob("*"))
+    try:
+        return migrated(resume=progress)
+    except (BudgetError, PlanError, StateError):  # another budget, less memory, or a processor that rounds differently
+        if not begun:
+            raise
+    remove(progress)
+    return migrated(resume=progress)
 
 
 def _check_finite(part: PartialImage, shot: Shot) -> None:
@@ -151,7 +172,6 @@ def _told(migration: Migration) -> dict[str, Any]:
     return {
         "reversal": metrics.seconds,
         "every": migration.every,
-        "steps": result.plan.steps,
         "phases": dict(metrics.phases),
         "peak": dict(metrics.peak),
         "moved": dict(metrics.moved),
@@ -185,13 +205,24 @@ def data_of(workspace: Workspace, number: int, shot: Shot) -> NDArray[Any]:
         check_unchanged([job.data.file], described.marks)
         data = np.pad(data, ((described.lead, 0), (0, 0)))  # nothing was heard before time zero
     else:
-        box = workspace.boxes[number]
-        put = putter(described.device)
-        model = medium_of(job, workspace.fields("true", box), part_of(described.grid, box), put)
-        data = simulate(shot, model, dt=described.step, order=job.physics.order)
+        data = _modelled(workspace, number, shot)
     if job.data.mute_velocity is None:
         return data
     return mute(data, shot, job.data.mute_velocity, job.data.mute_delay, described.lead * shot.dt)
+
+
+def _modelled(workspace: Workspace, number: int, shot: Shot) -> NDArray[Any]:
+    """Model what a shot's receivers hear in the true model; where progress is kept, once."""
+    described, box = workspace.described, workspace.boxes[number]
+    job, progress = described.job, workspace.progress(number)
+    if (kept := kept_data(progress)) is not None:
+        return kept
+    put = putter(described.device)
+    model = medium_of(job, workspace.fields("true", box), part_of(described.grid, box), put)
+    data = simulate(shot, model, dt=described.step, order=job.physics.order)
+    if job.memory.checkpoint and workspace.run:
+        keep_data(progress, data)
+    return data
 
 
 def _without_spoilt(data: NDArray[np.float32]) -> tuple[NDArray[np.float32], int]:

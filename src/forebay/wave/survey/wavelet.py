@@ -77,3 +77,19 @@ def band_limited(traces: NDArray[np.floating], dt: float, frequency: float) -> N
     spectrum = np.fft.rfft(np.asarray(traces, np.float64) * fade[:, None], 2 * samples, axis=0)
     spectrum *= np.cos(np.pi / 2 * above)[:, None] ** 2
     return np.fft.irfft(spectrum, 2 * samples, axis=0)[:samples]
+
+
+def time_derivative(traces: NDArray[np.floating], dt: float) -> NDArray[np.float64]:
+    """Differentiate traces in time, exactly for what their sampling holds.
+
+    Examples
+    --------
+    >>> time = 0.01 * np.arange(400)[:, None]
+    >>> pulse = np.exp(-((time - 2.0) ** 2))
+    >>> bool(np.abs(time_derivative(pulse, 0.01) + 2 * (time - 2.0) * pulse).max() < 1e-6)
+    True
+    """
+    samples = len(traces)
+    frequencies = np.fft.rfftfreq(2 * samples, dt)  # twice as long, so that the end does not reach the beginning
+    spectrum = np.fft.rfft(np.asarray(traces, np.float64), 2 * samples, axis=0)
+    return np.fft.irfft(2j * np.pi * frequencies[:, None] * spectrum, 2 * samples, axis=0)[:samples]

@@ -17,7 +17,7 @@ from forebay.wave.job.workspace.told import ToldJob
 
 FREE: Any = {"run": True, "output": True, "memory": {"directory"}, "imaging": {"include_outliers"}}
 """What may change between two runs of one job: it does not change the image of a shot."""
-BUDGET = ("device", "host", "disk")
+FREE_MEMORY = ("device", "host", "disk", "checkpoint")
 """What may change too, unless snapshots lose something: their plan then shows in the image."""
 
 
@@ -98,8 +98,9 @@ def frozen(job: Job) -> dict[str, Any]:
     """Return the parameters that decide the image, with a checksum of the content in place of each file."""
     files_of(job)
     parameters = job.model_dump(exclude=FREE)
+    parameters["memory"]["checkpoint"] = job.memory.checkpoint or None  # as if it were not told
     if not any(codec.lossy for codec in choices(job.memory.codec)[0]):
-        parameters["memory"] = {key: value for key, value in parameters["memory"].items() if key not in BUDGET}
+        parameters["memory"] = {key: value for key, value in parameters["memory"].items() if key not in FREE_MEMORY}
     return dict(json.loads(json.dumps(with_contents(parameters) | {"forebay": __version__})))
 
 

@@ -7,6 +7,7 @@
     timeline.json   what that shot did when
     shots/00012.npz one finished shot; 00012.error tells why one failed
     run-<token>/    what workers of a run have written, until the run takes it
+    progress/       of shots under way when the last run ended, see `shot_progress`
     results.json    checksums of image, sums, pictures and report
 
 All of it can be read from any process that sees the directory, so a shot's task is the directory and a number.
@@ -49,6 +50,7 @@ from forebay.wave.job.workspace.seal import (
     seal_archive,
     sealed_text,
 )
+from forebay.wave.job.workspace.shot_progress import forget, hand_on, progress_of, rescue
 from forebay.wave.job.workspace.told import ToldShot, ToldTimeline
 from forebay.wave.survey.geometry import Box, Geometry, windows
 
@@ -264,16 +266,21 @@ class Workspace:
     def running(self) -> Iterator["Workspace"]:
         """Begin a run: yield the same with its token and its folder, in which nobody else writes."""
         begun = replace(self, run=token_hex(8))
-        begun.drafts.mkdir(mode=0o700)
+        hand_on(self.root, begun.drafts, self.identity, {*range(self.geometry.count)} - self.finished())
         try:
             yield begun
         finally:
             self._discard(begun.drafts)
 
+    def progress(self, shot: int) -> Path:
+        """Return where workers of a run keep the progress of a shot."""
+        return progress_of(self.drafts, self.identity, shot)
+
     def _discard(self, folder: Path) -> None:
         """Remove the folder of a run; by another name first, so that nobody writes into it meanwhile."""
         hidden = unfinished_name(folder)
         with suppress(OSError):  # a disk may refuse while somebody still writes there: the next run tries again
+            rescue(folder, self.root)
             folder.replace(hidden)
             remove(hidden)
 
@@ -288,6 +295,7 @@ class Workspace:
             remove(place)
         draft.replace(place)
         self.damaged.discard(shot)
+        forget(self.progress(shot))
         sync(place.parent)
         for path in (draft, place):
             path.with_suffix(".error").unlink(missing_ok=True)
