@@ -60,3 +60,27 @@ def test_snapshots_get_what_their_codec_leaves(share):
     rooms = rooms_of(plan, layout, one, 0).most
     # Two are always needed: one that is kept, and one that is being encoded.
     assert rooms[0] == max(4 - share, 2) * layout.nbytes
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "float16", "complex64"])
+def test_tensors_of_narrow_and_complex_types_are_encoded_within_the_bound(kind):
+    torch = pytest.importorskip("torch")
+    dtype, phase = getattr(torch, kind), torch.linspace(0, 9, 8192)
+    first = torch.exp(1j * phase).to(dtype) if dtype.is_complex else torch.sin(phase).to(dtype)
+    exact, worst = [first], []
+    for _ in range(40):
+        exact.append(exact[-1].roll(1))
+
+    def forward(state, start, stop):
+        return (state[0].roll(stop - start),)
+
+    def backward(state, step):
+        assert state[0].dtype == dtype
+        difference = state[0].to(torch.complex128) - exact[step].to(torch.complex128)
+        worst.append(max(float(difference.real.abs().max()), float(difference.imag.abs().max())))
+
+    budget = 20 * first.nbytes  # too little for all states as they are
+    result = fb.reverse(forward, backward, (first,), 40, budget=budget, codec="bounded:1e-2", schedule="storeall")
+    assert result.plan.codec == "bounded:0.01" and result.metrics.ratios.worst > 1.5
+    assert result.metrics.peak["host"] <= budget
+    assert len(worst) == 40 and 0 < max(worst) <= 2e-2

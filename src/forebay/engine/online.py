@@ -9,14 +9,17 @@ from math import ceil
 from statistics import fmean
 from typing import Any
 
+from forebay.codec import Codec
 from forebay.engine.executor import Executor
 from forebay.engine.loop import TimeLoop
 from forebay.engine.reversal import MakeMachine, Reversal, Setup
-from forebay.engine.spilling import Rooms
+from forebay.engine.spilling import EndlessExecutor, Rooms, SnapshotCoding, rooms_of_budget
 from forebay.errors import BudgetError, PlanError, StateError
+from forebay.machine.packing import Packing
 from forebay.planner import Plan, check_budget, plan
 from forebay.planner.choose import Choice, Setting
-from forebay.planner.residency import StreamedResidency, follow, reside_back
+from forebay.planner.operations import Operation
+from forebay.planner.residency import StreamedResidency, follow, reside_back, reside_online
 from forebay.planner.settings import Problem, check_tiers
 from forebay.planner.simulate import BOUNDLESS, simulate
 from forebay.planner.trace import Reiterable
@@ -99,26 +102,42 @@ class EndWatch:
 class TurnPlanned(Reversal):
     """A reversal whose first sweep finds out what its plan is made from, at the turn."""
 
-    def __init__(self, loop: TimeLoop, problem: Problem, schedule: Any, machine: MakeMachine, note: str) -> None:
-        self._problem, self._setting = problem, self._setting_of(problem, schedule)
-        sizes = tuple(count * problem.state_bytes for count in self._setting.slots)
-        tiers, rooms = problem.budget.tiers[: len(sizes)], Rooms(sizes, sizes)
-        super().__init__(Setup(loop, True, loop.layout, None, tiers, rooms, machine), None, note=note)
+    def __init__(
+        self,
+        loop: TimeLoop,
+        problem: Problem,
+        schedule: Any,
+        machine: MakeMachine,
+        note: str,
+        encoders: Sequence[Codec] = (),
+    ) -> None:
+        codecs = [encoder.name for encoder in encoders if encoder.name in problem.costs.codecs]
+        self._problem, self._setting = problem, self._setting_of(problem, schedule, codecs)
+        slots = self._setting.slots
+        tiers, sizes = problem.budget.tiers[: len(slots)], tuple(count * problem.state_bytes for count in slots)
+        coding, rooms = None, Rooms(sizes, sizes)
+        if self._setting.codec is not None:
+            encoder = next(encoder for encoder in encoders if encoder.name == self._setting.codec)
+            with loop.memory.current():
+                packing = Packing.of(loop.layout.leaves, encoder, loop.memory.tier)
+            nbytes = self._setting.snapshot_bytes
+            coding = SnapshotCoding(packing, None, nbytes, sum(slots), forward_steps=0, steps=1)
+            rooms = rooms_of_budget(problem.budget, tiers, "states", loop.layout, packing, problem.overhead)
+        setup = Setup(loop, True, loop.layout, coding, tiers, rooms, machine, EndlessExecutor)
+        super().__init__(setup, None, note=note)
 
     @abstractmethod
-    def _setting_of(self, problem: Problem, schedule: Any) -> Setting:
+    def _setting_of(self, problem: Problem, schedule: Any, codecs: Sequence[str]) -> Setting:
         """Return how snapshots are kept, as far as the schedule that was asked for says."""
 
     def _held_at_turn(self) -> list[set[int]]:
         assert self._executor is not None
         return [set(held) for held in self._executor.held]
 
-    def _planned(self, schedule: Schedule, problem: Problem, sweep: Iterable[Action]) -> Plan:
+    def _planned(self, schedule: Schedule, problem: Problem, operations: Iterable[Operation]) -> Plan:
         """Return the plan that has been followed in a sweep to the turn, and that will be from there."""
-        assert self._later is not None
         setting = self._setting
-        work = problem.work("states", None, len(setting.slots))
-        operations = chain(follow(sweep, StreamedResidency(setting.slots)), self._later)
+        work = problem.work("states", setting.codec, len(setting.slots))
         prediction = simulate(operations, (*setting.slots[:-1], BOUNDLESS), work)
         pinned = prediction.peak[1] if len(setting.slots) > 1 else 0
         seconds = prediction.seconds + setting.pin * pinned
@@ -129,16 +148,31 @@ class OnlineReversal(TurnPlanned):
     """A reversal whose first sweep ends where the loop says so."""
 
     def __init__(
-        self, watch: EndWatch, loop: TimeLoop, problem: Problem, schedule: Any, machine: MakeMachine, note: str
+        self,
+        watch: EndWatch,
+        loop: TimeLoop,
+        problem: Problem,
+        schedule: Any,
+        machine: MakeMachine,
+        note: str,
+        encoders: Sequence[Codec],
     ) -> None:
-        super().__init__(loop, problem, schedule, machine, note)
+        super().__init__(loop, problem, schedule, machine, note, encoders)
         self._watch = watch
+        self._most = FOREVER if is_auto(schedule) else sum(self._setting.slots)
+        if encoders and self._setting.codec is None:
+            unused = (
+                f"codec {' or '.join(encoder.name for encoder in encoders)} is not used: no more snapshots fit with it"
+            )
+            self.note = f"{note}; {unused}" if note else unused
 
-    def _setting_of(self, problem: Problem, schedule: Any) -> Setting:
-        setting = _roomiest(problem)
+    def _setting_of(self, problem: Problem, schedule: Any, codecs: Sequence[str]) -> Setting:
+        setting = _roomiest(problem, codecs)
         return replace(setting, slots=_limited([min(count, MOST) for count in setting.slots], schedule, "online"))
 
     def _sweep(self, executor: Executor, state: Any) -> Any:
+        if isinstance(executor, EndlessExecutor):
+            return self._sweep_encoded(executor, state)
         loop, slots = self._setup.loop, self._setting.slots
         tiers, start, before = StreamedResidency(slots), 0, 0  # where the last call began, and the actions before it
         for number, action in enumerate(unending(sum(slots))):
@@ -157,14 +191,40 @@ class OnlineReversal(TurnPlanned):
         self._later = reside_back(Reiterable(schedule.back), slots, tiers.held)
         problem = replace(self._problem, steps=loop.steps, every=loop.every)
         last = [Forward(start, schedule.steps)] if start < schedule.steps else []
-        self._plan = self._planned(schedule, problem, chain(islice(unending(sum(slots)), before), last, drops))
+        sweep = chain(islice(unending(sum(slots)), before), last, drops)
+        followed = chain(follow(sweep, StreamedResidency(slots)), self._later)
+        self._plan = self._planned(schedule, problem, followed)
         return state
+
+    def _sweep_encoded(self, executor: EndlessExecutor, state: Any) -> Any:
+        """Run to the end with encoded snapshots, whose sizes decide how many are kept; the plan assumes them alike."""
+        loop, slots = self._setup.loop, self._setting.slots
+
+        def end_before(position: int) -> int | None:
+            ended = self._watch.ended
+            if ended is None or ended > loop.every * position:
+                return None
+            check_steps(ended)
+            loop.end(ended)
+            return loop.coarse_steps
+
+        state = executor.sweep(state, end_before, self._most)
+        schedule = Online(loop.coarse_steps, sum(slots))
+        problem = replace(self._problem, steps=loop.steps, every=loop.every)
+        self._plan = self._planned(schedule, problem, reside_online(schedule, slots))
+        return state
+
+    def _way_back(self, retain: bool) -> Iterable[Operation]:
+        if self._setup.coding is None:
+            return super()._way_back(retain)
+        self._held = self._held_at_turn()
+        return ()  # it goes by the sizes of what is there
 
 
 class LearningReversal(TurnPlanned):
     """A reversal whose first sweep times its steps, and keeps snapshots as they turn out."""
 
-    def _setting_of(self, problem: Problem, schedule: Any) -> Setting:
+    def _setting_of(self, problem: Problem, schedule: Any, codecs: Sequence[str]) -> Setting:
         problem = replace(problem, costs=replace(problem.costs, steps=()))
         setting = _roomiest(problem)
         slots = _limited(setting.slots, schedule, "weighted")
@@ -213,7 +273,8 @@ class LearningReversal(TurnPlanned):
         last = loop.steps - (steps - 1) * loop.every  # a step of the schedule is of so many, or of `every`
         each = [seconds / loop.every for seconds in taken[:-1] for _ in range(loop.every)] + [taken[-1] / last] * last
         learned = replace(self._problem.costs, forward=fmean(each), steps=tuple(each))
-        self._plan = self._planned(schedule, replace(self._problem, costs=learned), actions)
+        followed = chain(follow(actions, StreamedResidency(slots)), self._later)
+        self._plan = self._planned(schedule, replace(self._problem, costs=learned), followed)
         return state
 
 
@@ -223,10 +284,10 @@ def _lap(problem: Problem) -> int:
     return max(1, ceil(by_time), ceil(problem.coarse_steps / LAPS))
 
 
-def _roomiest(problem: Problem) -> Setting:
+def _roomiest(problem: Problem, codecs: Sequence[str] = ()) -> Setting:
     """Return the setting with the most slots, refusing a budget that holds no snapshot."""
     check_tiers(problem.budget, problem.costs)
-    settings = [setting for setting in problem.settings(()) if setting.slots[0] > 0]
+    settings = [setting for setting in problem.settings(codecs) if setting.slots[0] > 0]
     if not settings:
         check_budget(1, problem.state_bytes, problem.budget)
         raise BudgetError(

@@ -54,6 +54,8 @@ class Setup:
     rooms: Rooms
     """bytes of each tier"""
     machine: MakeMachine
+    spilling: type[SpillingExecutor] = SpillingExecutor
+    """what runs operations where snapshots are encoded"""
 
     def start(self, machine: ReversalMachine, sampler: Sampler | None, visitor: "Visitor") -> tuple[Executor, Any]:
         """Take the memory, and return what runs operations in it, and a copy of the initial state."""
@@ -66,7 +68,7 @@ class Setup:
         if self.coding is None:
             executor = Executor(machine, self.kept, self.tiers, self.rooms.first, callbacks)
         else:
-            executor = SpillingExecutor(machine, self.kept, self.tiers, self.rooms, callbacks, self.coding, initial)
+            executor = self.spilling(machine, self.kept, self.tiers, self.rooms, callbacks, self.coding, initial)
         return executor, initial()
 
 

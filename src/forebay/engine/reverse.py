@@ -202,20 +202,21 @@ def prepare(
     learns = _learns(step_costs)
     if steps is None or learns:
         unknown = UNKNOWN_END if steps is None else UNKNOWN_COSTS
-        known: dict[str, object] = {"plan": plan, "codec": codec, "policy": None if policy == "min" else policy}
-        known |= {"step_costs": step_costs} if steps is None else {}
+        known: dict[str, object] = {"plan": plan, "policy": None if policy == "min" else policy}
+        known |= {"step_costs": step_costs} if steps is None else {"codec": codec}
         if given := [name for name, value in known.items() if value is not None]:
             raise PlanError(f"{given[0]}= needs {unknown}")
         watch = EndWatch(forward)
         loop = TimeLoop(watch if steps is None else forward, state, FOREVER if steps is None else steps, every, record)
         budget, note = there_is(budget, loop, steps)
-        costs = costs or measured(loop, budget, where, synchronous)
-        overhead = driver_overhead(loop.memory.tier, False, loop.allocations)
+        encoders, error = choices(codec)
+        costs = with_codecs(loop, costs or measured(loop, budget, where, synchronous), encoders, error)
+        overhead = driver_overhead(loop.memory.tier, bool(encoders), loop.allocations)
         nbytes, every = loop.layout.nbytes, loop.every
         problem = Problem(steps or every, every, nbytes, None, budget, costs, policy, slots, reversals, overhead)
         machine = partial(loop.memory.machine, where, synchronous)
         if steps is None:
-            return OnlineReversal(watch, loop, problem, schedule, machine, note)
+            return OnlineReversal(watch, loop, problem, schedule, machine, note, encoders)
         return LearningReversal(loop, problem, schedule, machine, note)
     assert not isinstance(step_costs, str)
     check_steps(steps)

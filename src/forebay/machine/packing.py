@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from forebay.codec import Codec
+from forebay.codec.bounded.numbers import BFLOAT16
 from forebay.codec.raw import Raw
 from forebay.machine.machine import Coded
 from forebay.machine.region import Region, aligned
@@ -18,6 +19,7 @@ class Packing:
     """A codec for each array of a snapshot: the one asked for, or none where it does not know the type."""
 
     leaves: tuple[Leaf, ...]
+    """as the codecs see them"""
     codecs: tuple[Codec, ...]
     worst: tuple[Extent, ...]
     """where each encoding begins when nothing is known of those before it, and its most bytes"""
@@ -27,7 +29,8 @@ class Packing:
     @classmethod
     def of(cls, leaves: tuple[Leaf, ...], codec: Codec, tier: str) -> "Packing":
         """Choose the codec of each array, for where the arrays are."""
-        specs = [leaf.spec.stored for leaf in leaves]
+        leaves = tuple(leaf._replace(spec=_as_numbers(leaf.spec.stored, codec, tier)) for leaf in leaves)
+        specs = [leaf.spec for leaf in leaves]
         codecs = tuple(codec if handles(codec, spec, tier) else Raw() for spec in specs)
         sizes = [codec.max_bytes(spec.shape, spec.dtype) for codec, spec in zip(codecs, specs, strict=True)]
         # What a codec takes for an array, it takes once for all that are alike.
@@ -52,7 +55,7 @@ class Packing:
     def coded(self, arrays: Sequence[Region], encodings: Region, extents: Sequence[Extent]) -> list[Coded]:
         """Pair arrays with their encodings, which lie in one region."""
         return [
-            Coded(codec, leaf.spec.stored, array, encodings.cut(*extent))
+            Coded(codec, leaf.spec, array, encodings.cut(*extent))
             for codec, leaf, array, extent in zip(self.codecs, self.leaves, arrays, extents, strict=True)
         ]
 
@@ -60,6 +63,13 @@ class Packing:
 def handles(codec: Codec, spec: ArraySpec, tier: str) -> bool:
     """Tell whether a codec knows such arrays where they are."""
     return codec.handles_on_device(spec.shape, spec.dtype) if tier == "device" else codec.handles(spec.dtype)
+
+
+def _as_numbers(spec: ArraySpec, codec: Codec, tier: str) -> ArraySpec:
+    """Return a spec whose type is that of its numbers, where NumPy has none for it and a codec knows them."""
+    numbers = spec._replace(dtype=BFLOAT16)
+    is_bfloat16 = str(spec.kind) == "torch.bfloat16"  # without loading torch
+    return numbers if is_bfloat16 and not handles(codec, spec, tier) and handles(codec, numbers, tier) else spec
 
 
 def in_a_row(sizes: Sequence[int]) -> tuple[Extent, ...]:

@@ -128,7 +128,7 @@ def unending(snapshots: int) -> Iterator[Save | Drop | Forward]:
             yield Save(step)
             reach.append(binomial.beta(snapshots - len(kept), passes - 1))
             kept.append(step)
-        elif middle := _between_neighbours(kept, step, reach):
+        elif middle := between_neighbours(kept, step, reach):
             reach.pop()
             yield Drop(kept.pop(middle))
         else:
@@ -136,7 +136,7 @@ def unending(snapshots: int) -> Iterator[Save | Drop | Forward]:
             reach = [binomial.beta(snapshots - number, passes - 1) for number in range(len(kept))]
 
 
-def _between_neighbours(kept: Sequence[int], stop: int, reach: Sequence[int]) -> int:
+def between_neighbours(kept: Sequence[int], stop: int, reach: Sequence[int]) -> int:
     """Find the snapshot between the latest two stretches that are within reach as one; 0 where there are none."""
     for middle in range(len(kept) - 1, 0, -1):
         if stop - kept[middle - 1] <= reach[middle - 1]:

@@ -1,5 +1,6 @@
 """How a plan's snapshots are encoded, and how many bytes of each tier they get: more where their sizes are a guess."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from forebay.codec import Codec
@@ -10,6 +11,7 @@ from forebay.errors import PlanError
 from forebay.machine.packing import Packing
 from forebay.planner import Plan
 from forebay.planner.settings import fillable, staging
+from forebay.units import Budget
 
 MARGIN = 1.1
 """How much more room than planned encoded snapshots begin with: some are larger than others."""
@@ -57,11 +59,7 @@ def rooms_of(plan: Plan, kept: Layout, packing: Packing | None, overhead: int) -
     if packing is None:
         exact = tuple(count * kept.nbytes for count in peak)
         return Rooms(exact, exact)
-    budget = plan.budget[plan.tiers[0]]
-    left = budget - staging(plan.keep, kept.nbytes, True, plan.tiers[0])
-    # A codec has to find what it takes for itself outside of the rooms, unless no snapshot could be kept then.
-    taken = packing.scratch + budget - fillable(budget, overhead)
-    most = [max(left - taken, min(left, 2 * packing.most)), *(plan.budget[tier] for tier in plan.tiers[1:])]
+    most = rooms_of_budget(plan.budget, plan.tiers, plan.keep, kept, packing, overhead).most
     first = [max(int(MARGIN * count * plan.snapshot_bytes), packing.most) for count in peak]
     first[0] += packing.most  # for the one that is being encoded
     first = [min(wanted, allowed) for wanted, allowed in zip(first, most, strict=True)]
@@ -69,6 +67,18 @@ def rooms_of(plan: Plan, kept: Layout, packing: Packing | None, overhead: int) -
         if tier == "disk" or (tier == "host" and number == 0):
             first[number] = most[number]  # files, and pages that need not be pinned, are there once they are used
     return Rooms(tuple(first), tuple(most))
+
+
+def rooms_of_budget(
+    budget: Budget, tiers: Sequence[str], keep: str, kept: Layout, packing: Packing, overhead: int
+) -> Rooms:
+    """Return all the room that a budget leaves for encoded snapshots and what is on its way."""
+    first = budget[tiers[0]]
+    left = first - staging(keep, kept.nbytes, True, tiers[0])
+    # A codec has to find what it takes for itself outside of the rooms, unless no snapshot could be kept then.
+    taken = packing.scratch + first - fillable(first, overhead)
+    most = (max(left - taken, min(left, 2 * packing.most)), *(budget[tier] for tier in tiers[1:]))
+    return Rooms(most, most)
 
 
 def check_plan(plan: Plan, loop: TimeLoop, kept: Layout, packing: Packing | None, rooms: Rooms) -> None:
