@@ -35,8 +35,8 @@ MOST_SECONDS = 45.0
 """Of tests that are tried on one change, as they take without it."""
 TESTS = {
     "tier": ["tests/tier", "tests/faults", "tests/engine/test_spilling.py", "tests/cli/test_doctor.py"],
-    "engine": ["tests/engine", "tests/machine", "tests/faults", "tests/test_errors.py"],
-    "planner": ["tests/planner", "tests/cli/test_plan.py", "tests/engine", "tests/test_errors.py"],
+    "engine": ["tests/engine", "tests/machine"],
+    "planner": ["tests/planner", "tests/cli/test_plan.py"],
     "schedule": ["tests/schedule", "tests/planner"],
     "codec": ["tests/codec"],
     "wave/job": ["tests/wave/job", "tests/cli/test_rtm.py", "tests/faults", "tests/test_errors.py"],

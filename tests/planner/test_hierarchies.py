@@ -7,7 +7,7 @@ import pytest
 
 import forebay as fb
 from forebay.planner.choose import operations_of
-from forebay.planner.search.hierarchies import estimate
+from forebay.planner.search.hierarchies import MOST_WORTH, estimate
 from forebay.planner.simulate import Work, simulate
 from forebay.schedule import Drop, Foreign, Forward, Hierarchical, Level, Restore, Save, binomial
 
@@ -139,7 +139,7 @@ def test_schedules_of_segments_are_no_better_in_long_loops(machine, budget, old)
 
 def test_estimates_are_close_to_the_schedules():
     variants = [(first, price) for first in (1, 3) for price in (2.0, 13.0, 49.0)]
-    estimated = estimate(1001, variants, np.ones((21, len(variants)), bool)).forward_steps
+    estimated = estimate(1001, variants, np.ones((21, len(variants)), bool), 8, MOST_WORTH).forward_steps
     for saves in (5, 12, 20):
         for number, (first, price) in enumerate(variants):
             made = Hierarchical(1000, (Level(first), Level(saves, price))).forward_steps

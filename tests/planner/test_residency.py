@@ -10,9 +10,9 @@ from tests.example_counts import fewer
 
 from forebay.planner.choose import operations_of
 from forebay.planner.operations import Evict, Fetch, Store
-from forebay.planner.residency import StreamedResidency, reside_back, reside_lru, reside_min
+from forebay.planner.residency import StreamedResidency, holdings, reside_back, reside_lru, reside_min
 from forebay.planner.trace import moved, trace
-from forebay.schedule import Drop, Online, Restore, Revolve, Save, StoreAll, TwoLevel, Uniform, ZCut
+from forebay.schedule import Drop, Forward, Online, Restore, Revolve, Save, StoreAll, TwoLevel, Uniform, ZCut
 
 SCHEDULES = [
     StoreAll(9),
@@ -178,3 +178,33 @@ def test_of_an_unknown_end_the_earliest_go_down_before_their_slots_are_wanted():
     assert [list(held) for held in tiers.held] == [[1], [1], [0]]
     assert spelled(tiers.follow(Drop(1))) == spelled([Drop(1)])
     assert [list(held) for held in tiers.held] == [[], [], [0]]
+
+
+@pytest.mark.parametrize(
+    ("operations", "slots", "here", "lower", "expected"),
+    [
+        # What is read last has come up, though nothing comes after it.
+        ([Save(0), Save(1), Restore(0)], 1, (), (), "S0 Store0>1 E0@0 S1 E1@0 Fetch0<1 R0"),
+        # There is room from the start for what lies below.
+        ([Restore(5), Drop(5)], 2, (), (5,), "Fetch5<1 R5 D5"),
+        ([Forward(7, 8), Restore(5), Restore(6)], 2, (), (5, 6), "Fetch5<1 Fetch6<1 F7 R5 R6"),
+        # Of those that are there, the one that is read last goes, in whatever order they are told.
+        ([Save(9), Restore(1), Restore(2), Restore(3)], 3, (2, 1, 3), (), "Store3>1 E3@0 S9 R1 R2 E1@0 Fetch3<1 R3"),
+        ([Save(9), Restore(1), Restore(2), Restore(3)], 3, (3, 2, 1), (3,), "E3@0 S9 R1 R2 E1@0 Fetch3<1 R3"),
+        # One that is never read goes first, and is not written.
+        ([Save(9), Restore(1), Restore(9)], 2, (1, 4), (), "E4@0 S9 R1 R9"),
+    ],
+)
+def test_what_is_there_at_the_start_is_known(operations, slots, here, lower, expected):
+    signs = {Save: "S{}", Restore: "R{}", Drop: "D{}", Store: "Store{}>{}", Fetch: "Fetch{}<{}", Evict: "E{}@{}"}
+    signs[Forward] = "F{}"
+    made = reside_min(operations, 0, slots, here, lower)
+    assert " ".join(signs[type(each)].format(*each) for each in made) == expected
+
+
+def test_what_each_tier_holds_follows_from_the_operations():
+    operations = [Save(1), Save(2), Store(1, 1), Evict(1, 0), Store(3, 1), Fetch(1, 1), Drop(2), Evict(3, 1)]
+    assert holdings(operations, [(), (3,)]) == ([{1}, {1}], 2)
+    assert holdings(operations[:4], [(), (3,)]) == ([{2}, {1, 3}], 2)
+    assert holdings([Drop(3)], [(3,), (3, 4)]) == ([set(), {4}], 2)
+    assert holdings([], [(7, 8, 9)]) == ([{7, 8, 9}], 3)

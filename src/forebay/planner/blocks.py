@@ -178,7 +178,7 @@ def simulate(chain: Chain, picks: Sequence[BlockChoice], budget: int) -> Forecas
 
 def _backward(chain: Chain, device: _Device, time: float) -> tuple[float, tuple[int, ...], tuple[tuple[int, ...], ...]]:
     arrives: dict[int, float] = {}
-    leave = [0] * len(chain.blocks)
+    leave: list[int] = []  # of the last block first
     fetches: list[list[int]] = [[] for _ in chain.blocks]
     link = 0.0
 
@@ -195,7 +195,7 @@ def _backward(chain: Chain, device: _Device, time: float) -> tuple[float, tuple[
         if device.flight and device.flight[-1][0] == number:  # they went in the order of their forward
             device.flight.pop()
         time = device.make_room(block.peak_backward, 0, time)
-        leave[number] = len(device.gone)
+        leave.append(len(device.gone))
         if number in device.gone and number not in arrives:
             begin(number, number)
         for ahead in range(number - 1, -1, -1) if device.gone else ():
@@ -208,7 +208,7 @@ def _backward(chain: Chain, device: _Device, time: float) -> tuple[float, tuple[
             device.peak = block.peak_backward + device.sum
         spent, arrived = block.backward + pick.backward, arrives.get(number, 0.0)
         time = max(time + spent, arrived) if pick.gradual else max(time, arrived) + spent
-    return time, tuple(leave), tuple(map(tuple, fetches))
+    return time, tuple(reversed(leave)), tuple(map(tuple, fetches))
 
 
 def _fits(chain: Chain, device: _Device, now: int, ahead: int) -> bool:

@@ -82,7 +82,7 @@ def predict(schedule: Schedule, slots: tuple[int, ...], setting: Setting) -> Pre
     if not isinstance(schedule, Segmented | Hierarchical) or setting.policy != "min" or setting.work.reach:
         return simulate(operations_of(schedule, slots, setting.policy), (*slots[:-1], BOUNDLESS), setting.work)
     still = unmoved(schedule, setting.work, len(slots))
-    if schedule.peak_snapshots <= slots[0]:
+    if len(slots) == 1 or schedule.peak_snapshots <= slots[0]:
         return still
     inner = schedule.inner if isinstance(schedule, Segmented) else schedule.levels[0].snapshots
     shallow = min(inner, slots[0]) < DEEPEST
@@ -91,7 +91,7 @@ def predict(schedule: Schedule, slots: tuple[int, ...], setting: Setting) -> Pre
         operations = operations_of(schedule, slots, "min")
     else:
         actions = Coarse(setting.work, slots[0]).operations(schedule)
-        operations = reside_stack(actions, slots[0]) if len(slots) > 1 else actions
+        operations = reside_stack(actions, slots[0])
         for tier in range(1, len(slots) - 1):
             operations = reside_min(operations, tier, slots[tier])
         asked = setting.work.host_seconds(schedule.steps, schedule.forward_steps, schedule.saves)
@@ -104,7 +104,7 @@ def evaluate(schedule: Schedule, slots: tuple[int, ...], setting: Setting) -> Ch
     """Predict what a schedule takes in a setting, with the pinning of the host slots that it uses."""
     prediction = predict(schedule, slots, setting)
     seconds = prediction.seconds
-    if setting.pin and len(slots) > 1:
+    if len(slots) > 1:
         seconds += setting.pin * prediction.peak[1]
     return Choice(seconds, setting, schedule, slots, prediction)
 
@@ -123,7 +123,7 @@ def extrapolate(schedule: Segmented | Hierarchical, setting: Setting) -> float:
     """
     if isinstance(schedule, Hierarchical):
         return max(bounds.stalled for bounds in bounds_of_levels(schedule, setting.work, setting.slots))
-    few, more = 2, 3
+    few, more = 2, 3  # one more
     if schedule.majors <= 2 * more or schedule.interval == 1 or setting.policy != "min":
         return 0.0
     without = [(schedule.majors - majors) * schedule.interval for majors in (few, more)]
@@ -131,7 +131,7 @@ def extrapolate(schedule: Segmented | Hierarchical, setting: Setting) -> float:
         predict(TwoLevel(schedule.steps - less, schedule.interval, schedule.inner), setting.slots, setting).seconds
         for less in without
     )
-    return long + (schedule.majors - more) * (long - short) / (more - few)
+    return long + (schedule.majors - more) * (long - short)
 
 
 def least_pinning(schedule: Segmented | Hierarchical, setting: Setting) -> float:

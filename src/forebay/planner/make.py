@@ -45,6 +45,7 @@ def plan(
     step_costs: Sequence[float] | None = None,
     below: float = inf,
     overhead: int = 0,
+    encode_states: bool = True,
 ) -> Plan:
     """Decide how to reverse a loop inside a budget: the plan of smallest predicted time, or the one asked for.
 
@@ -82,6 +83,8 @@ def plan(
     overhead
         bytes of the first tier that are taken beside snapshots, such as by a driver that gives memory in large pieces;
         a budget of up to 32 MiB is filled nevertheless
+    encode_states
+        whether codecs may encode states; False leaves them to records, where a bound is that of what backward sees
 
     Examples
     --------
@@ -108,7 +111,8 @@ def plan(
     check_tiers(budget, costs)
     codecs = _codecs(codec, costs)
     every = min(every, steps)
-    problem = Problem(steps, every, state_bytes, record_bytes, budget, costs, policy, slots, reversals, overhead)
+    sizes = (steps, every, state_bytes, record_bytes)
+    problem = Problem(*sizes, budget, costs, policy, slots, reversals, overhead, encode_states)
     settings = list(problem.settings(codecs))
     if not settings:
         most = max(setting.slots[0] for setting in replace(problem, slots=None).settings(codecs))
@@ -291,7 +295,7 @@ def _needs_of_slots(
     tier, count = problem.budget.tiers[0], problem.slots or 1
     for keep in ("states", "records"):
         raw = problem.raw_bytes(keep)
-        for codec in (None, *codecs) if raw and schedules.get(keep) else ():
+        for codec in problem.codings(keep, codecs) if raw and schedules.get(keep) else ():
             cost = problem.costs.codecs[codec] if codec is not None else None
             least = max(count * slot_size(raw, cost), worst_size(raw, cost)) + reserved(keep, raw, cost, tier)
             yield budget_to_fill(least, problem.overhead), tier, f"the {count} snapshots that slots={count} asks for"

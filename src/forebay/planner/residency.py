@@ -178,11 +178,9 @@ class StreamedResidency:
         return listed
 
     def _make_room(self, tier: int, listed: list[Operation]) -> None:
+        """Evict the earliest of a tier that is full: it was copied down then, or something is dropped before a save."""
         if len(self.held[tier]) == self.slots[tier]:
-            earliest = next(iter(self.held[tier]))
-            if not self._is_below(earliest, tier):
-                self._store(earliest, tier + 1, listed)
-            del self.held[tier][earliest]
+            earliest, _ = self.held[tier].popitem(last=False)
             listed.append(Evict(earliest, tier))
 
     def _store(self, step: int, tier: int, listed: list[Operation]) -> None:

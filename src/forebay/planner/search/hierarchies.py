@@ -244,8 +244,8 @@ def estimate(
     visits: int,
     variants: Variants,
     wanted: NDArray[np.bool_],
-    fractions: int = 8,
-    most_worth: float = MOST_WORTH,
+    fractions: int,
+    most_worth: float,
 ) -> Figures:
     """Estimate what schedules of two levels do, by snapshots of the second level and by variant.
 
@@ -264,9 +264,9 @@ def estimate(
     """
     firsts = [first for first, _ in variants]
     shares = np.tile(np.arange(fractions) / fractions, len(variants))
-    table = _LevelTable(len(wanted) - 1, np.repeat([price for _, price in variants], fractions), shares)
+    table = _LevelTable(len(wanted) - 1, np.repeat([price for _, price in variants], fractions))
     result = np.full((4, *wanted.shape), np.inf)
-    previous = table.rows[:, 1:, ::fractions].transpose(1, 0, 2).copy()
+    previous = table.rows  # not read: where a visit is worth nothing there is one, and a loop has more
     missing = wanted.copy()
     for worth in range(int(most_worth)):
         if not missing.any():
@@ -291,11 +291,9 @@ def estimate(
 class _LevelTable:
     """One level of many schedules: what is earned, visits, forward steps, saves, splits, those alive, by saves left."""
 
-    def __init__(self, most: int, prices: Numbers, shares: Numbers) -> None:
+    def __init__(self, most: int, prices: Numbers) -> None:
         self.prices = prices
-        self.rows = np.zeros((most + 1, 6, len(prices)))
-        self.rows[:, 0] = shares - 1.0
-        self.rows[:, 1] = self.rows[:, 3] = 1.0
+        self.rows = np.zeros((most + 1, 6, len(prices)))  # a visit that is worth nothing splits nothing
 
     def grow(self, base: Numbers) -> None:
         """Let a visit be worth a step more, where the level above does as `base` says."""

@@ -14,13 +14,12 @@ from forebay.wave.files import chunked
 from forebay.wave.files.npy import load_array
 from forebay.wave.files.segy import shots as segy_shots
 from forebay.wave.files.segy import volumes, writing
-from forebay.wave.files.segy.dialect import Dialect
+from forebay.wave.files.segy.dialect import SEGY, Dialect
 from forebay.wave.files.volume import Volume
 from forebay.wave.survey.geometry import Geometry, geometry_of
 from forebay.wave.survey.line import Line
 from forebay.wave.survey.shot import check_real
 
-SEGY = (".segy", ".sgy", ".su")
 SUFFIXES = (".npy", ".zarr", *SEGY)
 
 

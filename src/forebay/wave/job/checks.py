@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 
 from forebay import planner
-from forebay.errors import BudgetError, WaveError
+from forebay.codec.auto import choices
+from forebay.codec.bounded import Bounded
+from forebay.errors import BudgetError, CodecError, WaveError
 from forebay.machine.packing import in_a_row, snapshot_bytes
 from forebay.machine.spec import ArraySpec
 from forebay.wave.advice import advice
 from forebay.wave.earth.grid import Grid
 from forebay.wave.earth.stability import check_dispersion, check_dt, choose_dt
-from forebay.wave.files.formats import SEGY
+from forebay.wave.files.segy.dialect import SEGY
 from forebay.wave.files.segy.writing import check_volume
 from forebay.wave.imaging import imaging_interval
 from forebay.wave.job.inputs import (
@@ -76,6 +78,7 @@ def checked_inputs(job: Job) -> CheckedInputs:
     every = job.imaging.every or imaging_interval(frequency, step)
     _check_format(job, grid)
     _check_points(job, grid, acquisition)
+    _check_weights(job, part_of(grid, windows(acquisition.geometry, grid, job.imaging.aperture)[0]))
     fastest = max(mediums, key=lambda medium: float(medium.fastest))
     notes = acquisition.notes + advice(fastest, wavelet.values, acquisition.dt, step, job.imaging.every)
     inputs = CheckedInputs(grid, media, acquisition, wavelet, step, every, notes)
@@ -98,6 +101,16 @@ def _check_format(job: Job, grid: Grid) -> None:
     """Refuse a grid that SEG-Y cannot tell, where the image is to be written so."""
     if "segy" in job.output.formats:
         check_volume(grid.shape[0], grid.spacing, grid.origin)
+
+
+def _check_weights(job: Job, part: Grid) -> None:
+    """Refuse weights of a codec that cannot be read, or do not fit the part of the model that a shot migrates in."""
+    for codec in choices(job.memory.codec)[0]:
+        if isinstance(codec, Bounded):
+            try:
+                codec.check_weight(part.shape, np.dtype(np.float32))
+            except CodecError as error:
+                raise WaveError(f"memory.codec: {error}") from error
 
 
 def _check_points(job: Job, grid: Grid, acquisition: Acquisition) -> None:
@@ -135,7 +148,8 @@ def _check_budget(job: Job, physics: type[Physics], inputs: CheckedInputs) -> No
     part = part_of(inputs.grid, windows(inputs.acquisition.geometry, inputs.grid, job.imaging.aperture)[0])
     state = _kept(physics.state_shapes(part, job.physics.order).values())
     record = _kept([part.shape] * len(physics.record_fields(part.ndim, (job.imaging.image,))))
-    every, schedule = inputs.every, job.memory.schedule
+    # A pilot keeps exact histories, and whatever schedule holds them gives the same image.
+    every, schedule = inputs.every, job.memory.schedule if job.memory.image_error is None else "auto"
     try:
         planner.check_budget(inputs.steps, state, budget, record_bytes=record, every=every, schedule=schedule)
     except BudgetError as error:
@@ -163,6 +177,14 @@ def sampled(geometry: Geometry, samples: int, dt: float) -> str:
     return f"{geometry.count}, of {receivers:.0f} receivers on average, {samples} samples of {dt * 1000:.6g} ms"
 
 
+def _piloted(job: Job, geometry: Geometry) -> list[str]:
+    """Say what a pilot will be for, where there is one."""
+    error, order = job.memory.image_error, geometry.outwards()
+    which = f"shot {order[0]}" + (f", and then shot {order[-1]}" if len(order) > 1 else "")
+    what = f"migrated with an exact history, to find the bound that keeps the image within {error}"
+    return [] if error is None else [f"pilot     {which} {what}"]
+
+
 def inspect(job: Job, gpus: int = 0) -> str:
     """Check a job without leaving anything behind, and tell what it will do."""
     check_tools(job)
@@ -184,6 +206,7 @@ def inspect(job: Job, gpus: int = 0) -> str:
             f"positions {geometry.extents()}",
             f"wavelet   up to {inputs.frequency:.4g} Hz",
             f"steps     {inputs.steps} of {inputs.step * 1000:.6g} ms, imaged every {inputs.every}",
+            *_piloted(job, geometry),
             f"parts     each shot migrates in {part} points inside layers of {grid.absorb}, {where}",
             *(f"note      {note}" for note in inputs.notes),
         ]

@@ -15,8 +15,8 @@ from forebay.wave.earth.builtin import make
 from forebay.wave.earth.grid import Grid
 from forebay.wave.earth.model import AcousticModel, ElasticModel
 from forebay.wave.earth.smoothing import smooth
-from forebay.wave.files.formats import SEGY, look_at_shots, read_field
-from forebay.wave.files.segy.dialect import UNITS, WORDS, Dialect, HeaderWord
+from forebay.wave.files.formats import look_at_shots, read_field
+from forebay.wave.files.segy.dialect import SEGY, UNITS, WORDS, Dialect, HeaderWord
 from forebay.wave.files.segy.volumes import read_line
 from forebay.wave.job.job import Job
 from forebay.wave.survey.geometry import Geometry, geometry_of, spread

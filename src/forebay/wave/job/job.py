@@ -103,7 +103,8 @@ def _complaint(error: Any) -> str:
     if kind == "extra_forbidden":
         table = Job if len(loc) == 1 else Job.model_fields[loc[0]].annotation
         keys = list(table.model_fields)  # type: ignore[union-attr]
-        close = get_close_matches(loc[-1], keys, 1)
+        elsewhere = [f"{name}.{loc[-1]}" for name, field in Job.model_fields.items() if _has(field, loc[-1])]
+        close = elsewhere[:1] or get_close_matches(loc[-1], keys, 1)
         return f"{key}: no such key; " + (f"did you mean {close[0]}?" if close else f"expected {', '.join(keys)}")
     if kind == "missing":
         return f"{key}: expected a table of this name" if len(loc) == 1 else f"{key}: expected, and not there"
@@ -121,16 +122,23 @@ def _complaint(error: Any) -> str:
     return f"{key}: expected {wanted}, not {value!r}"
 
 
+def _has(field: Any, key: str) -> bool:
+    """Tell whether a table of a job has a key."""
+    return key in field.annotation.model_fields
+
+
 def _absolute(job: Job, folder: Path) -> Job:
     """Take relative paths from a folder."""
     tables = job.model_dump()
+    for path in job.memory.weights:
+        tables["memory"]["codec"] = job.memory.codec_with(str(folder / path.expanduser()))
 
     def walk(value: Any) -> Any:
         if isinstance(value, dict):
             return {name: walk(entry) for name, entry in value.items()}
         return folder / value.expanduser() if isinstance(value, Path) else value
 
-    return Job.model_validate(walk(tables))
+    return _checked(walk(tables), "the job")
 
 
 def changed(

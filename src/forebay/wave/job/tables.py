@@ -1,18 +1,19 @@
 """The tables of a job: their keys, what each may be, and what is taken where nothing is said."""
 
-from difflib import get_close_matches
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from forebay.codec.auto import choices
+from forebay.codec.bounded import Bounded
 from forebay.errors import ForebayError
 from forebay.schedule import named
 from forebay.units import Budget, to_bytes
 from forebay.wave.earth.builtin import BUILTIN
-from forebay.wave.files.formats import SEGY
-from forebay.wave.files.segy.dialect import UNITS, WORDS
+from forebay.wave.files.segy.keys import Coordinate, SegyKeys, ShotKeys
+from forebay.wave.pilot import read_share
 
 HIGHEST_ORDER = 64
 """of accuracy in space: stencils grow with it, and beyond this nothing else does"""
@@ -41,6 +42,13 @@ def _codec(value: str | None) -> str | None:
     return value
 
 
+def _share(value: Any) -> Any:
+    try:
+        return None if value is None else read_share(value)
+    except ForebayError:
+        raise ValueError("a share between 0 and 1, such as 0.01 or '1%'") from None
+
+
 def _schedule(value: str) -> str:
     families = ("auto", "storeall", "revolve", "zcut", "uniform", "twolevel")
     if value.strip().lower() in families:
@@ -64,8 +72,6 @@ def _each(value: Any) -> Any:
 
 Positive = Annotated[float, Field(gt=0, lt=1e12)]
 Depth = Annotated[float, Field(ge=0, lt=1e12)]
-Coordinate = Annotated[float, Field(gt=-1e12, lt=1e12)]
-Place = tuple[Coordinate, Coordinate]
 Bytes = Annotated[int | None, BeforeValidator(_amount)]
 Count = Annotated[int, Field(ge=1, le=10**6)]
 Points = Annotated[int, Field(ge=2, le=10**6)]
@@ -81,49 +87,7 @@ class Table(BaseModel):
         return [key for key in keys if getattr(self, key) is not None]
 
 
-def _known_word(name: str) -> str:
-    if name not in WORDS:
-        close = get_close_matches(name, WORDS, 1)
-        raise ValueError(close[0] if close else f"one of {', '.join(WORDS)}")
-    return name
-
-
-def _word(value: Any) -> Any:
-    return value if isinstance(value, list | tuple) else (value, None)
-
-
-def _metres(value: Any) -> Any:
-    if isinstance(value, str) and value not in UNITS:
-        raise ValueError(f"{', '.join(map(repr, UNITS))}, or how many metres")
-    return UNITS[value] if isinstance(value, str) else value
-
-
-def _differing(line: Any) -> Any:
-    if line is not None and line[0] == line[1]:
-        raise ValueError("two positions that differ")
-    return line
-
-
-Byte = Annotated[int, Field(ge=0, le=240)]
-Word = tuple[Byte, Literal["int16", "uint16", "int32", "float32", "float64"] | None]
-
-
-class SegyTable(Table):
-    """How files of SEG-Y and SU are read, where they do not tell, or not rightly."""
-
-    headers: dict[Annotated[str, AfterValidator(_known_word)], Annotated[Word, BeforeValidator(_word)]] | None = None
-    """first bytes of words in trace headers, from 1, or 0 for none; with a type: [181, "float32"]"""
-    byte_order: Literal["big", "little"] | None = None
-    sample_format: Literal["ibm", "int32", "int16", "ieee", "float64", "int8"] | None = None
-
-    def _check_segy(self, path: Path | None, *more: str) -> None:
-        """Refuse keys that would do nothing, since there is no such file."""
-        keys = self._set("headers", "byte_order", "sample_format", *more)
-        if keys and (path is None or path.suffix.lower() not in SEGY):
-            raise ValueError(f"no {', '.join(keys)} without a file of SEG-Y or SU")
-
-
-class ModelTable(SegyTable):
+class ModelTable(Table, SegyKeys):
     """What the waves travel through: a built-in model, small and of seed 0 unless told, or a file."""
 
     name: Literal["layers", "marmousi", "marmousi3d", "salt", "large"] | None = None
@@ -136,7 +100,7 @@ class ModelTable(SegyTable):
     true: Path | None = None
     """where shots are modelled: another file, which `velocity` is a guess of"""
     units: Literal["metres", "feet"] | None = None
-    """of lengths and velocities; a file in feet is not read without it"""
+    """of lengths and velocities in SEG-Y; a file in feet is not read without it"""
     spacing: Annotated[tuple[Positive, ...], BeforeValidator(_each)] | None = None
     """metres along each axis, where the file does not tell"""
     origin: tuple[Coordinate, ...] | None = None
@@ -150,7 +114,7 @@ class ModelTable(SegyTable):
         idle = ("spacing", "origin", "true") if self.velocity is None else ("dims", "shape", "size", "seed")
         if keys := self._set(*idle):
             raise ValueError(f"no {', '.join(keys)} beside {'name' if self.velocity is None else 'velocity'}")
-        self._check_segy(self.velocity, "units")
+        self.check_segy(self.velocity)
         return self
 
 
@@ -181,23 +145,11 @@ class GeometryTable(Table):
         return self
 
 
-class DataTable(SegyTable):
+class DataTable(Table, ShotKeys):
     """What was recorded; without a file, shots are modelled."""
 
     file: Path | None = None
     """.segy, .sgy, .su, .zarr or .npy"""
-    units: Annotated[Positive | None, BeforeValidator(_metres)] = None
-    """of lengths: "metres", "feet", or how many metres; unless told, the binary header's"""
-    group: Literal["position", "field record"] | None = None
-    """what the traces of a shot have in common; unless told, the position of its source"""
-    tolerance: Positive | None = None
-    """metres within which sources are one; unless told, 0.5"""
-    datum: Coordinate | None = None
-    """elevation of depth 0, in metres; unless told, 0"""
-    line: Annotated[tuple[Place, Place] | None, AfterValidator(_differing)] = None
-    """positions (x, y), in metres, where the x of a section is 0, and of another point farther along"""
-    identification: Annotated[tuple[int, ...], BeforeValidator(_each)] | None = None
-    """trace identification codes of what is migrated; unless told, all but those of dead and auxiliary traces"""
     dt: Positive | None = None
     """seconds between samples"""
     length: Positive | None = None
@@ -213,7 +165,7 @@ class DataTable(SegyTable):
             raise ValueError("no length beside file, whose shots are as long as they are")
         if self.mute_delay is not None and self.mute_velocity is None:
             raise ValueError("mute_velocity beside mute_delay")
-        self._check_segy(self.file, "units", "group", "tolerance", "datum", "line", "identification")
+        self.check_segy(self.file)
         return self
 
 
@@ -294,6 +246,8 @@ class MemoryTable(Table):
     directory: Path | None = None
     """of the disk tier; unless told, inside the job's own"""
     codec: Annotated[str | None, AfterValidator(_codec)] = None
+    image_error: Annotated[float | None, BeforeValidator(_share)] = None
+    """how far the picture of a shot may be from that of an exact history: a pilot finds the codec's bound"""
     schedule: Annotated[str, AfterValidator(_schedule)] = "auto"
     checkpoint: bool = False
     """whether the progress of a shot is kept on the disk, so that one that is killed goes on where it was"""
@@ -303,6 +257,25 @@ class MemoryTable(Table):
         if self.checkpoint and self.budget is None:
             raise ValueError("host or device beside checkpoint: a shot that goes on must have the bytes that it had")
         return self
+
+    @model_validator(mode="after")
+    def _one(self) -> "MemoryTable":
+        if self.image_error is not None and self.codec is not None:
+            raise ValueError("either image_error, from which a codec and its bound follow, or codec")
+        if self.image_error is not None and self.schedule.strip().lower() not in ("auto", "storeall"):
+            raise ValueError("schedule = 'auto' or 'storeall' beside image_error: others keep no records")
+        return self
+
+    @property
+    def weights(self) -> list[Path]:
+        """The files of the codec's weights."""
+        asked = choices(self.codec)[0]
+        weighted = [codec.weight for codec in asked if isinstance(codec, Bounded) and codec.weight is not None]
+        return [Path(weight.name) for weight in weighted]
+
+    def codec_with(self, weight: str) -> str:
+        """Return the codec's name with something else in place of the file of its weights."""
+        return re.sub(r"(weight\s*=\s*)[^,]*", lambda found: found[1] + weight, str(self.codec))
 
     @property
     def budget(self) -> Budget | None:

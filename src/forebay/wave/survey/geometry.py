@@ -51,6 +51,11 @@ class Geometry:
         """Return the numbers of one shot's traces."""
         return self.traces[self.starts[shot] : self.starts[shot + 1]]
 
+    def outwards(self) -> list[int]:
+        """Order shots from the middle of all sources outwards."""
+        away = np.linalg.norm(self.sources - self.sources.mean(axis=0), axis=1)
+        return [int(shot) for shot in np.argsort(away, kind="stable")]
+
     def within(self, offset: float) -> "Geometry":
         """Leave out receivers farther from their source than an offset, in metres along the surface."""
         shot = np.repeat(np.arange(self.count), np.diff(self.starts))

@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 from forebay.wave.survey.line import Line
 
+SEGY = (".segy", ".sgy", ".su")
+"""how the names of files end"""
 FOOT = 0.3048
 UNITS = {"metres": 1.0, "feet": FOOT}
 """metres of the units that a job names"""

@@ -46,6 +46,14 @@ class ToldTimeline(BaseModel):
     spans: Annotated[list[tuple[Lane, str, Whole, Seconds, Seconds]], Field(min_length=1)]
 
 
+class ToldPilot(BaseModel):
+    """What a pilot tells: a codec for all shots, and what each bound did to the picture of a shot."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+    codec: Annotated[str, Field(pattern=r"^bounded:[0-9.e-]{1,24}$")] | None
+    tried: Annotated[list[tuple[Count, Positive, Amount, Positive]], Field(min_length=1)]
+
+
 class ToldJob(BaseModel):
     """What a description tells, beside job and grid, which look after themselves."""
 
