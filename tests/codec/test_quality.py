@@ -1,6 +1,7 @@
 """Errors, PSNR and SSIM are what their definitions say, on the CPU and on a GPU."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -131,6 +132,9 @@ def test_arrays_that_are_not_alike_are_refused():
         max_error(np.zeros(3), np.zeros(3, np.float32))
     with pytest.raises(CodecError, match="real numbers"):
         max_error(np.zeros(3, complex), np.zeros(3, complex))
+    for pair in ((np.zeros(3), SimpleNamespace(shape=(3,))), (SimpleNamespace(shape=(3,)), np.zeros(3))):
+        with pytest.raises(CodecError, match="one array is on the host and one on a GPU"):
+            max_error(*pair)
 
 
 def test_all_is_measured_at_once():

@@ -1,9 +1,11 @@
 """How many small changes of the sources the fast tests notice, room by room.
 
 python -m tests.mutation.campaign OUT.json [--rooms tier engine] [--count 60] [--seed 0] [--processes 4] [--seconds 500]
+    [--tests tests/tier tests/engine/test_spilling.py]
 
 Every change is made in a copy of the repository. Tests that run the changed line then run there, the quickest first,
 until one fails or takes far too long: the change is noticed. `equivalent.toml` names changes that no test can notice.
+With `--tests`, others do not run: it takes less time, and notices no more.
 """
 
 import argparse
@@ -42,11 +44,13 @@ TESTS = {
     "wave/job": ["tests/wave/job", "tests/cli/test_rtm.py", "tests/faults", "tests/test_errors.py"],
 }
 """Which tests may notice a change in a room, beside the examples in its docstrings."""
-
+FIRST = "tests/codec/test_plain.py"
+"""Whose tests run before quicker ones: they compile nothing, and a change has Numba compile all of its folder again."""
 
 GPU = [
     *("*device.py::*", "*::*_device", "tier/capacity.py::device_capacity"),
     *("*::_launch*", "*::_module", "*::_thread_blocks", "*::_check_gpu", "codec/nvcomp/[!cs]*::*", "*/sealed.py::*"),
+    *("codec/dense/codec.py::_grids", "codec/bounded/codec.py::_grid"),
 ]
 """Functions that run where there is a GPU alone: they are left out."""
 
@@ -99,7 +103,10 @@ def copied(source, target, copy_file):
 
 
 def marked(copy, turns):
-    """Have the sources of a copy tell when Python passes the place of a change, or else anything near to it."""
+    """Have the sources of a copy tell when Python passes the place of a change, or else anything near to it.
+
+    Return the numbers of the changes that are told of: files without functions have nowhere to tell it.
+    """
     marks = {}
     for number, (_, mutant) in enumerate(turns):
         path = Path(mutant.file)
@@ -117,6 +124,7 @@ def marked(copy, turns):
         indent = lines[line - 1][: len(lines[line - 1]) - len(lines[line - 1].lstrip())]
         calls = "; ".join(f"getattr(__import__('builtins'), 'forebay_passed', id)({number})" for number in numbers)
         (copy / file).write_text("".join([*lines[: line - 1], f"{indent}{calls}\n", *lines[line - 1 :]]))
+    return {number for numbers in marks.values() for number in numbers}
 
 
 def map_of(copy, files, pool):
@@ -135,10 +143,12 @@ def map_of(copy, files, pool):
 
 
 def tests_of(number, room, passed):
-    """List the tests of a room that pass a place, the quickest first, and the seconds that they take."""
+    """List the tests of a room that pass a place, or all where it is None; the quickest first, and their seconds."""
     homes, tests, seconds = set(test_files(room)), [], 0.0
-    for test, (taken, places) in sorted(passed.items(), key=lambda item: item[1][0]):
-        if number in places and test.partition("::")[0] in homes and seconds + taken <= MOST_SECONDS:
+    quickest = sorted(passed.items(), key=lambda item: (not item[0].startswith(FIRST), item[1][0]))
+    for test, (taken, places) in quickest:
+        passes = (number is None or number in places) and test.partition("::")[0] in homes
+        if passes and seconds + taken <= MOST_SECONDS:
             tests.append(test)
             seconds += taken
     return tests, seconds
@@ -180,8 +190,9 @@ def summary(told, drawn):
     return rooms
 
 
-def campaign(out, rooms=tuple(TESTS), count=60, seed=0, processes=2, seconds=1e9):
+def campaign(out, rooms=tuple(TESTS), count=60, seed=0, processes=2, seconds=1e9, tests=None):
     """Try changes of rooms, in turns, while there is time; write and return what came of them."""
+    TESTS.update({room: tests for room in rooms if tests})
     deadline, random = monotonic() + seconds, Random(seed)
     known = tomllib.loads(EQUIVALENT.read_text())
     drawn, lists = {}, []
@@ -196,7 +207,7 @@ def campaign(out, rooms=tuple(TESTS), count=60, seed=0, processes=2, seconds=1e9
         for copy in (base, traced):
             copy.mkdir()
             copied(ROOT, copy, shutil.copy2)
-        marked(traced, turns)
+        told_of = marked(traced, turns)
         start = monotonic()
         passed, failed = map_of(traced, sorted({file for room in rooms for file in test_files(room)}), pool)
         report = {"seed": seed, "python": platform.python_version(), "tests": len(passed), "left out": failed}
@@ -216,7 +227,7 @@ def campaign(out, rooms=tuple(TESTS), count=60, seed=0, processes=2, seconds=1e9
             else:
                 copy = copies.get()
                 try:
-                    told = judge(copy, mutant, room, *tests_of(number, room, passed))
+                    told = judge(copy, mutant, room, *tests_of(number if number in told_of else None, room, passed))
                 finally:
                     copies.put(copy)
             with writing:
@@ -232,6 +243,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out")
     parser.add_argument("--rooms", nargs="+", default=list(TESTS), choices=list(TESTS))
+    parser.add_argument("--tests", nargs="+")
     for name, default in (("count", 60), ("seed", 0), ("processes", 2), ("seconds", 1e9)):
         parser.add_argument(f"--{name}", type=type(default), default=default)
     for room, counts in campaign(**vars(parser.parse_args()))["rooms"].items():

@@ -81,12 +81,15 @@ def mutants(root: Path, file: str) -> Iterator[Mutant]:
 def entries(root: Path, file: str) -> list[int]:
     """List the lines before which Python passes when a function of a file is called, but for compiled ones."""
     functions = [node for node in ast.walk(ast.parse((root / file).read_bytes())) if isinstance(node, ast.FunctionDef)]
-    return [_first(each) for each in functions if not is_compiled(each) and _first(each) > each.lineno]
+    compiled = {each for function in functions if is_compiled(function) for each in ast.walk(function)}
+    return [_first(each) for each in functions if each not in compiled and _first(each) > each.lineno]
 
 
 def is_compiled(function: ast.FunctionDef) -> bool:
-    """Tell whether Numba compiles a function."""
-    return "jit" in "".join(map(ast.dump, function.decorator_list))
+    """Tell whether Numba compiles a function, or one that is inside of it."""
+    inside = (each for each in ast.walk(function) if isinstance(each, ast.FunctionDef))
+    decorators = "".join(ast.dump(each) for one in inside for each in one.decorator_list)
+    return "jit" in decorators or "overload" in decorators
 
 
 def _first(function: ast.FunctionDef) -> int:

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 
@@ -28,6 +29,17 @@ def costs(x, copy=0.5, backward=1.0, pin=0.0, disk=None):
         disk=fb.Link(STATE / disk, STATE / disk) if disk else link,
         pin=pin,
     )
+
+
+def test_codecs_are_left_to_records_where_states_are_not_to_be_encoded():
+    priced = replace(costs(2.0), codecs={"small": fb.CodecCost(ratio=10, encode=1e12, decode=1e12)})
+    problem = {"budget": fb.Budget(device=4 * STATE), "costs": priced, "codec": "small", "record_bytes": STATE // 2}
+    assert (fb.plan(200, STATE, **problem).keep, fb.plan(200, STATE, **problem).codec) == ("states", "small")
+    for steps, kept in ((200, ("states", None)), (50, ("records", "small"))):
+        found = fb.plan(steps, STATE, **problem, encode_states=False)
+        assert (found.keep, found.codec) == kept
+    with pytest.raises(fb.BudgetError, match="1GB"):
+        fb.plan(200, STATE, **problem | {"budget": fb.Budget(device=STATE // 2)}, encode_states=False)
 
 
 def test_a_plan_is_made_for_the_salt_problem_and_explained():
@@ -243,6 +255,17 @@ def test_pinning_never_makes_more_host_slower(steps, disk):
         for host in (1, 2, 4, 10, 20, 37)
     ]
     assert all(more <= fewer * (1 + 1e-9) for fewer, more in pairwise(predicted))
+
+
+@pytest.mark.parametrize(("seconds", "reversals", "levels"), [(1e-4, 1, False), (1e-4, 60, True), (1e-2, 1, True)])
+def test_a_run_that_waits_for_its_plan_does_not_wait_longer_than_schedules_on_levels_save(seconds, reversals, levels):
+    link = fb.Link(STATE / seconds, STATE / seconds)
+    known = fb.Costs(seconds, seconds, 1e3 * STATE / seconds, host=link)
+    about = {"budget": fb.Budget(2 * STATE, 12 * STATE), "costs": known, "reversals": reversals}
+    thorough, hurried = (fb.plan(60, STATE, **about, hurry=hurry) for hurry in (False, True))
+    assert str(thorough.schedule).startswith("hierarchical:")
+    assert (hurried.schedule == thorough.schedule) == levels
+    assert hurried.seconds <= 1.25 * thorough.seconds
 
 
 def test_many_slots_are_planned_too():

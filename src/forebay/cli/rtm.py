@@ -112,7 +112,7 @@ class _Results:
     def _report(self, survey: "Survey", folder: Path) -> list[Path]:
         """Write the report, and return the pictures in it."""
         from forebay.report.page import Picture
-        from forebay.wave.job.results import draw_image, draw_model, write_report
+        from forebay.wave.job.results import draw_difference, draw_image, draw_model, write_report
 
         with self.console.status("writing the report"):
             draw_model(survey.workspace, folder / "model.png")
@@ -122,6 +122,9 @@ class _Results:
                 Picture(folder / "image.png", "The image: evenly lit, without what is smooth, stronger with depth."),
                 Picture(folder / "model.png", "The velocity that was migrated through, receivers and sources."),
             ]
+            if survey.check is not None:
+                shown = draw_difference(survey, folder / "difference.png")
+                pictures.append(Picture(folder / "difference.png", shown))
             lead = f"{self.job.physics.kind} migration of {survey.workspace.geometry.count} shots.".capitalize()
             write_report(survey, folder / "report.html", pictures, f"Migration: {self.name}", lead)
         self.written.append(folder / "report.html")

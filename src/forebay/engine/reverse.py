@@ -42,6 +42,7 @@ class Options(TypedDict, total=False):
     policy: str
     slots: int | None
     reversals: int
+    encode_states: bool
     synchronous: bool | None
     directory: Path | str | None
 
@@ -81,7 +82,7 @@ def reverse(
         ``(save, load)``, each called with an open binary file.
     **options
         As for `prepare`: `budget`, `schedule`, `codec`, `record`, `every`, `plan`, `costs`, `step_costs`, `policy`,
-        `slots`, `reversals`, `synchronous`, `directory`.
+        `slots`, `reversals`, `encode_states`, `synchronous`, `directory`.
 
     Examples
     --------
@@ -134,6 +135,7 @@ def prepare(
     policy: str = "min",
     slots: int | None = None,
     reversals: int = 1,
+    encode_states: bool = True,
     synchronous: bool | None = None,
     directory: Path | str | None = None,
 ) -> Reversal:
@@ -158,7 +160,7 @@ def prepare(
     budget
         Bytes for snapshots, per tier; a bare amount is that of the tier in which the arrays are. The working state
         comes on top. None takes half of what is free.
-    schedule, policy, slots, reversals
+    schedule, policy, slots, reversals, encode_states
         As for `plan`.
     codec
         One that may be used, or several: "bounded:1e-4", "cast:bfloat16", ..., or "auto:1e-4" for any that keeps this
@@ -243,6 +245,8 @@ def prepare(
             slots=slots,
             reversals=reversals,
             overhead=overhead,
+            encode_states=encode_states,
+            hurry=True,
         )
         note = with_unused(note, codec, plan)
     machine = partial(loop.memory.machine, where, synchronous)

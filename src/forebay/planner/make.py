@@ -24,6 +24,8 @@ logger = logging.getLogger("forebay.planner")
 
 MOST_LRU_STEPS = 4000
 """Of a loop whose schedule is looked for with the policy "lru": each candidate is run through action by action."""
+WORTH_SEARCHING = 0.3
+"""Seconds of a loop's own steps from which schedules on levels save more than the seconds that finding them takes."""
 MOST_STEPS = 10**9
 """Calls of backward up to which a plan is found in seconds."""
 
@@ -45,6 +47,8 @@ def plan(
     step_costs: Sequence[float] | None = None,
     below: float = inf,
     overhead: int = 0,
+    encode_states: bool = True,
+    hurry: bool = False,
 ) -> Plan:
     """Decide how to reverse a loop inside a budget: the plan of smallest predicted time, or the one asked for.
 
@@ -82,6 +86,11 @@ def plan(
     overhead
         bytes of the first tier that are taken beside snapshots, such as by a driver that gives memory in large pieces;
         a budget of up to 32 MiB is filled nevertheless
+    encode_states
+        whether codecs may encode states; False leaves them to records, where a bound is that of what backward sees
+    hurry
+        whether a run waits for the plan: in a loop of up to 0.3 seconds, "auto" then leaves out schedules on levels,
+        which take longer to find than they save
 
     Examples
     --------
@@ -108,7 +117,8 @@ def plan(
     check_tiers(budget, costs)
     codecs = _codecs(codec, costs)
     every = min(every, steps)
-    problem = Problem(steps, every, state_bytes, record_bytes, budget, costs, policy, slots, reversals, overhead)
+    sizes = (steps, every, state_bytes, record_bytes)
+    problem = Problem(*sizes, budget, costs, policy, slots, reversals, overhead, encode_states)
     settings = list(problem.settings(codecs))
     if not settings:
         most = max(setting.slots[0] for setting in replace(problem, slots=None).settings(codecs))
@@ -127,7 +137,10 @@ def plan(
     elif costs.steps:
         best, others = choose_uneven(roomy, tried, summed(costs.steps, every))
     else:
-        best, others = choose(roomy, tried, below, levels=str(schedule).strip().lower() in ("auto", "hierarchical"))
+        brief = hurry and reversals * steps * (costs.forward + costs.backward) < WORTH_SEARCHING
+        name = str(schedule).strip().lower()
+        levels = name in ("auto", "hierarchical")
+        best, others = choose(roomy, tried, below, levels=levels, brief=brief and name == "auto")
     schedules = tried if wanted is None else {"states": [wanted]}
     if best is None and (below == inf or _need(problem, codecs, schedules) is not None):
         _refuse(problem, codecs, schedules)
@@ -291,7 +304,7 @@ def _needs_of_slots(
     tier, count = problem.budget.tiers[0], problem.slots or 1
     for keep in ("states", "records"):
         raw = problem.raw_bytes(keep)
-        for codec in (None, *codecs) if raw and schedules.get(keep) else ():
+        for codec in problem.codings(keep, codecs) if raw and schedules.get(keep) else ():
             cost = problem.costs.codecs[codec] if codec is not None else None
             least = max(count * slot_size(raw, cost), worst_size(raw, cost)) + reserved(keep, raw, cost, tier)
             yield budget_to_fill(least, problem.overhead), tier, f"the {count} snapshots that slots={count} asks for"

@@ -30,6 +30,7 @@ class Problem:
     slots: int | None
     reversals: int
     overhead: int = 0
+    encode_states: bool = True
 
     @property
     def coarse_steps(self) -> int:
@@ -40,10 +41,14 @@ class Problem:
         """Return the bytes of a snapshot before any codec."""
         return self.state_bytes if keep == "states" else self.record_bytes or 0
 
+    def codings(self, keep: str, codecs: Sequence[str]) -> tuple[str | None, ...]:
+        """Return None, for no codec, and those that may encode what is kept."""
+        return (None, *codecs) if keep == "records" or self.encode_states else (None,)
+
     def settings(self, codecs: Sequence[str]) -> Iterator[Setting]:
         """Yield every way to keep snapshots: states or records, with no codec or one of those asked for."""
         for keep, raw in (("states", self.state_bytes), ("records", self.record_bytes)):
-            for codec in (None, *codecs):
+            for codec in self.codings(keep, codecs):
                 if raw is not None:
                     yield from self._settings(keep, raw, codec)
 

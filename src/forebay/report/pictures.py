@@ -30,6 +30,8 @@ class Panel:
     """drawn in grey around zero"""
     cut: float = CUT
     """the share of values, by size, that a signed panel tells apart; larger ones are black or white"""
+    limit: float | None = None
+    """the largest value that a signed panel tells apart, whatever its share: for panels on one scale"""
     label: str = ""
     """what the values are, beside the scale of colours"""
     wave: NDArray[Any] | None = None
@@ -58,7 +60,8 @@ def draw_panels(panels: Sequence[Panel], path: Path, columns: int = 1, equal: bo
 def _draw(figure: Any, axis: Any, panel: Panel, aspect: str) -> None:
     options: dict[str, Any] = {"extent": panel.extent, "aspect": aspect, "interpolation": "bilinear"}
     if panel.signed:
-        drawn = axis.imshow(panel.values, cmap="gray", **_around_zero(panel.values, panel.cut), **options)
+        limits = _around_zero(panel.values, panel.cut, panel.limit)
+        drawn = axis.imshow(panel.values, cmap="gray", **limits, **options)
     else:
         drawn = axis.imshow(panel.values, cmap="turbo", **options)
     if panel.wave is not None:
@@ -78,6 +81,11 @@ def _draw(figure: Any, axis: Any, panel: Panel, aspect: str) -> None:
     axis.set_ylabel(panel.down)
 
 
-def _around_zero(values: NDArray[Any], cut: float) -> dict[str, float]:
-    limit = float(np.quantile(np.abs(values), cut)) or float(np.abs(values).max()) or 1.0
+def largest_shown(values: NDArray[Any], cut: float = CUT) -> float:
+    """Return the largest value that a signed panel of these values tells apart."""
+    return float(np.quantile(np.abs(values), cut)) or float(np.abs(values).max()) or 1.0
+
+
+def _around_zero(values: NDArray[Any], cut: float, limit: float | None = None) -> dict[str, float]:
+    limit = largest_shown(values, cut) if limit is None else limit
     return {"vmin": -limit, "vmax": limit}

@@ -17,6 +17,8 @@ from forebay.wave.loop import Adjoint as Adjoint
 from forebay.wave.loop import Loop as Loop
 from forebay.wave.migrate import Migration as Migration
 from forebay.wave.migrate import migrate as migrate
+from forebay.wave.pilot import find_bound as find_bound
+from forebay.wave.pilot import picture_error as picture_error
 from forebay.wave.simulate import simulate as simulate
 from forebay.wave.survey.resample import Resampler as Resampler
 from forebay.wave.survey.shot import Shot as Shot

@@ -7,14 +7,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from forebay.codec import Codec, get
 from forebay.engine import Result, reverse
 from forebay.errors import WaveError
 from forebay.wave.earth.grid import Grid
 from forebay.wave.imaging import check_every, imaging_interval, laplacian_filter, normalise
 from forebay.wave.loop import Adjoint, prepare
-from forebay.wave.physics import Condition, EarthModel, State, physics_of
+from forebay.wave.physics import Condition, EarthModel, Images, Physics, State, physics_of
 from forebay.wave.survey.shot import Shot
 from forebay.wave.survey.wavelet import band_limited, highest_frequency
+
+
+@dataclass(frozen=True, eq=False)
+class LossyImage:
+    """The image that a shot has where a codec encodes the records of its history."""
+
+    image: NDArray[Any]
+    illumination: NDArray[Any]
+    ratio: float
+    """how many times smaller the records are, all in all"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +45,8 @@ class Migration:
     """of the reversal: its plan and what it measured"""
     images: dict[str, tuple[NDArray[Any], NDArray[Any]]] = field(default_factory=dict)
     """image and illumination by name, where a model has several; the first one is `image`"""
+    compared: dict[str, LossyImage] = field(default_factory=dict)
+    """what `image` is with each of the codecs that were to be compared"""
 
     def clean(self) -> NDArray[Any]:
         """Return the image divided by the illumination and rid of its smooth part."""
@@ -51,6 +64,7 @@ def migrate(
     images: Sequence[str] = ("pp",),
     zero_phase: bool = False,
     condition: Condition | None = None,
+    compare: Sequence[str | Codec] = (),
     **reversal: Any,
 ) -> Migration:
     """Migrate one shot through a (smooth) model, inside a budget.
@@ -80,6 +94,9 @@ def migrate(
         An imaging condition of your own, ``condition(source, receiver, step)``, beside the built-in one. At each
         contribution, latest first, it sees the pressure of both waves inside the model, read-only. Of an elastic model
         it sees the fields that its images need, by name.
+    compare
+        Codecs to compare: what each makes of the image is seen beside it, in the same passage through the steps. Every
+        record is encoded and decoded by each of them, and takes part in an image of its own.
     **reversal
         For `forebay.reverse`: `budget`, `codec`, `schedule`, `plan`, `costs`, `directory`, ... With `resume`, a
         directory for this shot alone, a process that is killed loses a part of the shot only: the same call goes on.
@@ -112,10 +129,17 @@ def migrate(
     data = propagator.in_phase(data, shot.dt) if zero_phase else data
     adjoint = Adjoint(loop, propagator.sent_back(data, shot))
 
+    comparisons = [_Comparison(get(codec) if isinstance(codec, str) else codec, propagator, names) for codec in compare]
+
     def backward(record: State, step: int) -> None:
-        propagator.add_image(adjoint, step, sums, record, steps_between * loop.dt, condition)
+        factor = steps_between * loop.dt
+        propagator.add_image(adjoint, step, sums, record, factor, condition)
+        for comparison in comparisons:
+            propagator.add_image(adjoint, step, comparison.sums, comparison.lossy(record), factor, None)
 
     if reversal.get("resume") is not None:
+        if comparisons:
+            raise WaveError("compare= beside resume=, which keeps one image: leave one of them out")
         reversal["adjoint"] = adjoint.kept_with(sums)
     result = reverse(
         loop.forward,
@@ -126,8 +150,41 @@ def migrate(
         every=steps_between,
         **reversal,
     )
-    arrays = propagator.image_arrays(sums)
-    for name in set(names) & set(propagator.negative_images if zero_phase else ()):
-        arrays[name] = -arrays[name][0], arrays[name][1]
+    negative = set(propagator.negative_images if zero_phase else ())
+    arrays = _arrays(propagator, sums, negative)
     named = arrays if propagator.image_names else {}
-    return Migration(*arrays[names[0]], steps_between, loop.dt, model.grid, result, named)
+    compared = {
+        comparison.codec.name: LossyImage(*_arrays(propagator, comparison.sums, negative)[names[0]], comparison.ratio)
+        for comparison in comparisons
+    }
+    return Migration(*arrays[names[0]], steps_between, loop.dt, model.grid, result, named, compared)
+
+
+def _arrays(propagator: Physics, sums: Images, negative: set[str]) -> Images:
+    """Return images as arrays of NumPy, some with their sign changed."""
+    arrays = propagator.image_arrays(sums)
+    return {name: (-image if name in negative else image, light) for name, (image, light) in arrays.items()}
+
+
+class _Comparison:
+    """An image in the making, of records that a codec has encoded."""
+
+    def __init__(self, codec: Codec, propagator: Physics, names: Sequence[str]) -> None:
+        self.codec = codec
+        self.sums = propagator.image_sums(names)
+        self.raw_bytes = self.encoded_bytes = 0
+
+    def lossy(self, record: State) -> State:
+        """Return a record as it comes back from the codec."""
+        decoded = {}
+        for name, values in record.items():
+            encoded = self.codec.encode(values)
+            decoded[name] = self.codec.decode(encoded)
+            self.raw_bytes += values.nbytes
+            self.encoded_bytes += encoded.nbytes
+        return decoded
+
+    @property
+    def ratio(self) -> float:
+        """How many times smaller the records are, all in all."""
+        return self.raw_bytes / max(self.encoded_bytes, 1)

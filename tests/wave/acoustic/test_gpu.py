@@ -224,6 +224,13 @@ def test_budgets_change_no_bit(there, seen):
     assert np.array_equal(kept.image, tight.image) and np.array_equal(kept.illumination, tight.illumination)
 
 
+def test_codecs_are_compared_where_the_adjoint_already_is(there, seen):
+    model, shot = seen
+    found = migrate(shot, there(model), every=5, budget="64MB", compare=["raw"])
+    agree(found.compared["raw"].image, found.image, 1e-6)
+    agree(found.compared["raw"].illumination, found.illumination, 1e-6)
+
+
 def test_a_condition_sees_the_model_and_nothing_else(there, seen):
     model, shot = seen
     shapes, totals = set(), []

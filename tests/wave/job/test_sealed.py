@@ -25,8 +25,7 @@ from forebay.files import remove
 from forebay.wave import WaveWarning
 from forebay.wave.job import changed, parse, run_job, work
 from forebay.wave.job.prepare import prepare
-from forebay.wave.job.run import finish
-from forebay.wave.job.stack import tree_sum
+from forebay.wave.job.stack import finish, tree_sum
 from forebay.wave.job.verify import verify
 from forebay.wave.job.workspace import Workspace
 from forebay.wave.job.workspace.results_seal import sealing
@@ -473,7 +472,7 @@ def test_shots_that_are_not_finite_or_stand_out_are_set_aside(runs, tmp_path, mo
     assert "shot 2 is missing: WaveError: its image is not finite" in said and "largest sample is 1e+37" in said
     image = np.load(tmp_path / "out" / "image.npy")
     others = tree_sum(workspace.part(shot) if shot in (0, 3) else None for shot in range(SHOTS))
-    assert np.array_equal(image, finish(others.spread(image.shape), workspace))
+    assert np.array_equal(image, finish(others.spread(image.shape), workspace.described.grid, 0.0))
     survey = run_job(parse(text + "[imaging]\ninclude_outliers = true\n", tmp_path))
     assert survey.resumed == 3 and not survey.aside and list(survey.failed) == [2]
     assert np.isfinite(survey.image).all() and not np.array_equal(survey.image, image)

@@ -104,6 +104,11 @@ class Bounded(Codec):
         tiles = self._tiling(shape, dtype).tiles if self.weight else 0
         return tiles + (math.prod(whole) * real.itemsize if real != dtype else 0)
 
+    def check_weight(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        """Refuse a weight that cannot be read, or that does not fit such arrays."""
+        if self.weight is not None:
+            self.weight.exponents(shape, _planes(dtype), self._tiling(shape, dtype))
+
     def encode_host(self, array: NDArray[Any], out: NDArray[np.uint8]) -> int:
         """Encode with Numba, in tiles' order."""
         from forebay.codec.bounded import host  # it needs Numba

@@ -21,7 +21,7 @@ from forebay.codec.bounded.rows import (
     store,
     store_halves,
 )
-from forebay.codec.bounded.tiles import jit, locate, position, scatter
+from forebay.codec.bounded.tiles import exists, jit, locate, scatter
 
 
 @jit
@@ -178,7 +178,7 @@ def decode_tiles(
             if whole:
                 for row in range(ROWS):
                     for lane in range(LANES):
-                        if place[3] == VALUES or position(place, row, lane, rank, extents)[1]:
+                        if place[3] == VALUES or exists(place, row, lane, rank, extents):
                             for part in range(each):
                                 raw[(row * LANES + lane) * each + part] = words[at]
                                 at += 1

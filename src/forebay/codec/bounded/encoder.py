@@ -5,7 +5,19 @@ from typing import Any
 import numpy as np
 
 from forebay.codec.bounded.extremes import largest_empty
-from forebay.codec.bounded.format import ESCAPE, EXACT, HALF, LANES, PLANE, RAW, ROWS, SIDE, VALUES, WIDTH_WORDS
+from forebay.codec.bounded.format import (
+    ESCAPE,
+    EXACT,
+    HALF,
+    LANES,
+    NOTHING,
+    PLANE,
+    RAW,
+    ROWS,
+    SIDE,
+    VALUES,
+    WIDTH_WORDS,
+)
 from forebay.codec.bounded.rows import (
     any_of,
     bits_of,
@@ -23,7 +35,7 @@ from forebay.codec.bounded.rows import (
     store,
     width_of,
 )
-from forebay.codec.bounded.tiles import gather, jit, locate, position
+from forebay.codec.bounded.tiles import exists, gather, jit, locate
 
 CACHED = 48
 """Tiles of float32 that a cache next to a processor keeps."""
@@ -211,7 +223,8 @@ def encode_tiles(
         if not direct:
             gather(array, place, rank, extents, x)
         if own:
-            held[0], near[0] = scales[0, exponents[tile] + 128], scales[1, exponents[tile] + 128]
+            exponent = np.int64(exponents[tile])
+            held[0], near[0] = scales[0, exponent - NOTHING], scales[1, exponent - NOTHING]
             inverse = type(numbers[1])(1) / near[0]
             numbers = (near[0], inverse, max(test[0], type(numbers[2])(1)), numbers[3], numbers[4])
         total, escapes = model(array, x, direct, place, rank, extents, numbers, above, d, widths)
@@ -225,7 +238,7 @@ def encode_tiles(
                 gather(array, place, rank, extents, x)
             for row in range(ROWS):
                 for lane in range(LANES):
-                    if place[3] == VALUES or position(place, row, lane, rank, extents)[1]:
+                    if place[3] == VALUES or exists(place, row, lane, rank, extents):
                         for part in range(each):
                             words[at] = raw[(row * LANES + lane) * each + part]
                             at += 1

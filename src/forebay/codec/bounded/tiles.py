@@ -45,8 +45,8 @@ def locate(tile: int, rank: int, extents: Any, counts: Any) -> tuple[int, int, i
 
 
 @jit
-def position(place: tuple[int, int, int, int], row: int, lane: int, rank: int, extents: Any) -> tuple[int, bool]:
-    """Return the index of a value, or of the nearest one that exists, and whether it is the former."""
+def exists(place: tuple[int, int, int, int], row: int, lane: int, rank: int, extents: Any) -> bool:
+    """Tell whether a value of a tile is one of the array."""
     dy, dx = brick_of(lane, rank)
     i, j = divmod(row, SIDE)
     z, y, x = place[0], place[1] + dy, place[2] + dx
@@ -56,9 +56,7 @@ def position(place: tuple[int, int, int, int], row: int, lane: int, rank: int, e
         y, x = y + j, x + i
     else:
         x += row
-    exists = z < extents[0] and y < extents[1] and x < extents[2]
-    z, y, x = min(z, extents[0] - 1), min(y, extents[1] - 1), min(x, extents[2] - 1)
-    return (z * extents[1] + y) * extents[2] + x, exists
+    return bool(z < extents[0] and y < extents[1] and x < extents[2])
 
 
 @jit

@@ -71,9 +71,11 @@ class Weight:
 
     def _read(self) -> NDArray[Any]:
         if self._values is None:
+            if Path(self.name).exists() and not Path(self.name).is_file():  # to open a pipe is to wait for its writer
+                raise CodecError(f"weight={self.name}: no array can be read there, for it is no file")
             try:
-                self._values = np.load(self.name, mmap_mode="r", allow_pickle=False)
-            except (OSError, ValueError) as error:
+                self._values = np.asarray(np.load(self.name, mmap_mode="r", allow_pickle=False))
+            except Exception as error:  # a file may be wrong in any way
                 raise CodecError(f"weight={self.name}: no array can be read there ({error})") from error
         if self._values.dtype.kind not in "fiu" or not (self._values >= 0).all():
             raise CodecError(f"weight={self.name}: weights are numbers from zero on")

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from forebay.codec.bounded.format import LANES, RAW
+from forebay.codec.bounded.format import LANES, NOTHING, RAW
 from forebay.codec.bounded.rows import fill, load
 from forebay.codec.dense.desk import Desk, clear, spot_of
 from forebay.codec.dense.format import ODD, WARPS
@@ -48,10 +48,11 @@ def find_exact(unfit: Any, begins: Any, cells: int, exact: Any) -> int:
 
 
 @jit
-def own_numbers(numbers: Any, scales: Any, exponent: int) -> Any:
+def own_numbers(numbers: Any, scales: Any, exponent: Any) -> Any:
     """Return the numbers of a tile whose weight has an exponent."""
-    step = scales[1, exponent + 128]
-    return step, type(step)(1) / step, max(scales[0, exponent + 128], numbers[5]), numbers[3], numbers[4], numbers[5]
+    at = np.int64(exponent) - NOTHING
+    step = scales[1, at]
+    return step, type(step)(1) / step, max(scales[0, at], numbers[5]), numbers[3], numbers[4], numbers[5]
 
 
 @jit

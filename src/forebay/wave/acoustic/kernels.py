@@ -63,5 +63,8 @@ class AcousticKernels(Kernels, Protocol):
     def curvature(self, total: Any, other: Any, p: Any, weights: Any, layers: AcousticLayers, factor: float) -> None:
         """Add other times lap(p), with what layers have just changed in it in a step back, to a total."""
 
+    def correlate(self, image: Any, illumination: Any, p: Any, q: Any, factor: float) -> None:
+        """Add p q to an image and p p to its illumination, both times a factor."""
+
     def crop(self, p: Any) -> Any:
         """Return what records and images cover of a field."""

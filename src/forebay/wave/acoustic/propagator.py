@@ -235,7 +235,10 @@ class Acoustic(Physics):
         self, adjoint: Any, step: int, sums: Images, record: State, factor: float, condition: Condition | None
     ) -> None:
         """Take the adjoint to the time of a record, and add the product of both pressures to the image."""
-        receiver = adjoint.back_to(step, Imaging(*sums["pp"], record["p"], factor))
+        steps_back = adjoint.step > step
+        receiver = adjoint.back_to(step, Imaging(*sums["pp"], record["p"], factor) if steps_back else None)
+        if not steps_back:  # so no image was made on the way
+            self.kernels.correlate(*sums["pp"], record["p"], self.kernels.crop(receiver), factor)
         if condition is not None:
             condition(self.within(record["p"]), receiver[self.inside], step)
 

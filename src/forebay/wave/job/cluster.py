@@ -17,6 +17,7 @@ from forebay.cuda.available import gpu_count
 from forebay.errors import BudgetError, CorruptionError, WaveError
 from forebay.processors import processors
 from forebay.units import Budget, to_text
+from forebay.wave.job.pilot import run_pilot
 from forebay.wave.job.progress import ProgressBars
 from forebay.wave.job.stack import PartialImage, tree_sum
 from forebay.wave.job.tables import RunTable
@@ -118,11 +119,7 @@ class ShotCluster:
         """Migrate shots, each tried as often as the job says, and tell which failed and why."""
         if not todo:
             return {}
-        root, topic = str(workspace.root.resolve()), f"forebay-steps-{workspace.run}"
-        if blind := [name for name, sees in ask_workers(self.client, _sees, root).items() if not sees]:
-            raise WaveError(
-                f"the worker {blind[0]} does not see {root}: choose an output.directory that all of them share"
-            )
+        root, topic = self._root(workspace), f"forebay-steps-{workspace.run}"
         begun: set[int] = set()
 
         def hear(event: Any) -> None:
@@ -144,6 +141,20 @@ class ShotCluster:
             raise
         finally:
             self.client.unsubscribe_topic(topic)
+
+    def pilot(self, workspace: Workspace) -> None:
+        """Have a worker find the bound for all shots."""
+        about = (self._root(workspace), workspace.run, self.budget(workspace), self.threads)
+        self.client.submit(run_pilot, *about, pure=False).result()
+
+    def _root(self, workspace: Workspace) -> str:
+        """Return the directory as workers open it, refusing one that some of them do not see."""
+        root = str(workspace.root.resolve())
+        if blind := [name for name, sees in ask_workers(self.client, _sees, root).items() if not sees]:
+            raise WaveError(
+                f"the worker {blind[0]} does not see {root}: choose an output.directory that all of them share"
+            )
+        return root
 
     def _all(
         self, workspace: Workspace, about: tuple[str, str, str, Budget], todo: list[int], bars: ProgressBars

@@ -98,12 +98,13 @@ def _checked(tables: dict[str, Any], name: str) -> Job:
 
 def _complaint(error: Any) -> str:
     """Say of one error which key it is and what was expected."""
-    loc = [str(part) for part in error["loc"] if not str(part).startswith(("function-", "tuple[", "literal["))]
+    loc = [str(part) for part in error["loc"] if not str(part).startswith(("function-", "tuple[", "literal[", "[key]"))]
     key, kind, value = ".".join(part for part in loc if part not in ("int", "float")), error["type"], error["input"]
     if kind == "extra_forbidden":
         table = Job if len(loc) == 1 else Job.model_fields[loc[0]].annotation
         keys = list(table.model_fields)  # type: ignore[union-attr]
-        close = get_close_matches(loc[-1], keys, 1)
+        elsewhere = [f"{name}.{loc[-1]}" for name, field in Job.model_fields.items() if _has(field, loc[-1])]
+        close = elsewhere[:1] or get_close_matches(loc[-1], keys, 1)
         return f"{key}: no such key; " + (f"did you mean {close[0]}?" if close else f"expected {', '.join(keys)}")
     if kind == "missing":
         return f"{key}: expected a table of this name" if len(loc) == 1 else f"{key}: expected, and not there"
@@ -115,22 +116,29 @@ def _complaint(error: Any) -> str:
     if kind == "model_type":
         return f"{key}: expected a table, [{key}] with its keys below, not {value!r}"
     wanted = error["msg"].replace("Input should be ", "").split(", unable")[0].split(", got")[0]
-    wanted = {"a valid integer": "a whole number", "a valid tuple": "a list"}.get(wanted, wanted).replace(
-        "a valid ", "a "
-    )
+    wanted = {"a valid integer": "a whole number", "a valid tuple": "a list", "a valid dictionary": "a table"}.get(
+        wanted, wanted
+    ).replace("a valid ", "a ")
     return f"{key}: expected {wanted}, not {value!r}"
+
+
+def _has(field: Any, key: str) -> bool:
+    """Tell whether a table of a job has a key."""
+    return key in field.annotation.model_fields
 
 
 def _absolute(job: Job, folder: Path) -> Job:
     """Take relative paths from a folder."""
     tables = job.model_dump()
+    for path in job.memory.weights:
+        tables["memory"]["codec"] = job.memory.codec_with(str(folder / path.expanduser()))
 
     def walk(value: Any) -> Any:
         if isinstance(value, dict):
             return {name: walk(entry) for name, entry in value.items()}
         return folder / value.expanduser() if isinstance(value, Path) else value
 
-    return Job.model_validate(walk(tables))
+    return _checked(walk(tables), "the job")
 
 
 def changed(

@@ -21,7 +21,13 @@ from forebay.wave.job.workspace.input_files import Mark, check_unchanged, files_
 from forebay.wave.job.workspace.seal import checksum_of_file, is_unsealed, open_archive
 from forebay.wave.survey.geometry import Geometry
 
-REMADE = {"plan.json": "the next shot makes another", "timeline.json": "it comes again with another plan only"}
+AGAIN = "the pilot is run again"
+REMADE = {
+    "pilot.json": AGAIN,
+    "pilot.npz": AGAIN,
+    "plan.json": "the next shot makes another",
+    "timeline.json": "it comes again with another plan only",
+}
 """What becomes of such a file where it is damaged."""
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,15 @@ from numpy.typing import NDArray
 from forebay.planner import Plan
 from forebay.report.charts import bars_chart, memory_chart, timeline_chart
 from forebay.report.page import Chart, Element, Facts, Picture, Text, TextTable, write_page
-from forebay.report.pictures import Panel, draw_panels
+from forebay.report.pictures import Panel, draw_panels, largest_shown
 from forebay.units import seconds_to_text, to_text
 from forebay.wave.files.formats import write_field
 from forebay.wave.job.inputs import medium_of
+from forebay.wave.job.pilot import picture_of
 from forebay.wave.job.run import Survey
 from forebay.wave.job.work import shot_of
 from forebay.wave.job.workspace import Workspace
+from forebay.wave.job.workspace.pilot_files import exact_parts
 from forebay.wave.simulate import simulate
 from forebay.wave.survey.geometry import part_of
 
@@ -48,6 +51,52 @@ def draw_image(survey: Survey, path: Path) -> None:
     grid = survey.workspace.described.grid
     gain = np.linspace(STRONG, 1, grid.shape[0]).reshape(-1, *[1] * (grid.ndim - 1))
     draw_panels(panels_of(survey.image * gain, survey.workspace, signed=True), path)
+
+
+def draw_difference(survey: Survey, path: Path) -> str:
+    """Draw the picture of a pilot's shot with an exact history, as the job has it, and their difference, on one scale.
+
+    Return what the picture shows, in a sentence.
+    """
+    workspace, check, found = survey.workspace, survey.check, survey.pilot
+    assert check is not None and found is not None
+    shot = max(check.errors, key=lambda shot: check.errors[shot])
+    exact = picture_of(exact_parts(workspace, [shot])[shot], workspace)
+    lossy = picture_of(workspace.part(shot), workspace)
+    error = check.errors[shot]
+    times = 10 ** int(-np.log10(error)) if error else 1
+    limit, panels = largest_shown(exact), []
+    for values, title in (
+        (exact, "exact history"),
+        (lossy, "as the job has it"),
+        (lossy - exact, "difference"),
+        (times * (lossy - exact), f"difference, {times} times"),
+    ):
+        for panel in panels_of(values, workspace, signed=True):
+            panels.append(replace(panel, title=f"{title} {panel.title}".strip(), limit=limit))
+    draw_panels(panels, path, columns=len(panels) // 4)
+    ratio = next((summary["ratio"] for summary in survey.summaries if summary["shot"] == shot), None)
+    size = f"records {ratio:.3g} times smaller" if ratio else "no codec"
+    return f"Shot {shot} alone, with an exact history and as the job has it, with {size}: off by {error:.2%}."
+
+
+def _found(survey: Survey) -> list[tuple[str, Sequence[Element]]]:
+    """Return the section that tells how the bound of a job was found."""
+    found, check = survey.pilot, survey.check
+    if found is None:
+        return []
+    rows = [
+        [str(entry.shot), f"{entry.bound:.2g}", f"{entry.error:.2%}", f"{entry.ratio:.3g}"] for entry in found.tried
+    ]
+    table = TextTable(("shot", "bound, of the range", "image off by", "records smaller by"), rows)
+    facts = [
+        ("image error allowed", f"{survey.workspace.described.job.memory.image_error:.2%}"),
+        ("codec", found.codec or "none"),
+    ]
+    if check is not None:
+        facts += [(f"shot {shot}, as summed", f"off by {error:.2%}") for shot, error in check.errors.items()]
+        facts.append(("all shots, were each as far off", f"at most {check.stack:.2%}"))
+    return [("How the bound was found", [Facts(facts), table])]
 
 
 def draw_model(workspace: Workspace, path: Path, medium: str = "model") -> None:
@@ -97,8 +146,7 @@ def write_report(survey: Survey, path: Path, pictures: Sequence[Picture], title:
         ("steps of a shot", f"{steps} of {described.step * 1000:.4g} ms"),
         ("imaged every", f"{every} steps, {every * described.step * 1000:.4g} ms"),
         *(_planned(plan, every) if plan is not None else []),
-        ("seconds of all shots", seconds_to_text(sum(shot["seconds"] for shot in survey.summaries))),
-        ("this run", seconds_to_text(survey.seconds)),
+        *_times(survey, described.device),
     ]
     names = ("forward", "backward", "save", "restore", "compress", "decompress", "stall")
     phases = {name: [shot["phases"].get(name, 0.0) for shot in survey.summaries] for name in names}
@@ -116,6 +164,7 @@ def write_report(survey: Survey, path: Path, pictures: Sequence[Picture], title:
         sections.append(("Shots that were set aside", [TextTable(("shot", "why"), rows)]))
     if survey.damage:
         sections.append(("What was damaged", [Text("\n".join(survey.damage))]))
+    sections += _found(survey)
     timeline = workspace.timeline()
     if plan is not None and timeline is not None:
         shot, spans = timeline
@@ -148,6 +197,21 @@ def _planned(plan: Plan, every: int) -> list[tuple[str, str]]:
         *((f"{tier} budget", to_text(plan.budget[tier])) for tier in plan.budget.tiers),
         ("schedule", str(plan.schedule)),
         ("codec", plan.codec or "none"),
+    ]
+
+
+def _times(survey: Survey, device: str) -> list[tuple[str, str]]:
+    """Return the facts about time: that of kernels, forward and back, beside what the clock says of shots and run."""
+    steps = sum(shot["phases"].get(way, 0.0) for shot in survey.summaries for way in ("forward", "backward"))
+    shots = sum(shot["seconds"] for shot in survey.summaries)
+    data = sum(shot["data"] for shot in survey.summaries)
+    run = seconds_to_text(survey.seconds)
+    if steps > 0 and not survey.resumed:
+        run += f", {survey.seconds / steps:.3g} times that of its kernels"
+    return [
+        (f"kernels on the {device.upper()}", f"{seconds_to_text(steps)} of steps, forward and back"),
+        ("seconds of all shots", f"{seconds_to_text(shots)}, of which {seconds_to_text(data)} for data"),
+        ("this run", run),
     ]
 
 

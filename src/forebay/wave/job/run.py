@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
@@ -17,14 +16,16 @@ from forebay.report.console import say
 from forebay.tier.capacity import host_capacity
 from forebay.units import Budget
 from forebay.wave.advice import WaveWarning
-from forebay.wave.imaging import laplacian_filter, normalise
+from forebay.wave.job.checks import sampled
 from forebay.wave.job.job import Job
+from forebay.wave.job.pilot import ImageCheck, check_images, run_pilot
 from forebay.wave.job.place import check_tools, too_much
 from forebay.wave.job.prepare import prepare
 from forebay.wave.job.progress import ProgressBars
-from forebay.wave.job.stack import PartialImage, outliers, tree_sum
+from forebay.wave.job.stack import PartialImage, finish, outliers, tree_sum
 from forebay.wave.job.work import hopeless, steps_of, try_shot
 from forebay.wave.job.workspace import Workspace, locked
+from forebay.wave.job.workspace.pilot_files import PilotResult, pilot_of, take_pilot
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +49,10 @@ class Survey:
     """of this run"""
     summaries: list[dict[str, Any]] = field(default_factory=list)
     """what each finished shot told of itself"""
+    pilot: PilotResult | None = None
+    """where the job says how far images may be from exact ones: how the bound was found"""
+    check: ImageCheck | None = None
+    """how far they are"""
 
 
 def run_job(
@@ -95,7 +100,10 @@ def _survey(job: Job, console: Console, repair: bool) -> Survey:
             gpus = client.gpus()
         with console.status("preparing the model"):
             workspace = opened.enter_context(prepare(job, gpus, damage.append).running())
-        _tell_notes(console, [*damage, *workspace.described.notes])
+        geometry, described = workspace.geometry, workspace.described
+        samples = len(workspace.wavelet) - described.lead
+        say(console, f"shots: {sampled(geometry, samples, described.sampling)}; {geometry.extents()}")
+        _tell_notes(console, [*damage, *described.notes])
         done, count = workspace.finished(), workspace.geometry.count
         if done:
             say(console, f"{len(done)} of {count} shots were finished before")
@@ -103,6 +111,8 @@ def _survey(job: Job, console: Console, repair: bool) -> Survey:
             from forebay.wave.job.cluster import local
 
             client = opened.enter_context(local(job.run, workspace.described.device, workspace.drafts))
+        if job.memory.image_error is not None:
+            _lead(workspace, client, console)
         bars = opened.enter_context(ProgressBars(console, count, len(done), steps_of(workspace)[1]))
         todo = [shot for shot in range(count) if shot not in done]
         if repair:
@@ -117,6 +127,7 @@ def _survey(job: Job, console: Console, repair: bool) -> Survey:
             else:
                 failed |= client.shots(workspace, todo, budget, bars)
         summaries = _summaries(workspace, failed)
+        _tell_notes(console, _silenced(summaries))
         aside = {} if job.imaging.include_outliers else _aside(summaries)
         chosen = summaries.keys() - aside.keys()
         if client is not None:
@@ -125,18 +136,52 @@ def _survey(job: Job, console: Console, repair: bool) -> Survey:
             stack = tree_sum(_image_of(workspace, shot, failed) if shot in chosen else None for shot in range(count))
     if stack is None:
         raise WaveError(f"none of the {count} shots could be migrated; the first failed: {next(iter(failed.values()))}")
-    stack = stack.spread(workspace.described.grid.shape)
+    stack, grid = stack.spread(workspace.described.grid.shape), workspace.described.grid
+    found = pilot_of(workspace) if job.memory.image_error is not None else None
+    check = check_images(workspace, found, stack, chosen - failed.keys()) if found is not None else None
+    _tell_notes(console, _too_far(check, job.memory.image_error))
     return Survey(
         workspace,
         stack,
-        finish(stack, workspace),
+        finish(stack, grid, job.imaging.mute),
         failed=failed,
         aside=aside,
         damage=damage,
         resumed=len(done),
         seconds=perf_counter() - start,
         summaries=[summary for shot, summary in summaries.items() if shot not in failed],
+        pilot=found,
+        check=check,
     )
+
+
+def _lead(workspace: Workspace, client: Any, console: Console) -> None:
+    """Have the pilot find the bound for all shots, unless an earlier run has."""
+    if pilot_of(workspace) is None or not (workspace.root / "pilot.npz").exists():
+        order = workspace.geometry.outwards()
+        which = f"shot {order[0]}" + (f", and then shot {order[-1]}" if len(order) > 1 else "")
+        say(console, f"pilot: {which}, with an exact history, to find a bound for all")
+        with console.status("running the pilot"):
+            if client is None:
+                run_pilot(workspace.root, workspace.run)
+            else:
+                client.pilot(workspace)
+        take_pilot(workspace)
+    found = pilot_of(workspace)
+    assert found is not None
+    for sentence in found.explain():
+        say(console, f"pilot: {sentence}")
+
+
+def _too_far(check: ImageCheck | None, allowed: float | None) -> list[str]:
+    """Say which images are farther from exact ones than the job allows."""
+    errors = check.errors if check is not None and allowed is not None else {}
+    return [
+        f"the image of shot {shot} is {error:.2%} from the exact one, more than memory.image_error allows: "
+        "give a smaller one, or leave it out"
+        for shot, error in errors.items()
+        if error > (allowed or 0)
+    ]
 
 
 def _tell_notes(console: Console, notes: list[str]) -> None:
@@ -159,6 +204,15 @@ def _summaries(workspace: Workspace, failed: dict[int, str]) -> dict[int, dict[s
     return summaries
 
 
+def _silenced(summaries: dict[int, dict[str, Any]]) -> list[str]:
+    """Say how many traces were dropped because of their samples."""
+    dropped = {shot: summary["dropped"] for shot, summary in summaries.items() if summary["dropped"]}
+    if not dropped:
+        return []
+    few = ", ".join(map(str, list(dropped)[:10])) + (", ..." if len(dropped) > 10 else "")
+    return [f"{sum(dropped.values())} traces were dropped, which are not finite: of shots {few}"]
+
+
 def _aside(summaries: dict[int, dict[str, Any]]) -> dict[int, str]:
     """Say of shots that stand out by how much."""
     found = outliers({shot: summary["strength"] for shot, summary in summaries.items()})
@@ -176,17 +230,6 @@ def _image_of(workspace: Workspace, shot: int, failed: dict[int, str]) -> Partia
     except CorruptionError as error:
         failed[shot] = str(error)
         return None
-
-
-def finish(stack: PartialImage, workspace: Workspace) -> NDArray[Any]:
-    """Make the image from the sums: even light, nothing smooth, and a quiet top."""
-    grid, depth = workspace.described.grid, workspace.described.job.imaging.mute
-    image = laplacian_filter(normalise(stack.image, stack.illumination), grid)
-    if depth:
-        rows = np.arange(grid.shape[0]) * grid.spacing[0]
-        fade = np.sin(np.pi / 2 * np.clip(2 * rows / depth - 1, 0, 1)) ** 2
-        image = image * fade.reshape(-1, *[1] * (grid.ndim - 1)).astype(image.dtype)
-    return np.asarray(image)
 
 
 def _settle(workspace: Workspace, budget: Budget, console: Console) -> None:

@@ -1,4 +1,4 @@
-"""Summing the images of shots: always in the same order, whoever sums and whenever each was finished.
+"""Summing the images of shots, always in the same order, whoever sums and whenever each was finished; and the image.
 
 Sums of floats depend on their order. The order here is a binary tree over the numbers of the shots: 0 + 1, 2 + 3, ...,
 then those sums in pairs, and so on. So the image has the same bits on one machine or many, after an interruption or
@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from forebay.wave.earth.grid import Grid
+from forebay.wave.imaging import laplacian_filter, normalise
 from forebay.wave.survey.geometry import Box
 
 DEVIATIONS = 4.0
@@ -80,6 +82,16 @@ def _placed(values: NDArray[Any], inner: Box, outer: Box) -> NDArray[Any]:
     whole = np.zeros([side.stop - side.start for side in outer], values.dtype)
     whole[tuple(slice(a.start - b.start, a.stop - b.start) for a, b in zip(inner, outer, strict=True))] = values
     return whole
+
+
+def finish(stack: PartialImage, grid: Grid, mute: float) -> NDArray[Any]:
+    """Make the image from the sums on the whole model: even light, nothing smooth, and a quiet top of some metres."""
+    image = laplacian_filter(normalise(stack.image, stack.illumination), grid)
+    if mute:
+        rows = np.arange(grid.shape[0]) * grid.spacing[0]
+        fade = np.sin(np.pi / 2 * np.clip(2 * rows / mute - 1, 0, 1)) ** 2
+        image = image * fade.reshape(-1, *[1] * (grid.ndim - 1)).astype(image.dtype)
+    return np.asarray(image)
 
 
 def outliers(strengths: Mapping[int, float]) -> dict[int, float]:

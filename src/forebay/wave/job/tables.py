@@ -1,15 +1,19 @@
 """The tables of a job: their keys, what each may be, and what is taken where nothing is said."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from forebay.codec.auto import choices
+from forebay.codec.bounded import Bounded
 from forebay.errors import ForebayError
 from forebay.schedule import named
 from forebay.units import Budget, to_bytes
 from forebay.wave.earth.builtin import BUILTIN
+from forebay.wave.files.segy.keys import Coordinate, SegyKeys, ShotKeys
+from forebay.wave.pilot import read_share
 
 HIGHEST_ORDER = 64
 """of accuracy in space: stencils grow with it, and beyond this nothing else does"""
@@ -36,6 +40,13 @@ def _codec(value: str | None) -> str | None:
     except ForebayError as error:
         raise ValueError(f"a codec such as 'bounded:1e-4' ({error})") from None
     return value
+
+
+def _share(value: Any) -> Any:
+    try:
+        return None if value is None else read_share(value)
+    except ForebayError:
+        raise ValueError("a share between 0 and 1, such as 0.01 or '1%'") from None
 
 
 def _schedule(value: str) -> str:
@@ -76,7 +87,7 @@ class Table(BaseModel):
         return [key for key in keys if getattr(self, key) is not None]
 
 
-class ModelTable(Table):
+class ModelTable(Table, SegyKeys):
     """What the waves travel through: a built-in model, small and of seed 0 unless told, or a file."""
 
     name: Literal["layers", "marmousi", "marmousi3d", "salt", "large"] | None = None
@@ -85,12 +96,14 @@ class ModelTable(Table):
     shape: tuple[Points, ...] | None = None
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
     velocity: Path | None = None
-    """.npy, .zarr or .segy; depth first, metres per second"""
+    """.npy, .zarr, .segy, .sgy or .su; depth first, metres per second"""
     true: Path | None = None
     """where shots are modelled: another file, which `velocity` is a guess of"""
+    units: Literal["metres", "feet"] | None = None
+    """of lengths and velocities in SEG-Y; a file in feet is not read without it"""
     spacing: Annotated[tuple[Positive, ...], BeforeValidator(_each)] | None = None
     """metres along each axis, where the file does not tell"""
-    origin: tuple[Annotated[float, Field(gt=-1e12, lt=1e12)], ...] | None = None
+    origin: tuple[Coordinate, ...] | None = None
     smooth: Depth = 0.0
     """metres over which the slowness is averaged before anything migrates through it"""
 
@@ -101,6 +114,7 @@ class ModelTable(Table):
         idle = ("spacing", "origin", "true") if self.velocity is None else ("dims", "shape", "size", "seed")
         if keys := self._set(*idle):
             raise ValueError(f"no {', '.join(keys)} beside {'name' if self.velocity is None else 'velocity'}")
+        self.check_segy(self.velocity)
         return self
 
 
@@ -131,11 +145,11 @@ class GeometryTable(Table):
         return self
 
 
-class DataTable(Table):
+class DataTable(Table, ShotKeys):
     """What was recorded; without a file, shots are modelled."""
 
     file: Path | None = None
-    """.segy, .zarr or .npy"""
+    """.segy, .sgy, .su, .zarr or .npy"""
     dt: Positive | None = None
     """seconds between samples"""
     length: Positive | None = None
@@ -151,6 +165,7 @@ class DataTable(Table):
             raise ValueError("no length beside file, whose shots are as long as they are")
         if self.mute_delay is not None and self.mute_velocity is None:
             raise ValueError("mute_velocity beside mute_delay")
+        self.check_segy(self.file)
         return self
 
 
@@ -231,6 +246,8 @@ class MemoryTable(Table):
     directory: Path | None = None
     """of the disk tier; unless told, inside the job's own"""
     codec: Annotated[str | None, AfterValidator(_codec)] = None
+    image_error: Annotated[float | None, BeforeValidator(_share)] = None
+    """how far the picture of a shot may be from that of an exact history: a pilot finds the codec's bound"""
     schedule: Annotated[str, AfterValidator(_schedule)] = "auto"
     checkpoint: bool = False
     """whether the progress of a shot is kept on the disk, so that one that is killed goes on where it was"""
@@ -240,6 +257,25 @@ class MemoryTable(Table):
         if self.checkpoint and self.budget is None:
             raise ValueError("host or device beside checkpoint: a shot that goes on must have the bytes that it had")
         return self
+
+    @model_validator(mode="after")
+    def _one(self) -> "MemoryTable":
+        if self.image_error is not None and self.codec is not None:
+            raise ValueError("either image_error, from which a codec and its bound follow, or codec")
+        if self.image_error is not None and self.schedule.strip().lower() not in ("auto", "storeall"):
+            raise ValueError("schedule = 'auto' or 'storeall' beside image_error: others keep no records")
+        return self
+
+    @property
+    def weights(self) -> list[Path]:
+        """The files of the codec's weights."""
+        asked = choices(self.codec)[0]
+        weighted = [codec.weight for codec in asked if isinstance(codec, Bounded) and codec.weight is not None]
+        return [Path(weight.name) for weight in weighted]
+
+    def codec_with(self, weight: str) -> str:
+        """Return the codec's name with something else in place of the file of its weights."""
+        return re.sub(r"(weight\s*=\s*)[^,]*", lambda found: found[1] + weight, str(self.codec))
 
     @property
     def budget(self) -> Budget | None:

@@ -1,7 +1,7 @@
 """Verifying a job's directory: whose it is, what is there, and what of it is damaged."""
 
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,6 +11,7 @@ from forebay.wave.files.npy import load_array
 from forebay.wave.job.job import Job
 from forebay.wave.job.workspace import Workspace, locked
 from forebay.wave.job.workspace.description import Description, differences, frozen
+from forebay.wave.job.workspace.pilot_files import exact_parts, pilot_of
 from forebay.wave.job.workspace.results_seal import check_result, sealed_results
 
 Name = TypeVar("Name")
@@ -81,9 +82,23 @@ def described_in(job: Job, device: str | None = None) -> tuple[Description | Non
 
 
 def damaged_plan(workspace: Workspace) -> dict[Path, str]:
-    """Say what is wrong with plan and timeline, by their files."""
+    """Say what is wrong with pilot, plan and timeline, by their files."""
     root = workspace.root
-    return _damage_of({root / "plan.json": workspace.plan, root / "timeline.json": workspace.timeline})
+    readers: dict[Path, Callable[[], Any]] = {
+        root / "plan.json": workspace.plan,
+        root / "timeline.json": workspace.timeline,
+    }
+    if workspace.described.job.memory.image_error is not None:
+        readers |= {root / "pilot.json": partial(pilot_of, workspace), root / "pilot.npz": partial(_images, workspace)}
+    return _damage_of(readers)
+
+
+def _images(workspace: Workspace) -> None:
+    """Read the pilot's images, as far as its text can be read, which tells whose they are."""
+    found = None
+    with suppress(CorruptionError):
+        found = pilot_of(workspace)
+    exact_parts(workspace, found.shots if found is not None else [])
 
 
 def damaged_shots(workspace: Workspace) -> dict[int, str]:

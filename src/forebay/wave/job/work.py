@@ -5,8 +5,8 @@ import math
 import threading
 import traceback
 import warnings
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -19,13 +19,15 @@ from forebay.errors import BudgetError, ForebayError, PlanError, StateError, Wav
 from forebay.files import remove
 from forebay.units import Budget
 from forebay.wave.advice import WaveWarning
+from forebay.wave.earth.strips import in_strips
 from forebay.wave.files.formats import read_shot
 from forebay.wave.imaging import imaging_interval
-from forebay.wave.job.inputs import medium_of
+from forebay.wave.job.inputs import data_dialect, medium_of
 from forebay.wave.job.place import budget_of, putter
 from forebay.wave.job.stack import PartialImage
 from forebay.wave.job.workspace import Workspace
 from forebay.wave.job.workspace.input_files import check_unchanged
+from forebay.wave.job.workspace.pilot_files import pilot_of
 from forebay.wave.job.workspace.shot_progress import keep_data, kept_data
 from forebay.wave.migrate import Migration, migrate
 from forebay.wave.simulate import simulate
@@ -67,17 +69,24 @@ def try_shot(
     """
     workspace = Workspace(Path(root), run)
     try:
-        with _ONE, warnings.catch_warnings():
-            warnings.simplefilter("ignore", WaveWarning)  # the job's notes have told it, once for all shots
-            if threads is not None:
-                import numba
-
-                numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))
+        with alone(threads):
             return _run(workspace, number, budget, tell or (lambda shot, done: None))
     except BaseException:  # a shot that Ctrl-C or SIGTERM ended is marked, too
         with suppress(WaveError, OSError):  # of a run that is over nobody wants to know, and a full disk is told anyway
             workspace.fail(number, traceback.format_exc())
         raise
+
+
+@contextmanager
+def alone(threads: int | None) -> Iterator[None]:
+    """Work on one shot in this process, with so many threads, and without what the job's notes have told."""
+    with _ONE, warnings.catch_warnings():
+        warnings.simplefilter("ignore", WaveWarning)  # once for all shots
+        if threads is not None:
+            import numba
+
+            numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))
+        yield
 
 
 def hopeless(error: BaseException) -> bool:
@@ -95,49 +104,41 @@ def steps_of(workspace: Workspace) -> tuple[int, int]:
 def _run(workspace: Workspace, number: int, budget: Budget | None, tell: StepListener) -> dict[str, Any]:
     described, start = workspace.described, perf_counter()
     job = described.job
-    put = putter(described.device)
     shot = shot_of(workspace, number)
-    shot = shot.with_data(data_of(workspace, number, shot))
+    data, dropped = data_of(workspace, number, shot), 0
+    if job.data.file is not None:
+        data, dropped = without_spoilt(data)
+    shot = shot.with_data(data)
     recorded = perf_counter()
     steps, all_steps = steps_of(workspace)
     tell(number, all_steps - 2 * steps)
-    box, plan = workspace.boxes[number], workspace.plan()
-    model = medium_of(job, workspace.fields("model", box), part_of(described.grid, box), put)
-    frequency = highest_of_shots(workspace.wavelet, described.sampling)
-    directory = job.memory.directory or workspace.root
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    plan, codec = workspace.plan(), codec_of(workspace)
     # A shot whose progress is kept has a plan of its own, which is kept with it.
     shared = None if job.memory.checkpoint else plan
     migrated = partial(
         migrate,
         shot,
-        model,
-        dt=described.step,
-        order=job.physics.order,
-        every=job.imaging.every or imaging_interval(frequency, described.step),  # of all shots, which share a plan
-        images=(job.imaging.image,),
-        zero_phase=job.imaging.zero_phase,
+        model_of(workspace, number),
+        **options_of(workspace),
         # It is seen here only to count.
         condition=lambda source, receiver, step: tell(number, all_steps - step),
         turn=lambda state: tell(number, all_steps - steps),
         plan=shared,
         budget=budget_of(job, described.device, budget) if shared is None else None,
-        codec=job.memory.codec,
+        codec=codec,
+        encode_states=job.memory.image_error is None,
         schedule=job.memory.schedule,
-        directory=directory,
         reversals=workspace.geometry.count,
-        progress=False,
     )
     migration = _resumed(migrated, workspace.progress(number)) if job.memory.checkpoint else migrated()
-    part = PartialImage(np.asarray(migration.image), np.asarray(migration.illumination), box)
-    _check_finite(part, shot)
+    part = PartialImage(migration.image, migration.illumination, workspace.boxes[number])
+    check_finite(part, shot)
     if plan is None and migration.result.plan.steps == steps:  # not that of a segment
         workspace.freeze(migration.result.plan, migration.result.metrics, number)
     seconds = {"seconds": perf_counter() - start, "data": recorded - start}
-    summary = {"shot": number} | seconds | _told(migration) | {"steps": steps, "strength": part.strength}
-    # Half of what lies beyond source and receivers, along the horizontal axes.
-    margins = [0, *(int((job.imaging.aperture or 0.0) / 2 / step) for step in described.grid.spacing[1:])]
-    workspace.keep(number, part.faded(margins, described.grid.shape), summary)
+    told = {"steps": steps, "strength": part.strength, "dropped": dropped}
+    summary = {"shot": number} | seconds | _told(migration) | told
+    workspace.keep(number, faded(part, workspace), summary)
     return dict(json.loads(json.dumps(summary)))
 
 
@@ -153,7 +154,45 @@ def _resumed(migrated: Callable[..., Migration], progress: Path) -> Migration:
     return migrated(resume=progress)
 
 
-def _check_finite(part: PartialImage, shot: Shot) -> None:
+def codec_of(workspace: Workspace) -> str | None:
+    """Return the codec that the job names, or the one that its pilot found."""
+    memory = workspace.described.job.memory
+    found = None if memory.image_error is None else pilot_of(workspace)
+    return memory.codec if found is None else found.codec
+
+
+def model_of(workspace: Workspace, number: int) -> Any:
+    """Return what the waves of a shot are migrated through, where they are computed."""
+    described, box = workspace.described, workspace.boxes[number]
+    fields = workspace.fields("model", box)
+    return medium_of(described.job, fields, part_of(described.grid, box), putter(described.device))
+
+
+def options_of(workspace: Workspace) -> dict[str, Any]:
+    """Return what `migrate` is told of every shot, whatever is kept of its history."""
+    described = workspace.described
+    job = described.job
+    frequency = highest_of_shots(workspace.wavelet, described.sampling)
+    directory = job.memory.directory or workspace.root
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return {
+        "dt": described.step,
+        "order": job.physics.order,
+        "every": job.imaging.every or imaging_interval(frequency, described.step),  # of all shots, which share a plan
+        "images": (job.imaging.image,),
+        "zero_phase": job.imaging.zero_phase,
+        "directory": directory,
+        "progress": False,
+    }
+
+
+def faded(part: PartialImage, workspace: Workspace) -> PartialImage:
+    """Fade a shot's image out over half of what lies beyond its source and receivers, along the horizontal axes."""
+    grid, aperture = workspace.described.grid, workspace.described.job.imaging.aperture or 0.0
+    return part.faded([0, *(int(aperture / 2 / step) for step in grid.spacing[1:])], grid.shape)
+
+
+def check_finite(part: PartialImage, shot: Shot) -> None:
     """Refuse an image that would spoil the sum of all."""
     if not np.isfinite(part.image).all() or not np.isfinite(part.illumination).all():
         largest = np.abs(np.asarray(shot.data)).max()
@@ -196,7 +235,8 @@ def data_of(workspace: Workspace, number: int, shot: Shot) -> NDArray[Any]:
     described = workspace.described
     job = described.job
     if job.data.file is not None:
-        data = read_shot(job.data.file, number, workspace.geometry.traces_of(number))
+        dialect, traces = data_dialect(job, described.sampling), workspace.geometry.traces_of(number)
+        data = read_shot(job.data.file, number, traces, dialect, shot.samples - described.lead)
         check_unchanged([job.data.file], described.marks)
         data = np.pad(data, ((described.lead, 0), (0, 0)))  # nothing was heard before time zero
     else:
@@ -218,6 +258,17 @@ def _modelled(workspace: Workspace, number: int, shot: Shot) -> NDArray[Any]:
     if job.memory.checkpoint and workspace.run:
         keep_data(progress, data)
     return data
+
+
+def without_spoilt(data: NDArray[np.float32]) -> tuple[NDArray[np.float32], int]:
+    """Return data with zeros, which send nothing back, in traces that are not finite, and how many those are."""
+    spoilt = ~np.isfinite(data).all(axis=0)
+    if spoilt.all():
+        raise WaveError(
+            "none of its traces is finite: look at its data; of SEG-Y, data.sample_format and data.byte_order say how "
+            "samples are read"
+        )
+    return np.where(spoilt, np.float32(0), data), int(spoilt.sum())
 
 
 def mute(
@@ -246,5 +297,11 @@ def mute(
         ramp, end = 0.5 * delay, time_zero + delay
     away = np.linalg.norm(shot.receivers - shot.source.mean(axis=0), axis=1)
     passed = away / velocity + end
-    late = np.clip((np.arange(len(data))[:, None] * shot.dt - passed) / max(ramp, shot.dt), 0, 1)
-    return np.asarray(data * np.sin(np.pi / 2 * late) ** 2, data.dtype)
+    times, muted = np.arange(len(data))[:, None] * shot.dt, np.empty_like(data)
+
+    def silence(part: slice) -> None:
+        late = np.clip((times - passed[part]) / max(ramp, shot.dt), 0, 1)
+        muted[:, part] = data[:, part] * np.sin(np.pi / 2 * late) ** 2
+
+    in_strips(silence, data.shape, axis=1)
+    return muted

@@ -11,7 +11,7 @@ from forebay.codec.auto import choices
 from forebay.version import __version__
 from forebay.wave.earth.grid import Grid
 from forebay.wave.job.job import Job
-from forebay.wave.job.workspace.input_files import Mark, files_of, with_contents
+from forebay.wave.job.workspace.input_files import Mark, content_of, files_of, with_contents
 from forebay.wave.job.workspace.seal import damaged, of_another_version, open_text, sealed_text
 from forebay.wave.job.workspace.told import ToldJob
 
@@ -99,7 +99,10 @@ def frozen(job: Job) -> dict[str, Any]:
     files_of(job)
     parameters = job.model_dump(exclude=FREE)
     parameters["memory"]["checkpoint"] = job.memory.checkpoint or None  # as if it were not told
-    if not any(codec.lossy for codec in choices(job.memory.codec)[0]):
+    for path in job.memory.weights:
+        parameters["memory"]["codec"] = job.memory.codec_with(content_of(path))
+    exact = job.memory.image_error is None and not any(codec.lossy for codec in choices(job.memory.codec)[0])
+    if exact:
         parameters["memory"] = {key: value for key, value in parameters["memory"].items() if key not in FREE_MEMORY}
     return dict(json.loads(json.dumps(with_contents(parameters) | {"forebay": __version__})))
 

@@ -18,7 +18,8 @@ Mark = list[int | str]
 def files_of(job: Job) -> list[Path]:
     """List the files and folders that a job reads; refuse one that is not there."""
     files = [job.model.velocity, job.model.true, job.data.file, job.wavelet.file, job.physics.vs, job.physics.density]
-    named = [path for path in (*files, job.geometry.sources, job.geometry.receivers) if path is not None]
+    files += [job.geometry.sources, job.geometry.receivers, *job.memory.weights]
+    named = [path for path in files if path is not None]
     for path in named:
         if not path.exists():
             raise WaveError(f"there is no {path}")

@@ -10,7 +10,7 @@ from forebay.files import whole
 from forebay.wave.job.workspace.seal import checksum_of_file, damaged, open_text, sealed_text
 
 SEAL = "results.json"
-RESULT = re.compile(r"(image|stack|illumination|model|report)\.(npy|zarr|segy|png|html)")
+RESULT = re.compile(r"(image|stack|illumination|model|difference|report)\.(npy|zarr|segy|png|html)")
 """The names that results have."""
 
 

@@ -35,6 +35,7 @@ class ToldShot(BaseModel):
     error: float | None
     note: str
     strength: Amount
+    dropped: Count
 
 
 class ToldTimeline(BaseModel):
@@ -43,6 +44,14 @@ class ToldTimeline(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
     shot: Count
     spans: Annotated[list[tuple[Lane, str, Whole, Seconds, Seconds]], Field(min_length=1)]
+
+
+class ToldPilot(BaseModel):
+    """What a pilot tells: a codec for all shots, and what each bound did to the picture of a shot."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+    codec: Annotated[str, Field(pattern=r"^bounded:[0-9.e-]{1,24}$")] | None
+    tried: Annotated[list[tuple[Count, Positive, Amount, Positive]], Field(min_length=1)]
 
 
 class ToldJob(BaseModel):

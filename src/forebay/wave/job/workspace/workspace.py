@@ -3,6 +3,7 @@
     job.json        the parameters and what follows from them; written last, so that what is there is whole
     model/, true/   the fields that are migrated through and, where shots are modelled, the true ones
     geometry.npz, wavelet.npy
+    pilot.json      the bound that keeps the picture, where the job asks for one; pilot.npz has exact images
     plan.json       of the first shot, for all others
     timeline.json   what that shot did when
     shots/00012.npz one finished shot; 00012.error tells why one failed
@@ -232,7 +233,7 @@ class Workspace:
 
     def keep(self, shot: int, part: PartialImage, summary: dict[str, Any]) -> None:
         """Write a finished shot, whole or not at all, for the run to take."""
-        with self._draft(self.path(shot).name) as path:
+        with self.draft(self.path(shot).name) as path:
             with path.open("wb") as file:
                 encoded = np.frombuffer(json.dumps(summary).encode(), np.uint8)
                 np.savez(file, image=part.image, illumination=part.illumination, summary=encoded)
@@ -242,16 +243,17 @@ class Workspace:
         """Write a plan for all shots to come, and beside it what the shot that made it did when."""
         timeline = {"shot": shot, "spans": list(metrics.timeline)}
         for name, content in zip(PLAN, (timeline, json.loads(plan.to_json())), strict=True):
-            with self._draft(name) as path:
+            with self.draft(name) as path:
                 path.write_text(sealed_text(content, file=Path(name).stem, job=self.identity))
 
     def fail(self, shot: int, reason: str) -> None:
         """Write down why a shot failed."""
-        with self._draft(self.path(shot).with_suffix(".error").name) as path:
+        with self.draft(self.path(shot).with_suffix(".error").name) as path:
             path.write_text(reason, encoding="utf-8", errors="backslashreplace")
 
     @contextmanager
-    def _draft(self, name: str) -> Iterator[Path]:
+    def draft(self, name: str) -> Iterator[Path]:
+        """Yield a name for a file that is written whole, for the run to take."""
         try:
             with whole(self.drafts / name) as path:
                 yield path
