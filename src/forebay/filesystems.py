@@ -27,16 +27,16 @@ def file_system_of(directory: Path, mounts: Path = MOUNTS) -> str | None:
         lines = mounts.read_text().splitlines()
     except OSError:
         return None
-    place, longest, kind = Path(directory).resolve(), -1, None
+    place, longest, kind = os.path.join(os.path.realpath(directory), ""), -1, None
     for line in lines:
         before, separator, after = line.partition(" - ")
         fields = before.split()
         if not separator or len(fields) < 5:
             continue
-        mount = Path(_plain(fields[4]))
+        mount = os.path.join(_plain(fields[4]), "")
         # What is mounted later over the same place hides what was there.
-        if place.is_relative_to(mount) and len(mount.parts) >= longest:
-            longest, kind = len(mount.parts), after.split()[0]
+        if place.startswith(mount) and len(mount) >= longest:
+            longest, kind = len(mount), after.split()[0]
     return kind
 
 

@@ -33,7 +33,7 @@ SHAPES = {
     "dense": [(4200,), (65, 33), (17, 8, 18), (16, 16, 48)],
 }
 """Small ones, of each rank, with tiles that stick out."""
-FEWER = {"bounded": SHAPES["bounded"], "dense": [(40, 33), (5, 9, 17)]}
+FEWER = {"bounded": SHAPES["bounded"], "dense": [(5, 9, 17)]}
 LEFT_OUT = ("zfp", "raw", "measured 5 float32", "measured 7 float64", "bounded:abs=0.02 noise (3,")
 LEFT_OUT += ("dense:1e-3 noise (3,", "dense:1e-3 sparse (24,")
 """Cases of `same_bytes.json` that have no kernels, or whose kernels others run."""
@@ -210,7 +210,9 @@ def cases():
         yield f"laid out {name}", lambda c=codec: laid_out(c)
         for shape in SHAPES[name]:
             arrays = {kind: field(kind, shape, "float32") for kind in ("sparse", "special", "wave")}
-            for kind, array in {"ended": ended(arrays["wave"].copy()), **arrays}.items():
+            arrays = {"ended": ended(arrays["wave"].copy()), **arrays}
+            for kind in ("ended", "wave") if shape == (16, 16, 48) else arrays:
+                array = arrays[kind]
                 used = make(1e-3, weight=weight_for(shape)) if kind == "wave" else codec
                 yield f"moved {name} {kind} {shape}", lambda c=used, a=array: moved(c, a)
         for shape in FEWER[name]:

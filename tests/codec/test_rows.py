@@ -101,7 +101,7 @@ def test_operations_on_integers():
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 def test_operations_on_reals(dtype):
     reals, ints = np.random.default_rng(3).normal(0, 2, 160).astype(dtype), bits(128, 4, "int32")
     reals[[4, 5, 44]], reals[6] = (np.nan, -0.0, -np.inf), reals[43]

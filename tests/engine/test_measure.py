@@ -118,3 +118,14 @@ def test_given_costs_of_steps_are_scaled_by_those_that_were_timed():
     )
     assert costing._timed_cost([5.0, 7.0], 2, short=True) == 6.0
     assert costing._timed_cost([3.0, 0.0, 0.0], 1, short=False) == 1.0
+
+
+def test_what_a_reversal_takes_before_its_first_operation_is_part_of_its_start(tmp_path, monkeypatch):
+    reserve = HostReversal.reserve
+
+    def slow(machine, tier, nbytes):
+        sleep(0.02)
+        reserve(machine, tier, nbytes)
+
+    monkeypatch.setattr(HostReversal, "reserve", slow)
+    assert host_costs(lambda: HostReversal(tmp_path), (np.zeros(40),), ("host", "disk")).start >= 0.03

@@ -265,27 +265,29 @@ def read_npy(data, folder):
 def segy_seeds():
     from tempfile import TemporaryDirectory
 
-    from forebay.wave.files import segy
+    from forebay.wave.files.segy import writing
     from forebay.wave.survey.geometry import geometry_of
 
     with TemporaryDirectory() as folder:
         path = Path(folder) / "x.segy"
-        segy.write_volume(path, FIELD[:, 0], (10.0, 10.0), (0.0, 0.0))
+        writing.write_volume(path, FIELD[:, 0], (10.0, 10.0), (0.0, 0.0))
         volume = path.read_bytes()
         spread = geometry_of([(10, 0), (10, 50)], [(10, x) for x in range(0, 51, 25)])
-        segy.write_shots(path, spread, [FIELD[0, :, :3]] * 2, 0.004)
+        writing.write_shots(path, spread, [FIELD[0, :, :3]] * 2, 0.004)
         return [volume, path.read_bytes()]
 
 
 def read_segy(data, folder):
     from forebay.wave.files.formats import look_at_shots, read_field, read_shot
 
-    path = folder / "x.segy"
+    path, bare = folder / "x.segy", folder / "x.su"
     path.write_bytes(data)
+    bare.write_bytes(data[3600:])
     all_of(
         lambda: read_field(path),
         lambda: look_at_shots(path, 2),
         lambda: read_shot(path, 0, np.arange(1)),
+        lambda: look_at_shots(bare, 3),
     )
 
 

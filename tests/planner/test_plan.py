@@ -257,6 +257,17 @@ def test_pinning_never_makes_more_host_slower(steps, disk):
     assert all(more <= fewer * (1 + 1e-9) for fewer, more in pairwise(predicted))
 
 
+@pytest.mark.parametrize(("seconds", "reversals", "levels"), [(1e-4, 1, False), (1e-4, 60, True), (1e-2, 1, True)])
+def test_a_run_that_waits_for_its_plan_does_not_wait_longer_than_schedules_on_levels_save(seconds, reversals, levels):
+    link = fb.Link(STATE / seconds, STATE / seconds)
+    known = fb.Costs(seconds, seconds, 1e3 * STATE / seconds, host=link)
+    about = {"budget": fb.Budget(2 * STATE, 12 * STATE), "costs": known, "reversals": reversals}
+    thorough, hurried = (fb.plan(60, STATE, **about, hurry=hurry) for hurry in (False, True))
+    assert str(thorough.schedule).startswith("hierarchical:")
+    assert (hurried.schedule == thorough.schedule) == levels
+    assert hurried.seconds <= 1.25 * thorough.seconds
+
+
 def test_many_slots_are_planned_too():
     for device, host in ((1500, 1500), (3000, 500)):
         plan = fb.plan(3751, STATE, fb.Budget(device * STATE, host * STATE), costs=costs(3))

@@ -238,6 +238,7 @@ class LearningReversal(TurnPlanned):
                 slots=problem.slots,
                 reversals=problem.reversals,
                 overhead=problem.overhead,
+                hurry=True,
             )
             slots = tuple(count for count in equal.prediction.peak if count)
         return replace(setting, slots=slots)

@@ -153,6 +153,7 @@ def plan_recorded(
                 every=size,
                 overhead=driver_overhead(tier, bool(codecs)),
                 below=inf if best is None else best.seconds,
+                hurry=True,
             )
         except SlowerError:
             continue

@@ -246,6 +246,7 @@ def prepare(
             reversals=reversals,
             overhead=overhead,
             encode_states=encode_states,
+            hurry=True,
         )
         note = with_unused(note, codec, plan)
     machine = partial(loop.memory.machine, where, synchronous)

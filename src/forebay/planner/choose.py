@@ -240,6 +240,7 @@ def choose(
     below: float = inf,
     *,
     levels: bool = False,
+    brief: bool = False,
 ) -> tuple[Choice | None, list[Alternative]]:
     """Find the choice of smallest predicted time, and what the best of each other kind takes, or takes at least.
 
@@ -253,8 +254,8 @@ def choose(
         the schedules to try for states, and for records
     below
         seconds of what is known already
-    levels
-        whether schedules on levels with prices are tried for states too
+    levels, brief
+        whether schedules on levels with prices belong to the set, and whether they are left out to be done sooner
     """
     search = Leader(below)
     still = [
@@ -267,7 +268,7 @@ def choose(
         search.take(evaluate(schedule, setting.slots, setting))
     for tiers in sorted({len(setting.slots) for setting in settings}):
         alike = [setting for setting in settings if len(setting.slots) == tiers]
-        entries = list(entered(alike, schedules, search, levels=levels))
+        entries = list(entered(alike, schedules, search, levels=levels, brief=brief))
         heapify(entries)
         look_at(entries, search, schedules, limited=not levels)
         for entry in sorted(entries, key=lambda entry: entry[:2]):
@@ -280,7 +281,7 @@ def choose(
 
 
 def entered(
-    settings: Sequence[Setting], schedules: dict[str, list[Segmented]], search: Leader, *, levels: bool
+    settings: Sequence[Setting], schedules: dict[str, list[Segmented]], search: Leader, *, levels: bool, brief: bool
 ) -> Iterator[Entry]:
     """Yield what may be the best in some of the settings, each with its first bound."""
     order = count()
@@ -293,7 +294,7 @@ def entered(
             if fitting and not (levels and schedule.steps > SHORT_LOOP and schedule.inner > slots[0]):
                 bound = least_seconds(schedule, work, slots) + least_pinning(schedule, setting)
                 yield Entry(bound, next(order), 0, setting, schedule)
-        if levels and setting.keep == "states" and setting.policy == "min" and len(slots) > 1:
+        if levels and not brief and setting.keep == "states" and setting.policy == "min" and len(slots) > 1:
             steps = schedules["states"][0].steps
             if (work, slots[0]) not in shared:
                 room = max(sum(other.slots) for other in settings if (other.work, other.slots[0]) == (work, slots[0]))

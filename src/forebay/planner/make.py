@@ -24,6 +24,8 @@ logger = logging.getLogger("forebay.planner")
 
 MOST_LRU_STEPS = 4000
 """Of a loop whose schedule is looked for with the policy "lru": each candidate is run through action by action."""
+WORTH_SEARCHING = 0.3
+"""Seconds of a loop's own steps from which schedules on levels save more than the seconds that finding them takes."""
 MOST_STEPS = 10**9
 """Calls of backward up to which a plan is found in seconds."""
 
@@ -46,6 +48,7 @@ def plan(
     below: float = inf,
     overhead: int = 0,
     encode_states: bool = True,
+    hurry: bool = False,
 ) -> Plan:
     """Decide how to reverse a loop inside a budget: the plan of smallest predicted time, or the one asked for.
 
@@ -85,6 +88,9 @@ def plan(
         a budget of up to 32 MiB is filled nevertheless
     encode_states
         whether codecs may encode states; False leaves them to records, where a bound is that of what backward sees
+    hurry
+        whether a run waits for the plan: in a loop of up to 0.3 seconds, "auto" then leaves out schedules on levels,
+        which take longer to find than they save
 
     Examples
     --------
@@ -131,7 +137,10 @@ def plan(
     elif costs.steps:
         best, others = choose_uneven(roomy, tried, summed(costs.steps, every))
     else:
-        best, others = choose(roomy, tried, below, levels=str(schedule).strip().lower() in ("auto", "hierarchical"))
+        brief = hurry and reversals * steps * (costs.forward + costs.backward) < WORTH_SEARCHING
+        name = str(schedule).strip().lower()
+        levels = name in ("auto", "hierarchical")
+        best, others = choose(roomy, tried, below, levels=levels, brief=brief and name == "auto")
     schedules = tried if wanted is None else {"states": [wanted]}
     if best is None and (below == inf or _need(problem, codecs, schedules) is not None):
         _refuse(problem, codecs, schedules)

@@ -53,7 +53,7 @@ def reside_min(
     written = dict.fromkeys(here, -1)  # step -> index of the operation that brought it into the tier
     below = set(lower)  # snapshots that have a copy in the tier below
     effects = bytearray(len(accesses.at))
-    occupied = array("q")  # slots in use just before each access
+    occupied = array("i")  # slots in use just before each access
     stores, evictions, fetches = Movements(), Movements(), Movements()
 
     for number, (index, kind, step, next_read) in enumerate(accesses.rows()):
@@ -108,7 +108,10 @@ def reside_min(
                 line.append(step)
     for step in line:  # there is room for them from the start
         fetches.add(0, Fetch, step, tier + 1)
-    return Merged(operations, stores.reversed(), evictions, fetches.reversed())
+    stores.reverse()
+    fetches.reverse()
+    del accesses, effects, occupied  # what is merged takes their room
+    return Merged(operations, stores, evictions, fetches)
 
 
 def reside_lru(operations: Iterable[Operation], tier: int, slots: int) -> Iterable[Operation]:

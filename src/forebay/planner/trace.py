@@ -24,6 +24,7 @@ KIND_BITS, TIER_BITS = 2, 6
 """Of the number that a movement is kept as; the others are its step's."""
 CHUNK = 1 << 7
 """Movements that are kept together, and let go together."""
+ACCESSES = "write", "read", "drop"
 
 
 class Reiterable(Iterable[Operation]):
@@ -41,15 +42,15 @@ class Accesses(NamedTuple):
 
     at: "array[int]"
     """indices of the operations"""
-    kinds: list[str]
-    """write, read or drop"""
+    kinds: bytearray
+    """numbers of `ACCESSES`"""
     steps: "array[int]"
     next_reads: "array[int]"
     """Indices of the operations that read the snapshot next, or NEVER."""
 
     def rows(self) -> Iterator[tuple[int, str, int, int]]:
         """Yield what is known of each access."""
-        return zip(*self, strict=True)
+        return zip(self.at, map(ACCESSES.__getitem__, self.kinds), self.steps, self.next_reads, strict=True)
 
 
 def trace(operations: Iterable[Operation], tier: int) -> Accesses:
@@ -61,7 +62,7 @@ def trace(operations: Iterable[Operation], tier: int) -> Accesses:
     >>> list(trace(Revolve(3, 1), tier=0).rows())[:2]
     [(0, 'write', 0, 2), (2, 'read', 0, 5)]
     """
-    found = at, kinds, steps, next_reads = Accesses(array("q"), [], array("q"), array("q"))
+    found = at, kinds, steps, next_reads = Accesses(array("q"), bytearray(), array("q"), array("q"))
     latest: dict[int, int] = {}  # step -> its last access
     names: dict[type, str] = {Drop: "drop"}
     names |= {Store: "write", Fetch: "read"} if tier else {Save: "write", Restore: "read"}
@@ -80,7 +81,7 @@ def trace(operations: Iterable[Operation], tier: int) -> Accesses:
                 next_reads[latest[step]] = index
             latest[step] = len(at)
         at.append(index)
-        kinds.append(kind)
+        kinds.append(ACCESSES.index(kind))
         steps.append(step)
         next_reads.append(NEVER)
     return found
@@ -97,22 +98,30 @@ class Movements:
         self.at.append(at)
         self.packed.append((step << TIER_BITS | tier) << KIND_BITS | MOVEMENTS[kind])
 
-    def reversed(self) -> "Movements":
-        """Return them in the opposite order."""
-        other = Movements()
-        other.at, other.packed = self.at[::-1], self.packed[::-1]
-        return other
+    def reverse(self) -> None:
+        """Turn their order round."""
+        self.at.reverse()
+        self.packed.reverse()
+
+    def clear(self) -> None:
+        """Let go of them."""
+        self.at, self.packed = array("q"), array("q")
 
 
 class Merged(Iterable[Operation]):
-    """Operations and movements, each in front of the operation at its index, as often as they are iterated over."""
+    """Operations and movements, each in front of the operation at its index, as often as they are iterated over.
+
+    The movements become its own, and their parts are empty afterwards.
+    """
 
     def __init__(self, operations: Iterable[Operation], *parts: Movements) -> None:
         self._operations = operations
         at, packed = (np.concatenate([getattr(part, name) for part in parts]) for name in ("at", "packed"))
+        for part in parts:
+            part.clear()
         order = at.argsort(kind="stable")
-        pairs = np.stack((at[order], packed[order]), axis=1)
-        self._chunks = [pairs[start : start + CHUNK].copy() for start in range(0, len(pairs), CHUNK)]
+        chunks = (order[start : start + CHUNK] for start in range(0, len(order), CHUNK))
+        self._chunks = [np.stack((at[chunk], packed[chunk]), axis=1) for chunk in chunks]
 
     def __iter__(self) -> Iterator[Operation]:
         return _merge(iter(self._operations), deque(self._chunks))

@@ -1,5 +1,6 @@
 """Images: how often two waves must be compared, and what is done to the sum afterwards."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +9,7 @@ from numpy.typing import NDArray
 
 from forebay.errors import WaveError
 from forebay.wave.earth.grid import Grid
+from forebay.wave.earth.strips import in_strips
 
 MARGIN = 1.25
 """How many times more often than the band asks for."""
@@ -65,16 +67,37 @@ def normalise(image: NDArray[np.floating], illumination: NDArray[np.floating]) -
     >>> normalise(np.ones(4), np.array([1000.0, 4.0, 2.0, 0.0])).tolist()
     [0.001, 0.25, 0.5, 2.5]
     """
-    lit = illumination[illumination > DARK * illumination.max()]
-    return np.asarray(image / np.maximum(illumination, FLOOR * np.median(lit) if lit.size else 1), image.dtype)
+    dark = DARK * illumination.max()
+    lit = illumination[illumination > dark]
+    floor = FLOOR * np.median(lit, overwrite_input=True) if lit.size else 1
+    even = np.empty_like(image)
+
+    def divide(strip: slice) -> None:
+        even[strip] = image[strip] / np.maximum(illumination[strip], floor)
+
+    in_strips(divide, image.shape)
+    return even
 
 
 def laplacian_filter(image: NDArray[np.floating], grid: Grid) -> NDArray[np.floating]:
     """Take the negative Laplacian, which removes the smooth shade where both waves run along one path."""
-    padded = np.pad(image, 1, mode="edge")
-    inner = (slice(1, -1),) * grid.ndim
+    filtered, last = np.empty_like(image), len(image)
+
+    def take(strip: slice) -> None:
+        around = image[max(strip.start - 1, 0) : strip.stop + 1]
+        edges = (int(strip.start == 0), int(strip.stop == last)), *((1, 1),) * (grid.ndim - 1)
+        filtered[strip] = _negative_laplacian(np.pad(around, edges, mode="edge"), grid.spacing)
+
+    in_strips(take, image.shape)
+    return filtered
+
+
+def _negative_laplacian(padded: NDArray[np.floating], spacing: Sequence[float]) -> NDArray[np.floating]:
+    """Take the negative Laplacian of all but the outermost points."""
+    inner = (slice(1, -1),) * padded.ndim
+    image = padded[inner]
     total = np.zeros_like(image)
-    for axis, step in enumerate(grid.spacing):
+    for axis, step in enumerate(spacing):
         before = (*inner[:axis], slice(0, -2), *inner[axis + 1 :])
         after = (*inner[:axis], slice(2, None), *inner[axis + 1 :])
         total -= ((padded[before] + padded[after] - 2 * image) / step**2).astype(image.dtype)

@@ -2,12 +2,15 @@
 
 import numpy as np
 import pytest
+from tests.wave.job.jobs import job_text
 
 segyio = pytest.importorskip("segyio")
 from segyio import BinField, TraceField  # noqa: E402
 
 from forebay.errors import WaveError  # noqa: E402
 from forebay.wave.files.formats import look_at_shots, read_field, read_shot, write_field, write_shots  # noqa: E402
+from forebay.wave.job import parse  # noqa: E402
+from forebay.wave.job.inputs import acquisition_of, media_of  # noqa: E402
 from forebay.wave.survey.geometry import geometry_of  # noqa: E402
 
 IBM, IEEE = 1, 5
@@ -145,7 +148,7 @@ def test_a_line_runs_along_x_or_along_y(tmp_path):
         assert found.sources[:, 1].tolist() == [300, 600]
         assert found.receivers_of(1)[:, 1].tolist() == [0, 50, 100]
     line(tmp_path / "oblique.sgy", [((s, s), (r, r)) for s, r in along])
-    with pytest.raises(WaveError, match="SourceX and GroupX vary, and so do SourceY and GroupY"):
+    with pytest.raises(WaveError, match=r"data\.line: .* SourceX and GroupX .* vary, and so do SourceY and GroupY"):
         look_at_shots(tmp_path / "oblique.sgy", 2)
     assert look_at_shots(tmp_path / "oblique.sgy", 3).count == 2
 
@@ -153,9 +156,11 @@ def test_a_line_runs_along_x_or_along_y(tmp_path):
 @pytest.mark.parametrize(
     ("header", "complaint"),
     [
-        ({"DelayRecordingTime": 100}, "DelayRecordingTime of trace 1 is 100: pad or cut"),
-        ({"CoordinateUnits": 2}, "CoordinateUnits of trace 1 is 2: project the coordinates"),
-        ({"TRACE_SAMPLE_INTERVAL": 2000}, "TRACE_SAMPLE_INTERVAL of trace 1 is 2000: .* Interval is 4000"),
+        ({"CoordinateUnits": 2}, r"data\.units: .*: CoordinateUnits of trace 1 is 2: project the coordinates"),
+        (
+            {"TRACE_SAMPLE_INTERVAL": 2000},
+            r"data\.dt: .*: TRACE_SAMPLE_INTERVAL of trace 1 is 2000: .* Interval is 4000",
+        ),
     ],
 )
 def test_headers_that_would_be_misread_are_refused_by_name(tmp_path, header, complaint):
@@ -164,13 +169,49 @@ def test_headers_that_would_be_misread_are_refused_by_name(tmp_path, header, com
         look_at_shots(tmp_path / "s.sgy", 2)
 
 
-def test_feet_are_refused(tmp_path):
-    line(tmp_path / "s.sgy", [((0, 0), (50, 0))], CoordinateUnits=1, TRACE_SAMPLE_INTERVAL=4000)
-    assert look_at_shots(tmp_path / "s.sgy", 2).count == 1
-    with segyio.open(str(tmp_path / "s.sgy"), "r+", ignore_geometry=True) as file:
+def test_a_velocity_in_feet_is_read_where_the_job_says_what_is_in_feet(tmp_path):
+    velocity = np.full((60, 5), 8000.0, np.float32)
+    headers = [{TraceField.CDP_X: 100 * n, TraceField.SourceGroupScalar: 1} for n in range(5)]
+    write(tmp_path / "v.segy", velocity.T, headers, interval=50000)
+    with segyio.open(str(tmp_path / "v.segy"), "r+", ignore_geometry=True) as file:
         file.bin.update({BinField.MeasurementSystem: 2})
-    with pytest.raises(WaveError, match="MeasurementSystem is feet"):
-        look_at_shots(tmp_path / "s.sgy", 2)
+    text = job_text(model='velocity = "v.segy"{}')
+    with pytest.raises(WaveError, match=r"model\.units: expected, since the MeasurementSystem of .* is feet"):
+        media_of(parse(text.format(""), tmp_path))
+    for units, metres in (("feet", 0.3048), ("metres", 1.0)):
+        grid, media = media_of(parse(text.format(f'\nunits = "{units}"'), tmp_path))
+        assert np.allclose(grid.spacing, (50 * metres, 100 * metres))
+        assert np.allclose(media["model"]["velocity"], 8000 * metres)
+
+
+def test_shots_are_projected_onto_the_line_of_an_oblique_section(tmp_path):
+    along = 25.0 * np.arange(41)
+    places = [(int(450000 + 0.6 * far), int(6700000 + 0.8 * far)) for far in along]
+    headers = [{TraceField.CDP_X: x, TraceField.CDP_Y: y, TraceField.SourceGroupScalar: 1} for x, y in places]
+    write(tmp_path / "v.segy", np.full((41, 30), 2000.0), headers, interval=25000)
+    line(tmp_path / "s.sgy", [(places[8], place) for place in places])
+    job = parse(job_text(model='velocity = "v.segy"', geometry=None, data='file = "s.sgy"'), tmp_path)
+    grid, _ = media_of(job)
+    assert grid.shape == (30, 41) and np.allclose(grid.spacing, 25.0, atol=0.05)
+    shots = acquisition_of(job, grid)
+    assert np.allclose(shots.geometry.sources, [(0, along[8])], atol=1)
+    assert np.allclose(shots.geometry.receivers[:, 1], along, atol=1)
+    # A survey elsewhere is not migrated as if it were here.
+    line(tmp_path / "s.sgy", [((x + 900, y), (x + 900 + n, y)) for n, (x, y) in enumerate(places)])
+    with pytest.raises(WaveError, match=r"data\.line: .* runs up to \d+.* m off the section of the model"):
+        acquisition_of(job, grid)
+
+
+def test_what_is_written_says_what_it_is(tmp_path):
+    write_field(tmp_path / "v.segy", np.ones((30, 4, 6), np.float32), (5.0, 12.5, 6.25), (0.0, 0.0, 100.0))
+    write_shots(tmp_path / "s.segy", geometry_of([(5.0, 0.0)], [(5.0, 10.0)]), [np.ones((9, 1))], 0.004)
+    for name, words in (("v", "30 by 4 by 6 points"), ("s", "1 shots, 1 traces of 9 samples of 4000 microseconds")):
+        with segyio.open(str(tmp_path / f"{name}.segy"), ignore_geometry=True) as file:
+            text = file.text[0].decode()
+            assert words in text and text.startswith("C 1 Written by Forebay") and "END TEXTUAL HEADER" in text
+            assert file.bin[BinField.MeasurementSystem] == 1 and file.bin[BinField.SEGYRevision] == 1
+            for field in (TraceField.TraceIdentificationCode, TraceField.CoordinateUnits):
+                assert (file.attributes(field)[:] == 1).all()
 
 
 def test_sampling_intervals_of_two_bytes_are_read_and_written_without_a_sign(tmp_path):
@@ -187,4 +228,10 @@ def test_a_grid_that_headers_cannot_tell_is_refused_and_nothing_is_written(tmp_p
         write_field(tmp_path / "image.segy", np.ones((50, 4), np.float32), (spacing, 10.0), (depth, 0.0))
     with pytest.raises(WaveError, match=r"whole µs up to 65535, not 1562\.5"):
         write_shots(tmp_path / "s.segy", geometry_of([(5.0, 0.0)], [(5.0, 10.0)]), [np.ones((700, 1))], 0.0015625)
+    with pytest.raises(WaveError, match="up to 65535 samples of a trace, not 70000"):
+        write_field(tmp_path / "image.segy", np.ones((70000, 1), np.float32), (1.0, 10.0), (0.0, 0.0))
+    with pytest.raises(WaveError, match=r"positions up to 21474836 m"):
+        write_field(tmp_path / "image.segy", np.ones((5, 1), np.float32), (1.0, 10.0), (0.0, 3e7))
+    with pytest.raises(WaveError, match="SU is read and not written"):
+        write_field(tmp_path / "image.su", np.ones((5, 4), np.float32), (1.0, 10.0), (0.0, 0.0))
     assert not list(tmp_path.iterdir())

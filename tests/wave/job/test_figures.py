@@ -12,7 +12,7 @@ from forebay.errors import BudgetError, WaveError
 from forebay.tier.capacity import Capacity
 from forebay.units import Budget
 from forebay.wave.earth.grid import Grid
-from forebay.wave.job import changed, inputs, parse, place, run
+from forebay.wave.job import changed, inputs, parse, place, stack
 from forebay.wave.job.checks import inspect
 from forebay.wave.job.stack import PartialImage
 from forebay.wave.job.work import _told, mute, steps_of
@@ -175,10 +175,8 @@ def test_sums_cover_both_parts_and_what_is_between():
 
 @pytest.mark.parametrize("depth", [0.0, 200.0])
 def test_the_top_of_an_image_is_faded_out(depth, monkeypatch):
-    monkeypatch.setattr(run, "laplacian_filter", lambda image, grid: image)
-    imaging = SimpleNamespace(imaging=SimpleNamespace(mute=depth))
-    workspace = SimpleNamespace(described=SimpleNamespace(grid=Grid((7, 3), 50.0), job=imaging))
-    image = run.finish(PartialImage(np.ones((7, 3)), np.ones((7, 3)), ()), workspace)
+    monkeypatch.setattr(stack, "laplacian_filter", lambda image, grid: image)
+    image = stack.finish(PartialImage(np.ones((7, 3)), np.ones((7, 3)), ()), Grid((7, 3), 50.0), depth)
     fade = [0, 0, 0, 0.5, 1, 1, 1] if depth else [1] * 7
     assert image[:, 1] / image[-1, 1] == pytest.approx(fade)
 

@@ -71,6 +71,18 @@ def test_a_good_job_is_read_with_its_paths_from_its_folder(tmp_path):
         ({"memory": 'schedule = "revolve:x"'}, r"memory\.schedule: expected .*one number.*, not 'revolve:x'"),
         ({"run": 'scheduler = "localhost"'}, r"run\.scheduler: expected an address with its port.*, not 'localhost'"),
         ({"data": 'file = "d.npy"\nlength = 3.0'}, r"data: expected no length beside file"),
+        ({"data": 'file = "d.npy"\ndatum = 3.0'}, r"data: expected no datum without a file of SEG-Y or SU"),
+        (
+            {"data": 'file = "d.su"\nunits = "yards"'},
+            r"data\.units: expected 'metres', 'feet', or how many metres, not",
+        ),
+        ({"data": 'file = "d.su"\nline = [[1, 2], [1, 2]]'}, r"data\.line: expected two positions that differ, not"),
+        ({"data": 'file = "d.sgy"\nheaders = {sorce_x = 181}'}, r"data\.headers\.sorce_x: expected source_x, not"),
+        (
+            {"data": 'file = "d.sgy"\nheaders = {source_x = 300}'},
+            r"data\.headers\.source_x\.0: expected less than .* 240",
+        ),
+        ({"data": 'file = "d.sgy"\nheaders = 73'}, r"data\.headers: expected a table, not 73"),
         ({"geometry": ""}, r"geometry: expected shots, a number, or the files sources and receivers"),
         ({"data": ""}, r"data: expected dt and length, in seconds, of the shots to model, or a file"),
         ({"imaging": "every = 0"}, r"imaging\.every: expected greater than or equal to 1, not 0"),
@@ -426,11 +438,6 @@ def test_shots_begun_on_a_gpu_are_not_finished_on_a_cpu(tmp_path):
             {"output": 'formats = ["npy", "zarr"]'},
             r"output\.formats: zarr needs zarr: install Forebay with its extra wave",
         ),
-        (
-            "segyio",
-            {"output": 'formats = ["segy"]'},
-            r"output\.formats: segy needs segyio: install Forebay with its extra wave",
-        ),
         ("distributed", {"run": "workers = 2"}, r"run\.workers, .*need Dask: install Forebay with its extra dask"),
         ("numba", {}, r"computing waves needs numba: install Forebay with its extra wave"),
         ("scipy", {}, r"model\.smooth: it needs scipy: install Forebay with its extra wave, or leave it out"),
@@ -446,7 +453,7 @@ def test_a_library_that_is_missing_is_named_with_its_extra(tmp_path, monkeypatch
 
 
 def test_nothing_is_asked_for_that_a_job_does_not_use(tmp_path, monkeypatch):
-    monkeypatch.setattr(place, "find_spec", lambda name: None if name in ("scipy", "distributed", "segyio") else True)
+    monkeypatch.setattr(place, "find_spec", lambda name: None if name in ("scipy", "distributed") else True)
     inspect(parse(text(model='name = "layers"\nshape = [48, 96]'), tmp_path))
     # What the workers of a cluster have is not known here.
     monkeypatch.setattr(place, "find_spec", lambda name: None if name == "numba" else True)

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from forebay.wave.job import progress, results
 from forebay.wave.job.progress import ProgressBars
-from forebay.wave.job.results import _kept, _planned, _table, panels_of
+from forebay.wave.job.results import _kept, _planned, _table, _times, panels_of
 
 
 @pytest.fixture
@@ -74,6 +74,16 @@ def test_the_table_of_shots_tells_of_tiers_and_codecs_that_were_used():
     assert [list(row)[4:] for row in table.rows] == [
         ["0B", "4kB", "5kB", "", "", ""],
         ["9kB", "1B", "5kB", "4", "2.5", "0.00125"],
+    ]
+
+
+@pytest.mark.parametrize(("resumed", "run"), [(0, "12 s, 1.5 times that of its kernels"), (1, "12 s")])
+def test_the_time_of_kernels_is_told_beside_the_clock(resumed, run):
+    shot = {**SHOT, "phases": {"forward": 1.5, "backward": 2.5, "stall": 9.0}}
+    assert _times(SimpleNamespace(summaries=[shot, shot], resumed=resumed, seconds=12.0), "gpu") == [
+        ("kernels on the GPU", "8 s of steps, forward and back"),
+        ("seconds of all shots", "7 s, of which 2.5 s for data"),
+        ("this run", run),
     ]
 
 

@@ -37,6 +37,22 @@ def test_waves_are_read_between_grid_points(shape):
     assert np.abs(read(points, field) - np.sin(number * positions.sum(axis=1) + 0.3)).max() < 3e-3
 
 
+@pytest.mark.parametrize("free_surface", [False, True])
+def test_weights_are_ordered_by_point_and_cell_and_by_cell_and_point(free_surface):
+    grid = Grid((30, 40), spacing=10.0, absorb=5, free_surface=free_surface)
+    positions = np.random.default_rng(1).uniform((3.0, 0.0), (290.0, 390.0), (40, 2))
+    points = locate(positions, grid, HALO)
+    point = np.repeat(np.arange(points.count), np.diff(points.starts))
+    cell = np.repeat(points.touched, np.diff(points.shares))
+    order = np.lexsort((points.cells, point))
+    assert np.array_equal(order, np.arange(len(order))) and len(set(zip(point, points.cells, strict=True))) == len(
+        order
+    )
+    by_cell = np.lexsort((point, points.cells))
+    assert np.array_equal(points.cells[by_cell], cell) and np.array_equal(points.sharers, point[by_cell])
+    assert np.array_equal(points.share_weights, points.weights[by_cell])
+
+
 def test_a_position_on_the_grid_is_one_point_of_it():
     grid = Grid((10, 10), spacing=10.0, absorb=5)
     points = locate([(30.0, 70.0 + 1e-7)], grid, HALO)

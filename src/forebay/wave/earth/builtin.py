@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 from forebay.errors import WaveError
 from forebay.tier.capacity import check_free
 from forebay.wave.earth.geology import Fault, below, mix, random_column, rolling
+from forebay.wave.earth.strips import in_strips
 
 WATER = 1500.0
 """metres per second"""
 SALT = 4480.0
-SLAB = 4_000_000
-"""Points that are made at a time."""
 
 Build = Callable[[np.random.Generator, float], Callable[[Any, Any, Any], Any]]
 
@@ -99,10 +98,11 @@ def make(
     z, x = (np.arange(count) * step / 1000 for count, step in zip(points[:2], spacing[:2], strict=True))
     y = np.arange(points[2]) * spacing[2] / 1000 if len(points) == 3 else np.array([recipe.extent[2] / 2])
     values = np.empty((*points[:2], len(y)), np.float32)
-    rows = max(1, SLAB // (len(z) * len(y)))
-    for first in range(0, len(x), rows):
-        part = slice(first, first + rows)
+
+    def fill(part: slice) -> None:
         values[:, part] = velocity(z[:, None, None], x[part][None, :, None], y[None, None, :])
+
+    in_strips(fill, values.shape, axis=1)
     return Velocity(values.reshape(points), spacing, (0.0,) * len(points))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from forebay.errors import WaveError, needs
+from forebay.wave.earth.strips import in_strips
 
 WIDEST = 10**6
 """points: a model has fewer along each axis"""
@@ -29,7 +30,6 @@ def smooth(values: Any, spacing: Sequence[float], length: float, *, slowness: bo
     """
     if not hasattr(values, "__cuda_array_interface__"):
         values = np.asarray(values)
-    gaussian = _gaussian(values)
     averaged = 1 / values.astype(np.float64) if slowness else values.astype(np.float64)
     for axis, step in enumerate(spacing):
         width = length / step
@@ -37,15 +37,25 @@ def smooth(values: Any, spacing: Sequence[float], length: float, *, slowness: bo
             raise WaveError(f"smoothing over {length:.6g} m is over {width:.3g} points: take {WIDEST:.0e} at most")
         if width > NARROWEST and (reach := math.ceil(CUT * width)):
             # Beyond the edges values go on as they are there.
-            averaged = gaussian(averaged, width, axis, mode="nearest", truncate=reach / width)
+            averaged = _averaged(averaged, axis, width, mode="nearest", truncate=reach / width)
     return (1 / averaged if slowness else averaged).astype(values.dtype)
 
 
-def _gaussian(values: Any) -> Any:
-    """Return the filter of the library whose array it is."""
+def _averaged(values: Any, axis: int, width: float, **how: Any) -> Any:
+    """Average along an axis by the filter of the library whose array it is; on the host by all cores."""
     if not isinstance(values, np.ndarray):
-        return import_module("cupyx.scipy.ndimage").gaussian_filter1d
+        return import_module("cupyx.scipy.ndimage").gaussian_filter1d(values, width, axis, **how)
     try:
-        return import_module("scipy.ndimage").gaussian_filter1d
+        gaussian = import_module("scipy.ndimage").gaussian_filter1d
     except ImportError as error:
         raise WaveError(needs("smoothing a model", "scipy", "wave")) from error
+    if values.ndim < 2:
+        return gaussian(values, width, axis, **how)
+    averaged, across = np.empty_like(values), 1 if axis == 0 else 0
+
+    def average(strip: slice) -> None:
+        part = (*(slice(None),) * across, strip)
+        gaussian(values[part], width, axis, output=averaged[part], **how)
+
+    in_strips(average, values.shape, across)
+    return averaged

@@ -62,7 +62,7 @@ def check_dt(model: EarthModel, dt: float, order: int = 8, frequency: float = 0.
     works = f"take dt of at most {_below(min(stable, accurate)):.4g} s"
     if not 0 < dt <= stable:
         raise WaveError(
-            f"a time step of {dt:.6g} s is unstable at {model.fastest:.6g} m/s on a spacing of "
+            f"a time step of {dt:.6g} s is unstable (CFL) at {model.fastest:.6g} m/s on a spacing of "
             f"{_metres(model.grid)} with order {order}: {works}"
         )
     if dt > accurate * (1 + 1e-9):
@@ -82,8 +82,8 @@ def check_dispersion(model: EarthModel, frequency: float, order: int = 8) -> Non
     if shortest < needed * widest:
         raise WaveError(
             f"at {frequency:.4g} Hz the shortest wave ({shortest:.4g} m, at {model.slowest:.6g} m/s) has "
-            f"{shortest / widest:.2f} points of {widest:.6g} m; order {order} needs {needed:.2f}: take a spacing of at "
-            f"most {_below(shortest / needed):.4g} m, or a wavelet of at most "
+            f"{shortest / widest:.2f} points of {widest:.6g} m; order {order} needs {needed:.2f} against dispersion: "
+            f"take a spacing of at most {_below(shortest / needed):.4g} m, or a wavelet of at most "
             f"{_below(model.slowest / needed / widest):.4g} Hz"
         )
 

@@ -1,7 +1,7 @@
-"""Arrays and shots in files: .npy, .zarr and SEG-Y, chosen by how the name ends."""
+"""Arrays and shots in files: .npy, .zarr, SEG-Y and SU, chosen by how the name ends."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,33 +12,42 @@ from forebay.errors import WaveError, reading
 from forebay.files import whole
 from forebay.wave.files import chunked
 from forebay.wave.files.npy import load_array
+from forebay.wave.files.segy import shots as segy_shots
+from forebay.wave.files.segy import volumes, writing
+from forebay.wave.files.segy.dialect import SEGY, Dialect
 from forebay.wave.files.volume import Volume
-from forebay.wave.survey.geometry import Geometry
+from forebay.wave.survey.geometry import Geometry, geometry_of
+from forebay.wave.survey.line import Line
 from forebay.wave.survey.shot import check_real
 
-SUFFIXES = (".npy", ".zarr", ".segy", ".sgy")
+SUFFIXES = (".npy", ".zarr", *SEGY)
 
 
 def format_of(path: Path) -> str:
-    """Return the format of a file: "npy", "zarr" or "segy"."""
+    """Return the format of a file: "npy", "zarr" or "segy", which SU is a kind of."""
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         raise WaveError(f"{path}: its name must end in one of {', '.join(SUFFIXES)}")
-    return {"sgy": "segy"}.get(suffix[1:], suffix[1:])
+    return "segy" if suffix in SEGY else suffix[1:]
 
 
-def read_field(path: Path) -> Volume:
+def _written_format(path: Path) -> str:
+    if path.suffix.lower() == ".su":
+        raise WaveError(f"{path}: SU is read and not written: take .segy, .npy or .zarr")
+    return format_of(path)
+
+
+def read_field(path: Path, dialect: Dialect | None = None) -> Volume:
     """Read a velocity model or an image, depth first.
 
-    A Zarr array tells its grid by the attributes `spacing` and `origin`, in metres; SEG-Y tells it by its headers.
+    A Zarr array tells its grid by the attributes `spacing` and `origin`, in metres; SEG-Y tells it by its headers,
+    which a dialect explains.
     """
     kind = format_of(path)
     if not path.exists():
         raise WaveError(f"there is no {path}")
     if kind == "segy":
-        from forebay.wave.files.segy import read_volume
-
-        return read_volume(path)
+        return volumes.read_volume(path, dialect or Dialect("model"))
     if kind == "zarr":
         array = chunked.open_zarr(path)
         if not hasattr(array, "shape"):
@@ -47,19 +56,18 @@ def read_field(path: Path) -> Volume:
             values, attributes = chunked.read(array, path), dict(array.attrs)
             placed = [attributes.get(name) for name in ("spacing", "origin")]
             chunked.check(values, placed, attributes.get(chunked.CHECKSUM), path)
-            return Volume(values, *(None if lengths is None else tuple(map(float, lengths)) for lengths in placed))
+            spacing, origin = (None if lengths is None else tuple(map(float, lengths)) for lengths in placed)
+            return Volume(values, spacing, origin)
     return Volume(load_array(path))
 
 
 def write_field(path: Path, values: NDArray[Any], spacing: Sequence[float], origin: Sequence[float]) -> None:
     """Write values on a grid, whole or not at all."""
-    kind = format_of(path)
+    kind = _written_format(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole(path, folder=kind == "zarr", private=False) as unfinished:
         if kind == "segy":
-            from forebay.wave.files.segy import write_volume
-
-            write_volume(unfinished, values, spacing, origin)
+            writing.write_volume(unfinished, values, spacing, origin)
         elif kind == "zarr":
             chunks = tuple(min(length, 128 if values.ndim == 3 else 512) for length in values.shape)
             placed = [float(step) for step in spacing], [float(start) for start in origin]
@@ -72,13 +80,11 @@ def write_field(path: Path, values: NDArray[Any], spacing: Sequence[float], orig
 
 def write_shots(path: Path, geometry: Geometry, gathers: Sequence[NDArray[Any]], dt: float) -> None:
     """Write the data of shots, samples by receivers each: Zarr and SEG-Y with positions, .npy without."""
-    kind = format_of(path)
+    kind = _written_format(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole(path, folder=kind == "zarr", private=False) as unfinished:
         if kind == "segy":
-            from forebay.wave.files.segy import write_shots as write
-
-            write(unfinished, geometry, gathers, dt)
+            writing.write_shots(unfinished, geometry, gathers, dt)
             return
         shapes = {gather.shape for gather in gathers}
         if len(shapes) != 1:
@@ -111,23 +117,32 @@ class ShotFile:
     count: int
     traces: int
     """of a shot, at most"""
+    notes: list[str] = field(default_factory=list)
+    """what of the file is left out or moved"""
 
 
-def look_at_shots(path: Path, ndim: int) -> ShotFile:
-    """Find out what a file of shots holds, without reading the data."""
+def look_at_shots(path: Path, ndim: int, dialect: Dialect | None = None, section: Line | None = None) -> ShotFile:
+    """Find out what a file of shots holds, without reading the data.
+
+    Parameters
+    ----------
+    path
+        Of the file.
+    ndim
+        Of the model.
+    dialect, section
+        Of SEG-Y: how it is read, and where the model runs, if it is a section that tells.
+    """
     kind = format_of(path)
     if not path.exists():
         raise WaveError(f"there is no {path}")
     if kind == "segy":
-        from forebay.wave.files.segy import read_geometry
-
-        spread, interval, samples = read_geometry(path, ndim)
-        return ShotFile(spread, interval, samples, spread.count, int(np.diff(spread.starts).max()))
+        shots = segy_shots.read_shots(path, ndim, dialect or Dialect(), section)
+        most = int(np.diff(shots.geometry.starts).max())
+        return ShotFile(shots.geometry, shots.dt, shots.samples, shots.geometry.count, most, shots.notes)
     geometry: Geometry | None = None
     dt: float | None = None
     if kind == "zarr":
-        from forebay.wave.survey.geometry import geometry_of
-
         with reading(path, "Zarr", WaveError):
             group = chunked.open_zarr(path)
             data, attributes = group, dict(group.attrs)
@@ -149,13 +164,23 @@ def look_at_shots(path: Path, ndim: int) -> ShotFile:
     return ShotFile(geometry, dt, data.shape[1], data.shape[0], data.shape[2])
 
 
-def read_shot(path: Path, shot: int, traces: NDArray[Any]) -> NDArray[np.float32]:
-    """Read the data of one shot, samples by receivers."""
+def read_shot(
+    path: Path, shot: int, traces: NDArray[Any], dialect: Dialect | None = None, samples: int | None = None
+) -> NDArray[np.float32]:
+    """Read the data of one shot, samples by receivers.
+
+    Parameters
+    ----------
+    path
+        Of the file.
+    shot, traces
+        Which one, and the numbers of its traces.
+    dialect, samples
+        Of SEG-Y: how it is read, and how many samples of records that begin after their shot, or before it.
+    """
     kind = format_of(path)
     if kind == "segy":
-        from forebay.wave.files.segy import read_traces
-
-        return read_traces(path, traces)
+        return segy_shots.read_traces(path, traces, dialect or Dialect(), samples)
     if kind == "zarr":
         with reading(path, "Zarr", WaveError):
             stored = chunked.open_zarr(path)

@@ -5,6 +5,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from forebay.wave.survey.line import Line
+
 
 @dataclass(frozen=True, eq=False)
 class Volume:
@@ -14,3 +16,5 @@ class Volume:
     spacing: tuple[float | None, ...] | None = None
     """metres; None where the file does not tell"""
     origin: tuple[float, ...] | None = None
+    line: Line | None = None
+    """of a section that is oblique on the map"""

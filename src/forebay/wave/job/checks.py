@@ -17,6 +17,8 @@ from forebay.machine.spec import ArraySpec
 from forebay.wave.advice import advice
 from forebay.wave.earth.grid import Grid
 from forebay.wave.earth.stability import check_dispersion, check_dt, choose_dt
+from forebay.wave.files.segy.dialect import SEGY
+from forebay.wave.files.segy.writing import check_volume
 from forebay.wave.imaging import imaging_interval
 from forebay.wave.job.inputs import (
     Acquisition,
@@ -33,7 +35,7 @@ from forebay.wave.job.place import check_memory, check_tools, device_of
 from forebay.wave.job.workspace.input_files import files_of
 from forebay.wave.physics import Physics, physics_of
 from forebay.wave.survey.geometry import Geometry, part_of, windows
-from forebay.wave.survey.points import locate
+from forebay.wave.survey.points import ON_GRID, locate
 from forebay.wave.survey.wavelet import highest_of_shots
 
 
@@ -78,7 +80,7 @@ def checked_inputs(job: Job) -> CheckedInputs:
     _check_points(job, grid, acquisition)
     _check_weights(job, part_of(grid, windows(acquisition.geometry, grid, job.imaging.aperture)[0]))
     fastest = max(mediums, key=lambda medium: float(medium.fastest))
-    notes = advice(fastest, wavelet.values, acquisition.dt, step, job.imaging.every)
+    notes = acquisition.notes + advice(fastest, wavelet.values, acquisition.dt, step, job.imaging.every)
     inputs = CheckedInputs(grid, media, acquisition, wavelet, step, every, notes)
     _check_budget(job, physics_of(mediums[0]), inputs)
     return inputs
@@ -98,8 +100,6 @@ def _checked_step(job: Job, mediums: list[Any], sampling: float, frequency: floa
 def _check_format(job: Job, grid: Grid) -> None:
     """Refuse a grid that SEG-Y cannot tell, where the image is to be written so."""
     if "segy" in job.output.formats:
-        from forebay.wave.files.segy import check_volume
-
         check_volume(grid.shape[0], grid.spacing, grid.origin)
 
 
@@ -119,12 +119,22 @@ def _check_points(job: Job, grid: Grid, acquisition: Acquisition) -> None:
         if grid.ndim == 2 and kind.endswith(" y"):
             raise WaveError(f"physics.{key}: expected z or x of a section, which has no y, not {kind!r}")
     geometry = acquisition.geometry
+    is_segy = job.data.file is not None and job.data.file.suffix.lower() in SEGY
+    above = grid.origin[0] - min(geometry.sources[:, 0].min(), geometry.receivers[:, 0].min())
+    if is_segy and above > ON_GRID * grid.spacing[0]:
+        raise WaveError(
+            f"data.datum: expected {(job.data.datum or 0.0) + above:.6g} or more, the elevation in metres of the "
+            f"model's depth 0, since sources or receivers of {job.data.file} lie up to {above:.6g} m above the model"
+        )
     for shot in range(geometry.count):
         try:
             for places in (geometry.sources[shot], geometry.receivers_of(shot)):
                 locate(places, grid, job.physics.order // 2, mirrored=job.physics.kind == "acoustic")
         except WaveError as error:
-            raise WaveError(f"shot {shot}: {error}") from error
+            hint = (
+                ". data.headers, data.units, data.datum and data.line say how SEG-Y tells positions" if is_segy else ""
+            )
+            raise WaveError(f"shot {shot}: {error}{hint}") from error
 
 
 def _check_budget(job: Job, physics: type[Physics], inputs: CheckedInputs) -> None:
@@ -161,6 +171,12 @@ def check_directory(job: Job) -> None:
         raise WaveError(f"memory.directory: {path} cannot be written, since {folder} cannot: choose another folder")
 
 
+def sampled(geometry: Geometry, samples: int, dt: float) -> str:
+    """Tell how many shots and receivers there are, and how they are sampled."""
+    receivers = len(geometry.receivers) / geometry.count
+    return f"{geometry.count}, of {receivers:.0f} receivers on average, {samples} samples of {dt * 1000:.6g} ms"
+
+
 def _piloted(job: Job, geometry: Geometry) -> list[str]:
     """Say what a pilot will be for, where there is one."""
     error, order = job.memory.image_error, geometry.outwards()
@@ -185,9 +201,9 @@ def inspect(job: Job, gpus: int = 0) -> str:
         [
             f"model     {' x '.join(map(str, grid.shape))} points, {spacing} m, "
             f"{velocity.min():.0f} to {velocity.max():.0f} m/s",
-            f"shots     {geometry.count}, of {len(geometry.receivers) / geometry.count:.0f} receivers on average, "
-            f"{acquisition.samples} samples of {acquisition.dt * 1000:.6g} ms"
+            f"shots     {sampled(geometry, acquisition.samples, acquisition.dt)}"
             + (", modelled" if "true" in inputs.media else ""),
+            f"positions {geometry.extents()}",
             f"wavelet   up to {inputs.frequency:.4g} Hz",
             f"steps     {inputs.steps} of {inputs.step * 1000:.6g} ms, imaged every {inputs.every}",
             *_piloted(job, geometry),

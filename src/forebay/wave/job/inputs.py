@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,11 @@ from forebay.wave.earth.grid import Grid
 from forebay.wave.earth.model import AcousticModel, ElasticModel
 from forebay.wave.earth.smoothing import smooth
 from forebay.wave.files.formats import look_at_shots, read_field
+from forebay.wave.files.segy.dialect import SEGY, UNITS, WORDS, Dialect, HeaderWord
+from forebay.wave.files.segy.volumes import read_line
 from forebay.wave.job.job import Job
 from forebay.wave.survey.geometry import Geometry, geometry_of, spread
+from forebay.wave.survey.line import Line
 from forebay.wave.survey.resample import Resampler
 from forebay.wave.survey.wavelet import ricker
 
@@ -31,6 +34,8 @@ MATCHED, WIDEST = 20, 200
 """points of a layer that is chosen here: of acoustic waves, and at most of elastic ones"""
 MOST_SAMPLES = 10**8
 """of a trace"""
+ROUNDED = 0.1
+"""metres by which headers may have rounded a position out of the model"""
 CUT_OFF = 0.02
 """Of a wavelet's largest value: what it may still have where the data end."""
 
@@ -42,6 +47,29 @@ class Acquisition:
     geometry: Geometry
     dt: float
     samples: int
+    notes: list[str] = field(default_factory=list)
+    """what of a file is left out or moved"""
+
+
+def data_dialect(job: Job, dt: float | None = None) -> Dialect:
+    """Return how the shots of a job are read from SEG-Y; `dt` where the sampling is known, so that it is not read."""
+    table = job.data
+    told = {key: getattr(table, key) for key in ("byte_order", "sample_format", "units", "identification")}
+    usual = {key: getattr(table, key) for key in ("group", "tolerance", "datum") if getattr(table, key) is not None}
+    line = None if table.line is None else Line(*table.line)
+    return Dialect("data", _words(table.headers), dt=dt or table.dt, line=line, **told, **usual)
+
+
+def model_dialect(job: Job) -> Dialect:
+    """Return how the model of a job, and what belongs to it, is read from SEG-Y."""
+    table = job.model
+    step = None if table.spacing is None else table.spacing[0]
+    units = None if table.units is None else UNITS[table.units]
+    return Dialect("model", _words(table.headers), units, table.byte_order, table.sample_format, step)
+
+
+def _words(headers: Any) -> dict[str, HeaderWord]:
+    return {name: HeaderWord(byte, kind or WORDS[name].type) for name, (byte, kind) in (headers or {}).items()}
 
 
 @dataclass(frozen=True)
@@ -65,8 +93,9 @@ def media_of(job: Job) -> tuple[Grid, dict[str, Fields]]:
         velocity, spacing, origin = made.values, made.spacing, made.origin
     else:
         assert table.velocity is not None
-        volume = read_field(table.velocity)
+        volume = read_field(table.velocity, model_dialect(job))
         velocity = np.ascontiguousarray(_real(volume.values, "model.velocity", table.velocity), np.float32)
+        velocity = _in_metres(job, table.velocity, velocity)
         spacing = table.spacing or volume.spacing  # type: ignore[assignment]
         if spacing is None or None in spacing:
             raise WaveError(f"model.spacing: expected metres along each axis, which {table.velocity} does not tell")
@@ -80,7 +109,7 @@ def media_of(job: Job) -> tuple[Grid, dict[str, Fields]]:
     layers = {} if job.physics.absorb is None else {"absorb": job.physics.absorb}
     grid = Grid(velocity.shape, spacing, origin, free_surface=job.physics.free_surface, **layers)
     files = {"true": table.true, "vs": job.physics.vs, "density": job.physics.density}
-    read = {name: _like(velocity, path, name) for name, path in files.items() if path is not None}
+    read = {name: _like(job, velocity, path, name) for name, path in files.items() if path is not None}
     others = {name: values for name, values in read.items() if name != "true"}
     media = {"model": _complete(job, {"velocity": velocity, **others})}
     if job.data.file is None:
@@ -124,9 +153,17 @@ def _real(values: NDArray[Any], key: str, path: Path) -> NDArray[Any]:
     return values
 
 
-def _like(velocity: NDArray[Any], path: Path, name: str) -> NDArray[Any]:
+def _in_metres(job: Job, path: Path, velocity: NDArray[Any]) -> NDArray[Any]:
+    """Return velocities in metres per second, which SEG-Y has in feet where the job tells so."""
+    in_feet = job.model.units == "feet" and path.suffix.lower() in SEGY
+    return velocity * np.float32(UNITS["feet"]) if in_feet else velocity
+
+
+def _like(job: Job, velocity: NDArray[Any], path: Path, name: str) -> NDArray[Any]:
     """Read a field that must have the shape of the velocity."""
-    values = np.ascontiguousarray(_real(read_field(path).values, name, path), np.float32)
+    values = np.ascontiguousarray(_real(read_field(path, model_dialect(job)).values, name, path), np.float32)
+    if name != "density":
+        values = _in_metres(job, path, values)
     if values.shape != velocity.shape:
         raise WaveError(f"{name}: expected the shape {velocity.shape} of the velocity; {path} has {values.shape}")
     return values
@@ -135,10 +172,13 @@ def _like(velocity: NDArray[Any], path: Path, name: str) -> NDArray[Any]:
 def acquisition_of(job: Job, grid: Grid) -> Acquisition:
     """Find where the shots are and how they are sampled."""
     table, data = job.geometry, job.data
-    geometry = None
+    geometry, notes = None, []
     if data.file is not None:
-        shots = look_at_shots(data.file, grid.ndim)
+        shots = look_at_shots(data.file, grid.ndim, data_dialect(job), _section(job, grid))
+        notes = shots.notes
         geometry, dt, samples = shots.geometry, data.dt or shots.dt, shots.samples
+        if geometry is not None and geometry.ndim == grid.ndim:
+            geometry = geometry.drawn_into(grid, ROUNDED)
         if dt is None:
             raise WaveError(f"data.dt: expected seconds between samples, which {data.file} does not tell")
     else:
@@ -173,7 +213,15 @@ def acquisition_of(job: Job, grid: Grid) -> Acquisition:
             )
     if table.max_offset is not None:
         geometry = geometry.within(table.max_offset)
-    return Acquisition(geometry, dt, samples)
+    return Acquisition(geometry, dt, samples, notes)
+
+
+def _section(job: Job, grid: Grid) -> Line | None:
+    """Return where the model runs on the map, where it is an oblique section whose file tells."""
+    path = job.model.velocity
+    if path is None or path.suffix.lower() not in SEGY or grid.ndim != 2 or job.model.origin is not None:
+        return None
+    return read_line(path, model_dialect(job))
 
 
 def wavelet_of(job: Job, acquisition: Acquisition) -> SentWavelet:

@@ -98,7 +98,7 @@ def _checked(tables: dict[str, Any], name: str) -> Job:
 
 def _complaint(error: Any) -> str:
     """Say of one error which key it is and what was expected."""
-    loc = [str(part) for part in error["loc"] if not str(part).startswith(("function-", "tuple[", "literal["))]
+    loc = [str(part) for part in error["loc"] if not str(part).startswith(("function-", "tuple[", "literal[", "[key]"))]
     key, kind, value = ".".join(part for part in loc if part not in ("int", "float")), error["type"], error["input"]
     if kind == "extra_forbidden":
         table = Job if len(loc) == 1 else Job.model_fields[loc[0]].annotation
@@ -116,9 +116,9 @@ def _complaint(error: Any) -> str:
     if kind == "model_type":
         return f"{key}: expected a table, [{key}] with its keys below, not {value!r}"
     wanted = error["msg"].replace("Input should be ", "").split(", unable")[0].split(", got")[0]
-    wanted = {"a valid integer": "a whole number", "a valid tuple": "a list"}.get(wanted, wanted).replace(
-        "a valid ", "a "
-    )
+    wanted = {"a valid integer": "a whole number", "a valid tuple": "a list", "a valid dictionary": "a table"}.get(
+        wanted, wanted
+    ).replace("a valid ", "a ")
     return f"{key}: expected {wanted}, not {value!r}"
 
 

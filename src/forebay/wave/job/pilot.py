@@ -13,7 +13,7 @@ from forebay.errors import WaveError
 from forebay.units import Budget
 from forebay.wave.job.place import budget_of
 from forebay.wave.job.stack import PartialImage, finish
-from forebay.wave.job.work import alone, check_finite, data_of, faded, model_of, options_of, shot_of
+from forebay.wave.job.work import alone, check_finite, data_of, faded, model_of, options_of, shot_of, without_spoilt
 from forebay.wave.job.workspace import Workspace
 from forebay.wave.job.workspace.pilot_files import PilotResult, TriedOnShot, exact_parts, keep_pilot
 from forebay.wave.pilot import LADDER, SHARE, TriedBound, chosen_bound, codec_name, picture_error, try_bounds
@@ -90,10 +90,10 @@ class _Pilot:
         """Return a shot, if its data can be read and tell something; the run tells what is wrong with it."""
         shot = shot_of(self.workspace, number)
         try:
-            data = data_of(self.workspace, number, shot)
+            data, _ = without_spoilt(data_of(self.workspace, number, shot))
         except (WaveError, OSError):
             return None
-        return shot.with_data(data) if np.isfinite(data).all() and np.any(data) else None
+        return shot.with_data(data) if np.any(data) else None
 
     def _try(self, number: int, shot: Shot, bounds: Sequence[float]) -> list[TriedBound]:
         workspace, box = self.workspace, self.workspace.boxes[number]

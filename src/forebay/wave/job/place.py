@@ -15,7 +15,7 @@ from forebay.wave.job.job import Job
 
 GPU_ORDERS = {"acoustic": 8, "elastic": 8}
 """The physics that have kernels on a GPU, and the highest order of each."""
-NEEDS = {"zarr": ("zarr", "wave"), "segy": ("segyio", "wave")}
+NEEDS = {"zarr": ("zarr", "wave")}
 """The library of a format, and the extra that brings it."""
 ROOM = 1.5
 """Of what a plan expects: how much a reversal takes at most where sizes are a guess."""

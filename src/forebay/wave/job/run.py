@@ -16,6 +16,7 @@ from forebay.report.console import say
 from forebay.tier.capacity import host_capacity
 from forebay.units import Budget
 from forebay.wave.advice import WaveWarning
+from forebay.wave.job.checks import sampled
 from forebay.wave.job.job import Job
 from forebay.wave.job.pilot import ImageCheck, check_images, run_pilot
 from forebay.wave.job.place import check_tools, too_much
@@ -99,7 +100,10 @@ def _survey(job: Job, console: Console, repair: bool) -> Survey:
             gpus = client.gpus()
         with console.status("preparing the model"):
             workspace = opened.enter_context(prepare(job, gpus, damage.append).running())
-        _tell_notes(console, [*damage, *workspace.described.notes])
+        geometry, described = workspace.geometry, workspace.described
+        samples = len(workspace.wavelet) - described.lead
+        say(console, f"shots: {sampled(geometry, samples, described.sampling)}; {geometry.extents()}")
+        _tell_notes(console, [*damage, *described.notes])
         done, count = workspace.finished(), workspace.geometry.count
         if done:
             say(console, f"{len(done)} of {count} shots were finished before")
@@ -123,6 +127,7 @@ def _survey(job: Job, console: Console, repair: bool) -> Survey:
             else:
                 failed |= client.shots(workspace, todo, budget, bars)
         summaries = _summaries(workspace, failed)
+        _tell_notes(console, _silenced(summaries))
         aside = {} if job.imaging.include_outliers else _aside(summaries)
         chosen = summaries.keys() - aside.keys()
         if client is not None:
@@ -197,6 +202,15 @@ def _summaries(workspace: Workspace, failed: dict[int, str]) -> dict[int, dict[s
         except CorruptionError as error:
             failed[shot] = str(error)
     return summaries
+
+
+def _silenced(summaries: dict[int, dict[str, Any]]) -> list[str]:
+    """Say how many traces were dropped because of their samples."""
+    dropped = {shot: summary["dropped"] for shot, summary in summaries.items() if summary["dropped"]}
+    if not dropped:
+        return []
+    few = ", ".join(map(str, list(dropped)[:10])) + (", ..." if len(dropped) > 10 else "")
+    return [f"{sum(dropped.values())} traces were dropped, which are not finite: of shots {few}"]
 
 
 def _aside(summaries: dict[int, dict[str, Any]]) -> dict[int, str]:

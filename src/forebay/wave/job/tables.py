@@ -12,6 +12,7 @@ from forebay.errors import ForebayError
 from forebay.schedule import named
 from forebay.units import Budget, to_bytes
 from forebay.wave.earth.builtin import BUILTIN
+from forebay.wave.files.segy.keys import Coordinate, SegyKeys, ShotKeys
 from forebay.wave.pilot import read_share
 
 HIGHEST_ORDER = 64
@@ -86,7 +87,7 @@ class Table(BaseModel):
         return [key for key in keys if getattr(self, key) is not None]
 
 
-class ModelTable(Table):
+class ModelTable(Table, SegyKeys):
     """What the waves travel through: a built-in model, small and of seed 0 unless told, or a file."""
 
     name: Literal["layers", "marmousi", "marmousi3d", "salt", "large"] | None = None
@@ -95,12 +96,14 @@ class ModelTable(Table):
     shape: tuple[Points, ...] | None = None
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
     velocity: Path | None = None
-    """.npy, .zarr or .segy; depth first, metres per second"""
+    """.npy, .zarr, .segy, .sgy or .su; depth first, metres per second"""
     true: Path | None = None
     """where shots are modelled: another file, which `velocity` is a guess of"""
+    units: Literal["metres", "feet"] | None = None
+    """of lengths and velocities in SEG-Y; a file in feet is not read without it"""
     spacing: Annotated[tuple[Positive, ...], BeforeValidator(_each)] | None = None
     """metres along each axis, where the file does not tell"""
-    origin: tuple[Annotated[float, Field(gt=-1e12, lt=1e12)], ...] | None = None
+    origin: tuple[Coordinate, ...] | None = None
     smooth: Depth = 0.0
     """metres over which the slowness is averaged before anything migrates through it"""
 
@@ -111,6 +114,7 @@ class ModelTable(Table):
         idle = ("spacing", "origin", "true") if self.velocity is None else ("dims", "shape", "size", "seed")
         if keys := self._set(*idle):
             raise ValueError(f"no {', '.join(keys)} beside {'name' if self.velocity is None else 'velocity'}")
+        self.check_segy(self.velocity)
         return self
 
 
@@ -141,11 +145,11 @@ class GeometryTable(Table):
         return self
 
 
-class DataTable(Table):
+class DataTable(Table, ShotKeys):
     """What was recorded; without a file, shots are modelled."""
 
     file: Path | None = None
-    """.segy, .zarr or .npy"""
+    """.segy, .sgy, .su, .zarr or .npy"""
     dt: Positive | None = None
     """seconds between samples"""
     length: Positive | None = None
@@ -161,6 +165,7 @@ class DataTable(Table):
             raise ValueError("no length beside file, whose shots are as long as they are")
         if self.mute_delay is not None and self.mute_velocity is None:
             raise ValueError("mute_velocity beside mute_delay")
+        self.check_segy(self.file)
         return self
 
 

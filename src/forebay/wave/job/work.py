@@ -19,9 +19,10 @@ from forebay.errors import BudgetError, ForebayError, PlanError, StateError, Wav
 from forebay.files import remove
 from forebay.units import Budget
 from forebay.wave.advice import WaveWarning
+from forebay.wave.earth.strips import in_strips
 from forebay.wave.files.formats import read_shot
 from forebay.wave.imaging import imaging_interval
-from forebay.wave.job.inputs import medium_of
+from forebay.wave.job.inputs import data_dialect, medium_of
 from forebay.wave.job.place import budget_of, putter
 from forebay.wave.job.stack import PartialImage
 from forebay.wave.job.workspace import Workspace
@@ -104,7 +105,10 @@ def _run(workspace: Workspace, number: int, budget: Budget | None, tell: StepLis
     described, start = workspace.described, perf_counter()
     job = described.job
     shot = shot_of(workspace, number)
-    shot = shot.with_data(data_of(workspace, number, shot))
+    data, dropped = data_of(workspace, number, shot), 0
+    if job.data.file is not None:
+        data, dropped = without_spoilt(data)
+    shot = shot.with_data(data)
     recorded = perf_counter()
     steps, all_steps = steps_of(workspace)
     tell(number, all_steps - 2 * steps)
@@ -132,7 +136,8 @@ def _run(workspace: Workspace, number: int, budget: Budget | None, tell: StepLis
     if plan is None and migration.result.plan.steps == steps:  # not that of a segment
         workspace.freeze(migration.result.plan, migration.result.metrics, number)
     seconds = {"seconds": perf_counter() - start, "data": recorded - start}
-    summary = {"shot": number} | seconds | _told(migration) | {"steps": steps, "strength": part.strength}
+    told = {"steps": steps, "strength": part.strength, "dropped": dropped}
+    summary = {"shot": number} | seconds | _told(migration) | told
     workspace.keep(number, faded(part, workspace), summary)
     return dict(json.loads(json.dumps(summary)))
 
@@ -230,7 +235,8 @@ def data_of(workspace: Workspace, number: int, shot: Shot) -> NDArray[Any]:
     described = workspace.described
     job = described.job
     if job.data.file is not None:
-        data = read_shot(job.data.file, number, workspace.geometry.traces_of(number))
+        dialect, traces = data_dialect(job, described.sampling), workspace.geometry.traces_of(number)
+        data = read_shot(job.data.file, number, traces, dialect, shot.samples - described.lead)
         check_unchanged([job.data.file], described.marks)
         data = np.pad(data, ((described.lead, 0), (0, 0)))  # nothing was heard before time zero
     else:
@@ -252,6 +258,17 @@ def _modelled(workspace: Workspace, number: int, shot: Shot) -> NDArray[Any]:
     if job.memory.checkpoint and workspace.run:
         keep_data(progress, data)
     return data
+
+
+def without_spoilt(data: NDArray[np.float32]) -> tuple[NDArray[np.float32], int]:
+    """Return data with zeros, which send nothing back, in traces that are not finite, and how many those are."""
+    spoilt = ~np.isfinite(data).all(axis=0)
+    if spoilt.all():
+        raise WaveError(
+            "none of its traces is finite: look at its data; of SEG-Y, data.sample_format and data.byte_order say how "
+            "samples are read"
+        )
+    return np.where(spoilt, np.float32(0), data), int(spoilt.sum())
 
 
 def mute(
@@ -280,5 +297,11 @@ def mute(
         ramp, end = 0.5 * delay, time_zero + delay
     away = np.linalg.norm(shot.receivers - shot.source.mean(axis=0), axis=1)
     passed = away / velocity + end
-    late = np.clip((np.arange(len(data))[:, None] * shot.dt - passed) / max(ramp, shot.dt), 0, 1)
-    return np.asarray(data * np.sin(np.pi / 2 * late) ** 2, data.dtype)
+    times, muted = np.arange(len(data))[:, None] * shot.dt, np.empty_like(data)
+
+    def silence(part: slice) -> None:
+        late = np.clip((times - passed[part]) / max(ramp, shot.dt), 0, 1)
+        muted[:, part] = data[:, part] * np.sin(np.pi / 2 * late) ** 2
+
+    in_strips(silence, data.shape, axis=1)
+    return muted

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,30 @@ class Geometry:
                 f"a largest offset of {offset:.6g} m leaves shot {int(np.argmin(np.diff(starts)))} without receivers"
             )
         return Geometry(self.sources, self.receivers[kept], starts, self.traces[kept])
+
+    def drawn_into(self, grid: Grid, slack: float) -> "Geometry":
+        """Move positions that are at most `slack` metres outside of a model to its edge."""
+
+        def drawn(places: NDArray[np.float64]) -> NDArray[np.float64]:
+            inside = np.clip(places, grid.origin, grid.end)
+            return np.where(np.abs(inside - places) <= slack, inside, places)
+
+        return replace(self, sources=drawn(self.sources), receivers=drawn(self.receivers))
+
+    def extents(self) -> str:
+        """Tell from where to where sources and receivers lie, along each axis.
+
+        Examples
+        --------
+        >>> geometry_of([(10, 0), (10, 500)], [(5, x) for x in range(0, 501, 25)]).extents()
+        'sources at depth 10 m, x 0 to 500 m; receivers at depth 5 m, x 0 to 500 m'
+        """
+        sides = []
+        for name, places in (("sources", self.sources), ("receivers", self.receivers)):
+            ends = zip(("depth", "y", "x")[:: 1 if self.ndim == 3 else 2], places.min(0), places.max(0), strict=True)
+            along = [f"{axis} {low:.6g}" + (f" to {high:.6g} m" if high > low else " m") for axis, low, high in ends]
+            sides.append(f"{name} at {', '.join(along)}")
+        return "; ".join(sides)
 
     def save(self, path: Any) -> None:
         """Write the positions into an .npz file, by its path or open."""

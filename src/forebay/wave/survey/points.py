@@ -60,7 +60,23 @@ def locate(
     The field's points lie `offset` spacings beyond those of the grid. At a free surface it is `mirrored` with its sign
     changed, and is zero there; or it is not, and positions on the surface are as good as others.
     """
-    positions = np.atleast_2d(np.asarray(positions, float))
+    positions = checked_positions(positions, grid, mirrored=mirrored)
+    shape = grid.fields(halo)
+    cells, weights = np.zeros((len(positions), 1), np.int64), np.ones((len(positions), 1))
+    for axis in range(grid.ndim):
+        place = (positions[:, axis] - grid.origin[axis]) / grid.spacing[axis] - (offset[axis] if offset else 0.0)
+        index, weight = _along(place, axis, grid, halo, mirrored)
+        kept = (weight != 0).any(axis=0)  # where all positions are on the grid, one column
+        index, weight = index[:, kept], weight[:, kept]
+        cells = (cells[:, :, None] * shape[axis] + index[:, None, :]).reshape(len(positions), -1)
+        weights = (weights[:, :, None] * weight[:, None, :]).reshape(len(positions), -1)
+    point = np.repeat(np.arange(len(positions)), cells.shape[1])
+    return _sorted(point, cells.ravel(), weights.ravel(), len(positions))
+
+
+def checked_positions(positions: Any, grid: Grid, *, mirrored: bool = True) -> NDArray[np.float64]:
+    """Return positions as an array of one row each, refusing those at which nothing can be sent or heard."""
+    positions = np.atleast_2d(np.asarray(positions, np.float64))
     if positions.ndim != 2 or positions.shape[1] != grid.ndim or not len(positions):
         raise WaveError(f"positions of shape {positions.shape}: give a row of {grid.ndim} coordinates for each")
     slack = ON_GRID * np.asarray(grid.spacing)
@@ -75,15 +91,7 @@ def locate(
             "a position on the free surface, where the pressure is zero, so that nothing is sent or heard there: "
             f"put it deeper than {grid.origin[0]:.6g} m"
         )
-    shape = grid.fields(halo)
-    cells, weights = np.zeros((len(positions), 1), np.int64), np.ones((len(positions), 1))
-    for axis in range(grid.ndim):
-        place = (positions[:, axis] - grid.origin[axis]) / grid.spacing[axis] - (offset[axis] if offset else 0.0)
-        index, weight = _along(place, axis, grid, halo, mirrored)
-        cells = (cells[:, :, None] * shape[axis] + index[:, None, :]).reshape(len(positions), -1)
-        weights = (weights[:, :, None] * weight[:, None, :]).reshape(len(positions), -1)
-    point = np.repeat(np.arange(len(positions)), cells.shape[1])
-    return _sorted(point, cells.ravel(), weights.ravel(), len(positions))
+    return np.asarray(positions)
 
 
 def _along(
@@ -127,13 +135,18 @@ def kaiser(away: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _sorted(point: NDArray[Any], cell: NDArray[Any], weight: NDArray[Any], count: int) -> Points:
     """Order the weights by point and by cell, adding those of one point that fell on one cell."""
-    point, cell, weight = point[weight != 0], cell[weight != 0], weight[weight != 0]
+    heavy = weight != 0
+    point, cell, weight = point[heavy], cell[heavy], weight[heavy]
     width = int(cell.max(initial=0)) + 1
-    pairs, where = np.unique(point * width + cell, return_inverse=True)
-    sums = np.bincount(where, weight, len(pairs))
-    (point, cell), weight = np.divmod(pairs[sums != 0], width), sums[sums != 0]
-    order = np.lexsort((point, cell))
-    touched, first = np.unique(cell[order], return_index=True)
+    pairs = point * width + cell
+    if (np.diff(pairs) <= 0).any():  # only at a free surface does a point meet a cell twice
+        pairs, where = np.unique(pairs, return_inverse=True)
+        sums = np.bincount(where, weight, len(pairs))
+        (point, cell), weight = np.divmod(pairs[sums != 0], width), sums[sums != 0]
+    order = np.argsort(cell, kind="stable")  # points are in order already
+    ordered = cell[order]
+    first = np.flatnonzero(np.diff(ordered, prepend=-1))
+    touched = ordered[first]
     return Points(
         starts=np.searchsorted(point, np.arange(count + 1)),
         cells=cell,

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from forebay.wave.earth.strips import in_strips
+
 REACH = 16
 """Samples of the coarser sampling on each side that take part."""
 SHAPE = 9.0
@@ -58,7 +60,8 @@ class Resampler:
         out = np.zeros((self.new_samples, *traces.shape[1:]), traces.dtype)
         from forebay.wave.kernels.traces import pull  # compiled when it is needed
 
-        pull(traces.reshape(self.samples, -1), *self._taps, out.reshape(self.new_samples, -1))
+        old, new = traces.reshape(self.samples, -1), out.reshape(self.new_samples, -1)
+        in_strips(lambda part: pull(old, *self._taps, new, part.start, part.stop), (2 * REACH, new.shape[1]), axis=1)
         return out
 
     def transpose(self, traces: NDArray[Any]) -> NDArray[Any]:
@@ -68,5 +71,6 @@ class Resampler:
         out = np.zeros((self.samples, *traces.shape[1:]), traces.dtype)
         from forebay.wave.kernels.traces import push
 
-        push(traces.reshape(self.new_samples, -1), *self._taps, out.reshape(self.samples, -1))
+        new, old = traces.reshape(self.new_samples, -1), out.reshape(self.samples, -1)
+        in_strips(lambda part: push(new, *self._taps, old, part.start, part.stop), (2 * REACH, new.shape[1]), axis=1)
         return out

@@ -1,11 +1,13 @@
 """Wavelets: what a source sends, and at which frequencies."""
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forebay.errors import WaveError
+from forebay.wave.earth.strips import in_strips
 
 LEVEL = 0.01
 """Of the largest amplitude in a spectrum: where it has fallen below this for good, the band ends."""
@@ -72,11 +74,8 @@ def band_limited(traces: NDArray[np.floating], dt: float, frequency: float) -> N
     fading = min(samples, math.ceil(2 / (frequency * dt)))
     fade = np.ones(samples)
     fade[samples - fading :] = np.cos(np.pi / 2 * np.arange(1, fading + 1) / fading) ** 2
-    frequencies = np.fft.rfftfreq(2 * samples, dt)  # twice as long, so that the end does not reach the beginning
-    above = np.clip((frequencies / frequency - 1) / (ROLL_OFF - 1), 0, 1)
-    spectrum = np.fft.rfft(np.asarray(traces, np.float64) * fade[:, None], 2 * samples, axis=0)
-    spectrum *= np.cos(np.pi / 2 * above)[:, None] ** 2
-    return np.fft.irfft(spectrum, 2 * samples, axis=0)[:samples]
+    above = np.clip((_frequencies(samples, dt) / frequency - 1) / (ROLL_OFF - 1), 0, 1)
+    return _filtered(traces, fade, np.cos(np.pi / 2 * above) ** 2)
 
 
 def time_derivative(traces: NDArray[np.floating], dt: float) -> NDArray[np.float64]:
@@ -89,7 +88,21 @@ def time_derivative(traces: NDArray[np.floating], dt: float) -> NDArray[np.float
     >>> bool(np.abs(time_derivative(pulse, 0.01) + 2 * (time - 2.0) * pulse).max() < 1e-6)
     True
     """
-    samples = len(traces)
-    frequencies = np.fft.rfftfreq(2 * samples, dt)  # twice as long, so that the end does not reach the beginning
-    spectrum = np.fft.rfft(np.asarray(traces, np.float64), 2 * samples, axis=0)
-    return np.fft.irfft(2j * np.pi * frequencies[:, None] * spectrum, 2 * samples, axis=0)[:samples]
+    return _filtered(traces, np.ones(len(traces)), 2j * np.pi * _frequencies(len(traces), dt))
+
+
+def _frequencies(samples: int, dt: float) -> NDArray[np.float64]:
+    """Return the frequencies of a spectrum of traces; twice as long, so that the end does not reach the beginning."""
+    return np.asarray(np.fft.rfftfreq(2 * samples, dt), np.float64)
+
+
+def _filtered(traces: NDArray[np.floating], fade: NDArray[Any], response: NDArray[Any]) -> NDArray[np.float64]:
+    """Multiply traces by a fade in time and then by a response in frequency, by all cores."""
+    samples, filtered = len(traces), np.empty(traces.shape)
+
+    def change(part: slice) -> None:
+        spectrum = np.fft.rfft(np.asarray(traces[:, part], np.float64) * fade[:, None], 2 * samples, axis=0)
+        filtered[:, part] = np.fft.irfft(spectrum * response[:, None], 2 * samples, axis=0)[:samples]
+
+    in_strips(change, traces.shape, axis=1)
+    return filtered

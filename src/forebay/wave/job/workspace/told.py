@@ -35,6 +35,7 @@ class ToldShot(BaseModel):
     error: float | None
     note: str
     strength: Amount
+    dropped: Count
 
 
 class ToldTimeline(BaseModel):

@@ -1,0 +1,52 @@
+"""Strips: all cores work on a model, its data and its image, and their number and the cuts show in no bit."""
+
+import numpy as np
+import pytest
+
+from forebay.wave.earth import strips
+from forebay.wave.earth.builtin import make
+from forebay.wave.earth.grid import Grid
+from forebay.wave.earth.smoothing import smooth
+from forebay.wave.imaging import laplacian_filter, normalise
+from forebay.wave.job.work import mute
+from forebay.wave.survey.resample import Resampler
+from forebay.wave.survey.shot import Shot
+from forebay.wave.survey.wavelet import band_limited, ricker, time_derivative
+
+
+def everything():
+    """Do all that is done in strips, to a small model of three dimensions."""
+    velocity = make("salt", shape=(12, 14, 11)).values
+    smoothed = smooth(velocity, (10.0, 10.0, 10.0), 20.0)
+    image = normalise(smoothed - velocity, smoothed)
+    heard = np.random.default_rng(0).normal(size=(60, 23)).astype(np.float32)
+    shot = Shot((10.0, 50.0), [(10.0, 10.0 * x) for x in range(23)], ricker(12, 0.004, 60, 0.1), 0.004)
+    resampler = Resampler(60, 0.004, 100, 0.0024)
+    finer = resampler(heard)
+    filtered = laplacian_filter(image, Grid(velocity.shape, (10.0, 20.0, 5.0)))
+    limited = band_limited(heard, 0.004, 20.0), time_derivative(heard, 0.004)
+    return velocity, smoothed, image, filtered, finer, resampler.transpose(finer), *limited, mute(heard, shot, 1500.0)
+
+
+def test_the_cuts_and_the_number_of_cores_show_in_no_bit(monkeypatch):
+    whole = everything()
+    monkeypatch.setattr(strips, "POINTS", 300)
+    for cores in (1, 3):
+        monkeypatch.setattr(strips, "processors", lambda cores=cores: cores)
+        for one, other in zip(everything(), whole, strict=True):
+            assert np.array_equal(one, other)
+
+
+def test_what_goes_wrong_in_a_strip_is_raised(monkeypatch):
+    monkeypatch.setattr(strips, "processors", lambda: 3)
+    done = []
+
+    def work(rows):
+        done.append(rows.start)
+        if rows.start == 4:
+            raise MemoryError("no more")
+
+    with pytest.raises(MemoryError, match="no more"):
+        strips.in_strips(work, (10, strips.POINTS))
+    assert set(done) >= set(range(4))
+    strips.in_strips(done.append, (0, 5))
