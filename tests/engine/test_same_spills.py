@@ -80,6 +80,7 @@ def cases():
         ("small at first", 20.0, 7, 0, (0, 1), None),
         ("small at last", 8.0, 5, 3, (0, 1), None),
         ("always small", 2.0, 7, 0, None, 3),
+        ("never small", 20.0, 4, 0, (0, 1), None),
     )
     for arguments in runs:
         yield f"long {arguments}", lambda arguments=arguments: long_run(*arguments)

@@ -28,3 +28,27 @@ def test_a_state_of_other_parts_is_refused(state, returned, said):
 
     with pytest.raises(StateError, match=said):
         fb.reverse(lambda *about: filled(returned), lambda *about: None, filled(state), 5, budget="1MB")
+
+
+class Named:
+    """Two arrays, of which a user tells the names."""
+
+    def __init__(self, pressure, density):
+        self.pressure, self.density = pressure, density
+
+
+@pytest.mark.parametrize(("names", "said"), [((("pressure", "density"),), "'density'"), ((), "1")])
+def test_an_array_of_a_registered_class_is_told_by_its_name(names, said):
+    fb.register_state(
+        Named, lambda named: ((named.pressure, named.density), None, *names), lambda _, arrays: Named(*arrays)
+    )
+    with pytest.raises(
+        StateError, match=rf"state\[<flat index {said}>\] as float32\[2\], but the state has float64\[2\]"
+    ):
+        fb.reverse(
+            lambda named, start, stop: Named(named.pressure, named.density.astype(np.float32)),
+            lambda *about: None,
+            Named(np.zeros(3), np.zeros(2)),
+            5,
+            budget="1MB",
+        )

@@ -62,14 +62,14 @@ def test_each_kind_of_change_is_made_once_and_texts_stay(tmp_path):
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.skipif(sys.platform != "linux", reason="processes as Linux has them")
-@pytest.mark.parametrize("room", ["tier", "schedule"])
+@pytest.mark.parametrize("room", TESTS)
 def test_nine_of_ten_changes_are_noticed(room, tmp_path):
-    """A sample; all rooms take an hour of 16 cores: `python -m tests.mutation.campaign`."""
-    count = int(os.environ.get("FOREBAY_MUTANTS", 20))
+    """A sample of each room: eight in ten where nine have not been counted, or in one sample alone."""
+    count = int(os.environ.get("FOREBAY_MUTANTS", 40))
     told = campaign(tmp_path / "mutants.json", rooms=[room], count=count, seed=count, processes=2)
     print(json.dumps(told["rooms"]))
     survivors = [each for each in told["mutants"] if each["outcome"] in ("survived", "untouched")]
-    assert told["rooms"][room]["share"] >= 0.8, survivors
+    assert told["rooms"][room]["share"] >= (0.8 if room in ("tier", "engine") else 0.9), survivors
 
 
 def test_every_room_has_tests_that_are_there():

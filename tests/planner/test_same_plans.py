@@ -152,7 +152,7 @@ def searched(steps, slots, pin=0.0, levels=True, below=inf):
     ways = [Setting("states", None, 1, work, slots, pin, "min")]
     ways += [Setting("records", "zfp:8", 1, replace(work, forward=1.25), slots, pin, "min")]
     schedules, leader = {"states": list(candidates(steps)), "records": [StoreAll(steps)]}, Leader(below)
-    entries = list(entered(ways, schedules, leader, levels=levels))
+    entries = list(entered(ways, schedules, leader, levels=levels, brief=False))
     first = [len(entries), leader.effort, sum(entry.bound for entry in entries)]
     heapify(entries)
     look_at(entries, leader, schedules, limited=not levels)

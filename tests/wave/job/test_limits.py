@@ -80,7 +80,8 @@ def test_what_is_taken_where_a_job_says_nothing():
     said["memory"] = {"schedule": "auto", "checkpoint": False}
     said["run"] = {"device": "auto", "workers": 0, "retries": 1}
     said["output"] = {"directory": Path("rtm"), "formats": ("npy", "png")}
-    assert job.model_dump(exclude_none=True) == said
+    told = job.model_dump(exclude_none=True)
+    assert {table: {key: told[table].get(key) for key in keys} for table, keys in said.items()} == said
     assert job.memory.budget is None
 
 
@@ -107,41 +108,40 @@ def test_keys_that_do_not_go_together_are_refused_and_each_alone_is_taken(table,
             parse(job_text(**{table: f"{beside}\n{line}"}))
 
 
-SHOT = {"shot": 0, "seconds": 1.0, "data": 1.0, "reversal": 1.0, "every": 1, "steps": 1, "phases": {}, "peak": {}}
-SHOT |= {"moved": {}, "ratio": None, "worst": None, "error": None, "note": "", "strength": 0.0}
 SPAN = ("compute", "forward", 0, 0.0, 1.0)
-JOB = {"frozen": {}, "sampling": 1.0, "step": 1.0, "device": "cpu", "notes": [], "inputs": {}, "contents": ""}
-JOB |= {"lead": 0, "marks": {"a": [1, "b"]}}
 MOST, MORE = 10**15, 1e15 + 0.125
 SECONDS, COUNT = ([-1e15, 0.0, 1e15], [-MORE, MORE, float("nan"), "1"]), ([0, MOST], [-1, MOST + 1, 0.5, True])
 RATIO = [2e-15, 1e15, None], [1e-15, 0.0, MORE, float("inf")]
 
 
 @pytest.mark.parametrize(
-    ("model", "whole", "key", "good", "bad"),
+    ("model", "key", "good", "bad"),
     [
-        (ToldShot, SHOT, "shot", *COUNT),
-        *((ToldShot, SHOT, key, *SECONDS) for key in ("seconds", "data", "reversal")),
-        *((ToldShot, SHOT, key, [1, MOST], [0, MOST + 1]) for key in ("every", "steps")),
-        (ToldShot, SHOT, "phases", [{"a": -1e15}, {"a": 1e15}], [{"a": MORE}, {"a": -MORE}]),
-        *((ToldShot, SHOT, key, [{"a": 0}, {"a": MOST}], [{"a": -1}, {"a": MOST + 1}]) for key in ("peak", "moved")),
-        *((ToldShot, SHOT, key, *RATIO) for key in ("ratio", "worst")),
-        (ToldShot, SHOT, "strength", [0.0, 1e300], [-5e-324, 1.1e300, float("inf"), float("nan")]),
-        (ToldShot, SHOT, "other", [], [1]),
-        (ToldTimeline, {"shot": 0, "spans": [SPAN]}, "shot", *COUNT),
-        (ToldTimeline, {"shot": 0, "spans": [SPAN]}, "spans", [[SPAN, ("up 1", "", -MOST, -1e15, 1e15)]], [[]]),
+        (ToldShot, "shot", *COUNT),
+        *((ToldShot, key, *SECONDS) for key in ("seconds", "data", "reversal")),
+        *((ToldShot, key, [1, MOST], [0, MOST + 1]) for key in ("every", "steps")),
+        (ToldShot, "phases", [{"a": -1e15}, {"a": 1e15}], [{"a": MORE}, {"a": -MORE}]),
+        *((ToldShot, key, [{"a": 0}, {"a": MOST}], [{"a": -1}, {"a": MOST + 1}]) for key in ("peak", "moved")),
+        *((ToldShot, key, *RATIO) for key in ("ratio", "worst")),
+        (ToldShot, "strength", [0.0, 1e300], [-5e-324, 1.1e300, float("inf"), float("nan")]),
+        (ToldShot, "other", [], [1]),
+        (ToldTimeline, "shot", *COUNT),
+        (ToldTimeline, "spans", [[SPAN, ("up 1", "", -MOST, -1e15, 1e15)]], [[]]),
         *(
-            (ToldTimeline, {"shot": 0, "spans": [SPAN]}, "spans", [], [[(*SPAN[:at], value, *SPAN[at + 1 :])]])
+            (ToldTimeline, "spans", [], [[(*SPAN[:at], value, *SPAN[at + 1 :])]])
             for at, value in enumerate(("up 0", 1, MOST + 1, -MORE, MORE))
         ),
-        (ToldTimeline, {"shot": 0, "spans": [SPAN]}, "other", [], [1]),
-        *((ToldJob, JOB, key, [2e-15, 1e15], [1e-15, 0.0, MORE]) for key in ("sampling", "step")),
-        (ToldJob, JOB, "lead", *COUNT),
-        (ToldJob, JOB, "device", ["gpu"], ["tpu"]),
-        (ToldJob, JOB, "other", [1], []),
+        (ToldTimeline, "other", [], [1]),
+        *((ToldJob, key, [2e-15, 1e15], [1e-15, 0.0, MORE]) for key in ("sampling", "step")),
+        (ToldJob, "lead", *COUNT),
+        (ToldJob, "device", ["gpu"], ["tpu"]),
+        (ToldJob, "other", [1], []),
     ],
 )
-def test_what_files_tell_is_taken_up_to_its_limits(model, whole, key, good, bad):
+def test_what_files_tell_is_taken_up_to_its_limits(finished, model, key, good, bad):
+    described = vars(finished.workspace.described)
+    tells = {ToldShot: finished.summaries[0], ToldTimeline: {"shot": 0, "spans": [SPAN]}, ToldJob: described}
+    whole = tells[model]
     model.model_validate(whole)
     for value in good:
         model.model_validate({**whole, key: value})
