@@ -41,7 +41,7 @@ class Setup:
     steps: int
     around: bool = False
     """whether absorbing layers come on top of the shape"""
-    absorb: int = 40
+    absorb: int = 20
     apart: int = 20
     """points between receivers"""
     order: int = 8

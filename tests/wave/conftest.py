@@ -1,4 +1,4 @@
-"""Tests of waves are small, and so are their absorbing layers: only the tests of a warning hear it."""
+"""What all tests of waves share: kernels are built once, and only the tests of a warning hear it."""
 
 import os
 from pathlib import Path

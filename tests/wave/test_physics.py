@@ -33,7 +33,6 @@ class Rubbing(Physics):
     sensitive_fields = ("p",)
     largest_dt = staticmethod(lambda model, order: 0.7 * min(model.grid.spacing) / model.fastest)
     points_per_wavelength = staticmethod(lambda order: resolving(lambda angles: 2 * np.sin(angles / 2)))
-    absorbing_wavelengths = staticmethod(lambda ndim: 0.5)
     pressure = staticmethod(lambda state: state["p"])
     image_record = staticmethod(lambda state, names: {"p": state["p"]})
     image_arrays = staticmethod(lambda sums: sums)

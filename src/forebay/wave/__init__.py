@@ -3,7 +3,6 @@
 from forebay.errors import WaveError as WaveError
 from forebay.wave.acoustic.propagator import Acoustic as Acoustic
 from forebay.wave.advice import WaveWarning as WaveWarning
-from forebay.wave.earth.absorption import absorbing_points as absorbing_points
 from forebay.wave.earth.grid import Grid as Grid
 from forebay.wave.earth.model import AcousticModel as AcousticModel
 from forebay.wave.earth.model import ElasticModel as ElasticModel
@@ -24,5 +23,4 @@ from forebay.wave.simulate import simulate as simulate
 from forebay.wave.survey.resample import Resampler as Resampler
 from forebay.wave.survey.shot import Shot as Shot
 from forebay.wave.survey.wavelet import highest_frequency as highest_frequency
-from forebay.wave.survey.wavelet import lowest_frequency as lowest_frequency
 from forebay.wave.survey.wavelet import ricker as ricker

@@ -109,6 +109,6 @@ def prepare(
     check_dispersion(model, frequency, order)
     step = choose_dt(model, shot.dt, frequency, order) if dt is None else dt
     check_dt(model, step, order, frequency)
-    for note in advice(model, shot.wavelet, shot.dt, step, every):
+    for note in advice(frequency, step, every):
         warnings.warn(note, WaveWarning, stacklevel=3)  # whoever called simulate, migrate or gradient
     return Loop(shot, physics_of(model)(model, step, order, dtype), listens=listens)

@@ -82,10 +82,6 @@ class Physics(Protocol):
         """Return how many points the shortest wave needs, see `stability.resolving`."""
 
     @staticmethod
-    def absorbing_wavelengths(ndim: int) -> float:
-        """Return the width of layers that return less than a hundredth, in longest waves of the wavelet's band."""
-
-    @staticmethod
     def check_images(names: Sequence[str]) -> None:
         """Refuse names of images that there are none of; they are as the user gave them."""
         return

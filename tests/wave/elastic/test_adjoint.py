@@ -74,13 +74,20 @@ def test_dot_products_agree_through_another_sampling():
     assert abs(one - other) < 1e-12 * size
 
 
+def inside(grid, positions):
+    """Move positions so far from the layers that their windows do not reach them: there, space is stretched."""
+    low, high = np.add(grid.origin, np.multiply(4, grid.spacing)), np.subtract(grid.end, np.multiply(4, grid.spacing))
+    low[0] = grid.origin[0] if grid.free_surface else low[0]
+    return np.clip(positions, low, high)
+
+
 @pytest.mark.parametrize("axes", SHAPES)
 @pytest.mark.parametrize(
     ("sends", "hears"), [("explosion", "pressure"), ("force z", "velocity z"), ("force x", "velocity z")]
 )
 def test_source_and_receiver_may_change_places(axes, sends, hears):
     model = random_rock(SHAPES[axes], free_surface=True)
-    here, there = random_positions(model.grid, 2, seed=3)
+    here, there = inside(model.grid, random_positions(model.grid, 2, seed=3))
     dt = 0.9 * largest_dt(model)
     back = {"pressure": ("explosion", "pressure"), "velocity z": ("force z", sends.replace("force", "velocity"))}
     turned = back[hears] if sends != "explosion" else ("explosion", "pressure")

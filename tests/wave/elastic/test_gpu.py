@@ -5,6 +5,7 @@ depth are divided by the spacing after they are summed. So both compute in media
 agree to a few bits of their largest values after some dozens of steps.
 """
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -138,8 +139,13 @@ def run(model, order=8, samples=40, steps=None):
     values *= np.where([kind == "explosion" for kind in shot.sends], 1e-6, 1.0)
     loop.sent = loop.kernels.put(values)
     state = loop.forward(loop.propagator.zeros(), 0, steps or loop.steps)
-    fields = {name: loop.propagator.layout.cut(loop.kernels.get(field)) for name, field in state.items()}
-    return loop.kernels.get(loop.heard), fields, loop
+    return loop.kernels.get(loop.heard), fields_of(loop, state), loop
+
+
+def fields_of(loop, state):
+    """Return velocities and stresses; the memory of layers lies in another order on a GPU."""
+    names = (*loop.propagator.velocities, *loop.propagator.stresses)
+    return {name: loop.propagator.layout.cut(loop.kernels.get(state[name])) for name in names}
 
 
 @pytest.mark.parametrize(("axes", "free_surface", "order"), TWINS)
@@ -210,8 +216,8 @@ def test_single_steps_are_those_of_a_run(there, free_surface):
         state = propagator.step(state, loop.sources, loop.sent[step])
         propagator.record(state, loop.receivers, loop.heard[step], still=False)
     assert np.array_equal(loop.kernels.get(loop.heard), heard)
-    for name, field in state.items():
-        assert np.array_equal(propagator.layout.cut(loop.kernels.get(field)), fields[name])
+    for name, field in fields_of(loop, state).items():
+        assert np.array_equal(field, fields[name])
 
 
 @pytest.fixture(scope="module", params=[pytest.param("pressure", marks=pytest.mark.slow), "velocity z"])
@@ -219,6 +225,8 @@ def seen(request):
     """Return a model and a shot with its data."""
     model = smooth_rock((40, 47))
     shot = surface_shot(model, hears=request.param, samples=100, frequency=11.0)
+    # Next to receivers, what they send back cancels at the source: there a float32 image is 2.5e-5 from a float64 one.
+    shot = replace(shot, source=np.array([(151.0, 188.0)]))
     true = ElasticModel(0.97 * model.vp, 0.95 * model.vs, model.rho, model.grid)
     return model, shot.with_data(simulate(shot, true))
 
@@ -297,10 +305,14 @@ def test_a_step_has_as_few_launches_as_there_are_things_to_wait_for(monkeypatch,
     there = Emulated(monkeypatch)
     found = migrate(shot, there(model), every=3, budget="64MB", schedule="storeall")
     launched, images = there.emulator.launches, len(range(0, found.result.plan.steps, 3))
-    halves = launched.count("strain") + launched.count("strain_and_image")
+    halves = [
+        sum(launched.count(name) for name in names)
+        for names in (("move", "move_back"), ("strain", "strain_back", "strain_and_image"))
+    ]
     assert launched.count("strain_and_image") == images <= launched.count("divergence") <= images + 2
-    assert launched.count("move") == halves == launched.count("points")  # nothing is sent or heard in one of them
-    assert {*launched} == {"move", "strain", "strain_and_image", "points", "divergence"}
+    assert halves == [launched.count("points")] * 2  # nothing is sent or heard in one of them
+    forward_and_back = {"move", "strain", "move_back", "strain_back", "strain_and_image"}
+    assert {*launched} == {*forward_and_back, "points", "divergence"}
 
 
 @pytest.mark.skipif(GPP is None, reason="g++ is not installed")
@@ -330,8 +342,8 @@ def test_the_sources_compile(axes, radius, arch):
     defines = ElasticVariant().defines(axes, radius, 40, 12)
     few = {"AXES": axes, "RADIUS": radius}
     for source, macros, names in (
-        (VELOCITY, defines, ("move", "sense_move")),
-        (STRESS, defines, ("strain", "strain_and_image", "sense_strain")),
+        (VELOCITY, defines, ("move", "move_back", "sense_move")),
+        (STRESS, defines, ("strain", "strain_back", "strain_and_image", "sense_strain")),
         (POINTS, few, ("points", "crop", "divergence", "meet")),
     ):
         try:

@@ -14,9 +14,9 @@ def moved(model, changes):
 
 
 def change_of(model, name, seed=0):
-    """Choose a direction that leaves the largest velocity, and with it the damping, as they are, and a fluid fluid."""
+    """Choose a direction that leaves a fluid fluid."""
     values = np.random.default_rng(seed).standard_normal(model.grid.shape) * SIZES[name]
-    return np.where((model.vp > 0.99 * model.fastest) | (model.vs == 0), 0.0, values)
+    return np.where(model.vs == 0, 0.0, values)
 
 
 def misfit(data, observed):
@@ -42,19 +42,44 @@ def check(model, shot, name, **options):
     assert left[2] < 0.5 * abs(0.05 * slope)
 
 
-@pytest.mark.parametrize("name", SIZES)
-@pytest.mark.parametrize(
+BOXES = pytest.mark.parametrize(
     ("shape", "free_surface"),
     [((21, 24), False), ((21, 24), True), pytest.param((12, 13, 14), True, marks=pytest.mark.slow)],
     ids=["open", "free surface", "3-D"],
 )
-def test_remainder_is_of_second_order(shape, free_surface, name):
+
+
+def rough_shot(shape, free_surface):
+    """Return a rough model and a shot of all kinds, with data of another one."""
     model = random_rock(shape, absorb=6, free_surface=free_surface)
     kinds = len(shape) + 1
     wavelet = ricker(7.0, mixed_shot(model).dt, 220)[:, None] * np.array([1e-3, *(1.0,) * (kinds - 1)])
     shot = mixed_shot(model, wavelet=wavelet)
     other = moved(model, {each: 0.5 * change_of(model, each, seed=9) for each in SIZES})
-    check(model, shot.with_data(simulate(shot, other, dt=shot.dt, dtype=np.float64)), name, dt=shot.dt)
+    return model, shot.with_data(simulate(shot, other, dt=shot.dt, dtype=np.float64))
+
+
+@pytest.mark.parametrize("name", SIZES)
+@BOXES
+def test_remainder_is_of_second_order(shape, free_surface, name):
+    model, shot = rough_shot(shape, free_surface)
+    check(model, shot, name, dt=shot.dt)
+
+
+@BOXES
+def test_gradients_are_central_differences(shape, free_surface):
+    """Of all arrays at once, in all cells: also those at the edges, which layers continue."""
+    model, shot = rough_shot(shape, free_surface)
+    found = gradient(shot, model, misfit=misfit, dtype=np.float64, budget="400MB", dt=shot.dt)
+    changes = {name: change_of(model, name) for name in SIZES}
+    slope = sum(float(np.vdot(found.gradient[name], change)) for name, change in changes.items())
+
+    def misfit_at(size):
+        other = moved(model, {name: size * change for name, change in changes.items()})
+        return misfit(simulate(shot, other, dt=shot.dt, dtype=np.float64), shot.data)[0]
+
+    near, far = (misfit_at(size) - misfit_at(-size) for size in (0.003, 0.006))
+    assert (8 * near - far) / (12 * 0.003) == pytest.approx(slope, rel=1e-8)
 
 
 def test_budgets_change_no_bit():

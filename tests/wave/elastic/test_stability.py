@@ -76,7 +76,7 @@ def test_waves_in_a_closed_box_keep_their_energy(shape, free_surface):
 @pytest.mark.parametrize("fluid", [False, True], ids=["rock", "soaked rock"])
 @pytest.mark.parametrize("free_surface", [False, True], ids=["open", "free surface"])
 def test_waves_in_an_open_box_leave_it(free_surface, fluid):
-    model = random_rock((40, 44), absorb=24, free_surface=free_surface, fluid=fluid)
+    model = random_rock((40, 44), absorb=20, free_surface=free_surface, fluid=fluid)
     dt, samples = 0.9 * largest_dt(model), 5000
     wavelet = np.zeros((samples, 3))
     wavelet[:400] = ricker(8.0, dt, 400)[:, None] * np.array([1e-6, 1.0, 1.0])
@@ -136,17 +136,15 @@ def difference(grid, axis, more, seconds, spot, far, sends="explosion", hears="p
 
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("wave", ["pressure", "shear"])
-def test_a_layer_returns_less_than_a_hundredth(axis, wave):
+def test_a_layer_returns_less_than_a_thousandth(axis, wave):
     kinds = ("explosion", "pressure") if wave == "pressure" else (f"force {'xz'[axis]}", f"velocity {'xz'[axis]}")
-    absorb = 30
-    assert absorb < Grid((2, 2), 1.0).absorb and absorb * 10.0 < 1.5 * 3000.0 / F
-    assert reflection(*kinds, absorb, axis) < -40
+    assert reflection(*kinds, 20, axis) < -60
 
 
 @pytest.mark.slow
-def test_a_layer_returns_less_than_a_hundredth_in_three_dimensions():
-    grid = Grid((21, 26, 21), 10.0, absorb=30)
-    assert difference(grid, 1, 50, 0.47, (100.0, 50.0, 100.0), (100.0, 250.0, 100.0)) < -40
+def test_a_layer_returns_less_than_a_thousandth_in_three_dimensions():
+    grid = Grid((21, 26, 21), 10.0, absorb=20)
+    assert difference(grid, 1, 50, 0.47, (100.0, 50.0, 100.0), (100.0, 250.0, 100.0)) < -60
 
 
 @pytest.mark.slow
@@ -192,7 +190,7 @@ def test_shear_ends_where_a_fluid_begins():
     vs = np.full(grid.shape, 1000.0)
     vs[:5] = 0
     medium = averaged(ElasticModel(np.full(grid.shape, 2000.0), vs, np.full(grid.shape, 2000.0), grid), 4)
-    rows = medium["mzx"][44:54, 50]
+    rows = medium["mzx"][24:34, 30]
     assert not rows[:5].any() and rows[5:].min() == pytest.approx(2e9)
 
 

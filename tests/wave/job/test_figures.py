@@ -101,20 +101,11 @@ class TestWhatIsRead:
         assert {values.dtype for values in media["true"].values()} == {np.dtype(np.float32)}
 
     @pytest.mark.parametrize(
-        ("physics", "needs", "points"),
-        [
-            ("", 300, 20),
-            ('kind = "elastic"', 25, 40),
-            ('kind = "elastic"', 77, 77),
-            ('kind = "elastic"', 300, 200),
-            ('kind = "elastic"\nabsorb = 3', 300, 3),
-        ],
+        ("physics", "points"), [("", 20), ('kind = "elastic"', 20), ('kind = "elastic"\nabsorb = 3', 3)]
     )
-    def test_layers_are_as_wide_as_waves_need(self, tmp_path, monkeypatch, physics, needs, points):
-        monkeypatch.setattr(inputs, "absorbing_points", lambda *about: needs)
-        job = text_in(tmp_path, physics=physics)
-        grid, media = inputs.media_of(job)
-        assert inputs.layered(job, grid, media, SimpleNamespace(dt=0.008), np.ones(9)).absorb == points
+    def test_layers_have_twenty_points_unless_told(self, tmp_path, physics, points):
+        grid, _ = inputs.media_of(text_in(tmp_path, physics=physics))
+        assert grid.absorb == points
 
 
 class TestWhatIsMuted:

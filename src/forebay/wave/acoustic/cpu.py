@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.wave.acoustic.cpu_layers import add, change
+from forebay.wave.acoustic.cpu_layers import LayerTable, add, change, table_of
 from forebay.wave.acoustic.layers import AcousticLayers
 from forebay.wave.earth.grid import Grid
 from forebay.wave.kernels.jit import jit, jits, prange
@@ -141,6 +141,7 @@ class CpuKernels:
         self.radius, self.dtype, self.rows = radius, dtype, Rows()
         self.window = grid.inside(radius)
         self._kind = (grid.ndim, radius, dtype)
+        self._table: LayerTable | None = None
 
     def zeros(self, shape: tuple[int, ...]) -> NDArray[Any]:
         """Make an array of zeros."""
@@ -176,7 +177,9 @@ class CpuKernels:
         self, p: Any, p_old: Any, squared: Any, weights: Any, layers: AcousticLayers, pml: Any, back: bool = False
     ) -> None:
         """Step once: `p_old` becomes the newer field, and `pml` what the layers know after the step."""
-        change(layers, p, p_old, squared, pml, weights, self.radius, back)
+        if layers.sides:
+            table = self._table_of(layers, p.shape, weights)
+            change(table, p, p_old, squared, pml, layers.changes, self.radius, back)
         advance(*self._kind, p.size >= MANY)(p, p_old, squared, weights)
 
     def mirror(self, p: Any) -> None:
@@ -196,7 +199,14 @@ class CpuKernels:
     def curvature(self, total: Any, other: Any, p: Any, weights: Any, layers: AcousticLayers, factor: float) -> None:
         """Add other times lap(p), with what layers have just changed in it in a step back, to a total."""
         curvature(*self._kind, p.size >= MANY)(total, other, p, weights, self.dtype.type(factor))
-        add(layers, total, other, self.dtype.type(factor))
+        if layers.sides:
+            add(self._table_of(layers, p.shape, weights), total, other, layers.changes, self.dtype.type(factor))
+
+    def _table_of(self, layers: AcousticLayers, shape: tuple[int, ...], weights: Any) -> LayerTable:
+        """Return what the loops need to know of the layers, which are always the same."""
+        if self._table is None:
+            self._table = table_of(layers, shape, weights, self.radius)
+        return self._table
 
     def crop(self, p: Any) -> Any:
         """Return what records and images cover of a field."""

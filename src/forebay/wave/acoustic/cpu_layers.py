@@ -1,15 +1,21 @@
 """The loops of absorbing layers for NumPy arrays: `layers` says what they compute.
 
-Fields of two axes are taken for ones of three with a middle axis of one row. Lines along the axis of a layer are
-independent, so threads share them. What layers change is taken from the older field
-before the step, which adds it to the newer one: layers of several axes then need no pass of their own.
+What layers change is taken from the older field before the step, which adds it to the newer one: layers of several
+axes then need no pass of their own. One call does all of them. Arrays are flat here, and indices into them have no
+sign: no slice is cut for the short rows of a layer, and the compiler makes vector instructions of all inner loops. Each
+of these touches few arrays, since it must find out first that they lie apart.
+
+Layers across rows are parted into pieces of rows. Layers along rows are taken many rows at a time: what they remember
+is contiguous, and a flux that is never stretched stands where a row begins, so loops over it need not know of rows.
 """
 
+from dataclasses import dataclass
 from functools import cache
 from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from forebay.wave.acoustic.layers import AcousticLayers, Side
 from forebay.wave.kernels.jit import jit, jits, prange
@@ -17,235 +23,309 @@ from forebay.wave.kernels.stencil import second_derivative
 
 MANY = 1 << 16
 """Points of a layer from which several threads are worth waking."""
+PIECE = 256
+"""Points of a piece of a row: what a step keeps of it for a layer stays in a near cache."""
+TILE = 32
+"""Rows that are taken at once, of layers along them."""
+WORD = 8
+"""Points of a vector."""
+
+(
+    ALONG,  # whether the layer's axis is that of rows
+    LINES,  # independent lines of rows: one in two dimensions
+    EXTENT,  # points of a row across which the layer lies, or rows along which it does
+    COUNT,  # points of the layer along its axis, as of a `Side`, those before it that it reaches, and all of these
+    LEAD,
+    REACH,
+    WIDE,  # its points in whole vectors
+    AT,  # of the first point in the fields, and steps from there to the next line and row
+    LINE,
+    ROW,
+    MEMORY,  # the same of psi, in what layers remember
+    MEMORY_LINE,
+    MEMORY_ROW,
+    SIZE,  # of psi, and of zeta, which follows
+    OUT,  # the same of changes
+    OUT_LINE,
+    OUT_ROW,
+    COEFFICIENTS,  # where they begin
+) = range(18)
+"""Columns of a table that tells where layers lie in flat arrays."""
+
+unsigned = np.uint64
+
+
+@dataclass(frozen=True, eq=False)
+class LayerTable:
+    """What the loops are called with for all layers of some fields."""
+
+    sides: NDArray[np.int64]
+    """a row for each, with the columns above"""
+    coefficients: NDArray[np.floating]
+    """of each side, as a `Side` has them; those along rows once for each row of a tile"""
+    weights: NDArray[np.floating]
+    """one over the squared spacing of each side's axis"""
+    parallel: bool
+
+
+def table_of(layers: AcousticLayers, shape: tuple[int, ...], weights: Any, radius: int) -> LayerTable:
+    """Tell the loops of layers, which there must be, in fields of a shape."""
+    rows, coefficients = [], list[Any]()
+    for side in layers.sides:
+        rows.append((*_place(side, shape, radius), sum(map(len, coefficients))))
+        copies = TILE if side.axis == len(shape) - 1 else 1
+        coefficients.append(np.tile(side.coefficients, (1, copies)).ravel())
+    scales = np.array([weights[side.axis] for side in layers.sides])
+    parallel = max(side.size for side in layers.sides) >= MANY
+    return LayerTable(np.array(rows, np.int64), np.concatenate(coefficients), scales, parallel)
+
+
+def _place(side: Side, shape: tuple[int, ...], radius: int) -> tuple[int, ...]:
+    """Return the columns of a table, but for the coefficients; nothing of the halo is in a layer's lines and rows."""
+    axis, last = side.axis, len(shape) - 1
+    along = axis == last
+    row, others = (last - 1 if along else axis), [other for other in range(last + 1) if other != axis]
+    line = others[0] if last == 2 else None
+
+    def first(whole: tuple[int, ...], start: int) -> tuple[int, int, int]:
+        steps = [prod(whole[number + 1 :]) for number in range(last + 1)]
+        start += radius * sum(steps[other] for other in others)
+        return start, steps[line] if line is not None else 0, steps[row]
+
+    inner = [points - 2 * radius for points in shape]
+    # Where rows of a layer are rounded up to whole vectors, they must not leave the fields.
+    wide = min(-(-side.count // WORD) * WORD, (radius + 1) * shape[-1] - side.start - radius)
+    return (
+        *(int(along), 1 if line is None else inner[line], inner[row if along else last]),
+        *(side.count, side.lead, side.lead + side.count + side.trail, wide),
+        *first(shape, side.start * prod(shape[axis + 1 :])),
+        *first(side.shape, side.offset),
+        side.size,
+        *first(side.reach, side.changed),
+    )
 
 
 def change(
-    layers: AcousticLayers, p: Any, p_old: Any, squared: Any, pml: Any, weights: Any, radius: int, back: bool
+    table: LayerTable, p: Any, p_old: Any, squared: Any, pml: Any, changes: Any, radius: int, back: bool
 ) -> None:
     """Take the memory of all layers a step further, and what they change in it from the older field.
 
-    Afterwards `layers.changes` has what they change.
+    After a step back, `changes` has what they change.
     """
-    p, p_old, squared = _deep(p), _deep(p_old), _deep(squared)
-    plane, edge = len(weights) == 2, 0 if len(weights) == 2 else radius
-    for side in layers.sides:
-        loop = (_back if back else _forward)(2 * side.axis if plane else side.axis, radius, p.dtype, side.size >= MANY)
-        # Numbers, not views: a step of a small model takes about as long as what is passed here.
-        places = (side.start, side.lead, side.trail, side.offset, side.size, side.changed)
-        loop(p, p_old, squared, pml, layers.changes, side.coefficients, weights[side.axis], edge, places)
+    loop = (_back if back else _forward)(radius, p.dtype, table.parallel)
+    fields = (array.reshape(-1) for array in (p, p_old, squared))
+    loop(*fields, pml, changes, table.sides, table.coefficients, table.weights)
 
 
-def add(layers: AcousticLayers, total: Any, other: Any, factor: Any) -> None:
+def add(table: LayerTable, total: Any, other: Any, changes: Any, factor: Any) -> None:
     """Add what layers have changed in a step back, times another field and a factor, to a total."""
-    for side in layers.sides:
-        changed = _changed(side, layers)
-        within = [slice(None)] * total.ndim
-        within[side.axis] = slice(side.start - side.lead, side.start + side.count + side.trail)
-        _add[side.size >= MANY](*(_deep(values[tuple(within)]) for values in (total, other)), _deep(changed), factor)
-
-
-def _changed(side: Side, layers: AcousticLayers) -> Any:
-    return layers.changes[side.changed : side.changed + prod(side.reach)].reshape(side.reach)
-
-
-def _deep(array: Any) -> Any:
-    return array if array.ndim == 3 else array[:, None]
-
-
-def _fluxes(radius: int, dtype: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Return the weights c of the second derivative and f of its fluxes, f with a first one that is not used."""
-    c = second_derivative(2 * radius)
-    f = [0.0, *(float(c[j:].sum()) for j in range(1, radius + 1))]
-    return tuple(dtype.type(weight) for weight in c), tuple(dtype.type(weight) for weight in f)
+    _add[table.parallel](total.reshape(-1), other.reshape(-1), changes, table.sides, factor)
 
 
 @jits
-def _add(total: Any, other: Any, changed: Any, factor: Any) -> None:
-    for z in prange(total.shape[0]):
-        for y in range(total.shape[1]):
-            for x in range(total.shape[2]):
-                total[z, y, x] += factor * other[z, y, x] * changed[z, y, x]
+def _add(total: Any, other: Any, changes: Any, sides: Any, factor: Any) -> None:
+    for number in range(len(sides)):
+        side = sides[number]
+        along, rows = side[ALONG], side[EXTENT] if side[ALONG] else side[REACH]
+        long = unsigned(side[REACH] if along else side[EXTENT])
+        begin = side[AT] - side[LEAD] * (1 if along else side[ROW])
+        for each in prange(side[LINES] * rows):
+            line, row = each // rows, each % rows
+            at = unsigned(begin + line * side[LINE] + row * side[ROW])
+            out = unsigned(side[OUT] + line * side[OUT_LINE] + row * side[OUT_ROW])
+            for x in range(long):
+                total[at + x] += factor * other[at + x] * changes[out + x]
+
+
+def _weights(radius: int, dtype: Any) -> tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]:
+    """Return the weights of the second derivative, those of its fluxes, and numbers up to the radius without a sign."""
+    c = second_derivative(2 * radius)
+    f = (float(c[j:].sum()) for j in range(1, radius + 1))
+    return tuple(map(dtype.type, c)), tuple(map(dtype.type, f)), tuple(map(unsigned, range(radius + 1)))
 
 
 @cache
-def _forward(axis: int, radius: int, dtype: Any, parallel: bool) -> Any:
-    """Compile the change of a step along an axis."""
-    c, f = _fluxes(radius, dtype)
-    none, first = dtype.type(0), axis == 0
-    if axis == 2:
-
-        @jit(parallel=parallel)
-        def along(
-            p: Any, old: Any, speed: Any, pml: Any, changes: Any, ab: Any, w: Any, edge: int, places: Any
-        ) -> None:
-            a, b, half_a, half_b = ab[0], ab[1], ab[2], ab[3]
-            start, lead, trail, offset, size, changed = places
-            shape, reached = (p.shape[0], p.shape[1], len(a)), (p.shape[0], p.shape[1], lead + len(a) + trail)
-            psi, zeta = (
-                pml[offset : offset + size].reshape(shape),
-                pml[offset + size : offset + 2 * size].reshape(shape),
-            )
-            out = changes[changed : changed + reached[0] * reached[1] * reached[2]].reshape(reached)
-            count = len(a)
-            for z in prange(radius, p.shape[0] - radius):
-                flow, lap, shift = np.zeros(count + 1, p.dtype), np.zeros(count, p.dtype), np.zeros(count, p.dtype)
-                for y in range(edge, p.shape[1] - edge):
-                    row, flux, bent = p[z, y, start - radius : start + radius + count], psi[z, y], zeta[z, y]
-                    for k in range(count):
-                        bend, total = c[0] * row[radius + k], none
-                        for j in range(1, radius + 1):
-                            bend += c[j] * (row[radius + k - j] + row[radius + k + j])
-                            total += f[j] * (row[radius + k - 1 + j] - row[radius + k - j])
-                        lap[k] = bend
-                        shift[k] = total
-                    for k in range(count):
-                        flow[k] = half_b[k] * flux[k] + half_a[k] * shift[k]
-                    for k in range(count):
-                        flux[k] = flow[k]
-                    for k in range(count):
-                        shift[k] = flow[k + 1] - flow[k]  # the flux out of the last point is not stretched
-                    for k in range(count):
-                        bent[k] = b[k] * bent[k] + a[k] * (lap[k] + shift[k])
-                    for k in range(count):
-                        shift[k] = w * (shift[k] + bent[k])
-                    new, older, faster = out[z, y, lead : lead + count], old[z, y, start:], speed[z, y, start:]
-                    for k in range(count):
-                        new[k] = shift[k]
-                    for k in range(count):
-                        older[k] -= faster[k] * shift[k]
-
-        return along
+def _forward(radius: int, dtype: Any, parallel: bool) -> Any:
+    """Compile what all layers do in a step."""
+    c, f, n = _weights(radius, dtype)
 
     @jit(parallel=parallel)
-    def across(p: Any, old: Any, speed: Any, pml: Any, changes: Any, ab: Any, w: Any, edge: int, places: Any) -> None:
-        a, b, half_a, half_b = ab[0], ab[1], ab[2], ab[3]
-        start, lead, trail, offset, size, changed = places
-        planes, rows, long = p.shape[0], p.shape[1], lead + len(a) + trail
-        shape = (len(a), rows, p.shape[2]) if first else (planes, len(a), p.shape[2])
-        reached = (long, rows, p.shape[2]) if first else (planes, long, p.shape[2])
-        psi, zeta = pml[offset : offset + size].reshape(shape), pml[offset + size : offset + 2 * size].reshape(shape)
-        out = changes[changed : changed + reached[0] * reached[1] * reached[2]].reshape(reached)
-        count, width = len(a), p.shape[2]
-        low, high = (edge, p.shape[1] - edge) if first else (radius, p.shape[0] - radius)
-        for line in prange(low, high):
-            flow, before, lap = np.zeros(width, p.dtype), np.zeros(width, p.dtype), np.zeros(width, p.dtype)
-            # One short loop for each sum: the compiler makes vector instructions of those that touch few arrays.
-            for k in range(count):
-                i = start + k
-                for x in range(radius, width - radius):
-                    bend = c[0] * (p[i, line, x] if first else p[line, i, x])
-                    total = none
-                    for j in range(1, radius + 1):
-                        above = p[i + j, line, x] if first else p[line, i + j, x]
-                        bend += c[j] * (above + (p[i - j, line, x] if first else p[line, i - j, x]))
-                        total += f[j] * (above - (p[i + 1 - j, line, x] if first else p[line, i + 1 - j, x]))
-                    lap[x] = bend
-                    flow[x] = total
-                ahead = k + 1 if k + 1 < count else 0  # the flux out of the last point is not stretched
-                flux, bent = (psi[ahead, line], zeta[k, line]) if first else (psi[line, ahead], zeta[line, k])
-                new = out[lead + k, line] if first else out[line, lead + k]
-                keep, gain, fade, turn = half_b[ahead], half_a[ahead], b[k], a[k]
-                for x in range(width):
-                    flux[x] = keep * flux[x] + gain * flow[x]
-                for x in range(width):
-                    before[x] = flux[x] - before[x]
-                for x in range(width):
-                    bent[x] = fade * bent[x] + turn * (lap[x] + before[x])
-                for x in range(width):
-                    new[x] = w * (before[x] + bent[x])
-                for x in range(width):
-                    before[x] = flux[x]
-                older, faster = (old[i, line], speed[i, line]) if first else (old[line, i], speed[line, i])
-                for x in range(radius, width - radius):
-                    older[x] -= faster[x] * new[x]
+    def forward(p: Any, old: Any, speed: Any, pml: Any, changes: Any, sides: Any, ab: Any, weights: Any) -> None:
+        for number in range(len(sides)):
+            side, w = sides[number], weights[number]
+            count, extent, size = side[COUNT], side[EXTENT], unsigned(side[SIZE])
+            if side[ALONG]:
+                all_a, wide = side[COEFFICIENTS], side[WIDE]
+                a, b = ab[all_a : all_a + TILE * count], ab[all_a + TILE * count : all_a + 2 * TILE * count]
+                all_a += 2 * TILE * count
+                half_a, half_b = ab[all_a : all_a + TILE * count], ab[all_a + TILE * count : all_a + 2 * TILE * count]
+                tiles = (extent + TILE - 1) // TILE
+                for tile in prange(side[LINES] * tiles):
+                    line, first = tile // tiles, tile % tiles * TILE
+                    rows = min(TILE, extent - first)
+                    begin = side[AT] + line * side[LINE] + first * side[ROW]
+                    # Rows are rounded up to whole vectors: what is too much of one is replaced by the next.
+                    flow, lap = np.empty(TILE * count + wide, p.dtype), np.empty(TILE * count + wide, p.dtype)
+                    for row in range(rows):
+                        at, to = unsigned(begin + row * side[ROW]), unsigned(row * count)
+                        for k in range(unsigned(wide)):
+                            bend, total = c[0] * p[at + k], f[0] * (p[at + k] - p[at + k - n[1]])
+                            for j in range(1, radius + 1):
+                                bend += c[j] * (p[at + k + n[j]] + p[at + k - n[j]])
+                            for j in range(1, radius):
+                                total += f[j] * (p[at + k + n[j]] - p[at + k - n[j + 1]])
+                            lap[to + k] = bend
+                            flow[to + k] = total
+                    all_rows = unsigned(rows * count)
+                    psi = unsigned(side[MEMORY] + line * side[MEMORY_LINE] + first * count)
+                    zeta = psi + size
+                    for i in range(all_rows):
+                        pml[psi + i] = half_b[i] * pml[psi + i] + half_a[i] * flow[i]
+                    for i in range(all_rows - n[1]):
+                        flow[i] = pml[psi + i + n[1]] - pml[psi + i]
+                    flow[all_rows - n[1]] = -pml[psi + all_rows - n[1]]
+                    for i in range(all_rows):
+                        bend = b[i] * pml[zeta + i] + a[i] * (lap[i] + flow[i])
+                        pml[zeta + i] = bend
+                        flow[i] += bend
+                    for row in range(rows):
+                        at, to = unsigned(begin + row * side[ROW]), unsigned(row * count)
+                        for k in range(unsigned(count)):
+                            old[at + k] -= w * speed[at + k] * flow[to + k]
+            else:
+                a, step, fold = side[COEFFICIENTS], unsigned(side[ROW]), unsigned(side[MEMORY_ROW])
+                pieces = (extent + PIECE - 1) // PIECE
+                for piece in prange(side[LINES] * pieces):
+                    line, first = piece // pieces, piece % pieces * PIECE
+                    long = unsigned(min(PIECE, extent - first))
+                    at = unsigned(side[AT] + line * side[LINE] + first)
+                    psi = unsigned(side[MEMORY] + line * side[MEMORY_LINE] + first)
+                    flow = np.zeros(2 * PIECE, p.dtype)
+                    for k in range(count + 1):
+                        now, last = unsigned(k % 2 * PIECE), unsigned((k + 1) % 2 * PIECE)
+                        for x in range(long):
+                            total = f[0] * (p[at + x] - p[at - step + x])
+                            for j in range(1, radius):
+                                total += f[j] * (p[at + n[j] * step + x] - p[at - n[j + 1] * step + x])
+                            flow[now + x] = total
+                        if k > 0:  # it is known what flows into the point before, and out of it
+                            ahead = k if k < count else 0  # the flux out of the last point is not stretched
+                            turn, fade = ab[a + k - 1], ab[a + count + k - 1]
+                            gain, keep = ab[a + 2 * count + ahead], ab[a + 3 * count + ahead]
+                            before, after = psi + unsigned(k - 1) * fold, psi + unsigned(ahead) * fold
+                            zeta = before + size
+                            for x in range(long):
+                                pml[after + x] = keep * pml[after + x] + gain * flow[now + x]
+                            for x in range(long):
+                                flow[last + x] = (flow[now + x] - flow[last + x]) + (pml[after + x] - pml[before + x])
+                            for x in range(long):
+                                pml[zeta + x] = fade * pml[zeta + x] + turn * flow[last + x]
+                            for x in range(long):
+                                flow[last + x] = (pml[after + x] - pml[before + x]) + pml[zeta + x]
+                            for x in range(long):
+                                old[at - step + x] -= w * speed[at - step + x] * flow[last + x]
+                        at += step
 
-    return across
+    return forward
 
 
 @cache
-def _back(axis: int, radius: int, dtype: Any, parallel: bool) -> Any:
-    """Compile the change of a step of the adjoint along an axis: the transpose of `_forward`."""
-    c, f = _fluxes(radius, dtype)
-    far, first = 2 * radius, axis == 0
-    if axis == 2:
+def _back(radius: int, dtype: Any, parallel: bool) -> Any:
+    """Compile what all layers do in a step of the adjoint: the transpose of `_forward`.
 
-        @jit(parallel=parallel)
-        def along(
-            q: Any, old: Any, speed: Any, pml: Any, changes: Any, ab: Any, w: Any, edge: int, places: Any
-        ) -> None:
-            a, b, half_a, half_b = ab[0], ab[1], ab[2], ab[3]
-            start, lead, trail, offset, size, changed = places
-            shape, reached = (q.shape[0], q.shape[1], len(a)), (q.shape[0], q.shape[1], lead + len(a) + trail)
-            psi, zeta = (
-                pml[offset : offset + size].reshape(shape),
-                pml[offset + size : offset + 2 * size].reshape(shape),
-            )
-            out = changes[changed : changed + reached[0] * reached[1] * reached[2]].reshape(reached)
-            count, reach = len(a), out.shape[2]
-            for z in prange(radius, q.shape[0] - radius):
-                m, n = np.zeros(count + 2 * far, q.dtype), np.zeros(count + 2 * far, q.dtype)
-                for y in range(edge, q.shape[1] - edge):
-                    row, flux, bent, new = q[z, y, start - 1 :], psi[z, y], zeta[z, y], out[z, y]
-                    for k in range(count):
-                        bent[k] = row[1 + k] + b[k] * bent[k]
-                    for k in range(count):
-                        m[far + k] = a[k] * bent[k]
-                    for k in range(count):
-                        n[far + k] = (row[k] + m[far + k - 1]) - (row[1 + k] + m[far + k])
-                    for k in range(count):
-                        flux[k] = n[far + k] + half_b[k] * flux[k]
-                    for k in range(count):
-                        n[far + k] = half_a[k] * flux[k]  # that of the first point is 0
-                    older, faster = old[z, y, start - lead :], speed[z, y, start - lead :]
-                    for k in range(reach):
-                        total, at = c[0] * m[far - lead + k], far - lead + k
-                        for j in range(1, radius + 1):
-                            total += c[j] * (m[at - j] + m[at + j]) + f[j] * (n[at + 1 - j] - n[at + j])
-                        new[k] = w * total
-                    for k in range(reach):
-                        older[k] -= faster[k] * new[k]
-
-        return along
+    With r_i = n_i + m_{i-1} - m_i, what both memories change together is sum_j f_j (r_{i+1-j} - r_{i+j}).
+    """
+    _, f, n = _weights(radius, dtype)
+    far = 2 * radius
 
     @jit(parallel=parallel)
-    def across(q: Any, old: Any, speed: Any, pml: Any, changes: Any, ab: Any, w: Any, edge: int, places: Any) -> None:
-        a, b, half_a, half_b = ab[0], ab[1], ab[2], ab[3]
-        start, lead, trail, offset, size, changed = places
-        planes, rows, long = q.shape[0], q.shape[1], lead + len(a) + trail
-        shape = (len(a), rows, q.shape[2]) if first else (planes, len(a), q.shape[2])
-        reached = (long, rows, q.shape[2]) if first else (planes, long, q.shape[2])
-        psi, zeta = pml[offset : offset + size].reshape(shape), pml[offset + size : offset + 2 * size].reshape(shape)
-        out = changes[changed : changed + reached[0] * reached[1] * reached[2]].reshape(reached)
-        count, width, reach = len(a), q.shape[2], out.shape[0] if first else out.shape[1]
-        low, high = (edge, q.shape[1] - edge) if first else (radius, q.shape[0] - radius)
-        for line in prange(low, high):
-            m, n = np.zeros((count + 2 * far, width), q.dtype), np.zeros((count + 2 * far, width), q.dtype)
-            for k in range(count):
-                flux, bent = (psi[k, line], zeta[k, line]) if first else (psi[line, k], zeta[line, k])
-                here = q[start + k, line] if first else q[line, start + k]
-                before = q[start + k - 1, line] if first else q[line, start + k - 1]
-                fade, turn, keep, gain = b[k], a[k], half_b[k], half_a[k]
-                for x in range(radius, width - radius):
-                    bent[x] = here[x] + fade * bent[x]
-                for x in range(width):
-                    m[far + k, x] = turn * bent[x]
-                if k > 0:
-                    for x in range(radius, width - radius):
-                        n[far + k, x] = (before[x] + m[far + k - 1, x]) - (here[x] + m[far + k, x])
-                    for x in range(width):
-                        flux[x] = n[far + k, x] + keep * flux[x]
-                    for x in range(width):
-                        n[far + k, x] = gain * flux[x]
-            for place in range(reach):
-                k, at = far + place - lead, start - lead + place
-                new = out[place, line] if first else out[line, place]
-                for x in range(radius, width - radius):
-                    total = c[0] * m[k, x]
-                    for j in range(1, radius + 1):
-                        total += c[j] * (m[k - j, x] + m[k + j, x]) + f[j] * (n[k + 1 - j, x] - n[k + j, x])
-                    new[x] = w * total
-                older, faster = (old[at, line], speed[at, line]) if first else (old[line, at], speed[line, at])
-                for x in range(radius, width - radius):
-                    older[x] -= faster[x] * new[x]
+    def back(q: Any, old: Any, speed: Any, pml: Any, changes: Any, sides: Any, ab: Any, weights: Any) -> None:
+        for number in range(len(sides)):
+            side, w = sides[number], weights[number]
+            count, extent, size = side[COUNT], side[EXTENT], unsigned(side[SIZE])
+            if side[ALONG]:
+                all_a = side[COEFFICIENTS]
+                a, b = ab[all_a : all_a + TILE * count], ab[all_a + TILE * count : all_a + 2 * TILE * count]
+                all_a += 2 * TILE * count
+                half_a, half_b = ab[all_a : all_a + TILE * count], ab[all_a + TILE * count : all_a + 2 * TILE * count]
+                tiles = (extent + TILE - 1) // TILE
+                for tile in prange(side[LINES] * tiles):
+                    line, first = tile // tiles, tile % tiles * TILE
+                    rows = min(TILE, extent - first)
+                    begin = side[AT] + line * side[LINE] + first * side[ROW]
+                    here, m = np.empty(TILE * count, q.dtype), np.empty(TILE * count, q.dtype)
+                    r = np.zeros(count + 1 + 2 * far, q.dtype)
+                    for row in range(rows):
+                        at, to = unsigned(begin + row * side[ROW]), unsigned(row * count)
+                        for k in range(unsigned(count)):
+                            here[to + k] = q[at + k]
+                    all_rows = unsigned(rows * count)
+                    psi = unsigned(side[MEMORY] + line * side[MEMORY_LINE] + first * count)
+                    zeta = psi + size
+                    for i in range(all_rows):
+                        value = here[i] + b[i] * pml[zeta + i]
+                        pml[zeta + i] = value
+                        m[i] = a[i] * value
+                    for i in range(all_rows):
+                        here[i] += m[i]
+                    for i in range(n[1], all_rows):  # that of the first point of a row is multiplied by 0
+                        pml[psi + i] = (here[i - n[1]] - here[i]) + half_b[i] * pml[psi + i]
+                    for i in range(all_rows):
+                        here[i] = half_a[i] * pml[psi + i] - m[i]
+                    for row in range(rows):
+                        to, middle = unsigned(row * count), unsigned(far)
+                        r[middle], r[middle + unsigned(count)] = here[to], m[to + unsigned(count) - n[1]]
+                        for k in range(n[1], unsigned(count)):
+                            r[middle + k] = here[to + k] + m[to + k - n[1]]
+                        at = unsigned(begin + row * side[ROW] - side[LEAD])
+                        out = unsigned(side[OUT] + line * side[OUT_LINE] + (first + row) * side[OUT_ROW])
+                        middle = unsigned(far - side[LEAD])
+                        for k in range(unsigned(side[REACH])):
+                            total = f[0] * (r[middle + k] - r[middle + k + n[1]])
+                            for j in range(1, radius):
+                                total += f[j] * (r[middle + k - n[j]] - r[middle + k + n[j + 1]])
+                            changes[out + k] = w * total
+                        for k in range(unsigned(side[REACH])):
+                            old[at + k] -= speed[at + k] * changes[out + k]
+            else:
+                a, step, fold = side[COEFFICIENTS], unsigned(side[ROW]), unsigned(side[MEMORY_ROW])
+                pieces, wide = (extent + PIECE - 1) // PIECE, unsigned(PIECE)
+                for piece in prange(side[LINES] * pieces):
+                    line, first = piece // pieces, piece % pieces * PIECE
+                    long = unsigned(min(PIECE, extent - first))
+                    at = unsigned(side[AT] + line * side[LINE] + first)
+                    psi = unsigned(side[MEMORY] + line * side[MEMORY_LINE] + first)
+                    m, r = np.zeros(2 * PIECE, q.dtype), np.zeros((count + 1 + 2 * far) * PIECE, q.dtype)
+                    for k in range(count):
+                        now, last = unsigned(k % 2 * PIECE), unsigned((k + 1) % 2 * PIECE)
+                        turn, fade = ab[a + k], ab[a + count + k]
+                        gain, keep = ab[a + 2 * count + k], ab[a + 3 * count + k]
+                        for x in range(long):
+                            value = q[at + x] + fade * pml[psi + size + x]
+                            pml[psi + size + x] = value
+                            m[now + x] = turn * value
+                        if k > 0:
+                            for x in range(long):
+                                flux = (q[at - step + x] + m[last + x]) - (q[at + x] + m[now + x])
+                                pml[psi + x] = flux + keep * pml[psi + x]
+                        to = unsigned((far + k) * PIECE)
+                        for x in range(long):
+                            r[to + x] = gain * pml[psi + x] + (m[last + x] - m[now + x])
+                        at, psi = at + step, psi + fold
+                    to, last = unsigned((far + count) * PIECE), unsigned((count + 1) % 2 * PIECE)
+                    for x in range(long):
+                        r[to + x] = m[last + x]
+                    at = unsigned(side[AT] + line * side[LINE] + first - side[LEAD] * side[ROW])
+                    out = unsigned(side[OUT] + line * side[OUT_LINE] + first)
+                    to = unsigned((far - side[LEAD]) * PIECE)
+                    for _ in range(side[REACH]):
+                        for x in range(long):
+                            total = f[0] * (r[to + x] - r[to + wide + x])
+                            for j in range(1, radius):
+                                total += f[j] * (r[to - n[j] * wide + x] - r[to + n[j + 1] * wide + x])
+                            changes[out + x] = w * total
+                        for x in range(long):
+                            old[at + x] -= speed[at + x] * changes[out + x]
+                        at, out, to = at + step, out + unsigned(side[OUT_ROW]), to + wide
 
-    return across
+    return back

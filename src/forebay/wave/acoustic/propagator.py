@@ -54,7 +54,7 @@ class Acoustic(Physics):
     >>> source = propagator.antenna([(100, 300)])
     >>> state = propagator.step(propagator.zeros(), source, np.ones(1, np.float32))
     >>> sorted(state), state["p"].shape
-    (['p', 'p_old', 'pml'], (138, 148))
+    (['p', 'p_old', 'pml'], (98, 108))
     """
 
     model: AcousticModel
@@ -108,11 +108,6 @@ class Acoustic(Physics):
         [18.1, 6.3, 3.8, 2.9]
         """
         return resolving(lambda angles: np.sqrt(np.maximum(-symbol(second_derivative(order), angles), 0)))
-
-    @staticmethod
-    def absorbing_wavelengths(ndim: int) -> float:
-        """Return 0: layers of 20 points absorb waves of all lengths."""
-        return 0.0
 
     @staticmethod
     def check_images(names: Sequence[str]) -> None:

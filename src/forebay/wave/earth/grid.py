@@ -32,7 +32,7 @@ class Grid:
     origin: tuple[float, ...]
     """position of the first point"""
     absorb: int
-    """points of each absorbing layer: 20 for acoustic waves, what `absorbing_points` tells for elastic ones"""
+    """points of each absorbing layer"""
     free_surface: bool
 
     def __init__(
@@ -41,7 +41,7 @@ class Grid:
         spacing: float | Sequence[float],
         origin: float | Sequence[float] = 0.0,
         *,
-        absorb: int = 40,
+        absorb: int = 20,
         free_surface: bool = False,
     ) -> None:
         object.__setattr__(self, "shape", tuple(int(points) for points in shape))

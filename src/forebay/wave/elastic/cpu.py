@@ -19,8 +19,10 @@ from numpy.typing import NDArray
 
 from forebay.wave.acoustic.cpu import MANY, CpuKernels
 from forebay.wave.earth.model import ElasticModel
+from forebay.wave.elastic.cpu_layers import CpuLayers
 from forebay.wave.elastic.cpu_stress import stresses
 from forebay.wave.elastic.cpu_velocity import velocities, weights_of
+from forebay.wave.elastic.layers import MEMORY
 from forebay.wave.elastic.medium import averaged
 from forebay.wave.kernels.jit import jit, jits, prange
 
@@ -92,26 +94,49 @@ class ElasticCpuKernels(CpuKernels):
         """Return a property of the medium at cells."""
         return np.asarray(medium[name].reshape(-1)[cells], np.float64)
 
-    def run(
-        self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int], hears: Any, image: Any
+    def run_forward(
+        self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int], hears: Any
     ) -> Any:
         """Advance a state by several steps, in place, sending and hearing a row of values in each."""
         for step in steps:
             if hears is not None:
                 self.hear(propagator, state, hears[0], hears[1][step], still=True)
-            self._step(propagator, state, senders, sent[step])
+            self._step(propagator, state, senders, sent[step], back=False)
             if hears is not None:
                 self.hear(propagator, state, hears[0], hears[1][step], still=False)
         return state
 
-    def _step(self, propagator: Any, state: Any, senders: Any, values: Any) -> None:
-        v, t = propagator.fields(state)
-        self.move(v, t, propagator.buoyancies, propagator.damping, propagator.table, propagator.weights)
+    def run_back(self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int], image: Any) -> Any:
+        """Take the adjoint's state back through steps, in place, sending a row of values in each."""
+        for step in steps:
+            self._step(propagator, state, senders, sent[step], back=True)
+        return state
+
+    def _step(self, propagator: Any, state: Any, senders: Any, values: Any, back: bool) -> None:
+        (v, t), pml, layers = propagator.fields(state), state[MEMORY], self._layers(propagator)
+        b, m, table, w = propagator.buoyancies, propagator.stiffnesses, propagator.table, propagator.weights
+        layers.fade(0, v)
+        self.move(v, t, b, table, w)
+        layers.stretch(0, v, b, t, pml, back=back)
+        layers.fade(0, v)
         self._send(state, senders, values, still=False)
-        self.strain(t, v, propagator.stiffnesses, propagator.damping, propagator.table, propagator.weights)
+        if back:
+            layers.keep(0, v, pml)
+        layers.fade(1, t)
+        self.strain(t, v, m, table, w)
+        layers.stretch(1, t, m, v, pml, back=back)
+        layers.fade(1, t)
         self._send(state, senders, values, still=True)
         if propagator.model.grid.free_surface:
             t[0][propagator.halo] = 0
+        if back:
+            layers.keep(1, t, pml)
+
+    def _layers(self, propagator: Any) -> CpuLayers:
+        if "_stretched" not in self.__dict__:
+            grid = propagator.model.grid
+            self._stretched = CpuLayers(propagator.layers, propagator.table, grid.spacing, propagator.order)
+        return self._stretched
 
     def _send(self, state: Any, senders: Any, values: Any, still: bool) -> None:
         for group in senders:
@@ -160,40 +185,40 @@ class ElasticCpuKernels(CpuKernels):
         """Return the model's part of what `see` returned, which is all of it."""
         return seen
 
-    def sense(self, propagator: Any, totals: dict[str, Any], state: Any, adjoint: Any, factor: float) -> None:
-        """Add what velocities and the stresses of the adjoint owe to the medium to totals."""
+    def sense(self, propagator: Any, totals: dict[str, Any], state: Any, adjoint: Any, every: int) -> None:
+        """Add what velocities and the stresses of the adjoint owe to the medium to totals, `every` times."""
         v, t = (
             tuple(fields[name] for name in names)
             for fields, names in ((state, propagator.velocities), (adjoint, propagator.stresses))
         )
-        scale = self.dtype.type(factor)
+        scale = self.dtype.type(propagator.dt * every)
         table, w = (
             tuple(rows * scale for rows in propagator.table),
             tuple(slope * scale for slope in propagator.weights),
         )
+        layers, pml = self._layers(propagator), adjoint[MEMORY]
         over_velocities = tuple(totals["b" + name[1:]] for name in propagator.velocities)
-        self.sense_move(over_velocities, t, v, propagator.damping, table, w)
-        shear = tuple(totals["m" + name[1:]] for name in propagator.stresses[len(v) :])
-        self.sense_strain((totals["traces"], totals["inner"], *shear), v, t, propagator.damping, table, w)
+        self.move(over_velocities, t, v, table, w)
+        layers.stretch(0, over_velocities, v, t, pml, back=True, factor=scale)
+        over_stresses = [totals["traces"], totals["inner"]]
+        over_stresses += [totals["m" + name[1:]] for name in propagator.stresses[len(v) :]]
+        self.sense_strain(tuple(over_stresses), v, t, table, w)
+        layers.sense(over_stresses, v, t, pml, totals[MEMORY], scale, every)
 
-    def move(self, v: Fields, t: Fields, b: Fields, g: Fields, table: Fields, w: Fields) -> None:
+    def move(self, v: Fields, t: Fields, b: Fields, table: Fields, w: Fields) -> None:
         """Advance the velocities."""
-        velocities(*self._kind, v[0].size >= MANY, False)(v, t, b, g, table, w)
+        velocities(*self._kind, v[0].size >= MANY)(v, t, b, table, w)
 
-    def strain(self, t: Fields, v: Fields, m: Fields, g: Fields, table: Fields, w: Fields) -> None:
+    def strain(self, t: Fields, v: Fields, m: Fields, table: Fields, w: Fields) -> None:
         """Advance the stresses."""
         # In three dimensions a sweep that senses has one field more to read.
         m = m if len(v) == 2 else (m[0], m[1], m[1], *m[2:])
-        stresses(*self._kind, v[0].size >= MANY, False)(t, v, m, g, table, w)
+        stresses(*self._kind, v[0].size >= MANY, False)(t, v, m, table, w)
 
-    def sense_move(self, totals: Fields, t: Fields, v: Fields, g: Fields, table: Fields, w: Fields) -> None:
-        """Add the products of velocities with what stresses do to them to totals."""
-        velocities(*self._kind, v[0].size >= MANY, True)(totals, t, v, g, table, w)
-
-    def sense_strain(self, totals: Fields, v: Fields, t: Fields, g: Fields, table: Fields, w: Fields) -> None:
+    def sense_strain(self, totals: Fields, v: Fields, t: Fields, table: Fields, w: Fields) -> None:
         """Add the products of stresses with the strains of velocities to totals."""
         totals = totals if len(v) == 2 else (*totals[:2], totals[1], *totals[2:])
-        stresses(*self._kind, v[0].size >= MANY, True)(totals, v, t, g, table, w)
+        stresses(*self._kind, v[0].size >= MANY, True)(totals, v, t, table, w)
 
     def divergence(self, out: Any, v: Fields, corner: tuple[int, ...], back: Any, w: Fields) -> None:
         """Fill `out` with the divergence of velocities inside the model."""

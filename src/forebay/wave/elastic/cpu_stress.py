@@ -1,4 +1,4 @@
-"""The second half of an elastic step on the CPU: velocities change stresses; see `elastic_cpu`."""
+"""The second half of an elastic step on the CPU: velocities change stresses; see `cpu`."""
 
 from functools import cache
 from typing import Any
@@ -11,7 +11,7 @@ from forebay.wave.kernels.jit import jit, prange
 
 @cache
 def stresses(ndim: int, radius: int, dtype: np.dtype[Any], parallel: bool, sense: bool) -> Any:
-    """Compile ``strain(t, v, m, g, table, w)``: t = g (g t + what the strains of v ask for), with the moduli in `m`.
+    """Compile ``strain(t, v, m, table, w)``: t += what the strains of v ask for, with the moduli in `m`.
 
     Normal stresses come first in `t`, and lam and mu in `m`; then each shear stress with its own stiffness. Where it is
     to `sense`, `m` has the stresses of the other wave, and `t` totals: first of the product of its trace and that of
@@ -22,11 +22,10 @@ def stresses(ndim: int, radius: int, dtype: np.dtype[Any], parallel: bool, sense
     if ndim == 2:
 
         @jit(parallel=parallel)
-        def strain_plane(t: Any, v: Any, m: Any, g: Any, table: Any, w: Any) -> None:
+        def strain_plane(t: Any, v: Any, m: Any, table: Any, w: Any) -> None:
             (t_zz, t_xx, t_zx), (v_z, v_x), (lam, mu, m_zx) = t, v, m
             ahead, back = table[0], table[2]
             rows, width = v_z.shape[0] - 2 * radius, v_z.shape[1] - 2 * radius
-            g_x, h_x = g[2][radius : radius + width], g[3][radius : radius + width]
             for tile in prange((rows + ROWS - 1) // ROWS):
                 e_z, e_x = np.empty(width, v_z.dtype), np.empty(width, v_z.dtype)
                 first = radius + tile * ROWS
@@ -43,20 +42,15 @@ def stresses(ndim: int, radius: int, dtype: np.dtype[Any], parallel: bool, sense
                         e_x[x] = w[0] * along_x
                     one, two = lam[z, radius : radius + width], mu[z, radius : radius + width]
                     new, other = t_zz[z, radius : radius + width], t_xx[z, radius : radius + width]
-                    g_z, h_z = g[0][z], g[1][z]
                     if sense:  # of lam and mu, then, are the normal stresses of the other wave
                         for x in range(width):
                             new[x] += (one[x] + two[x]) * (e_z[x] + e_x[x])
                             other[x] += one[x] * e_z[x] + two[x] * e_x[x]
                     else:
                         for x in range(width):
-                            fade = g_z * g_x[x]
-                            new[x] = fade * (fade * new[x] + one[x] * (e_z[x] + e_x[x]) + (two[x] + two[x]) * e_z[x])
+                            new[x] += one[x] * (e_z[x] + e_x[x]) + (two[x] + two[x]) * e_z[x]
                         for x in range(width):
-                            fade = g_z * g_x[x]
-                            other[x] = fade * (
-                                fade * other[x] + one[x] * (e_z[x] + e_x[x]) + (two[x] + two[x]) * e_x[x]
-                            )
+                            other[x] += one[x] * (e_z[x] + e_x[x]) + (two[x] + two[x]) * e_x[x]
                     new, by = t_zx[z, radius : radius + width], m_zx[z, radius : radius + width]
                     for x in range(width):
                         along_z, along_x = nought, nought
@@ -65,21 +59,16 @@ def stresses(ndim: int, radius: int, dtype: np.dtype[Any], parallel: bool, sense
                         for k in range(radius):
                             along_x += c[k] * (v_z[z, x + radius + 1 + k] - v_z[z, x + radius - k])
                         push = along_z + w[0] * along_x
-                        if sense:
-                            new[x] += by[x] * push
-                        else:
-                            fade = h_z * h_x[x]
-                            new[x] = fade * (fade * new[x] + by[x] * push)
+                        new[x] += by[x] * push
 
         return strain_plane
 
     @jit(parallel=parallel)
-    def strain_volume(t: Any, v: Any, m: Any, g: Any, table: Any, w: Any) -> None:
+    def strain_volume(t: Any, v: Any, m: Any, table: Any, w: Any) -> None:
         (v_z, v_y, v_x), (lam, mu, third, m_zy, m_zx, m_yx) = v, m
         t_zz, t_yy, t_xx, t_zy, t_zx, t_yx = t
         ahead, back = table[0], table[2]
         planes, rows, width = v_z.shape[0] - 2 * radius, v_z.shape[1] - 2 * radius, v_z.shape[2] - 2 * radius
-        g_x, h_x = g[4][radius : radius + width], g[5][radius : radius + width]
         across = (rows + TILE_Y - 1) // TILE_Y
         for tile in prange((planes + TILE_Z - 1) // TILE_Z * across):
             e_z, e_y, e_x = np.empty(width, v_z.dtype), np.empty(width, v_z.dtype), np.empty(width, v_z.dtype)
@@ -103,7 +92,7 @@ def stresses(ndim: int, radius: int, dtype: np.dtype[Any], parallel: bool, sense
                         e_x[x] = w[1] * along_x
                     one, two = lam[z, y, radius : radius + width], mu[z, y, radius : radius + width]
                     last = third[z, y, radius : radius + width]
-                    new, beside = t_zz[z, y, radius : radius + width], g[0][z] * g[2][y]
+                    new = t_zz[z, y, radius : radius + width]
                     other = t_yy[z, y, radius : radius + width]
                     if sense:
                         for x in range(width):
@@ -111,17 +100,16 @@ def stresses(ndim: int, radius: int, dtype: np.dtype[Any], parallel: bool, sense
                             other[x] += one[x] * e_z[x] + two[x] * e_y[x] + last[x] * e_x[x]
                     else:
                         for x in range(width):
-                            fade, trace = beside * g_x[x], e_z[x] + e_y[x] + e_x[x]
-                            new[x] = fade * (fade * new[x] + one[x] * trace + (two[x] + two[x]) * e_z[x])
+                            trace = e_z[x] + e_y[x] + e_x[x]
+                            new[x] += one[x] * trace + (two[x] + two[x]) * e_z[x]
                         for x in range(width):
-                            fade, trace = beside * g_x[x], e_z[x] + e_y[x] + e_x[x]
-                            other[x] = fade * (fade * other[x] + one[x] * trace + (two[x] + two[x]) * e_y[x])
+                            trace = e_z[x] + e_y[x] + e_x[x]
+                            other[x] += one[x] * trace + (two[x] + two[x]) * e_y[x]
                         new = t_xx[z, y, radius : radius + width]
                         for x in range(width):
-                            fade, trace = beside * g_x[x], e_z[x] + e_y[x] + e_x[x]
-                            new[x] = fade * (fade * new[x] + one[x] * trace + (two[x] + two[x]) * e_x[x])
+                            trace = e_z[x] + e_y[x] + e_x[x]
+                            new[x] += one[x] * trace + (two[x] + two[x]) * e_x[x]
                     new, by = t_zy[z, y, radius : radius + width], m_zy[z, y, radius : radius + width]
-                    beside = g[1][z] * g[3][y]
                     for x in range(width):
                         along_z, along_y = nought, nought
                         for k in range(both):
@@ -129,13 +117,8 @@ def stresses(ndim: int, radius: int, dtype: np.dtype[Any], parallel: bool, sense
                         for k in range(radius):
                             along_y += c[k] * (v_z[z, y + 1 + k, x + radius] - v_z[z, y - k, x + radius])
                         push = along_z + w[0] * along_y
-                        if sense:
-                            new[x] += by[x] * push
-                        else:
-                            fade = beside * g_x[x]
-                            new[x] = fade * (fade * new[x] + by[x] * push)
+                        new[x] += by[x] * push
                     new, by = t_zx[z, y, radius : radius + width], m_zx[z, y, radius : radius + width]
-                    beside = g[1][z] * g[2][y]
                     for x in range(width):
                         along_z, along_x = nought, nought
                         for k in range(both):
@@ -143,23 +126,14 @@ def stresses(ndim: int, radius: int, dtype: np.dtype[Any], parallel: bool, sense
                         for k in range(radius):
                             along_x += c[k] * (v_z[z, y, x + radius + 1 + k] - v_z[z, y, x + radius - k])
                         push = along_z + w[1] * along_x
-                        if sense:
-                            new[x] += by[x] * push
-                        else:
-                            fade = beside * h_x[x]
-                            new[x] = fade * (fade * new[x] + by[x] * push)
+                        new[x] += by[x] * push
                     new, by = t_yx[z, y, radius : radius + width], m_yx[z, y, radius : radius + width]
-                    beside = g[0][z] * g[3][y]
                     for x in range(width):
                         along_y, along_x = nought, nought
                         for k in range(radius):
                             along_y += c[k] * (v_x[z, y + 1 + k, x + radius] - v_x[z, y - k, x + radius])
                             along_x += c[k] * (v_y[z, y, x + radius + 1 + k] - v_y[z, y, x + radius - k])
                         push = w[0] * along_y + w[1] * along_x
-                        if sense:
-                            new[x] += by[x] * push
-                        else:
-                            fade = beside * h_x[x]
-                            new[x] = fade * (fade * new[x] + by[x] * push)
+                        new[x] += by[x] * push
 
     return strain_volume

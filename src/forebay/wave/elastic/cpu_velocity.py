@@ -1,4 +1,4 @@
-"""The first half of an elastic step on the CPU: stresses move velocities; see `elastic_cpu`."""
+"""The first half of an elastic step on the CPU: stresses move velocities; see `cpu`."""
 
 from functools import cache
 from typing import Any
@@ -15,27 +15,24 @@ ROWS = 8
 
 
 @cache
-def velocities(ndim: int, radius: int, dtype: np.dtype[Any], parallel: bool, sense: bool) -> Any:
-    """Compile ``move(v, t, b, g, table, w)``: v = g (g v + b div(t)), or v += b div(t) where it is to `sense`.
+def velocities(ndim: int, radius: int, dtype: np.dtype[Any], parallel: bool) -> Any:
+    """Compile ``move(v, t, b, table, w)``: v += b div(t).
 
-    `g` has the factors of the layers along each axis, at whole and at half points; `table` the derivatives along depth,
-    `w` one over the spacing of the other axes.
+    `table` has the derivatives along depth, `w` one over the spacing of the other axes.
     """
     c, both = weights_of(radius, dtype), 2 * radius
     nought = dtype.type(0)
     if ndim == 2:
 
         @jit(parallel=parallel)
-        def move_plane(v: Any, t: Any, b: Any, g: Any, table: Any, w: Any) -> None:
+        def move_plane(v: Any, t: Any, b: Any, table: Any, w: Any) -> None:
             (v_z, v_x), (t_zz, t_xx, t_zx), (b_z, b_x) = v, t, b
             ahead, back = table[0], table[1]
             rows, width = v_z.shape[0] - 2 * radius, v_z.shape[1] - 2 * radius
-            g_x, h_x = g[2][radius : radius + width], g[3][radius : radius + width]
             for tile in prange((rows + ROWS - 1) // ROWS):
                 first = radius + tile * ROWS
                 for z in range(first, min(first + ROWS, radius + rows)):
                     new, by = v_z[z, radius : radius + width], b_z[z, radius : radius + width]
-                    g_z, h_z = g[0][z], g[1][z]
                     for x in range(width):
                         along_z, along_x = nought, nought
                         for k in range(both):
@@ -43,11 +40,7 @@ def velocities(ndim: int, radius: int, dtype: np.dtype[Any], parallel: bool, sen
                         for k in range(radius):
                             along_x += c[k] * (t_zx[z, x + radius + k] - t_zx[z, x + radius - 1 - k])
                         push = along_z + w[0] * along_x
-                        if sense:
-                            new[x] += by[x] * push
-                        else:
-                            fade = h_z * g_x[x]
-                            new[x] = fade * (fade * new[x] + by[x] * push)
+                        new[x] += by[x] * push
                     new, by = v_x[z, radius : radius + width], b_x[z, radius : radius + width]
                     for x in range(width):
                         along_z, along_x = nought, nought
@@ -56,27 +49,21 @@ def velocities(ndim: int, radius: int, dtype: np.dtype[Any], parallel: bool, sen
                         for k in range(radius):
                             along_x += c[k] * (t_xx[z, x + radius + 1 + k] - t_xx[z, x + radius - k])
                         push = along_z + w[0] * along_x
-                        if sense:
-                            new[x] += by[x] * push
-                        else:
-                            fade = g_z * h_x[x]
-                            new[x] = fade * (fade * new[x] + by[x] * push)
+                        new[x] += by[x] * push
 
         return move_plane
 
     @jit(parallel=parallel)
-    def move_volume(v: Any, t: Any, b: Any, g: Any, table: Any, w: Any) -> None:
+    def move_volume(v: Any, t: Any, b: Any, table: Any, w: Any) -> None:
         (v_z, v_y, v_x), (t_zz, t_yy, t_xx, t_zy, t_zx, t_yx), (b_z, b_y, b_x) = v, t, b
         ahead, back = table[0], table[1]
         planes, rows, width = v_z.shape[0] - 2 * radius, v_z.shape[1] - 2 * radius, v_z.shape[2] - 2 * radius
-        g_x, h_x = g[4][radius : radius + width], g[5][radius : radius + width]
         across = (rows + TILE_Y - 1) // TILE_Y
         for tile in prange((planes + TILE_Z - 1) // TILE_Z * across):
             first_z, first_y = radius + tile // across * TILE_Z, radius + tile % across * TILE_Y
             for z in range(first_z, min(first_z + TILE_Z, radius + planes)):
                 for y in range(first_y, min(first_y + TILE_Y, radius + rows)):
                     new, by = v_z[z, y, radius : radius + width], b_z[z, y, radius : radius + width]
-                    beside = g[1][z] * g[2][y]
                     for x in range(width):
                         along_z, along_y, along_x = nought, nought, nought
                         for k in range(both):
@@ -85,13 +72,8 @@ def velocities(ndim: int, radius: int, dtype: np.dtype[Any], parallel: bool, sen
                             along_y += c[k] * (t_zy[z, y + k, x + radius] - t_zy[z, y - 1 - k, x + radius])
                             along_x += c[k] * (t_zx[z, y, x + radius + k] - t_zx[z, y, x + radius - 1 - k])
                         push = along_z + w[0] * along_y + w[1] * along_x
-                        if sense:
-                            new[x] += by[x] * push
-                        else:
-                            fade = beside * g_x[x]
-                            new[x] = fade * (fade * new[x] + by[x] * push)
+                        new[x] += by[x] * push
                     new, by = v_y[z, y, radius : radius + width], b_y[z, y, radius : radius + width]
-                    beside = g[0][z] * g[3][y]
                     for x in range(width):
                         along_z, along_y, along_x = nought, nought, nought
                         for k in range(both):
@@ -100,13 +82,8 @@ def velocities(ndim: int, radius: int, dtype: np.dtype[Any], parallel: bool, sen
                             along_y += c[k] * (t_yy[z, y + 1 + k, x + radius] - t_yy[z, y - k, x + radius])
                             along_x += c[k] * (t_yx[z, y, x + radius + k] - t_yx[z, y, x + radius - 1 - k])
                         push = along_z + w[0] * along_y + w[1] * along_x
-                        if sense:
-                            new[x] += by[x] * push
-                        else:
-                            fade = beside * g_x[x]
-                            new[x] = fade * (fade * new[x] + by[x] * push)
+                        new[x] += by[x] * push
                     new, by = v_x[z, y, radius : radius + width], b_x[z, y, radius : radius + width]
-                    beside = g[0][z] * g[2][y]
                     for x in range(width):
                         along_z, along_y, along_x = nought, nought, nought
                         for k in range(both):
@@ -115,11 +92,7 @@ def velocities(ndim: int, radius: int, dtype: np.dtype[Any], parallel: bool, sen
                             along_y += c[k] * (t_yx[z, y + k, x + radius] - t_yx[z, y - 1 - k, x + radius])
                             along_x += c[k] * (t_xx[z, y, x + radius + 1 + k] - t_xx[z, y, x + radius - k])
                         push = along_z + w[0] * along_y + w[1] * along_x
-                        if sense:
-                            new[x] += by[x] * push
-                        else:
-                            fade = beside * h_x[x]
-                            new[x] = fade * (fade * new[x] + by[x] * push)
+                        new[x] += by[x] * push
 
     return move_volume
 

@@ -18,11 +18,12 @@ from forebay.wave.acoustic.gpu import WORD
 from forebay.wave.earth.grid import Grid
 from forebay.wave.earth.model import ElasticModel
 from forebay.wave.elastic.gpu_images import POINTS, ElasticImages
-from forebay.wave.elastic.lists import listeners as listeners_of
-from forebay.wave.elastic.lists import senders as senders_of
+from forebay.wave.elastic.layers import MEMORY, held
 from forebay.wave.elastic.medium import AXES, at_whole_points
 from forebay.wave.imaging import Imaging
 from forebay.wave.kernels.device import SOURCES, Launch
+from forebay.wave.kernels.lists import listeners as listeners_of
+from forebay.wave.kernels.lists import senders as senders_of
 from forebay.wave.kernels.variant import Variant, chunk_of
 
 VELOCITY, STRESS = (SOURCES / f"elastic_{name}.cu" for name in ("velocity", "stress"))
@@ -58,7 +59,8 @@ class ElasticGpuKernels(ElasticImages):
     ) -> None:
         super().__init__(grid, radius, dtype, device, variant or FASTEST)
         self._surface = radius if grid.free_surface else 0  # 0 for none
-        self._bound: dict[tuple[int, int, bool], tuple[Any, Any, Launch | None]] = {}
+        self._prepared: dict[bool, tuple[Launch, Launch]] = {}  # forward and back
+        self._bound: dict[tuple[int, int, bool, bool], tuple[Any, Any, Launch | None]] = {}
 
     def medium(self, model: ElasticModel, halo: int, dt: float) -> dict[str, Any]:
         """Return density, lam and softness at whole points, in the units that the kernels average them in."""
@@ -83,33 +85,52 @@ class ElasticGpuKernels(ElasticImages):
         axis = AXES[self._axes].index(name[1:])
         return 1 / (values("rho", cells) + values("rho", cells + int(np.prod(self._shape[axis + 1 :]))))
 
-    def run(
-        self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int], hears: Any, image: Any
+    def run_forward(
+        self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int], hears: Any
     ) -> Any:
-        """Advance a state by several steps, in place, sending and hearing a row of values in each.
+        """Advance a state by several steps, in place, sending and hearing a row of values in each."""
+        return self._run(propagator, state, senders, sent, steps, hears, None, back=False)
+
+    def run_back(self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int], image: Any) -> Any:
+        """Take the adjoint's state back through steps, in place, sending a row of values in each.
 
         `image`, an `Imaging` or None, is made of the divergence in the last step; the rest is as for acoustic waves.
         """
+        return self._run(propagator, state, senders, sent, steps, None, image, back=True)
+
+    def _run(
+        self,
+        propagator: Any,
+        state: Any,
+        senders: Any,
+        sent: Any,
+        steps: Sequence[int],
+        hears: Any,
+        image: Imaging | None,
+        *,
+        back: bool,
+    ) -> Any:
         stream, address, row = self.device.stream(), self.device.address, sent.itemsize * sent.shape[1]
         listeners, heard = hears if hears is not None else (None, None)
         values, out, across = address(sent), 0, 0
         if heard is not None:
             out, across = address(heard), heard.itemsize * heard.shape[1]
+        pml = address(state[MEMORY])
         fields = self._fields({name: address(field) for name, field in state.items()})
-        between, after = (self._bound_points(propagator, senders, listeners, still) for still in (False, True))
-        move, strain = self._halves(propagator)
+        between, after = (self._bound_points(propagator, senders, listeners, still, back) for still in (False, True))
+        move, strain = self._halves(propagator, back)
         for half in (move, strain):
-            half.set(**fields)
+            half.set(**fields, pml=pml)
         for launch, sends, hearing in ((between, "v", "t"), (after, "t", "v")):
             if launch is not None:
-                launch.set(**self._three("", sends, fields), **self._three("heard_", hearing, fields))
+                launch.set(**self._three("", sends, fields), **self._three("heard_", hearing, fields), fourth=pml)
         for step in steps:
             move(stream)
             if between is not None:
                 between.set(values=values + step * row, out=out + step * across)
                 between(stream)
             if image is not None and step == steps[-1]:
-                self._imaged(propagator, image, fields)(stream)
+                self._imaged(propagator, image, fields | {MEMORY: pml})(stream)
             else:
                 strain(stream)
             if after is not None:
@@ -119,52 +140,94 @@ class ElasticGpuKernels(ElasticImages):
 
     def hear(self, propagator: Any, state: Any, antenna: Any, out: Any, still: bool) -> None:
         """Read the pressure at an antenna's points, or the velocities."""
-        launch = self._bound_points(propagator, (), antenna, not still)
+        launch = self._bound_points(propagator, (), antenna, not still, False)
         if launch is not None:
             fields = self._fields({name: self.device.address(field) for name, field in state.items()})
             launch.set(**self._three("heard_", "t" if still else "v", fields), out=out)
             launch(self.device.stream())
 
-    def sense(self, propagator: Any, totals: dict[str, Any], state: Any, adjoint: Any, factor: float) -> None:
-        """Add what velocities and the stresses of the adjoint owe to the medium to totals."""
+    def sense(self, propagator: Any, totals: dict[str, Any], state: Any, adjoint: Any, every: int) -> None:
+        """Add what velocities and the stresses of the adjoint owe to the medium to totals, `every` times."""
         names = self._fields(dict(state) | {name: adjoint[name] for name in propagator.stresses})
-        slopes = self._slopes(propagator)
+        slopes, layers = self._slopes(propagator), self._layers(propagator) | {"pml": adjoint[MEMORY]}
         over_v = {f"total_{axis}": totals.get(f"b{axis}") for axis in "zyx"}
         over_t = {f"total_{pair}": totals.get(f"m{pair}") for pair in ("zy", "zx", "yx")}
         v, t = ({key: names[key] for key in names if key[0] == letter} for letter in "vt")
         tables = {"ahead": propagator.table[0], "back": propagator.table[1], "closed": self._closed}
-        arguments = over_v | v | t | {"factor": float(factor)} | tables | slopes
-        self._stencil_launch(VELOCITY, "sense_move", arguments)(self.device.stream())
+        factor = {"factor": float(propagator.dt * every)}
+        arguments = over_v | v | t | factor | layers | tables | slopes
+        self._stencil_launch(VELOCITY, "sense_move", arguments, propagator.layers.ends)(self.device.stream())
         tables["back"] = propagator.table[2]
-        arguments = {"traces": totals["traces"], "inner": totals["inner"]} | over_t
-        arguments |= t | v | {"factor": float(factor)} | tables | slopes
-        self._stencil_launch(STRESS, "sense_strain", arguments)(self.device.stream())
+        arguments = {"traces": totals["traces"], "inner": totals["inner"]} | over_t | t | v | factor | layers
+        arguments |= {"traced": totals[MEMORY]} | self._held(propagator, every) | tables | slopes
+        self._stencil_launch(STRESS, "sense_strain", arguments, propagator.layers.ends)(self.device.stream())
 
-    def _cut(self, variant: ElasticVariant) -> tuple[tuple[int, int, int], dict[str, int]]:
-        """Return the thread blocks of a stencil, and the extents that it is told."""
-        along, across = variant.block
-        words, planes = -(-(self._end - WORD) // variant.width), self._planes - 2 * self.radius
-        columns = -(-words // along), -(-(self._rows - 2 * self.radius) // across) if self._axes == 3 else 1
+    def _held(self, propagator: Any, every: int) -> dict[str, Any]:
+        """Return the coefficients of a memory that is asked once in several steps."""
+        layers = propagator.layers
+        pairs = [held(a, b, every) for a, b in zip(layers.a, layers.b, strict=True)]
+        a, b = ([pair[place] for pair in pairs] for place in (0, 1))
+        return {f"held_{name}": values for name, values in _by_axis(a=a, b=b).items()}
+
+    def _tiles(self, variant: ElasticVariant, ends: Any, back: bool) -> NDArray[np.int32]:
+        """List what thread blocks compute, those that layers reach first; on the way back they reach further."""
+        words = variant.width
+        first = self.radius, self.radius if self._axes == 3 else 0, WORD // words
+        last = self._planes - self.radius, max(self._rows - self.radius, 1), -(-self._end // words)
+        whole = list(zip(first, last, strict=True))
+        inner = list(whole)
+        for axis, (start, low, high, stop) in zip((0, 2) if self._axes == 2 else range(3), ends, strict=True):
+            reach = (WORD if axis == 2 else self.radius) if back else 0
+            scale = words if axis == 2 else 1
+            begin = (low + reach) // scale if low > start else first[axis]
+            end = (high - reach) // scale if high < stop else last[axis]
+            inner[axis] = begin, end
+        if any(begin >= end for begin, end in inner):
+            return self._blocks_of(whole, variant, layered=True)
+        found, box = [], list(whole)
+        for axis in range(3):
+            for side in ((box[axis][0], inner[axis][0]), (inner[axis][1], box[axis][1])):
+                found.append(self._blocks_of([*box[:axis], side, *box[axis + 1 :]], variant, layered=True))
+            box[axis] = inner[axis]
+        return np.concatenate([*found, self._blocks_of(inner, variant, layered=False)])
+
+    def _blocks_of(self, box: Any, variant: ElasticVariant, layered: bool) -> NDArray[np.int32]:
+        """Cut a box of planes, rows and words into what thread blocks compute."""
+        planes, rows, words = (end - begin for begin, end in box)
+        if min(planes, rows, words) <= 0:
+            return np.zeros((0, 8), np.int32)
+        threads = variant.block[0] * variant.block[1]
+        along = min(variant.block[0], 1 << (words - 1).bit_length())
+        across = threads // along
+        columns = -(-words // along), -(-rows // across) if self._axes == 3 else 1
         chunk = chunk_of(self._axes, columns, planes, self.device.multiprocessors * variant.blocks, variant)
-        parts = -(-planes // chunk)
-        width = self._words * WORD // variant.width
-        extents = {"planes": self._planes, "rows": self._rows, "words": width, "end": self._end, "chunk": chunk}
-        return (*columns, parts if self._axes == 3 else -(-parts // across)), extents
+        if self._axes == 2:
+            chunk *= across
+        (z, z_end), (y, y_end), (x, x_end) = box
+        place = np.meshgrid(
+            np.arange(z, z_end, chunk), np.arange(y, y_end, across), np.arange(x, x_end, along), indexing="ij"
+        )
+        plane, row, word = (values.ravel() for values in place)
+        same = np.ones_like(plane)
+        ends = np.minimum(word + along, x_end), np.minimum(row + across, y_end), np.minimum(plane + chunk, z_end)
+        tiles = word, ends[0], row, ends[1], plane, ends[2], same * along, same * layered
+        return np.stack(tiles, axis=1).astype(np.int32)
 
     def _three(self, prefix: str, letter: str, fields: dict[str, Any]) -> dict[str, Any]:
         """Hand velocities or normal stresses to the kernel of points, in the order of the axes."""
         chosen = [fields[f"{letter}_{axis if letter == 'v' else 2 * axis}"] for axis in AXES[self._axes]]
         return {prefix + name: field for name, field in zip(("first", "second", "third"), chosen, strict=False)}
 
-    def _halves(self, propagator: Any) -> tuple[Launch, Launch]:
+    def _halves(self, propagator: Any, back: bool) -> tuple[Launch, Launch]:
         """Prepare the launches of a step."""
-        if "_prepared" not in self.__dict__:
+        if back not in self._prepared:
             arguments = self._fields({}) | {"rho": propagator.medium["rho"]}
             arguments |= self._layers_and_slopes(propagator, propagator.table[1])
-            move = self._stencil_launch(VELOCITY, "move", arguments)
-            strain = self._stencil_launch(STRESS, "strain", self._straining(propagator))
-            self._prepared = move, strain
-        return self._prepared
+            way = "_back" if back else ""
+            move = self._stencil_launch(VELOCITY, f"move{way}", arguments, propagator.layers.ends)
+            strain = self._stencil_launch(STRESS, f"strain{way}", self._straining(propagator), propagator.layers.ends)
+            self._prepared[back] = move, strain
+        return self._prepared[back]
 
     def _imaged(self, propagator: Any, image: Imaging, fields: dict[str, Any]) -> Launch:
         """Prepare the second half of a step with its image, whose record is another array each time."""
@@ -172,7 +235,8 @@ class ElasticGpuKernels(ElasticImages):
             times = WORD // (self.variant.stress or self.variant).width
             words = {key: times * self._covered[key] for key in ("first_word", "seen_words")}
             more = {"seen": None, "image": None, "light": None, "factor": 0.0, **self._covered, **words}
-            self._imaging = self._stencil_launch(STRESS, "strain_and_image", self._straining(propagator), more)
+            arguments, ends = self._straining(propagator), propagator.layers.ends
+            self._imaging = self._stencil_launch(STRESS, "strain_and_image", arguments, ends, more)
         self._imaging.set(**fields, seen=image.record, image=image.image, light=image.illumination)
         self._imaging.set(factor=float(image.factor))
         return self._imaging
@@ -184,31 +248,40 @@ class ElasticGpuKernels(ElasticImages):
         return t | v | medium | {"surface": self._surface} | self._layers_and_slopes(propagator, propagator.table[2])
 
     def _layers_and_slopes(self, propagator: Any, back: Any) -> dict[str, Any]:
-        """Return the layers' factors and what derivatives need."""
-        g = propagator.damping
-        layers = {"g_z": g[0], "h_z": g[1], "g_y": None, "h_y": None, "g_x": g[-2], "h_x": g[-1]}
-        if self._axes == 3:
-            layers |= {"g_y": g[2], "h_y": g[3]}
+        """Return the layers and what derivatives need."""
         tables = {"ahead": propagator.table[0], "back": back, "closed": self._closed}
-        return layers | tables | self._slopes(propagator)
+        return self._layers(propagator) | tables | self._slopes(propagator)
 
-    def _bound_points(self, propagator: Any, senders: Any, listeners: Any, still: bool) -> Launch | None:
+    def _layers(self, propagator: Any) -> dict[str, Any]:
+        layers = propagator.layers
+        ends = [layers.ends[0], layers.ends[1] if self._axes == 3 else (0, 0, 0, 0), layers.ends[-1]]
+        low_and_high = {
+            f"{axis}_{side}": places[1 + number]
+            for axis, places in zip("zyx", ends, strict=True)
+            for number, side in enumerate(("low", "high"))
+        }
+        return {"pml": None, **_by_axis(a=layers.a, b=layers.b, g=layers.g), **low_and_high}
+
+    def _bound_points(self, propagator: Any, senders: Any, listeners: Any, still: bool, back: bool) -> Launch | None:
         """Return what sends to stresses and hears velocities (still), or the other way round, prepared once."""
-        key = id(senders), id(listeners), still
+        key = id(senders), id(listeners), still, back
         if key not in self._bound:
             sends = [part for part in senders if part.acts_on_stress == still]
             hears = [part for part in listeners or () if part.acts_on_stress != still]
-            launch = self._points_launch(propagator, sends, hears, still) if sends or hears else None
+            launch = self._points_launch(propagator, sends, hears, still, back) if sends or hears else None
             self._bound[key] = senders, listeners, launch  # kept, so that nothing else gets their number
         return self._bound[key][2]
 
-    def _points_launch(self, propagator: Any, sends: Any, hears: Any, still: bool) -> Launch:
+    def _points_launch(self, propagator: Any, sends: Any, hears: Any, still: bool, back: bool) -> Launch:
         v, t, plane = propagator.velocities, propagator.stresses[: self._axes], int(np.prod(self._shape[1:]))
 
         def silent(name: str, cells: NDArray[Any]) -> NDArray[np.bool_]:
             return np.asarray((cells // plane == self._surface) & (name == "tzz"))  # where it stays zero
 
-        lists = senders_of(sends, t if still else v, self.get, silent), listeners_of(hears, v if still else t, self.get)
+        # What is sent back is remembered too; the stencils have done so for the rest.
+        recalled = propagator.remembering if back else None
+        sent_to = senders_of(sends, t if still else v, self.get, silent, recalled)
+        lists = sent_to, listeners_of(hears, v if still else t, self.get)
         cells, count = len(lists[0]["touched"]), len(lists[1]["hearing"])
         sending = -(-cells // THREADS)
         sent, heard = (
@@ -216,7 +289,7 @@ class ElasticGpuKernels(ElasticImages):
         )
         factors = sent.pop("factors")
         arguments = {
-            **dict.fromkeys(("first", "second", "third")),
+            **dict.fromkeys(("first", "second", "third", "fourth")),
             **sent,
             "values": None,
             "factors": factors,
@@ -233,11 +306,24 @@ class ElasticGpuKernels(ElasticImages):
         return Launch(self.device, kernel, (sending + -(-count * 32 // THREADS),), (THREADS,), arguments)
 
     def _stencil_launch(
-        self, source: Path, name: str, arguments: dict[str, Any], more: dict[str, Any] | None = None
+        self, source: Path, name: str, arguments: dict[str, Any], ends: Any, more: dict[str, Any] | None = None
     ) -> Launch:
         """Prepare a stencil; `more` are the arguments that come after the extents."""
         variant = (self.variant.stress if source == STRESS else None) or self.variant
         defines = variant.defines(self._axes, self.radius, self._rows, self._words)
-        blocks, extents = self._cut(variant)
+        tiles = self._tiles(variant, ends, back=name not in ("move", "strain"))
+        extents = {"planes": self._planes, "rows": self._rows, "words": self._words * WORD // variant.width}
+        table = self.device.arrays.asarray(tiles)
+        arguments = arguments | extents | {"end": self._end, "tiles": table} | (more or {})
         kernel = self.device.kernel(source, name, defines)
-        return Launch(self.device, kernel, blocks, variant.block, arguments | extents | (more or {}))
+        return Launch(self.device, kernel, (len(tiles),), variant.block, arguments)
+
+
+def _by_axis(**coefficients: Sequence[Any]) -> dict[str, Any]:
+    """Name coefficients of each axis as the sources do; of the axis that two dimensions have not they are None."""
+    axes = [
+        {f"{name}_{axis}": values[place] if len(values) == 3 or axis != "y" else None for name, values in pairs}
+        for pairs in (coefficients.items(),)
+        for place, axis in ((0, "z"), (1, "y"), (-1, "x"))
+    ]
+    return {name: values for one in axes for name, values in one.items()}

@@ -3,11 +3,12 @@
 A step depends on the medium through b = 1 / rho and the stiffness C. With a and s the adjoint's velocities and
 stresses, as `propagator` scales them, what all steps owe to both is
 
-    d J = sum of a . (dt D t + what forces sent) d log b - sum of s . C^-1 dC (dt D v - what explosions sent).
+    d J = sum of a . (dt S D t + what forces sent) d log b - sum of s . C^-1 dC (dt S D v - what explosions sent).
 
-The first sum is taken by parts, which moves the difference in time that is D t from the velocities to the adjoint's: it
-becomes that of v . (dt D s + what velocity receivers send back). So both need the velocities only, at one moment, and
-the record of a step is two fields of five, or three of nine.
+The first sum is taken by parts, which moves the difference in time that is S D t from the velocities to the adjoint's:
+it becomes that of v . (dt D S s + what velocity receivers send back). In the second, S is moved to the adjoint's side,
+where it adds the memory that its state has of each stress; that of their trace is kept beside the sums. So both need
+the velocities only, at one moment, and the record of a step is two fields of five, or three of nine.
 """
 
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from forebay.wave.elastic.layers import MEMORY
 from forebay.wave.elastic.medium import on_host, slopes
 from forebay.wave.elastic.propagator import Propagator
 from forebay.wave.physics import State
@@ -25,7 +27,8 @@ def sensitivity_sums(propagator: Propagator) -> dict[str, Any]:
     shape = propagator.layout.shape(propagator.model.grid.fields(propagator.halo))
     shear = propagator.stresses[propagator.model.grid.ndim :]
     averages = (*("b" + name[1:] for name in propagator.velocities), *("m" + name[1:] for name in shear))
-    return {name: propagator.kernels.zeros(shape) for name in ("traces", "inner", *averages)}
+    sums = {name: propagator.kernels.zeros(shape) for name in ("traces", "inner", *averages)}
+    return sums | {MEMORY: propagator.kernels.zeros((propagator.layers.offsets(1)[-1],))}
 
 
 def add_sensitivity(
@@ -35,7 +38,7 @@ def add_sensitivity(
 
     `record` needs the velocities only, and of the adjoint the stresses are taken.
     """
-    propagator.kernels.sense(propagator, sums, record, adjoint.back_to(step), propagator.dt * every)
+    propagator.kernels.sense(propagator, sums, record, adjoint.back_to(step), every)
     if step > 0:  # what was sent in the step that led here
         _add_sent(propagator, sums, record, adjoint, step - 1, every)
 
@@ -72,6 +75,8 @@ def _weighted(propagator: Propagator, sums: dict[str, Any]) -> dict[str, NDArray
     """Weight the rows of the sums as the adjoint does, and give the sums over stresses their sign."""
     weighted = {}
     for name, total in sums.items():
+        if name == MEMORY:
+            continue
         between = name in ("bz", "mzx", "mzy")
         rows = propagator.rows[int(between)].reshape(-1, *(1,) * (total.ndim - 1))
         sign = 1 if name.startswith("b") else -1

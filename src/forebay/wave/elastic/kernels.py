@@ -25,17 +25,15 @@ class ElasticKernels(Kernels, Protocol):
     def medium_at(self, medium: dict[str, Any], name: str, cells: NDArray[Any]) -> NDArray[np.float64]:
         """Return a modulus or a buoyancy at cells, times dt."""
 
-    def run(
-        self,
-        propagator: Any,
-        state: Any,
-        senders: Any,
-        sent: Any,
-        steps: Sequence[int],
-        hears: Any,
-        image: Imaging | None,
+    def run_forward(
+        self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int], hears: Any
     ) -> Any:
         """Advance a state by several steps, in place, sending and hearing a row of values in each."""
+
+    def run_back(
+        self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int], image: Imaging | None
+    ) -> Any:
+        """Take the adjoint's state back through steps, in place, sending a row of values in each."""
 
     def hear(self, propagator: Any, state: Any, antenna: Any, out: Any, still: bool) -> None:
         """Read the pressure at an antenna's points, or the velocities."""
@@ -54,5 +52,5 @@ class ElasticKernels(Kernels, Protocol):
     def within(self, name: str, seen: Any, shape: tuple[int, ...], start: int) -> Any:
         """Return the model's part of what `see` returned."""
 
-    def sense(self, propagator: Any, totals: dict[str, Any], state: Any, adjoint: Any, factor: float) -> None:
-        """Add what velocities and the stresses of the adjoint owe to the medium to totals."""
+    def sense(self, propagator: Any, totals: dict[str, Any], state: Any, adjoint: Any, every: int) -> None:
+        """Add what velocities and the stresses of the adjoint owe to the medium to totals, `every` times."""

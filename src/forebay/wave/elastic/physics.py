@@ -13,16 +13,13 @@ from forebay.wave.earth.model import ElasticModel
 from forebay.wave.earth.stability import resolving
 from forebay.wave.elastic import gradient, images
 from forebay.wave.elastic.impulses import half_a_step_earlier, half_a_step_earlier_transposed, impulses_of
+from forebay.wave.elastic.layers import MEMORY, memory_of
 from forebay.wave.elastic.medium import on_host, stiffest
 from forebay.wave.elastic.propagator import STRESSES, VELOCITIES, Propagator
 from forebay.wave.elastic.stencil import first_derivative, staggered_symbol, steepest
+from forebay.wave.kernels.rows import Rows
 from forebay.wave.physics import Condition, Images, State, register
 from forebay.wave.survey.shot import Shot
-
-MATCHED = 0.3
-"""Of the longest pressure wave in the wavelet's band: the width of layers that return less than a hundredth. Plane
-waves fade in them without being reflected: far from its source a Ricker wavelet took 0.1, and 0.12 as a shear wave.
-Less than a wavelength away, waves are curved, and it took 0.29."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +35,7 @@ class Elastic(Propagator):
     >>> source = propagator.antenna([(100, 300)], ["explosion"])
     >>> state = propagator.step(propagator.zeros(), source, np.ones(1, np.float32))
     >>> list(state), state["vz"].shape
-    (['vz', 'vx', 'tzz', 'txx', 'tzx'], (138, 148))
+    (['vz', 'vx', 'tzz', 'txx', 'tzx', 'pml'], (98, 108))
     """
 
     image_names = images.IMAGES
@@ -57,19 +54,15 @@ class Elastic(Propagator):
         return resolving(lambda angles: staggered_symbol(first_derivative(order), angles))
 
     @staticmethod
-    def absorbing_wavelengths(ndim: int) -> float:
-        """Return the width of absorbing layers in longest pressure waves."""
-        return MATCHED
-
-    @staticmethod
     def check_images(names: Sequence[str]) -> None:
         """Refuse all but "pp" and "velocity"."""
         images.check_images(names)
 
     @staticmethod
     def state_shapes(grid: Grid, order: int) -> dict[str, tuple[int, ...]]:
-        """Return the shapes of velocities and stresses."""
-        return dict.fromkeys(VELOCITIES[grid.ndim] + STRESSES[grid.ndim], grid.fields(order // 2))
+        """Return the shapes of velocities and stresses, and of what the layers remember."""
+        names, halo = VELOCITIES[grid.ndim] + STRESSES[grid.ndim], order // 2
+        return dict.fromkeys(names, grid.fields(halo)) | {MEMORY: (memory_of(grid, halo, Rows()),)}
 
     @staticmethod
     def record_fields(ndim: int, names: Sequence[str]) -> tuple[str, ...]:

@@ -1,15 +1,16 @@
 """Elastic waves: velocities and stresses on a staggered grid, of any even order in space, step by step.
 
 In each step, with D the derivatives, C the stiffness, f and q what forces and explosions send, w their weights, h^n the
-volume of a cell and g as in `damping`::
+volume of a cell, and S and g as in `layers`::
 
-    v_new = g (g v + dt / rho (D t + w f / h^n))
-    t_new = g (g t + dt C (D v_new - w q / (n h^n)))
+    v_new = g (g v + dt / rho (S D t + w f / h^n))
+    t_new = g (g t + dt C (S D v_new - w q / (n h^n)))
 
-The state is v and t: two and three fields in two dimensions, three and six in three. Before step n, t belongs to the
-time n dt and v to half a step earlier. D from velocities to strains is the negative transpose of D from stresses to
-forces. So in the scale of rho / g for v and of the inverse of g C for t, whose sign changes, the transpose of a step is
-the same step: velocity receivers send forces, pressure receivers explosions of the other sign.
+The state is v and t, two and three fields in two dimensions, three and six in three, and the memory of the layers.
+Before step n, t belongs to the time n dt and v to half a step earlier. D from velocities to strains is the negative
+transpose of D from stresses to forces. So in the scale of rho / g for v and of the inverse of g C for t, whose sign
+changes, the transpose of a step is the same step with D S for S D, which differ in the layers only: velocity receivers
+send forces, pressure receivers explosions of the other sign.
 """
 
 from collections.abc import Sequence
@@ -22,8 +23,8 @@ from numpy.typing import NDArray
 from forebay.errors import WaveError
 from forebay.wave.earth.model import ElasticModel
 from forebay.wave.earth.stability import check_dt
-from forebay.wave.elastic.damping import factors
 from forebay.wave.elastic.kernels import ElasticKernels
+from forebay.wave.elastic.layers import MEMORY, Layers, layers_of
 from forebay.wave.elastic.medium import AXES, bulk
 from forebay.wave.elastic.stencil import along_depth
 from forebay.wave.imaging import Imaging
@@ -71,8 +72,8 @@ class Propagator(Physics):
     medium: dict[str, Any] = field(init=False, repr=False)
     """moduli, buoyancies and stiffnesses at their points, times dt, on the grid of the fields; or what kernels that
     average it themselves make of it"""
-    damping: tuple[Any, ...] = field(init=False, repr=False)
-    """g along each axis, at whole and at half points"""
+    layers: Layers = field(init=False, repr=False)
+    """where they are, and their coefficients"""
     rows: tuple[Any, Any] = field(init=False, repr=False)
     """the weights of whole and half rows in sums, which are not 1 below a free surface"""
     table: tuple[Any, ...] = field(init=False, repr=False)
@@ -85,7 +86,6 @@ class Propagator(Physics):
         kernels = _kernels(model, self.halo, dtype)
         check_dt(model, self.dt, self.order)
         layout = kernels.rows
-        *slower, along_rows, between = factors(grid, self.halo, self.dt, model.fastest)
         surface = self.halo if grid.free_surface else None
         depth = along_depth(self.order, grid.fields(self.halo)[0], surface)
         still = depth.backward.copy()
@@ -95,7 +95,7 @@ class Propagator(Physics):
             "kernels": kernels,
             "layout": layout,
             "medium": kernels.medium(model, self.halo, self.dt),
-            "damping": tuple(kernels.put(g) for g in (*slower, layout.pad(along_rows), layout.pad(between))),
+            "layers": layers_of(grid, self.halo, self.dt, model.layer_velocity, layout).moved(kernels.put),
             "rows": (depth.whole, depth.half),
             "table": tuple(kernels.put(rows / grid.spacing[0]) for rows in (depth.forward, depth.backward, still)),
             "weights": tuple(dtype.type(1 / step) for step in grid.spacing[1:]),
@@ -131,7 +131,8 @@ class Propagator(Physics):
     def zeros(self) -> State:
         """Make a state in which nothing moves yet."""
         shape = self.layout.shape(self.model.grid.fields(self.halo))
-        return {name: self.kernels.zeros(shape) for name in (*self.velocities, *self.stresses)}
+        fields = {name: self.kernels.zeros(shape) for name in (*self.velocities, *self.stresses)}
+        return fields | {MEMORY: self.kernels.zeros((self.layers.size,))}
 
     def fields(self, state: State) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Return velocities and stresses in the kernels' order."""
@@ -172,10 +173,9 @@ class Propagator(Physics):
             names = self.stresses[: grid.ndim]
             lam, mu = (self.medium_at(name, points.touched) for name in ("lam", "mu"))
             strength = bulk(lam, mu, grid.ndim, grid.free_surface & (place[0] == self.halo))
-        *slower, along_rows, between = (self.kernels.get(g) for g in self.damping)
-        damping = *slower, self.layout.cut(along_rows), self.layout.cut(between)
         for axis, index in enumerate(place):
-            strength = strength * damping[2 * axis + int(2 * offset[axis])][index]
+            g = self.kernels.get(self.layers.g[axis])[int(2 * offset[axis])]
+            strength = strength * (self.layout.cut(g) if axis == grid.ndim - 1 else g)[index]
         put = self.kernels.put
         strength = strength / self.rows[int(offset[0] > 0)][place[0]] / dt
         return PointGroup(names, points.moved(put), put(columns), put(strength))
@@ -183,6 +183,22 @@ class Propagator(Physics):
     def medium_at(self, name: str, cells: Any) -> NDArray[np.float64]:
         """Return a property of the medium, times dt, at cells that are counted as in the fields."""
         return np.asarray(self.kernels.medium_at(self.medium, name, cells))
+
+    def remembering(self, name: str, cells: Any) -> list[tuple[Any, Any, Any]]:
+        """Return what remembers cells of a field on the way back: which of them, where in the memory, and how much."""
+        axes, found = AXES[self.model.grid.ndim], []
+        for axis, letter in enumerate(axes):
+            if name[0] == "t" and letter not in name[1:]:
+                continue  # a stress is differentiated along its own axes
+            if name[0] == "v":
+                number, half = axes.index(name[1]), int(name[1] == letter)
+            else:
+                (other,) = {*name[1:]} - {letter} or {letter}
+                number, half = len(axes) + axes.index(other), int(other != letter)
+            within, places = self.layers.places(cells, number=number, axis=axis)
+            at = np.unravel_index(cells, self.layers.fields)[axis][within]
+            found.append((within, places, self.kernels.get(self.layers.a[axis])[half][at]))
+        return found
 
     def planes_of(self, cells: Any) -> Any:
         """Return the planes in which cells are."""
@@ -201,8 +217,8 @@ class Propagator(Physics):
         return self.advance(state, antenna, values.reshape(1, -1), [0])
 
     def step_back(self, state: State, antenna: Antenna, values: Any) -> State:
-        """Take the adjoint's state one step back in time, which is a `step`: as scaled, it is its own transpose."""
-        return self.step(state, antenna, values)
+        """Take the adjoint's state one step back in time: apply the transpose of `step`, as scaled."""
+        return self.retreat(state, antenna, values.reshape(1, -1), [0])
 
     def record(self, state: State, antenna: Antenna, out: Any, *, still: bool) -> None:
         """Read the pressure at an antenna's points, or the velocities: before a step the one, after it the others."""
@@ -217,13 +233,13 @@ class Propagator(Physics):
         self, state: State, senders: Antenna, sent: Any, steps: Sequence[int], hears: tuple[Any, Any] | None = None
     ) -> State:
         """Advance a state by several steps, in place, sending and hearing a row of values in each."""
-        return dict(self.kernels.run(self, state, senders, sent, steps, hears, None))
+        return dict(self.kernels.run_forward(self, state, senders, sent, steps, hears))
 
     def retreat(
         self, state: State, senders: Antenna, sent: Any, steps: Sequence[int], image: Imaging | None = None
     ) -> State:
         """Take the adjoint's state back through steps, in place; on a GPU, an image may be made of the last one."""
-        return dict(self.kernels.run(self, state, senders, sent, steps, None, image))
+        return dict(self.kernels.run_back(self, state, senders, sent, steps, image))
 
 
 def _kernels(model: ElasticModel, radius: int, dtype: np.dtype[Any]) -> ElasticKernels:

@@ -20,16 +20,7 @@ from forebay.wave.earth.stability import check_dispersion, check_dt, choose_dt
 from forebay.wave.files.segy.dialect import SEGY
 from forebay.wave.files.segy.writing import check_volume
 from forebay.wave.imaging import imaging_interval
-from forebay.wave.job.inputs import (
-    Acquisition,
-    Fields,
-    SentWavelet,
-    acquisition_of,
-    layered,
-    media_of,
-    medium_of,
-    wavelet_of,
-)
+from forebay.wave.job.inputs import Acquisition, Fields, SentWavelet, acquisition_of, media_of, medium_of, wavelet_of
 from forebay.wave.job.job import Job
 from forebay.wave.job.place import check_memory, check_tools, device_of
 from forebay.wave.job.workspace.input_files import files_of
@@ -71,7 +62,6 @@ def checked_inputs(job: Job) -> CheckedInputs:
     grid, media = media_of(job)
     acquisition = acquisition_of(job, grid)
     wavelet = wavelet_of(job, acquisition)
-    grid = layered(job, grid, media, acquisition, wavelet.values)
     mediums = [medium_of(job, fields, grid) for fields in media.values()]
     frequency = highest_of_shots(wavelet.values, acquisition.dt)
     step = _checked_step(job, mediums, acquisition.dt, frequency)
@@ -79,8 +69,7 @@ def checked_inputs(job: Job) -> CheckedInputs:
     _check_format(job, grid)
     _check_points(job, grid, acquisition)
     _check_weights(job, part_of(grid, windows(acquisition.geometry, grid, job.imaging.aperture)[0]))
-    fastest = max(mediums, key=lambda medium: float(medium.fastest))
-    notes = acquisition.notes + advice(fastest, wavelet.values, acquisition.dt, step, job.imaging.every)
+    notes = acquisition.notes + advice(frequency, step, job.imaging.every)
     inputs = CheckedInputs(grid, media, acquisition, wavelet, step, every, notes)
     _check_budget(job, physics_of(mediums[0]), inputs)
     return inputs

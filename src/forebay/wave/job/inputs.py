@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.errors import WaveError
-from forebay.wave.earth.absorption import absorbing_points
 from forebay.wave.earth.builtin import make
 from forebay.wave.earth.grid import Grid
 from forebay.wave.earth.model import AcousticModel, ElasticModel
@@ -30,8 +29,6 @@ WATER = 1510.0
 """metres per second up to which a medium without further word is taken for water, which has no shear"""
 DEPTH, APART = 20.0, 25.0
 """metres: of sources and receivers, and from one receiver to the next, unless told"""
-MATCHED, WIDEST = 20, 200
-"""points of a layer that is chosen here: of acoustic waves, and at most of elastic ones"""
 MOST_SAMPLES = 10**8
 """of a trace"""
 ROUNDED = 0.1
@@ -85,7 +82,7 @@ class SentWavelet:
 def media_of(job: Job) -> tuple[Grid, dict[str, Fields]]:
     """Read or make what waves travel through: the grid, the "model" to migrate and, to model shots, the "true" one.
 
-    Where the job leaves the layers open, the grid has the usual ones, see `layered`.
+    Where the job leaves the layers open, the grid has the usual ones.
     """
     table = job.model
     if table.name is not None:
@@ -274,16 +271,6 @@ def _wavelet_of_file(
 def _samples_in(seconds: float, dt: float) -> int:
     """Return how many samples there are in a time that begins or ends with one."""
     return math.ceil(seconds / dt - 1e-6)
-
-
-def layered(job: Job, grid: Grid, media: dict[str, Fields], acquisition: Acquisition, wavelet: NDArray[Any]) -> Grid:
-    """Return the grid with layers as wide as the wavelet needs, up to `WIDEST`, unless the job tells them."""
-    if job.physics.absorb is not None:
-        return grid
-    if job.physics.kind == "acoustic":
-        return replace(grid, absorb=MATCHED)
-    needed = (absorbing_points(medium_of(job, fields, grid), wavelet, acquisition.dt) for fields in media.values())
-    return replace(grid, absorb=min(max(grid.absorb, *needed), WIDEST))
 
 
 def medium_of(job: Job, fields: Fields, grid: Grid, put: Callable[[Any], Any] = np.asarray) -> Any:

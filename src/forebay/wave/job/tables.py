@@ -199,7 +199,7 @@ class PhysicsTable(Table):
     kind: Literal["acoustic", "elastic"] = "acoustic"
     order: Annotated[int, AfterValidator(_even)] = 8
     absorb: Annotated[int, Field(ge=0, le=10**4)] | None = None
-    """points of each absorbing layer; unless told 20, and of elastic waves what the wavelet needs, within 40 to 200"""
+    """points of each absorbing layer; unless told 20"""
     free_surface: bool = False
     sends: Literal["explosion", "force z", "force y", "force x"] = "explosion"
     hears: Literal["pressure", "velocity z", "velocity y", "velocity x"] = "pressure"

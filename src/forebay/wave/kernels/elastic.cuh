@@ -55,6 +55,7 @@ struct alignas(sizeof(Raw)) Word {
 };
 
 constexpr int QUEUE = 2 * RADIUS;
+constexpr int Z = 0, Y = 1, X = AXES - 1;  // numbers of the axes
 constexpr int FIRST = 4 / WIDE;                    // word with the first computed point
 constexpr int NEAR = (RADIUS + WIDE - 1) / WIDE;  // words on each side that a stencil reaches
 
@@ -138,14 +139,7 @@ __device__ inline Word sum(const Word& a, const Word& b) {
 
 // Derivatives along each axis, in points, at the half points after the field's (half = 1) or before them (half = 0).
 template <int half>
-__device__ inline Word along_x(const Word* __restrict__ field, const Word& centre) {
-    float row[(2 * NEAR + 1) * WIDE];
-#pragma unroll
-    for (int word = -NEAR; word <= NEAR; ++word) {
-        const Word near = word ? shared(field + word) : centre;
-#pragma unroll
-        for (int i = 0; i < WIDE; ++i) row[(NEAR + word) * WIDE + i] = near.at[i];
-    }
+__device__ inline Word derivative(const float* row) {
     return each([&](int i) {
         float total = 0;
 #pragma unroll
@@ -155,6 +149,18 @@ __device__ inline Word along_x(const Word* __restrict__ field, const Word& centr
         }
         return total;
     });
+}
+
+template <int half>
+__device__ inline Word along_x(const Word* __restrict__ field, const Word& centre) {
+    float row[(2 * NEAR + 1) * WIDE];
+#pragma unroll
+    for (int word = -NEAR; word <= NEAR; ++word) {
+        const Word near = word ? shared(field + word) : centre;
+#pragma unroll
+        for (int i = 0; i < WIDE; ++i) row[(NEAR + word) * WIDE + i] = near.at[i];
+    }
+    return derivative<half>(row);
 }
 
 template <int half>
@@ -214,11 +220,10 @@ struct Queue {
     }
 };
 
-// The extents of a field, in words along rows, and how a launch cuts the first axis.
+// The extents of a field, in words along rows.
 struct Shape {
     int planes, rows, words;
     int end;  // one past the last computed point of a row
-    int chunk;
 };
 
 // One over the spacing of each axis, and the derivatives along depth of those planes that are above `closed`.
@@ -232,24 +237,38 @@ struct Slopes {
     }
 };
 
+// What a thread block computes, from a table: words, rows and planes, its threads along rows, and whether layers reach
+// there, which costs all of its threads.
+struct Tile {
+    int word, words_end, row, rows_end, plane, planes_end, along, layered;
+
+    __device__ static const Tile& of(const int* __restrict__ tiles) {
+        return reinterpret_cast<const Tile*>(tiles)[blockIdx.x];
+    }
+};
+
 // A thread's word and planes.
 struct Column {
     int word, row, begin, end, words;
     u32 plane, here;  // fields have less than 2^32 points
     int kept;  // points of the word that are computed
 
-    __device__ explicit Column(const Shape& shape) {
-        word = FIRST + blockIdx.x * BLOCK_X + threadIdx.x;
-        row = AXES == 3 ? RADIUS + blockIdx.y * BLOCK_Y + threadIdx.y : 0;
-        const int part = AXES == 3 ? blockIdx.z : blockIdx.z * BLOCK_Y + threadIdx.y;
-        begin = RADIUS + part * shape.chunk;
-        end = min(begin + shape.chunk, shape.planes - RADIUS);
+    __device__ Column(const Shape& shape, const Tile& tile) {
+        const int thread = threadIdx.y * BLOCK_X + threadIdx.x, along = tile.along;
+        const int across = thread / along;
+        word = tile.word + thread % along;
+        row = AXES == 3 ? tile.row + across : 0;
+        begin = tile.plane, end = tile.planes_end;
+        if (AXES == 2) {  // each has a stretch of the first axis to itself
+            const int chunk = (end - begin + BLOCK_X * BLOCK_Y / along - 1) / (BLOCK_X * BLOCK_Y / along);
+            begin += across * chunk;
+            end = min(begin + chunk, end);
+        }
         words = WORDS ? WORDS : shape.words;
         plane = (ROWS ? ROWS : shape.rows) * words;
         here = begin * plane + row * words + word;
         kept = shape.end - WIDE * word;
-        if (AXES == 3 && row >= shape.rows - RADIUS) end = begin;
-        if (kept <= 0) end = begin;
+        if (word >= tile.words_end || kept <= 0 || (AXES == 3 && row >= tile.rows_end)) end = begin;
     }
 
     __device__ Word trimmed(const Word& value) const {
@@ -258,32 +277,183 @@ struct Column {
     }
 };
 
-// The layers' factors at whole points (g) and half points (h).
-struct Layers {
-    const float *g_z, *h_z, *g_y, *h_y;
-    const Word *g_x, *h_x;
-    float g_row, h_row;
-    bool rim;  // whether a thread's word fades in every plane
+// The absorbing layers of elastic_layers.py: the memory of derivatives on the way forward, of fields on the way back.
+// Of each axis there are 2 AXES memory fields: those at velocities, then those at stresses.
+enum Way { PLAIN, FORWARD, BACK };  // the first where there are none
 
-    __device__ void begin(const Column& column) {
-        g_row = AXES == 3 ? g_y[column.row] : 1.0f;
-        h_row = AXES == 3 ? h_y[column.row] : 1.0f;
-        rim = g_row != 1 || h_row != 1;
-        const Word g = shared(g_x + column.word), h = shared(h_x + column.word);
-#pragma unroll
-        for (int i = 0; i < WIDE; ++i) rim |= g.at[i] != 1 || h.at[i] != 1;
+struct Layers {
+    Word* memory;
+    const float *a_z, *b_z, *g_z, *a_y, *b_y, *g_y;  // at whole points, then at half ones
+    const Word *a_x, *b_x, *g_x;
+    int z_low, z_high, y_low, y_high, x_low, x_high;  // one past the layers before the model, and where those after begin
+
+    // Of a thread, in which each axis has some memory fields.
+    int fields, planes, rows, words, z, row, word;
+    u32 in_plane, plane, from_y, from_x;
+    int deep, wide, slot_y, slot_x;  // places of layers along rows' planes and along rows, and the thread's
+
+    __device__ static int slot(int at, int first, int low, int high) {
+        return at < low ? at - first : at >= high ? at - high + low - first : -1;
     }
 
-    __device__ bool fades(int plane) const { return rim || g_z[plane] != 1 || h_z[plane] != 1; }
+    __device__ void begin(const Column& column, const Shape& shape, int count = 2 * AXES) {
+        fields = count, planes = shape.planes, rows = ROWS ? ROWS : shape.rows, words = column.words;
+        row = column.row, word = column.word, plane = column.plane, in_plane = row * words + word;
+        x_low /= WIDE, x_high /= WIDE;
+        wide = x_low - FIRST + (shape.end + 3) / 4 * (4 / WIDE) - x_high;
+        deep = AXES == 3 ? y_low - RADIUS + rows - RADIUS - y_high : 0;
+        from_y = fields * (z_low - RADIUS + planes - RADIUS - z_high) * plane;
+        from_x = from_y + fields * planes * deep * words;
+        slot_y = AXES == 3 ? slot(row, RADIUS, y_low, y_high) : -1;
+        slot_x = slot(word, FIRST, x_low, x_high);
+    }
+
+    // By what a field at whole points (0) or half ones (1) of each axis fades.
+    template <int half_z, int half_y, int half_x>
+    __device__ Word fade() const {
+        const float beside = g_z[half_z * planes + z] * (AXES == 3 ? g_y[half_y * rows + row] : 1.0f);
+        const Word along = shared(g_x + half_x * words + word);
+        return each([&](int i) { return beside * along.at[i]; });
+    }
+
+    __device__ Word* at_z(int number, int slot) const {
+        return memory + ((number * (z_low - RADIUS + planes - RADIUS - z_high) + slot) * plane + in_plane);
+    }
+
+    __device__ Word* at_y(int number, int slot) const {
+        return memory + (from_y + ((number * planes + z) * deep + slot) * words + word);
+    }
+
+    __device__ Word* at_x(int number, int slot) const {
+        return memory + (from_x + ((number * planes + z) * rows + row) * wide + slot);
+    }
+
+    // Fill the second-level cache with what the next plane remembers, for which there are too few registers.
+    __device__ void fetch(int here) const {
+        const int place = slot(z + 1, RADIUS, z_low, z_high);
+        const bool deeper = place >= 0 && z + 1 < planes - RADIUS;
+#pragma unroll
+        for (int of = 0; of < AXES; ++of) {
+            if (deeper) fetch_ahead(at_z(here + of, place));
+            if (slot_y >= 0) fetch_ahead(at_y(here + of, slot_y) + deep * words);
+            if (slot_x >= 0) fetch_ahead(at_x(here + of, slot_x) + rows * wide);
+        }
+    }
+
+    // Let a derivative or a field be remembered, and return its memory.
+    __device__ static Word remembered(Word* at, const Word& value, float a, float b) {
+        const Word before = once(at);
+        const Word after = each([&](int i) { return fmaf(b, before.at[i], a * value.at[i]); });
+        put(at, after);
+        return after;
+    }
+
+    __device__ static Word remembered(Word* at, const Word& value, const Word& a, const Word& b) {
+        const Word before = once(at);
+        const Word after = each([&](int i) { return fmaf(b.at[i], before.at[i], a.at[i] * value.at[i]); });
+        put(at, after);
+        return after;
+    }
+
+    template <int half>
+    __device__ Word remember_z(int number, const Word& value) const {
+        const int place = slot(z, RADIUS, z_low, z_high);
+        if (place < 0) return Word{};
+        return remembered(at_z(number, place), value, a_z[half * planes + z], b_z[half * planes + z]);
+    }
+
+    template <int half>
+    __device__ Word remember_y(int number, const Word& value) const {
+        if (AXES == 2 || slot_y < 0) return Word{};
+        return remembered(at_y(number, slot_y), value, a_y[half * rows + row], b_y[half * rows + row]);
+    }
+
+    template <int half>
+    __device__ Word remember_x(int number, const Word& value) const {
+        if (slot_x < 0) return Word{};
+        const Word a = shared(a_x + half * words + word), b = shared(b_x + half * words + word);
+        return remembered(at_x(number, slot_x), value, a, b);
+    }
+
+    // Derivatives of memory along its own axis, in points; it is zero outside of the layers.
+    template <int half, typename Load>
+    __device__ static Word across(int at, int first, int low, int high, int last, Load load) {
+        Word total = {};
+        if (at >= low + RADIUS && at < high - RADIUS) return total;
+#pragma unroll
+        for (int k = 0; k < QUEUE; ++k) {
+            const int near = at + k - RADIUS + half, place = slot(near, first, low, high);
+            if (near < first || near >= last || place < 0) continue;
+            const float weight = k < RADIUS ? -S.c[k < RADIUS ? RADIUS - 1 - k : 0] : S.c[k < RADIUS ? 0 : k - RADIUS];
+            const Word word = shared(load(place));
+            total = each([&](int i) { return fmaf(weight, word.at[i], total.at[i]); });
+        }
+        return total;
+    }
+
+    template <int half>
+    __device__ Word recall_z(int number) const {
+        return across<half>(z, RADIUS, z_low, z_high, planes - RADIUS, [&](int place) { return at_z(number, place); });
+    }
+
+    template <int half>
+    __device__ Word recall_y(int number) const {
+        if (AXES == 2) return Word{};
+        return across<half>(row, RADIUS, y_low, y_high, rows - RADIUS, [&](int place) { return at_y(number, place); });
+    }
+
+    template <int half>
+    __device__ Word recall_x(int number) const {
+        if (word >= x_low + NEAR && word < x_high - NEAR) return Word{};
+        float near[(2 * NEAR + 1) * WIDE];
+#pragma unroll
+        for (int k = -NEAR; k <= NEAR; ++k) {
+            const int place = slot(word + k, FIRST, x_low, x_high);
+            const bool there = word + k >= FIRST && place >= 0 && place < wide;
+            const Word found = there ? shared(at_x(number, place)) : Word{};
+#pragma unroll
+            for (int i = 0; i < WIDE; ++i) near[(NEAR + k) * WIDE + i] = found.at[i];
+        }
+        return derivative<half>(near);
+    }
+
+    // What takes the place of a derivative for the field whose memory fields begin at `here`.
+    template <Way way, int half>
+    __device__ Word z_of(int here, int of, const Word& slope, float w) const {
+        if constexpr (way == PLAIN) return slope;
+        if constexpr (way == FORWARD) return sum(slope, remember_z<half>(here + of, slope));
+        const Word more = recall_z<half>(AXES - here + of);
+        return each([&](int i) { return fmaf(w, more.at[i], slope.at[i]); });
+    }
+
+    template <Way way, int half>
+    __device__ Word y_of(int here, int of, const Word& slope) const {
+        if constexpr (way == PLAIN) return slope;
+        if constexpr (way == FORWARD) return sum(slope, remember_y<half>(here + of, slope));
+        return sum(slope, recall_y<half>(AXES - here + of));
+    }
+
+    template <Way way, int half>
+    __device__ Word x_of(int here, int of, const Word& slope) const {
+        if constexpr (way == PLAIN) return slope;
+        if constexpr (way == FORWARD) return sum(slope, remember_x<half>(here + of, slope));
+        return sum(slope, recall_x<half>(AXES - here + of));
+    }
 };
 
-// fade (fade field + by push), as all fields are advanced.
-__device__ inline Word advanced(const Word& field, const Word& by, const Word& push, bool fades, float across,
-                                const Word* __restrict__ along) {
-    if (!fades) return each([&](int i) { return fmaf(by.at[i], push.at[i], field.at[i]); });
-    const Word factors = shared(along);
-    return each([&](int i) {
-        const float fade = across * factors.at[i];
-        return fade * fmaf(by.at[i], push.at[i], fade * field.at[i]);
-    });
+// The layers among the arguments of a kernel.
+#define LAYERS                                                                                                        \
+    Word *pml, const float *__restrict__ a_z, const float *__restrict__ b_z, const float *__restrict__ g_z,           \
+        const float *__restrict__ a_y, const float *__restrict__ b_y, const float *__restrict__ g_y,                  \
+        const Word *__restrict__ a_x, const Word *__restrict__ b_x, const Word *__restrict__ g_x, int z_low, int z_high, \
+        int y_low, int y_high, int x_low, int x_high
+#define GIVEN_LAYERS pml, a_z, b_z, g_z, a_y, b_y, g_y, a_x, b_x, g_x, z_low, z_high, y_low, y_high, x_low, x_high
+
+// fade (fade field + by push), as all fields are advanced; outside of layers nothing fades.
+__device__ inline Word advanced(const Word& field, const Word& by, const Word& push) {
+    return each([&](int i) { return fmaf(by.at[i], push.at[i], field.at[i]); });
+}
+
+__device__ inline Word advanced(const Word& field, const Word& by, const Word& push, const Word& fade) {
+    return each([&](int i) { return fade.at[i] * fmaf(by.at[i], push.at[i], fade.at[i] * field.at[i]); });
 }

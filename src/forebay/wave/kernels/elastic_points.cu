@@ -11,11 +11,11 @@ __device__ inline const float* chosen(const float* first, const float* second, c
     return which == 0 ? first : which == 1 ? second : third;
 }
 
-// Send values into up to three fields and hear up to three others, side by side: the first `sending` thread blocks
+// Send values into up to three fields, and the memory of layers, and hear up to three others, side by side: the first `sending` thread blocks
 // have a thread for each cell that is touched, the others a warp for each point that hears, either one field (apart) or
 // the sum of as many as are given.
 extern "C" __global__ void points(float* __restrict__ first, float* __restrict__ second, float* __restrict__ third,
-                                  const u32* __restrict__ which, const u32* __restrict__ touched,
+                                  float* __restrict__ fourth, const u32* __restrict__ which, const u32* __restrict__ touched,
                                   const u32* __restrict__ shares, const u32* __restrict__ sharers,
                                   const float* __restrict__ share_weights, const float* __restrict__ values,
                                   const float* __restrict__ factors, int cells, int sending,
@@ -31,7 +31,8 @@ extern "C" __global__ void points(float* __restrict__ first, float* __restrict__
         for (u32 k = shares[number]; k < shares[number + 1]; ++k) {
             total = fmaf(share_weights[k], values[sharers[k]], total);
         }
-        float* at = const_cast<float*>(chosen(first, second, third, which[number])) + touched[number];
+        const float* into = which[number] == 3 ? fourth : chosen(first, second, third, which[number]);
+        float* at = const_cast<float*>(into) + touched[number];
         *at = fmaf(factors[number], total, *at);
         return;
     }

@@ -114,6 +114,67 @@ struct Strains {
     Word zz, yy, xx, zy, zx, yx;
 };
 
+// What layers make of the derivatives of velocities.
+template <Way way>
+struct Stretched {
+    const Layers& layers;
+
+    template <int half>
+    __device__ Word z(int of, const Word& slope, float w) const {
+        return layers.z_of<way, half>(AXES, of, slope, w);
+    }
+
+    template <int half>
+    __device__ Word y(int of, const Word& slope) const {
+        return layers.y_of<way, half>(AXES, of, slope);
+    }
+
+    template <int half>
+    __device__ Word x(int of, const Word& slope) const {
+        return layers.x_of<way, half>(AXES, of, slope);
+    }
+};
+
+// What strains in the layers owe to the medium: their products with the memory of the adjoint's stresses, which is kept
+// in its state but for that of their trace.
+struct Sensed {
+    const Layers &layers, &traced;
+    const Slopes& w;
+    const Word& trace;
+    mutable Word traces, inner, zy, zx, yx;
+
+    __device__ void add(int axis, int of, const Word& memory, const Word& slope, float scale) const {
+        Word& total = axis == of ? inner : axis + of == X ? zx : AXES == 3 && axis + of == Y ? zy : yx;
+        total = each([&](int i) { return fmaf(scale * memory.at[i], slope.at[i], total.at[i]); });
+    }
+
+    __device__ void add_traces(const Word& memory, const Word& slope, float scale) const {
+        traces = each([&](int i) { return fmaf(scale * memory.at[i], slope.at[i], traces.at[i]); });
+    }
+
+    template <int half>
+    __device__ Word z(int of, const Word& slope, float) const {
+        const int place = Layers::slot(layers.z, RADIUS, layers.z_low, layers.z_high);
+        if (place >= 0) add(Z, of, shared(layers.at_z(AXES + of, place)), slope, 1.0f);
+        if (place >= 0 && of == Z) add_traces(traced.remember_z<0>(0, trace), slope, 1.0f);
+        return slope;
+    }
+
+    template <int half>
+    __device__ Word y(int of, const Word& slope) const {
+        if (layers.slot_y >= 0) add(Y, of, shared(layers.at_y(AXES + of, layers.slot_y)), slope, w.y);
+        if (layers.slot_y >= 0 && of == Y) add_traces(traced.remember_y<0>(0, trace), slope, w.y);
+        return slope;
+    }
+
+    template <int half>
+    __device__ Word x(int of, const Word& slope) const {
+        if (layers.slot_x >= 0) add(X, of, shared(layers.at_x(AXES + of, layers.slot_x)), slope, w.x);
+        if (layers.slot_x >= 0 && of == X) add_traces(traced.remember_x<0>(0, trace), slope, w.x);
+        return slope;
+    }
+};
+
 // The velocities around a word, and their derivatives.
 struct March {
     Queue<0> z;
@@ -139,38 +200,51 @@ struct March {
         x.push(last_x);
     }
 
-    __device__ void normal(Strains& e, const Word* v_y, const Word* v_x, int words, const Slopes& w, int plane) const {
-        e.zz = z.slope(w.of(w.back, plane), w.z);
-        const Word along = along_x<0>(v_x, x.centre());
-        e.xx = each([&](int i) { return w.x * along.at[i]; });
+    // The divergence of the velocities is their own, without what layers add.
+    template <typename Stretched>
+    __device__ Word normal(Strains& e, const Word* v_y, const Word* v_x, int words, const Slopes& w,
+                           const Stretched& layers, int plane) const {
+        const Word down = z.slope(w.of(w.back, plane), w.z), along = along_x<0>(v_x, x.centre());
+        Word aside = {};
+        if constexpr (AXES == 3) aside = along_y<0>(v_y, words, y.centre());
+        const Word stretched = layers.template x<0>(X, along);
+        e.zz = layers.template z<0>(Z, down, w.z);
+        e.xx = each([&](int i) { return w.x * stretched.at[i]; });
         if constexpr (AXES == 3) {
-            const Word aside = along_y<0>(v_y, words, y.centre());
-            e.yy = each([&](int i) { return w.y * aside.at[i]; });
+            const Word beside = layers.template y<0>(Y, aside);
+            e.yy = each([&](int i) { return w.y * beside.at[i]; });
         }
+        return each([&](int i) {
+            const float both = AXES == 3 ? down.at[i] + w.y * aside.at[i] : down.at[i];
+            return both + w.x * along.at[i];
+        });
     }
 
+    template <typename Stretched>
     __device__ void shear(Strains& e, const Word* v_z, const Word* v_y, const Word* v_x, int words, const Slopes& w,
-                          int plane) const {
+                          const Stretched& layers, int plane) const {
         const float* ahead = w.of(w.ahead, plane);
-        const Word down = x.slope(ahead, w.z), along = along_x<1>(v_z, z.centre());
+        const Word down = layers.template z<1>(X, x.slope(ahead, w.z), w.z);
+        const Word along = layers.template x<1>(Z, along_x<1>(v_z, z.centre()));
         e.zx = each([&](int i) { return fmaf(w.x, along.at[i], down.at[i]); });
         if constexpr (AXES == 3) {
-            const Word deeper = y.slope(ahead, w.z), aside = along_y<1>(v_z, words, z.centre());
+            const Word deeper = layers.template z<1>(Y, y.slope(ahead, w.z), w.z);
+            const Word aside = layers.template y<1>(Z, along_y<1>(v_z, words, z.centre()));
             e.zy = each([&](int i) { return fmaf(w.y, aside.at[i], deeper.at[i]); });
-            const Word one = along_y<1>(v_x, words, x.centre()), other = along_x<1>(v_y, y.centre());
+            const Word one = layers.template y<1>(X, along_y<1>(v_x, words, x.centre()));
+            const Word other = layers.template x<1>(Y, along_x<1>(v_y, y.centre()));
             e.yx = each([&](int i) { return fmaf(w.x, other.at[i], w.y * one.at[i]); });
         }
     }
 };
 
-template <bool pictured>
-__device__ inline void sweep(const Stresses& f, Layers g, const Shape& shape, const Slopes& w) {
-    const Column column(shape);
-    if (column.begin >= column.end) return;
+template <Way way, bool pictured>
+__device__ inline void sweep(const Stresses& f, Layers layers, const Shape& shape, const Column& column,
+                             const Slopes& w) {
     const u32 plane = column.plane;
     const int words = column.words;
     u32 here = column.here;
-    g.begin(column);
+    if constexpr (way != PLAIN) layers.begin(column, shape);
     const Window& window = f.picture.window;
     const bool covered = pictured && window.covers(column);
     const u32 start = pictured ? window.start(column) : 0;
@@ -199,43 +273,85 @@ __device__ inline void sweep(const Stresses& f, Layers g, const Shape& shape, co
         if (AHEAD > 1 && z + AHEAD < column.end) Loaded::fetch(f, here + AHEAD * plane);
         const Softness soft = next;
         next = loaded.further.sums();
-        const bool fades = g.fades(z);
+        layers.z = z;
+        const Stretched<way> stretched = {layers};
+        constexpr bool fades = way != PLAIN;
+        if constexpr (fades) layers.fetch(AXES);
 
         Strains e;
-        v.normal(e, f.v_y + here, f.v_x + here, words, w, z);
+        const Word plain = v.normal(e, f.v_y + here, f.v_x + here, words, w, stretched, z);
         const Word trace = each([&](int i) {
             return AXES == 3 ? e.zz.at[i] + e.yy.at[i] + e.xx.at[i] : e.zz.at[i] + e.xx.at[i];
         });
         const Word twice = each([&](int i) { return inverse(soft.here.at[i] + soft.here.at[i]); });
-        const float across = fades ? g.g_z[z] * g.g_row : 1;
+        Word fade = {};
+        if constexpr (fades) fade = layers.fade<0, 0, 0>();
         const auto normal = [&](Word* field, const Word& before, const Word& strain, bool nothing) {
             const Word push = each([&](int i) { return loaded.lam.at[i] * trace.at[i]; });
             const Word both = each([&](int i) { return fmaf(twice.at[i], strain.at[i], push.at[i]); });
             const Word one = each([](int) { return 1.0f; });
-            const Word after = advanced(before, one, both, fades, across, g.g_x + column.word);
-            put(field + here, nothing ? Word{} : column.trimmed(after));
+            const Word found = fades ? advanced(before, one, both, fade) : sum(before, both);
+            const Word after = nothing ? Word{} : column.trimmed(found);
+            put(field + here, after);
+            return after;
         };
-        normal(f.zz, loaded.zz, e.zz, z == f.surface);
-        if constexpr (AXES == 3) normal(f.yy, loaded.yy, e.yy, false);
-        normal(f.xx, loaded.xx, e.xx, false);
+        Word found = normal(f.zz, loaded.zz, e.zz, z == f.surface);
+        if constexpr (way == BACK) layers.remember_z<0>(AXES + Z, found);
+        if constexpr (AXES == 3) {
+            found = normal(f.yy, loaded.yy, e.yy, false);
+            if constexpr (way == BACK) layers.remember_y<0>(AXES + Y, found);
+        }
+        found = normal(f.xx, loaded.xx, e.xx, false);
+        if constexpr (way == BACK) layers.remember_x<0>(AXES + X, found);
         if (seen) {
             const Word other = once(f.picture.seen + at);
             const Word image = once(f.picture.image + at), light = once(f.picture.light + at);
             const Word scaled = each([&](int i) { return f.picture.factor * other.at[i]; });
-            put(f.picture.image + at, each([&](int i) { return fmaf(scaled.at[i], trace.at[i], image.at[i]); }));
+            put(f.picture.image + at, each([&](int i) { return fmaf(scaled.at[i], plain.at[i], image.at[i]); }));
             put(f.picture.light + at, each([&](int i) { return fmaf(scaled.at[i], other.at[i], light.at[i]); }));
         }
 
-        v.shear(e, f.v_z + here, f.v_y + here, f.v_x + here, words, w, z);
-        const auto shear = [&](Word* field, const Word& before, const Word& by, const Word& strain, float beside,
-                               const Word* along) {
-            put(field + here, column.trimmed(advanced(before, by, strain, fades, fades ? beside : 1, along)));
+        v.shear(e, f.v_z + here, f.v_y + here, f.v_x + here, words, w, stretched, z);
+        const auto shear = [&](Word* field, const Word& before, const Word& by, const Word& strain) {
+            const Word found = fades ? advanced(before, by, strain, fade) : advanced(before, by, strain);
+            const Word after = column.trimmed(found);
+            put(field + here, after);
+            return after;
         };
-        shear(f.zx, loaded.zx, inverse(sum(soft.zx, next.zx)), e.zx, g.h_z[z] * g.g_row, g.h_x + column.word);
-        if constexpr (AXES == 3) {
-            shear(f.zy, loaded.zy, inverse(sum(soft.zy, next.zy)), e.zy, g.h_z[z] * g.h_row, g.g_x + column.word);
-            shear(f.yx, loaded.yx, inverse(soft.yx), e.yx, g.g_z[z] * g.h_row, g.h_x + column.word);
+        if constexpr (fades) fade = layers.fade<1, 0, 1>();
+        found = shear(f.zx, loaded.zx, inverse(sum(soft.zx, next.zx)), e.zx);
+        if constexpr (way == BACK) {
+            layers.remember_z<1>(AXES + X, found);
+            layers.remember_x<1>(AXES + Z, found);
         }
+        if constexpr (AXES == 3) {
+            if constexpr (fades) fade = layers.fade<1, 1, 0>();
+            found = shear(f.zy, loaded.zy, inverse(sum(soft.zy, next.zy)), e.zy);
+            if constexpr (way == BACK) {
+                layers.remember_z<1>(AXES + Y, found);
+                layers.remember_y<1>(AXES + Z, found);
+            }
+            if constexpr (fades) fade = layers.fade<0, 1, 1>();
+            found = shear(f.yx, loaded.yx, inverse(soft.yx), e.yx);
+            if constexpr (way == BACK) {
+                layers.remember_y<1>(AXES + X, found);
+                layers.remember_x<1>(AXES + Y, found);
+            }
+        }
+    }
+}
+
+// Choose by the thread block: only those with layers pay for them.
+template <Way way, bool pictured>
+__device__ inline void step(const Stresses& f, const Layers& layers, const Shape& shape, const Slopes& w,
+                            const int* __restrict__ tiles) {
+    const Tile& tile = Tile::of(tiles);
+    const Column column(shape, tile);
+    if (column.begin >= column.end) return;
+    if (tile.layered) {
+        sweep<way, pictured>(f, layers, shape, column, w);
+    } else {
+        sweep<PLAIN, pictured>(f, layers, shape, column, w);
     }
 }
 
@@ -244,48 +360,63 @@ extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, BLOCKS)
     strain(Word* __restrict__ t_zz, Word* __restrict__ t_yy, Word* __restrict__ t_xx, Word* __restrict__ t_zy,
            Word* __restrict__ t_zx, Word* __restrict__ t_yx, const Word* __restrict__ v_z, const Word* __restrict__ v_y,
            const Word* __restrict__ v_x, const Word* __restrict__ lam, const Word* __restrict__ softness, int surface,
-           const float* __restrict__ g_z, const float* __restrict__ h_z, const float* __restrict__ g_y,
-           const float* __restrict__ h_y, const Word* __restrict__ g_x, const Word* __restrict__ h_x,
-           const float* __restrict__ ahead, const float* __restrict__ back, int closed, float w_z, float w_y, float w_x,
-           int planes, int rows, int words, int end, int chunk) {
+           LAYERS, const float* __restrict__ ahead, const float* __restrict__ back, int closed, float w_z, float w_y,
+           float w_x, int planes, int rows, int words, int end, const int* __restrict__ tiles) {
     const Stresses f = {t_zz, t_yy, t_xx, t_zy, t_zx, t_yx, v_z, v_y, v_x, lam, softness, surface, {}};
-    sweep<false>(f, {g_z, h_z, g_y, h_y, g_x, h_x, 1, 1, false}, {planes, rows, words, end, chunk},
-                 {w_z, w_y, w_x, ahead, back, closed});
+    step<FORWARD, false>(f, {GIVEN_LAYERS}, {planes, rows, words, end}, {w_z, w_y, w_x, ahead, back, closed}, tiles);
 }
 
-// Advance the stresses, and add the product of the velocities' divergence with `seen` to the image and the square of
-// `seen` to the light.
+// Advance those of the adjoint.
+extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, BLOCKS)
+    strain_back(Word* __restrict__ t_zz, Word* __restrict__ t_yy, Word* __restrict__ t_xx, Word* __restrict__ t_zy,
+                Word* __restrict__ t_zx, Word* __restrict__ t_yx, const Word* __restrict__ v_z,
+                const Word* __restrict__ v_y, const Word* __restrict__ v_x, const Word* __restrict__ lam,
+                const Word* __restrict__ softness, int surface, LAYERS, const float* __restrict__ ahead,
+                const float* __restrict__ back, int closed, float w_z, float w_y, float w_x, int planes, int rows,
+                int words, int end, const int* __restrict__ tiles) {
+    const Stresses f = {t_zz, t_yy, t_xx, t_zy, t_zx, t_yx, v_z, v_y, v_x, lam, softness, surface, {}};
+    step<BACK, false>(f, {GIVEN_LAYERS}, {planes, rows, words, end}, {w_z, w_y, w_x, ahead, back, closed}, tiles);
+}
+
+// Advance those of the adjoint, and add the product of its velocities' divergence with `seen` to the image and the
+// square of `seen` to the light.
 extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, BLOCKS)
     strain_and_image(Word* __restrict__ t_zz, Word* __restrict__ t_yy, Word* __restrict__ t_xx,
                      Word* __restrict__ t_zy, Word* __restrict__ t_zx, Word* __restrict__ t_yx,
                      const Word* __restrict__ v_z, const Word* __restrict__ v_y, const Word* __restrict__ v_x,
-                     const Word* __restrict__ lam, const Word* __restrict__ softness, int surface,
-                     const float* __restrict__ g_z, const float* __restrict__ h_z, const float* __restrict__ g_y,
-                     const float* __restrict__ h_y, const Word* __restrict__ g_x, const Word* __restrict__ h_x,
+                     const Word* __restrict__ lam, const Word* __restrict__ softness, int surface, LAYERS,
                      const float* __restrict__ ahead, const float* __restrict__ back, int closed, float w_z, float w_y,
-                     float w_x, int planes, int rows, int words, int end, int chunk, const Word* __restrict__ seen,
+                     float w_x, int planes, int rows, int words, int end, const int* __restrict__ tiles, const Word* __restrict__ seen,
                      Word* __restrict__ image, Word* __restrict__ light, float factor, int first_plane, int first_row,
                      int first_word, int seen_planes, int seen_rows, int seen_words) {
     const Picture picture = {
         seen, image, light, factor, {first_plane, first_row, first_word, seen_planes, seen_rows, seen_words}};
     const Stresses f = {t_zz, t_yy, t_xx, t_zy, t_zx, t_yx, v_z, v_y, v_x, lam, softness, surface, picture};
-    sweep<true>(f, {g_z, h_z, g_y, h_y, g_x, h_x, 1, 1, false}, {planes, rows, words, end, chunk},
-                {w_z, w_y, w_x, ahead, back, closed});
+    step<BACK, true>(f, {GIVEN_LAYERS}, {planes, rows, words, end}, {w_z, w_y, w_x, ahead, back, closed}, tiles);
 }
 
-// Add the products of stresses with the strains of velocities, times a factor, to totals: of the traces of both, of the
-// normal ones, and of each shear stress.
+// Add the products of the adjoint's stresses with the strains of velocities, times a factor, to totals: of the traces of
+// both, of the normal ones, and of each shear stress. `traced` is the memory of the stresses' trace.
 extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, 1)
     sense_strain(Word* __restrict__ traces, Word* __restrict__ inner, Word* __restrict__ total_zy,
                  Word* __restrict__ total_zx, Word* __restrict__ total_yx, const Word* __restrict__ t_zz,
                  const Word* __restrict__ t_yy, const Word* __restrict__ t_xx, const Word* __restrict__ t_zy,
                  const Word* __restrict__ t_zx, const Word* __restrict__ t_yx, const Word* __restrict__ v_z,
-                 const Word* __restrict__ v_y, const Word* __restrict__ v_x, float factor,
+                 const Word* __restrict__ v_y, const Word* __restrict__ v_x, float factor, LAYERS, Word* traced,
+                 const float* __restrict__ held_a_z, const float* __restrict__ held_b_z,
+                 const float* __restrict__ held_a_y, const float* __restrict__ held_b_y,
+                 const Word* __restrict__ held_a_x, const Word* __restrict__ held_b_x,
                  const float* __restrict__ ahead, const float* __restrict__ back, int closed, float w_z, float w_y,
-                 float w_x, int planes, int rows, int words, int end, int chunk) {
-    const Column column({planes, rows, words, end, chunk});
+                 float w_x, int planes, int rows, int words, int end, const int* __restrict__ tiles) {
+    const Shape shape = {planes, rows, words, end};
+    const Column column(shape, Tile::of(tiles));
     if (column.begin >= column.end) return;
     const Slopes w = {w_z, w_y, w_x, ahead, back, closed};
+    Layers layers = {GIVEN_LAYERS};
+    Layers over_traces = {traced,   held_a_z, held_b_z, g_z,   held_a_y, held_b_y, g_y,   held_a_x,
+                          held_b_x, g_x,      z_low,    z_high, y_low,    y_high,   x_low, x_high};
+    layers.begin(column, shape);
+    over_traces.begin(column, shape, 1);
     u32 here = column.here;
     March v;
     v.begin(v_z, v_y, v_x, here, column.plane);
@@ -293,27 +424,28 @@ extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, 1)
         unforeseen(here);
         v.push();
         v.load(v_z, v_y, v_x, here + (z + 1 < column.end ? column.plane : 0), column.plane);
-        Strains e;
-        v.normal(e, v_y + here, v_x + here, column.words, w, z);
-        v.shear(e, v_z + here, v_y + here, v_x + here, column.words, w, z);
-        const auto add = [&](Word* total, const Word& one, const Word& other) {
+        layers.z = over_traces.z = z;
+        const Word zz = once(t_zz + here), yy = AXES == 3 ? once(t_yy + here) : Word{}, xx = once(t_xx + here);
+        const Word trace = each([&](int i) { return zz.at[i] + yy.at[i] + xx.at[i]; });
+        const Sensed sensed = {layers, over_traces, w, trace, {}, {}, {}, {}, {}};
+        Strains e = {};
+        v.normal(e, v_y + here, v_x + here, column.words, w, sensed, z);
+        v.shear(e, v_z + here, v_y + here, v_x + here, column.words, w, sensed, z);
+        const auto add = [&](Word* total, const Word& one, const Word& other, const Word& more) {
             const Word before = once(total + here);
             put(total + here, column.trimmed(each([&](int i) {
-                    return fmaf(factor * one.at[i], other.at[i], before.at[i]);
+                    return fmaf(factor, fmaf(one.at[i], other.at[i], more.at[i]), before.at[i]);
                 })));
         };
-        const Word zz = once(t_zz + here), yy = AXES == 3 ? once(t_yy + here) : Word{}, xx = once(t_xx + here);
-        if constexpr (AXES == 2) e.yy = Word{};
-        add(traces, each([&](int i) { return zz.at[i] + yy.at[i] + xx.at[i]; }),
-            each([&](int i) { return e.zz.at[i] + e.yy.at[i] + e.xx.at[i]; }));
+        add(traces, trace, each([&](int i) { return e.zz.at[i] + e.yy.at[i] + e.xx.at[i]; }), sensed.traces);
         const Word product = each([&](int i) {
             return fmaf(zz.at[i], e.zz.at[i], fmaf(yy.at[i], e.yy.at[i], xx.at[i] * e.xx.at[i]));
         });
-        add(inner, product, each([](int) { return 1.0f; }));
-        add(total_zx, once(t_zx + here), e.zx);
+        add(inner, product, each([](int) { return 1.0f; }), sensed.inner);
+        add(total_zx, once(t_zx + here), e.zx, sensed.zx);
         if constexpr (AXES == 3) {
-            add(total_zy, once(t_zy + here), e.zy);
-            add(total_yx, once(t_yx + here), e.yx);
+            add(total_zy, once(t_zy + here), e.zy, sensed.zy);
+            add(total_yx, once(t_yx + here), e.yx, sensed.yx);
         }
     }
 }

@@ -70,14 +70,14 @@ struct Loaded {
     }
 };
 
-template <bool sense>
-__device__ inline void sweep(const Velocities& f, Layers g, const Shape& shape, const Slopes& w) {
-    const Column column(shape);
-    if (column.begin >= column.end) return;
+// Advance velocities by the stresses, forward or back, or gather totals of the way back.
+template <Way way, bool sense>
+__device__ inline void sweep(const Velocities& f, Layers layers, const Shape& shape, const Column& column,
+                             const Slopes& w) {
     const u32 plane = column.plane;
     const int words = column.words;
     u32 here = column.here;
-    if constexpr (!sense) g.begin(column);
+    if constexpr (way != PLAIN) layers.begin(column, shape);
 
     Queue<1> zz;
     Queue<0> zy, zx;
@@ -107,42 +107,78 @@ __device__ inline void sweep(const Velocities& f, Layers g, const Shape& shape, 
         if (AHEAD > 1 && z + AHEAD < column.end) Loaded<sense>::fetch(f, here + AHEAD * plane);
         const Density density = next;
         next = loaded.further;
-        const bool fades = !sense && g.fades(z);
+        layers.z = z;
+        constexpr bool fades = way != PLAIN && !sense;
+        if constexpr (fades) layers.fetch(0);
+        Word fade = {};
         const float *ahead = w.of(w.ahead, z), *back = w.of(w.back, z);
 
-        Word push = zz.slope(ahead, w.z), along = along_x<0>(f.t_zx + here, zx.centre());
+        Word push = layers.z_of<way, 1>(0, Z, zz.slope(ahead, w.z), w.z);
+        Word along = layers.x_of<way, 0>(0, Z, along_x<0>(f.t_zx + here, zx.centre()));
         if constexpr (AXES == 3) {
-            const Word aside = along_y<0>(f.t_zy + here, words, zy.centre());
+            const Word aside = layers.y_of<way, 0>(0, Z, along_y<0>(f.t_zy + here, words, zy.centre()));
             push = each([&](int i) { return fmaf(w.y, aside.at[i], push.at[i]); });
         }
         push = each([&](int i) { return fmaf(w.x, along.at[i], push.at[i]); });
         Word by = sense ? loaded.by_z : between(density.here, next.here);
         if constexpr (sense) by = each([&](int i) { return f.factor * by.at[i]; });
-        Word found = advanced(loaded.z, by, push, fades, fades ? g.h_z[z] * g.g_row : 1, g.g_x + column.word);
-        put(f.z + here, column.trimmed(found));
+        if constexpr (fades) fade = layers.fade<1, 0, 0>();
+        Word found = column.trimmed(fades ? advanced(loaded.z, by, push, fade) : advanced(loaded.z, by, push));
+        put(f.z + here, found);
+        if constexpr (way == BACK && !sense) {
+            layers.remember_z<1>(Z, found);
+            layers.remember_y<0>(Z, found);
+            layers.remember_x<0>(Z, found);
+        }
 
         if constexpr (AXES == 3) {
-            push = zy.slope(back, w.z);
-            const Word aside = along_y<1>(f.t_yy + here, words, loaded.t_yy);
-            along = along_x<0>(f.t_yx + here, loaded.t_yx);
+            push = layers.z_of<way, 0>(0, Y, zy.slope(back, w.z), w.z);
+            const Word aside = layers.y_of<way, 1>(0, Y, along_y<1>(f.t_yy + here, words, loaded.t_yy));
+            along = layers.x_of<way, 0>(0, Y, along_x<0>(f.t_yx + here, loaded.t_yx));
             push = each([&](int i) { return fmaf(w.x, along.at[i], fmaf(w.y, aside.at[i], push.at[i])); });
             by = sense ? loaded.by_y : between(density.here, density.beside);
             if constexpr (sense) by = each([&](int i) { return f.factor * by.at[i]; });
-            found = advanced(loaded.y, by, push, fades, fades ? g.g_z[z] * g.h_row : 1, g.g_x + column.word);
-            put(f.y + here, column.trimmed(found));
+            if constexpr (fades) fade = layers.fade<0, 1, 0>();
+            found = column.trimmed(fades ? advanced(loaded.y, by, push, fade) : advanced(loaded.y, by, push));
+            put(f.y + here, found);
+            if constexpr (way == BACK && !sense) {
+                layers.remember_z<0>(Y, found);
+                layers.remember_y<1>(Y, found);
+                layers.remember_x<0>(Y, found);
+            }
         }
 
-        push = zx.slope(back, w.z);
+        push = layers.z_of<way, 0>(0, X, zx.slope(back, w.z), w.z);
         if constexpr (AXES == 3) {
-            const Word aside = along_y<0>(f.t_yx + here, words, loaded.t_yx);
+            const Word aside = layers.y_of<way, 0>(0, X, along_y<0>(f.t_yx + here, words, loaded.t_yx));
             push = each([&](int i) { return fmaf(w.y, aside.at[i], push.at[i]); });
         }
-        along = along_x<1>(f.t_xx + here, loaded.t_xx);
+        along = layers.x_of<way, 1>(0, X, along_x<1>(f.t_xx + here, loaded.t_xx));
         push = each([&](int i) { return fmaf(w.x, along.at[i], push.at[i]); });
         by = sense ? loaded.by_x : between(density.here, moved(density.here, density.after));
         if constexpr (sense) by = each([&](int i) { return f.factor * by.at[i]; });
-        found = advanced(loaded.x, by, push, fades, fades ? g.g_z[z] * g.g_row : 1, g.h_x + column.word);
-        put(f.x + here, column.trimmed(found));
+        if constexpr (fades) fade = layers.fade<0, 0, 1>();
+        found = column.trimmed(fades ? advanced(loaded.x, by, push, fade) : advanced(loaded.x, by, push));
+        put(f.x + here, found);
+        if constexpr (way == BACK && !sense) {
+            layers.remember_z<0>(X, found);
+            layers.remember_y<0>(X, found);
+            layers.remember_x<1>(X, found);
+        }
+    }
+}
+
+// Choose by the thread block: only those with layers pay for them.
+template <Way way, bool sense>
+__device__ inline void step(const Velocities& f, const Layers& layers, const Shape& shape, const Slopes& w,
+                            const int* __restrict__ tiles) {
+    const Tile& tile = Tile::of(tiles);
+    const Column column(shape, tile);
+    if (column.begin >= column.end) return;
+    if (tile.layered) {
+        sweep<way, sense>(f, layers, shape, column, w);
+    } else {
+        sweep<PLAIN, sense>(f, layers, shape, column, w);
     }
 }
 
@@ -150,26 +186,36 @@ __device__ inline void sweep(const Velocities& f, Layers g, const Shape& shape, 
 extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, BLOCKS)
     move(Word* __restrict__ v_z, Word* __restrict__ v_y, Word* __restrict__ v_x, const Word* __restrict__ t_zz,
          const Word* __restrict__ t_yy, const Word* __restrict__ t_xx, const Word* __restrict__ t_zy,
-         const Word* __restrict__ t_zx, const Word* __restrict__ t_yx, const Word* __restrict__ rho,
-         const float* __restrict__ g_z, const float* __restrict__ h_z, const float* __restrict__ g_y,
-         const float* __restrict__ h_y, const Word* __restrict__ g_x, const Word* __restrict__ h_x,
+         const Word* __restrict__ t_zx, const Word* __restrict__ t_yx, const Word* __restrict__ rho, LAYERS,
          const float* __restrict__ ahead, const float* __restrict__ back, int closed, float w_z, float w_y, float w_x,
-         int planes, int rows, int words, int end, int chunk) {
+         int planes, int rows, int words, int end, const int* __restrict__ tiles) {
     const Velocities f = {v_z,  v_y,  v_x,  nullptr, nullptr, nullptr, t_zz,
                           t_yy, t_xx, t_zy, t_zx,    t_yx,    rho,     1.0f};
-    sweep<false>(f, {g_z, h_z, g_y, h_y, g_x, h_x, 1, 1, false}, {planes, rows, words, end, chunk},
-                 {w_z, w_y, w_x, ahead, back, closed});
+    step<FORWARD, false>(f, {GIVEN_LAYERS}, {planes, rows, words, end}, {w_z, w_y, w_x, ahead, back, closed}, tiles);
 }
 
-// Add the products of velocities with what stresses do to them, times a factor, to totals.
+// Advance those of the adjoint.
+extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, BLOCKS)
+    move_back(Word* __restrict__ v_z, Word* __restrict__ v_y, Word* __restrict__ v_x, const Word* __restrict__ t_zz,
+         const Word* __restrict__ t_yy, const Word* __restrict__ t_xx, const Word* __restrict__ t_zy,
+         const Word* __restrict__ t_zx, const Word* __restrict__ t_yx, const Word* __restrict__ rho, LAYERS,
+         const float* __restrict__ ahead, const float* __restrict__ back, int closed, float w_z, float w_y, float w_x,
+         int planes, int rows, int words, int end, const int* __restrict__ tiles) {
+    const Velocities f = {v_z,  v_y,  v_x,  nullptr, nullptr, nullptr, t_zz,
+                          t_yy, t_xx, t_zy, t_zx,    t_yx,    rho,     1.0f};
+    step<BACK, false>(f, {GIVEN_LAYERS}, {planes, rows, words, end}, {w_z, w_y, w_x, ahead, back, closed}, tiles);
+}
+
+// Add the products of velocities with what the adjoint's stresses do to them, times a factor, to totals.
 extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, 1)
     sense_move(Word* __restrict__ total_z, Word* __restrict__ total_y, Word* __restrict__ total_x,
                const Word* __restrict__ v_z, const Word* __restrict__ v_y, const Word* __restrict__ v_x,
                const Word* __restrict__ t_zz, const Word* __restrict__ t_yy, const Word* __restrict__ t_xx,
                const Word* __restrict__ t_zy, const Word* __restrict__ t_zx, const Word* __restrict__ t_yx,
-               float factor, const float* __restrict__ ahead, const float* __restrict__ back, int closed, float w_z,
-               float w_y, float w_x, int planes, int rows, int words, int end, int chunk) {
+               float factor, LAYERS, const float* __restrict__ ahead, const float* __restrict__ back, int closed,
+               float w_z, float w_y, float w_x, int planes, int rows, int words, int end,
+               const int* __restrict__ tiles) {
     const Velocities f = {total_z, total_y, total_x, v_z,  v_y,  v_x,     t_zz,
                           t_yy,    t_xx,    t_zy,    t_zx, t_yx, nullptr, factor};
-    sweep<true>(f, {}, {planes, rows, words, end, chunk}, {w_z, w_y, w_x, ahead, back, closed});
+    step<BACK, true>(f, {GIVEN_LAYERS}, {planes, rows, words, end}, {w_z, w_y, w_x, ahead, back, closed}, tiles);
 }

@@ -11,8 +11,6 @@ from forebay.wave.earth.strips import in_strips
 
 LEVEL = 0.01
 """Of the largest amplitude in a spectrum: where it has fallen below this for good, the band ends."""
-LOW = 0.1
-"""The same where the band begins. What lies below matters to absorbing layers only, and little to them."""
 RICKER = 2.764
 """The highest frequency of a Ricker wavelet, by `LEVEL`, over its dominant one."""
 ROLL_OFF = 1.25
@@ -41,28 +39,17 @@ def ricker(frequency: float, dt: float, samples: int, delay: float | None = None
 
 def highest_frequency(wavelet: NDArray[np.floating], dt: float) -> float:
     """Return the frequency above which the spectrum of a wavelet, or of several, stays below `LEVEL`."""
-    return _band(wavelet, dt, LEVEL)[1]
+    samples = len(wavelet)
+    # Zeros at the end give a spectrum fine enough to find its edge.
+    spectrum = np.abs(np.fft.rfft(np.reshape(wavelet, (samples, -1)), 8 * samples, axis=0)).max(axis=1)
+    if not spectrum.any():
+        return 0.0
+    return float(np.fft.rfftfreq(8 * samples, dt)[spectrum >= LEVEL * spectrum.max()][-1])
 
 
 def highest_of_shots(wavelets: NDArray[np.floating], dt: float) -> float:
     """Return the highest frequency of the wavelets of shots, one or a column each, however weak one of them is."""
     return max(highest_frequency(wavelet, dt) for wavelet in np.reshape(wavelets, (len(wavelets), -1)).T)
-
-
-def lowest_frequency(wavelet: NDArray[np.floating], dt: float) -> float:
-    """Return the frequency below which the spectrum of a wavelet, or of several, stays below `LOW`."""
-    return _band(wavelet, dt, LOW)[0]
-
-
-def _band(wavelet: NDArray[np.floating], dt: float, level: float) -> tuple[float, float]:
-    """Return the first and the last frequency at which a spectrum has a share of its largest amplitude."""
-    samples = len(wavelet)
-    # Zeros at the end give a spectrum fine enough to find its edges.
-    spectrum = np.abs(np.fft.rfft(np.reshape(wavelet, (samples, -1)), 8 * samples, axis=0)).max(axis=1)
-    if not spectrum.any():
-        return 0.0, 0.0
-    frequencies = np.fft.rfftfreq(8 * samples, dt)[spectrum >= level * spectrum.max()]
-    return float(frequencies[0]), float(frequencies[-1])
 
 
 def band_limited(traces: NDArray[np.floating], dt: float, frequency: float) -> NDArray[np.float64]:

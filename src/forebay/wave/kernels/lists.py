@@ -7,9 +7,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 Lists = dict[str, NDArray[Any]]
+LAST = 3
+"""The number of the array that is not a field, after as many as three of those."""
 
 
-def senders(parts: Sequence[Any], fields: Sequence[str], get: Callable[[Any], Any], silent: Any) -> Lists:
+def senders(
+    parts: Sequence[Any], fields: Sequence[str], get: Callable[[Any], Any], silent: Any, remembering: Any = None
+) -> Lists:
     """List the cells that parts of an antenna touch, for each field that they act on.
 
     Parameters
@@ -22,20 +26,27 @@ def senders(parts: Sequence[Any], fields: Sequence[str], get: Callable[[Any], An
         Brings arrays to the host.
     silent
         ``silent(name, cells)`` tells into which cells of a field nothing is sent.
+    remembering
+        ``remembering(name, cells)`` returns what else takes a part of what is sent into a field: which cells, their
+        places in the array after the last field, and the parts.
     """
     which, touched, counts, sharers, weights, factors = (list[Any]() for _ in range(6))
     for part in parts:
         points, columns = part.points, get(part.columns)
         cells, share = get(points.touched), np.diff(get(points.shares).astype(np.int64))
         for name in part.fields:
-            keep = ~silent(name, cells)
-            kept = np.repeat(keep, share)
-            which.append(np.full(keep.sum(), fields.index(name)))
-            touched.append(cells[keep])
-            counts.append(share[keep])
-            sharers.append(columns[get(points.sharers)[kept]])
-            weights.append(get(points.share_weights)[kept])
-            factors.append(get(part.factors)[keep])
+            kept = ~silent(name, cells)
+            goals = [(fields.index(name), kept, cells[kept], np.ones(kept.sum()))]
+            for within, places, parts_of in remembering(name, cells) if remembering else ():
+                goals.append((LAST, within & kept, places[kept[within]], parts_of[kept[within]]))
+            for number, keep, places, scales in goals:
+                shared = np.repeat(keep, share)
+                which.append(np.full(len(places), number))
+                touched.append(places)
+                counts.append(share[keep])
+                sharers.append(columns[get(points.sharers)[shared]])
+                weights.append(get(points.share_weights)[shared])
+                factors.append(get(part.factors)[keep] * scales)
     return {
         "which": _joined(which, np.int64),
         "touched": _joined(touched, np.int64),
