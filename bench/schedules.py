@@ -29,8 +29,7 @@ def main(asked: Any, report: Report) -> None:
         os.environ["NUMBA_DISABLE_JIT"] = "1"  # to compile what the library needs would take longer than all else
     import checkpoint_schedules as library
 
-    for _ in library.MultistageCheckpointSchedule(10, 3, 0):  # compiles what it needs of Numba, once
-        pass
+    list(library.MultistageCheckpointSchedule(10, 3, 0))  # compiles what it needs of Numba, once
     for steps, snapshots in TINY if asked.tiny else SIZES[:2] if asked.quick else SIZES:
         makers: dict[str, Callable[[int, int], Iterable[Any]]] = {
             "Forebay Revolve": Revolve,
@@ -43,8 +42,7 @@ def main(asked: Any, report: Report) -> None:
             ours = report.find(steps=steps) or row
             report.add(row | {"over_ours": row["seconds"] / ours["seconds"]})
     columns = "steps:, snapshots schedule actions:, to_first:.2g seconds:.3g per_second:,.0f over_ours:.3g"
-    actions = [row for row in report.rows if "actions" in row]
-    report.table("actions of a reversal: seconds to the first and to the last, medians", columns, actions)
+    report.table("actions of a reversal: seconds to the first and to the last, medians", columns)
     steps, snapshots = MOVED[asked.tiny]
     multistage = foreign(library.MultistageCheckpointSchedule(steps, snapshots, 0))
     counts = [
