@@ -59,7 +59,7 @@ def test_an_image_has_the_sign_of_the_reflection(exact):
 
 @pytest.mark.parametrize(
     "options",
-    [{"budget": "900kB"}, {"budget": fb.Budget(host="600kB", disk="40MB")}, {"budget": "8MB", "codec": "lossless"}],
+    [{"budget": "2MB"}, {"budget": fb.Budget(host="1.2MB", disk="40MB")}, {"budget": "8MB", "codec": "lossless"}],
     ids=["tight", "disk", "lossless"],
 )
 def test_budgets_change_no_bit(shot, model, options, tmp_path):
