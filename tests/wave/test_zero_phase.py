@@ -37,7 +37,8 @@ def models(kind, below, shape):
         ("acoustic", 1700.0, (60, 70)),
         ("pp", 2500.0, (60, 70)),
         ("velocity", 2500.0, (60, 70)),
-        pytest.param("acoustic", 2500.0, (56, 48, 48), marks=pytest.mark.slow),
+        # Receivers have to reach beyond the Fresnel zone of the step: with 48 points a side the peak lies 0.9 below it.
+        pytest.param("acoustic", 2500.0, (56, 72, 72), marks=pytest.mark.slow),
     ],
 )
 def test_the_peak_is_at_the_step_and_has_its_sign(kind, below, shape):
